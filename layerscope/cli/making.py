@@ -80,7 +80,9 @@ def _flag(name: str) -> str:
 def _positional(option: Option, argument: str) -> Declared:
     hint: Any = list[str] if isinstance(option.kind, Repeated) else str
     about = Parameter(name=argument or None, help=_sentence(option.help), converter=_typed)
-    return Declared(option.name, Declared.POSITIONAL_ONLY, default=option.default, annotation=Annotated[hint, about])
+    # None must fit, too: where pydantic happens to be loaded, cyclopts has it check the default
+    kind = hint if option.default is Declared.empty else hint | None
+    return Declared(option.name, Declared.POSITIONAL_ONLY, default=option.default, annotation=Annotated[kind, about])
 
 
 def _named(option: Option, groups: dict[str, Group]) -> Declared:

@@ -12,6 +12,7 @@ import pandas as pd
 
 from layerscope.papers.assets import Assets
 from layerscope.scores import Evaluation, open_evaluation, open_metrics
+from layerscope.scores.metric_values import line_on_impossible
 from layerscope.scores.opening import merged
 
 NOTE = "Judged on the values that the authors released; their code departs from the paper's definitions"
@@ -32,6 +33,12 @@ def metrics(assets: Assets) -> pd.DataFrame:
     """Return the released metrics by layer: model, revision, dataset, metric, variant, layer, value."""
     frames = [open_metrics(assets.published(f"metrics{which}.csv.gz")) for which in ("", "_more")]
     return pd.concat(frames, ignore_index=True)
+
+
+def flagged(frame: pd.DataFrame) -> list[str]:
+    """Return a sentence on impossible released entropies, if there are any."""
+    line = line_on_impossible(frame)
+    return [f"Released entropies with {line}."] if line else []
 
 
 def curves(frame: pd.DataFrame, metric: str, variant: str, **about: str) -> pd.DataFrame:

@@ -5,10 +5,6 @@ UNRUN: dict[str, tuple[str, str]] = {
         "Aligned BERT is more accurate than BERT at every layer (figures 8 and 21)",
         "training on six GLUE tasks, which takes a GPU (train has the settings as the preset tracing-glue)",
     ),
-    "T-fig12": (
-        "Without residual connections, CKA misleads",
-        "networks with and without residual connections, trained side by side",
-    ),
     "T-fig17": ("Aligned layers transfer better to shifted data", "images from another source, such as CIFAR-10.2"),
     "T-fig18": ("With a loss at every decoder layer, detection improves at the layers before the last", "DETR on COCO"),
     "T-fig19": (

@@ -84,9 +84,8 @@ def document(
 def _members(known: Sequence[Grid], related: Sequence[Sequence[Sequence[Related]]]) -> Iterator[Document]:
     """Yield each series of scores as a page shows it."""
     for entry, own in zip(known, related, strict=True):
-        tables = (
-            summary_table([entry], f"Summary{entry.unit.title}"), by_layer(entry, f"Layer by task{entry.unit.title}")
-        )  # fmt: skip
+        unit = entry.unit.title
+        tables = summary_table([entry], f"Summary{unit}"), by_layer(entry, f"Layer by task{unit}")
         frame = Frame("Every score", EVERY, "every-score", _rows(known, entry), ("model", "task"))
         yield Document(
             best_in_words(entry),

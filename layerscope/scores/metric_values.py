@@ -123,6 +123,18 @@ def impossible(metrics: pd.DataFrame) -> pd.DataFrame:
     return beyond.sort_values("value", ascending=False, kind="stable").reset_index(drop=True)
 
 
+def line_on_impossible(metrics: pd.DataFrame) -> str:
+    """Return a line on how many entropies are impossible, and the one furthest beyond its bound; empty if none is."""
+    if (wrong := impossible(metrics)).empty:
+        return ""
+    most = wrong.iloc[0]
+    return (
+        f"impossible values: {len(wrong):,}, such as {most['metric']} ({most['variant']}) {most['value']:.4g} of "
+        f"{most['model']} at layer {most['layer']} on {most['dataset']}, which is at most {most['bound']:.4g}; they are "
+        "used as they are"
+    )
+
+
 def curves(metrics: Metrics) -> pd.DataFrame:
     """Return metrics by layer as `corpus_averages` does, whatever they are given as."""
     if not isinstance(metrics, pd.DataFrame):

@@ -43,7 +43,8 @@ def read_scores(
 
     """
     asked = checked(read_scores, locals())
-    from layerscope.scores import corpus_averages, fit_rules, impossible, one_variant, open_evaluation, open_metrics
+    from layerscope.scores import corpus_averages, fit_rules, one_variant, open_evaluation, open_metrics
+    from layerscope.scores.metric_values import line_on_impossible
 
     evaluation = open_evaluation(asked.results)
     evaluation.summary(asked.min_share)  # a share that leaves nothing is refused before the long part
@@ -51,14 +52,8 @@ def read_scores(
     if asked.metrics is None:
         return evaluation, shown, ""
     measured = open_metrics(asked.metrics)
-    notes, wrong = [], impossible(measured)
-    if len(wrong):
-        most = wrong.iloc[0]
-        notes.append(
-            f"{asked.metrics}: {len(wrong):,} values cannot be, such as {most['metric']} ({most['variant']}) "
-            f"{most['value']:.4g} of {most['model']} at layer {most['layer']} on {most['dataset']}: it is at most "
-            f"{most['bound']:.4g}; they count as they are"
-        )
+    wrong = line_on_impossible(measured)
+    notes = [f"{asked.metrics}: {wrong}"] if wrong else []
     values = one_variant(corpus_averages(measured), asked.variant)
     which = {"first_layer": asked.first_layer, "min_share": asked.min_share}
     shown["correlations"] = evaluation.correlate(values, **which, bootstrap=asked.bootstrap, seed=asked.seed)

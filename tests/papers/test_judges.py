@@ -11,7 +11,7 @@ from papers.worlds import DEPTH, MadeUp, World, rising, verdicts
 from layerscope.papers import catalogue, vision
 from layerscope.papers.language import SMALL
 from layerscope.papers.recipe import SCALES
-from layerscope.papers.tracing import fig7, fig9, fig13, tab1
+from layerscope.papers.tracing import fig7, fig9, fig12, fig13, tab1
 
 GOOD = {
     "layer_accuracy": rising(0.9, 0.97), "saturated": rising(0.5, 1.0), "cosine_similarity": rising(0.7, 1.0),
@@ -37,7 +37,12 @@ def trained(good, bad=BAD):
 
 @pytest.fixture(autouse=True)
 def made_up(monkeypatch):
-    for module, name in ((vision, "open_run"), (fig7, "open_exit_report"), (fig13, "open_exit_report")):
+    for module, name in (
+        (vision, "open_run"),
+        (fig12, "open_run"),
+        (fig7, "open_exit_report"),
+        (fig13, "open_exit_report"),
+    ):
         monkeypatch.setattr(module, name, lambda made: made.opened())
 
 
@@ -189,6 +194,20 @@ def exits(speed, lost, last):
              "parameters": np.where(layers == DEPTH, 10**6, 10**6 / speed).astype(int)}
         ),
     )  # fmt: skip
+
+
+def test_perceptrons_with_and_without_residual_connections():
+    close, far = rising(0.5, 1.0), np.where(np.arange(DEPTH) == DEPTH - 1, 1.0, 0.1)
+
+    def about(residual, plain):
+        def curves(model):
+            cosine, cka = residual if model.residual else plain
+            return {"cosine_similarity": pairs(cosine), "cka": pairs(cka), "layer_accuracy": cosine}
+
+        return World(curves, fig12.Shape())
+
+    assert set(verdicts("T-fig12", about((close, close), (far, close))).values()) == {"held"}
+    assert set(verdicts("T-fig12", about((close, close[::-1]), (close, far))).values()) == {"did not hold"}
 
 
 def test_text_of_every_layer(monkeypatch):

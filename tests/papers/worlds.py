@@ -9,7 +9,7 @@ import pandas as pd
 from layerscope.papers import catalogue
 from layerscope.papers.assets import Assets
 from layerscope.papers.verdicts import decide
-from layerscope.papers.vision import SMALL, Exiting, Profiled, Trained
+from layerscope.papers.vision import SMALL, Exiting, Profiled
 
 DEPTH = 12
 LAYERS = pd.RangeIndex(1, DEPTH + 1)
@@ -68,7 +68,6 @@ class Made:
     def opened(self):
         """Return the run, the history or the report of exits, with a little noise of the model's seed."""
         model = self.asset.model if isinstance(self.asset, (Profiled, Exiting)) else self.asset
-        assert isinstance(model, Trained)
         noise = np.random.default_rng(model.seed).normal(0, 1e-3)
         found = self.about(model)
         if isinstance(self.asset, Exiting):

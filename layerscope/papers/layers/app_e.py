@@ -30,6 +30,7 @@ def judge(assets: Assets) -> Evidence:
         {METRIC: mean(gains[METRIC].tolist())},
         numbers,
         [drawing.bars("Gain over the last layer", "points", numbers[::2])],
+        released.flagged(frame),
     )
 
 

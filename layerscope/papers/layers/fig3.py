@@ -38,7 +38,7 @@ def judge(assets: Assets) -> Evidence:
             found = bootstrap(tasks, lambda rows, s=statistic, c=curve: s(c, rows.mean(axis=0)))  # type: ignore[misc]
             numbers.append(Number(f"{label} of {name} with the mean score", found.value, found.low, found.high))
     plot = drawing.bars("Correlation with the mean MTEB score", "distance correlation", numbers[:: len(statistics)])
-    return Evidence({"lead": bootstrap(tasks, lead)}, numbers, [plot])
+    return Evidence({"lead": bootstrap(tasks, lead)}, numbers, [plot], released.flagged(frame))
 
 
 def _average(frame: pd.DataFrame, metric: str) -> pd.Series:
