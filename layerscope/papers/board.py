@@ -195,7 +195,7 @@ def _claims(found: Iterable[Reproduction], in_words: bool = False) -> Table:
     last = (Column("over", "left"), Column("in words", "left", wraps=True)) if in_words else (Column("n"),)
     heads = (
         Column("claim", "left"), Column("verdict", "left"), Column("value"), Column("95 % interval", "left"),
-        Column("threshold", "left"), *last,
+        Column("needs", "left"), *last,
     )  # fmt: skip
     rows = []
     for recipe, verdict in ((one.recipe, verdict) for one in found for verdict in one.verdicts):
