@@ -44,11 +44,11 @@ COMMANDS = {
         "truncate": "Write a model that ends at a layer: a standard checkpoint, checked against the full model.",
         "train": "Train a model so that every layer can be its last; the result is a standard checkpoint.",
         "exits": "Let easy samples leave early, with a guarantee, and see what that gains on your machine.",
-        "generate": "Continue texts at any depth of a language model, and measure how good the depths are.",
+        "generate": "Generate text at any depth of a language model, and measure its quality by layer.",
         "report": "Write one HTML page about results of any kind; it opens offline.",
     },
     "Papers": {
-        "reproduce": "Run the claims of the two papers, and say which held: figures, tables and theorems by name.",
+        "reproduce": "Test the claims of the two papers, figure by figure, and report which held.",
     },
 }
 """Each command's summary, the first sentence of its verb's docstring, by the module that has it."""

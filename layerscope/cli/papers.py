@@ -14,10 +14,10 @@ from layerscope.core.errors import LayerscopeError
 
 
 @command(layerscope.reproduce, """
-What there is, and at which scales it runs:
+The recipes, and the scales they run at:
   layerscope reproduce --list
 
-One table of a paper, computed anew beside what is printed:
+One table of a paper, recomputed beside the printed numbers:
   layerscope reproduce T-tab1
 
 Every claim that the authors' released values can decide, on one page:
@@ -26,11 +26,11 @@ Every claim that the authors' released values can decide, on one page:
 def reproduce(
     options: Options,
     *,
-    all: Annotated[bool, Parameter(help="Run all recipes of the scale.", show_default=False, negative=())] = False,
-    list: Annotated[bool, Parameter(help="List the recipes, and run none.", show_default=False, negative=())] = False,
+    all: Annotated[bool, Parameter(help="Run every recipe of the scale.", show_default=False, negative=())] = False,
+    list: Annotated[bool, Parameter(help="List the recipes, run none.", show_default=False, negative=())] = False,
     json: Json = False,
 ) -> None:
-    """Print the verdicts, and write results, pictures and the page."""
+    """Print the verdicts, and write results, figures and the page."""
     from layerscope.papers.catalogue import Listing
 
     if list:

@@ -21,8 +21,8 @@ from layerscope.profiling import profile_checkpoints
 Revisions = Annotated[
     str | None,
     Parameter(
-        help="Checkpoints to profile one by one and to compare, with commas: revisions of a hub model, or folders in a "
-        "local one.",
+        help="Checkpoints to profile and compare, separated by commas: revisions of a hub model, or folders in a local "
+        "one.",
         group=MODEL, metavar="NAMES", negative=(),
     ),
 ]  # fmt: skip

@@ -74,7 +74,7 @@ def exits(options: Options, *, figures: Figures = None, json: Json = False) -> N
 
 
 @command(layerscope.generate, """
-A story as each depth would tell it, drawn from the nucleus:
+A story as each depth would tell it, by nucleus sampling:
   layerscope generate gpt2 --prompt "Once upon a time" --layers all --top-p 0.95
 
 Accuracy, perplexity, coherence and diversity by layer, over the beginnings of 32 passages of a novel:

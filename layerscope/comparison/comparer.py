@@ -38,13 +38,13 @@ def compare(
         similarity: similarities of layers, separated by commas, such as cka,cosine_similarity; by default CKA, and
             cosine where all widths are equal.
         cka: estimators of CKA: debiased, biased (equation 3 of Tracing Representation Progression), or both.
-        cosine: whether cosines and angular distances are of states centered by their layer's mean, uncentered, or both.
+        cosine: states whose cosines and angles are taken: centered (minus their layer's mean), uncentered, or both.
         metrics: metrics to compare, separated by commas; by default all that every run has.
         pooling: pooling to compare; by default the first that all runs have.
-        site: where layers are read, raw, normed or projected (the space that two towers share); by default raw, and the
-            last layer after its norm as well.
-        paired: compare the two towers of a model over pairs, as images and captions: sample i of one run belongs to
-            sample i of the other. The layers of each tower are compared with each other as well.
+        site: where layers are read: raw, normed or projected (the space that two towers share); by default raw, and
+            also the last layer after its norm.
+        paired: compare the two towers of a model over pairs, such as images and captions: sample i of one run belongs
+            to sample i of the other. The layers of each tower are also compared with each other.
         out: folder for the numbers; the command line writes a page there too.
         progress: show progress on standard error.
 

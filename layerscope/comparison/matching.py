@@ -145,13 +145,13 @@ def _refuse_unpaired(runs: Sequence[Run]) -> None:
     if len(runs) > 2 or counts[0] != counts[1]:
         numbers = " and ".join(f"{number:,}" for number in counts)
         raise LayerscopeError(
-            f"`paired=True` compares two runs with equally many samples, and these have {numbers}: give the runs of "
-            "both towers over the same pairs"
+            f"`paired=True` compares two runs with the same number of samples, and these have {numbers}: give the runs "
+            "of both towers over the same pairs"
         )
     names = [run.folder.plan.drop_duplicates("sample").sort_values("sample")["name"].tolist() for run in runs]
     if names[0] != names[1] and any(run.info["options"]["samples"] == counts[0] for run in runs):
         raise LayerscopeError(
-            f"the {counts[0]:,} samples of these runs may be drawn from more, each run's for itself: profile both with "
+            f"the {counts[0]:,} samples of these runs may have been drawn separately from more: profile both with "
             "`samples='all'`"
         )
 

@@ -57,7 +57,8 @@ def exits(
         batch_size: samples served at once, in the order of the data.
         criterion: how an exit decides whether it is sure.
         exits: layers to leave at, such as 3,6 or 3-6; by default those whose measured costs pay.
-        threshold: how sure an exit must be, such as 0.9, instead of a calibrated threshold; without a guarantee.
+        threshold: fixed threshold for how sure an exit must be, such as 0.9, instead of a calibrated one; gives no
+            guarantee.
         min_speedup: smallest speed-up worth having; near 0, the exit model is written whatever it gains.
         processor: tokenizer or processor, where the model has none.
         out: folder for the report, with the exit model in `model` where exits pay; the command line writes a page there

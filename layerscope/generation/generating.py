@@ -1,4 +1,4 @@
-"""The work of `generate`: texts in, what every depth makes of their beginnings out, and how good that is."""
+"""The work of `generate`: continue texts at every depth, and measure the continuations."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from layerscope.models.capture import evaluating
 from layerscope.models.encode import TextEncoder
 
 LONGEST, WINDOW = 512, 256
-"""Tokens of a text of the data at most, and of a window of running text, where no `max_length` is given."""
+"""Most tokens of a text, and of a window of running text, where no `max_length` is given."""
 FEWEST = 4
-"""New tokens without which a text has no 4-gram, and no diversity."""
+"""Fewest new tokens with a 4-gram, which diversity needs."""
 Embed = Callable[[Sequence[str]], Tensor]
 
 
 class Given(NamedTuple):
-    """Texts as token ids, the beginning of each that is continued, as ids and as text, and what is to be known."""
+    """Texts as token ids, their beginnings that are continued, as ids and as text, and notes on what was left out."""
 
     names: Sequence[str]
     rows: Sequence[Sequence[int]]
@@ -48,7 +48,7 @@ class Given(NamedTuple):
 
 
 def run_generate(asked: Asked) -> Generation:
-    """Do what `generate` is asked for."""
+    """Run `generate` with checked options."""
     corpus = _opened(asked)
     if asked.out is not None:
         STORE.folder(asked.out)
@@ -125,12 +125,14 @@ def _from_data(model: LayeredModel, corpus: Corpus, asked: Asked) -> Given:
 def continuations(
     model: LayeredModel, prompts: Sequence[list[int]], layer: int, sampling: Sampling, reporter: Reporter
 ) -> list[Continued]:
-    """Return what the model cut at a layer says after each prompt; the one place that knows how depths are decoded."""
+    """Return how the model cut at a layer continues each prompt; only this function knows how depths are decoded."""
     found: dict[int, Continued] = {}
     with evaluating(model.module), reporter.bar(f"layer {layer}", len(prompts), "texts") as advance:
         decoder = open_decoder(model, layer)
         if not decoder.cached:
-            reporter.say(f"layer {layer}: the cache gives other logits than the whole text, which every step reads")
+            reporter.say(
+                f"layer {layer}: cached logits differ from those of the whole text, so every step reads the whole text"
+            )
         for batch in sampling.batches([len(prompt) for prompt in prompts], decoder.alone):
             chosen = sampling.chooser(batch)
             found |= continued(decoder, {i: prompts[i] for i in batch}, chosen, sampling.max_new_tokens)

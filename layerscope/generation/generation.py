@@ -1,4 +1,4 @@
-"""What `generate` returns: the texts of every depth, how good they are, and how both are shown."""
+"""What `generate` returns: the texts of every depth, their measures, and how both are shown."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ABOUT = {
         "Tracing Representation Progression, equation 20",
     ),
     "perplexity": Meaning(
-        "Exponential of the mean negative log likelihood of the given texts' next tokens, over all tokens; from 1.",
+        "Exponential of the mean negative log-likelihood of the given texts' next tokens, over all tokens; from 1.",
         "Low: the next token is expected.",
         "Jelinek et al. 1977",
     ),
@@ -59,7 +59,7 @@ ABOUT = {
 
 @dataclass(frozen=True)
 class Generation(Shown):
-    """Texts continued by a language model at some of its depths, and, where asked for, how good the depths are.
+    """Texts continued by a language model at some of its depths, with measures of quality if asked for.
 
     `texts` has a row for each layer and sample: the `prompt`, the `text` that continues it, their token ids
     (`prompt_ids`, `ids`, including the token that ends a text), the `log_probs` of the new tokens in the layer's own

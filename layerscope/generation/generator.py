@@ -34,15 +34,15 @@ def generate(
     progress: Annotated[bool, IN_CODE] = True,
     **shared: Unpack[LoadingAndReading],
 ) -> Generation:
-    """Continue texts at any depth of a language model, and measure how good the depths are.
+    """Generate text at any depth of a language model, and measure its quality by layer.
 
     Each depth is the model cut there: its own forward and cache, its final norm and head, without the penalties that
-    its generation config may name. A text ends at the config's `eos_token_id`. Prompts are batched with others of about
-    their length and never padded; what is drawn depends on `seed` and a prompt's index, not on its batch or layer. The
-    model is left as it was.
+    a generation config may set. A text ends at the config's `eos_token_id`. Prompts are batched with others of about
+    their length and never padded; what is drawn depends on `seed` and the prompt's index, not on its batch or layer.
+    The model is left as it was.
 
     With `measure`, every layer gets four numbers. Accuracy (the share of the given texts' next tokens that are
-    predicted right) and perplexity are of all tokens of the given texts. Coherence is the cosine of prompt and
+    predicted right) and perplexity are taken over all tokens of the given texts. Coherence is the cosine of prompt and
     continuation by a sentence encoder; diversity is the product over n = 2, 3, 4 of 1 − rep-n, rep-n being the share
     of a continuation's n-grams that repeat an earlier one; both are means over the texts.
 
@@ -51,21 +51,22 @@ def generate(
 
     Args:
         model: hub name or local folder of a language model; in Python also a loaded one with `processor`.
-        prompt: text to continue; repeat the option for several. An empty one is read as the tokenizer's token that
-            begins a text.
+        prompt: text to continue; repeat the option for several. An empty prompt is the token that begins a
+            text.
         data: texts whose beginnings are continued, instead of prompts: CSV, TSV, JSONL, Parquet or text file;
-            hf:name/config:split; stdlib-docs. Running text is packed into windows of 256 tokens, or of
-            max_length.
-        layers: layers at which the model ends, such as 4 or 4,8, or all; by default the last.
+            hf:name/config:split; stdlib-docs. Running text is packed into windows of at most 256
+            tokens, or of the maximum length if given.
+        layers: layers to generate at, such as 4 or 4,8, or all; by default the last.
         samples: number of texts, drawn from the data with the seed, or all.
-        prefix: tokens at the beginning of each text of the data that are the prompt.
+        prefix: number of tokens at the beginning of each text of the data that serve as its prompt.
         max_new_tokens: new tokens per text at most.
-        top_p: draw from the fewest tokens that have this probability together; by default take the most probable one.
-        temperature: number by which the logits are divided before the nucleus is taken; greedy texts ignore it.
+        top_p: nucleus sampling, from the fewest tokens that together have this probability; by default decoding is
+            greedy.
+        temperature: sampling temperature, by which logits are divided; greedy decoding ignores it.
         seed: random seed of the samples and the draws.
         batch_size: texts per batch at most.
         measure: measure accuracy, perplexity, coherence and diversity by layer.
-        encoder: sentence encoder for the coherence: a sentence-transformers model, or minilm.
+        encoder: sentence encoder that measures coherence: a sentence-transformers model, or minilm.
         processor: tokenizer of a model given as an object.
         out: folder for the texts and numbers; the command line writes a page there too.
         progress: show progress on standard error.

@@ -9,10 +9,10 @@ RECALLS = np.linspace(0, 1, 101)
 
 
 def average_precision(scores: ArrayLike, hits: ArrayLike, positives: int) -> float:
-    """Return the average precision of detections of one class, 0 ... 1, as COCO has it; NaN without positives.
+    """Return the average precision of detections of one class, 0 ... 1, as COCO defines it; NaN without positives.
 
-    `scores` `[n]` say how sure each detection is, `hits` `[n]` whether it is right; `positives` counts what is there.
-    Precision is the best at a recall or above, averaged over 101 recalls.
+    `scores` `[n]` are the confidences of detections, `hits` `[n]` say which are right; `positives` is the number of
+    objects there are. Precision is the best at a recall or above, averaged over 101 recalls.
 
     Source: Everingham et al. 2010, The PASCAL Visual Object Classes Challenge; Lin et al. 2014, Microsoft COCO.
 
@@ -23,7 +23,7 @@ def average_precision(scores: ArrayLike, hits: ArrayLike, positives: int) -> flo
     if sure.ndim != 1 or sure.shape != right.shape or right.sum() > positives:
         raise LayerscopeError(
             f"scores {sure.shape}, hits {right.shape} and {positives} positives: give a score and a hit for each "
-            "detection, and count all that is there"
+            "detection, and the number of objects there are"
         )
     if not positives:
         return float("nan")

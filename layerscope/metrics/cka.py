@@ -279,8 +279,9 @@ CKA_RBF = Metric(
     name="cka_rbf",
     title="RBF CKA",
     reading="1: two layers hold the same neighbourhoods",
-    formula="HSIC₁(K, L) / √(HSIC₁(K, K) HSIC₁(L, L)), Kᵢⱼ = exp(−‖xᵢ − xⱼ‖² / (2 σ²)), σ² the median "
-    "of ‖xᵢ − xⱼ‖² over i < j, L the same of Y, HSIC₁ the unbiased estimator; biased: HSIC = tr(K H L H), H = I − 1/N",
+    formula="HSIC₁(K, L) / √(HSIC₁(K, K) HSIC₁(L, L)), Kᵢⱼ = exp(−‖xᵢ − xⱼ‖² / (2 σ²)), σ² the "
+    "median of ‖xᵢ − xⱼ‖² over i < j, L the same of Y, HSIC₁ the unbiased estimator; biased: HSIC = tr(K H L "
+    "H), H = I − 11ᵀ/N",
     meaning="Centred kernel alignment with a Gaussian kernel as wide as the median distance: how alike near samples "
     "lie to each other; at most 1, and debiased near 0 (or slightly below) for unrelated layers.",
     direction="1: the two layers hold the same geometry of samples. Far samples count less than in linear CKA.",

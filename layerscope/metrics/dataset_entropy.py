@@ -28,7 +28,7 @@ DATASET_ENTROPY = Metric(
     unit="nats",
     reading="nats; high: samples spread out",
     formula="S_α = log(Σ λᵢ^α) / (1 − α), S₁ = −Σ λᵢ log λᵢ, λ the eigenvalues of Z Zᵀ / tr(Z Zᵀ), Z the pooled states "
-    "at unit length; raw: as they are; centred: less their mean, then at unit length",
+    "at unit length; raw: as they are; centred: minus their mean, then at unit length",
     meaning="The same entropy over the pooled states of all samples instead of the tokens of one; from 0 to log "
     "min(samples, width).",
     direction="High: samples spread over many directions. Which end serves a task differs by model and data.",

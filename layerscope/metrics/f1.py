@@ -8,10 +8,10 @@ from layerscope.metrics.metric import Metric
 
 
 def f1(predictions: Array, labels: Array, classes: int | None = None) -> Tensor:
-    """Return the F1 score at each layer, `[L]`, 0 ... 1, float64: of two classes that of class 1, else the macro mean.
+    """Return the F1 score at each layer, `[L]`, 0 ... 1, float64: of class 1 if there are two, else the macro mean.
 
     `predictions` is `[..., L]` and `labels` `[...]`, class ids 0 ... K - 1; `classes` is K, by default one more than
-    the largest id. The macro mean is over classes that are predicted or there.
+    the largest id. The macro mean is over the classes that occur among predictions or labels.
 
     Source: van Rijsbergen 1979, Information Retrieval; Wang et al. 2019, GLUE (MRPC and QQP).
 
@@ -45,7 +45,7 @@ F1 = Metric(
     title="F1",
     unit="%",
     reading="F1 score, read through the model's head",
-    meaning="Harmonic mean of precision and recall of what the head predicts from a layer: of two classes for the "
-    "second, else averaged over classes; from 0 to 100 %.",
+    meaning="Harmonic mean of precision and recall of what the head predicts from a layer: of two classes that of "
+    "the second, else the average over classes; from 0 to 100 %.",
     direction="High: the head can already read this layer, rare classes too.",
 )

@@ -1,4 +1,4 @@
-"""How states move from layer to layer: along a line, and how far each block carries them."""
+"""How states move from layer to layer: how straight, and how far in each block."""
 
 import torch
 from torch import Tensor
@@ -33,7 +33,7 @@ def norm_ratio(states: Array) -> Tensor:
 def cosine_to_next(states: Array) -> Tensor:
     """Return the cosine between every layer and the next of each sample, `[..., L]` for ℓ = 0 … L − 1, float64.
 
-    `states` is `[..., L+1, D]`, of which nothing is subtracted; -1 … 1, NaN for zero vectors.
+    `states` is `[..., L+1, D]` and not centred here; -1 … 1, NaN for zero vectors.
 
     Source: Tracing Representation Progression, figure 11.
 
@@ -59,7 +59,7 @@ def straightness(states: Array) -> Tensor:
 
 
 def _straightness(states: Array) -> Tensor:
-    """Return the same of the way to each layer from 1 on, `[..., L]`."""
+    """Return the straightness of the path to each layer from 1 on, `[..., L]`."""
     found = _layers(states)
     steps = vector_norm(found.diff(dim=-2), dim=-1)
     value: Tensor = vector_norm(found[..., 1:, :] - found[..., :1, :], dim=-1) / steps.cumsum(-1)
@@ -86,9 +86,9 @@ def line_distance(states: Array) -> Tensor:
 
 
 def steady_norm(states: Array, within: float = 0.1) -> Tensor:
-    """Return whether each layer's norm is that of the layer before it up to a share `within`, `[..., L]`, 0 or 1.
+    """Return 1 where a layer's norm differs from the layer before's by a share `within` at most, else 0, `[..., L]`.
 
-    `states` is `[..., L+1, D]`.
+    `states` is `[..., L+1, D]`; the result is float64. Raises `LayerscopeError` for `within` below 0.
 
     Source: Tracing Representation Progression, the proof of theorem 2.2, which assumes it.
 
@@ -103,10 +103,10 @@ def steady_norm(states: Array, within: float = 0.1) -> Tensor:
 
 
 def monotone_triples(states: Array) -> Tensor:
-    """Return the share of layers ℓ₁ < ℓ₂ < ℓ₃ with cos(h_ℓ₁, h_ℓ₃) ≤ cos(h_ℓ₂, h_ℓ₃) for ℓ₃ = 2 … L, `[..., L-1]`.
+    """Return the share of triples ℓ₁ < ℓ₂ < ℓ₃ with cos(h_ℓ₁, h_ℓ₃) ≤ cos(h_ℓ₂, h_ℓ₃) for ℓ₃ = 2 … L, `[..., L-1]`.
 
-    `states` is `[..., L+1, D]`; the values are float64, 0 … 1, about 1/2 by chance. A layer where the vector is zero,
-    as centred states are that do not vary, is left out; NaN where none is left.
+    `states` is `[..., L+1, D]`; the values are float64, 0 … 1, about 1/2 by chance. Triples with a zero vector, as
+    centred states that do not vary give, are left out; NaN where no triple is left.
 
     Source: Tracing Representation Progression, theorem 2.1.
 
@@ -118,7 +118,11 @@ def monotone_triples(states: Array) -> Tensor:
 
 
 def monotone_share(states: Array) -> Tensor:
-    """Return the share of all triples of layers that `monotone_triples` counts, `[...]`, float64.
+    """Return the share of all triples of layers in the order of `monotone_triples`, `[...]`, 0 … 1, float64.
+
+    `states` is `[..., L+1, D]`; NaN where no triple is left.
+
+    Source: Tracing Representation Progression, theorem 2.1.
 
     >>> monotone_share(np.array([[0.0, 1.0], [1.0, 1.0], [1.0, 0.0], [1.0, 0.5]]))  # three of four
     tensor(0.7500, dtype=torch.float64)
@@ -128,7 +132,7 @@ def monotone_share(states: Array) -> Tensor:
 
 
 def _triples(states: Array) -> tuple[Tensor, Tensor]:
-    """Return for each layer from 2 on how many pairs of earlier ones are in the order of their cosines, and of all."""
+    """Return for each layer from 2 on how many pairs of earlier layers rise in cosine to it, and how many there are."""
     found = _layers(states, 3)
     unit = directions(found, torch.zeros(()))
     cosines, counts = unit @ unit.mT, []
@@ -158,11 +162,12 @@ MONOTONE_TRIPLES = Metric(
     monotone_triples,
     FromPath(monotone_triples, 2, CENTERING),
     unit="%",
-    reading="share of earlier layers in the order of their cosine to this one",
+    reading="share of pairs of earlier layers whose cosine to this one rises",
     formula="share of ℓ₁ < ℓ₂ < ℓ with cos(h_ℓ₁, h_ℓ) ≤ cos(h_ℓ₂, h_ℓ)",
-    meaning="Share of every two earlier layers of which the later one has the higher cosine to this layer, by sample, "
-    "each layer centred by its own mean over the samples unless it is called uncentred; from 0 to 100 %.",
-    direction="100 %: the cosine to this layer rises from layer to layer, as theorem 2.1 has it for states that move "
+    meaning="Share of pairs of earlier layers of which the later one has at least the cosine of the other to this "
+    "layer, by sample, each layer centred by its own mean over the samples unless it is called uncentred; from 0 to "
+    "100 %.",
+    direction="100 %: the cosine to this layer rises from layer to layer, as theorem 2.1 proves for states that move "
     "along a straight line. Chance gives 50 %.",
     low=True,
 )
@@ -171,8 +176,9 @@ MONOTONE_SHARE = Metric(
     FromPath(lambda states: monotone_share(states)[:, None], choice=CENTERING),
     title="monotone triples of all layers",
     unit="%",
-    reading="share of all triples of layers in the order of their cosines",
-    meaning="Share of all layers ℓ₁ < ℓ₂ < ℓ₃ with cos(h_ℓ₁, h_ℓ₃) ≤ cos(h_ℓ₂, h_ℓ₃), by sample; from 0 to 100 %.",
+    reading="share of all triples of layers whose cosine rises",
+    meaning="Share of all triples of layers ℓ₁ < ℓ₂ < ℓ₃ with cos(h_ℓ₁, h_ℓ₃) ≤ cos(h_ℓ₂, h_ℓ₃), by sample; from 0 to "
+    "100 %.",
     direction="100 %: the cosine to every later layer rises with depth.",
     source="Tracing Representation Progression, theorem 2.1",
     curve=False,
@@ -181,11 +187,11 @@ MONOTONE_SHARE = Metric(
 STRAIGHTNESS = Metric(
     straightness,
     FromPath(_straightness, 1),
-    reading="1: straight on from layer 0 to this one",
+    reading="1: a straight path from layer 0 to this one",
     formula="‖h_ℓ − h₀‖ / Σ ‖h_{k+1} − h_k‖, k = 0 … ℓ − 1",
-    meaning="Distance from layer 0's state to this layer's over the length of the way between them, by sample; from 0 "
-    "to 1, and 1 at layer 1.",
-    direction="1: the states move along a straight line, as assumption 1 has it of all layers.",
+    meaning="Distance from layer 0's state to this layer's over the length of the path between them, by sample; from "
+    "0 to 1, and 1 at layer 1.",
+    direction="1: the states move along a straight line, as assumption 1 says of all layers.",
     low=True,
 )
 LINE_DISTANCE = Metric(
@@ -195,7 +201,7 @@ LINE_DISTANCE = Metric(
     formula="distance of h_ℓ from the line through h₀ and h_L, over ‖h_L − h₀‖",
     meaning="Distance of a layer's state from the straight line between those of layer 0 and the last layer, over the "
     "length of that line, by sample; from 0.",
-    direction="0: the states move along a straight line, as assumption 1 has it.",
+    direction="0: the states move along a straight line, as assumption 1 says.",
 )
 COSINE_TO_NEXT = Metric(
     cosine_to_next,
@@ -210,7 +216,7 @@ COSINE_TO_NEXT = Metric(
 NORM_RATIO = Metric(
     norm_ratio,
     FromPath(lambda states: _finite(norm_ratio(states))),
-    reading="how much longer the state is than what the next block adds",
+    reading="norm of the state over that of what the next block adds",
     formula="‖h_ℓ‖ / ‖h_{ℓ+1} − h_ℓ‖",
     meaning="Norm of a layer's state over that of its change to the next layer, by sample; from 0. In a pre-norm block "
     "that is the skip connection over the long branch, in a post-norm block it is not.",

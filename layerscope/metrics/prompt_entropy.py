@@ -169,7 +169,7 @@ PROMPT_ENTROPY = Metric(
     unit="nats",
     reading="nats; low: a sample's tokens are compressed",
     formula="S_α = log(Σ λᵢ^α) / (1 − α), S₁ = −Σ λᵢ log λᵢ, λ the eigenvalues of Z Zᵀ / tr(Z Zᵀ), Z a sample's tokens "
-    "at unit length; raw: as they are; centred: less their mean, then at unit length",
+    "at unit length; raw: as they are; centred: minus their mean, then at unit length",
     meaning="Entropy of the normalised eigenvalues of the Gram matrix of one sample's tokens, each token scaled to "
     "unit length unless it is called raw or centred; from 0 (all tokens point one way) to log min(tokens, width). "
     "Averaged over samples.",

@@ -23,7 +23,7 @@ DONE = "asset.json"
 
 @dataclass(frozen=True)
 class Asset(ABC):
-    """Something a verb writes into a folder; what its fields say decides where it lies."""
+    """Something that a verb writes into a folder, whose name depends on the asset's fields."""
 
     @abstractmethod
     def make(self, out: Path, assets: Assets) -> None:
@@ -108,7 +108,7 @@ class Assets:
                 future.result()
             except BrokenProcessPool as error:
                 raise LayerscopeError(
-                    "a process that made models has ended, for want of memory perhaps: run it again with `jobs=1`"
+                    "a worker process died, perhaps for want of memory: run again with `jobs=1`"
                 ) from error
             yield futures[future]
 
@@ -130,6 +130,6 @@ def check_disk(folder: Path, needed_mb: float) -> None:
     free = shutil.disk_usage(there).free / 1e6
     if free < needed_mb:
         raise LayerscopeError(
-            f"{str(there)!r} has {free:,.0f} MB free, and this needs about {needed_mb:,.0f}: name another folder with "
-            "`out`"
+            f"{str(there)!r} has {free:,.0f} MB free, and this needs about {needed_mb:,.0f} MB: choose "
+            "another folder with `out`"
         )

@@ -1,4 +1,4 @@
-"""What reproducing recipes found: a board of verdicts, each with its evidence."""
+"""The results of recipes: a board of verdicts, each with its evidence."""
 
 from __future__ import annotations
 
@@ -36,6 +36,10 @@ class Reproduction(Shown):
     commands: tuple[str, ...]
     versions: dict[str, Any]
 
+    def __repr__(self) -> str:
+        """Return the verdicts in a few words."""
+        return f"Reproduction({self.recipe.name!r}, scale={self.scale!r}: {self.summary})"
+
     @property
     def word(self) -> Word:
         """The verdict on the whole recipe."""
@@ -53,7 +57,7 @@ class Reproduction(Shown):
         return ", ".join((first, *rest))
 
     def numbers(self) -> pd.DataFrame:
-        """Return ours beside what is printed: a row for each quantity, with where it stands and whether it compares."""
+        """Return ours beside what is printed: a row for each quantity, with its source and whether they compare."""
         printed = {entry.quantity: entry for entry in self.recipe.printed}
         found = [_compared(n.quantity, n.value, n.low, n.high, printed.get(n.quantity)) for n in self.evidence.numbers]
         known = {entry["quantity"] for entry in found}
@@ -117,7 +121,7 @@ class Reproduction(Shown):
 
 @dataclass(frozen=True, eq=False)
 class Board(Shown):
-    """What `reproduce` returns: recipes with their verdicts, and those that the scale has not, with what they lack.
+    """What `reproduce` returns: recipes with their verdicts, and those that do not run at this scale, and why.
 
     >>> board = layerscope.reproduce("T-tab1", out="papers", progress=False)
     >>> board["T-tab1"].word
@@ -129,12 +133,16 @@ class Board(Shown):
     lacking: tuple[tuple[str, str], ...] = ()
     folder: Path | None = None
 
+    def __repr__(self) -> str:
+        """Return how many recipes held, did not hold and are not decided."""
+        return f"Board(scale={self.scale!r}: {self.document().answer.rstrip('.')})"
+
     def __getitem__(self, name: str) -> Reproduction:
         """Return a recipe's result by its name."""
         return next(found for found in self.reproductions if found.recipe.name == name)
 
     def document(self) -> Document:
-        """Return how many recipes held, each claim with its verdict, and on a page the evidence of each."""
+        """Return how many recipes held, each claim with its verdict, and for a page the evidence."""
         if len(self.reproductions) == 1 and not self.lacking:
             return self.reproductions[0].document()
         known = [found.word for found in self.reproductions]
@@ -142,11 +150,11 @@ class Board(Shown):
         wanting: dict[str, list[str]] = {}
         for name, what in self.lacking:
             wanting.setdefault(what, []).append(name)
-        lines = (f"Not run, for want of {what}: {', '.join(names)}." for what, names in wanting.items())
-        lacking = Sentences("Left out at this scale", tuple(lines))
+        lines = (f"Not run at this scale, which lacks {what}: {', '.join(names)}." for what, names in wanting.items())
+        lacking = Sentences("Not run", tuple(lines))
         overview = Section("board", "Verdicts", LEAD, (_claims(self.reproductions, in_words=True),))
         return Document(
-            answer=f"Of {len(known)} recipes {', '.join(counts)}.",
+            answer=f"Of {len(known)} recipes, {', '.join(counts)}.",
             title=(f"The papers' claims, scale {self.scale}",),
             parts=(_claims(self.reproductions), *([lacking] if self.lacking else [])),
             sections=(overview, *map(_section, self.reproductions)),
@@ -181,8 +189,8 @@ def judged(recipe: Recipe, assets: Assets, scale: Scale) -> Reproduction:
 
 
 LEAD = (
-    "A claim held where the whole interval of its statistic lies beyond the threshold, which was fixed before; it is "
-    "not decided where the interval straddles it."
+    "A claim held where the whole 95 % interval of its statistic lies beyond the threshold, which was fixed before any "
+    "result; it is not decided where the interval straddles the threshold."
 )
 
 
@@ -195,7 +203,7 @@ def _claims(found: Sequence[Reproduction], in_words: bool = False) -> Table:
     counted = (Column("n"),) if len(found) == 1 else ()  # beside claims of several recipes there is no room for it
     last = (Column("over", "left"), Column("in words", "left", wraps=True)) if in_words else counted
     heads = (
-        Column("claim", "left"), Column("verdict", "left"), Column("found"), Column("95 % interval", "left"),
+        Column("claim", "left"), Column("verdict", "left"), Column("value"), Column("95 % interval", "left"),
         Column("needs", "left"), *last,
     )  # fmt: skip
     rows = []
@@ -275,7 +283,7 @@ def _interval_of(entry: dict[str, Any]) -> tuple[Cell]:
 
 
 def _where(entry: dict[str, Any]) -> str:
-    """Return the place in the paper, and why the numbers are not to be compared, if they are not."""
+    """Return where a number is printed, and why it is not comparable if it is not."""
     differs = f" (not comparable: {entry['why_not']})" if entry["where"] and entry["why_not"] else ""
     return f"{entry['where']}{differs}"
 

@@ -35,7 +35,7 @@ def recipes() -> dict[str, Recipe]:
 
 
 def chosen(names: tuple[str, ...], scale: Scale) -> list[Recipe]:
-    """Return recipes by name, or all that run at a scale; raises `LayerscopeError` for others, with near names."""
+    """Return recipes by name, or all that run at a scale; raises `LayerscopeError` for any other name."""
     known = recipes()
     lower = {name.lower(): name for name in known}
     if not names:
@@ -50,15 +50,15 @@ def chosen(names: tuple[str, ...], scale: Scale) -> list[Recipe]:
         recipe = known[lower[name.lower()]]
         if scale not in recipe.scales:
             raise LayerscopeError(
-                f"{recipe.name} does not run at scale {scale!r}, which lacks {recipe.lacks.get(scale, 'its data')}; "
-                f"try {' or '.join(f'`scale={other!r}`' for other in recipe.scales)}"
+                f"{recipe.name} does not run at scale {scale!r}, which lacks {recipe.lacks.get(scale, 'its data')}: "
+                f"give {' or '.join(f'`scale={name!r}`' for name in recipe.scales)}"
             )
         found.append(recipe)
     return found
 
 
 def lacking(scale: Scale) -> tuple[tuple[str, str], ...]:
-    """Return the recipes that do not run at a scale, with what that lacks."""
+    """Return the recipes that do not run at a scale, with what it lacks."""
     return tuple(
         (name, recipe.lacks.get(scale, "its data")) for name, recipe in recipes().items() if scale not in recipe.scales
     )
@@ -70,11 +70,11 @@ class Listing(Shown):
 
     def document(self) -> Document:
         """Return a table of recipes."""
-        heads = (Column("recipe", "left"), Column("what is shown", "left", wraps=True), Column("scales", "left"))
+        heads = (Column("recipe", "left"), Column("claim", "left", wraps=True), Column("scales", "left"))
         rows = tuple(row(name, found.title, ", ".join(found.scales)) for name, found in recipes().items())
         missing = (
             Column("not run", "left"),
-            Column("what is shown", "left", wraps=True),
+            Column("claim", "left", wraps=True),
             Column("needs", "left", wraps=True),
         )
         others = tuple(row(name, *about) for name, about in UNRUN.items())

@@ -26,7 +26,7 @@ HELD = 500
 class Language:
     """One scale: a model of the hub, or the shape of one that is trained here; and the texts that it reads.
 
-    The vocabulary, of so many byte pairs, is made of the training texts.
+    `vocabulary` is the number of byte pairs, which are learnt from the training texts.
     """
 
     data: str
@@ -55,7 +55,7 @@ SMALL = Language("stdlib-docs", 256)
 PAPER = Language("hf:wikitext/wikitext-103-raw-v1", 1000, hub="EleutherAI/pythia-410m")
 SCALES: dict[Any, Language] = {"small": SMALL, "paper": PAPER}
 LACKS: dict[Any, str] = {"published": "values that the authors released"}
-NOTE = "Judged on one model: the interval is over texts, and says nothing of other models"
+NOTE = "Judged on one model: the interval is over texts and says nothing about other models"
 
 
 def texts(setup: Language) -> tuple[Corpus, Corpus]:

@@ -1,4 +1,4 @@
-"""What a paper claims and how it is judged: declared, and fixed before any result is."""
+"""What a paper claims and how it is judged, fixed before there is any result."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Printed:
 
 @dataclass(frozen=True)
 class Number:
-    """What we found for a quantity; the ends of its interval are None where it has none."""
+    """A quantity as computed here; the ends of its interval are None where it has none."""
 
     quantity: str
     value: float
@@ -78,9 +78,9 @@ def nothing(settings: Any) -> tuple[Asset, ...]:
 class Recipe:
     """A figure, table or theorem: what it claims, what that needs, and the function that judges.
 
-    `scales` has the settings of each scale the recipe runs at; `lacks` says of the others what they lack. `needs`
+    `scales` has the settings of each scale that the recipe runs at, `lacks` what the other scales are missing. `needs`
     returns the assets of some settings, all of which are made before `judge` reads them. `minutes` is about how long
-    they take on two cores, from nothing. `note` says in what the data depart from the paper's own.
+    they take from nothing at the small scale, on two cores. `note` says how data or measures differ from the paper's.
     """
 
     name: str
@@ -97,6 +97,6 @@ class Recipe:
 
     @property
     def digest(self) -> str:
-        """Hash of all that was fixed before the result: claims, thresholds, settings and printed numbers."""
+        """Hash of what was fixed before any result: claims, thresholds, settings and printed numbers."""
         fixed = [self.name, self.claims, self.printed, {name: str(found) for name, found in self.scales.items()}]
         return hashlib.sha256(json.dumps(fixed, default=vars, sort_keys=True).encode()).hexdigest()[:16]

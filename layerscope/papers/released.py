@@ -2,7 +2,7 @@
 
 Their code departs from their paper: tokens are centred and scaled to unit length before entropies; curvature is the
 angle between tokens, not between steps; InfoNCE has 2N − 1 candidates; LiDAR is an entropy, not its exponential; DiME
-takes Grams of features; entries of Grams are clamped. A claim judged on these values is judged on these measures.
+takes Grams of features; Gram entries are clamped. Verdicts on these values hold for the measures as released.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from layerscope.scores import Evaluation, open_evaluation, open_metrics
 from layerscope.scores.metric_values import line_on_impossible
 from layerscope.scores.opening import merged
 
-NOTE = "Judged on the values the authors released, whose code departs from the paper's definitions"
+NOTE = "Judged on the values that the authors released; their code departs from the paper's definitions"
 TASKS_OF = "mteb/"
 PARAMETERS = {
     "Pythia-14m": 14.1e6, "Pythia-70m": 70.4e6, "Pythia-160m": 162.3e6, "Pythia-410m": 405.3e6, "Pythia-1b": 1.012e9,
     "Pythia-1.4b": 1.415e9, "Pythia-2.8b": 2.775e9,
 }  # fmt: skip
-"""Parameters by model, as its makers print them (Biderman et al. 2023, table 1; the suite's model cards)."""
+"""Parameters by model, as its authors print them (Biderman et al. 2023, table 1; the suite's model cards)."""
 
 
 def scores(assets: Assets) -> Evaluation:
@@ -36,9 +36,9 @@ def metrics(assets: Assets) -> pd.DataFrame:
 
 
 def flagged(frame: pd.DataFrame) -> list[str]:
-    """Return a sentence on released entropies that cannot be, if there are any."""
+    """Return a sentence on impossible released entropies, if there are any."""
     line = line_on_impossible(frame)
-    return [f"Of the released entropies {line}."] if line else []
+    return [f"Released entropies with {line}."] if line else []
 
 
 def curves(frame: pd.DataFrame, metric: str, variant: str, **about: str) -> pd.DataFrame:
@@ -51,7 +51,7 @@ def curves(frame: pd.DataFrame, metric: str, variant: str, **about: str) -> pd.D
 
 
 def blocks(curve: pd.Series) -> pd.Series:
-    """Return a metric by layer without layer 0 and without layers the model has not."""
+    """Return a metric by layer without layer 0 and without layers that the model does not have."""
     known = curve.dropna()
     return known[known.index > 0]
 

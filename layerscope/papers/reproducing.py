@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from layerscope.papers.board import Board
 
 ROOM_MB = 200.0
-"""Disk that an asset takes at most at the small scale."""
+"""Most disk space that an asset takes at the small scale."""
 
 
 def reproduce(
@@ -27,22 +27,23 @@ def reproduce(
     jobs: Annotated[int | str, Whole(1, words=("auto",))] = "auto",
     progress: Annotated[bool, IN_CODE] = True,
 ) -> Board:
-    """Run the claims of the two papers, and say which held: figures, tables and theorems by name.
+    """Test the claims of the two papers, figure by figure, and report which held.
 
-    Numbers stand beside the printed ones, and each verdict beside its statistic, interval and threshold. Trained models
-    and runs are kept in the folder, shared by recipes and made once; the same call resumes.
+    Each recipe tests a figure, table or theorem: its numbers stand beside the printed ones, and each verdict beside its
+    statistic, interval and threshold. Trained models and runs are kept in the folder and shared by recipes; the same
+    call resumes.
 
     Args:
-        names: names of recipes, such as T-fig5 or L-fig1; by default all that run at the scale.
-        scale: small (two cores, no download), published (from the values the authors released), or paper (the
-            published setting, with models and data from the hub).
-        out: folder for results, pictures, the page of all verdicts, and what they were made from.
-        data_dir: folder of local data sets, by their names on the hub; by default the hub is asked.
-        jobs: processes that train and measure at the same time; auto is one for each core, and one on a GPU.
+        names: recipes to run, such as T-fig5 or L-fig1; in Python None runs every recipe of the scale.
+        scale: scale to run at: small (two cores, no download), published (from the values the authors released), or
+            paper (the published settings, with models and data from the hub).
+        out: folder for results, figures, the page of verdicts, and the models and runs they rest on.
+        data_dir: folder of local image data sets, such as cifar10/, for the scale paper; by default the hub is used.
+        jobs: processes that train and measure at once; auto is one per core. On a GPU there is always one.
         progress: show progress on standard error.
 
     Raises:
-        LayerscopeError: for an unknown recipe, a scale it has not, and what that scale lacks here.
+        LayerscopeError: for an unknown recipe, a scale it does not run at, a missing folder, and a full disk.
 
     Example:
         >>> board = layerscope.reproduce("T-tab1", out="papers", progress=False)
@@ -68,7 +69,8 @@ def reproduce(
     check_disk(folder, ROOM_MB * len(missing))
     minutes = sum(recipe.minutes for recipe, a in plans if any(not a.has(n) for n in recipe.needs(a.settings)))
     if missing:
-        reporter.say(f"{len(missing)} models and runs to make, about {minutes:.0f} minutes on two cores")
+        about = f", about {minutes:.0f} minutes on two cores" if asked.scale == "small" else ""
+        reporter.say(f"models and runs to make: {len(missing)}{about}")
     results = []
     for recipe, assets in plans:
         jobs = workers.wanted(asked.jobs, len(missing)) if apart() else 1

@@ -1,4 +1,4 @@
-"""Verdicts: a claim held, did not hold, or is not decided, by where the interval of its statistic lies."""
+"""Verdicts: a claim held, did not hold or is not decided, depending on where the interval of its statistic lies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MANY = 10_000
 
 @dataclass(frozen=True)
 class Verdict:
-    """A claim, the interval that was found, and what follows; `wants` says what would decide an undecided one."""
+    """A claim, the interval of its statistic, and the verdict; `wants` says what would decide an undecided claim."""
 
     claim: Claim
     interval: Interval
@@ -51,5 +51,5 @@ def _wants(claim: Claim, interval: Interval) -> str:
     reach, gap = (interval.high - interval.low) / 2, abs(interval.value - claim.threshold)
     needed = math.ceil(interval.n * (reach / gap) ** 2) + 1 if gap > 0 and math.isfinite(reach) else MANY
     if needed >= MANY:
-        return f"the statistic is at its threshold: no number of {claim.over} that can be had would decide it"
-    return f"about {max(needed, interval.n + 1)} {claim.over}, should the difference stay as it is"
+        return f"the statistic lies at its threshold: no feasible number of {claim.over} would decide it"
+    return f"about {max(needed, interval.n + 1)} {claim.over}, if the difference stays as it is"

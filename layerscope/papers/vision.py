@@ -53,7 +53,7 @@ class Vision:
 
 SMALL = Vision("digits", 12, 64, 4, 8, 2, 30, 64, 1e-3, 0.05, augment=False)
 PAPER = Vision("cifar10", 12, 384, 6, 32, 4, 200, 256, 5e-4, 0.05, augment=True, seeds=3, device="cuda")
-"""DeiT-S on CIFAR-10. The printed learning rate, 0.1, is one at which AdamW does not learn; this is DeiT's own."""
+"""DeiT-S on CIFAR-10. AdamW does not learn at the printed learning rate, 0.1; this is DeiT's own."""
 SCALES: dict[Any, Vision] = {"small": SMALL, "paper": PAPER}
 LACKS: dict[Any, str] = {"published": "values that the authors released"}
 
@@ -70,7 +70,7 @@ def images(setup: Vision, data: Path | None) -> tuple[Corpus, Corpus]:
         return open_corpus("hf:cifar10:train"), open_corpus("hf:cifar10:test")
     found = next(iter(sorted((data / setup.data).glob("*"))), None)
     if found is None:
-        raise LayerscopeError(f"{str(data)!r} has no folder {setup.data!r} with images: name another with `data_dir`")
+        raise LayerscopeError(f"{str(data)!r} has no folder {setup.data!r} with images: choose another with `data_dir`")
     whole = open_corpus(found)
     test = [i for i, name in enumerate(whole.names) if "test" in name]
     rest = sorted(set(range(len(whole))) - set(test))
@@ -215,9 +215,9 @@ class Bench:
         return [np.stack([run.pooled(layer) for layer in range(run.depth + 1)], axis=1) for run in self.runs(kind)]
 
     def curves(self, kind: Kind, metric: str) -> list[pd.Series]:
-        """Return what a metric of the history is by layer at the end of training, for each seed.
+        """Return a metric of the history by layer at the end of training, for each seed.
 
-        Of similarities it is that to the last layer.
+        Similarities are those to the last layer.
         """
         found = [run.metric(metric) for run in self.histories(kind)]
         return [curve if isinstance(curve, pd.Series) else curve.iloc[:, -1] for curve in found]

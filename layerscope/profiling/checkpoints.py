@@ -15,14 +15,13 @@ if TYPE_CHECKING:
 def profile_checkpoints(
     model: str | Path, revisions: str | Iterable[str], *, out: str | Path | None = None, **options: Any
 ) -> list[Run]:
-    """Profile checkpoints of one model over the same data: a run for each, which `compare` takes as they are.
+    """Profile checkpoints of one model over the same data, and return a run for each, ready for `compare`.
 
     `revisions` are branches, tags or commits of a hub model, or folders in a local `model`, as a training saves them
-    ("checkpoint-500"); a text has commas between them. Each run lies in a folder of its name below `out`, by default
-    runs/MODEL-checkpoints; the same call goes on where it was stopped. `options` are those of `profile`, data among
-    them.
+    ("checkpoint-500"); in one string they are separated by commas. Each run is a folder named after its checkpoint in
+    `out`, by default runs/MODEL-checkpoints; the same call resumes. `options` are those of `profile`, including `data`.
 
-    Raises `LayerscopeError` for fewer than two checkpoints, one named twice, and one that is not there.
+    Raises `LayerscopeError` for fewer than two checkpoints, a repeated one, and one that does not exist.
 
     Source: Layer by Layer, figures 4 and 11.
 

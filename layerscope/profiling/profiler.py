@@ -68,19 +68,19 @@ def profile(
         processor: tokenizer, image processor or feature extractor of a model given as an object.
         samples: number of samples, drawn with the seed, or all.
         chunk: pack running text into windows of this many tokens; by default 256 for language models.
-        repeat_tokens: probability with which each token is replaced by one token of its own sample.
-        random_tokens: probability with which each token is replaced by one drawn from the vocabulary.
+        repeat_tokens: probability of replacing each token by one token drawn once from its own sample.
+        random_tokens: probability of replacing each token by a random one of the vocabulary.
         prompt: text put before every text.
         metrics: metrics to compute: default, seven (those of Layer by Layer), all, or names separated by commas.
         pooling: how tokens become one vector: auto (the model's own way), or some of mean, cls, last, first with
             commas.
         alpha: orders of the Rényi entropies, such as 1 or 1,2.
-        rows: how vectors are scaled before their entropy is taken: to unit length, raw (not at all), centered (less
-            their mean, then to unit length), or several with commas.
+        rows: how vectors are scaled before an entropy: unit (to unit length), raw (not at all), centered (minus their
+            mean, then to unit length), or several with commas.
         cka: estimators of CKA: debiased, biased (equation 3 of Tracing Representation Progression), or both.
-        cosine: whether cosines and angular distances are of states centered by their layer's mean, uncentered, or both.
+        cosine: states whose cosines and angles are taken: centered (minus their layer's mean), uncentered, or both.
         exclude_sinks: leave out tokens with over 10 times their sample's median norm.
-        prefixes: measure prompt entropy over the first N tokens too, such as 8,16,32.
+        prefixes: also measure prompt entropy over the first N tokens, for each N given, such as 8,16,32.
         lens_tokens: token positions read through the head, or all; auto is all where that takes seconds, else a share.
         entropy_samples: samples whose prompt entropy is computed; by default all, and 256 on a GPU.
         sublayers: measure inside each block too, after norm, attention, MLP and residual addition.

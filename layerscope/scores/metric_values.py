@@ -124,14 +124,14 @@ def impossible(metrics: pd.DataFrame) -> pd.DataFrame:
 
 
 def line_on_impossible(metrics: pd.DataFrame) -> str:
-    """Return a line on how many entropies cannot be, and the one furthest beyond its bound; empty where all can."""
+    """Return a line on how many entropies are impossible, and the one furthest beyond its bound; empty if none is."""
     if (wrong := impossible(metrics)).empty:
         return ""
     most = wrong.iloc[0]
     return (
-        f"{len(wrong):,} values cannot be, such as {most['metric']} ({most['variant']}) {most['value']:.4g} of "
-        f"{most['model']} at layer {most['layer']} on {most['dataset']}: it is at most {most['bound']:.4g}; they count "
-        "as they are"
+        f"impossible values: {len(wrong):,}, such as {most['metric']} ({most['variant']}) {most['value']:.4g} of "
+        f"{most['model']} at layer {most['layer']} on {most['dataset']}, which is at most {most['bound']:.4g}; they "
+        "are used as they are"
     )
 
 

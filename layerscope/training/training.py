@@ -78,7 +78,7 @@ class Settings:
         augment: crop, flip and rotate the training images at random.
         eval_every: steps between evaluations; by default a tenth of all, or more where evaluation is slow.
         eval_samples: number of evaluation samples, drawn with the seed; by default all.
-        depth_on: data whose accuracy the effective depth rests on: eval, or as many training samples (definition 3.1).
+        depth_on: data on which effective depth is measured: eval, or train (as many training samples; definition 3.1).
         seed: random seed.
         dtype: precision of training: float32, or bf16 (mixed).
         device: device to train on.

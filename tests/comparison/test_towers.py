@@ -72,7 +72,9 @@ def test_what_is_shown_says_which_cosine_and_which_tower(towers):
 
 def test_towers_of_other_numbers_of_samples_are_refused(towers, make, tmp_path):
     other = make(tmp_path / "other")
-    with pytest.raises(LayerscopeError, match="compares two runs with equally many samples, and these have 20 and 60"):
+    with pytest.raises(
+        LayerscopeError, match="compares two runs with the same number of samples, and these have 20 and 60"
+    ):
         layerscope.compare([towers[0], other], paired=True, progress=False)
     with pytest.raises(LayerscopeError, match="do not match"):
         layerscope.compare(towers, progress=False)
@@ -80,7 +82,7 @@ def test_towers_of_other_numbers_of_samples_are_refused(towers, make, tmp_path):
         profiled(clip(), kind, tmp_path / kind, metrics=["dataset_entropy"], views=0, samples=10, seed=seed)
         for seed, kind in enumerate(("image", "text"))
     ]
-    with pytest.raises(LayerscopeError, match="the 10 samples of these runs may be drawn from more"):
+    with pytest.raises(LayerscopeError, match="the 10 samples of these runs may have been drawn separately from more"):
         layerscope.compare(drawn, paired=True, progress=False)
     with pytest.raises(LayerscopeError, match="variant 'biased' of cosine_similarity is not in this comparison"):
         layerscope.compare(towers, paired=True, site="projected", progress=False).similarity(

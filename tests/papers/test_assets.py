@@ -84,10 +84,12 @@ def test_other_settings_are_another_asset():
 
 
 def test_a_process_that_dies_is_one_line(tmp_path):
-    with pytest.raises(LayerscopeError, match=r"has ended, for want of memory perhaps: run it again with `jobs=1`"):
+    with pytest.raises(
+        LayerscopeError, match=r"a worker process died, perhaps for want of memory: run again with `jobs=1`"
+    ):
         Assets(tmp_path, None).make([Dying("one"), Dying("two")], Reporter(), "dying", 2)
 
 
 def test_a_disk_without_room(tmp_path):
-    with pytest.raises(LayerscopeError, match=r"MB free, and this needs about 1,000,000,000: name another folder"):
+    with pytest.raises(LayerscopeError, match=r"MB free, and this needs about 1,000,000,000 MB: choose another folder"):
         check_disk(tmp_path / "new", 1e9)

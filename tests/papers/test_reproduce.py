@@ -9,8 +9,9 @@ import pytest
 from typed import cli
 
 import layerscope
-from layerscope.papers import catalogue, vision
+from layerscope.papers import catalogue, drawing, vision
 from layerscope.papers.assets import Asset, Assets
+from layerscope.papers.recipe import Number
 
 __all__ = ["cli"]
 
@@ -42,14 +43,35 @@ def test_the_released_values_decide_offline(tmp_path: Path) -> None:
     assert found["Pythia-410m"].interval.value == pytest.approx(5.1, abs=0.05)
     assert found["Pythia-160m"].interval.value == pytest.approx(3.5, abs=0.05)
     assert json.loads(json.dumps(board.as_dict()))["recipes"][0]["recipe"] == "L-fig1"
+    assert repr(board) == "Board(scale='published': Of 2 recipes 2 held)"
+    assert repr(board["L-fig1"]) == "Reproduction('L-fig1', scale='published': 4 of 4 claims held)"
+    (bars,) = board["L-appE"].evidence.plots
+    assert {"infonce", "mean rank", "curvature"} < set(bars.rows), "the words that all share are not repeated"
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [
+        (["gain by a, points", "gain by mean rank, points"], ["a", "mean rank"]),
+        (["bound, 2 symbols", "bound, 16 symbols"], ["2 symbols", "16 symbols"]),
+        (["top layer", "top"], ["top layer", "top"]),
+        (["alone"], ["alone"]),
+    ],
+)
+def test_bars_are_named_by_what_tells_them_apart(names, shown) -> None:
+    assert drawing.bars("Gain", "points", [Number(name, 1.0) for name in names]).rows == tuple(shown)
 
 
 @pytest.mark.parametrize(
     ("words", "line"),
     [
         (["T-fig99"], "recipe 'T-fig99' does not exist, did you mean T-fig"),
+        (["L-fig99"], "recipe 'L-fig99' does not exist, did you mean L-fig"),
         (["t-fig18"], "T-fig18 is not run: it needs DETR on COCO"),
-        (["T-fig5", "--scale", "published"], "T-fig5 does not run at scale 'published', which lacks values"),
+        (
+            ["T-fig5", "--scale", "published"],
+            "released: give --scale small or --scale paper",
+        ),
         (["T-fig5", "--scale", "huge"], "'huge' does not exist"),
         (["T-tab1", "--all"], "name recipes or give --all, not both"),
         ([], "no recipe is named: layerscope reproduce --list shows them"),

@@ -68,7 +68,7 @@ def test_average_precision_and_matches_are_those_written_out():
         points = [(sum(hits[order[: k + 1]]) / positives, sum(hits[order[: k + 1]]) / (k + 1)) for k in range(n)]
         at = [max((p for r, p in points if r >= recall - 1e-12), default=0.0) for recall in np.linspace(0, 1, 101)]
         assert average_precision(scores, hits, positives) == pytest.approx(np.mean(at), rel=1e-12)
-    with pytest.raises(LayerscopeError, match="count all that is there"):
+    with pytest.raises(LayerscopeError, match="the number of objects there are"):
         average_precision([0.5, 0.4], [True, True], 1)
     truths = torch.tensor([[0.3, 0.3, 0.2, 0.2], [0.7, 0.7, 0.2, 0.2]])
     boxes = torch.tensor([[0.3, 0.3, 0.2, 0.2], [0.31, 0.3, 0.2, 0.2], [0.7, 0.75, 0.2, 0.2], [0.7, 0.77, 0.2, 0.2]])

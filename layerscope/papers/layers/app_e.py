@@ -18,7 +18,7 @@ METRIC = "dime"
 
 
 def judge(assets: Assets) -> Evidence:
-    """Fit which end of DiME to take on the other models, and score the layer it chooses on each task."""
+    """Fit on the other models whether to minimise or maximise DiME, and score the layer it chooses on each task."""
     evaluation = released.scores(assets)
     frame = released.metrics(assets)
     frame = frame[frame["revision"].isin(("", "main")) & frame["dataset"].str.startswith(released.TASKS_OF)]
@@ -41,7 +41,7 @@ def _gains(rule: Rule, table: pd.DataFrame) -> pd.Series:
 def _numbers(gains: dict[str, pd.Series], table: pd.DataFrame) -> Iterator[Number]:
     for name, found in gains.items():
         interval = mean(found.tolist())
-        yield Number(f"gain by {name}, points", interval.value, interval.low, interval.high)
+        yield Number(f"gain by {name} [points]", interval.value, interval.low, interval.high)
         yield Number(f"gain by {name} [%]", 100 * interval.value / float(table.iloc[-1].mean()))
 
 
@@ -50,14 +50,15 @@ RECIPE = Recipe(
     (
         Claim(
             METRIC, "On Pythia-410M, the layer that DiME chooses without labels beats the last layer.",
-            "gain over the last layer, points, mean over tasks; which end of DiME to take is fitted on other models",
+            "gain in score over the last layer, percentage points, mean over tasks; whether to minimise or maximise "
+            "DiME is fitted on other models",
             0.0, "above", "tasks",
         ),
     ),
     judge, {"published": None},
-    printed=(Printed(f"gain by {METRIC} [%]", 3.0, "appendix E", "its direction was not fitted on other models"),),
+    printed=(Printed(f"gain by {METRIC} [%]", 3.0, "appendix E", "the direction was not fitted on other models"),),
     lacks={
-        "small": "scores of 32 tasks; layerscope select chooses a layer of your own model without labels",
+        "small": "scores on 32 tasks by layer (layerscope select chooses a layer of your own model without labels)",
         "paper": "Pythia-410M on 32 tasks of MTEB, from the hub",
     },
     note=released.NOTE,

@@ -15,9 +15,9 @@ MODELS = ("Pythia-14m", "Pythia-70m", "Pythia-160m", "Pythia-410m")
 
 
 def gains(table: pd.DataFrame) -> list[float]:
-    """Return for each task (a column, layers are rows) what the layer that the other tasks choose gains on the last.
+    """Return for each task the gain over the last layer of the layer that the other tasks choose.
 
-    In points. Layer 0 and the last layer are no candidates.
+    In percentage points; `table` is layers × tasks. Layer 0 and the last layer are not candidates.
     """
     found = []
     for task in table:
@@ -56,8 +56,8 @@ RECIPE = Recipe(
     "L-fig1", LAYERS, "Middle layers beat the last one on MTEB",
     tuple(
         Claim(
-            model, f"In {model}, the middle layer that the other tasks choose beats the last on the task left out.",
-            "gain over the last layer, points, mean over tasks", 0.0, "above", "tasks",
+            model, f"In {model}, the middle layer that the other tasks choose beats the last on the one left out.",
+            "gain in score over the last layer, percentage points, mean over tasks", 0.0, "above", "tasks",
         )
         for model in MODELS
     ),
@@ -66,7 +66,7 @@ RECIPE = Recipe(
         Printed("Pythia-410m, gain of the best layer [%]", 2.0, "section 4.1: 2 to 16 %", "a range over models"),
     ),
     lacks={
-        "small": "scores of tasks of their own for a model that is at hand: layerscope evaluate makes them",
+        "small": "MTEB scores by layer of a model that needs no download (layerscope evaluate computes them)",
         "paper": "Mamba-370M, BERT and Llama-3 on 32 tasks of MTEB, from the hub",
     },
     note="Scores are the authors' own, by task and layer",

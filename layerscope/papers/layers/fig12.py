@@ -38,7 +38,7 @@ def judge(assets: Assets) -> Evidence:
     return Evidence(
         found,
         numbers,
-        [drawing.chart("Prompt entropy by size, WikiText", "share of the most entropy", shapes, True)],
+        [drawing.chart("Prompt entropy by size, WikiText", "share of the maximum", shapes, True)],
         notes,
     )
 
@@ -47,21 +47,25 @@ RECIPE = Recipe(
     "L-fig12", LAYERS, "Larger models compress more in the middle, are smoother and more invariant",
     (
         Claim(
-            "compression", "The larger the model, the lower prompt entropy is in its middle layers.",
-            "slope of normalised prompt entropy per tenfold size", 0.0, "below", "models",
+            "compression", "The larger the model, the lower the prompt entropy of its middle layers.",
+            "slope of prompt entropy, as a share of its maximum, per tenfold size; mean of the middle third "
+            "of the layers",
+            0.0, "below", "models",
         ),
         Claim(
-            "smoothness", "The larger the model, the lower curvature is in its middle layers.",
-            "slope of curvature per tenfold size", 0.0, "below", "models",
+            "smoothness", "The larger the model, the lower the curvature of its middle layers.",
+            "slope of curvature, as released, per tenfold size; mean of the middle third of the layers",
+            0.0, "below", "models",
         ),
         Claim(
-            "invariance", "The larger the model, the lower InfoNCE is in its middle layers.",
-            "slope of InfoNCE per tenfold size, nats", 0.0, "below", "models",
+            "invariance", "The larger the model, the lower the InfoNCE loss of its middle layers.",
+            "slope of the InfoNCE loss per tenfold size, nats; mean of the middle third of the layers",
+            0.0, "below", "models",
         ),
     ),
     judge, {"published": None},
     lacks={
-        "small": "language models of several sizes: none that is at hand",
+        "small": "language models of several sizes",
         "paper": "Pythia 14M to 1B on WikiText-103, from the hub",
     },
     note=released.NOTE,

@@ -31,8 +31,9 @@ RECIPE = Recipe(
     "L-fig15", LAYERS, "Residual additions carry the compression",
     tuple(
         Claim(
-            branch, f"After the residual addition prompt entropy is lower than in the {word} that is added.",
-            f"entropy after the addition less that of the {word}, nats, mean over blocks", 0.0, "below", "texts",
+            branch, f"After a residual addition, prompt entropy is lower than in the {word} that is added.",
+            f"prompt entropy after the addition minus that of the {word}, nats, mean over blocks",
+            0.0, "below", "texts",
         )
         for branch, word in zip(BRANCHES, ("attention's output", "MLP's output"), strict=True)
     ),

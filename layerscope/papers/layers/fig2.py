@@ -27,7 +27,7 @@ def judge(assets: Assets) -> Evidence:
     return Evidence(
         found | {"bidirectional": mean(flat)},
         [Number(f"{model}, valley on WikiText", depth[model].loc[:, "wikitext"].item()) for model in by_model],
-        [drawing.chart("Prompt entropy by layer, WikiText", "share of the most entropy", by_model, by_depth=True)],
+        [drawing.chart("Prompt entropy by layer, WikiText", "share of the maximum", by_model, by_depth=True)],
     )
 
 
@@ -37,20 +37,22 @@ RECIPE = Recipe(
         *(
             Claim(
                 model, f"In {model}, prompt entropy is lower in the middle third of the layers than in the others.",
-                "mean of the outer thirds less that of the middle, share of the most entropy", 0.0, "above",
+                "prompt entropy as a share of its maximum, first and last third minus middle third", 0.0, "above",
                 "data sets",
             )
             for model in MODELS
         ),
         Claim(
-            "bidirectional", "Bidirectional models are flat: no valley is as deep as an autoregressive model's.",
-            "least valley of the Pythias less that of each BERT, on WikiText", 0.0, "above", "models",
-            decided_by="values of a third bidirectional model; the authors released two",
+            "bidirectional",
+            "Bidirectional models are flat: none has a valley as deep as the shallowest of the autoregressive models.",
+            "depth of the shallowest Pythia valley minus that of each BERT, share of the maximum, on WikiText",
+            0.0, "above", "models",
+            decided_by="a third bidirectional model; the authors released values of two",
         ),
     ),
     judge, {"published": None},
     lacks={
-        "small": "an autoregressive model with the valley: none that is at hand has shown it",
+        "small": "an autoregressive model that has the valley",
         "paper": "Pythia-410M, Mamba-370M and BERT on WikiText-103, from the hub",
     },
     note=released.NOTE + " (prompt entropy: tokens centred, then scaled to unit length)",

@@ -1,4 +1,4 @@
-"""L-fig3 and L-fig8: which metrics go with scores, layer by layer."""
+"""L-fig3 and L-fig8: which metrics follow the scores, layer by layer."""
 
 from __future__ import annotations
 
@@ -48,16 +48,18 @@ def _average(frame: pd.DataFrame, metric: str) -> pd.Series:
 
 
 RECIPE = Recipe(
-    "L-fig3", LAYERS, "Curvature, DiME and InfoNCE go with the scores most closely",
+    "L-fig3", LAYERS, "Curvature, DiME and InfoNCE follow the scores most closely",
     (
         Claim(
-            "lead", "Curvature, DiME and InfoNCE correlate more with the mean score than the other three metrics.",
-            "mean distance correlation of the three less that of the others, over layers", 0.0, "above", "tasks",
+            "lead", "Curvature, DiME and InfoNCE follow the mean score more closely than the entropies and LiDAR do.",
+            "distance correlation with the mean score over layers, mean of these three metrics minus that of "
+            "the others",
+            0.0, "above", "tasks",
         ),
     ),
     judge, {"published": None},
     lacks={
-        "small": "scores of 32 tasks; layerscope scores correlates metrics with scores of your own",
+        "small": "scores on 32 tasks by layer (layerscope scores correlates metrics with scores of your own)",
         "paper": "Pythia-410M on 32 tasks of MTEB, from the hub",
     },
     note=released.NOTE,

@@ -13,7 +13,7 @@ from layerscope.papers.recipe import LAYERS, Claim, Evidence, Number, Recipe
 MODEL = "Pythia-410m"
 METRICS = {"prompt_entropy": "maxEntropy", "lidar": "maxEntropy", "dime": "maxEntropy", "infonce": "raw"}
 LATE = 16_000
-"""From this step on a layer's change is late."""
+"""After this step a change counts as late."""
 
 
 def by_step(frame: pd.DataFrame, metric: str) -> pd.DataFrame:
@@ -53,17 +53,19 @@ RECIPE = Recipe(
     (
         Claim(
             "middle", "Over training, metrics change more in the middle third of the layers than in the others.",
-            "change from checkpoint to checkpoint summed, share of the metric's range, middle less others",
+            "sum of changes between checkpoints, share of the metric's range, middle third minus the other two",
             0.0, "above", "metrics",
         ),
         Claim(
-            "early", f"Less of the early layers' change comes after step {LATE:,} than of the others'.",
-            f"share of a layer's change after step {LATE:,}, later thirds less the first", 0.0, "above", "metrics",
+            "early",
+            f"Early layers settle first: less of their change comes after step {LATE:,} than of the other layers'.",
+            f"share of a layer's change that comes after step {LATE:,}, last two thirds minus the first",
+            0.0, "above", "metrics",
         ),
     ),
     judge, {"published": None},
     lacks={
-        "small": "a language model with checkpoints of its training: layerscope profile and compare draw them",
+        "small": "a language model with checkpoints of its training (layerscope profile and compare draw them)",
         "paper": "the checkpoints of Pythia-410M on WikiText-103, from the hub",
     },
     note=released.NOTE,

@@ -20,7 +20,7 @@ LENGTHS = (16, 32, 64, 128)
 
 
 def judge(assets: Assets) -> Evidence:
-    """Compare the entropy of changed texts with that of the same texts unchanged, and of prompts cut at lengths."""
+    """Compare the entropy of changed texts with that of the texts unchanged, and that of several prompt lengths."""
     plain = entropy(assets)["raw"]
     repeated = {share: entropy(assets, ("repeat_tokens", share))["raw"] for share in SHARES}
     drawn = {share: entropy(assets, ("random_tokens", share))["raw"] for share in SHARES}
@@ -53,25 +53,28 @@ def _needs(setup: Language) -> Sequence[Asset]:
 
 
 RECIPE = Recipe(
-    "L-fig6", LAYERS, "Repetition lowers entropy in the middle, random tokens raise it early, length raises it",
+    "L-fig6", LAYERS, "Repetition lowers prompt entropy in the middle, random tokens raise it early, length raises it",
     (
         Claim(
             "repeated", "Repeated tokens lower prompt entropy in the middle layers.",
-            f"entropy with {SHARES[-1]:.0%} of the tokens repeated less that of the same text, nats, middle third",
+            f"prompt entropy with {SHARES[-1]:.0%} of tokens repeated minus that of the text unchanged, nats, "
+            "middle third",
             0.0, "below", "texts",
         ),
         Claim(
             "random", "Random tokens raise prompt entropy in the early layers.",
-            f"entropy with {SHARES[-1]:.0%} of the tokens random less that of the same text, nats, first third",
+            f"prompt entropy with {SHARES[-1]:.0%} of tokens random minus that of the text unchanged, nats, "
+            "first third",
             0.0, "above", "texts",
         ),
         Claim(
-            "longer", "Longer prompts have a higher entropy.", "rise at each doubling of the length, nats", 0.0,
-            "above", "lengths",
+            "longer", "Longer prompts have a higher prompt entropy.",
+            "rise of the mean prompt entropy at each doubling of the length, nats", 0.0, "above", "lengths",
         ),
         Claim(
-            "falling", "The increments fall with the length.",
-            "share of doublings whose increment is below that before, by text", 0.5, "above", "texts",
+            "falling", "Each doubling of the length raises prompt entropy by less than the one before.",
+            "share of doublings whose rise is below that of the doubling before, mean over texts",
+            0.5, "above", "texts",
         ),
     ),
     judge, SCALES, _needs, lacks=LACKS, minutes=10, note=NOTE,

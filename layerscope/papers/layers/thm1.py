@@ -24,8 +24,8 @@ def judge(assets: Assets) -> Evidence:
         ratios.append(_rank(states) - _entropy(states))
     return Evidence(
         {"printed": exact(max(ratios)), "reverse": exact(min(ratios))},
-        [Number("log of effective rank less S1, mean over matrices", float(np.mean(ratios)))],
-        notes=["Effective rank is the exponential of the entropy of singular values; S₁ that of their squares."],
+        [Number("log(effective rank) − S1, mean over matrices", float(np.mean(ratios)))],
+        notes=["Effective rank is exp of the entropy of the singular values; S₁ is the entropy of their squares."],
     )
 
 
@@ -41,12 +41,13 @@ RECIPE = Recipe(
     "L-thm1", LAYERS, "Effective rank against the exponential of S₁",
     (
         Claim(
-            "printed", "As printed: effective rank is at most exp(S₁).",
-            f"largest log(effective rank) less S₁ over {TRIALS} random matrices", 1e-9, "below", "computed",
+            "printed", "Theorem 1 as printed: effective rank is at most exp(S₁).",
+            f"largest log(effective rank) − S₁ over {TRIALS} random matrices, nats", 1e-9, "below", "computed",
         ),
         Claim(
-            "reverse", "The reverse: effective rank is at least exp(S₁), as squaring concentrates a spectrum.",
-            f"least log(effective rank) less S₁ over {TRIALS} random matrices", -1e-9, "above", "computed",
+            "reverse",
+            "The reverse of theorem 1: effective rank is at least exp(S₁), as squaring concentrates a spectrum.",
+            f"smallest log(effective rank) − S₁ over {TRIALS} random matrices, nats", -1e-9, "above", "computed",
         ),
     ),
     judge, {"small": None, "published": None, "paper": None},

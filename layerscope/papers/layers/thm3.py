@@ -1,4 +1,4 @@
-"""L-thm3: log N less InfoNCE is at most the information that views share, which is at most the entropy of states."""
+"""L-thm3: log N − InfoNCE is at most the information that views share, which is at most the entropy of states."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def judge(assets: Assets) -> Evidence:
     for count in SYMBOLS:
         bounds = np.array([bound(draws.integers(count, size=N)) for _ in range(BATCHES)])
         gaps.append(bounds - math.log(count))
-        numbers.append(Number(f"log N less InfoNCE, {count} symbols", float(bounds.mean())))
+        numbers.append(Number(f"log N − InfoNCE, {count} symbols", float(bounds.mean())))
     most = max(gaps, key=lambda gap: float(gap.mean()))
     return Evidence(
         {"bound": mean(list(most))}, numbers, [drawing.bars("Bound on the information", "nats", numbers)],
@@ -31,7 +31,7 @@ def judge(assets: Assets) -> Evidence:
 
 
 def bound(symbols: npt.NDArray[np.int64]) -> float:
-    """Return log N less InfoNCE of views that both are their sample's symbol: I(X; Z) = H(Z) = log of their number."""
+    """Return log N − InfoNCE of views that both are their sample's symbol: I(X; Z) = H(Z) = log of their number."""
     states = np.eye(WIDTH)[symbols]
     return float(metrics.infonce_bound(states, states))
 
@@ -40,8 +40,8 @@ RECIPE = Recipe(
     "L-thm3", LAYERS, "log N − InfoNCE bounds the information that views share from below",
     (
         Claim(
-            "bound", "log N less InfoNCE is at most the mutual information, where that is known.",
-            f"log N less InfoNCE less log of the number of symbols, nats, the largest of {SYMBOLS[0]} … {SYMBOLS[-1]}",
+            "bound", "log N − InfoNCE is at most the mutual information of the views, where that is known.",
+            f"log N − InfoNCE − log K, nats, for the K of {SYMBOLS[0]} … {SYMBOLS[-1]} symbols where it is largest",
             0.0, "below", "batches",
         ),
     ),

@@ -11,7 +11,7 @@ from layerscope.papers.vision import ALIGNED, ALWAYS, LACKS, SCALES, Bench, need
 def judge(assets: Assets) -> Evidence:
     """Compare the last layer's accuracy under both schedules."""
     bench = Bench(assets)
-    kinds = {"alternating": ALIGNED, "aligned loss alone": ALWAYS}
+    kinds = {"alternating": ALIGNED, "always aligned": ALWAYS}
     accuracies = {name: bench.average(kind, "layer_accuracy", 100) for name, kind in kinds.items()}
     return Evidence(
         {"last": bench.gain(ALIGNED, ALWAYS, "layer_accuracy", 100, bench.setup.depth)},
@@ -23,8 +23,8 @@ RECIPE = Recipe(
     "T-alt", TRACING, "Alternating keeps the last layer better than the aligned loss alone",
     (
         Claim(
-            "last", "With steps that train the last layer alone between aligned ones, the last layer is more accurate.",
-            "accuracy at the last layer, alternating less aligned alone, points", 0.0, "above", "seeds",
+            "last", "The last layer is more accurate when aligned steps alternate with steps on the last layer alone.",
+            "accuracy at the last layer, alternating minus always aligned, percentage points", 0.0, "above", "seeds",
         ),
     ),
     judge, SCALES, needs(ALIGNED, ALWAYS), lacks=LACKS, minutes=8,

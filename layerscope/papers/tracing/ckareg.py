@@ -23,17 +23,19 @@ def judge(assets: Assets) -> Evidence:
 
 
 RECIPE = Recipe(
-    "T-ckareg", TRACING, "A CKA regulariser would not do better",
+    "T-ckareg", TRACING, "A CKA regulariser would do no better than the cosine one",
     (
         Claim(
-            "cosine", "A CKA regulariser does no better than the cosine one.",
-            "accuracy, CKA less cosine, points, mean over layers before the last", 1.0, "below", "seeds",
+            "cosine", "A CKA regulariser gains at most a point of accuracy over the cosine regulariser.",
+            "accuracy, CKA minus cosine regulariser, percentage points, mean over layers before the last",
+            1.0, "below", "seeds",
         ),
         Claim(
-            "aligned", "It does worse than the aligned loss.",
-            "accuracy, CKA less aligned, points, mean over layers before the last", 0.0, "below", "seeds",
+            "aligned", "A CKA regulariser gives less accurate layers than the aligned loss.",
+            "accuracy, CKA regulariser minus aligned, percentage points, mean over layers before the last",
+            0.0, "below", "seeds",
         ),
     ),
     judge, SCALES, needs(CKA, COSINE, ALIGNED), lacks=LACKS, minutes=12,
-    note="The paper infers this and does not run it",
+    note="The paper infers this without running it",
 )  # fmt: skip

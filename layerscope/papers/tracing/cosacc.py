@@ -32,11 +32,12 @@ def _points(run: object, history: object) -> pd.DataFrame:
 
 
 RECIPE = Recipe(
-    "T-cosacc", TRACING, "Similarity to the last layer goes with accuracy",
+    "T-cosacc", TRACING, "Layers more similar to the last one are more accurate",
     (
         Claim(
-            "spearman", "The more a layer is like the last one, the more accurate it is, over layers and trainings.",
-            "Spearman of cosine and accuracy, over layers before the last of a standard and an aligned model",
+            "spearman", "The more similar a layer is to the last one, the more accurate it is.",
+            "Spearman correlation of centred cosine to the last layer with accuracy, over the earlier layers "
+            "of a standard and an aligned model together",
             0.5, "above", "seeds",
         ),
     ),

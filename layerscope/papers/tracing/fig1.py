@@ -30,20 +30,22 @@ def judge(assets: Assets) -> Evidence:
 
 
 RECIPE = Recipe(
-    "T-fig1", TRACING, "Aligned training lifts every layer towards the last",
+    "T-fig1", TRACING, "Aligned training brings every layer closer to the last",
     (
         Claim(
-            "cosine", "Aligned training raises the similarity of the layers to the last one.",
-            "centred cosine to the last layer, aligned less standard, mean over layers before the last",
+            "cosine", "Aligned training makes the earlier layers more similar to the last one.",
+            "centred cosine to the last layer, aligned minus standard, mean over layers before the last",
             0.0, "above", "seeds",
         ),
         Claim(
-            "accuracy", "It raises the accuracy of the layers before the last.",
-            "accuracy, aligned less standard, points, mean over layers before the last", 0.0, "above", "seeds",
+            "accuracy", "Aligned training raises the accuracy of the layers before the last.",
+            "accuracy, aligned minus standard, percentage points, mean over layers before the last",
+            0.0, "above", "seeds",
         ),
         Claim(
-            "saturation", "It makes more samples saturate early.",
-            "share of samples saturated, aligned less standard, points, mean over layers before the last",
+            "saturation",
+            "After aligned training, more samples have settled on their final prediction before the last layer.",
+            "share of saturated samples, aligned minus standard, percentage points, mean over layers before the last",
             0.0, "above", "seeds",
         ),
     ),

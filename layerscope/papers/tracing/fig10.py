@@ -25,20 +25,21 @@ def judge(assets: Assets) -> Evidence:
             "negative": mean([100 * float((found < 0).mean()) for found in cosines]),
             "rises": mean([each.corr(each.index.to_series(), "spearman") for each in medians]),
         },
-        [Number("least cosine of a sample", least)],
+        [Number("lowest cosine of a sample at any layer", least)],
         [drawing.boxes("Cosine of each image to the last layer", "cosine, centred", cosines[0], first=1)],
     )
 
 
 RECIPE = Recipe(
-    "T-fig10", TRACING, "Sample by sample: similarity to the last layer rises, and is rarely negative",
+    "T-fig10", TRACING, "Sample by sample, similarity to the last layer rises and is rarely negative",
     (
         Claim(
-            "negative", "Few samples have a layer whose state points away from the last one's.",
-            "share of negative cosines over samples and layers 1 … L − 1, percent", 5.0, "below", "seeds",
+            "negative", "The cosine of a sample's state to its state at the last layer is rarely negative.",
+            "share of negative centred cosines over samples and layers 1 … L − 1, percent", 5.0, "below", "seeds",
         ),
         Claim(
-            "rises", "The median over samples rises with depth.", "Spearman of median cosine and layer",
+            "rises", "The median cosine to the last layer rises with depth.",
+            "Spearman correlation of the median centred cosine over samples with the layer number",
             0.9, "above", "seeds",
         ),
     ),

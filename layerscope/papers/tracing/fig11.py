@@ -41,12 +41,14 @@ RECIPE = Recipe(
     "T-fig11", TRACING, "Neighbouring layers are alike: the skip connection outweighs the branch",
     (
         Claim(
-            "cosine", "Every two neighbouring layers are alike.", "mean cosine over samples, least over blocks",
+            "cosine", "Any two neighbouring layers are alike.",
+            "centred cosine of a block's input and output, mean over samples, lowest of the blocks",
             0.5, "above", "seeds",
         ),
         Claim(
-            "ratio", "In every block the skip connection is larger than what the branch adds.",
-            "median over samples of the ratio of norms, least over blocks", 1.0, "above", "seeds",
+            "ratio", "In every block the skip connection outweighs the branch that is added to it.",
+            "norm of the block's input over the norm of its change, median over samples, lowest of the blocks",
+            1.0, "above", "seeds",
         ),
     ),
     judge, SCALES, needs(STANDARD, metrics=METRICS), lacks=LACKS, minutes=7,

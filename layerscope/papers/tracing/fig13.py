@@ -12,7 +12,7 @@ from layerscope.papers.recipe import TRACING, Claim, Evidence, Number, Recipe
 from layerscope.papers.vision import ALIGNED, LACKS, SCALES, STANDARD, Bench, Exiting, needs
 
 BYTES = 4
-"""Of a float32."""
+"""Bytes of a float32 weight."""
 
 
 def judge(assets: Assets) -> Evidence:
@@ -53,15 +53,16 @@ RECIPE = Recipe(
     "T-fig13", TRACING, "Train once, fit all devices: one checkpoint, every depth",
     (
         Claim(
-            "accuracy", "Half the layers of an aligned model lose less than a point of accuracy.",
-            "accuracy at half depth less that of all layers, points", -1.0, "above", "seeds",
+            "accuracy", "Cut to half its layers, an aligned model loses less than a point of accuracy.",
+            "accuracy at half depth minus that of the full model, percentage points", -1.0, "above", "seeds",
         ),
         Claim(
-            "speed", "Half the layers are at least 1.5 times as fast on the clock.",
-            "measured speed-up at half depth", 1.5, "above", "seeds",
+            "speed", "Cut to half its layers, an aligned model is at least 1.5 times as fast.",
+            "measured speed-up at half depth over the full model", 1.5, "above", "seeds",
         ),
         Claim(
-            "size", "Half the layers take at most 0.6 of the memory.", "size at half depth, share of all layers'",
+            "size", "Cut to half its layers, an aligned model takes at most 0.6 of the memory.",
+            "size of the weights at half depth, as a share of the full model's",
             0.6, "below", "seeds",
         ),
     ),

@@ -24,7 +24,7 @@ RECIPE = Recipe(
     (
         Claim(
             "last", "Weights that grow linearly with depth leave the last layer more accurate than equal ones.",
-            "accuracy at the last layer, linear less uniform, points", 0.0, "above", "seeds",
+            "accuracy at the last layer, linear minus uniform, percentage points", 0.0, "above", "seeds",
         ),
     ),
     judge, SCALES, needs(ALIGNED, UNIFORM), lacks=LACKS, minutes=8,

@@ -29,8 +29,8 @@ RECIPE = Recipe(
     "T-fig16", TRACING, "Aligned training lowers NC1 across layers",
     (
         Claim(
-            "nc1", "After aligned training samples of a class lie closer together at the layers before the last.",
-            "log10 of NC1, aligned less standard, mean over layers before the last", 0.0, "below", "seeds",
+            "nc1", "After aligned training, samples of a class lie closer together (lower NC1) at the earlier layers.",
+            "log10 of NC1, aligned minus standard, mean over layers before the last", 0.0, "below", "seeds",
         ),
     ),
     judge, SCALES, needs(STANDARD, ALIGNED), lacks=LACKS, minutes=8,

@@ -26,7 +26,7 @@ def judge(assets: Assets) -> Evidence:
         "positive": mean([float(np.nanmin(table.to_numpy())) for table in pairs]),
     }
     table = sum(pairs[1:], start=pairs[0]) / len(pairs)
-    curves = {"cosine, centred": cosine, "CKA": cka, "accuracy": accuracy}
+    curves = {"cosine, centred": cosine, "CKA, debiased": cka, "accuracy": accuracy}
     averages = {name: pd.concat(group, axis=1).mean(axis=1) for name, group in curves.items()}
     return Evidence(
         found,
@@ -48,16 +48,19 @@ RECIPE = Recipe(
     (
         Claim(
             "cka", "Cosine similarity to the last layer rises where CKA rises.",
-            "Spearman of cosine and CKA with the last layer, over the layers before it", 0.5, "above", "seeds",
+            "Spearman correlation of centred cosine with debiased CKA, each to the last layer, over the earlier layers",
+            0.5, "above", "seeds",
         ),
         Claim(
-            "accuracy", "It rises where accuracy rises.",
-            "Spearman of cosine to the last layer and accuracy, over the layers before it", 0.5, "above", "seeds",
+            "accuracy", "Cosine similarity to the last layer rises where accuracy rises.",
+            "Spearman correlation of centred cosine to the last layer with accuracy, over the earlier layers",
+            0.5, "above", "seeds",
         ),
         Claim(
-            "positive", "On average over samples no two layers are opposed.",
-            "least mean cosine of any two layers", 0.0, "above", "seeds",
+            "positive", "On average over samples, no two layers point in opposite directions.",
+            "lowest mean centred cosine of any two layers", 0.0, "above", "seeds",
         ),
     ),
     judge, SCALES, needs(STANDARD, ALIGNED, metrics=METRICS), lacks=LACKS, minutes=12,
+    note="CKA is debiased; the paper's equation 3 is the biased form",
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""T-fig3: trainings whose layers are more like the last one have more samples that saturate early."""
+"""T-fig3: trainings whose layers are more like the last one make more samples saturate early."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from layerscope.papers.vision import ALIGNED, ALWAYS, CKA, COSINE, LACKS, SCALES
 
 KINDS = {
     "standard": STANDARD, "cosine regulariser": COSINE, "CKA regulariser": CKA, "aligned": ALIGNED,
-    "aligned alone": ALWAYS, "aligned, uniform weights": UNIFORM,
+    "always aligned": ALWAYS, "aligned, uniform weights": UNIFORM,
 }  # fmt: skip
 
 
@@ -38,11 +38,12 @@ def judge(assets: Assets) -> Evidence:
 
 
 RECIPE = Recipe(
-    "T-fig3", TRACING, "The more a layer is like the last one, the more samples have saturated there",
+    "T-fig3", TRACING, "Where layers are closer to the last one, more samples saturate early",
     (
         Claim(
-            "spearman", "Trainings that bring the layers closer to the last one have more samples that saturate early.",
-            "Spearman of cosine to the last layer and share of saturated samples, over six trainings",
+            "spearman", "Trainings that bring the layers closer to the last one make more samples saturate early.",
+            "Spearman correlation of centred cosine to the last layer with the share of saturated samples, over six "
+            "trainings, each averaged over the layers before the last",
             0.5, "above", "seeds",
         ),
     ),

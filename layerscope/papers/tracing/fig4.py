@@ -23,7 +23,7 @@ def judge(assets: Assets) -> Evidence:
         },
         plots=[
             drawing.chart("Accuracy by layer", "%", accuracies),
-            drawing.chart("Cosine similarity to the last layer", "cosine, not centred", cosines),
+            drawing.chart("Cosine similarity to the last layer", "cosine, centred", cosines),
         ],
     )
 
@@ -32,16 +32,20 @@ RECIPE = Recipe(
     "T-fig4", TRACING, "One shared classifier is on par with a classifier per layer",
     (
         Claim(
-            "layers", "Layers read by the shared classifier are within a point of those with classifiers of their own.",
-            "accuracy, aligned less classifiers, points, mean over layers before the last", -1.0, "above", "seeds",
-        ),
-        Claim(
-            "last", "So is the last layer.", "accuracy at the last layer, aligned less classifiers, points",
+            "layers",
+            "With one shared classifier the earlier layers are within a point of those with classifiers of their own.",
+            "accuracy, shared minus separate classifiers, percentage points, mean over layers before the last",
             -1.0, "above", "seeds",
         ),
         Claim(
-            "cosine", "The shared classifier makes layers more alike than classifiers of their own do.",
-            "cosine to the last layer, not centred, aligned less classifiers, mean over layers before the last",
+            "last", "With one shared classifier the last layer is within a point of that with a classifier per layer.",
+            "accuracy at the last layer, shared minus separate classifiers, percentage points",
+            -1.0, "above", "seeds",
+        ),
+        Claim(
+            "cosine",
+            "One shared classifier makes the earlier layers more similar to the last than separate classifiers do.",
+            "centred cosine to the last layer, shared minus separate classifiers, mean over layers before the last",
             0.0, "above", "seeds",
         ),
     ),

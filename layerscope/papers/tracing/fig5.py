@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from layerscope.core.errors import count
 from layerscope.papers import drawing
 from layerscope.papers.assets import Asset, Assets
 from layerscope.papers.intervals import mean
@@ -31,7 +32,7 @@ def judge(assets: Assets) -> Evidence:
         own = [float(curve.iloc[-1]) for curve in bench.curves(kind, "layer_accuracy")]
         cut = [float(curve.loc[depth]) for curve in aligned]
         found[name] = mean([100 * (a - b) for a, b in zip(cut, own, strict=True)])
-        numbers.append(Number(f"accuracy of a separate model of {depth} layers [%]", 100 * mean(own).value))
+        numbers.append(Number(f"accuracy of a separate model of {count(depth, 'layer')} [%]", 100 * mean(own).value))
     for name, values in depths.items():
         interval = mean(values)
         numbers.append(Number(f"effective depth, {name}", interval.value, interval.low, interval.high))
@@ -51,17 +52,19 @@ RECIPE = Recipe(
     "T-fig5", TRACING, "Aligned training reduces the effective depth",
     (
         Claim(
-            "depth", "Aligned training reaches the last layer's accuracy, within a point, at a shallower layer.",
-            "effective depth, standard less aligned, layers", 0.0, "above", "seeds",
+            "depth", "After aligned training, a shallower layer comes within a point of the last layer's accuracy.",
+            "effective depth, the first layer within a point of the last layer's accuracy; "
+            "standard minus aligned, layers", 0.0, "above", "seeds",
         ),
         Claim(
-            "monotone", "After aligned training accuracy does not fall from one layer to the next.",
-            "largest drop between neighbouring layers, points", -1.0, "above", "seeds",
+            "monotone", "After aligned training, accuracy falls by less than a point from any layer to the next.",
+            "lowest change of accuracy from one layer to the next, percentage points", -1.0, "above", "seeds",
         ),
         *(
             Claim(
-                name, f"Cut to {name} of its layers, the aligned model is as good as a separate model of that depth.",
-                "accuracy, cut less separate, points", -1.0, "above", "seeds",
+                name,
+                f"Cut to {name} of its layers, an aligned model is at most a point below one trained at that depth.",
+                "accuracy, cut minus separately trained, percentage points", -1.0, "above", "seeds",
             )
             for name in SHARES
         ),
@@ -71,5 +74,5 @@ RECIPE = Recipe(
         Printed("effective depth, standard", 12, "section 3.1", "CIFAR-10, on training images"),
         Printed("effective depth, aligned", 7, "section 3.1", "CIFAR-10, on training images"),
     ),
-    lacks=LACKS, minutes=14, note="Effective depth on test images; definition 3.1 has training images",
+    lacks=LACKS, minutes=14, note="Effective depth is measured on test images; definition 3.1 uses training images",
 )  # fmt: skip

@@ -10,7 +10,7 @@ from layerscope.papers.vision import ALIGNED, BOTH, LACKS, SCALES, STANDARD, Ben
 
 
 def judge(assets: Assets) -> Evidence:
-    """Compare the mean layer from which on a prediction never changes again."""
+    """Compare the mean layer from which a prediction no longer changes."""
     bench = Bench(assets)
     layers = {
         name: [float(run.metric("saturation_layer").iloc[-1]) for run in bench.histories(kind)]
@@ -28,8 +28,8 @@ RECIPE = Recipe(
     "T-fig6", TRACING, "Aligned training moves saturation to earlier layers",
     (
         Claim(
-            "vision", "In a vision transformer, predictions settle at earlier layers after aligned training.",
-            "mean saturation layer, standard less aligned, layers", 0.0, "above", "seeds",
+            "vision", "In a vision transformer, predictions settle at shallower layers after aligned training.",
+            "saturation layer, mean over samples, standard minus aligned, layers", 0.0, "above", "seeds",
         ),
     ),
     judge, SCALES, needs(STANDARD, ALIGNED), lacks=LACKS, minutes=8,

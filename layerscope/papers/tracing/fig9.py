@@ -1,4 +1,4 @@
-"""T-fig9: text of every layer: after aligned training it is better before the last layer, by four measures."""
+"""T-fig9: after aligned training, text generated before the last layer is better by four measures."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PAPER = Language(
 )  # fmt: skip
 SCALE = {"accuracy": 100.0}
 """What a measure is multiplied by; perplexity is compared by its logarithm."""
-UNITS = {"accuracy": "%", "perplexity": "nats, log of perplexity", "coherence": "cosine", "diversity": "0 … 1"}
+UNITS = {"accuracy": "%", "perplexity": "log of perplexity", "coherence": "cosine", "diversity": "0 … 1"}
 
 
 def judge(assets: Assets) -> Evidence:
@@ -58,17 +58,18 @@ def _needs(setup: Language) -> Sequence[Asset]:
 
 
 def _claim(measure: str, verb: str, unit: str, direction: Literal["above", "below"]) -> Claim:
-    statistic = f"{measure}, aligned less standard, {unit}, mean over layers before the last"
-    return Claim(measure, f"Aligned training {verb} before the last layer.", statistic, 0.0, direction, "seeds")
+    statistic = f"{measure}, aligned minus standard, {unit}, mean over layers before the last"
+    sentence = f"At the layers before the last, aligned training {verb}."
+    return Claim(measure, sentence, statistic, 0.0, direction, "seeds")
 
 
 RECIPE = Recipe(
-    "T-fig9", TRACING, "Text of every layer is better after aligned training",
+    "T-fig9", TRACING, "Text generated at every layer is better after aligned training",
     (
-        _claim("accuracy", "predicts more next tokens right", "points", "above"),
-        _claim("perplexity", "lowers perplexity", "nats of its logarithm", "below"),
-        _claim("coherence", "makes continuations more coherent with their prompts", "cosine", "above"),
-        _claim("diversity", "makes continuations more diverse", "0 … 1", "above"),
+        _claim("accuracy", "predicts more next tokens correctly", "percentage points", "above"),
+        _claim("perplexity", "lowers perplexity", "natural logarithm", "below"),
+        _claim("coherence", "makes continuations more coherent with their prompts", "cosine, mean over texts", "above"),
+        _claim("diversity", "makes continuations more diverse", "0 … 1, mean over texts", "above"),
     ),
     judge, {"small": SMALL, "paper": PAPER}, _needs, lacks=LACKS, minutes=20,
 )  # fmt: skip

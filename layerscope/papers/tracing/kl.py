@@ -9,7 +9,7 @@ from layerscope.papers.vision import ALIGNED, CLASSIFIERS, DISTILLED, LACKS, SCA
 
 
 def judge(assets: Assets) -> Evidence:
-    """Compare one shared classifier with a classifier per layer that learns from the last one's answers."""
+    """Compare one shared classifier with a classifier per layer that learns from the last one's predictions."""
     bench = Bench(assets)
     kinds = {"aligned": ALIGNED, "classifiers": CLASSIFIERS, "classifiers, distilled": DISTILLED}
     accuracies = {name: bench.average(kind, "layer_accuracy", 100) for name, kind in kinds.items()}
@@ -20,11 +20,11 @@ def judge(assets: Assets) -> Evidence:
 
 
 RECIPE = Recipe(
-    "T-kl", TRACING, "The aligned loss needs no distillation",
+    "T-kl", TRACING, "The aligned loss needs no distillation term",
     (
         Claim(
-            "distilled", "One shared classifier without distillation is within a point of one per layer with it.",
-            "accuracy, aligned less distilled classifiers, points, mean over layers before the last",
+            "distilled", "One shared classifier without distillation is within a point of separate ones with it.",
+            "accuracy, aligned minus distilled classifiers, percentage points, mean over layers before the last",
             -1.0, "above", "seeds",
         ),
     ),

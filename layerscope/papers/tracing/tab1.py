@@ -1,4 +1,4 @@
-"""T-tab1: what a classifier per layer costs in parameters, and what is off in print."""
+"""T-tab1: what a classifier per layer costs in parameters, and what is inconsistent in print."""
 
 from __future__ import annotations
 
@@ -44,21 +44,21 @@ LINES = (
 
 
 def judge(assets: Assets) -> Evidence:
-    """Compute totals and savings from widths, depths and classes, and hold them to what is printed."""
+    """Compute totals and savings from widths, depths and classes, and compare them with print."""
     totals = [abs(line.base + line.heads - line.multi) for line in LINES]
     savings = [abs(100 * line.heads / (line.base + line.heads) - line.saved) for line in LINES]
     columns = [abs(line.printed_base + line.heads - line.multi) for line in LINES]
     numbers = []
     for line in LINES:
         numbers.append(Number(f"{line.model}, a classifier per layer", line.base + line.heads))
-        numbers.append(Number(f"{line.model}, saved by one [%]", 100 * line.heads / (line.base + line.heads)))
+        numbers.append(Number(f"{line.model}, saved by sharing [%]", 100 * line.heads / (line.base + line.heads)))
     off = [line.model for line, gap in zip(LINES, columns, strict=True) if gap > DIGIT]
     return Evidence(
         {"totals": exact(max(totals)), "savings": exact(max(savings)), "columns": exact(max(columns))},
         numbers,
         [drawing.bars("Parameters saved by one classifier", "%", numbers[1::2])],
         [
-            f"The column of models with one classifier does not lead to the printed totals for {', '.join(off)}.",
+            f"The printed sizes with one classifier do not lead to the printed totals for {', '.join(off)}.",
             "Savings of GPT-2 and GPT-3 are truncated in print, that of Llama-2 is rounded.",
             "No Llama-2 has 40 layers of width 4,096: the 13B has 40 of 5,120, the 70B 80 of 8,192.",
         ],
@@ -68,23 +68,24 @@ def judge(assets: Assets) -> Evidence:
 def _printed() -> tuple[Printed, ...]:
     where = "table 1"
     totals = (Printed(f"{line.model}, a classifier per layer", line.multi, where) for line in LINES)
-    return (*totals, *(Printed(f"{line.model}, saved by one [%]", line.saved, where) for line in LINES))
+    return (*totals, *(Printed(f"{line.model}, saved by sharing [%]", line.saved, where) for line in LINES))
 
 
 RECIPE = Recipe(
     "T-tab1", TRACING, "One shared classifier saves the parameters of all the others",
     (
         Claim(
-            "totals", "Printed totals are base + (L − 1) · d · K.", "largest difference, millions or billions", DIGIT,
-            "below", "computed",
+            "totals",
+            "Printed totals equal base + (L − 1) · d · K, with bases of 22.05M, 86.57M, 117.00M, 175B and 70B.",
+            "largest difference from print, millions (GPT-3 and Llama-2: billions)", DIGIT, "below", "computed",
         ),
         Claim(
-            "savings", "Printed savings follow from them.", "largest difference, percent points", DIGIT,
-            "below", "computed",
+            "savings", "Printed savings are (L − 1) · d · K as a share of those totals.",
+            "largest difference from print, percentage points", DIGIT, "below", "computed",
         ),
         Claim(
-            "columns", "Both printed columns agree: the totals follow from the printed models with one classifier.",
-            "largest difference, millions or billions", DIGIT, "below", "computed",
+            "columns", "Printed totals equal the printed size with one classifier + (L − 1) · d · K.",
+            "largest difference from print, millions (GPT-3 and Llama-2: billions)", DIGIT, "below", "computed",
         ),
     ),
     judge, {"small": None, "published": None, "paper": None}, printed=_printed(),

@@ -50,26 +50,28 @@ RECIPE = Recipe(
     "T-thm1", TRACING, "Theorem 2.1: similarity to a later layer rises with depth",
     (
         Claim(
-            "derivative", "Along a straight line the cosine to its end never falls: its derivative is "
-            "(1 − c²)(1 − x)/‖h‖³.", "largest error of the derivative, or its least value below 0", 1e-6, "below",
-            "computed",
+            "derivative", "Along the straight line h = (1 − x) a + x b, with a and b of length 1 and cosine c, the "
+            "cosine of h to b never falls: its derivative is (1 − c²)(1 − x)/‖h‖³.",
+            "largest error of the derivative on a grid of x and c, or its depth below 0", 1e-6, "below", "computed",
         ),
         *(
             Claim(
-                f"triples, {name}", f"In {word} model, of three layers the middle one is more like the last than the "
-                "first is.", "share of samples and triples of layers 1 … L, percent", 90.0, "above", "seeds",
+                f"triples, {name}", f"In {word} model, of any three layers the middle one is more similar to the last "
+                "than the first is.",
+                "share of triples of layers 1 … L so ordered by uncentred cosine, mean over "
+                "samples, percent", 90.0, "above", "seeds",
             )
             for name, word in (("standard", "a standard"), ("aligned", "an aligned"))
         ),
         *(
             Claim(
-                f"line, {name}", f"In {word} model states move along a straight line (assumption 1).",
-                "distance from the line between the ends, share of its length, mean over layers", 0.25, "below",
-                "seeds",
+                f"line, {name}", f"In {word} model, states move along a straight line (assumption 1).",
+                "distance from the line through layers 0 and L over the distance between the two, mean over "
+                "samples and inner layers", 0.25, "below", "seeds",
             )
             for name, word in (("standard", "a standard"), ("aligned", "an aligned"))
         ),
     ),
     judge, SCALES, needs(STANDARD, ALIGNED, metrics=METRICS), lacks=LACKS, minutes=12,
-    note="The derivative in print lacks a factor; the conclusion is the same",
+    note="The printed derivative differs from this one; the conclusion is the same",
 )  # fmt: skip

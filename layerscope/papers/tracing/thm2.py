@@ -46,16 +46,20 @@ def like_norms(states: npt.NDArray[np.float32]) -> float:
 def _claims(name: str, word: str) -> tuple[Claim, ...]:
     return (
         Claim(
-            f"rises, {name}", f"In {word} model the probability of the label does not fall from one layer to the next.",
-            "largest drop of the mean probability between neighbouring layers, points", -1.0, "above", "seeds",
+            f"rises, {name}",
+            f"In {word} model, the probability of the label falls by less than a point from any layer to the next.",
+            "lowest change of its mean over samples from one layer to the next, percentage points",
+            -1.0, "above", "seeds",
         ),
         Claim(
-            f"collapse, {name}", f"In {word} model states collapse onto their classes with depth.",
-            "Spearman of NC1 and layer", -0.8, "below", "seeds",
+            f"collapse, {name}", f"In {word} model, states collapse onto their classes with depth.",
+            "Spearman correlation of NC1 with the layer number", -0.8, "below", "seeds",
         ),
         Claim(
-            f"norms, {name}", f"In {word} model neighbouring layers have states of about the same norm, as the proof "
-            "assumes.", f"share of samples and neighbours within {100 * ALIKE:.0f} %, percent", 90.0, "above", "seeds",
+            f"norms, {name}", f"In {word} model, neighbouring layers have states of about the same norm, as the proof "
+            "assumes.",
+            f"share of samples and layers whose norm is within {100 * ALIKE:.0f} % of the layer before, percent",
+            90.0, "above", "seeds",
         ),
     )  # fmt: skip
 
