@@ -43,7 +43,7 @@ def test_the_released_values_decide_offline(tmp_path: Path) -> None:
     assert found["Pythia-410m"].interval.value == pytest.approx(5.1, abs=0.05)
     assert found["Pythia-160m"].interval.value == pytest.approx(3.5, abs=0.05)
     assert json.loads(json.dumps(board.as_dict()))["recipes"][0]["recipe"] == "L-fig1"
-    assert repr(board) == "Board(scale='published': Of 2 recipes 2 held)"
+    assert repr(board) == "Board(scale='published': Of 2 recipes, 2 held)"
     assert repr(board["L-fig1"]) == "Reproduction('L-fig1', scale='published': 4 of 4 claims held)"
     (bars,) = board["L-appE"].evidence.plots
     assert {"infonce", "mean rank", "curvature"} < set(bars.rows), "the words that all share are not repeated"
