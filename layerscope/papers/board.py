@@ -205,13 +205,14 @@ def _claims(found: Iterable[Reproduction], in_words: bool = False) -> Table:
             Cell(verdict.word, value=verdict.word, marked=in_words and verdict.word == "did not hold"),
             Cell(_digits(interval.value), value=interval.value),
             _text(_interval(interval)),
-            _text(f"{'>' if claim.direction == 'above' else '<'} {claim.threshold:g}"),
+            _text(f"{'>' if claim.direction == 'above' else '<'} {claim.threshold:g}".replace("e-0", "e-")),
         )
         counts = (
             (_text(_over(verdict)), _text(claim.sentence)) if in_words else (Cell(str(interval.n), value=interval.n),)
         )
         rows.append(row(*cells, *counts))
-    return Table("Claims", heads, tuple(rows), name="claims")
+    narrow = () if in_words else (Table("Claims", heads[:-1], tuple(row(*each.cells[:-1]) for each in rows)),)
+    return Table("Claims", heads, tuple(rows), name="claims", narrow=narrow)
 
 
 def _text(text: str) -> Cell:
