@@ -139,7 +139,7 @@ def _difference(pair: Pair, metric: str, title: str, points: pd.DataFrame) -> Ch
 
 def _point(pair: Pair, point: Any) -> str:
     a, b = layer_name(point["a"]), layer_name(point["b"])
-    layers = a if a == b else f"{b} of {pair.b.name} less {a} of {pair.a.name}"
+    layers = a if a == b else f"{b} of {pair.b.name} minus {a} of {pair.a.name}"
     return f"{layers}: {findings.difference_text(point)}"
 
 

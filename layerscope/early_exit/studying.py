@@ -34,7 +34,7 @@ from layerscope.metrics import exit_speedup
 from layerscope.models.weights import HEADS
 from layerscope.truncation.figures import parameters
 
-STATED = "no guarantee: the threshold was stated, not calibrated"
+STATED = "no guarantee: the threshold was fixed, not calibrated"
 MODEL = "model"
 """The folder of the exit model within that of the report."""
 SHOWN = 9
@@ -48,7 +48,7 @@ def study_exits(asked: Asked) -> ExitReport:
         check_threshold(asked.threshold, asked.criterion)
         if asked.max_disagreement is not None or asked.min_accuracy is not None:
             bound = "max_disagreement" if asked.min_accuracy is None else "min_accuracy"
-            raise LayerscopeError(f"`{bound}` calibrates the threshold that `threshold` states: give one of them")
+            raise LayerscopeError(f"`{bound}` calibrates the threshold and `threshold` fixes it: give one of the two")
     loading, reading = ({name: vars(asked)[name] for name in kind.__annotations__} for kind in (Loading, Reading))
     exits = None if asked.exits is None else sorted(set(asked.exits))
     model = ExitModel(asked.model, exits=exits, criterion=asked.criterion, processor=asked.processor, **loading)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -198,10 +198,9 @@ def _said(word: Word, count: int = 1) -> str:
     return word if word != "not decided" else "is not decided" if count == 1 else "are not decided"
 
 
-def _claims(found: Sequence[Reproduction], in_words: bool = False) -> Table:
+def _claims(found: Iterable[Reproduction], in_words: bool = False) -> Table:
     """Return a row for each claim: short enough for a terminal, or with its sentence."""
-    counted = (Column("n"),) if len(found) == 1 else ()  # beside claims of several recipes there is no room for it
-    last = (Column("over", "left"), Column("in words", "left", wraps=True)) if in_words else counted
+    last = (Column("over", "left"), Column("in words", "left", wraps=True)) if in_words else (Column("n"),)
     heads = (
         Column("claim", "left"), Column("verdict", "left"), Column("value"), Column("95 % interval", "left"),
         Column("needs", "left"), *last,
@@ -214,11 +213,16 @@ def _claims(found: Sequence[Reproduction], in_words: bool = False) -> Table:
             Cell(verdict.word, value=verdict.word, marked=in_words and verdict.word == "did not hold"),
             Cell(_digits(interval.value), value=interval.value),
             _text(_interval(interval)),
-            _text(f"{'>' if claim.direction == 'above' else '<'} {claim.threshold:g}"),
+            _text(f"{'>' if claim.direction == 'above' else '<'} {claim.threshold:g}".replace("e-0", "e-")),
         )
-        shown = (_text(_over(verdict)), _text(_measured(verdict)))
-        rows.append(row(*cells, *(shown if in_words else [Cell(str(interval.n), value=interval.n)] * len(counted))))
-    return Table("Claims", heads, tuple(rows), name="claims")
+        counts = (
+            (_text(_over(verdict)), _text(_measured(verdict)))
+            if in_words
+            else (Cell(str(interval.n), value=interval.n),)
+        )
+        rows.append(row(*cells, *counts))
+    narrow = () if in_words else (Table("Claims", heads[:-1], tuple(row(*each.cells[:-1]) for each in rows)),)
+    return Table("Claims", heads, tuple(rows), name="claims", narrow=narrow)
 
 
 def _text(text: str) -> Cell:

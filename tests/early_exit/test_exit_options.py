@@ -42,7 +42,7 @@ def test_two_bounds_and_no_data_are_refused(cli, tmp_path):
     both = cli(*given, "--max-disagreement", "0.01", "--min-accuracy", "0.9")
     assert both.line == "max_disagreement and min_accuracy are two goals: give one of them"
     stated = cli(*given, "--threshold", "0.9", "--min-accuracy", "0.9")
-    assert stated.line == "--min-accuracy calibrates the threshold that --threshold states: give one of them"
+    assert stated.line == "--min-accuracy calibrates the threshold and --threshold fixes it: give one of the two"
     assert cli("exits", "minilm").line == "layerscope exits needs --data: layerscope exits --help shows an example"
     assert cli("exits").line == "layerscope exits needs a model, such as layerscope exits minilm"
     (tmp_path / "file").write_text("")

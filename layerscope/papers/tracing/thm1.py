@@ -20,9 +20,9 @@ def judge(assets: Assets) -> Evidence:
     found, curves = {"derivative": exact(derivative_error())}, {}
     for name, kind in BOTH.items():
         states = bench.states(kind)
-        found[f"triples, {name}"] = mean([100 * float(metrics.monotone_share(each[:, 1:]).mean()) for each in states])
+        found[f"order {name}"] = mean([100 * float(metrics.monotone_share(each[:, 1:]).mean()) for each in states])
         away = [metrics.line_distance(each).mean(0) for each in states]
-        found[f"line, {name}"] = mean([float(each.mean()) for each in away])
+        found[f"line {name}"] = mean([float(each.mean()) for each in away])
         curves[name] = drawing.by_layer(np.mean([each.numpy() for each in away], axis=0), first=1)
     return Evidence(found, plots=[drawing.chart("Distance from the straight line", "share of its length", curves)])
 
@@ -56,7 +56,7 @@ RECIPE = Recipe(
         ),
         *(
             Claim(
-                f"triples, {name}", f"In {word} model, of any three layers the middle one is more similar to the last "
+                f"order {name}", f"In {word} model, of any three layers the middle one is more similar to the last "
                 "than the first is.",
                 "share of triples of layers 1 … L so ordered by uncentred cosine, mean over "
                 "samples, percent", 90.0, "above", "seeds",
@@ -65,7 +65,7 @@ RECIPE = Recipe(
         ),
         *(
             Claim(
-                f"line, {name}", f"In {word} model, states move along a straight line (assumption 1).",
+                f"line {name}", f"In {word} model, states move along a straight line (assumption 1).",
                 "distance from the line through layers 0 and L over the distance between the two, mean over "
                 "samples and inner layers", 0.25, "below", "seeds",
             )

@@ -21,11 +21,11 @@ def judge(assets: Assets) -> Evidence:
     bench = Bench(assets, METRICS)
     found = {}
     for name, kind in BOTH.items():
-        found[f"rises, {name}"] = mean([100 * c.diff().min() for c in bench.curves(kind, "label_probability")])
-        found[f"collapse, {name}"] = mean(
+        found[f"rises {name}"] = mean([100 * c.diff().min() for c in bench.curves(kind, "label_probability")])
+        found[f"nc1 {name}"] = mean(
             [c.corr(c.index.to_series(), "spearman") for c in bench.curves(kind, "nc1")]
         )  # fmt: skip
-        found[f"norms, {name}"] = mean([100 * like_norms(states) for states in bench.states(kind)])
+        found[f"norms {name}"] = mean([100 * like_norms(states) for states in bench.states(kind)])
     curves = {name: bench.average(kind, "label_probability", 100) for name, kind in BOTH.items()}
     spread = {name: np.log10(bench.average(kind, "nc1")) for name, kind in BOTH.items()}
     return Evidence(
@@ -46,17 +46,17 @@ def like_norms(states: npt.NDArray[np.float32]) -> float:
 def _claims(name: str, word: str) -> tuple[Claim, ...]:
     return (
         Claim(
-            f"rises, {name}",
+            f"rises {name}",
             f"In {word} model, the probability of the label falls by less than a point from any layer to the next.",
             "lowest change of its mean over samples from one layer to the next, percentage points",
             -1.0, "above", "seeds",
         ),
         Claim(
-            f"collapse, {name}", f"In {word} model, states collapse onto their classes with depth.",
+            f"nc1 {name}", f"In {word} model, states collapse onto their classes with depth.",
             "Spearman correlation of NC1 with the layer number", -0.8, "below", "seeds",
         ),
         Claim(
-            f"norms, {name}", f"In {word} model, neighbouring layers have states of about the same norm, as the proof "
+            f"norms {name}", f"In {word} model, neighbouring layers have states of about the same norm, as the proof "
             "assumes.",
             f"share of samples and layers whose norm is within {100 * ALIKE:.0f} % of the layer before, percent",
             90.0, "above", "seeds",
