@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,10 @@ import pandas as pd
 from layerscope.core.files import aside, write_json
 from layerscope.core.saved import jsonable
 from layerscope.papers.assets import Assets
-from layerscope.papers.intervals import Interval
-from layerscope.papers.recipe import Evidence, Printed, Recipe, Scale
+from layerscope.papers.recipe import Evidence, Recipe, Scale
+from layerscope.papers.tables import claims, compared, measured, numbers, over, said
 from layerscope.papers.verdicts import Verdict, Word, decide, overall
-from layerscope.show.document import EMPTY, Cell, Column, Document, Facts, Section, Sentences, Table, row
+from layerscope.show.document import Document, Facts, Section, Sentences, Table
 from layerscope.show.notebook import Shown
 from layerscope.show.written import write_page
 
@@ -50,29 +49,33 @@ class Reproduction(Shown):
         """The verdicts in a few words, as "2 of 3 claims held, 1 did not hold"."""
         words = [verdict.word for verdict in self.verdicts]
         if len(words) == 1:
-            return f"the claim {_said(words[0])}"
+            return f"the claim {said(words[0])}"
         counts = [(words.count(word), word) for word in WORDS if word in words]
-        first, *rest = (f"{n} {_said(word, n)}" for n, word in counts)
+        first, *rest = (f"{n} {said(word, n)}" for n, word in counts)
         first = first.replace(" ", f" of {len(words)} claims ", 1)
         return ", ".join((first, *rest))
+
+    def named(self) -> list[tuple[str, Verdict]]:
+        """Return each verdict with the recipe's name."""
+        return [(self.recipe.name, verdict) for verdict in self.verdicts]
 
     def numbers(self) -> pd.DataFrame:
         """Return ours beside what is printed: a row for each quantity, with its source and whether they compare."""
         printed = {entry.quantity: entry for entry in self.recipe.printed}
-        found = [_compared(n.quantity, n.value, n.low, n.high, printed.get(n.quantity)) for n in self.evidence.numbers]
+        found = [compared(n.quantity, n.value, n.low, n.high, printed.get(n.quantity)) for n in self.evidence.numbers]
         known = {entry["quantity"] for entry in found}
-        found += [_compared(name, None, None, None, entry) for name, entry in printed.items() if name not in known]
+        found += [compared(name, None, None, None, entry) for name, entry in printed.items() if name not in known]
         return pd.DataFrame(found, columns=list(NUMBERS))
 
     def document(self) -> Document:
         """Return the verdict, each claim with its interval and threshold, and ours beside the printed numbers."""
-        numbers = _numbers(self.numbers())
+        table = numbers(self.numbers())
         return Document(
             answer=f"{self.recipe.name}: {self.summary}.",
             reasons=(f"{self.recipe.title}.",),
             title=(f"{self.recipe.name}, scale {self.scale}",),
             facts=(self.recipe.paper,),
-            parts=(_claims([self]), *([numbers] if numbers.rows else []), *_remarks(self)),
+            parts=(claims(self.named()), *([table] if table.rows else []), *_remarks(self)),
             sections=(_section(self),),
             details=(
                 Facts((("recipe", self.recipe.digest), *((k, str(v)) for k, v in self.versions.items())), "made with"),
@@ -137,6 +140,10 @@ class Board(Shown):
         """Return how many recipes held, did not hold and are not decided."""
         return f"Board(scale={self.scale!r}: {self.document().answer.rstrip('.')})"
 
+    def named(self) -> list[tuple[str, Verdict]]:
+        """Return all verdicts, each with its recipe's name."""
+        return [named for found in self.reproductions for named in found.named()]
+
     def __getitem__(self, name: str) -> Reproduction:
         """Return a recipe's result by its name."""
         return next(found for found in self.reproductions if found.recipe.name == name)
@@ -146,17 +153,17 @@ class Board(Shown):
         if len(self.reproductions) == 1 and not self.lacking:
             return self.reproductions[0].document()
         known = [found.word for found in self.reproductions]
-        counts = [f"{known.count(word)} {_said(word, known.count(word))}" for word in WORDS if word in known]
+        counts = [f"{known.count(word)} {said(word, known.count(word))}" for word in WORDS if word in known]
         wanting: dict[str, list[str]] = {}
         for name, what in self.lacking:
             wanting.setdefault(what, []).append(name)
         lines = (f"Not run at this scale, which lacks {what}: {', '.join(names)}." for what, names in wanting.items())
         lacking = Sentences("Not run", tuple(lines))
-        overview = Section("board", "Verdicts", LEAD, (_claims(self.reproductions, in_words=True),))
+        overview = Section("board", "Verdicts", LEAD, (claims(self.named(), in_words=True),))
         return Document(
             answer=f"Of {len(known)} recipes, {', '.join(counts)}.",
             title=(f"The papers' claims, scale {self.scale}",),
-            parts=(_claims(self.reproductions), *([lacking] if self.lacking else [])),
+            parts=(claims(self.named()), *([lacking] if self.lacking else [])),
             sections=(overview, *map(_section, self.reproductions)),
             details=(lacking,) if self.lacking else (),
             kind="recipes",
@@ -194,107 +201,9 @@ LEAD = (
 )
 
 
-def _said(word: Word, count: int = 1) -> str:
-    return word if word != "not decided" else "is not decided" if count == 1 else "are not decided"
-
-
-def _claims(found: Iterable[Reproduction], in_words: bool = False) -> Table:
-    """Return a row for each claim: short enough for a terminal, or with its sentence."""
-    last = (Column("over", "left"), Column("in words", "left", wraps=True)) if in_words else (Column("n"),)
-    heads = (
-        Column("claim", "left"), Column("verdict", "left"), Column("value"), Column("95 % interval", "left"),
-        Column("needs", "left"), *last,
-    )  # fmt: skip
-    rows = []
-    for recipe, verdict in ((one.recipe, verdict) for one in found for verdict in one.verdicts):
-        claim, interval = verdict.claim, verdict.interval
-        cells = (
-            _text(f"{recipe.name} {claim.name}"),
-            Cell(verdict.word, value=verdict.word, marked=in_words and verdict.word == "did not hold"),
-            Cell(_digits(interval.value), value=interval.value),
-            _text(_interval(interval)),
-            _text(f"{'>' if claim.direction == 'above' else '<'} {claim.threshold:g}".replace("e-0", "e-")),
-        )
-        counts = (
-            (_text(_over(verdict)), _text(_measured(verdict)))
-            if in_words
-            else (Cell(str(interval.n), value=interval.n),)
-        )
-        rows.append(row(*cells, *counts))
-    narrow = () if in_words else (Table("Claims", heads[:-1], tuple(row(*each.cells[:-1]) for each in rows)),)
-    return Table("Claims", heads, tuple(rows), name="claims", narrow=narrow)
-
-
-def _text(text: str) -> Cell:
-    """Return a cell that a page can sort and save by its text."""
-    return Cell(text, value=text)
-
-
-def _interval(interval: Interval) -> str:
-    if interval.low == interval.high:
-        return ""
-    return f"{_digits(interval.low)} … {_digits(interval.high)}" if math.isfinite(interval.low) else "too few"
-
-
-def _measured(verdict: Verdict) -> str:
-    """Return a claim's sentence with its statistic."""
-    return f"{verdict.claim.sentence[:-1]} ({verdict.claim.statistic})."
-
-
-def _over(verdict: Verdict) -> str:
-    return verdict.claim.over if verdict.interval.n == 1 else f"{verdict.interval.n} {verdict.claim.over}"
-
-
-def _digits(value: float) -> str:
-    return f"{value:.3g}" if math.isfinite(value) else "–"
-
-
-def _compared(
-    quantity: str, value: float | None, low: float | None, high: float | None, printed: Printed | None
-) -> dict[str, Any]:
-    comparable = printed is not None and not printed.differs and value is not None
-    return {
-        "quantity": quantity, "printed": printed and printed.value, "where": printed.where if printed else "",
-        "ours": value, "low": low, "high": high, "comparable": "yes" if comparable else "no",
-        "why_not": "" if comparable else printed.differs if printed else "not in print",
-    }  # fmt: skip
-
-
-def _numbers(frame: pd.DataFrame) -> Table:
-    there = frame["low"].notna().any(), frame["printed"].notna().any()
-    heads = (
-        Column("quantity", "left"), Column("ours"), *([Column("95 % interval", "left")] if there[0] else []),
-        *([Column("printed"), Column("where", "left", wraps=True)] if there[1] else []),
-    )  # fmt: skip
-    rows = [
-        row(
-            entry["quantity"],
-            *_number(entry["ours"], 4),
-            *(_interval_of(entry) if there[0] else ()),
-            *((*_number(entry["printed"], 6), _text(_where(entry))) if there[1] else ()),
-        )
-        for entry in frame.to_dict("records")
-    ]
-    return Table("Numbers", heads, tuple(rows), name="numbers")
-
-
-def _number(value: float, digits: int) -> tuple[Cell]:
-    return (EMPTY,) if pd.isna(value) else (Cell(f"{value:.{digits}g}", value=value),)
-
-
-def _interval_of(entry: dict[str, Any]) -> tuple[Cell]:
-    return (EMPTY,) if pd.isna(entry["low"]) else (_text(f"{_digits(entry['low'])} … {_digits(entry['high'])}"),)
-
-
-def _where(entry: dict[str, Any]) -> str:
-    """Return where a number is printed, and why it is not comparable if it is not."""
-    differs = f" (not comparable: {entry['why_not']})" if entry["where"] and entry["why_not"] else ""
-    return f"{entry['where']}{differs}"
-
-
 def _remarks(found: Reproduction) -> Iterator[Sentences]:
     yield Sentences(
-        "What is measured", tuple(f"{v.claim.name}: {_measured(v)[:-2]}; {_over(v)})." for v in found.verdicts)
+        "What is measured", tuple(f"{v.claim.name}: {measured(v)[:-2]}; {over(v)})." for v in found.verdicts)
     )
     wants = [f"{v.claim.name}: {v.wants}." for v in found.verdicts if v.wants]
     if wants:
@@ -306,8 +215,8 @@ def _remarks(found: Reproduction) -> Iterator[Sentences]:
 
 def _section(found: Reproduction) -> Section:
     name = found.recipe.name.lower()
-    claims, numbers = _claims([found], in_words=True), _numbers(found.numbers())
-    tables = [Table(t.title, t.columns, t.rows, name=f"{name}-{t.name}") for t in (claims, numbers) if t.rows]
+    made = claims(found.named(), in_words=True), numbers(found.numbers())
+    tables = [Table(t.title, t.columns, t.rows, name=f"{name}-{t.name}") for t in made if t.rows]
     legend = tuple(text for part in list(_remarks(found))[1:] for text in part.texts)  # the table says the first
     title = f"{found.recipe.name} · {found.summary}"
     return Section(
