@@ -55,6 +55,14 @@ def main() -> NoReturn:
     sys.exit(0)
 
 
+def start() -> NoReturn:
+    """Run the command line as a process of its own, which ends with it."""
+    try:
+        main()
+    except SystemExit as end:
+        processes.leave(int(end.code or 0))
+
+
 def _fail(line: str, status: int) -> NoReturn:
     # the processes of a training meet in its Trainer, and interrupted ones nowhere
     apart = status == INTERRUPTED or sys.argv[1:2] == ["train"]

@@ -106,8 +106,10 @@ def _refuse_another(path: Path, old: Mapping[str, Any], new: Mapping[str, Any]) 
     differ = [
         f"{name} {_shown(old.get(group, {}).get(name))} there, {_shown(now[group].get(name))} here"
         for group in ("settings", "model", "data")
-        for name in now[group].keys() & old.get(group, now[group]).keys()  # an older one lacks an option's default
-        if name != "device" and old.get(group, {}).get(name) != now[group].get(name)
+        for name in now[group]
+        if name in old.get(group, now[group])  # an older one lacks an option's default
+        and name != "device"
+        and old.get(group, {}).get(name) != now[group].get(name)
     ]
     if differ:
         raise LayerscopeError(

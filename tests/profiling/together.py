@@ -12,7 +12,7 @@ import os
 import sys
 from pathlib import Path
 
-from layerscope.cli import main
+from layerscope.cli import main, start
 from layerscope.profiling import passing
 
 RANK = int(os.environ["RANK"])
@@ -46,4 +46,4 @@ if __name__ == "__main__":
         passing.joined = whole
     (folder / f"told-{RANK}.json").write_text(json.dumps(told))
     sys.argv = ["layerscope", *last]
-    main()
+    start()
