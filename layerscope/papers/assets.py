@@ -10,7 +10,7 @@ from concurrent.futures import as_completed
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from layerscope.core import workers
 from layerscope.core.errors import LayerscopeError
@@ -23,7 +23,12 @@ DONE = "asset.json"
 
 @dataclass(frozen=True)
 class Asset(ABC):
-    """Something that a verb writes into a folder, whose name depends on the asset's fields."""
+    """Something that a verb writes into a folder, whose name depends on the asset's fields.
+
+    `minutes` is about how long one takes at the small scale, on one core.
+    """
+
+    minutes: ClassVar[float] = 0.1
 
     @abstractmethod
     def make(self, out: Path, assets: Assets) -> None:

@@ -76,6 +76,7 @@ class Speaker(Asset):
     objective: str = "standard"
     seed: int = 0
     options: Options = ()
+    minutes = 4.0
 
     def __str__(self) -> str:
         return f"language model {self.objective} seed {self.seed}"

@@ -79,8 +79,8 @@ class Recipe:
     """A figure, table or theorem: what it claims, what that needs, and the function that judges.
 
     `scales` has the settings of each scale that the recipe runs at, `lacks` what the other scales are missing. `needs`
-    returns the assets of some settings, all of which are made before `judge` reads them. `minutes` is about how long
-    they take from nothing at the small scale, on two cores. `note` says how data or measures differ from the paper's.
+    returns the assets of some settings, all of which are made before `judge` reads them. `note` says how data or
+    measures differ from the paper's.
     """
 
     name: str
@@ -92,7 +92,6 @@ class Recipe:
     needs: Callable[[Any], Sequence[Asset]] = nothing
     printed: tuple[Printed, ...] = ()
     lacks: Mapping[Scale, str] = field(default_factory=dict)
-    minutes: float = 0.5
     note: str = ""
 
     @property

@@ -65,15 +65,15 @@ def reproduce(
         raise LayerscopeError(f"`data_dir` {str(data)!r} is not a folder: name the one that holds the data sets")
     reporter = reporting(asked.progress)
     plans = [(recipe, Assets(folder / "assets", recipe.scales[asked.scale], data)) for recipe in found]
-    missing = {a.path(need) for recipe, a in plans for need in a.missing(recipe.needs(a.settings))}
+    missing = {a.path(need): need for recipe, a in plans for need in a.missing(recipe.needs(a.settings))}
     check_disk(folder, ROOM_MB * len(missing))
-    minutes = sum(recipe.minutes for recipe, a in plans if any(not a.has(n) for n in recipe.needs(a.settings)))
+    jobs = workers.wanted(asked.jobs, len(missing)) if apart() else 1
     if missing:
-        about = f", about {minutes:.0f} minutes on two cores" if asked.scale == "small" else ""
+        minutes = sum(asset.minutes for asset in missing.values()) / jobs
+        about = f", about {max(minutes, 1):.0f} minutes" if asked.scale == "small" else ""
         reporter.say(f"models and runs to make: {len(missing)}{about}")
     results = []
     for recipe, assets in plans:
-        jobs = workers.wanted(asked.jobs, len(missing)) if apart() else 1
         assets.make(recipe.needs(assets.settings), reporter, recipe.name, jobs)
         results.append(judged(recipe, assets, asked.scale))
         results[-1].save(folder / f"{recipe.name}-{asked.scale}")

@@ -86,6 +86,7 @@ class Trained(Asset):
     seed: int
     options: Options = ()
     depth: int | None = None
+    minutes = 1.3
 
     def __str__(self) -> str:
         words = [str(value) for _, value in self.options] + ([f"{self.depth} layers"] if self.depth else [])
@@ -103,8 +104,8 @@ class Trained(Asset):
         train(
             config, training, test, out=out, from_config=True, objective=self.objective, seed=self.seed,
             epochs=setup.epochs, batch_size=setup.batch_size, learning_rate=setup.learning_rate,
-            weight_decay=setup.weight_decay, augment=setup.augment, scheduler="multistep", device=setup.device,
-            progress=False, **dict(self.options),
+            weight_decay=setup.weight_decay, augment=setup.augment, scheduler="multistep", depth_on="train",
+            device=setup.device, progress=False, **dict(self.options),
         )  # fmt: skip
 
 
@@ -130,7 +131,7 @@ class Profiled(Asset):
         _, test = images(self.model.setup, assets.data)
         profile(
             str(assets.get(self.model)), test, out=out, metrics=self.metrics.split(","), samples="all", views=0,
-            pooling="cls", device=self.model.setup.device, progress=False,
+            cka="biased", pooling="cls", device=self.model.setup.device, progress=False,
         )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ import pytest
 from papers.worlds import World, verdicts
 
 from layerscope.papers import released
-from layerscope.papers.layers import fig2, fig6, fig15, thm1, thm3
+from layerscope.papers.layers import fig2, fig6, fig15, rows, thm1, thm3
 from layerscope.scores import Evaluation
 
 
@@ -158,6 +158,15 @@ def test_compression_by_residual_additions(monkeypatch, sign, word):
 
     monkeypatch.setattr(fig15, "entropy", inside)
     assert set(verdicts("L-fig15", World(None)).values()) == {word}
+
+
+@pytest.mark.parametrize(("sign", "word"), [(1, "held"), (-1, "did not hold")])
+def test_a_valley_under_each_scaling_of_rows(monkeypatch, sign, word):
+    layers = np.arange(13)
+    monkeypatch.setattr(
+        rows, "entropy", lambda assets, *options: entropies({"raw": 3.0 - sign * 0.2 * ((layers > 4) & (layers < 9))})
+    )
+    assert set(verdicts("L-rows", World(None)).values()) == {word}
 
 
 @pytest.mark.parametrize(("sign", "word"), [(1, "held"), (-1, "did not hold")])

@@ -37,5 +37,5 @@ RECIPE = Recipe(
         )
         for branch, word in zip(BRANCHES, ("attention's output", "MLP's output"), strict=True)
     ),
-    judge, SCALES, _needs, lacks=LACKS, minutes=8, note=NOTE,
+    judge, SCALES, _needs, lacks=LACKS, note=NOTE,
 )  # fmt: skip

@@ -77,5 +77,5 @@ RECIPE = Recipe(
             0.5, "above", "texts",
         ),
     ),
-    judge, SCALES, _needs, lacks=LACKS, minutes=10, note=NOTE,
+    judge, SCALES, _needs, lacks=LACKS, note=NOTE,
 )  # fmt: skip

@@ -27,5 +27,5 @@ RECIPE = Recipe(
             "accuracy at the last layer, alternating minus always aligned, percentage points", 0.0, "above", "seeds",
         ),
     ),
-    judge, SCALES, needs(ALIGNED, ALWAYS), lacks=LACKS, minutes=8,
+    judge, SCALES, needs(ALIGNED, ALWAYS), lacks=LACKS,
 )  # fmt: skip

@@ -36,6 +36,6 @@ RECIPE = Recipe(
             0.0, "below", "seeds",
         ),
     ),
-    judge, SCALES, needs(CKA, COSINE, ALIGNED), lacks=LACKS, minutes=12,
+    judge, SCALES, needs(CKA, COSINE, ALIGNED), lacks=LACKS,
     note="The paper infers this without running it",
 )  # fmt: skip

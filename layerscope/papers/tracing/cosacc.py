@@ -41,5 +41,5 @@ RECIPE = Recipe(
             0.5, "above", "seeds",
         ),
     ),
-    judge, SCALES, needs(STANDARD, ALIGNED, metrics=METRICS), lacks=LACKS, minutes=12,
+    judge, SCALES, needs(STANDARD, ALIGNED, metrics=METRICS), lacks=LACKS,
 )  # fmt: skip

@@ -43,5 +43,5 @@ RECIPE = Recipe(
             0.9, "above", "seeds",
         ),
     ),
-    judge, SCALES, needs(STANDARD, metrics=METRICS), lacks=LACKS, minutes=7,
+    judge, SCALES, needs(STANDARD, metrics=METRICS), lacks=LACKS,
 )  # fmt: skip

@@ -51,5 +51,5 @@ RECIPE = Recipe(
             1.0, "above", "seeds",
         ),
     ),
-    judge, SCALES, needs(STANDARD, metrics=METRICS), lacks=LACKS, minutes=7,
+    judge, SCALES, needs(STANDARD, metrics=METRICS), lacks=LACKS,
 )  # fmt: skip

@@ -66,5 +66,5 @@ RECIPE = Recipe(
             0.6, "below", "seeds",
         ),
     ),
-    judge, SCALES, needs(STANDARD, ALIGNED, exits=True), lacks=LACKS, minutes=14,
+    judge, SCALES, needs(STANDARD, ALIGNED, exits=True), lacks=LACKS,
 )  # fmt: skip

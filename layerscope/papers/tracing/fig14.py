@@ -39,5 +39,5 @@ RECIPE = Recipe(
             "share of the aligned loss's", 0.5, "below", "seeds",
         ),
     ),
-    judge, SCALES, needs(STANDARD, COSINE, ALIGNED), lacks=LACKS, minutes=12,
+    judge, SCALES, needs(STANDARD, COSINE, ALIGNED), lacks=LACKS,
 )  # fmt: skip

@@ -27,5 +27,5 @@ RECIPE = Recipe(
             "accuracy at the last layer, linear minus uniform, percentage points", 0.0, "above", "seeds",
         ),
     ),
-    judge, SCALES, needs(ALIGNED, UNIFORM), lacks=LACKS, minutes=8,
+    judge, SCALES, needs(ALIGNED, UNIFORM), lacks=LACKS,
 )  # fmt: skip

@@ -33,5 +33,5 @@ RECIPE = Recipe(
             "log10 of NC1, aligned minus standard, mean over layers before the last", 0.0, "below", "seeds",
         ),
     ),
-    judge, SCALES, needs(STANDARD, ALIGNED), lacks=LACKS, minutes=8,
+    judge, SCALES, needs(STANDARD, ALIGNED), lacks=LACKS,
 )  # fmt: skip

@@ -47,5 +47,5 @@ RECIPE = Recipe(
             0.5, "above", "seeds",
         ),
     ),
-    judge, SCALES, needs(*KINDS.values()), lacks=LACKS, minutes=20,
+    judge, SCALES, needs(*KINDS.values()), lacks=LACKS,
 )  # fmt: skip

@@ -49,5 +49,5 @@ RECIPE = Recipe(
             0.0, "above", "seeds",
         ),
     ),
-    judge, SCALES, needs(STANDARD, CLASSIFIERS, ALIGNED), lacks=LACKS, minutes=12,
+    judge, SCALES, needs(STANDARD, CLASSIFIERS, ALIGNED), lacks=LACKS,
 )  # fmt: skip

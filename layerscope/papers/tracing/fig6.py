@@ -32,5 +32,5 @@ RECIPE = Recipe(
             "saturation layer, mean over samples, standard minus aligned, layers", 0.0, "above", "seeds",
         ),
     ),
-    judge, SCALES, needs(STANDARD, ALIGNED), lacks=LACKS, minutes=8,
+    judge, SCALES, needs(STANDARD, ALIGNED), lacks=LACKS,
 )  # fmt: skip

@@ -74,5 +74,5 @@ RECIPE = Recipe(
         Printed("accuracy, aligned [%]", 77.96, "figure 7", "ImageNet"),
         Printed("accuracy, a classifier per layer [%]", 78.32, "figure 7, at 1.42 times", "ImageNet"),
     ),
-    lacks=LACKS, minutes=14,
+    lacks=LACKS,
 )  # fmt: skip

@@ -71,5 +71,5 @@ RECIPE = Recipe(
         _claim("coherence", "makes continuations more coherent with their prompts", "cosine, mean over texts", "above"),
         _claim("diversity", "makes continuations more diverse", "0 … 1, mean over texts", "above"),
     ),
-    judge, {"small": SMALL, "paper": PAPER}, _needs, lacks=LACKS, minutes=20,
+    judge, {"small": SMALL, "paper": PAPER}, _needs, lacks=LACKS,
 )  # fmt: skip

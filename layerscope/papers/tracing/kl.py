@@ -28,5 +28,5 @@ RECIPE = Recipe(
             -1.0, "above", "seeds",
         ),
     ),
-    judge, SCALES, needs(ALIGNED, CLASSIFIERS, DISTILLED), lacks=LACKS, minutes=12,
+    judge, SCALES, needs(ALIGNED, CLASSIFIERS, DISTILLED), lacks=LACKS,
 )  # fmt: skip

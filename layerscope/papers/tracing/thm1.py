@@ -72,6 +72,6 @@ RECIPE = Recipe(
             for name, word in (("standard", "a standard"), ("aligned", "an aligned"))
         ),
     ),
-    judge, SCALES, needs(STANDARD, ALIGNED, metrics=METRICS), lacks=LACKS, minutes=12,
+    judge, SCALES, needs(STANDARD, ALIGNED, metrics=METRICS), lacks=LACKS,
     note="The printed derivative differs from this one; the conclusion is the same",
 )  # fmt: skip

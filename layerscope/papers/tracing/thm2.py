@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from layerscope import metrics
 from layerscope.papers import drawing
 from layerscope.papers.assets import Assets
 from layerscope.papers.intervals import mean
@@ -25,7 +25,9 @@ def judge(assets: Assets) -> Evidence:
         found[f"nc1 {name}"] = mean(
             [c.corr(c.index.to_series(), "spearman") for c in bench.curves(kind, "nc1")]
         )  # fmt: skip
-        found[f"norms {name}"] = mean([100 * like_norms(states) for states in bench.states(kind)])
+        found[f"norms {name}"] = mean(
+            [100 * float(metrics.steady_norm(states[:, 1:], ALIKE).mean()) for states in bench.states(kind)]
+        )
     curves = {name: bench.average(kind, "label_probability", 100) for name, kind in BOTH.items()}
     spread = {name: np.log10(bench.average(kind, "nc1")) for name, kind in BOTH.items()}
     return Evidence(
@@ -35,12 +37,6 @@ def judge(assets: Assets) -> Evidence:
             drawing.chart("NC1 by layer", "log10 of NC1", spread),
         ],
     )
-
-
-def like_norms(states: npt.NDArray[np.float32]) -> float:
-    """Return the share of samples and neighbouring layers 1 … L whose norms are alike, of states `[N, L+1, D]`."""
-    norms = np.linalg.norm(states[:, 1:].astype(np.float64), axis=-1)
-    return float(np.mean(np.abs(norms[:, 1:] / norms[:, :-1] - 1) <= ALIKE))
 
 
 def _claims(name: str, word: str) -> tuple[Claim, ...]:
@@ -67,5 +63,5 @@ def _claims(name: str, word: str) -> tuple[Claim, ...]:
 RECIPE = Recipe(
     "T-thm2", TRACING, "Theorem 2.2: the probability of the label rises across layers",
     (*_claims("standard", "a standard"), *_claims("aligned", "an aligned")),
-    judge, SCALES, needs(STANDARD, ALIGNED, metrics=METRICS), lacks=LACKS, minutes=12,
+    judge, SCALES, needs(STANDARD, ALIGNED, metrics=METRICS), lacks=LACKS,
 )  # fmt: skip
