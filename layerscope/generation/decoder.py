@@ -39,8 +39,7 @@ class Decoder:
         self.device: torch.device = next(module.parameters()).device
         wanted = {"use_cache": cached, "logits_to_keep": 1}
         self._options = {name: value for name, value in wanted.items() if accepts(module, name)}
-        ends = (getattr(module, "generation_config", None) or module.config).eos_token_id
-        self.ends = () if ends is None else tuple(ends) if isinstance(ends, (list, tuple)) else (int(ends),)
+        self.ends = ends_of(module)
 
     def prefill(self, ids: Tensor) -> Tensor:
         """Read prompts [B, T] and return float32 logits [B, V]; what was read before is forgotten."""
@@ -61,6 +60,12 @@ class Decoder:
             self._cache = {k: v for k, v in output.items() if v is not None and accepts(self.module, k)}
         logits: Tensor = output.logits[:, -1].float()
         return logits
+
+
+def ends_of(module: Any) -> tuple[int, ...]:
+    """Return the tokens that end a text of a model."""
+    ends = (getattr(module, "generation_config", None) or module.config).eos_token_id
+    return () if ends is None else tuple(ends) if isinstance(ends, (list, tuple)) else (int(ends),)
 
 
 def open_decoder(model: LayeredModel, layer: int) -> Decoder:

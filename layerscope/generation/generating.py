@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -29,6 +29,9 @@ from layerscope.metrics.arrays import mean
 from layerscope.models import LayeredModel, LoadOptions, load
 from layerscope.models.capture import evaluating
 from layerscope.models.encode import TextEncoder
+
+if TYPE_CHECKING:
+    from layerscope.generation.drafts import Drafts
 
 LONGEST, WINDOW = 512, 256
 """Most tokens of a text, and of a window of running text, where no `max_length` is given."""
@@ -61,7 +64,8 @@ def run_generate(asked: Asked) -> Generation:
     for note in given.notes:
         reporter.say(note)
     scores = scores_of(model, given.rows, layers, reporter) if asked.measure else None
-    tables = [_table(model, given, layer, sampling, reporter) for layer in layers]
+    drafts = None if asked.draft_layer is None else _drafts(model, layers, asked)
+    tables = [_table(model, given, layer, sampling, reporter, drafts) for layer in layers]
     texts = pd.concat(tables, ignore_index=True)
     if embed is not None:
         texts["coherence"], texts["diversity"] = _coherences(texts, embed), [*map(_diversity, texts["ids"])]
@@ -75,7 +79,7 @@ def run_generate(asked: Asked) -> Generation:
         encoder=str(asked.encoder) if isinstance(asked.encoder, str | Path) else type(asked.encoder).__name__,
         texts=typed(texts, TEXTS),
         measures=_measures(texts, scores),
-        notes=given.notes,
+        notes=given.notes if drafts is None else (*given.notes, drafts.summary),
     )
     if asked.out is not None:
         found.save(asked.out)
@@ -140,9 +144,23 @@ def continuations(
     return [found[i] for i in range(len(prompts))]
 
 
-def _table(model: LayeredModel, given: Given, layer: int, sampling: Sampling, reporter: Reporter) -> pd.DataFrame:
+def _drafts(model: LayeredModel, layers: Sequence[int], asked: Asked) -> Drafts:
+    """Return what drafts; raises `LayerscopeError` where it is not the last layer's text that is asked for."""
+    from layerscope.generation.drafts import Drafts
+
+    if list(layers) != [model.stack.depth]:
+        raise LayerscopeError("`draft_layer` speeds up the last layer's text: leave `layers` out")
+    return Drafts(model, asked.draft_layer, asked.draft_tokens)
+
+
+def _table(
+    model: LayeredModel, given: Given, layer: int, sampling: Sampling, reporter: Reporter, drafts: Drafts | None
+) -> pd.DataFrame:
     """Return the rows of one layer."""
-    made = continuations(model, given.prompts, layer, sampling, reporter)
+    if drafts is None:
+        made = continuations(model, given.prompts, layer, sampling, reporter)
+    else:
+        made = drafts.continuations(given.prompts, sampling, reporter)
     read = partial(following, getattr(model.encoder, "tokenizer", None), skip_special_tokens=True)
     columns = {
         "layer": layer,

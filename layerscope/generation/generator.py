@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from layerscope.generation.generation import Generation
 
 SAMPLING = "Sampling"
+SPECULATION = "Self-speculation"
 MEASURES = "Measures"
 
 
@@ -27,6 +28,8 @@ def generate(
     temperature: Annotated[float, Number(above=0), SAMPLING] = 1.0,
     seed: Annotated[int, SEED, SAMPLING] = 0,
     batch_size: Annotated[int, Whole(1), SAMPLING] = 8,
+    draft_layer: Annotated[int | str | None, Whole(1, words=("auto",)), SPECULATION] = None,
+    draft_tokens: Annotated[int | str, Whole(1, words=("auto",)), SPECULATION] = "auto",
     measure: Annotated[bool, MEASURES] = False,
     encoder: Annotated[Any, MEASURES] = "minilm",
     processor: Annotated[Any, IN_CODE] = None,
@@ -40,6 +43,9 @@ def generate(
     a generation config may set. A text ends at the config's `eos_token_id`. Prompts are batched with others of about
     their length and never padded; what is drawn depends on `seed` and the prompt's index, not on its batch or layer.
     The model is left as it was.
+
+    With `draft_layer`, an early layer drafts and all layers verify (`SelfSpeculation`): the last layer's text, sooner
+    where drafts are often right. Greedy decoding gives the same tokens; sampling draws others, by the same law.
 
     With `measure`, every layer gets four numbers. Accuracy (the share of the given texts' next tokens that are
     predicted right) and perplexity are taken over all tokens of the given texts. Coherence is the cosine of prompt and
@@ -65,6 +71,9 @@ def generate(
         temperature: sampling temperature, by which logits are divided; greedy decoding ignores it.
         seed: random seed of the samples and the draws.
         batch_size: texts per batch at most.
+        draft_layer: layer that drafts what all layers verify, or auto: chosen by acceptance and cost, and none where
+            drafts do not pay.
+        draft_tokens: tokens drafted before each verification, or auto.
         measure: measure accuracy, perplexity, coherence and diversity by layer.
         encoder: sentence encoder that measures coherence: a sentence-transformers model, or minilm.
         processor: tokenizer of a model given as an object.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +117,10 @@ class Reproduction(Shown):
 
         folder.mkdir(parents=True, exist_ok=True)
         aside(folder / "numbers.csv", lambda part: self.numbers().to_csv(part, index=False))
-        draw([(self.recipe.name, self.document())], folder)
+        document = self.document()
+        for plot in self.evidence.plots:  # each under its own title, as a figure stands alone in a paper
+            alone = replace(document, sections=(Section(plot.name, plot.title, "", (plot,)),))
+            draw([(f"{self.recipe.name}: {plot.title}", alone)], folder)
         write_json(folder / "result.json", self.as_dict())
         return folder
 

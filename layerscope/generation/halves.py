@@ -1,0 +1,241 @@
+"""A language model whose early and late blocks run apart, over one cache that can be cut back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from copy import copy
+from functools import cached_property, partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from layerscope.core.errors import LayerscopeError
+from layerscope.models.forward import Inputs, accepts, hidden_of
+from layerscope.models.lens import replaced
+from layerscope.models.stack import Stack, choose, find_stacks
+
+CACHES = ("past_key_values", "cache_params")
+SPARSE = 4
+"""Columns are closed up once one in so many is real for no text that needs it."""
+
+
+class _Enough(Exception):
+    """Ends a forward after the block whose state was wanted."""
+
+
+class Halves:
+    """Runs the blocks of a language model from one layer to another, for texts of one batch, over one cache.
+
+    `real` [B, T] says which columns of the cache a text has filled: not the padding at its left, and not those that
+    were cut back for it while another text kept them.
+    """
+
+    def __init__(self, module: Any) -> None:
+        self.module, self.stack, name = module, stack_of(module), type(module).__name__
+        self.blocks = [module.get_submodule(path) for path in self.stack.blocks]
+        self.depth = len(self.blocks)
+        self.cache_name = next((each for each in CACHES if accepts(module, each)), "")
+        if len({*self.blocks}) < self.depth:
+            raise LayerscopeError(f"{name} runs one block several times, and self-speculation needs each to run once")
+        if not self.cache_name:
+            raise LayerscopeError(f"{name} has no cache that can be cut back, which self-speculation needs")
+        self.first, self.last, self.head = 0, self.depth, True
+        self.given = self.state = torch.empty(0)
+        self.calls = [0] * self.depth
+        self.keep: Collection[int] = ()
+        self.kept: dict[int, list[Tensor]] = {}
+        """States of the layers in `keep`, in the order of the forwards."""
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """Within, the model runs those of its blocks that `run` asks for, and all of them by default."""
+        with replaced({block: partial(self._block, i, block.forward) for i, block in enumerate(self.blocks)}):
+            yield
+
+    def start(self, mask: Tensor) -> Any:
+        """Return an empty cache for prompts that are real where `mask` [B, T] is."""
+        from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+
+        cache = self._empty()
+        windows = [type(each) is DynamicSlidingWindowLayer for each in cache.layers]
+        # what has left a window could not come back; the masks keep to the window without that
+        cache.layers = [DynamicLayer() if slides else own for own, slides in zip(cache.layers, windows, strict=True)]
+        self.recurrent = any(hasattr(each, "recurrent_states") for each in cache.layers)
+        plain = all(type(each) is DynamicLayer or hasattr(each, "recurrent_states") for each in cache.layers)
+        if not plain or len(cache.layers) not in (0, self.depth):
+            kinds = ", ".join(sorted({type(each).__name__ for each in cache.layers}))
+            raise LayerscopeError(
+                f"{type(self.module).__name__} has {len(cache.layers)} caches for {self.depth} blocks ({kinds}), which "
+                "self-speculation cannot cut back"
+            )
+        # where distances are counted in columns, there must be none between two tokens of a text
+        self.dense = any(windows) or not accepts(self.module, "position_ids")
+        self.cache, self.real, self.ahead = cache, mask.bool(), 0
+        self.whole = bool(self.real.all())
+        return cache
+
+    def _empty(self) -> Any:
+        from transformers import DynamicCache
+
+        return DynamicCache(config=self.module.config.get_text_config(decoder=True))
+
+    def early(self, tokens: Tensor, layer: int, *, head: bool) -> Tensor | None:
+        """Run the blocks up to a layer on one more token of each text, [B, 1]; return logits [B, V] with the head.
+
+        `state` is then what the layer gave, [B, 1, D].
+        """
+        self.ahead += 1
+        logits = self._run(tokens, self.cache, self.ahead, 0, layer, head)
+        return None if logits is None else logits[:, -1]
+
+    def late(self, tokens: Tensor, layer: int, states: Tensor) -> Tensor:
+        """Run the blocks after a layer on its states [B, n, D] of tokens [B, n], and return logits [B, n, V]."""
+        self.ahead = 0
+        return self._following(tokens, _behind(self.cache, layer), layer, states)
+
+    def all(self, tokens: Tensor) -> Tensor:
+        """Run all blocks on tokens [B, n] that follow, and return logits [B, n, V]."""
+        self.ahead = 0
+        return self._following(tokens, self.cache, 0)
+
+    def _following(self, tokens: Tensor, cache: Any, first: int, states: Tensor | None = None) -> Tensor:
+        """Run the blocks from the first on tokens that follow, at once where the model can."""
+        step, found = 1 if self.stepwise else tokens.shape[1], []
+        for start in range(0, tokens.shape[1], step):
+            part = slice(start, start + step)
+            self.given = self.given if states is None else states[:, part]
+            logits = self._run(tokens[:, part], cache, start + step, first, self.depth, head=True)
+            assert logits is not None
+            found.append(logits)
+        return torch.cat(found, 1)
+
+    @cached_property
+    def stepwise(self) -> bool:
+        """Whether several tokens after a cache must be read one by one, as some recurrent models need."""
+        if not self.recurrent:
+            return False
+        ids, found = torch.arange(1, 7, device=self.real.device)[None], []
+        for chunks in ((3, 3), (3, 1, 1, 1)):
+            cache, at = self._empty(), 0
+            for size in chunks:
+                output = self.module(**{"input_ids": ids[:, at : at + size], self.cache_name: cache, "use_cache": True})
+                at += size
+            found.append(output.logits[:, -1].float())
+        once, by_one = found
+        return bool((once - by_one).norm() > 1e-3 * by_one.norm())
+
+    def read(self, states: Tensor) -> Tensor:
+        """Return the logits [N, V] that the model's head gives for states [N, D] of any layer."""
+        self.given, self.first, self.last = states[:, None], self.depth, self.depth
+        try:
+            ids = torch.zeros(len(states), 1, dtype=torch.long, device=states.device)
+            options = {"use_cache": False} if accepts(self.module, "use_cache") else {}
+            logits: Tensor = self.module(ids, **options).logits[:, -1].float()
+        finally:
+            self.first, self.last = 0, self.depth
+        return logits
+
+    def cut(self, kept: Tensor, new: int) -> None:
+        """Keep of the last `new` columns the first `kept` [B] of each text."""
+        counts = kept.tolist()
+        most, even = max(counts), len({*counts}) == 1
+        columns = torch.arange(most, device=kept.device)[None] < kept[:, None]
+        self.real, self.whole = torch.cat([self.real, columns], 1), self.whole and even
+        if most < new:
+            for layer in self._attention():
+                layer.keys, layer.values = layer.keys[..., : most - new, :], layer.values[..., : most - new, :]
+        if not even and (self.dense or int((~self.real).sum()) * SPARSE > self.real.numel()):
+            self._close_up()
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with these texts of the batch alone."""
+        self.real = self.real[rows]
+        for layer in self._attention():
+            layer.keys, layer.values = layer.keys[rows], layer.values[rows]
+
+    def snapshot(self) -> list[tuple[Any, dict[str, dict[int, Any]]]]:
+        """Return copies of the states of recurrent layers."""
+        names = ("conv_states", "recurrent_states")
+        return [
+            (
+                layer,
+                {
+                    name: {i: None if s is None else s.clone() for i, s in getattr(layer, name).items()}
+                    for name in names
+                },
+            )
+            for layer in self.cache.layers
+            if hasattr(layer, "recurrent_states")
+        ]
+
+    def restore(self, snapshot: list[tuple[Any, dict[str, dict[int, Any]]]]) -> None:
+        """Put recurrent layers back to a snapshot."""
+        for layer, states in snapshot:
+            for name, own in states.items():
+                getattr(layer, name).update(own)
+
+    def _attention(self) -> list[Any]:
+        return [each for each in self.cache.layers if getattr(each, "keys", None) is not None and each.keys.numel()]
+
+    def _close_up(self) -> None:
+        """Move each text's columns to the right, over those that are not real."""
+        width = int(self.real.sum(1).max())
+        order = self.real.byte().argsort(dim=1, stable=True)[:, -width:]
+        self.real = self.real.gather(1, order)
+        self.whole = bool(self.real.all())
+        for layer in self._attention():
+            for name in ("keys", "values"):
+                old = getattr(layer, name)
+                where = order[:, None, :, None].expand(-1, old.shape[1], -1, old.shape[3])
+                setattr(layer, name, old.gather(2, where))
+
+    def _run(self, tokens: Tensor, cache: Any, new: int, first: int, last: int, head: bool) -> Tensor | None:
+        """Run some blocks on the last of `new` tokens that follow the real columns."""
+        ones = torch.ones(len(tokens), new, dtype=torch.bool, device=tokens.device)
+        positions = self.real.sum(1, keepdim=True) + torch.arange(new - tokens.shape[1], new, device=tokens.device)
+        options = {
+            "input_ids": tokens, self.cache_name: cache, "use_cache": True, "position_ids": positions,
+            "attention_mask": None if self.whole else torch.cat([self.real, ones], 1).long(),
+        }  # fmt: skip
+        self.first, self.last, self.head = first, last, head
+        try:
+            output = self.module(**{name: value for name, value in options.items() if accepts(self.module, name)})
+        except _Enough:
+            return None
+        finally:
+            self.first, self.last, self.head = 0, self.depth, True
+        logits: Tensor = output.logits.float()
+        return logits
+
+    def _block(self, index: int, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if self.first <= index < self.last:
+            output = forward(*args, **kwargs)
+            self.calls[index] += 1
+            layer, hidden = index + 1, hidden_of(output)
+            if layer in self.keep and hidden is not None:
+                self.kept.setdefault(layer, []).append(hidden)
+            if layer == self.last and hidden is not None:
+                self.state = hidden
+                if not self.head:
+                    raise _Enough
+            return output
+        hidden = self.given if index + 1 == self.first else hidden_of((*args, *kwargs.values()))
+        return (hidden, *[None] * (self.stack.outputs - 1)) if self.stack.outputs else hidden
+
+
+def stack_of(module: Any) -> Stack:
+    """Return the blocks of a language model; raises `LayerscopeError` where they cannot run apart."""
+    ids = torch.arange(4, device=next(module.parameters()).device)[None]
+    stack = choose(find_stacks(module, Inputs({"input_ids": ids, "attention_mask": torch.ones_like(ids)})), None)
+    stack.check_plain("self-speculation")
+    return stack
+
+
+def _behind(cache: Any, layer: int) -> Any:
+    """Return a cache as the blocks after a layer see it: as long as their own, whatever the earlier ones hold."""
+    view, late = copy(cache), cache.layers[layer:]
+    early = [next((each for each in late if type(each) is type(own)), own) for own in cache.layers[:layer]]
+    view.layers = [*early, *late]
+    return view

@@ -1,0 +1,238 @@
+"""Self-speculative decoding: the text of `model.generate`, with drafts accepted and rejected, in every family."""
+
+from typing import Any
+
+import pytest
+import torch
+import transformers as hf
+from generation import talkers
+from generation.talkers import loud
+from models import zoo
+from models.zoo import COMMON, D, V
+from scipy import stats
+from torch import nn
+
+from layerscope import LayerscopeError
+from layerscope.generation import SelfSpeculation, generate
+
+QUIET: dict[str, Any] = {"processor": talkers.TOKENIZER, "progress": False}
+NEW, DRAFTED, LAYER = 48, 3, 2
+OUTPUTS = ("c_proj", "dense", "dense_4h_to_h", "out_proj", "fc2", "o_proj", "down_proj", "fc_out", "w2")
+
+
+def gptj() -> nn.Module:
+    config = hf.GPTJConfig(vocab_size=V, n_embd=D, n_layer=zoo.L, n_head=4, rotary_dim=4, n_positions=256)
+    return zoo.build(lambda: hf.GPTJForCausalLM(config))
+
+
+def bloom() -> nn.Module:
+    return zoo.build(lambda: hf.BloomForCausalLM(hf.BloomConfig(vocab_size=V, hidden_size=D, n_layer=zoo.L, n_head=4)))
+
+
+def falcon() -> nn.Module:
+    config = hf.FalconConfig(vocab_size=V, hidden_size=D, num_hidden_layers=zoo.L, num_attention_heads=4)
+    return zoo.build(lambda: hf.FalconForCausalLM(config))
+
+
+def olmo2() -> nn.Module:
+    options = {name: value for name, value in COMMON.items() if name != "head_dim"}
+    return zoo.build(lambda: hf.Olmo2ForCausalLM(hf.Olmo2Config(**options)))
+
+
+def stablelm() -> nn.Module:
+    return zoo.build(lambda: hf.StableLmForCausalLM(hf.StableLmConfig(**COMMON, num_key_value_heads=4)))
+
+
+FAMILIES = [
+    zoo.gpt2, zoo.gpt_neox, zoo.opt, zoo.llama, zoo.qwen3, zoo.mixtral, zoo.phi3, zoo.gemma2, zoo.mamba, gptj, bloom,
+    falcon, olmo2, stablelm, talkers.mistral, talkers.gemma3, talkers.mamba2, talkers.bamba,
+]  # fmt: skip
+
+
+def made(make: Any, quiet: float = 1.0) -> Any:
+    """Return a model whose last block changes little, so that the layer before it often agrees with the whole."""
+    model: Any = loud(make())
+    speculation = SelfSpeculation(model, LAYER, DRAFTED, fall_back=False)
+    with torch.no_grad():
+        for block in speculation.halves.blocks[LAYER:]:
+            for name, weight in block.named_parameters():
+                last = name.split(".")[-2] if "." in name else ""
+                if weight.ndim > 1 and (last in OUTPUTS or name.endswith("experts.down_proj")):
+                    weight.mul_(quiet)
+    return model
+
+
+def prompts(rows: int) -> dict[str, torch.Tensor]:
+    """Return prompts of different lengths, padded at the left."""
+    seeded = torch.Generator().manual_seed(5)
+    ids, mask = torch.randint(3, V, (rows, 12), generator=seeded), torch.ones(rows, 12, dtype=torch.long)
+    for row in range(rows):
+        ids[row, : 2 * row], mask[row, : 2 * row] = 0, 0
+    return {"input_ids": ids, "attention_mask": mask}
+
+
+@pytest.mark.parametrize("make", FAMILIES, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("rows", [1, 5])
+def test_the_text_is_that_of_generate(make: Any, rows: int) -> None:
+    model = made(make)
+    options = prompts(rows) | {"max_new_tokens": NEW, "do_sample": False, "pad_token_id": 0}
+    wanted = model.generate(**options)
+    speculation = SelfSpeculation(model, LAYER, DRAFTED, fall_back=False)
+    assert torch.equal(model.generate(**options, custom_generate=speculation), wanted)
+    report = speculation.report
+    assert 0 < report.accepted < report.drafted
+    assert report.plain < rows * 5  # but where a single token is left to write
+    assert torch.equal(model.generate(**options), wanted)  # nothing is left in the model
+
+
+def test_each_block_runs_once_for_a_token() -> None:
+    model = made(zoo.llama)
+    speculation = SelfSpeculation(model, LAYER, DRAFTED, fall_back=False)
+    read = torch.zeros(zoo.L, dtype=torch.long)
+    with_drafts, prompt = [0] * zoo.L, prompts(1)
+    for i, block in enumerate(speculation.halves.blocks):
+        module = block.self_attn.q_proj
+        module.register_forward_hook(lambda _, args, __, i=i: read.__setitem__(i, read[i] + args[0].shape[1]))
+        module.register_forward_hook(lambda *_, i=i: with_drafts.__setitem__(i, with_drafts[i] + 1))
+    model.generate(**prompt, max_new_tokens=NEW + 1, do_sample=False, pad_token_id=0, custom_generate=speculation)
+    report = speculation.report
+    length, verified = prompt["input_ids"].shape[1], report.drafted + report.rounds
+    assert read.tolist() == [length + verified + report.plain] * zoo.L
+    assert with_drafts[LAYER:] == [1 + report.rounds + report.plain] * (zoo.L - LAYER)
+    assert with_drafts[:LAYER] == [1 + verified + report.plain] * LAYER
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_sampling_follows_the_model(monkeypatch: pytest.MonkeyPatch, right: bool) -> None:
+    """Two tokens of 20,000 texts against the model's own law, and against it with every draft token accepted."""
+    model, draws = made(zoo.llama, 3.0), 20_000
+    how = {"do_sample": True, "temperature": 1.3, "top_k": 5, "top_p": 0.9}
+    prompt = torch.tensor([[5, 6, 7]])
+    speculation = SelfSpeculation(model, 1, 2, fall_back=False)
+    if not right:
+        monkeypatch.setattr(
+            torch, "rand_like", lambda chance: torch.zeros_like(chance)
+        )  # below every chance: all drafts are accepted
+    torch.manual_seed(0)
+    found = model.generate(
+        prompt.expand(draws, -1), attention_mask=torch.ones(draws, 3), max_new_tokens=3, min_new_tokens=3,
+        pad_token_id=0, custom_generate=speculation, **how,
+    )  # fmt: skip
+    law = torch.zeros(V, V, dtype=torch.float64)
+    first = law_of(model, prompt, how)[0]
+    for token in first.nonzero()[:, 0]:
+        law[token] = first[token] * law_of(model, torch.cat([prompt, token[None, None]], 1), how)[0]
+    counts = torch.zeros(V, V, dtype=torch.float64)
+    counts.index_put_((found[:, 3], found[:, 4]), torch.ones(draws, dtype=torch.float64), accumulate=True)
+    assert not counts[law == 0].any() and 0 < speculation.report.acceptance < 1.01
+    cells = law > 0
+    statistic = float(((counts - draws * law)[cells] ** 2 / (draws * law[cells])).sum())
+    p = float(stats.chi2.sf(statistic, int(cells.sum()) - 1))
+    assert (p > 0.01) == right, p
+
+
+@torch.no_grad()
+def law_of(model: Any, ids: torch.Tensor, how: dict[str, Any]) -> torch.Tensor:
+    """Return the law of the next token, the end of a text being forbidden, as transformers draws from it."""
+    logits = model(ids, use_cache=False).logits[:, -1].float()
+    logits[:, 2] = -torch.inf
+    logits = hf.TemperatureLogitsWarper(how["temperature"])(ids, logits)
+    logits = hf.TopPLogitsWarper(how["top_p"])(ids, hf.TopKLogitsWarper(how["top_k"])(ids, logits))
+    return logits.double().softmax(-1)
+
+
+SETTINGS: list[dict[str, Any]] = [
+    {"repetition_penalty": 1.5, "no_repeat_ngram_size": 2},
+    {"eos_token_id": [17, 30, 45, 61, 77]},
+    {"min_new_tokens": 20, "eos_token_id": [8, 22, 56, 61, 84]},
+    {"forced_eos_token_id": 9, "bad_words_ids": [[7], [8, 22]], "suppress_tokens": [12]},
+    {"max_length": 30, "max_new_tokens": None},
+]
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=lambda found: next(iter(found)))
+def test_the_model_s_generation_settings_hold(settings: dict[str, Any]) -> None:
+    model = made(zoo.llama)
+    options = prompts(4) | {"max_new_tokens": NEW, "do_sample": False, "pad_token_id": 0} | settings
+    wanted = model.generate(**options)
+    speculation = SelfSpeculation(model, LAYER, DRAFTED, fall_back=False)
+    assert torch.equal(model.generate(**options, custom_generate=speculation), wanted)
+    assert not torch.equal(wanted, model.generate(**options | dict.fromkeys(settings) | {"max_new_tokens": NEW}))
+    assert speculation.report.drafted
+
+
+def test_a_stop_of_the_caller_and_a_streamer() -> None:
+    model, tokenizer = made(zoo.llama), talkers.TOKENIZER
+    options = prompts(1) | {"max_new_tokens": NEW, "do_sample": False, "pad_token_id": 0}
+    full = model.generate(**options)[0, 12:].tolist()
+
+    class After(hf.StoppingCriteria):
+        def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
+            return input_ids[:, -1] == full[9]
+
+    seen: list[int] = []
+
+    class Keeps(hf.TextStreamer):
+        def put(self, value: torch.Tensor) -> None:
+            seen.extend(value.view(-1).tolist())
+
+        def end(self) -> None:
+            seen.append(-1)
+
+    speculation = SelfSpeculation(model, LAYER, DRAFTED, streamer=Keeps(tokenizer))
+    found = model.generate(**options, stopping_criteria=[After()], custom_generate=speculation)[0]
+    assert found[12:].tolist() == full[: full.index(full[9]) + 1]
+    assert seen == [*found.tolist(), -1]
+
+
+REFUSALS: list[tuple[dict[str, Any], str]] = [
+    ({"num_beams": 2}, "num_beams=2"),
+    ({"output_scores": True, "return_dict_in_generate": True}, "output_scores=True"),
+    ({"use_cache": False}, "use_cache=False"),
+    ({"cache_implementation": "static"}, "StaticCache"),
+    ({"guidance_scale": 2.0}, "guidance_scale=2.0"),
+]
+
+
+@pytest.mark.parametrize(("options", "named"), REFUSALS, ids=lambda found: found if isinstance(found, str) else "")
+def test_what_cannot_be_kept_to_is_named(options: dict[str, Any], named: str) -> None:
+    model = made(zoo.llama)
+    with pytest.raises(LayerscopeError, match=named):
+        model.generate(**prompts(1), max_new_tokens=4, custom_generate=SelfSpeculation(model), **options)
+
+
+def test_layers_and_models_that_cannot_draft() -> None:
+    for layer in (0, zoo.L):
+        with pytest.raises(LayerscopeError, match="cannot draft: give one of 1 … 2"):
+            SelfSpeculation(zoo.llama(), layer)
+    with pytest.raises(LayerscopeError, match="draft_tokens=0"):
+        SelfSpeculation(zoo.llama(), 1, 0)
+    with pytest.raises(LayerscopeError, match="no cache that can be cut back"):
+        SelfSpeculation(talkers.rwkv(), 1)
+
+
+def test_plain_decoding_where_drafts_do_not_pay() -> None:
+    """Random weights: an early layer never agrees, so after a few tokens nothing is drafted but a rare trial."""
+    model = loud(zoo.llama())
+    options = prompts(2) | {"max_new_tokens": 128, "do_sample": False, "pad_token_id": 0, "eos_token_id": 98}
+    speculation = SelfSpeculation(model)
+    found = model.generate(**options, custom_generate=speculation)
+    assert torch.equal(found, model.generate(**options))
+    assert speculation.report.plain > 0.8 * speculation.report.tokens
+    assert "do not pay" in str(speculation.report)
+
+
+def test_the_verb_tells_the_same_text_and_what_was_drafted() -> None:
+    model, texts = made(zoo.llama), talkers.prompts()
+    plain = generate(model, texts, max_new_tokens=24, **QUIET)
+    drafted = generate(model, texts, max_new_tokens=24, draft_layer=2, draft_tokens=3, **QUIET)
+    assert drafted.texts["ids"].tolist() == plain.texts["ids"].tolist()
+    for found, wanted in zip(drafted.texts["log_probs"], plain.texts["log_probs"], strict=True):
+        assert found == pytest.approx(wanted, abs=1e-4)
+    assert "tokens per second" in drafted.notes[-1]
+    one, other = (generate(model, texts, top_p=0.9, draft_layer="auto", **QUIET) for _ in range(2))
+    assert one.texts["text"].tolist() == other.texts["text"].tolist()
+    with pytest.raises(LayerscopeError, match="leave `layers` out"):
+        generate(model, texts, layers=2, draft_layer=1, **QUIET)
+    with pytest.raises(LayerscopeError, match="layer 3 cannot draft: give one of 1 … 2"):
+        generate(model, texts, draft_layer=3, **QUIET)
