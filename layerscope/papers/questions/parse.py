@@ -78,7 +78,7 @@ class Tagged(Asset):
     """Scores of every layer of a language model on labels of words."""
 
     model: Speaker
-    minutes = 0.7
+    minutes = 0.25
 
     @property
     def rests_on(self) -> tuple[Asset, ...]:

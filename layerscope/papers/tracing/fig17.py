@@ -65,6 +65,7 @@ class Elsewhere(Asset):
 
     model: Trained
     kind: str
+    minutes = 0.04
 
     @property
     def rests_on(self) -> tuple[Asset, ...]:

@@ -22,7 +22,10 @@ TEMPLATES = ("This is a photo of a {}", "The digit {}", "A scan of the number {}
 WORDS: dict[str | int, str] = dict(
     enumerate(("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"))
 )
-FORMS = ("uncentered", "centered")
+FORMS = {"uncentred": "uncentered", "centred": "centered"}
+"""Cosines as the text and as `compare` names them."""
+SEES, READS = "layer of vision", "layer of text"
+MAPS = {"within vision": (SEES, SEES), "within text": (READS, READS), "across": (SEES, READS)}
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class Towers(Asset):
 
     shape: Shape
     model: str
-    minutes = 0.7
+    minutes = 0.4
 
     def __str__(self) -> str:
         return f"CLIP {self.model}"
@@ -72,7 +75,8 @@ class Towers(Asset):
                 device=self.shape.images.device, progress=False, **tokenizer,
             )  # fmt: skip
             runs.append(out / name)
-        compare(runs, paired=True, site="projected", cosine=",".join(FORMS), out=out / "comparison", progress=False)
+        cosines = ",".join(FORMS.values())
+        compare(runs, paired=True, site="projected", cosine=cosines, out=out / "comparison", progress=False)
 
 
 def captions(corpus: Corpus, template: str) -> list[str]:
@@ -83,15 +87,17 @@ def captions(corpus: Corpus, template: str) -> list[str]:
 def trained(shape: Shape, seed: int, training: Corpus) -> tuple[Any, Any]:
     """Return a CLIP trained from random weights, and its tokenizer; a batch holds an image of each class."""
     import torch
+    from tokenizers.processors import TemplateProcessing
     from transformers import CLIPConfig, CLIPModel
 
     from layerscope.models.encode import encoder_for
 
     torch.manual_seed(seed)
     model, draws = CLIPModel(CLIPConfig(**shape.config())), np.random.default_rng(seed)
-    texts = [[f"{caption}<end>" for caption in captions(training, template)] for template in TEMPLATES]
+    texts = [captions(training, template) for template in TEMPLATES]
     setup = replace(language.SMALL, vocabulary=512, context=shape.context)
     tokenizer = language.byte_pairs([text for some in texts for text in some], setup)
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing("$A <end>", special_tokens=[("<end>", 0)])
     pixels = encoder_for("image", None, model).batch(training.samples).named["pixel_values"]
     labels = np.array(training.labels)
     classes = [np.flatnonzero(labels == label) for label in np.unique(labels)]
@@ -114,11 +120,11 @@ def judge(assets: Assets) -> Evidence:
     """Compare similarity to the last layer of the own tower with that to the other tower's, layer by layer."""
     models = [open_comparison(assets.get(model) / "comparison") for model in _needs(assets.settings)]
     gaps = [float(found.similarity(metric="modality_gap").iloc[-1, -1]) for found in models]
-    centred = [float(found.similarity(metric="cosine_similarity", variant="centered").iloc[-1, -1]) for found in models]
+    centred = [float(_squares(found, "centred")[-1].iloc[-1, -1]) for found in models]
     plots = [
-        drawing.heat_map(f"{form.capitalize()} cosine {title}", square, "layer", "layer")
+        drawing.heat_map(f"{form.capitalize()} cosine {title}", square, *axes)
         for form in FORMS
-        for title, square in zip(("within vision", "within text", "across"), _squares(models[0], form), strict=True)
+        for (title, axes), square in zip(MAPS.items(), _squares(models[0], form), strict=True)
     ]
     number = mean(centred)
     return Evidence(
@@ -131,7 +137,7 @@ def judge(assets: Assets) -> Evidence:
 def _squares(found: Comparison, form: str) -> list[pd.DataFrame]:
     """Return similarities within vision, within text and across, layers 1 … L; at layer 0 all images are alike."""
     pairs = ((0, 0), (1, 1), (0, 1))
-    return [found.similarity(a, b, "cosine_similarity", form).iloc[1:, 1:] for a, b in pairs]
+    return [found.similarity(a, b, "cosine_similarity", FORMS[form]).iloc[1:, 1:] for a, b in pairs]
 
 
 def _nearest(found: Comparison, form: str) -> float:
@@ -150,7 +156,7 @@ RECIPE = Recipe(
     (
         *(
             Claim(
-                form, f"Every layer is more similar to the last one of its own tower than to the other's ({form}).",
+                form, f"By {form} cosine, layers are closer to the last one of their own tower than to the other's.",
                 f"{form} cosine to the last layer, own tower minus other tower, least over both towers' earlier layers",
                 0.0, "above", "models",
             )
