@@ -19,6 +19,7 @@ SCALES = ("small", "published", "paper")
 Scale = Literal["small", "published", "paper"]
 TRACING = "Jiang, Zhou, Zhu: Tracing Representation Progression (ICLR 2025)"
 LAYERS = "Skean et al.: Layer by Layer (ICML 2025)"
+QUESTIONS = "Questions that readers of the papers asked"
 
 
 @dataclass(frozen=True)
