@@ -7,10 +7,6 @@ UNRUN: dict[str, tuple[str, str]] = {
     ),
     "T-fig17": ("Aligned layers transfer better to shifted data", "images from another source, such as CIFAR-10.2"),
     "T-fig18": ("With a loss at every decoder layer, detection improves at the layers before the last", "DETR on COCO"),
-    "T-fig19": (
-        "Llama 3: where predictions settle, by layer and token (figures 19 and 20)",
-        "Llama-3.2-3B and Llama-3.1-8B (layerscope lens draws both figures for any language model)",
-    ),
     "T-fig22": (
         "Similarity within and across CLIP's towers (figures 22 and 23)",
         "CLIP-B/32 (layerscope compare draws both figures for the paired runs of any two towers)",

@@ -8,10 +8,11 @@ import pandas as pd
 import pytest
 from papers.worlds import DEPTH, MadeUp, World, rising, verdicts
 
+from layerscope.logit_lens import Reading
 from layerscope.papers import catalogue, vision
 from layerscope.papers.language import SMALL
 from layerscope.papers.recipe import SCALES
-from layerscope.papers.tracing import fig7, fig9, fig12, fig13, tab1
+from layerscope.papers.tracing import fig7, fig9, fig12, fig13, fig19, tab1
 
 GOOD = {
     "layer_accuracy": rising(0.9, 0.97), "saturated": rising(0.5, 1.0), "cosine_similarity": rising(0.7, 1.0),
@@ -224,6 +225,30 @@ def test_text_of_every_layer(monkeypatch):
 
     assert made("aligned") == {"held"}
     assert made("standard") == {"did not hold"}
+
+
+def reading(*, early):
+    """Return what a lens reads on 20 texts of 6 new tokens: predictions that settle soon, or only at the last layer."""
+    draws, rows = np.random.default_rng(0), []
+    for text, position in np.ndindex(20, 6):
+        settles = draws.integers(2, 8) if early else DEPTH
+        # what does not settle agrees with the last layer at the first one, and then no more
+        ids = [9 if layer >= settles or (not early and layer == 1) else layer for layer in range(DEPTH + 1)]
+        rows += [
+            {"sample": str(text), "position": position, "token": "a", "generated": True, "counted": True, "rank": 1,
+             "layer": layer, "id": number, "prediction": str(number), "probability": 0.5, "settles": settles}
+            for layer, number in enumerate(ids)
+        ]  # fmt: skip
+    grid = pd.DataFrame(rows)
+    settled = grid[grid["layer"] == DEPTH].assign(layer=lambda found: found["settles"])
+    names = tuple(map(str, range(20)))
+    return Reading("m", "model", "d", "next", DEPTH, 1, names, names, names, grid, settled)
+
+
+@pytest.mark.parametrize(("early", "word"), [(True, "held"), (False, "did not hold")])
+def test_where_predictions_settle(monkeypatch, early, word):
+    monkeypatch.setattr(fig19, "open_reading", lambda folder: reading(early=early))
+    assert set(verdicts("T-fig19", World(None, SMALL)).values()) == {word}
 
 
 def test_exits_by_confidence():
