@@ -6,7 +6,6 @@ UNRUN: dict[str, tuple[str, str]] = {
         "training on six GLUE tasks, which takes a GPU (train has the settings as the preset tracing-glue)",
     ),
     "T-fig17": ("Aligned layers transfer better to shifted data", "images from another source, such as CIFAR-10.2"),
-    "T-fig18": ("With a loss at every decoder layer, detection improves at the layers before the last", "DETR on COCO"),
     "T-fig22": (
         "Similarity within and across CLIP's towers (figures 22 and 23)",
         "CLIP-B/32 (layerscope compare draws both figures for the paired runs of any two towers)",

@@ -12,7 +12,7 @@ from layerscope.logit_lens import Reading
 from layerscope.papers import catalogue, vision
 from layerscope.papers.language import SMALL
 from layerscope.papers.recipe import SCALES
-from layerscope.papers.tracing import fig7, fig9, fig12, fig13, fig19, tab1
+from layerscope.papers.tracing import fig7, fig9, fig12, fig13, fig18, fig19, tab1
 
 GOOD = {
     "layer_accuracy": rising(0.9, 0.97), "saturated": rising(0.5, 1.0), "cosine_similarity": rising(0.7, 1.0),
@@ -249,6 +249,16 @@ def reading(*, early):
 def test_where_predictions_settle(monkeypatch, early, word):
     monkeypatch.setattr(fig19, "open_reading", lambda folder: reading(early=early))
     assert set(verdicts("T-fig19", World(None, SMALL)).values()) == {word}
+
+
+@pytest.mark.parametrize(("good", "word"), [(True, "held"), (False, "did not hold")])
+def test_detectors_with_a_loss_at_every_layer(monkeypatch, good, word):
+    def made(assets, model):
+        curve = rising(50.0, 60.0) if model.every == good else rising(0.0, 55.0, 3)
+        return pd.Series(curve + 0.1 * model.seed, index=range(1, DEPTH + 1))
+
+    monkeypatch.setattr(fig18, "ap50", made)
+    assert set(verdicts("T-fig18", World(None, fig18.Shape())).values()) == {word}
 
 
 def test_exits_by_confidence():
