@@ -30,7 +30,7 @@ class Shape:
     depth: int = 6
     width: int = 64
     queries: int = 5
-    steps: int = 1000
+    steps: int = 1500
     batch_size: int = 16
     learning_rate: float = 2e-3
     seeds: int = 5
@@ -43,7 +43,7 @@ class Detector(Asset):
     shape: Shape
     every: bool
     seed: int
-    minutes = 0.7
+    minutes = 1.0
 
     def __str__(self) -> str:
         return f"detector with {'a loss at every layer' if self.every else 'last-layer loss'} seed {self.seed}"

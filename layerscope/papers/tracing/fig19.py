@@ -95,7 +95,7 @@ def _grid(reading: Reading) -> HeatMap:
         rows.pivot_table(index="layer", columns="step", values=v, aggfunc="first")
         for v in ("prediction", "probability")
     )
-    drawn = drawing.heat_map("Prediction and its probability, layer by token", sure.astype(float), "layer", "new token")
+    drawn = drawing.heat_map("Probability of the prediction", sure.astype(float), "layer", "new token")
     return replace(drawn, shown=tuple(map(tuple, words.to_numpy())), low=0.0, high=1.0, upward=True)
 
 
