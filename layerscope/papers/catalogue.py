@@ -1,4 +1,4 @@
-"""All recipes: each module of `tracing` and of `layers` holds one."""
+"""All recipes: each module of `tracing`, `layers` and `questions` holds one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from layerscope.papers.unrun import UNRUN
 from layerscope.show.document import Column, Document, Table, row
 from layerscope.show.notebook import Shown
 
-PAPERS = ("tracing", "layers")
+PAPERS = ("tracing", "layers", "questions")
 
 
 @cache

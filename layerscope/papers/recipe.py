@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from layerscope.papers.assets import Asset, Assets
     from layerscope.papers.intervals import Interval
+    from layerscope.show.document import TokenGrid
     from layerscope.show.plots import Bars, Boxes, Chart, HeatMap
 
-    Picture = Chart | HeatMap | Boxes | Bars
+    Picture = Chart | HeatMap | Boxes | Bars | TokenGrid
 
 SCALES = ("small", "published", "paper")
 Scale = Literal["small", "published", "paper"]
 TRACING = "Jiang, Zhou, Zhu: Tracing Representation Progression (ICLR 2025)"
 LAYERS = "Skean et al.: Layer by Layer (ICML 2025)"
+QUESTIONS = "Questions that readers of the papers asked"
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,6 @@ UNRUN: dict[str, tuple[str, str]] = {
         "Aligned BERT is more accurate than BERT at every layer (figures 8 and 21)",
         "training on six GLUE tasks, which takes a GPU (train has the settings as the preset tracing-glue)",
     ),
-    "T-fig17": ("Aligned layers transfer better to shifted data", "images from another source, such as CIFAR-10.2"),
-    "T-fig22": (
-        "Similarity within and across CLIP's towers (figures 22 and 23)",
-        "CLIP-B/32 (layerscope compare draws both figures for the paired runs of any two towers)",
-    ),
     "L-fig5": ("Reasoning models keep prompt entropy higher along the sequence", "Qwen2.5 and Qwen2.5-Math"),
     "L-fig7": ("Figure 7", "its claim stated as a statistic with a threshold"),
     "L-fig9": ("Figure 9", "its claim stated as a statistic with a threshold"),
@@ -21,7 +16,6 @@ UNRUN: dict[str, tuple[str, str]] = {
         "a bound for finite sizes; the paper gives only asymptotic growth",
     ),
     "Q-speech": ("Do speech models have better middle layers?", "trained speech models: Wav2Vec2, HuBERT, Whisper"),
-    "Q-parse": ("Does alignment harm tasks other than classification?", "aligned models trained to tag words"),
     "Q-diversity": (
         "Does the diversity of a corpus move the best layer?",
         "models trained on corpora of different diversity",

@@ -12,7 +12,7 @@ from layerscope.logit_lens import Reading
 from layerscope.papers import catalogue, vision
 from layerscope.papers.language import SMALL
 from layerscope.papers.recipe import SCALES
-from layerscope.papers.tracing import fig7, fig9, fig12, fig13, fig18, fig19, tab1
+from layerscope.papers.tracing import fig7, fig9, fig12, fig13, fig17, fig18, fig19, fig22, tab1
 
 GOOD = {
     "layer_accuracy": rising(0.9, 0.97), "saturated": rising(0.5, 1.0), "cosine_similarity": rising(0.7, 1.0),
@@ -43,6 +43,7 @@ def made_up(monkeypatch):
         (fig12, "open_run"),
         (fig7, "open_exit_report"),
         (fig13, "open_exit_report"),
+        (fig17, "open_run"),
     ):
         monkeypatch.setattr(module, name, lambda made: made.opened())
 
@@ -261,6 +262,31 @@ def test_detectors_with_a_loss_at_every_layer(monkeypatch, good, word):
     assert set(verdicts("T-fig18", World(None, fig18.Shape())).values()) == {word}
 
 
+def test_changed_images_and_other_tasks():
+    read = {**GOOD, "linear_probe": GOOD["layer_accuracy"]}
+    unread = {**BAD, "layer_accuracy": rising(0.2, 0.9), "linear_probe": rising(0.2, 0.9)}
+    good = World(lambda model: read if aligned(model) else unread)
+    assert set(verdicts("T-fig17", good).values()) == {"held"}
+    bad = World(lambda model: unread if aligned(model) else read)
+    assert set(verdicts("T-fig17", bad).values()) == {"did not hold"}
+
+
+def test_images_are_changed_alike_each_time():
+    _, whole = vision.images(vision.SMALL, None)
+    corpus = whole.take(range(8))
+    before = np.stack([np.asarray(image, float) for image in corpus.samples])
+    noisy, faded, moved = (
+        np.stack([np.asarray(image, float) for image in fig17.changed(corpus, change).samples])
+        for change in fig17.SHIFTS.values()
+    )
+    assert 15 < np.abs(noisy - before).mean() < 45 and (noisy[..., 0] == noisy[..., 1]).all()
+    assert faded.std() == pytest.approx(before.std() / 2, rel=0.05)
+    assert (moved[:, :, 1:] == before[:, :, :-1]).all() and not moved[:, :, 0].any()
+    parity, turned = (task(whole) for task in fig17.TASKS.values())
+    assert parity.labels == tuple(label % 2 for label in whole.labels)
+    assert turned.labels[:5] == (0, 1, 2, 3, 0) and (np.rot90(before[5]) == np.asarray(turned.samples[5])).all()
+
+
 def test_exits_by_confidence():
     good, bad = {"exits": exits(2.0, 1.0, 0.1)}, {"exits": exits(1.1, 1.0, 0.8)}
     assert set(verdicts("T-fig7", World(lambda model: good if aligned(model) else bad)).values()) == {"held"}
@@ -272,6 +298,29 @@ def test_one_checkpoint_for_all_devices():
     assert set(verdicts("T-fig13", World(lambda model: {"exits": exits(1.9, 0.0, 0.1)})).values()) == {"held"}
     found = verdicts("T-fig13", World(lambda model: {"exits": exits(1.1, 3.0, 0.1)}))
     assert set(found.values()) == {"did not hold"}
+
+
+def clip(within, across, gap):
+    """Return the comparison of two towers of some layers, with cosines within each and across."""
+    layers, square = range(4), np.full((4, 4), within)
+    squares = {"cosine_similarity": np.full((4, 4), across), "modality_gap": np.full((4, 4), gap)}
+
+    def similarity(a=0, b=1, metric="", variant=""):
+        return pd.DataFrame(square if a == b else squares[metric], layers, layers)
+
+    return SimpleNamespace(similarity=similarity)
+
+
+def test_two_towers(monkeypatch):
+    def found(*numbers):
+        monkeypatch.setattr(
+            fig22, "open_comparison",
+            lambda folder: clip(*(x + 1e-3 * np.sin(int(folder.asset.model)) for x in numbers)),
+        )  # fmt: skip
+        return set(verdicts("T-fig22", World(None, catalogue.recipes()["T-fig22"].scales["small"])).values())
+
+    assert found(0.8, 0.3, 0.9) == {"held"}
+    assert found(0.3, 0.8, 0.1) == {"did not hold"}
 
 
 def test_the_printed_table(monkeypatch):

@@ -9,7 +9,7 @@ import pandas as pd
 from layerscope.papers import catalogue
 from layerscope.papers.assets import Assets
 from layerscope.papers.verdicts import decide
-from layerscope.papers.vision import SMALL, Exiting, Profiled
+from layerscope.papers.vision import SMALL, Exiting
 
 DEPTH = 12
 LAYERS = pd.RangeIndex(1, DEPTH + 1)
@@ -48,7 +48,7 @@ class World(Assets):
     """Assets without folders: `about` returns the metrics of a training (objective, options, depth, seed)."""
 
     def __init__(self, about, settings=SMALL):
-        super().__init__(Path("made-up"), replace(settings, seeds=5))
+        super().__init__(Path("made-up"), replace(settings, seeds=5) if hasattr(settings, "seeds") else settings)
         self.about = about
 
     def get(self, asset):
@@ -67,7 +67,7 @@ class Made:
 
     def opened(self):
         """Return the run, the history or the report of exits, with a little noise of the model's seed."""
-        model = self.asset.model if isinstance(self.asset, (Profiled, Exiting)) else self.asset
+        model = getattr(self.asset, "model", self.asset)
         noise = np.random.default_rng(model.seed).normal(0, 1e-3)
         found = self.about(model)
         if isinstance(self.asset, Exiting):

@@ -9,12 +9,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from layerscope.logit_lens.reading import Reading, open_reading
+from layerscope.logit_lens.reading import Reading, grids, open_reading
 from layerscope.papers import drawing
 from layerscope.papers.assets import Asset, Assets
 from layerscope.papers.language import LACKS, SMALL, Language, Speaker, over_texts, texts
 from layerscope.papers.recipe import TRACING, Claim, Evidence, Number, Recipe
-from layerscope.show.plots import HeatMap
 
 PROMPT = "Simply put, the theory of relativity states"
 TOKENS = 24
@@ -64,39 +63,21 @@ def judge(assets: Assets) -> Evidence:
     return Evidence(
         {name: over_texts(pd.concat(of, axis=1).mean(axis=1)) for name, of in (("early", early), ("rises", rises))},
         [Number(f"tokens settled early, seed {i} [%]", float(of.mean())) for i, of in enumerate(early)],
-        [drawing.chart("Predictions by layer", "% of new tokens", averages), _grid(readings[0])],
+        [drawing.chart("Predictions by layer", "% of new tokens", averages), grids(readings[0])[0]],
     )
 
 
 def as_at_last(reading: Reading) -> pd.DataFrame:
     """Return whether each layer from 1 on predicts what the last one does, (sample, position) × layer."""
-    ids = _new(reading).pivot_table(index=["sample", "position"], columns="layer", values="id").loc[:, 1:]
+    grid = reading.grid[reading.grid["generated"] & reading.grid["rank"].eq(1)]
+    ids = grid.pivot_table(index=["sample", "position"], columns="layer", values="id").loc[:, 1:]
     return ids.eq(ids[reading.depth], axis=0)
-
-
-def _new(reading: Reading) -> pd.DataFrame:
-    """Return the likeliest predictions in place of the new tokens."""
-    return reading.grid[reading.grid["generated"] & reading.grid["rank"].eq(1)]
 
 
 def _rise(shares: pd.Series) -> float:
     """Return the Spearman correlation of a curve with the layer number; a flat curve does not rise."""
     found = shares.corr(shares.index.to_series(), "spearman")
     return float(np.nan_to_num(found))
-
-
-def _grid(reading: Reading) -> HeatMap:
-    """Return the prediction of each layer for each new token of the first text, coloured by its probability."""
-    rows = _new(reading)
-    rows = rows[rows["sample"] == reading.samples[0]].assign(
-        step=lambda found: found["position"] - found["position"].min() + 1
-    )
-    words, sure = (
-        rows.pivot_table(index="layer", columns="step", values=v, aggfunc="first")
-        for v in ("prediction", "probability")
-    )
-    drawn = drawing.heat_map("Probability of the prediction", sure.astype(float), "layer", "new token")
-    return replace(drawn, shown=tuple(map(tuple, words.to_numpy())), low=0.0, high=1.0, upward=True)
 
 
 def _needs(setup: Language) -> Sequence[Continued]:

@@ -39,13 +39,14 @@ def judge(assets: Assets) -> Evidence:
 def _curves(assets: Assets, name: str) -> dict[str, list[pd.Series]]:
     """Return a measure by layer of each seed, by objective."""
     found = {}
-    for objective, models in _models(assets.settings).items():
-        curves = [open_generation(assets.get(Spoken(model))).measure(name) for model in models]
+    for objective, of in models(assets.settings).items():
+        curves = [open_generation(assets.get(Spoken(model))).measure(name) for model in of]
         found[objective] = [np.log(c) if name == "perplexity" else SCALE.get(name, 1.0) * c for c in curves]
     return found
 
 
-def _models(setup: Language) -> dict[str, list[Speaker]]:
+def models(setup: Language) -> dict[str, list[Speaker]]:
+    """Return the models of all seeds by how they are trained."""
     aligned = (("schedule", "always"),)
     return {
         "standard": [Speaker(setup, "standard", seed) for seed in range(setup.seeds)],
@@ -54,7 +55,7 @@ def _models(setup: Language) -> dict[str, list[Speaker]]:
 
 
 def _needs(setup: Language) -> Sequence[Asset]:
-    return [Spoken(model) for models in _models(setup).values() for model in models]
+    return [Spoken(model) for of in models(setup).values() for model in of]
 
 
 def _claim(measure: str, verb: str, unit: str, direction: Literal["above", "below"]) -> Claim:

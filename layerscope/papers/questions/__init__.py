@@ -1,0 +1,1 @@
+"""Recipes of questions that readers of the papers asked, a module each."""

@@ -1,0 +1,151 @@
+"""T-fig17: what aligned training adds to earlier layers carries over to changed images and to other tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from layerscope.inputs import Corpus
+from layerscope.papers import drawing
+from layerscope.papers.assets import Asset, Assets
+from layerscope.papers.intervals import mean
+from layerscope.papers.recipe import TRACING, Claim, Evidence, Recipe
+from layerscope.papers.vision import ALIGNED, BOTH, LACKS, SCALES, STANDARD, Trained, Vision, images
+from layerscope.runs import open_run
+
+Pixels = npt.NDArray[Any]
+NOISE, FADED, MOVED = 0.2, 0.5, 1 / 8
+"""Standard deviation of the noise in units of the range, contrast that is left, and share of the width."""
+
+
+def changed(corpus: Corpus, change: Callable[[Pixels, int], Pixels], labels: Sequence[int] | None = None) -> Corpus:
+    """Return images whose pixels are changed, given each image's number, with the labels given or their own."""
+    from PIL import Image
+
+    found = [change(np.asarray(image, dtype=float), i) for i, image in enumerate(corpus.samples)]
+    samples = tuple(Image.fromarray(np.clip(np.rint(pixels), 0, 255).astype(np.uint8)) for pixels in found)
+    return replace(corpus, samples=samples, labels=corpus.labels if labels is None else tuple(labels))
+
+
+def _noisy(pixels: Pixels, number: int) -> Pixels:
+    return pixels + np.random.default_rng(number).normal(0, 255 * NOISE, (*pixels.shape[:2], 1))
+
+
+def _faded(pixels: Pixels, number: int) -> Pixels:
+    return np.asarray(pixels.mean() + FADED * (pixels - pixels.mean()))
+
+
+def _moved(pixels: Pixels, number: int) -> Pixels:
+    width = pixels.shape[1]
+    return np.pad(pixels, ((0, 0), (int(MOVED * width), 0), (0, 0)))[:, :width]
+
+
+def _parity(corpus: Corpus) -> Corpus:
+    numbers = np.unique(np.array(corpus.labels), return_inverse=True)[1]
+    return replace(corpus, labels=tuple((numbers % 2).tolist()))
+
+
+def _turned(corpus: Corpus) -> Corpus:
+    return changed(corpus, lambda pixels, i: np.rot90(pixels, i % 4), [i % 4 for i in range(len(corpus))])
+
+
+SHIFTS = {"with noise": _noisy, "with half the contrast": _faded, "moved by an eighth of their width": _moved}
+TASKS = {"parity of the class": _parity, "turn of the image": _turned}
+
+
+@dataclass(frozen=True)
+class Elsewhere(Asset):
+    """A run of a trained model on changed test images, or with labels of another task."""
+
+    model: Trained
+    kind: str
+    minutes = 0.04
+
+    @property
+    def rests_on(self) -> tuple[Asset, ...]:
+        """The model."""
+        return (self.model,)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.model}"
+
+    def make(self, out: Path, assets: Assets) -> None:
+        """Profile it, from the shard where it was stopped."""
+        from layerscope.profiling import profile
+
+        _, test = images(self.model.setup, assets.data)
+        data = TASKS[self.kind](test) if self.kind in TASKS else changed(test, SHIFTS[self.kind])
+        profile(
+            str(assets.get(self.model)), data, out=out, metrics=[metric(self.kind)], samples="all", views=0,
+            pooling="cls", device=self.model.setup.device, progress=False,
+        )  # fmt: skip
+
+
+def metric(kind: str) -> str:
+    """Return what is measured: the head's accuracy on images of the same task, a probe's on another one."""
+    return "linear_probe" if kind in TASKS else "layer_accuracy"
+
+
+def judge(assets: Assets) -> Evidence:
+    """Compare aligned and standard training seed by seed, before the last layer and at it."""
+    curves = {kind: _curves(assets, kind) for kind in (*SHIFTS, *TASKS)}
+    gains = {kind: [a - b for b, a in zip(*found.values(), strict=True)] for kind, found in curves.items()}
+    last = np.mean([[gain.iloc[-1] for gain in gains[kind]] for kind in SHIFTS], axis=0)
+    plots = [
+        drawing.chart(
+            f"{'Linear probe, ' if kind in TASKS else 'Accuracy on images '}{kind}", "%",
+            {name: pd.concat(of, axis=1).mean(axis=1) for name, of in found.items()},
+        )
+        for kind, found in curves.items()
+    ]  # fmt: skip
+    found = {kind: mean([float(gain.iloc[:-1].mean()) for gain in of]) for kind, of in gains.items()}
+    return Evidence({**found, "last layer": mean(last.tolist())}, plots=plots)
+
+
+def _curves(assets: Assets, kind: str) -> dict[str, list[pd.Series]]:
+    """Return the accuracy in percent at layers 1 … L of each seed, by training."""
+    return {
+        name: [100 * open_run(assets.get(Elsewhere(model, kind))).metric(metric(kind)).loc[1:]
+               for model in training.seeds(assets.settings)]
+        for name, training in BOTH.items()
+    }  # fmt: skip
+
+
+def _needs(setup: Vision) -> Sequence[Asset]:
+    models = [*STANDARD.seeds(setup), *ALIGNED.seeds(setup)]
+    return [Elsewhere(model, kind) for model in models for kind in (*SHIFTS, *TASKS)]
+
+
+AVERAGE = "aligned minus standard, percentage points, mean over layers before the last"
+RECIPE = Recipe(
+    "T-fig17", TRACING, "What aligned training adds to earlier layers transfers to changed images and other tasks",
+    (
+        *(
+            Claim(
+                kind, f"On images {kind}, aligned training makes the layers before the last more accurate.",
+                f"accuracy on images {kind}, {AVERAGE}", 0.0, "above", "seeds",
+            )
+            for kind in SHIFTS
+        ),
+        Claim(
+            "last layer", "On these images, aligned training keeps the last layer's accuracy to within a point.",
+            "accuracy at the last layer, aligned minus standard, percentage points, mean over the three changes",
+            -1.0, "above", "seeds",
+        ),
+        *(
+            Claim(
+                kind, f"A linear probe reads the {kind} better from earlier layers after aligned training.",
+                f"accuracy of a linear probe for the {kind}, {AVERAGE}", 0.0, "above", "seeds",
+            )
+            for kind in TASKS
+        ),
+    ),
+    judge, SCALES, _needs, lacks=LACKS,
+    note="The test images are changed here, instead of images from another source (CIFAR-10.2)",
+)  # fmt: skip
