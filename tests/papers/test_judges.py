@@ -237,7 +237,8 @@ def reading(*, early):
         ids = [9 if layer >= settles or (not early and layer == 1) else layer for layer in range(DEPTH + 1)]
         rows += [
             {"sample": str(text), "position": position, "token": "a", "generated": True, "counted": True, "rank": 1,
-             "layer": layer, "id": number, "prediction": str(number), "probability": 0.5, "settles": settles}
+             "layer": layer, "id": number, "prediction": str(number), "probability": 0.5, "truth": None,
+             "settles": settles}
             for layer, number in enumerate(ids)
         ]  # fmt: skip
     grid = pd.DataFrame(rows)
