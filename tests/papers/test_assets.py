@@ -2,14 +2,17 @@
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from layerscope import LayerscopeError
+from layerscope.comparison import open_comparison
 from layerscope.core.progress import Reporter
+from layerscope.papers import vision
 from layerscope.papers.assets import Asset, Assets, check_disk
+from layerscope.papers.tracing import fig22
 
 
 @dataclass(frozen=True)
@@ -93,3 +96,10 @@ def test_a_process_that_dies_is_one_line(tmp_path):
 def test_a_disk_without_room(tmp_path):
     with pytest.raises(LayerscopeError, match=r"MB free, and this needs about 1,000,000,000 MB: choose another folder"):
         check_disk(tmp_path / "new", 1e9)
+
+
+def test_towers_trained_here_are_compared_at_every_layer_but_the_first(tmp_path):
+    shape = replace(fig22.Shape(vision.SMALL, ("0",)), depth=2, width=16, steps=2)
+    found = open_comparison(Assets(tmp_path, shape).get(fig22.Towers(shape, "0")) / "comparison")
+    for form in fig22.FORMS:
+        assert all(square.shape == (2, 2) and square.notna().all(axis=None) for square in fig22._squares(found, form))

@@ -57,6 +57,8 @@ def _turned(corpus: Corpus) -> Corpus:
 
 SHIFTS = {"with noise": _noisy, "with half the contrast": _faded, "moved by an eighth of their width": _moved}
 TASKS = {"parity of the class": _parity, "turn of the image": _turned}
+KINDS = dict.fromkeys(SHIFTS, "layer_accuracy") | dict.fromkeys(TASKS, "linear_probe")
+"""What is measured: the head's accuracy on changed images, a probe's on another task."""
 
 
 @dataclass(frozen=True)
@@ -82,19 +84,14 @@ class Elsewhere(Asset):
         _, test = images(self.model.setup, assets.data)
         data = TASKS[self.kind](test) if self.kind in TASKS else changed(test, SHIFTS[self.kind])
         profile(
-            str(assets.get(self.model)), data, out=out, metrics=[metric(self.kind)], samples="all", views=0,
+            str(assets.get(self.model)), data, out=out, metrics=[KINDS[self.kind]], samples="all", views=0,
             pooling="cls", device=self.model.setup.device, progress=False,
         )  # fmt: skip
 
 
-def metric(kind: str) -> str:
-    """Return what is measured: the head's accuracy on images of the same task, a probe's on another one."""
-    return "linear_probe" if kind in TASKS else "layer_accuracy"
-
-
 def judge(assets: Assets) -> Evidence:
     """Compare aligned and standard training seed by seed, before the last layer and at it."""
-    curves = {kind: _curves(assets, kind) for kind in (*SHIFTS, *TASKS)}
+    curves = {kind: _curves(assets, kind) for kind in KINDS}
     gains = {kind: [a - b for b, a in zip(*found.values(), strict=True)] for kind, found in curves.items()}
     last = np.mean([[gain.iloc[-1] for gain in gains[kind]] for kind in SHIFTS], axis=0)
     plots = [
@@ -111,7 +108,7 @@ def judge(assets: Assets) -> Evidence:
 def _curves(assets: Assets, kind: str) -> dict[str, list[pd.Series]]:
     """Return the accuracy in percent at layers 1 … L of each seed, by training."""
     return {
-        name: [100 * open_run(assets.get(Elsewhere(model, kind))).metric(metric(kind)).loc[1:]
+        name: [100 * open_run(assets.get(Elsewhere(model, kind))).metric(KINDS[kind]).loc[1:]
                for model in training.seeds(assets.settings)]
         for name, training in BOTH.items()
     }  # fmt: skip
@@ -119,7 +116,7 @@ def _curves(assets: Assets, kind: str) -> dict[str, list[pd.Series]]:
 
 def _needs(setup: Vision) -> Sequence[Asset]:
     models = [*STANDARD.seeds(setup), *ALIGNED.seeds(setup)]
-    return [Elsewhere(model, kind) for model in models for kind in (*SHIFTS, *TASKS)]
+    return [Elsewhere(model, kind) for model in models for kind in KINDS]
 
 
 AVERAGE = "aligned minus standard, percentage points, mean over layers before the last"
