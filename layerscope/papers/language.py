@@ -37,7 +37,7 @@ class Language:
     heads: int = 4
     context: int = 128
     vocabulary: int = 2048
-    steps: int = 600
+    steps: int = 400
     batch_size: int = 16
     learning_rate: float = 1e-3
     seeds: int = 3
@@ -76,7 +76,7 @@ class Speaker(Asset):
     objective: str = "standard"
     seed: int = 0
     options: Options = ()
-    minutes = 4.0
+    minutes = 5.0
 
     def __str__(self) -> str:
         return f"language model {self.objective} seed {self.seed}"
