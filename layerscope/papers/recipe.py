@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from layerscope.papers.assets import Asset, Assets
     from layerscope.papers.intervals import Interval
+    from layerscope.show.document import TokenGrid
     from layerscope.show.plots import Bars, Boxes, Chart, HeatMap
 
-    Picture = Chart | HeatMap | Boxes | Bars
+    Picture = Chart | HeatMap | Boxes | Bars | TokenGrid
 
 SCALES = ("small", "published", "paper")
 Scale = Literal["small", "published", "paper"]

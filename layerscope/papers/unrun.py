@@ -5,11 +5,6 @@ UNRUN: dict[str, tuple[str, str]] = {
         "Aligned BERT is more accurate than BERT at every layer (figures 8 and 21)",
         "training on six GLUE tasks, which takes a GPU (train has the settings as the preset tracing-glue)",
     ),
-    "T-fig18": ("With a loss at every decoder layer, detection improves at the layers before the last", "DETR on COCO"),
-    "T-fig19": (
-        "Llama 3: where predictions settle, by layer and token (figures 19 and 20)",
-        "Llama-3.2-3B and Llama-3.1-8B (layerscope lens draws both figures for any language model)",
-    ),
     "L-fig5": ("Reasoning models keep prompt entropy higher along the sequence", "Qwen2.5 and Qwen2.5-Math"),
     "L-fig7": ("Figure 7", "its claim stated as a statistic with a threshold"),
     "L-fig9": ("Figure 9", "its claim stated as a statistic with a threshold"),

@@ -8,10 +8,11 @@ import pandas as pd
 import pytest
 from papers.worlds import DEPTH, MadeUp, World, rising, verdicts
 
+from layerscope.logit_lens import Reading
 from layerscope.papers import catalogue, vision
 from layerscope.papers.language import SMALL
 from layerscope.papers.recipe import SCALES
-from layerscope.papers.tracing import fig7, fig9, fig12, fig13, fig17, fig22, tab1
+from layerscope.papers.tracing import fig7, fig9, fig12, fig13, fig17, fig18, fig19, fig22, tab1
 
 GOOD = {
     "layer_accuracy": rising(0.9, 0.97), "saturated": rising(0.5, 1.0), "cosine_similarity": rising(0.7, 1.0),
@@ -225,6 +226,41 @@ def test_text_of_every_layer(monkeypatch):
 
     assert made("aligned") == {"held"}
     assert made("standard") == {"did not hold"}
+
+
+def reading(*, early):
+    """Return what a lens reads on 20 texts of 6 new tokens: predictions that settle soon, or only at the last layer."""
+    draws, rows = np.random.default_rng(0), []
+    for text, position in np.ndindex(20, 6):
+        settles = draws.integers(2, 8) if early else DEPTH
+        # what does not settle agrees with the last layer at the first one, and then no more
+        ids = [9 if layer >= settles or (not early and layer == 1) else layer for layer in range(DEPTH + 1)]
+        rows += [
+            {"sample": str(text), "position": position, "token": "a", "generated": True, "counted": True, "rank": 1,
+             "layer": layer, "id": number, "prediction": str(number), "probability": 0.5, "truth": None,
+             "settles": settles}
+            for layer, number in enumerate(ids)
+        ]  # fmt: skip
+    grid = pd.DataFrame(rows)
+    settled = grid[grid["layer"] == DEPTH].assign(layer=lambda found: found["settles"])
+    names = tuple(map(str, range(20)))
+    return Reading("m", "model", "d", "next", DEPTH, 1, names, names, names, grid, settled)
+
+
+@pytest.mark.parametrize(("early", "word"), [(True, "held"), (False, "did not hold")])
+def test_where_predictions_settle(monkeypatch, early, word):
+    monkeypatch.setattr(fig19, "open_reading", lambda folder: reading(early=early))
+    assert set(verdicts("T-fig19", World(None, SMALL)).values()) == {word}
+
+
+@pytest.mark.parametrize(("good", "word"), [(True, "held"), (False, "did not hold")])
+def test_detectors_with_a_loss_at_every_layer(monkeypatch, good, word):
+    def made(assets, model):
+        curve = rising(50.0, 60.0) if model.every == good else rising(0.0, 55.0, 3)
+        return pd.Series(curve + 0.1 * model.seed, index=range(1, DEPTH + 1))
+
+    monkeypatch.setattr(fig18, "ap50", made)
+    assert set(verdicts("T-fig18", World(None, fig18.Shape())).values()) == {word}
 
 
 def test_changed_images_and_other_tasks():

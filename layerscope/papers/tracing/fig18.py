@@ -1,0 +1,131 @@
+"""T-fig18: with a loss at every decoder layer, a detector's layers before the last detect too."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from layerscope.core.files import write_json
+from layerscope.papers import drawing
+from layerscope.papers.assets import Asset, Assets
+from layerscope.papers.intervals import mean
+from layerscope.papers.recipe import TRACING, Claim, Evidence, Recipe
+from layerscope.papers.vision import LACKS
+
+KINDS = {"a loss at every layer": True, "last-layer loss": False}
+TEST = 256
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One scale: the canvases, the detector, how long it is trained, and how often."""
+
+    size: int = 32
+    images: int = 2000
+    depth: int = 6
+    width: int = 64
+    queries: int = 5
+    steps: int = 1500
+    batch_size: int = 16
+    learning_rate: float = 2e-3
+    seeds: int = 5
+
+
+@dataclass(frozen=True)
+class Detector(Asset):
+    """A DETR trained to find digits on canvases, and the AP50 of its decoder layers on other digits."""
+
+    shape: Shape
+    every: bool
+    seed: int
+    minutes = 1.0
+
+    def __str__(self) -> str:
+        return f"detector with {'a loss at every layer' if self.every else 'last-layer loss'} seed {self.seed}"
+
+    def make(self, out: Path, assets: Assets) -> None:
+        """Train it from random weights, and judge it."""
+        from layerscope.training import ap50_by_layer, digit_canvases, train_detector
+
+        shape, model = self.shape, detector(self.shape, self.seed)
+        learnt, held = digit_canvases(shape.images, shape.size), digit_canvases(TEST, shape.size, held_out=True)
+        for label in (*learnt[1], *held[1]):
+            label["class_labels"].zero_()
+        train_detector(
+            model, *learnt, steps=shape.steps, batch_size=shape.batch_size, learning_rate=shape.learning_rate,
+            clip=1.0, seed=self.seed, layers=None if self.every else [shape.depth],
+        )  # fmt: skip
+        out.mkdir(parents=True, exist_ok=True)
+        write_json(out / "ap50.json", {"ap50": ap50_by_layer(model, *held)})
+
+
+def detector(shape: Shape, seed: int) -> Any:
+    """Return a DETR with random weights, all of which are trained: transformers freezes a DETR's backbone."""
+    import torch
+    import transformers
+
+    torch.manual_seed(seed)
+    backbone = transformers.ResNetConfig(
+        embedding_size=shape.width // 2, hidden_sizes=[shape.width // 2], depths=[1], layer_type="basic",
+        out_features=["stage1"],
+    )  # fmt: skip
+    config = transformers.DetrConfig(
+        backbone_config=backbone, use_timm_backbone=False, d_model=shape.width, encoder_layers=1,
+        decoder_layers=shape.depth, encoder_attention_heads=4, decoder_attention_heads=4,
+        encoder_ffn_dim=2 * shape.width, decoder_ffn_dim=2 * shape.width, num_queries=shape.queries, num_labels=1,
+        dropout=0.0,
+    )  # fmt: skip
+    return transformers.DetrForObjectDetection(config).requires_grad_(True)
+
+
+def judge(assets: Assets) -> Evidence:
+    """Compare both losses seed by seed."""
+    curves = {
+        name: [ap50(assets, Detector(assets.settings, every, seed)) for seed in range(assets.settings.seeds)]
+        for name, every in KINDS.items()
+    }
+    gains = [every - last for every, last in zip(*curves.values(), strict=True)]
+    averages = {name: pd.concat(of, axis=1).mean(axis=1) for name, of in curves.items()}
+    return Evidence(
+        {
+            "earlier": mean([float(gain.iloc[:-1].mean()) for gain in gains]),
+            "last": mean([float(gain.iloc[-1]) for gain in gains]),
+        },
+        plots=[drawing.chart("AP50 by decoder layer", "%", averages)],
+    )
+
+
+def ap50(assets: Assets, asset: Detector) -> pd.Series:
+    """Return the AP50 of a detector's decoder layers, percent."""
+    found = json.loads((assets.get(asset) / "ap50.json").read_text(encoding="utf-8"))["ap50"]
+    return pd.Series([100 * value for value in found], index=range(1, len(found) + 1))
+
+
+def _needs(shape: Shape) -> Sequence[Asset]:
+    return [Detector(shape, every, seed) for every in KINDS.values() for seed in range(shape.seeds)]
+
+
+RECIPE = Recipe(
+    "T-fig18", TRACING, "With a loss at every decoder layer, a detector's earlier layers detect too",
+    (
+        Claim(
+            "earlier", "With a loss at every decoder layer, the layers before the last detect more.",
+            "AP50, loss at every layer minus last-layer loss, percentage points, mean over decoder layers before the "
+            "last",
+            0.0, "above", "seeds",
+        ),
+        Claim(
+            "last", "The losses at the earlier layers cost the last layer at most a point.",
+            "AP50 of the last decoder layer, loss at every layer minus last-layer loss, percentage points",
+            -1.0, "above", "seeds",
+        ),
+    ),
+    judge, {"small": Shape()}, _needs,
+    lacks=LACKS | {"paper": "COCO, and DETR's training on it, which takes GPUs for days"},
+    note="A small DETR finds handwritten digits on canvases, all of one class, instead of the objects of COCO",
+)  # fmt: skip
