@@ -17,8 +17,10 @@ from layerscope.models.lens import replaced
 from layerscope.models.stack import Stack, choose, find_stacks
 
 CACHES = ("past_key_values", "cache_params")
+SURVEY = 32
+"""Last tokens of a prompt at which layers are compared."""
 SPARSE = 4
-"""Columns are closed up once one in so many is real for no text that needs it."""
+"""Columns are closed up once one in so many, over all texts, is not real."""
 
 
 class _Enough(Exception):
@@ -45,8 +47,8 @@ class Halves:
         self.given = self.state = torch.empty(0)
         self.calls = [0] * self.depth
         self.keep: Collection[int] = ()
-        self.kept: dict[int, list[Tensor]] = {}
-        """States of the layers in `keep`, in the order of the forwards."""
+        self.kept: dict[int, Tensor] = {}
+        """States of the layers in `keep` at the last tokens of a forward."""
 
     @contextmanager
     def open(self) -> Iterator[None]:
@@ -215,7 +217,7 @@ class Halves:
             self.calls[index] += 1
             layer, hidden = index + 1, hidden_of(output)
             if layer in self.keep and hidden is not None:
-                self.kept.setdefault(layer, []).append(hidden)
+                self.kept[layer] = hidden[:, -SURVEY:].clone()
             if layer == self.last and hidden is not None:
                 self.state = hidden
                 if not self.head:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +12,9 @@ from torch import Tensor
 from layerscope.core.errors import LayerscopeError
 from layerscope.generation.halves import Halves
 from layerscope.generation.pace import Pace
+from layerscope.generation.rounds import Texts
 from layerscope.models.forward import accepts
 
-SURVEY = 32
-"""Last tokens of a prompt at which all layers are compared."""
 HANDED_ON = {"attention_mask", "position_ids", "past_key_values", "cache_params", "use_cache", "logits_to_keep"}
 REFUSED = ("output_scores", "output_logits", "output_attentions", "output_hidden_states", "prefill_chunk_size")
 
@@ -27,6 +25,10 @@ class Speculated:
 
     `layer` and `draft_tokens` are those of the last round, 0 tokens where plain decoding was faster; `expected` is the
     speed over plain decoding that acceptance and timings foretell.
+
+    >>> from layerscope.generation import Speculated
+    >>> print(Speculated(layer=4, draft_tokens=3, rounds=10, drafted=30, accepted=24, tokens=34))
+    drafts by layer 4: 24 of 30 draft tokens accepted (80%)
     """
 
     layer: int = 0
@@ -131,7 +133,7 @@ class SelfSpeculation:
         for part in rows:
             real = slice(int((mask[part] == 0).all(0).sum()), None)
             settings = logits_processor, stopping_criteria, generation_config, streamer, part.start or 0, batch
-            found = _Texts(self, model, *settings)
+            found = Texts(self, model, *settings)
             cut = {name: each[part, real] if name in ("attention_mask", "position_ids") and each is not None else each
                    for name, each in model_kwargs.items()}  # fmt: skip
             made += found.generate(input_ids[part, real], mask[part, real], cut, input_ids[part])
@@ -149,189 +151,6 @@ class SelfSpeculation:
 
             return GenerateDecoderOnlyOutput(sequences=ids)
         return ids
-
-
-class _Texts:
-    """The texts of one batch while they are generated."""
-
-    def __init__(
-        self, owner: SelfSpeculation, model: Any, processors: Any, criteria: Any, config: Any, streamer: Any,
-        offset: int, batch: int,
-    ) -> None:  # fmt: skip
-        from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria
-
-        self.halves, self.pace, self.report = owner.halves, owner.pace, owner.report
-        self.model, self.processors, self.config, self.streamer = model, processors, config, streamer
-        self.offset, self.batch = offset, batch
-        self.sample, self.scored = config.do_sample, owner.scored
-        plain = (EosTokenCriteria, MaxLengthCriteria)
-        self.criteria = [each for each in criteria if not isinstance(each, plain)]
-        self.ends = {
-            int(i) for each in criteria if isinstance(each, EosTokenCriteria) for i in each.eos_token_id.view(-1)
-        }
-        self.longest = min(
-            [each.max_length for each in criteria if isinstance(each, MaxLengthCriteria)], default=1 << 60
-        )
-
-    def generate(self, ids: Tensor, mask: Tensor, options: dict[str, Any], whole: Tensor) -> list[Tensor]:
-        """Return each prompt with its continuation."""
-        halves, last = self.halves, ids[:, -1:]
-        self.texts, self.left, self.log_probs = [*whole], [*range(len(ids))], [list[float]() for _ in ids]
-        with halves.open():
-            halves.keep, halves.kept = self.pace.layers, {}
-            options = options | {halves.cache_name: halves.start(mask)}
-            logits = self.model._prefill(ids, self.config, options).logits[:, -1:].float()
-            self._survey(mask[:, -SURVEY:].bool())
-            halves.keep = ()
-            pending = self._written(logits, last, *self._accepted(logits, last, []))
-            while self.left:
-                pending = self._round(pending)
-        return self.texts
-
-    def _survey(self, real: Tensor) -> None:
-        """Learn how often each layer agrees with the last one on the prompts' last tokens."""
-        last = self.halves.read(self.halves.state[:, -SURVEY:][real]).argmax(-1)
-        for layer, states in self.halves.kept.items():
-            agree = self.halves.read(states[-1][:, -SURVEY:][real]).argmax(-1) == last
-            self.pace.observe(layer, agree.tolist())
-
-    def _round(self, pending: Tensor) -> Tensor:
-        """Draft and verify; return the next token of each text that goes on, [B, 1]."""
-        halves, pace, report = self.halves, self.pace, self.report
-        layer, new = pace.next()
-        new = max(1, min(new, min(self.longest - len(self.texts[row]) for row in self.left)))
-        begun = time.perf_counter()
-        if new == 1:
-            logits = halves.all(pending)
-            _wait(logits)
-            pace.costs.add(halves.depth, 1, time.perf_counter() - begun)
-            report.plain += len(self.left)
-            return self._kept(logits, pending, [])
-        before = halves.snapshot() if halves.recurrent else None
-        drawn, states, laws = [pending], list[Tensor](), list[Tensor]()
-        for step in range(new):
-            logits_early = halves.early(drawn[-1], layer, head=step < new - 1)
-            states.append(halves.state)
-            if logits_early is not None:
-                scores = self._processed(logits_early[:, None], torch.cat(drawn, 1))[:, 0]
-                if self.sample:
-                    laws.append(scores.softmax(-1))
-                drawn.append(torch.multinomial(laws[-1], 1) if self.sample else scores.argmax(-1, keepdim=True))
-        tokens = torch.cat(drawn, 1)
-        _wait(tokens)
-        drafted = time.perf_counter()
-        logits = halves.late(tokens, layer, torch.cat(states, 1))
-        _wait(logits)
-        pace.costs.add(layer, 1, (drafted - begun) / new)
-        pace.costs.add(halves.depth - layer, new, time.perf_counter() - drafted)
-        report.layer, report.draft_tokens, report.rounds = layer, new - 1, report.rounds + 1
-        return self._kept(logits, tokens, laws, before)
-
-    def _kept(self, logits: Tensor, tokens: Tensor, laws: Sequence[Tensor], before: Any = None) -> Tensor:
-        """Take the draft tokens that all layers agree with and one of their own, and cut the rest back."""
-        good, following = self._accepted(logits, tokens, laws)
-        new, report = tokens.shape[1], self.report
-        if new > 1:
-            for number in good.tolist():
-                self.pace.observe(report.layer, [True] * number + [False] * (number < new - 1))
-            report.drafted, report.accepted = report.drafted + (new - 1) * len(good), report.accepted + int(good.sum())
-        kept = good + 1
-        if before is not None and int(kept) < new:  # recurrent states cannot be cut, and are read again from a copy
-            self.halves.restore(before)
-            self.halves.cut(torch.zeros_like(kept), new)
-            new = int(kept)
-            self.halves.all(tokens[:, :new])
-            report.rerun += new
-        self.halves.cut(kept, new)
-        return self._written(logits, tokens, good, following)
-
-    def _accepted(self, logits: Tensor, tokens: Tensor, laws: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """Return how many draft tokens of each text stay, [B], and the token that follows them, [B, 1]."""
-        if bool(logits[..., 0].isnan().any()):  # one NaN makes NaN of all
-            raise LayerscopeError("the model gives NaN: check its weights, or try another `dtype`")
-        scores = self._processed(logits, tokens)
-        if self.sample:
-            return _sampled(scores.softmax(-1), tokens, laws)
-        targets = scores.argmax(-1)
-        good = (targets[:, :-1] == tokens[:, 1:]).long().cumprod(1).sum(1)
-        return good, targets.gather(1, good[:, None])
-
-    def _written(self, logits: Tensor, tokens: Tensor, good: Tensor, following: Tensor) -> Tensor:
-        """Append what was accepted to each text, and go on with those that have not ended."""
-        fresh = torch.cat([tokens[:, 1:], following], 1).scatter(1, good[:, None], following)
-        scored = fresh if not self.scored else logits.log_softmax(-1).gather(2, fresh[..., None])[..., 0]
-        going = []
-        for i, (row, number) in enumerate(zip(list(self.left), (good + 1).tolist(), strict=True)):
-            before = len(self.texts[row])
-            if self._extended(row, fresh[i, :number].tolist()):
-                going.append(i)
-            if self.scored:
-                self.log_probs[row] += scored[i, : len(self.texts[row]) - before].tolist()
-        if len(going) < len(self.left):
-            self.left = [self.left[i] for i in going]
-            rows = torch.tensor(going, dtype=torch.long, device=following.device)
-            following = following[rows]
-            if self.left:
-                self.halves.select(rows)
-        return following
-
-    def _extended(self, row: int, fresh: Sequence[int]) -> bool:
-        """Append tokens to a text up to its end, and return whether it goes on."""
-        text = self.texts[row]
-        for token in fresh:
-            text = torch.cat([text, text.new_tensor([token])])
-            self.report.tokens += 1
-            if self.streamer is not None:
-                self.streamer.put(text[-1:].cpu())
-            over = token in self.ends or len(text) >= self.longest
-            if over or any(bool(each(text[None], None).any()) for each in self.criteria):
-                self.texts[row] = text
-                return False
-        self.texts[row] = text
-        return True
-
-    def _processed(self, logits: Tensor, tokens: Tensor) -> Tensor:
-        """Return the scores [B, n, V] that the model's logits processors make of the logits after tokens [B, m].
-
-        The first token is the last one of each text, and the logits are those after the last n tokens. Each text is
-        processed as it would be without drafts.
-        """
-        if not self.processors:
-            return logits
-        found, first = torch.empty_like(logits), self.offset
-        for length in {len(self.texts[row]) for row in self.left}:
-            rows = [i for i, row in enumerate(self.left) if len(self.texts[row]) == length]
-            own = [first + self.left[i] for i in rows]
-            for at in range(-logits.shape[1], 0):
-                drafts = tokens[rows, 1 : tokens.shape[1] + at + 1]
-                # a processor sees the whole batch, as some keep what is theirs by row; other rows are as good as any
-                ids = tokens.new_zeros(self.batch, length + drafts.shape[1])
-                ids[own] = torch.cat([torch.stack([self.texts[self.left[i]] for i in rows]), drafts], 1)
-                scores = logits.new_zeros(self.batch, logits.shape[2])
-                scores[own] = logits[rows, at]
-                found[rows, at] = self.processors(ids, scores)[own]
-        return found
-
-
-def _sampled(law: Tensor, tokens: Tensor, laws: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Accept draft tokens so that what is drawn follows `law` [B, n, V]; return how many, [B], and one more, [B, 1].
-
-    A token of the draft's law q is accepted with probability min(1, p / q), and the first that is rejected is drawn
-    again from what q lacks of p (Leviathan et al. 2023, algorithm 1).
-    """
-    q = torch.stack([*laws, torch.zeros_like(law[:, 0])], 1)
-    drafted = tokens[:, 1:, None]
-    chance = law[:, :-1].gather(2, drafted) / q[:, :-1].gather(2, drafted)
-    good = (torch.rand_like(chance) < chance)[..., 0].long().cumprod(1).sum(1)
-    at = good[:, None, None].expand(-1, 1, law.shape[2])
-    rest = (law.gather(1, at) - q.gather(1, at))[:, 0].clamp(min=0)
-    own = law.gather(1, at)[:, 0]  # rounding may leave nothing where both laws are the same
-    return good, torch.multinomial(torch.where(rest.sum(-1, keepdim=True) > 0, rest, own), 1)
-
-
-def _wait(tensor: Tensor) -> None:
-    if tensor.device.type != "cpu":
-        torch.accelerator.synchronize(tensor.device)
 
 
 def _check(model: Any, halves: Halves, config: Any, options: dict[str, Any]) -> None:

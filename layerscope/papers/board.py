@@ -16,7 +16,7 @@ from layerscope.papers.assets import Assets
 from layerscope.papers.recipe import Evidence, Recipe, Scale
 from layerscope.papers.tables import claims, compared, measured, numbers, over, said
 from layerscope.papers.verdicts import Verdict, Word, decide, overall
-from layerscope.show.document import Document, Facts, Section, Sentences, Table
+from layerscope.show.document import Document, Facts, Section, Sentences, Table, TokenGrid
 from layerscope.show.notebook import Shown
 from layerscope.show.written import write_page
 
@@ -119,8 +119,11 @@ class Reproduction(Shown):
         aside(folder / "numbers.csv", lambda part: self.numbers().to_csv(part, index=False))
         document = self.document()
         for plot in self.evidence.plots:  # each under its own title, as a figure stands alone in a paper
-            alone = replace(document, sections=(Section(plot.name, plot.title, "", (plot,)),))
-            draw([(f"{self.recipe.name}: {plot.title}", alone)], folder)
+            name, title = "layers-and-tokens", ""
+            if not isinstance(plot, TokenGrid):
+                name, title = plot.name, f": {plot.title}"
+            alone = replace(document, sections=(Section(name, "Layers and tokens", "", (plot,)),))
+            draw([(f"{self.recipe.name}{title}", alone)], folder)
         write_json(folder / "result.json", self.as_dict())
         return folder
 
