@@ -34,6 +34,8 @@ def reproduce(
     from layerscope.papers.catalogue import Listing
 
     if list:
+        if all or options.get("names"):
+            raise LayerscopeError("--list shows every recipe and runs none: leave the others out")
         output.finish(json, lambda: Listing().as_dict(), lambda: Listing().document())
         return
     if bool(options.get("names")) == all:

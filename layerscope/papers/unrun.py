@@ -6,9 +6,9 @@ UNRUN: dict[str, tuple[str, str]] = {
         "training on six GLUE tasks, which takes a GPU (train has the settings as the preset tracing-glue)",
     ),
     "L-fig5": ("Reasoning models keep prompt entropy higher along the sequence", "Qwen2.5 and Qwen2.5-Math"),
-    "L-fig7": ("Figure 7", "its claim stated as a statistic with a threshold"),
-    "L-fig9": ("Figure 9", "its claim stated as a statistic with a threshold"),
-    "L-fig10": ("Figure 10", "its claim stated as a statistic with a threshold"),
+    "L-fig7": ("Figure 7 of the paper", "what the figure claims, as a statistic with a threshold"),
+    "L-fig9": ("Figure 9 of the paper", "what the figure claims, as a statistic with a threshold"),
+    "L-fig10": ("Figure 10 of the paper", "what the figure claims, as a statistic with a threshold"),
     "L-fig13": ("Fine-tuning for embeddings improves invariance", "Llama-3-8B and LLM2Vec"),
     "L-fig14": ("Only autoregressive image models have the valley", "AIM, and attention probes on ImageNet"),
     "L-thm2": (

@@ -76,6 +76,7 @@ def test_bars_are_named_by_what_tells_them_apart(names, shown) -> None:
         ),
         (["T-fig5", "--scale", "huge"], "'huge' does not exist"),
         (["T-tab1", "--all"], "name recipes or give --all, not both"),
+        (["T-tab1", "--list"], "--list shows every recipe and runs none"),
         ([], "no recipe is named: layerscope reproduce --list shows them"),
         (["T-tab1", "--data-dir", "missing"], "--data-dir 'missing' is not a folder"),
         (["T-tab1", "--jobs", "0"], "jobs is 0: give a whole number of at least 1, or auto"),

@@ -102,5 +102,6 @@ RECIPE = Recipe(
     ),
     judge, {"small": SMALL, "paper": PAPER}, _needs, lacks=LACKS,
     note="The paper shows one prompt; here the beginnings of other texts are continued too. At the small scale a "
-    "text's value is its mean over three models trained here",
+    "text's value is its mean over three models trained here. A model that repeats one token settles early too, so "
+    "that a claim which holds says little about training",
 )  # fmt: skip
