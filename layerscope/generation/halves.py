@@ -56,8 +56,8 @@ class Halves:
         with replaced({block: partial(self._block, i, block.forward) for i, block in enumerate(self.blocks)}):
             yield
 
-    def start(self, mask: Tensor) -> Any:
-        """Return an empty cache for prompts that are real where `mask` [B, T] is."""
+    def start(self, mask: Tensor) -> None:
+        """Forget what was read, for prompts that are real where `mask` [B, T] is."""
         from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
         cache = self._empty()
@@ -76,7 +76,11 @@ class Halves:
         self.dense = any(windows) or not accepts(self.module, "position_ids")
         self.cache, self.real, self.ahead = cache, mask.bool(), 0
         self.whole = bool(self.real.all())
-        return cache
+
+    def prompts(self, ids: Tensor) -> Tensor:
+        """Read prompts [B, T] and return the logits after them, [B, 1, V]."""
+        options = {"input_ids": ids, "attention_mask": None if self.whole else self.real.long(), "logits_to_keep": 1}
+        return self._forward(options, self.cache, positions_of(self.real))[:, -1:]
 
     def _empty(self) -> Any:
         from transformers import DynamicCache
@@ -197,17 +201,18 @@ class Halves:
         """Run some blocks on the last of `new` tokens that follow the real columns."""
         ones = torch.ones(len(tokens), new, dtype=torch.bool, device=tokens.device)
         positions = self.real.sum(1, keepdim=True) + torch.arange(new - tokens.shape[1], new, device=tokens.device)
-        options = {
-            "input_ids": tokens, self.cache_name: cache, "use_cache": True, "position_ids": positions,
-            "attention_mask": None if self.whole else torch.cat([self.real, ones], 1).long(),
-        }  # fmt: skip
+        mask = None if self.whole else torch.cat([self.real, ones], 1).long()
         self.first, self.last, self.head = first, last, head
         try:
-            output = self.module(**{name: value for name, value in options.items() if accepts(self.module, name)})
+            return self._forward({"input_ids": tokens, "attention_mask": mask}, cache, positions)
         except _Enough:
             return None
         finally:
             self.first, self.last, self.head = 0, self.depth, True
+
+    def _forward(self, inputs: dict[str, Any], cache: Any, positions: Tensor) -> Tensor:
+        options = inputs | {self.cache_name: cache, "use_cache": True, "position_ids": positions}
+        output = self.module(**{name: value for name, value in options.items() if accepts(self.module, name)})
         logits: Tensor = output.logits.float()
         return logits
 
@@ -225,6 +230,11 @@ class Halves:
             return output
         hidden = self.given if index + 1 == self.first else hidden_of((*args, *kwargs.values()))
         return (hidden, *[None] * (self.stack.outputs - 1)) if self.stack.outputs else hidden
+
+
+def positions_of(mask: Tensor) -> Tensor:
+    """Return the position of each token of prompts that are real where `mask` [B, T] is."""
+    return (mask.long().cumsum(1) - 1).clamp(min=0)
 
 
 def stack_of(module: Any) -> Stack:

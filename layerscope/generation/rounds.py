@@ -20,13 +20,13 @@ class Texts:
     """The texts of one batch while they are generated."""
 
     def __init__(
-        self, owner: SelfSpeculation, model: Any, processors: Any, criteria: Any, config: Any, streamer: Any,
+        self, owner: SelfSpeculation, processors: Any, criteria: Any, config: Any, streamer: Any,
         offset: int, batch: int,
     ) -> None:  # fmt: skip
         from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria
 
         self.halves, self.pace, self.report = owner.halves, owner.pace, owner.report
-        self.model, self.processors, self.config, self.streamer = model, processors, config, streamer
+        self.processors, self.streamer = processors, streamer
         self.offset, self.batch = offset, batch
         self.sample, self.scored = config.do_sample, owner.scored
         plain = (EosTokenCriteria, MaxLengthCriteria)
@@ -38,14 +38,14 @@ class Texts:
             [each.max_length for each in criteria if isinstance(each, MaxLengthCriteria)], default=1 << 60
         )
 
-    def generate(self, ids: Tensor, mask: Tensor, options: dict[str, Any], whole: Tensor) -> list[Tensor]:
+    def generate(self, ids: Tensor, mask: Tensor, whole: Tensor) -> list[Tensor]:
         """Return each prompt with its continuation."""
         halves, last = self.halves, ids[:, -1:]
         self.texts, self.left, self.log_probs = [*whole], [*range(len(ids))], [list[float]() for _ in ids]
         with halves.open():
             halves.keep, halves.kept = self.pace.layers, {}
-            options = options | {halves.cache_name: halves.start(mask)}
-            logits = self.model._prefill(ids, self.config, options).logits[:, -1:].float()
+            halves.start(mask)
+            logits = halves.prompts(ids)
             self._survey(mask[:, -SURVEY:].bool())
             halves.keep = ()
             pending = self._written(logits, last, *self._accepted(logits, last, []))

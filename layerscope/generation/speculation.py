@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.generation.halves import Halves
+from layerscope.generation.halves import Halves, positions_of
 from layerscope.generation.pace import Pace
 from layerscope.generation.rounds import Texts
-from layerscope.models.forward import accepts
 
 HANDED_ON = {"attention_mask", "position_ids", "past_key_values", "cache_params", "use_cache", "logits_to_keep"}
 REFUSED = ("output_scores", "output_logits", "output_attentions", "output_hidden_states", "prefill_chunk_size")
@@ -123,20 +122,17 @@ class SelfSpeculation:
         self.report, self.pace, self.log_probs = Speculated(), self._pace(), []
         mask = model_kwargs.get("attention_mask")
         mask = torch.ones_like(input_ids) if mask is None else mask
-        model_kwargs |= {"use_cache": True, "attention_mask": None if bool(mask.all()) else mask}
-        if model_kwargs.get("position_ids") is None and accepts(model, "position_ids"):
-            model_kwargs["position_ids"] = (mask.long().cumsum(1) - 1).clamp(min=0)
-        rows = [slice(None)]
-        if self.halves.start(mask[:1]).layers and self.halves.recurrent and batch > 1:
-            rows = [slice(i, i + 1) for i in range(batch)]  # recurrent states cannot be cut back row by row
+        parts = [slice(None)]
+        self.halves.start(mask)
+        if self.halves.recurrent:  # its states cannot be cut back row by row
+            parts = [slice(i, i + 1) for i in range(batch)]
         made: list[Tensor] = []
-        for part in rows:
+        for part in parts:
             real = slice(int((mask[part] == 0).all(0).sum()), None)
-            settings = logits_processor, stopping_criteria, generation_config, streamer, part.start or 0, batch
-            found = Texts(self, model, *settings)
-            cut = {name: each[part, real] if name in ("attention_mask", "position_ids") and each is not None else each
-                   for name, each in model_kwargs.items()}  # fmt: skip
-            made += found.generate(input_ids[part, real], mask[part, real], cut, input_ids[part])
+            found = Texts(
+                self, logits_processor, stopping_criteria, generation_config, streamer, part.start or 0, batch
+            )
+            made += found.generate(input_ids[part, real], mask[part, real], input_ids[part])
             self.log_probs += found.log_probs
         if streamer is not None:
             streamer.end()
@@ -160,7 +156,16 @@ def _check(model: Any, halves: Halves, config: Any, options: dict[str, Any]) -> 
     asked = [f"`{name}=True`" for name in REFUSED if getattr(config, name, None)]
     asked += [f"`{name}={value}`" for name, least in (("num_beams", 1), ("guidance_scale", 1))
               if (value := getattr(config, name, None)) not in (None, least)]  # fmt: skip
-    asked += [f"`{name}`" for name, value in options.items() if name not in HANDED_ON and value not in (None, False)]
+    asked += [
+        f"`{name}`" for name in sorted({*options} - HANDED_ON) if not (options[name] is None or options[name] is False)
+    ]
+    positions, mask = options.get("position_ids"), options.get("attention_mask")
+    if mask is not None and not bool(mask[:, -1].all()):
+        asked.append("prompts padded at the right (pad at the left)")
+    if positions is not None:
+        mask = torch.ones_like(positions) if mask is None else mask
+        if not torch.equal(positions[mask.bool()], positions_of(mask)[mask.bool()]):
+            asked.append("`position_ids` of your own")
     if options.get("use_cache") is False:
         asked.append("`use_cache=False`")
     past = next((options[name] for name in ("past_key_values", "cache_params") if options.get(name) is not None), None)

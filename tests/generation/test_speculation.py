@@ -191,6 +191,9 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"use_cache": False}, "use_cache=False"),
     ({"cache_implementation": "static"}, "StaticCache"),
     ({"guidance_scale": 2.0}, "guidance_scale=2.0"),
+    ({"attention_mask": torch.tensor([[1] * 11 + [0]])}, "padded at the right"),
+    ({"position_ids": torch.arange(3, 15)[None]}, "`position_ids` of your own"),
+    ({"inputs_embeds": torch.zeros(1, 12, D)}, "`inputs_embeds`"),
 ]
 
 
@@ -198,7 +201,7 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
 def test_what_cannot_be_kept_to_is_named(options: dict[str, Any], named: str) -> None:
     model = made(zoo.llama)
     with pytest.raises(LayerscopeError, match=named):
-        model.generate(**prompts(1), max_new_tokens=4, custom_generate=SelfSpeculation(model), **options)
+        model.generate(**prompts(1) | options, max_new_tokens=4, custom_generate=SelfSpeculation(model))
 
 
 def test_layers_and_models_that_cannot_draft() -> None:
