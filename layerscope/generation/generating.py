@@ -64,7 +64,7 @@ def run_generate(asked: Asked) -> Generation:
     for note in given.notes:
         reporter.say(note)
     scores = scores_of(model, given.rows, layers, reporter) if asked.measure else None
-    drafts = None if asked.draft_layer is None else _drafts(model, layers, asked)
+    drafts = _drafts(model, layers, asked)
     tables = [_table(model, given, layer, sampling, reporter, drafts) for layer in layers]
     texts = pd.concat(tables, ignore_index=True)
     if embed is not None:
@@ -144,8 +144,12 @@ def continuations(
     return [found[i] for i in range(len(prompts))]
 
 
-def _drafts(model: LayeredModel, layers: Sequence[int], asked: Asked) -> Drafts:
-    """Return what drafts; raises `LayerscopeError` where it is not the last layer's text that is asked for."""
+def _drafts(model: LayeredModel, layers: Sequence[int], asked: Asked) -> Drafts | None:
+    """Return what drafts, if asked for; raises `LayerscopeError` where it is not the last layer's text."""
+    if asked.draft_layer is None:
+        if asked.draft_tokens != "auto":
+            raise LayerscopeError("`draft_tokens` needs a layer that drafts: try `draft_layer='auto'`")
+        return None
     from layerscope.generation.drafts import Drafts
 
     if list(layers) != [model.stack.depth]:

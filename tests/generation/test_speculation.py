@@ -239,3 +239,5 @@ def test_the_verb_tells_the_same_text_and_what_was_drafted() -> None:
         generate(model, texts, layers=2, draft_layer=1, **QUIET)
     with pytest.raises(LayerscopeError, match="layer 3 cannot draft: give one of 1 … 2"):
         generate(model, texts, draft_layer=3, **QUIET)
+    with pytest.raises(LayerscopeError, match="try `draft_layer='auto'`"):
+        generate(model, texts, draft_tokens=3, **QUIET)
