@@ -20,7 +20,7 @@ class Drafts:
 
     def __init__(self, model: LayeredModel, layer: int | str, tokens: int | str) -> None:
         self.model, self.report = model, Speculated()
-        self.decoding = SelfSpeculation(model.module, layer, tokens)
+        self.decoding = SelfSpeculation(model.module, layer, tokens, fall_back="auto" in (layer, tokens))
         self.decoding.scored = True
 
     @property

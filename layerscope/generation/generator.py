@@ -46,6 +46,7 @@ def generate(
 
     With `draft_layer`, an early layer drafts and all layers verify (`SelfSpeculation`): the last layer's text, sooner
     where drafts are often right. Greedy decoding gives the same tokens; sampling draws others, by the same law.
+    What is chosen by the clock differs from run to run, and the draws with it: give both numbers for draws that repeat.
 
     With `measure`, every layer gets four numbers. Accuracy (the share of the given texts' next tokens that are
     predicted right) and perplexity are taken over all tokens of the given texts. Coherence is the cosine of prompt and
@@ -71,9 +72,9 @@ def generate(
         temperature: sampling temperature, by which logits are divided; greedy decoding ignores it.
         seed: random seed of the samples and the draws.
         batch_size: texts per batch at most.
-        draft_layer: layer that drafts what all layers verify, or auto: chosen by acceptance and cost, and none where
-            drafts do not pay.
-        draft_tokens: tokens drafted before each verification, or auto.
+        draft_layer: layer that drafts what all layers verify, or auto: chosen by acceptance and cost.
+        draft_tokens: tokens drafted before each verification, or auto: by acceptance and cost, none where drafts do not
+            pay.
         measure: measure accuracy, perplexity, coherence and diversity by layer.
         encoder: sentence encoder that measures coherence: a sentence-transformers model, or minilm.
         processor: tokenizer of a model given as an object.
