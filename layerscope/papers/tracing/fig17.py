@@ -59,6 +59,8 @@ SHIFTS = {"with noise": _noisy, "with half the contrast": _faded, "moved by an e
 TASKS = {"parity of the class": _parity, "turn of the image": _turned}
 KINDS = dict.fromkeys(SHIFTS, "layer_accuracy") | dict.fromkeys(TASKS, "linear_probe")
 """What is measured: the head's accuracy on changed images, a probe's on another task."""
+NAMES = dict(zip(KINDS, ("noise", "contrast", "shift", "parity", "turn"), strict=True))
+"""What the claims are called."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ def judge(assets: Assets) -> Evidence:
         )
         for kind, found in curves.items()
     ]  # fmt: skip
-    found = {kind: mean([float(gain.iloc[:-1].mean()) for gain in of]) for kind, of in gains.items()}
+    found = {NAMES[kind]: mean([float(gain.iloc[:-1].mean()) for gain in of]) for kind, of in gains.items()}
     return Evidence({**found, "last layer": mean(last.tolist())}, plots=plots)
 
 
@@ -125,7 +127,7 @@ RECIPE = Recipe(
     (
         *(
             Claim(
-                kind, f"On images {kind}, aligned training makes the layers before the last more accurate.",
+                NAMES[kind], f"On images {kind}, aligned training makes the layers before the last more accurate.",
                 f"accuracy on images {kind}, {AVERAGE}", 0.0, "above", "seeds",
             )
             for kind in SHIFTS
@@ -137,7 +139,7 @@ RECIPE = Recipe(
         ),
         *(
             Claim(
-                kind, f"A linear probe reads the {kind} better from earlier layers after aligned training.",
+                NAMES[kind], f"A linear probe reads the {kind} better from earlier layers after aligned training.",
                 f"accuracy of a linear probe for the {kind}, {AVERAGE}", 0.0, "above", "seeds",
             )
             for kind in TASKS
