@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from layerscope.core import workers
-from layerscope.core.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError, count
 from layerscope.core.option_kinds import IN_CODE, Folder, OneOf, Repeated, Whole
 from layerscope.core.options import DATA, OUTPUT, checked
 from layerscope.core.progress import reporting
@@ -70,7 +70,7 @@ def reproduce(
     jobs = workers.wanted(asked.jobs, len(missing)) if apart() else 1
     if missing:
         minutes = sum(asset.minutes for asset in missing.values()) / jobs
-        about = f", about {max(minutes, 1):.0f} minutes" if asked.scale == "small" else ""
+        about = f", about {count(max(round(minutes), 1), 'minute')}" if asked.scale == "small" else ""
         reporter.say(f"models and runs to make: {len(missing)}{about}")
     results = []
     for recipe, assets in plans:
