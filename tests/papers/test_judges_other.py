@@ -1,0 +1,99 @@
+"""Judges of what is not a run of a trained image model: texts, predictions, detectors, two towers, a printed table."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+from papers.worlds import DEPTH, MadeUp, World, rising, verdicts
+
+from layerscope.logit_lens import Reading
+from layerscope.papers import catalogue
+from layerscope.papers.language import SMALL
+from layerscope.papers.tracing import fig9, fig18, fig19, fig22, tab1
+
+
+def test_text_of_every_layer(monkeypatch):
+    def made(good):
+        curves = {"accuracy": rising(0.2, 0.3), "perplexity": rising(50.0, 10.0), "coherence": rising(0.4, 0.5),
+                  "diversity": rising(0.8, 0.9)}  # fmt: skip
+        poor = {"accuracy": rising(0.0, 0.3), "perplexity": rising(5000.0, 10.0), "coherence": rising(0.1, 0.5),
+                "diversity": rising(0.1, 0.9)}  # fmt: skip
+        monkeypatch.setattr(
+            fig9, "open_generation",
+            lambda folder: MadeUp(curves if folder.asset.model.objective == good else poor),
+        )  # fmt: skip
+        return set(verdicts("T-fig9", World(None, SMALL)).values())
+
+    assert made("aligned") == {"held"}
+    assert made("standard") == {"did not hold"}
+
+
+def reading(*, early):
+    """Return what a lens reads on 20 texts of 6 new tokens: predictions that settle soon, or only at the last layer."""
+    draws, rows = np.random.default_rng(0), []
+    for text, position in np.ndindex(20, 6):
+        settles = draws.integers(2, 8) if early else DEPTH
+        # what does not settle agrees with the last layer at the first one, and then no more
+        ids = [9 if layer >= settles or (not early and layer == 1) else layer for layer in range(DEPTH + 1)]
+        rows += [
+            {"sample": str(text), "position": position, "token": "a", "generated": True, "counted": True, "rank": 1,
+             "layer": layer, "id": number, "prediction": str(number), "probability": 0.5, "truth": None,
+             "settles": settles}
+            for layer, number in enumerate(ids)
+        ]  # fmt: skip
+    grid = pd.DataFrame(rows)
+    settled = grid[grid["layer"] == DEPTH].assign(layer=lambda found: found["settles"])
+    names = tuple(map(str, range(20)))
+    return Reading("m", "model", "d", "next", DEPTH, 1, names, names, names, grid, settled)
+
+
+@pytest.mark.parametrize(("early", "word"), [(True, "held"), (False, "did not hold")])
+def test_where_predictions_settle(monkeypatch, early, word):
+    monkeypatch.setattr(fig19, "open_reading", lambda folder: reading(early=early))
+    assert set(verdicts("T-fig19", World(None, SMALL)).values()) == {word}
+
+
+@pytest.mark.parametrize(("good", "word"), [(True, "held"), (False, "did not hold")])
+def test_detectors_with_a_loss_at_every_layer(monkeypatch, good, word):
+    def made(assets, model):
+        curve = rising(50.0, 60.0) if model.every == good else rising(0.0, 55.0, 3)
+        return pd.Series(curve + 0.1 * model.seed, index=range(1, DEPTH + 1))
+
+    monkeypatch.setattr(fig18, "ap50", made)
+    assert set(verdicts("T-fig18", World(None, fig18.Shape())).values()) == {word}
+
+
+def clip(within, across, gap):
+    """Return the comparison of two towers of some layers, with cosines within each and across."""
+    layers, square = range(4), np.full((4, 4), within)
+    squares = {"cosine_similarity": np.full((4, 4), across), "modality_gap": np.full((4, 4), gap)}
+
+    def similarity(a=0, b=1, metric="", variant=""):
+        return pd.DataFrame(square if a == b else squares[metric], layers, layers)
+
+    return SimpleNamespace(similarity=similarity)
+
+
+def test_two_towers(monkeypatch):
+    def found(*numbers):
+        monkeypatch.setattr(
+            fig22, "open_comparison",
+            lambda folder: clip(*(x + 1e-3 * np.sin(int(folder.asset.model)) for x in numbers)),
+        )  # fmt: skip
+        return set(verdicts("T-fig22", World(None, catalogue.recipes()["T-fig22"].scales["small"])).values())
+
+    assert found(0.8, 0.3, 0.9) == {"held"}
+    assert found(0.3, 0.8, 0.1) == {"did not hold"}
+
+
+def test_the_printed_table(monkeypatch):
+    assert verdicts("T-tab1", World(None)) == {"totals": "held", "savings": "held", "columns": "did not hold"}
+    consistent = [
+        replace(line, printed_base=line.base, multi=line.base + line.heads + 1, saved=50.0) for line in tab1.LINES
+    ]
+    monkeypatch.setattr(tab1, "LINES", consistent)
+    assert set(verdicts("T-tab1", World(None)).values()) == {"did not hold"}
+    monkeypatch.setattr(tab1, "LINES", [replace(line, multi=line.base + line.heads) for line in consistent])
+    assert verdicts("T-tab1", World(None)) == {"totals": "held", "savings": "did not hold", "columns": "held"}
