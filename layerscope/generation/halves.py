@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from copy import copy
+from copy import copy, deepcopy
 from functools import cached_property, partial
 from typing import Any
 
@@ -12,19 +12,16 @@ import torch
 from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.models.capture import Enough
 from layerscope.models.forward import Inputs, accepts, hidden_of
-from layerscope.models.lens import replaced
+from layerscope.models.lens import Lens, replaced
 from layerscope.models.stack import Stack, choose, find_stacks
 
 CACHES = ("past_key_values", "cache_params")
 SURVEY = 32
 """Last tokens of a prompt at which layers are compared."""
 SPARSE = 4
-"""Columns are closed up once one in so many, over all texts, is not real."""
-
-
-class _Enough(Exception):
-    """Ends a forward after the block whose state was wanted."""
+"""Unused columns are removed once they are more than one in four."""
 
 
 class Halves:
@@ -45,7 +42,6 @@ class Halves:
             raise LayerscopeError(f"{name} has no cache that can be cut back, which self-speculation needs")
         self.first, self.last, self.head = 0, self.depth, True
         self.given = self.state = torch.empty(0)
-        self.calls = [0] * self.depth
         self.keep: Collection[int] = ()
         self.kept: dict[int, Tensor] = {}
         """States of the layers in `keep` at the last tokens of a forward."""
@@ -111,7 +107,8 @@ class Halves:
         step, found = 1 if self.stepwise else tokens.shape[1], []
         for start in range(0, tokens.shape[1], step):
             part = slice(start, start + step)
-            self.given = self.given if states is None else states[:, part]
+            if states is not None:
+                self.given = states[:, part]
             logits = self._run(tokens[:, part], cache, start + step, first, self.depth, head=True)
             assert logits is not None
             found.append(logits)
@@ -133,15 +130,10 @@ class Halves:
         return bool((once - by_one).norm() > 1e-3 * by_one.norm())
 
     def read(self, states: Tensor) -> Tensor:
-        """Return the logits [N, V] that the model's head gives for states [N, D] of any layer."""
-        self.given, self.first, self.last = states[:, None], self.depth, self.depth
-        try:
-            ids = torch.zeros(len(states), 1, dtype=torch.long, device=states.device)
-            options = {"use_cache": False} if accepts(self.module, "use_cache") else {}
-            logits: Tensor = self.module(ids, **options).logits[:, -1].float()
-        finally:
-            self.first, self.last = 0, self.depth
-        return logits
+        """Return the likeliest next tokens [N] by the model's head, for states [N, D] of any layer."""
+        lens = Lens(self.module, self.stack, "tokens", self.module.config.get_text_config(decoder=True).vocab_size)
+        ids = torch.zeros(1, 1, dtype=torch.long, device=states.device)
+        return torch.cat([logits.argmax(-1) for logits in lens.token_logits(states, Inputs({"input_ids": ids}))])
 
     def cut(self, kept: Tensor, new: int) -> None:
         """Keep of the last `new` columns the first `kept` [B] of each text."""
@@ -158,29 +150,18 @@ class Halves:
     def select(self, rows: Tensor) -> None:
         """Go on with these texts of the batch alone."""
         self.real = self.real[rows]
-        for layer in self._attention():
-            layer.keys, layer.values = layer.keys[rows], layer.values[rows]
+        self.whole = bool(self.real.all())
+        self.cache.batch_select_indices(rows)
 
-    def snapshot(self) -> list[tuple[Any, dict[str, dict[int, Any]]]]:
-        """Return copies of the states of recurrent layers."""
-        names = ("conv_states", "recurrent_states")
-        return [
-            (
-                layer,
-                {
-                    name: {i: None if s is None else s.clone() for i, s in getattr(layer, name).items()}
-                    for name in names
-                },
-            )
-            for layer in self.cache.layers
-            if hasattr(layer, "recurrent_states")
-        ]
+    def snapshot(self) -> list[tuple[Any, ...]]:
+        """Return each recurrent layer with copies of its states."""
+        layers = [each for each in self.cache.layers if hasattr(each, "recurrent_states")]
+        return [(each, deepcopy(each.conv_states), deepcopy(each.recurrent_states)) for each in layers]
 
-    def restore(self, snapshot: list[tuple[Any, dict[str, dict[int, Any]]]]) -> None:
+    def restore(self, snapshot: list[tuple[Any, ...]]) -> None:
         """Put recurrent layers back to a snapshot."""
-        for layer, states in snapshot:
-            for name, own in states.items():
-                getattr(layer, name).update(own)
+        for layer, conv_states, recurrent_states in snapshot:
+            layer.conv_states, layer.recurrent_states = conv_states, recurrent_states
 
     def _attention(self) -> list[Any]:
         return [each for each in self.cache.layers if getattr(each, "keys", None) is not None and each.keys.numel()]
@@ -205,7 +186,7 @@ class Halves:
         self.first, self.last, self.head = first, last, head
         try:
             return self._forward({"input_ids": tokens, "attention_mask": mask}, cache, positions)
-        except _Enough:
+        except Enough:
             return None
         finally:
             self.first, self.last, self.head = 0, self.depth, True
@@ -219,14 +200,13 @@ class Halves:
     def _block(self, index: int, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if self.first <= index < self.last:
             output = forward(*args, **kwargs)
-            self.calls[index] += 1
             layer, hidden = index + 1, hidden_of(output)
             if layer in self.keep and hidden is not None:
                 self.kept[layer] = hidden[:, -SURVEY:].clone()
             if layer == self.last and hidden is not None:
                 self.state = hidden
                 if not self.head:
-                    raise _Enough
+                    raise Enough
             return output
         hidden = self.given if index + 1 == self.first else hidden_of((*args, *kwargs.values()))
         return (hidden, *[None] * (self.stack.outputs - 1)) if self.stack.outputs else hidden

@@ -23,11 +23,12 @@ class Costs:
     """Seconds of a forward as h + b · blocks + (g + c · blocks)(n − 1) for n tokens, fitted to medians of timings."""
 
     seen: dict[tuple[int, int], deque[float]] = field(default_factory=lambda: defaultdict(lambda: deque(maxlen=RECENT)))
+    fit: np.ndarray | None = None
 
     def add(self, blocks: int, tokens: int, seconds: float) -> None:
         """Add a timing."""
         self.seen[blocks, tokens].append(seconds)
-        self.fit: np.ndarray | None = None
+        self.fit = None
 
     def __call__(self, blocks: int, tokens: int) -> float:
         """Return the seconds of a forward, as measured or else as fitted."""
@@ -96,4 +97,4 @@ class Pace:
             self.plain = 0
             return layer, tokens
         self.plain += 1
-        return layer, 2 if self.plain % RECENT == 0 else 1
+        return layer, (self.tokens or 1) + 1 if self.plain % RECENT == 0 else 1

@@ -55,9 +55,9 @@ class Texts:
 
     def _survey(self, real: Tensor) -> None:
         """Learn how often each layer agrees with the last one on the prompts' last tokens."""
-        last = self.halves.read(self.halves.state[:, -SURVEY:][real]).argmax(-1)
+        last = self.halves.read(self.halves.state[:, -SURVEY:][real])
         for layer, states in self.halves.kept.items():
-            agree = self.halves.read(states[real]).argmax(-1) == last
+            agree = self.halves.read(states[real]) == last
             self.pace.observe(layer, agree.tolist())
 
     def _round(self, pending: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ Visit = Callable[[int, str, Tensor], None]
 Sub-layers come before their block's layer. A visit may itself run the model, bypassed: that is not visited."""
 
 
-class _Enough(Exception):
+class Enough(Exception):
     """Ends a forward after the layer that was asked for: the head never runs."""
 
 
@@ -39,7 +39,7 @@ def capture(
     `taps` are sub-layers to be visited as well. Nothing after layer `until` (default: the last) is computed.
     """
     visitor = _Visitor(module, stack, inputs, visit, until, taps)
-    with ExitStack() as hooks, suppress(_Enough):
+    with ExitStack() as hooks, suppress(Enough):
         for handle in visitor.hooks(module):
             hooks.enter_context(handle)
         forward(module.get_submodule(stack.entry), inputs)
@@ -97,7 +97,7 @@ class _Visitor:
             self.visit(layer, "normed", self.norm(hidden))
         self.visiting = False
         if layer == self.last:
-            raise _Enough
+            raise Enough
 
     def _before(self, path: str, _: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         self.calls[path] += 1

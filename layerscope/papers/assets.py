@@ -36,8 +36,8 @@ class Asset(ABC):
 
     @property
     def rests_on(self) -> tuple[Asset, ...]:
-        """The assets that it reads."""
-        return ()
+        """The assets that it reads: by default those among its fields."""
+        return tuple(found for each in fields(self) if isinstance(found := getattr(self, each.name), Asset))
 
     @abstractmethod
     def __str__(self) -> str:

@@ -104,11 +104,6 @@ class Spoken(Asset):
 
     model: Speaker
 
-    @property
-    def rests_on(self) -> tuple[Asset, ...]:
-        """The model."""
-        return (self.model,)
-
     def __str__(self) -> str:
         return f"texts of {self.model}"
 

@@ -116,23 +116,22 @@ class Profiled(Asset):
     model: Trained
     metrics: str
 
-    @property
-    def rests_on(self) -> tuple[Asset, ...]:
-        """The model."""
-        return (self.model,)
-
     def __str__(self) -> str:
         return f"run of {self.model}"
 
     def make(self, out: Path, assets: Assets) -> None:
         """Profile it, from the shard where it was stopped."""
-        from layerscope.profiling import profile
+        profiled(self.model, images(self.model.setup, assets.data)[1], self.metrics.split(","), out, assets)
 
-        _, test = images(self.model.setup, assets.data)
-        profile(
-            str(assets.get(self.model)), test, out=out, metrics=self.metrics.split(","), samples="all", views=0,
-            cka="biased", pooling="cls", device=self.model.setup.device, progress=False,
-        )  # fmt: skip
+
+def profiled(model: Trained, data: Corpus, metrics: Sequence[str], out: Path, assets: Assets) -> None:
+    """Profile a trained model on images, from the shard where an earlier call was stopped."""
+    from layerscope.profiling import profile
+
+    profile(
+        str(assets.get(model)), data, out=out, metrics=metrics, samples="all", views=0, cka="biased", pooling="cls",
+        device=model.setup.device, progress=False,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -140,11 +139,6 @@ class Exiting(Asset):
     """A report of exits of a trained model, calibrated and measured on the test images."""
 
     model: Trained
-
-    @property
-    def rests_on(self) -> tuple[Asset, ...]:
-        """The model."""
-        return (self.model,)
 
     def __str__(self) -> str:
         return f"exits of {self.model}"

@@ -80,11 +80,6 @@ class Tagged(Asset):
     model: Speaker
     minutes = 0.25
 
-    @property
-    def rests_on(self) -> tuple[Asset, ...]:
-        """The model."""
-        return (self.model,)
-
     def __str__(self) -> str:
         return f"labels of words by {self.model}"
 

@@ -16,7 +16,7 @@ from layerscope.papers import drawing
 from layerscope.papers.assets import Asset, Assets
 from layerscope.papers.intervals import mean
 from layerscope.papers.recipe import TRACING, Claim, Evidence, Recipe
-from layerscope.papers.vision import ALIGNED, BOTH, LACKS, SCALES, STANDARD, Trained, Vision, images
+from layerscope.papers.vision import ALIGNED, BOTH, LACKS, SCALES, STANDARD, Trained, Vision, images, profiled
 from layerscope.runs import open_run
 
 Pixels = npt.NDArray[Any]
@@ -71,24 +71,14 @@ class Elsewhere(Asset):
     kind: str
     minutes = 0.04
 
-    @property
-    def rests_on(self) -> tuple[Asset, ...]:
-        """The model."""
-        return (self.model,)
-
     def __str__(self) -> str:
         return f"{self.kind} {self.model}"
 
     def make(self, out: Path, assets: Assets) -> None:
         """Profile it, from the shard where it was stopped."""
-        from layerscope.profiling import profile
-
         _, test = images(self.model.setup, assets.data)
         data = TASKS[self.kind](test) if self.kind in TASKS else changed(test, SHIFTS[self.kind])
-        profile(
-            str(assets.get(self.model)), data, out=out, metrics=[KINDS[self.kind]], samples="all", views=0,
-            pooling="cls", device=self.model.setup.device, progress=False,
-        )  # fmt: skip
+        profiled(self.model, data, [KINDS[self.kind]], out, assets)
 
 
 def judge(assets: Assets) -> Evidence:
