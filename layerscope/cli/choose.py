@@ -36,6 +36,9 @@ Every layer of a model on mteb tasks, each text embedded once; the same command 
 On your own files (text,label · text_a,text_b,score · text_a,text_b,label · query,document,score):
   layerscope evaluate ./my-model --task-file classification:tickets.csv --task-file sts:pairs.jsonl
 
+Mixes of layers too (means, the best pair, learned weights), with what each gains over the best single layer:
+  layerscope evaluate minilm --task-file linear-probe:tickets.csv --mixes
+
 Probes, with 95 % intervals, on any labelled data that profile reads, and on words (tokens and labels as two lists):
   layerscope evaluate ./my-vit --task-file linear-probe:photos/ --task-file attention-probe:photos/
   layerscope evaluate minilm --task-file token-probe:pos.jsonl

@@ -19,12 +19,15 @@ The first four layers of a sentence encoder, with its pooling, for `SentenceTran
 Three depths of the model of a run, with what each costs and scores:
   layerscope truncate runs/demo --layers 2,4,6 --out depths
 
+A mix of two layers, with the weights that select names:
+  layerscope truncate minilm --mix 4=0.47,5=0.53 --out mixed
+
 One ONNX file with a tokenizer:
   layerscope truncate ./my-classifier --layer 6 --format onnx --out served
 """, argument="MODEL_OR_RUN")  # fmt: skip
 def truncate(options: Options, *, json: Json = False) -> None:
     """Print what each depth costs and scores."""
-    if "layer" not in options and "layers" not in options:
+    if not {"layer", "layers", "mix"} & options.keys():
         raise LayerscopeError(
             "truncate needs a layer: give --layer K, or several with --layers, such as --layers 3,6,9"
         )

@@ -19,12 +19,14 @@ from layerscope.core.progress import reporting
 from layerscope.evaluation.judges import STATES, Judge, Study
 from layerscope.evaluation.judging import Workers, quiet
 from layerscope.evaluation.layer_encoder import LayerEncoder, Serving, wrapped
+from layerscope.evaluation.mixing import as_text
 from layerscope.evaluation.probe_states import ProbeTask
 from layerscope.evaluation.tasks import open_tasks
 from layerscope.evaluation.texts import TextStates
 from layerscope.models import LayeredModel, Loaded, LoadOptions, Override, find_layers, load, vectors_for
 from layerscope.models.encode import TextEncoder
 from layerscope.models.inspection import made_up_samples
+from layerscope.probes.mixes import fixed_mixes
 from layerscope.profiling.identity import check_unchanged, model_of, reusable, revision_of, run_of
 from layerscope.runs.folder import locked
 from layerscope.scores.evaluation import ORIGINS, Evaluation, ModelOrigin, add_origin
@@ -50,7 +52,7 @@ def evaluate_layers(asked: Asked) -> Evaluation:
         given, override, options = model_of(run, override, options)
         pooling = run.info["options"].get("pooling", "auto") if pooling == "auto" else pooling
     loaded = load(given, options, asked.processor)
-    slots_of = partial(_slots, sites=asked.sites, layers=asked.layers, pooling=pooling)
+    slots_of = partial(_slots, sites=asked.sites, layers=asked.layers, pooling=pooling, mixes=asked.mixes)
     with ExitStack() as stack:
         folder = out or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         groups: dict[Any, list[ProbeTask]] = {}
@@ -78,7 +80,7 @@ def evaluate_layers(asked: Asked) -> Evaluation:
         if tasks:
             wanted = [*slots, _last(model)]
             states = TextStates(model, wanted, folder / STATES, reporter, reusable(run, model, wanted))
-            judge = Judge(folder, states, _encoders(model, states, slots), workers, asked.keep_states)
+            judge = Judge(folder, states, _encoders(model, states, slots, asked.mixes), workers, asked.keep_states)
             judge.all(tasks)
             failed |= judge.failed
         if not any(folder.glob(f"results/**/{META}")) and not has_probes(folder):
@@ -111,7 +113,9 @@ def _layered(loaded: Loaded, override: Override) -> LayeredModel:
     return layered
 
 
-def _slots(model: LayeredModel, sites: Sequence[str] | None, layers: str | Iterable[int], pooling: str) -> list[Slot]:
+def _slots(
+    model: LayeredModel, sites: Sequence[str] | None, layers: str | Iterable[int], pooling: str, mixes: bool
+) -> list[Slot]:
     """Return layer, site and pooling of every row that is to be judged."""
     depth = model.stack.depth
     found = list(dict.fromkeys(sites or [model.final]))
@@ -122,12 +126,14 @@ def _slots(model: LayeredModel, sites: Sequence[str] | None, layers: str | Itera
     for layer in numbers:
         if layer > depth:
             raise LayerscopeError(f"layer {layer} does not exist: {model.loaded.name} has the layers 0 to {depth}")
+    if mixes and len(numbers) < 2:
+        raise LayerscopeError(f"layer {numbers[0]} alone cannot be mixed: give several `layers`, or leave `mixes` out")
     poolings = vectors_for(model, pooling, pairs=False).poolings
     return [(layer, site, name) for site in found for name in poolings for layer in numbers]
 
 
-def _encoders(model: LayeredModel, states: TextStates, slots: list[Slot]) -> list[Any]:
-    """Return the model as shipped, then a view of each layer."""
+def _encoders(model: LayeredModel, states: TextStates, slots: list[Slot], mixes: bool) -> list[Any]:
+    """Return the model as shipped, then a view of each layer, and of the mixes that need not be learned."""
     from mteb.models import ModelMeta
 
     serving, loaded = Serving(model.loaded), model.loaded
@@ -155,6 +161,12 @@ def _encoders(model: LayeredModel, states: TextStates, slots: list[Slot]) -> lis
         LayerEncoder(states, serving, layer, site, name, meta(layer=layer, site=site, pooling=name))
         for layer, site, name in slots
     ]
+    if mixes:
+        fixed = fixed_mixes(sorted({layer for layer, *_ in slots}), model.stack.depth)
+        for site, pooling in dict.fromkeys((site, pooling) for _, site, pooling in slots):
+            for name, weights in fixed.items():
+                about = meta(mix=name, weights=as_text(weights), site=site, pooling=pooling)
+                views.append(LayerEncoder(states, serving, max(weights), site, pooling, about, weights))
     return [shipped, *views]
 
 

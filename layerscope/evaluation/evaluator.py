@@ -25,6 +25,7 @@ def evaluate(
     sites: Annotated[str | Sequence[str] | None, Names(), PASS] = None,
     layers: Annotated[str | Iterable[int], Several(Whole(0), ("all",), "0,3 or 1-6"), PASS] = "all",
     pooling: Annotated[str, PASS] = "auto",
+    mixes: Annotated[bool, TASKS] = False,
     keep_states: Annotated[bool, PASS] = False,
     jobs: Annotated[int | str, Whole(1, words=("auto",)), PASS] = "auto",
     processor: Annotated[Any, IN_CODE] = None,
@@ -51,6 +52,8 @@ def evaluate(
         layers: layers to score: all, or such as 0,3 or 1-6; 0 is the embedding output.
         pooling: how tokens become one vector: auto (the model's own way), or some of mean, cls, last, first with
             commas.
+        mixes: score mixes of layers too: means of the last layers, and for linear-probe and token-probe the best pair,
+            learned weights and a concatenation, all learned inside the folds.
         keep_states: keep the pooled states in the folder of the results.
         jobs: processes that score layers at the same time; auto is one for each core where it pays.
         processor: the tokenizer, where the model is an object.

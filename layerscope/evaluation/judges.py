@@ -21,10 +21,12 @@ from layerscope.core.progress import Reporter
 from layerscope.core.workers import one_thread
 from layerscope.evaluation.judging import UndefinedError, UnjudgedError, Workers, judge, line_of, most_texts
 from layerscope.evaluation.layer_encoder import LayerEncoder
+from layerscope.evaluation.mixing import mixes_of
 from layerscope.evaluation.probe_states import SHIPPED, ProbeTask
 from layerscope.evaluation.texts import MEND, TextStates
 from layerscope.inputs.hub import go_offline_without_hub
 from layerscope.models import LayeredModel, Loaded, Override, Vectors, find_layers
+from layerscope.probes.mixes import mix_names
 from layerscope.profiling.identity import describe, reusable, revision_of, tokens_fingerprint, weights_fingerprint
 from layerscope.profiling.plan import Job, Options
 from layerscope.runs import Run
@@ -173,7 +175,7 @@ class Study:
         data = tasks[0].data
         first = [data.samples[i] for i in range(min(PROBED, len(data.samples)))]
         self.tasks, self.folder, self.loaded, self.reporter = tuple(tasks), folder, loaded, reporter
-        self.keep_states = asked.keep_states
+        self.keep_states, self.mixes = asked.keep_states, asked.mixes
         # the pass keeps nothing but states for a metric of labels, and no views
         self.options = Options(metrics=("linear_probe",), views=0, samples=None, seed=asked.seed)
         self.model = find_layers(loaded, data.modality, first, override, max_length=None, prompt="")
@@ -181,6 +183,7 @@ class Study:
         self.states = tasks[0].kind.states(data, self.model, slots)
         self.rows = [("baseline", self.states.last), *(("layer", slot) for slot in slots)]
         """Kind and slot of every row: the model as shipped, then the layers."""
+        self.layers = sorted({layer for layer, *_ in slots})
         self.fingerprint = data.fingerprint()
         self.data = f"{self.fingerprint}-{asked.seed}"
         """Names samples and labels, with the seed that they are split by."""
@@ -206,6 +209,12 @@ class Study:
         """Return the rows that have no score yet."""
         return [(kind, slot) for kind, slot in self.rows if scores.find(slot, kind) is None]
 
+    def unmixed(self, task: ProbeTask, scores: ProbeScores) -> list[tuple[str, str]]:
+        """Return the sites and poolings at which a mix of layers has no score yet, where mixes are wanted."""
+        names = mix_names(self.layers, self.model.stack.depth, task.kind.learns_mixes) if self.mixes else []
+        found = dict.fromkeys((site, pooling) for kind, (_, site, pooling) in self.rows if kind == "layer")
+        return [at for at in found if any(scores.find((name, *at), "mix") is None for name in names)]
+
     def judge(self, run: Run | None, done: int, total: int) -> dict[str, str]:
         """Judge every probe at every slot that has no score of these weights, data and options yet.
 
@@ -218,7 +227,7 @@ class Study:
             about = FORMAT, task.kind.name, self.identity, self.options.seed
             digest, revision = hashlib.sha256(repr(about).encode()).hexdigest(), revision_of(self.loaded)
             scores = ProbeScores(self.folder, self.loaded.name, revision, task.name, self.data, digest)
-            if self.missing(scores):
+            if self.missing(scores) or self.unmixed(task, scores):
                 todo.append((task, scores, f"{task.name} ({number} of {total})"))
             else:
                 self.reporter.say(f"{task.name}: {len(self.rows)} results are there already")
@@ -229,7 +238,9 @@ class Study:
             for probe in todo:
                 self._fit(*probe)
         except LayerscopeError as error:
-            failed = {task.name: str(error) for task, scores, _ in todo if self.missing(scores)}
+            failed = {
+                task.name: str(error) for task, scores, _ in todo if self.missing(scores) or self.unmixed(task, scores)
+            }
             for name in failed:
                 self.reporter.say(f"{name} is left out: {error}")
         if not failed and not self.keep_states:
@@ -250,14 +261,21 @@ class Study:
 
     def _fit(self, task: ProbeTask, scores: ProbeScores, title: str) -> None:
         missing, skipped, states = self.missing(scores), 0, self.states
-        with self.reporter.bar(title, len(missing), "layers") as advance:
+        mixes, fitted = self.unmixed(task, scores), {}
+        with self.reporter.bar(title, len(missing) + len(mixes), "layers") as advance:
             for kind, slot in missing:
                 known = scores.find(slot, any_pooling=not states.pools)
                 if known is None:
-                    found = task.score(states.layer(slot), self.options.seed)
+                    found = fitted[slot] = task.score(states.layer(slot), self.options.seed)
                     if found.n_skipped > skipped:
                         skipped = found.n_skipped
                         self.reporter.say(f"{task.name}: {skipped:,} {states.items} of rare labels are left out")
                     known = asdict(found) | {"score": found.mean}
                 scores.add(kind, slot, known)
+                advance(1)
+            for at in mixes:
+                alone = {layer: score for (layer, *where), score in fitted.items() if (*where,) == at}
+                about = self.layers, self.model.stack.depth, at, alone, self.options.seed
+                for name, values in mixes_of(task, states, *about):
+                    scores.add("mix", (name, *at), values)
                 advance(1)

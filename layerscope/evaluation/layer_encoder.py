@@ -14,6 +14,7 @@ from torch import nn
 from layerscope.core.errors import LayerscopeError
 from layerscope.evaluation.texts import Floats, StoredTexts
 from layerscope.models import Loaded
+from layerscope.probes.mixes import Weights
 
 ROWS_AT_ONCE = 4096
 
@@ -99,6 +100,8 @@ class LayerEncoder:
     site: str
     pooling: str
     mteb_model_meta: Any
+    weights: Weights | None = None
+    """Of a mix of layers, whose deepest one is `layer`."""
 
     def encode(
         self,
@@ -113,7 +116,9 @@ class LayerEncoder:
         """Return the vectors [n, D] of all texts in mteb's batches, which the store embeds where it can and must."""
         prompt = self.serving.prompt(task_metadata, prompt_type)
         texts = [prompt + text for batch in inputs for text in batch["text"]]
-        return self.serving.finish(self.states.vectors(self.states.keys(texts), self.layer, self.site, self.pooling))
+        keys, mixed = self.states.keys(texts), (self.weights or {self.layer: 1.0}).items()
+        parts = [np.float32(weight) * self.states.vectors(keys, i, self.site, self.pooling) for i, weight in mixed]
+        return self.serving.finish(sum(parts[1:], parts[0]))
 
     def similarity(self, embeddings1: Any, embeddings2: Any, *, pairwise: bool = False) -> Any:
         """Return the similarities [n, m] of two sets of vectors, or [n] of pairs, by the model's own measure."""

@@ -25,6 +25,7 @@ from layerscope.models import LayeredModel
 from layerscope.models.encode import AudioEncoder
 from layerscope.models.forward import Inputs, accepts
 from layerscope.probes import ProbeScore, attention_probe, knn_probe, linear_probe, token_probe
+from layerscope.probes.mixes import Weights
 from layerscope.profiling.passing import open_or_start, report_broken, run_pass
 from layerscope.profiling.plan import Job
 from layerscope.profiling.source import Source
@@ -81,16 +82,18 @@ class Pooled:
         self.rows = Source(self.run, job.options).distinct  # as a run of `profile` is probed
         self.finish = Serving(self.loaded).finish
 
-    def layer(self, slot: Slot) -> tuple[Any, ...]:
-        """Return vectors [N, D] and labels."""
+    def layer(self, slot: Slot, weights: Weights | None = None, finished: bool = True) -> tuple[Any, ...]:
+        """Return vectors [N, D] of a layer, or a mix of layers, and labels; unless `finished` those before the tail."""
         layer, site, pooling = slot
         plan = self.run.folder.plan.iloc[self.rows]
         labels = plan["label"].to_numpy()
         if pooling == SHIPPED:
             texts = [self.corpus.samples[i] for i in plan["sample"]]
             return self.loaded.served.encode(texts, convert_to_numpy=True, show_progress_bar=False), labels
-        states = self.run.states(pooling, (Column(site, layer),), self.rows)[:][:, 0]
-        return self.finish(states.numpy()), labels
+        mixed = (weights or {layer: 1.0}).items()
+        parts = [weight * self.run.states(pooling, (Column(site, i),), self.rows)[:][:, 0] for i, weight in mixed]
+        states = sum(parts[1:], parts[0]).numpy()
+        return self.finish(states) if finished else states, labels
 
 
 class TokenMeasure:
@@ -157,9 +160,9 @@ class Tokens:
         self.run = Run(path)
         report_broken(self.run, reporter)
 
-    def layer(self, slot: Slot) -> tuple[Any, ...]:
+    def layer(self, slot: Slot, weights: Weights | None = None, finished: bool = True) -> tuple[Any, ...]:
         """Return the tokens [M, D] of all samples, how many each has, and the labels."""
-        states, lengths, rows = stored_tokens(self.run, Column(slot[1], slot[0]))
+        states, lengths, rows = stored_tokens(self.run, slot, weights)
         return states, lengths, rows["label"].to_numpy()
 
     def _bytes(self, plan: pd.DataFrame, job: Job) -> int:
@@ -169,15 +172,19 @@ class Tokens:
         return tokens * len(self.kept) * model.stack.width * dtype.itemsize
 
 
-def stored_tokens(run: Run, column: Column) -> tuple[Tensor, npt.NDArray[np.int64], pd.DataFrame]:
-    """Return the tokens [M, D] of one layer, how many each sample has [N], and the samples' rows of the plan.
+def stored_tokens(
+    run: Run, slot: Slot, weights: Weights | None = None
+) -> tuple[Tensor, npt.NDArray[np.int64], pd.DataFrame]:
+    """Return the tokens [M, D] of a layer or a mix, how many each sample has [N], and the samples' rows of the plan.
 
     Samples that are not finite, and exact copies, are left out.
     """
     folder, tokens, lengths, kept = run.folder, [], [], []
     for shard in folder.shards:
         with folder.shard(shard) as file:
-            states, length = file.get_tensor(f"{column.site}.{column.layer}")[0], file.get_tensor("length")
+            mixed = (weights or {slot[0]: 1.0}).items()
+            parts = [weight * file.get_tensor(f"{slot[1]}.{layer}")[0] for layer, weight in mixed]
+            states, length = sum(parts[1:], parts[0]), file.get_tensor("length")
             finite = file.get_tensor("broken").numpy() < 0
         rows = folder.rows(shard)
         fine = ~folder.copies[rows.index] & finite
@@ -226,9 +233,9 @@ class Words(Tokens):
         names = tuple(map(str, range(len(read))))
         self.corpus = Corpus(data.name, "text", tuple(window for window, _ in read), names, notes=notes)
 
-    def layer(self, slot: Slot) -> tuple[Any, ...]:
+    def layer(self, slot: Slot, weights: Weights | None = None, finished: bool = True) -> tuple[Any, ...]:
         """Return states [words, D], the label of each word, and the number of its sentence."""
-        states, lengths, rows = stored_tokens(self.run, Column(slot[1], slot[0]))
+        states, lengths, rows = stored_tokens(self.run, slot, weights)
         labels = np.array([tag for sample in rows["sample"] for tag in self.tags[sample]])
         return states.float(), labels, np.repeat(rows["sample"].to_numpy(), lengths)
 
@@ -244,6 +251,7 @@ class ProbeKind:
     title: str
     states: type[Pooled | Tokens]
     probe: Callable[..., ProbeScore]
+    learns_mixes: bool = False
 
 
 @dataclass(frozen=True)
@@ -270,7 +278,7 @@ class ProbeTask:
 _KINDS = (
     ProbeKind("attention-probe", "attention probe", Tokens, attention_probe),
     ProbeKind("knn-probe", "kNN probe", Pooled, knn_probe),
-    ProbeKind("linear-probe", "linear probe", Pooled, linear_probe),
-    ProbeKind("token-probe", "token probe", Words, token_probe),
+    ProbeKind("linear-probe", "linear probe", Pooled, linear_probe, learns_mixes=True),
+    ProbeKind("token-probe", "token probe", Words, token_probe, learns_mixes=True),
 )
 PROBES = {kind.name: kind for kind in _KINDS}

@@ -36,13 +36,16 @@ def capture(
 ) -> None:
     """Run `module` once and visit every layer's state, raw and (where the model has a final norm) normed.
 
-    `taps` are sub-layers to be visited as well. Nothing after layer `until` (default: the last) is computed.
+    `taps` are sub-layers to be visited as well. Nothing after layer `until` (default: the last) is computed; one beyond
+    the last lets the whole forward run.
     """
     visitor = _Visitor(module, stack, inputs, visit, until, taps)
     with ExitStack() as hooks, suppress(Enough):
         for handle in visitor.hooks(module):
             hooks.enter_context(handle)
         forward(module.get_submodule(stack.entry), inputs)
+        if until is not None and until > stack.depth:
+            return
         raise RuntimeError(f"the model ran {visitor.layer} blocks where its probe ran {stack.depth}")
 
 

@@ -1,5 +1,6 @@
 """The linear probe: logistic regression judged on folds, its regularisation chosen inside every training fold."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -55,18 +56,19 @@ def linear_probe(states: Array, labels: npt.ArrayLike, folds: int = 5, seed: int
 
 def linear_probe_hits(
     states: Array, labels: npt.ArrayLike, folds: int = 5, seed: int = 0, apart: Bools | None = None
-) -> tuple[Bools, Numbers, int, tuple[float, ...]]:
+) -> tuple[Bools, Numbers, int, tuple[float, ...], tuple[float, ...]]:
     """Return which held-out predictions of `linear_probe` are right, for pairing layers, and the fold of each, `[n]`.
 
-    After them the number of samples left out, whose class has fewer members than there are folds, and each fold's C.
+    After them the number of samples left out, whose class has fewer members than there are folds, each fold's C, and
+    its log-loss over the other folds.
     Samples marked in `apart` `[N]`, of classes with enough others, are in no fold: a probe of all others judges them.
     """
     rows, classes, skipped = usable_rows(states, labels, folds, least=3)
     inside = np.ones(len(rows), dtype=bool) if apart is None else ~apart
     fold = np.full(len(rows), APART)
     fold[inside] = stratified(classes[inside], folds, seed)
-    right, strengths = linearly_judged(rows, classes, fold, seed)
-    return right, fold, skipped, strengths
+    right, strengths, losses = linearly_judged(rows, classes, fold, seed)
+    return right, fold, skipped, strengths, losses
 
 
 def held_out(labels: npt.ArrayLike, share: float, seed: int) -> Bools:
@@ -79,61 +81,65 @@ def held_out(labels: npt.ArrayLike, share: float, seed: int) -> Bools:
     return mask
 
 
-def linearly_judged(rows: Numbers, classes: Numbers, fold: Numbers, seed: int) -> tuple[Bools, tuple[float, ...]]:
-    """Return which samples are classified rightly where their fold is held out, `[n]`, and the C of each fold.
+def linearly_judged(
+    rows: Numbers, classes: Numbers, fold: Numbers, seed: int, only: Sequence[int] | None = None
+) -> tuple[Bools, tuple[float, ...], tuple[float, ...]]:
+    """Return which samples are classified rightly where their fold is held out, `[n]`, and the C and loss of each fold.
 
     `fold` `[n]` numbers the fold of each sample from 0 on, three folds or more. The C of a fold is that of the lowest
     log-loss over the other folds, each held out in turn, so that no sample has a part in the C it is judged with.
     Samples of fold `APART` are in none: a probe of all others judges them, its C that of the lowest log-loss overall.
+    With `only` some folds are judged and no others; `right` is False elsewhere.
     """
     known = int(classes.max()) + 1
     right, inside = np.zeros(len(classes), dtype=bool), fold != APART
+    held = range(int(fold.max()) + 1) if only is None else only
     with threadpool_limits(None if rows.size * known >= LARGE else 1):
-        losses = _losses(rows[inside], classes[inside], fold[inside], seed)
+        losses = _losses(rows[inside], classes[inside], fold[inside], seed, held)
         chosen = tuple(STRENGTHS[i] for i in np.argmin(losses, axis=0))
         overall = STRENGTHS[int(np.argmin(losses.sum(1)))]
-        for number, strength in [*enumerate(chosen), *([] if inside.all() else [(APART, overall)])]:
+        for number, strength in [*zip(held, chosen, strict=True), *([] if inside.all() else [(APART, overall)])]:
             test, train = fold == number, inside & (fold != number)
             probe = _Probe(rows[train], classes[train])
             probe.fit(strength)
             right[test] = probe.log_probabilities(rows[test], known).argmax(1) == classes[test]
-    return right, chosen
+    return right, chosen, tuple(map(float, losses.min(0)))
 
 
-def _losses(rows: Numbers, classes: Numbers, fold: Numbers, seed: int) -> Numbers:
-    """Return the log-loss of each C that was tried, over the folds other than each, `[tried, folds]`.
+def _losses(rows: Numbers, classes: Numbers, fold: Numbers, seed: int, held: Sequence[int]) -> Numbers:
+    """Return the log-loss of each C that was tried, over the folds other than each that is `held`, `[tried, held]`.
 
     A probe trained without two neighbouring folds is checked on each of them for the other, so that every fit is used
     twice; each is refitted from strong regularisation to weak, starting from its last weights.
     """
-    few = _thinned(classes, fold, seed)
+    few = thinned(classes, fold, seed)
     rows, classes, fold = rows[few], classes[few], fold[few]
     folds, known = int(fold.max()) + 1, int(classes.max()) + 1
-    pairs = [(one, (one + 1) % folds) for one in range(folds)]
+    pairs = [(one, (one + 1) % folds) for one in range(folds) if one in held or (one + 1) % folds in held]
     probes = [_Probe(rows[train], classes[train]) for train in (~np.isin(fold, pair) for pair in pairs)]
     losses: list[Numbers] = []
     for strength in STRENGTHS:
         loss = np.zeros(folds)
         for (one, two), probe in zip(pairs, probes, strict=True):
             probe.fit(strength)
-            for held, judged in ((one, two), (two, one)):
+            for out, judged in ((one, two), (two, one)):
                 there = np.flatnonzero(fold == judged)
-                loss[held] -= probe.log_probabilities(rows[there], known)[np.arange(len(there)), classes[there]].mean()
-        losses.append(loss)
+                loss[out] -= probe.log_probabilities(rows[there], known)[np.arange(len(there)), classes[there]].mean()
+        losses.append(loss[list(held)])
         if (len(losses) - 1 - np.argmin(losses, axis=0)).min() >= PATIENCE:
             break
     return np.stack(losses)
 
 
-def _thinned(classes: Numbers, fold: Numbers, seed: int) -> Numbers:
-    """Return the samples that choose C: all, or an even share of every class in every fold, one at least."""
+def thinned(classes: Numbers, fold: Numbers, seed: int, most: int = SEARCHED) -> Numbers:
+    """Return about `most` samples: all, or an even share of every class in every fold, one at least."""
     n = len(classes)
-    if n <= SEARCHED:
+    if n <= most:
         return np.arange(n)
     order = np.lexsort((np.random.default_rng(seed).random(n), classes, fold))
     cell = (fold * (int(classes.max()) + 1) + classes)[order]
     first = np.unique(cell, return_index=True)[1]
-    kept = np.union1d(np.linspace(0, n - 1, SEARCHED).astype(int), first)
+    kept = np.union1d(np.linspace(0, n - 1, most).astype(int), first)
     return np.sort(order[kept])
 
 

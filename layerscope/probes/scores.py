@@ -39,7 +39,9 @@ class ProbeScore:
     folds: tuple[float, ...]
     strengths: tuple[float, ...] = ()
     right: Bools | None = field(default=None, repr=False, compare=False)
-    """Which of the `n` are right, where they are independent of each other."""
+    """Which of the `n` are right."""
+    losses: tuple[float, ...] = field(default=(), repr=False, compare=False)
+    """Of a linear probe, the log-loss over the other folds by which each fold's C was chosen."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,9 @@ class FromScore(How):
     compute: Callable[[ProbeScore], float]
 
 
-def score_of(right: Bools, fold: Numbers, skipped: int, strengths: tuple[float, ...] = ()) -> ProbeScore:
+def score_of(
+    right: Bools, fold: Numbers, skipped: int, strengths: tuple[float, ...] = (), losses: tuple[float, ...] = ()
+) -> ProbeScore:
     """Return the score of independent held-out samples, each `right` or not in its fold."""
     from scipy.stats import binomtest
 
@@ -67,7 +71,7 @@ def score_of(right: Bools, fold: Numbers, skipped: int, strengths: tuple[float, 
     interval = binomtest(int(right.sum()), n).proportion_ci(0.95, method="wilson")
     stderr = float(np.sqrt(mean * (1 - mean) / n))
     low, high = float(interval.low), float(interval.high)
-    return ProbeScore(mean, stderr, low, high, n, skipped, by_fold(right, fold), strengths, right)
+    return ProbeScore(mean, stderr, low, high, n, skipped, by_fold(right, fold), strengths, right, losses)
 
 
 def usable_rows(states: Array, labels: npt.ArrayLike, folds: int, least: int = 2) -> tuple[Numbers, Numbers, int]:
@@ -110,3 +114,14 @@ def stratified(classes: Numbers, folds: int, seed: int, groups: Numbers | None =
     for number, (_, test) in enumerate(kind(folds, shuffle=True, random_state=seed).split(classes, classes, groups)):
         fold[test] = number
     return fold
+
+
+def error_of(values: Numbers, groups: Numbers | None = None) -> float:
+    """Return the standard error of the mean of values `[n]`; those of one group, numbered in `groups`, count together.
+
+    Source: Cochran 1977, Sampling techniques, section 6.3, for the error of a ratio.
+    """
+    groups = np.arange(len(values)) if groups is None else groups
+    sizes, sums = np.bincount(groups), np.bincount(groups, weights=values)
+    m = len(sizes)
+    return float(np.sqrt(m / (m - 1) * np.square(sums - values.mean() * sizes).sum()) / len(values))

@@ -17,14 +17,18 @@ from layerscope.scores.naming import FEW, VARIANT, named_layers
 from layerscope.scores.pairing import Related, pairings
 from layerscope.scores.plots import section
 from layerscope.scores.rules import Rule, rules_table
-from layerscope.scores.tables import by_layer, summary_table
+from layerscope.scores.tables import by_layer, mixes_tables, summary_table
 from layerscope.show.document import Document, Facts, Frame, Part, Section, Sentences
 
 if TYPE_CHECKING:
     from layerscope.runs.run import Run
     from layerscope.scores.evaluation import Evaluation
 
-EVERY = "One row for each model, layer, site, pooling and task; a row without a layer is the model as shipped."
+EVERY = (
+    "One row for each model, layer, site, pooling and task; a row without a layer is the model as shipped, or a mix."
+)
+CLEAR = 2.0
+"""Standard errors that a gain must have to be called clear."""
 
 
 def document(
@@ -52,6 +56,7 @@ def document(
         for entry in known:
             title = _title("Layers by task", one, entry.name if len(known) > 1 else "", site)
             parts.append(by_layer(entry, title))
+            parts += mixes_tables(entry, title.removeprefix("Layers by task"))
     if correlations is not None:
         parts += correlation_tables(correlations, known)
     if rules:
@@ -85,7 +90,8 @@ def _members(known: Sequence[Grid], related: Sequence[Sequence[Sequence[Related]
     """Yield each series of scores as a page shows it."""
     for entry, own in zip(known, related, strict=True):
         unit = entry.unit.title
-        tables = summary_table([entry], f"Summary{unit}"), by_layer(entry, f"Layer by task{unit}")
+        tables = [summary_table([entry], f"Summary{unit}"), by_layer(entry, f"Layer by task{unit}")]
+        tables += mixes_tables(entry, unit)
         frame = Frame("Every score", EVERY, "every-score", _rows(known, entry), ("model", "task"))
         yield Document(
             best_in_words(entry),
@@ -104,8 +110,9 @@ def _members(known: Sequence[Grid], related: Sequence[Sequence[Sequence[Related]
 def _rows(known: Sequence[Grid], entry: Grid) -> pd.DataFrame:
     """Return the rows of one series; those of a model as shipped belong to the model's first."""
     model, rows = ("model", "revision"), entry.rows.sort_index()
+    rows = rows if len(entry.mixes) else rows.drop(columns=["mix", "gain", "gain_error", "weights"])
     first = next(other for other in known if all(other.about[key] == entry.about[key] for key in model))
-    return rows if entry is first else rows[rows["kind"] == "layer"]
+    return rows if entry is first else rows[rows["kind"] != "baseline"]
 
 
 def _facts(entry: Grid) -> Iterator[tuple[str, str]]:
@@ -179,6 +186,17 @@ def score_findings(entry: Grid) -> list[str]:
         found.append(
             f"On {other:,} of {tasks:,} tasks another layer than the last is best; with each task at its own best "
             f"layer the average is {unit.text(entry.oracle)}."
+        )
+    if len(gains := entry.gains_of_mixes):
+        most = gains.loc[gains["gain"].idxmax()]
+        by, clear = (
+            f"{unit.difference(most['gain'])} ±{unit.number(most['error'])}",
+            most["gain"] > CLEAR * most["error"],
+        )
+        found.append(
+            f"The mix of layers {most.name!r} against the best single layer, both chosen in the folds: {by}."
+            if clear
+            else f"No mix of layers is clearly better than the best single layer; {most.name!r} comes nearest: {by}."
         )
     if entry.left_out:
         found.append(f"Left out of averages, with scores on too few tasks: {named_layers(entry.left_out)}.")

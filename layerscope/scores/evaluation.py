@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 COLUMNS = {
     "model": "object", "revision": "object", "kind": "object", "layer": "Int64", "site": "object", "pooling": "object",
     "task": "object", "score": "float64", "stderr": "float64", "low": "float64", "high": "float64", "n": "Int64",
+    "mix": "object", "gain": "float64", "gain_error": "float64", "weights": "object",
 }  # fmt: skip
-"""The long frame: a row for each model, layer and task; `kind` is `layer`, or `baseline` for the model as shipped.
+"""The long frame: a row for each model, layer and task; `kind` is `layer`, or `baseline` for the model as shipped, or
+`mix` for a mix of layers: `mix` is its name, `gain` that over the best single layer, `weights` what `truncate` takes.
 `low` and `high` are a 95 % interval, `n` the number of items judged; they and `stderr` are empty where they are
 unknown, as for mteb's tasks."""
 NEEDED = ("model", "layer", "task", "score")
@@ -191,5 +193,6 @@ def _long(scores: pd.DataFrame, source: str) -> pd.DataFrame:
             "baseline has none"
         )
     refuse_duplicates(frame[layers], (*VARIANT, "layer", "task"), source)
-    refuse_duplicates(frame[~layers], ("model", "revision", "kind", "task"), source)
+    refuse_duplicates(frame[frame["kind"] == "baseline"], ("model", "revision", "kind", "task"), source)
+    refuse_duplicates(frame[frame["kind"] == "mix"], (*VARIANT, "mix", "task"), source)
     return frame

@@ -111,10 +111,33 @@ class Grid:
         """Scores of the model as shipped by task."""
         return self.rows[self.rows["kind"] == "baseline"].set_index("task")["score"]
 
+    @cached_property
+    def mixes(self) -> pd.DataFrame:
+        """The rows of mixes of layers, task by task; without rows where none were scored."""
+        return self.rows[self.rows["kind"] == "mix"]
+
+    @property
+    def beside(self) -> list[str | None]:
+        """The names of the rows that are no single layer: mixes of layers, None for the model as shipped."""
+        return [*map(str, self.mixes["mix"].unique()), *([None] if len(self.baseline) else [])]
+
     @property
     def shipped(self) -> float:
         """Mean score of the model as shipped over the tasks of the averages, NaN where one is missing."""
-        return float(self.baseline.reindex(self.complete.columns).mean(skipna=False))
+        return self.mean(None)
+
+    def mean(self, name: str | None) -> float:
+        """Return the mean score of a mix, or of the model as shipped, over the tasks of the averages."""
+        return float(
+            pd.Series([self.at(name, str(task)).value for task in self.complete], dtype=float).mean(skipna=False)
+        )
+
+    @cached_property
+    def gains_of_mixes(self) -> pd.DataFrame:
+        """By mix its mean `gain` over the best single layer on the tasks that have one, and the standard `error`."""
+        known = self.mixes[self.mixes["gain"].notna()].groupby("mix", sort=False)
+        error = known["gain_error"].agg(lambda errors: math.hypot(*errors) / len(errors))
+        return pd.DataFrame({"gain": known["gain"].mean(), "error": error}).astype("float64")
 
     @cached_property
     def average(self) -> pd.Series:
@@ -137,15 +160,17 @@ class Grid:
         return float(candidates(self.complete).max().mean())
 
     @cached_property
-    def _known(self) -> dict[tuple[int | None, str], Score]:
+    def _known(self) -> dict[tuple[int | str | None, str], Score]:
         columns = ("score", "stderr", "low", "high")
         return {
-            (None if row["kind"] == "baseline" else int(row["layer"]), str(row["task"])): Score(*map(row.get, columns))
+            (int(row["layer"]) if row["kind"] == "layer" else row["mix"], str(row["task"])): Score(
+                *map(row.get, columns)
+            )
             for row in self.rows.to_dict(orient="records")
         }
 
-    def at(self, layer: int | None, task: str) -> Score:
-        """Return the score of a layer (None: of the model as shipped) on a task."""
+    def at(self, layer: int | str | None, task: str) -> Score:
+        """Return the score of a layer, or mix of layers, (None: of the model as shipped) on a task."""
         return self._known.get((layer, task), Score(math.nan))
 
     def error(self, layer: int) -> float:
@@ -215,6 +240,7 @@ def grids(scores: pd.DataFrame, min_share: float, depths: Mapping[str, int] | No
     """
     SHARE.take("min_share", min_share)
     found = list(groups(scores[scores["kind"] == "layer"], list(VARIANT)))
+    mixes = scores[scores["kind"] == "mix"]
     most = max((rows.loc[rows["score"].notna(), "task"].nunique() for _, rows in found), default=0)
     baselines = scores[scores["kind"] == "baseline"]
     made = []
@@ -228,7 +254,8 @@ def grids(scores: pd.DataFrame, min_share: float, depths: Mapping[str, int] | No
         enough &= (by_layer.index != 0) | by_layer[blocks.columns].notna().all(axis=1)
         left_out = tuple(int(layer) for layer in by_layer.index[~enough])
         depth = max((depths or {}).get(about["model"], 0), int(by_layer.index.max()))
-        known, complete = pd.concat([rows, shipped]), by_layer[enough].dropna(axis=1)
+        known = pd.concat([rows, mixes[where(mixes, about)], shipped])
+        complete = by_layer[enough].dropna(axis=1)
         made.append(Grid(about, scores, known, by_layer, complete, left_out, depth, needed))
     return made
 

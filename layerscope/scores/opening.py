@@ -160,13 +160,22 @@ def _about(path: Path) -> tuple[dict[str, Any], bool]:
             raise LayerscopeError(f"{path} names no model: keep it in folders FAMILY/SIZE/REVISION/mteb/layer_N")
         family, size, revision, number = found.groups()
         name, options = f"{family}-{size}", {"layer": int(number)}
-    layer = options.get("layer")
+    layer, mix = options.get("layer"), options.get("mix")
     if layer is not None and (isinstance(layer, bool) or not isinstance(layer, int) or layer < 0):
         raise LayerscopeError(f"{path}: the layer in experiment_kwargs is {layer!r}: give a whole number of at least 0")
     about = {"model": str(name).removeprefix(LOCAL), "revision": str(revision)}
+    sites = {key: options.get(key) for key in ("site", "pooling")}
+    if mix is not None:
+        return {
+            **about,
+            "kind": "mix",
+            "layer": None,
+            "mix": str(mix),
+            "weights": options.get("weights"),
+            **sites,
+        }, False
     if layer is None:
         return {**about, "kind": "baseline", "layer": None, "site": None, "pooling": None}, is_tree
-    sites = {key: options.get(key) for key in ("site", "pooling")}
     return {**about, "kind": "layer", "layer": layer, **sites}, is_tree
 
 

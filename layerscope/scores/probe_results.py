@@ -16,7 +16,11 @@ FOLDER = "probes"
 KIND, AGAIN = "file of probe scores", "evaluate that task again"
 Slot = tuple[int, str, str]
 """Layer, site and pooling of a score."""
+MixSlot = tuple[str, str, str]
+"""Name of a mix, site and pooling."""
 VALUES = ("score", "stderr", "low", "high", "n")
+OF_MIXES = ("mix", "gain", "gain_error", "weights")
+"""What a mix of layers has beside: its name, and `a=weight,b=weight` as text."""
 
 
 class ProbeScores:
@@ -28,18 +32,22 @@ class ProbeScores:
         self.about = {"model": model, "revision": revision, "task": task, "data": data, "digest": digest}
         self.rows: list[dict[str, Any]] = self._there()
 
-    def find(self, slot: Slot, kind: str | None = None, any_pooling: bool = False) -> dict[str, Any] | None:
-        """Return the score of a layer, site and pooling, of one kind of row or of either."""
+    def find(self, slot: Slot | MixSlot, kind: str | None = None, any_pooling: bool = False) -> dict[str, Any] | None:
+        """Return the score of a layer or mix, site and pooling, of one kind of row or of any."""
         for row in self.rows:
-            same = (row["layer"], row["site"]) == slot[:2] and (any_pooling or row["pooling"] == slot[2])
+            same = (row.get("mix", row["layer"]), row["site"]) == slot[:2] and (
+                any_pooling or row["pooling"] == slot[2]
+            )
             if same and kind in (None, row["kind"]):
                 return row
         return None
 
-    def add(self, kind: str, slot: Slot, values: dict[str, Any]) -> None:
-        """Take in a score of kind `layer` or `baseline`, and write the file."""
+    def add(self, kind: str, slot: Slot | MixSlot, values: dict[str, Any]) -> None:
+        """Take in a score of kind `layer`, `mix` or `baseline`, and write the file."""
         about = dict(zip(("layer", "site", "pooling"), slot, strict=True))
-        chosen = {"strengths": list(values["strengths"])} if values.get("strengths") else {}
+        chosen: dict[str, Any] = {"strengths": list(values["strengths"])} if values.get("strengths") else {}
+        if kind == "mix":
+            chosen = {"mix": slot[0], "layer": None} | {name: values.get(name) for name in OF_MIXES[1:]}
         self.rows.append({"kind": kind, **about, **{name: values[name] for name in VALUES}, **chosen})
         self.path.parent.mkdir(parents=True, exist_ok=True)
         write_facts(self.path, KIND, {**self.about, "rows": self.rows})

@@ -24,6 +24,7 @@ SHOWN = {
     "baseline": SHIPPED,
 }  # fmt: skip
 """Columns of a summary and their headings."""
+MOST_WEIGHTS = 3
 HEADER = ",".join([*VARIANT, "layer"])
 """What every CSV of scores begins with."""
 
@@ -83,12 +84,14 @@ def by_layer(entry: Grid, title: str) -> Table:
     tasks, average, several = entry.tasks, entry.average, len(entry.layers) > 1
     best = {task: entry.best_on(task) for task in tasks}
     rows = []
-    for layer in [*entry.layers, *([None] if len(entry.baseline) else [])]:
-        mean = entry.shipped if layer is None else average.get(layer, math.nan)
-        cells = [_cell(Score(mean), entry.unit, layer is not None and layer == entry.best)] if len(tasks) > 1 else []
-        cells += [_cell(entry.at(layer, task), entry.unit, layer is not None and best[task] == layer) for task in tasks]
-        name = Cell(SHIPPED, value=entry.layers[-1] + 1) if layer is None else Cell(str(layer), value=layer)
-        rows.append(Row((name, *cells), quiet=layer is None))
+    names: list[int | str | None] = [*entry.layers, *entry.beside]
+    for order, layer in enumerate(names, start=entry.layers[-1] + 1 - len(entry.layers)):
+        is_layer = isinstance(layer, int)
+        mean = average.get(layer, math.nan) if isinstance(layer, int) else entry.mean(layer)
+        cells = [_cell(Score(mean), entry.unit, is_layer and layer == entry.best)] if len(tasks) > 1 else []
+        cells += [_cell(entry.at(layer, task), entry.unit, is_layer and best[task] == layer) for task in tasks]
+        name = Cell(SHIPPED if layer is None else str(layer), value=layer if is_layer else order)
+        rows.append(Row((name, *cells), quiet=not is_layer))
     series = ({AVERAGE: average} if len(tasks) > 1 else {}) | {task: entry.scores[task] for task in tasks}
     titles = [Column(name, "decimal", tuple(values) if several else ()) for name, values in series.items()]
     narrow, legend = (_with_shapes(_by_task(entry, title), several),), tuple(_legend(entry, f"{MARK} "))
@@ -110,6 +113,37 @@ def _by_task(entry: Grid, title: str) -> Table:
     return Table(title, titles, tuple(rows), tuple(_legend(entry, "In parentheses: ")))
 
 
+def mixes_tables(entry: Grid, title: str) -> Iterator[Table]:
+    """Yield for each task a row for each mix of layers: score, gain over the best single layer, and its layers."""
+    legend = (
+        "Gain: over one layer, the best single one, mix and layer both chosen in folds that do not judge them; ± its "
+        "standard error, paired. Layers: those of the largest weights, learned on all samples. concat: all layers side "
+        "by side, reduced to their width; truncate does not write it."
+    )
+    titles = Column("mix", "left"), *columns(("score", "gain"), "decimal"), Column("layers", "left")
+    for task, mixes in entry.mixes.groupby("task", sort=False):
+        rows = []
+        for found in mixes.to_dict(orient="records"):
+            gain, error = found["gain"], found["gain_error"]
+            score, number = _cell(entry.at(found["mix"], str(task)), entry.unit, marked=False), entry.unit.number
+            shown = Cell(number(gain, sign=True), f"±{number(error)}", gain, more=(("stderr", error),))
+            shown = shown if math.isfinite(gain) else EMPTY
+            rows.append(Row((Cell(found["mix"], value=found["mix"]), score, shown, Cell(_weighed(found["weights"])))))
+        named = f" of {task}" if len(entry.tasks) > 1 else ""
+        yield Table(
+            f"Mixes of layers{named}{title}", titles, tuple(rows), (legend,), name=f"mixes{named.replace(' ', '-')}"
+        )
+
+
+def _weighed(weights: str | None) -> str:
+    """Return the layers of a mix, largest weights first: of `3=0.3,5=0.7` `5 (0.70), 3 (0.30)`."""
+    pairs = [text.partition("=") for text in (weights or "–").split(",")]
+    equal = not any(weight for *_, weight in pairs)
+    ordered = pairs if equal else sorted(pairs, key=lambda pair: -float(pair[2]))
+    named = [layer if equal else f"{layer} ({float(weight):.2f})" for layer, _, weight in ordered]
+    return ", ".join(named if equal else named[:MOST_WEIGHTS]) + " …" * (not equal and len(named) > MOST_WEIGHTS)
+
+
 def _cell(score: Score, unit: Unit, marked: bool) -> Cell:
     error = f"±{unit.number(score.error)}" if math.isfinite(score.error) and math.isfinite(score.value) else ""
     known = {"stderr": score.stderr, "low": score.low, "high": score.high}
@@ -127,9 +161,9 @@ def _legend(entry: Grid, mark: str) -> Iterator[str]:
 def wide_csv(evaluation: Evaluation, min_share: float = MIN_SHARE) -> str:
     """Return layer × task as a CSV of all models: model, revision, site, pooling, layer, a column a task, average.
 
-    The model as shipped has one row, `as shipped` instead of a layer, after the last of its layers. An average runs
-    over the tasks that every layer has; that of the model as shipped is empty where its sites and poolings differ in
-    these tasks.
+    A mix of layers has its name instead of a layer. The model as shipped has one row, `as shipped` instead of a layer,
+    after the last of its layers. An average runs over the tasks that every layer has; that of the model as shipped is
+    empty where its sites and poolings differ in these tasks.
     """
     tasks = list(evaluation.scores.loc[evaluation.scores["kind"] == "layer", "task"].unique())
     models: dict[tuple[Any, ...], list[Grid]] = {}
@@ -140,6 +174,9 @@ def wide_csv(evaluation: Evaluation, min_share: float = MIN_SHARE) -> str:
         for grid in grids:
             scores, average = grid.scores.reindex(columns=tasks), grid.average
             rows += [[*grid.about.values(), layer, *scores.loc[layer], average.get(layer)] for layer in scores.index]
+            for mix in filter(None, grid.beside):
+                values = (grid.at(mix, task).value for task in tasks)
+                rows.append([*grid.about.values(), mix, *values, grid.mean(mix)])
         if len(shipped := grids[0].baseline):
             alike = len({frozenset(grid.complete.columns) for grid in grids}) == 1
             mean = grids[0].shipped if alike else None

@@ -25,6 +25,7 @@ from layerscope.scores.rules import Rule
 from layerscope.selection.by_score import BY_SCORE, has_labels, judged, probed
 from layerscope.selection.choice import Budget, Case, by_rule, by_scores
 from layerscope.selection.label_free import RANK, Reader, halves_for, named_rule, rules_from, trusted
+from layerscope.selection.mixes import with_mix
 from layerscope.selection.selection import STORE, Selection
 from layerscope.truncation.figures import Costs, costs_by_depth
 from layerscope.truncation.source import Source, open_source
@@ -138,7 +139,8 @@ def _of_evaluation(
         "notes": (*notes, *missing, *_unused(asked)),
     }  # fmt: skip
     depth = 0 if origin is None else origin.depth
-    return by_scores(Case(about, budget, asked.first_layer, depth, scored, costs), scored, asked.rule)
+    case = Case(about, budget, asked.first_layer, depth, scored, costs)
+    return with_mix(by_scores(case, scored, asked.rule), grid, case, asked)
 
 
 def _of_run(run: Run, rules: Sequence[Rule], asked: Asked, budget: Budget, reporter: Reporter) -> Selection:

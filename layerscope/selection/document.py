@@ -55,7 +55,7 @@ def answer(selection: Selection) -> str:
     if selection.lacking:
         return f"no layer is recommended: {selection.lacking}"
     chosen = selection.chosen
-    facts = [selection.baseline_name if selection.as_shipped else f"layer {selection.layer} of {selection.depth}"]
+    facts = [selection.what]
     if chosen.score is not None:
         facts += _scored(selection)
     elif not selection.as_shipped:
@@ -82,6 +82,8 @@ def _scored(selection: Selection) -> Iterator[str]:
 def judged_on(selection: Selection) -> str:
     """Return what chose the layer and what judged it, in a sentence."""
     apart = selection.apart
+    if selection.mix:
+        return "the mix was learned inside the folds; its weights below are those learned on all samples"
     if apart is not None and apart.unit == "sample":
         n = sum(n for _, n in apart.layers)
         return f"the score above is of {n:,} samples held out, which neither chose the layer nor trained a probe"
@@ -109,9 +111,10 @@ def ship(selection: Selection) -> tuple[str, str]:
         return "", "nothing to truncate: layer 0 is what the first block reads, and no model ends there"
     source, name = selection.source or selection.model, f"{selection.model.split('/')[-1]}-layer{selection.layer}"
     how = ["--site", "raw", "--format", "onnx"] if selection.raw_only else []
-    if selection.pooled and not selection.raw_only:
+    if selection.pooled and not selection.raw_only and not (selection.mix and "normed" in selection.sites):
         how = ["--format", "sentence-transformers", "--pooling", str(selection.pooling)]
-    return shlex.join(["layerscope", "truncate", source, "--layer", str(selection.layer), *how, "--out", name]), ""
+    what = ["--mix", selection.weights] if selection.mix else ["--layer", str(selection.layer)]
+    return shlex.join(["layerscope", "truncate", source, *what, *how, "--out", name]), ""
 
 
 def record(rule: Rule, forced: bool = False) -> list[str]:
@@ -171,16 +174,20 @@ def _layers(selection: Selection) -> Table:
     titles = [*columns(("layer",)), *(columns(("score", "difference"), "decimal") if scored else ())]
     titles += columns((*(["value"] if valued else []), *(["weights", "MB", "ms", "faster"] if cost else [])))
     rows = []
-    for candidate in (*selection.layers, baseline):
-        shipped = candidate is baseline
-        cells = [Cell("baseline") if shipped else Cell(str(candidate.layer), value=candidate.layer)]
+    for candidate in (*selection.layers, *([selection.mixed] if selection.mixed else []), baseline):
+        shipped, mixed = candidate is baseline, candidate is selection.mixed
+        cells = [
+            Cell("baseline")
+            if shipped
+            else Cell(selection.mix if mixed else str(candidate.layer), value=candidate.layer)
+        ]
         if scored:
             score, difference = _judged(candidate, selection.share)
             cells += [score, EMPTY if shipped else difference]
         if valued:
             cells.append(EMPTY if candidate.value is None else Cell(f"{candidate.value:.4g}", value=candidate.value))
         cells += _costs(candidate) if cost else []
-        chosen = shipped == selection.as_shipped and candidate.layer == selection.layer
+        chosen = mixed or (not selection.mix and shipped == selection.as_shipped and candidate.layer == selection.layer)
         marks = replace(_text(_marks(candidate, shipped, selection)), marked=chosen)
         rows.append(Row((*cells, marks), marked=chosen))
     return Table("Every layer", (*titles, Column("", "left")), tuple(rows), (_legend(selection),), name="layers")
@@ -195,7 +202,7 @@ def _marks(candidate: Candidate, shipped: bool, selection: Selection) -> str:
         marks.append("best")
     if not shipped and best is not None and candidate.layer == 0 != best.layer:
         marks += ["no candidate"] if (candidate.score or 0) > (best.score or 0) else []
-    if not shipped and candidate.layer == selection.depth:
+    if not shipped and candidate is not selection.mixed and candidate.layer == selection.depth:
         marks.append("last")
     return ", ".join(marks)
 

@@ -119,6 +119,11 @@ class Selection(Shown):
     by_task: tuple[OfTask, ...] = ()
     pooled: bool = False
     """Whether `pooling` is ours, and a checkpoint of the chosen layer must record it."""
+    mix: str = ""
+    """Name of a mix of layers, if one was chosen: `weights` is what `truncate` takes, `layer` its deepest, `mixed` its
+    scores."""
+    weights: str = ""
+    mixed: Candidate | None = None
     folder: Path | None = None
     """Where it was opened from."""
 
@@ -127,10 +132,16 @@ class Selection(Shown):
         if self.lacking or self.rule == "baseline":
             why = "too little was judged to choose by" if self.lacking else self.why
             return f"Selection({self.model!r}: {self.baseline_name}, as {why})"
-        what = self.baseline_name if self.as_shipped else f"layer {self.layer} of {self.depth}"
         gain = "" if self.gain is None or self.as_shipped else f", gain {self.gain:+.4g}"
         error = f" ±{self.gain_error:.2g}" if gain and self.gain_error is not None else ""
-        return f"Selection({self.model!r}: {what} by {self.rule}{gain}{error})"
+        return f"Selection({self.model!r}: {self.what} by {self.rule}{gain}{error})"
+
+    @property
+    def what(self) -> str:
+        """What was chosen, in words."""
+        if self.mix:
+            return f"mix of layers {self.mix!r} up to layer {self.layer} of {self.depth}"
+        return self.baseline_name if self.as_shipped else f"layer {self.layer} of {self.depth}"
 
     @property
     def raw_only(self) -> bool:
@@ -140,6 +151,8 @@ class Selection(Shown):
     @property
     def chosen(self) -> Candidate:
         """The chosen layer's scores and costs."""
+        if self.mixed is not None:
+            return self.mixed
         return self.baseline if self.as_shipped else next(c for c in self.layers if c.layer == self.layer)
 
     document = as_document
@@ -182,6 +195,7 @@ def _made(facts: dict[str, Any], _: Any, folder: Path) -> Selection:
         "layers": tuple(Candidate(**row) for row in facts["layers"]),
         "by_task": tuple(OfTask(**row) for row in facts["by_task"]),
         "apart": facts["apart"] and Apart(**facts["apart"]),
+        "mixed": facts.get("mixed") and Candidate(**facts["mixed"]),
         "evidence": facts["evidence"] and from_record(facts["evidence"]),
         "refused": tuple(Refused(from_record(row), row["reason"]) for row in facts["refused"]),
     }

@@ -11,6 +11,7 @@ from huggingface_hub.utils import yaml_dump
 
 from layerscope.models.mean_head import is_mean_head
 from layerscope.truncation.figures import Truncated
+from layerscope.truncation.mixing import mix_in_words
 from layerscope.truncation.onnx_file import SENTENCE, output_of
 from layerscope.truncation.source import Source, card_head
 
@@ -85,6 +86,8 @@ def write_card(source: Source, made: Truncated, folder: Path) -> None:
     at = f" at revision {escape(str(loaded.revision))}" if loaded.revision else ""
     where = "before" if made.site == "raw" else "after"
     gives = f"Its output is layer {made.layer} of the full model"
+    if source.mix is not None:
+        gives = f"Its output is the mix of its {mix_in_words(source.mix)}"
     gives += "" if stack.norm is None else f", {where} the final norm ({escape(stack.norm)})"
     modality = source.model.encoder.modality
     # a tokenizer without a pad token takes one text at a time

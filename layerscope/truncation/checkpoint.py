@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from layerscope.models.lens import logits_of
 from layerscope.models.mean_head import as_configured, is_mean_head, seal_of, standard_class
 from layerscope.models.pooling import pool
 from layerscope.truncation.depth import Depth, Expected, agrees, base_of, close_in, difference, last_states, shallower
+from layerscope.truncation.mixing import MixedLayers, layer_pooling, vectors_of
 from layerscope.truncation.source import Source
 
 HEAD, HEAD_STEPS = 1e-4, 8
@@ -117,9 +119,11 @@ def write_sentence_transformer(source: Source, depth: Depth, expected: Expected,
         from sentence_transformers import SentenceTransformer
         from sentence_transformers.models import Pooling, Transformer
     built = depth.build(source.module, expected.layer)
-    served = source.model.loaded.served
+    served, mixing = source.model.loaded.served, list[nn.Module]()
+    if source.mix is not None:
+        mixing = [layer_pooling(built, source.model.stack.width, expected.layer, source.mix)]
     if served is not None:
-        wanted = _save_served(served, built, source, folder)
+        wanted = _save_served(served, built, source, folder, mixing)
     else:
         mode, reads = source.pooled_by, source.model.encoder.modality == "text"
         if not reads or expected.states[0].ndim != 3 or mode not in MODES:
@@ -132,11 +136,14 @@ def write_sentence_transformer(source: Source, depth: Depth, expected: Expected,
             how = {"local_files_only": True, "dtype": source.dtype}
             transformer = Transformer(plain, max_seq_length=source.model.max_length, model_kwargs=how)
             pooling = Pooling(source.model.stack.width, pooling_mode=MODES[mode])
-            model = SentenceTransformer(modules=[transformer, pooling], device="cpu")
+            model = SentenceTransformer(modules=[transformer, *mixing, pooling], device="cpu")
             model.save_pretrained(str(folder), create_model_card=False)
     again = SentenceTransformer(
         str(folder), device=str(source.model.device), local_files_only=True, model_kwargs={"dtype": source.dtype}
     )
+    if source.mix is not None:  # by layers of the full model, as `evaluate` reads them
+        full = MixedLayers(source.module, source.model.stack, source.mix, source.model.final)
+        wanted = vectors_of(full, expected.inputs, list(again)[2:]).numpy()
     found, close = _encoded(again, source), close_in(source.dtype)
     by = float(np.abs(found - wanted).max()) if found.shape == wanted.shape else float("inf")
     if not np.isfinite(by) or not np.allclose(found, wanted, rtol=close, atol=close):
@@ -150,7 +157,9 @@ def write_sentence_transformer(source: Source, depth: Depth, expected: Expected,
     return max(by, _check(inner, source, expected))
 
 
-def _save_served(served: Any, built: Any, source: Source, folder: Path) -> NDArray[np.float32]:
+def _save_served(
+    served: Any, built: Any, source: Source, folder: Path, mixing: Sequence[nn.Module]
+) -> NDArray[np.float32]:
     """Write a SentenceTransformer that holds the truncated model, pooled as asked, and return its embeddings."""
     first, pooling = served[0], source.pooling or source.scored
     outer, inner = dict(served._modules), dict(first._modules)
@@ -158,10 +167,14 @@ def _save_served(served: Any, built: Any, source: Source, folder: Path) -> NDArr
         name, own = next((name, own) for name, own in outer.items() if type(own).__name__ == "Pooling")
         served._modules[name] = type(own)(own.embedding_dimension, pooling_mode=MODES[pooling])
     first._modules[next(name for name, own in inner.items() if own is source.module)] = built
+    if mixing:
+        modules = first, *mixing, *[*served._modules.values()][1:]
+        served._modules.update({str(number): module for number, module in enumerate(modules)})
     try:
         served.save_pretrained(str(folder), create_model_card=False)
         return _encoded(served, source)
     finally:
+        served._modules.clear()
         served._modules.update(outer)
         first._modules.update(inner)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import folder_aside, own_folder
+from layerscope.core.option_kinds import Weights
 from layerscope.core.options import Asked, checked
 from layerscope.core.progress import reporting
 from layerscope.models import LoadOptions, Override
@@ -20,6 +21,7 @@ from layerscope.truncation.card import write_card
 from layerscope.truncation.checkpoint import MODES, write_checkpoint, write_sentence_transformer
 from layerscope.truncation.depth import expected_at, find_depth
 from layerscope.truncation.figures import Made, Truncated, measure
+from layerscope.truncation.mixing import mix_of
 from layerscope.truncation.onnx_file import write_onnx
 from layerscope.truncation.source import Source, copy_terms, open_source
 from layerscope.truncation.truncator import truncate
@@ -44,6 +46,8 @@ def cut(asked: Asked) -> list[Truncated]:
         raise LayerscopeError("truncate needs `out`: a new folder for the model")
     if asked.layer is not None and asked.layers is not None:
         raise LayerscopeError("layer and layers name the same: give one of them")
+    if asked.mix is not None and (asked.layer is not None or asked.layers is not None):
+        raise LayerscopeError("a mix names its own layers, and ends at the deepest: leave `layer` and `layers` out")
     if asked.pooling is not None and asked.format != "sentence-transformers":
         raise LayerscopeError(
             f"pooling {asked.pooling} needs `format='sentence-transformers'`: the other formats yield the states of "
@@ -57,6 +61,9 @@ def cut(asked: Asked) -> list[Truncated]:
     source = open_source(asked.given, asked.processor, asked.of(Override), asked.of(LoadOptions))
     source = replace(source, pooling=asked.pooling, scored=scored)
     depth = source.model.stack.depth
+    if asked.mix is not None:
+        source = replace(source, mix=mix_of(asked.mix, depth))
+        asked.layers = [max(source.mix or ())]
     layers = checked_layers(asked.layers or (), depth)
     format = _format(asked, source)
     last = (f"layer {depth} is the last of {source.name}: all its blocks are kept",) if depth in layers else ()
@@ -89,6 +96,8 @@ def resolved(asked: Asked) -> tuple[Asked, str | None]:
     if given.source is None:
         raise LayerscopeError(f"the selection does not say where {given.model} is: give the model and a layer")
     options = {"given": given.source, "layers": asked.layers or [given.layer]}
+    if given.weights and not asked.layers:
+        options |= {"mix": asked.mix or Weights().take("mix", given.weights), "layers": None}
     if given.raw_only and asked.format == "auto":
         options |= {"format": "onnx", "site": "raw"}
     return Asked(**vars(asked) | options), given.pooling
@@ -129,12 +138,31 @@ def _format(asked: Asked, source: Source) -> str:
         scored = source.scored in MODES and source.unit == "text" and not (lens is not None and lens.kind == "pooled")
         plain = source.model.loaded.served is None and not scored
         found = "transformers" if plain else "sentence-transformers"
+    if source.mix is not None:
+        return _format_of_mix(asked, source)
     if asked.site == "raw" and found != "onnx" and norm is not None:
         raise LayerscopeError(
             f"`site='raw'` is not what a standard checkpoint of {source.name} can yield: its final norm ({norm}) "
             "follows the last block at any depth; take `site='normed'`, or `format='onnx'`"
         )
     return found
+
+
+def _format_of_mix(asked: Asked, source: Source) -> str:
+    """Return the format that can hold a mix: sentence-transformers weighs raw states, which a final norm is not in."""
+    norm, reads = source.model.stack.norm, source.unit == "text"
+    if asked.format == "auto":
+        return "sentence-transformers" if norm is None and reads else "onnx"
+    if asked.format == "transformers":
+        raise LayerscopeError(
+            "transformers has no class that mixes layers: take `format='sentence-transformers'` or onnx"
+        )
+    if asked.format == "sentence-transformers" and norm is not None:
+        raise LayerscopeError(
+            f"sentence-transformers mixes states before the final norm ({norm}), and the last one after it: "
+            "`format='onnx'` holds the mix that was scored"
+        )
+    return str(asked.format)
 
 
 def checked_layers(layers: Iterable[int], depth: int) -> list[int]:

@@ -18,6 +18,7 @@ from layerscope.models.checks import EMBEDDED, embedded, hub_files
 from layerscope.models.encode import modalities_of
 from layerscope.models.inspection import made_up_samples
 from layerscope.models.weights import HEADS, ExitHeads, exit_heads, is_offloaded, is_quantised
+from layerscope.probes.mixes import Weights
 from layerscope.profiling.identity import check_unchanged, model_of, run_of
 from layerscope.runs import Run, open_run
 from layerscope.runs.history import DEPTHS, depths
@@ -51,6 +52,8 @@ class Source:
     scored: str | None = None
     heads: ExitHeads | None = None
     trained: Scores = ({}, {})
+    mix: Weights | None = None
+    """The weights of the layers that the truncated model is to mix; None where it ends at one."""
 
     @property
     def module(self) -> Any:
@@ -80,6 +83,8 @@ class Source:
 
     def scores(self, format: str) -> Scores:
         """Return the scores of layers as they are written: of states by a run, of the trained head by a training."""
+        if self.mix is not None:
+            return {}, {}
         if self.run is None:
             return ({}, {}) if format == "sentence-transformers" else self.trained
         table = self.run.table()

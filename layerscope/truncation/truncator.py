@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Unpack
 
-from layerscope.core.option_kinds import IN_CODE, Folder, OneOf, Several, Whole
+from layerscope.core.option_kinds import IN_CODE, Folder, OneOf, Several, Weights, Whole
 from layerscope.core.options import OUTPUT, Loading, checked
 
 FORMATS = ("auto", "transformers", "sentence-transformers", "onnx")
@@ -19,6 +19,7 @@ def truncate(
     format: Annotated[str, OneOf(FORMATS)] = "auto",
     *,
     layers: Annotated[Sequence[int] | None, Several(Whole(), such_as="2,4 or 2-4")] = None,
+    mix: Annotated[Sequence[int] | Mapping[int, float] | None, Weights()] = None,
     pooling: Annotated[str | None, OneOf(POOLINGS)] = None,
     site: Annotated[str, OneOf(SITES)] = "normed",
     processor: Annotated[Any, IN_CODE] = None,
@@ -40,6 +41,8 @@ def truncate(
         out: new folder for the model.
         format: format to write; auto is what the model itself comes in, or what a selection was made for.
         layers: several layers to end at, such as 2,4 or 2-4, each written to OUT/layer-K.
+        mix: layers to mix, as 3,6 or with weights 3=0.4,6=0.6, instead of one; the model ends at the deepest. It is a
+            SentenceTransformer with WeightedLayerPooling where the model has no final norm, else ONNX.
         pooling: pooling of a sentence-transformers model; by default the model's own, or that of the scores.
         site: where the last layer is read: normed, or raw (before the final norm), which only onnx can hold.
         processor: tokenizer, image processor or feature extractor of a transformers model given as an object.

@@ -21,7 +21,6 @@ from layerscope.evaluation import task_from_file
 from layerscope.evaluation.probe_states import stored_tokens
 from layerscope.inputs import draw, open_corpus
 from layerscope.probes import linear_probe
-from layerscope.runs.states import Column
 
 __all__ = ["cli", "one_thread"]
 
@@ -143,7 +142,7 @@ def test_sounds(tmp_path: Path, brief: None, monkeypatch: pytest.MonkeyPatch):
     kept = [layerscope.open_run(path) for path in (tmp_path / "out" / "states").iterdir()]
     (tokens,) = [run for run in kept if not run.info["pooling"]]
     frames = [int(model._get_feat_extract_output_lengths(1600 + 160 * i)) for i in range(24)]
-    states, lengths, _ = stored_tokens(tokens, Column("raw", 3))
+    states, lengths, _ = stored_tokens(tokens, (3, "raw", "mean"))
     assert sorted(lengths) == sorted(frames) and states.shape == (sum(frames), 32)
 
 

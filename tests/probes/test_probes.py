@@ -11,7 +11,7 @@ from sklearn.preprocessing import Normalizer, StandardScaler
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.probes import ProbeScore, knn_probe, linear_probe
-from layerscope.probes.linear import SEARCHED, STRENGTHS, _thinned, linearly_judged
+from layerscope.probes.linear import SEARCHED, STRENGTHS, linearly_judged, thinned
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_linear_probe_is_converged_where_it_counts(clusters):
 def test_the_strength_of_a_fold_has_the_lowest_loss_on_its_neighbours(clusters):
     states, labels = clusters
     rows, fold = states.astype(float), np.arange(240) % 5
-    _, found = linearly_judged(rows, labels, fold, seed=0)
+    _, found, _ = linearly_judged(rows, labels, fold, seed=0)
     for number, strength in enumerate(found):
         losses = []
         for c in STRENGTHS:
@@ -96,18 +96,18 @@ def test_many_samples_choose_the_strength_by_an_even_share_of_every_class():
     rng = np.random.default_rng(0)
     classes = np.where(np.arange(6000) < 6, 2, rng.integers(0, 2, 6000))
     fold = np.arange(6000) % 5
-    kept = _thinned(classes, fold, seed=1)
+    kept = thinned(classes, fold, seed=1)
     assert SEARCHED <= len(kept) <= SEARCHED + 15 and len(np.unique(kept)) == len(kept)
     assert set(fold[kept][classes[kept] == 2]) == set(range(5))
     assert (classes[kept] == 0).mean() == pytest.approx((classes == 0).mean(), abs=0.01)
     rows = rng.standard_normal((6000, 4)) + classes[:, None]
-    right, strengths = linearly_judged(rows, classes, fold, seed=0)
+    right, strengths, _ = linearly_judged(rows, classes, fold, seed=0)
     assert right.mean() > 0.8 and len(strengths) == 5
 
 
 def test_a_fold_that_leaves_one_class_is_judged_all_the_same():
     classes = np.repeat([0, 1], [28, 2])
-    right, _ = linearly_judged(np.random.default_rng(0).standard_normal((30, 3)), classes, np.repeat([0, 1, 2], 10), 0)
+    right, *_ = linearly_judged(np.random.default_rng(0).standard_normal((30, 3)), classes, np.repeat([0, 1, 2], 10), 0)
     assert right[:20].mean() > 0.8 and not right[28:].any()
 
 
@@ -117,7 +117,7 @@ def test_a_sample_far_off_is_judged_without_the_logarithm_of_zero(known):
     classes = np.arange(60) % known
     rows = np.eye(3)[classes] + 0.1 * np.random.default_rng(0).standard_normal((60, 3))
     rows[0] = 1e5 * np.eye(3)[1]  # surely of class 1 to a probe that was trained without it, and it is of class 0
-    right, _ = linearly_judged(rows, classes, np.arange(60) // 12, seed=0)
+    right, *_ = linearly_judged(rows, classes, np.arange(60) // 12, seed=0)
     assert not right[0] and right[12:].all()
 
 

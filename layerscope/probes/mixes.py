@@ -1,0 +1,219 @@
+"""Mixes of layers: what several layers know together. All that is learned is learned inside the folds that judge it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from layerscope.core.errors import LayerscopeError
+from layerscope.metrics.arrays import unit_rows
+from layerscope.probes.linear import linear_probe, linearly_judged, thinned
+from layerscope.probes.scores import Bools, Numbers, ProbeScore, error_of, score_of, stratified, usable_classes
+from layerscope.probes.tokens import token_probe, words_score, words_split
+
+LAST = (2, 4)
+"""Of so many last layers the mean is a mix."""
+ONE_LAYER, PAIR, SCALAR, CONCAT = "one layer", "pair", "scalar mix", "concat"
+SAMPLES = 512
+"""At most about this many samples choose a pair and learn weights, which are few numbers."""
+SCREENED = 8
+"""A pair is looked for among this many of the layers, those that are best alone."""
+STRENGTHS = (0.1, 1.0)
+STEPS, RATE = 50, 0.2
+Weights = dict[int, float]
+Read = Callable[[Weights, bool], tuple[Any, ...]]
+"""Returns the states `[N, D]` of a mix, their labels, and of words their sentences.
+
+False for states before whatever a model has after its pooling, True for what a truncated model yields."""
+
+
+@dataclass(frozen=True)
+class MixScore:
+    """The score of a mix, and its `gain` over the best single layer with the standard error, paired over samples.
+
+    Both the mix and the layer are chosen in the folds that do not judge them. `weights` are those learned on all
+    samples, by layer, that a model may be made with; a concatenation has none.
+    """
+
+    score: ProbeScore
+    gain: float
+    gain_error: float
+    weights: Weights
+
+
+def fixed_mixes(layers: Sequence[int], depth: int) -> dict[str, Weights]:
+    """Return the mixes of equal weights whose layers are all there: of the last ones, of the first and the last."""
+    wanted = {f"last {k}": tuple(range(depth - k + 1, depth + 1)) for k in LAST} | {"first+last": (1, depth)}
+    distinct = {of: name for name, of in reversed(wanted.items()) if 0 < of[0] < of[1] and set(of) <= set(layers)}
+    return {name: dict.fromkeys(of, 1 / len(of)) for of, name in reversed(distinct.items())}
+
+
+def mix_names(layers: Sequence[int], depth: int, learns: bool) -> list[str]:
+    """Return the names of the mixes of these layers; `learns` whether some are learned."""
+    fixed = list(fixed_mixes(layers, depth))
+    return [ONE_LAYER, *fixed, PAIR, SCALAR, CONCAT] if learns else fixed
+
+
+def linear_mixes(
+    read: Read, layers: Sequence[int], depth: int, known: Mapping[int, ProbeScore], folds: int = 5, seed: int = 0
+) -> Iterator[tuple[str, MixScore]]:
+    """Yield mixes by name, each judged by the classifier of `linear_probe`, or `token_probe` where `read` gives words.
+
+    They are the fixed ones; `pair`, the best of all pairs of layers; `scalar mix`, softmax weights of all layers; and
+    `concat`, all layers side by side, reduced to their width. `one layer` is their rival, the layer whose probe has the
+    lowest log-loss over the other folds. Pair and weights are those of the lowest leave-one-out error of a ridge
+    classifier on at most 512 samples of the other folds, states of every layer scaled to equal size first; the
+    principal components are those of at most 1,500. Layer 0 may be in a mix and is no single layer to choose.
+    `known` are scores of layers that were judged before. Raises `LayerscopeError` for layers of unlike width.
+
+    Source: Peters et al. 2018, Deep contextualized word representations, for the scalar mix (a probe of unit rows does
+    not see its scale); Allen 1974, The relationship between variable selection and data augmentation, for the error.
+
+    >>> from layerscope.probes.mixes import linear_mixes
+    >>> bits, ones = np.random.default_rng(0).integers(0, 2, (2, 200)), np.ones(200)
+    >>> layers = {1: np.stack([bits[0], 0 * ones, ones], 1), 2: np.stack([0 * ones, bits[1], ones], 1)}
+    >>> read = lambda weights, finished: (sum(w * layers[i] for i, w in weights.items()), 2 * bits[0] + bits[1])
+    >>> dict(linear_mixes(read, [1, 2], 2, {}))["pair"].score.mean  # each layer knows one of two bits
+    1.0
+    """
+    data = _Data(read, layers, folds, seed)
+    alone = {i: known[i] if i in known and known[i].losses else data.probe({i: 1.0}) for i in layers if i > 0}
+    losses = np.array([score.losses for score in alone.values()])
+    rights = np.array([score.right for score in alone.values()])
+    rival = rights[losses.argmin(0)[data.fold], np.arange(len(data.fold))]
+
+    def against(score: ProbeScore, weights: Weights) -> MixScore:
+        apart = np.asarray(score.right, dtype=np.float64) - rival
+        return MixScore(score, float(apart.mean()), error_of(apart, data.groups), weights)
+
+    yield ONE_LAYER, against(data.score(rival), {list(alone)[int(losses.mean(1).argmin())]: 1.0})
+    for name, weights in fixed_mixes(layers, depth).items():
+        yield name, against(data.probe(weights), weights)
+    for name, learn in ((PAIR, _pair), (SCALAR, _scalar)):
+        by_fold = [data.learned(learn, data.fold != number) for number in range(folds)]
+        score = data.judged(lambda number, by_fold=by_fold: data.mixed(by_fold[number]))  # type: ignore[misc]
+        yield name, against(score, data.learned(learn, data.fold >= 0))
+    yield CONCAT, against(data.judged(data.components), {})
+
+
+class _Data:
+    """The items that are judged, and of few of them the states of every layer.
+
+    `sample` is `[layers, few, D]`, `near` `[n, many]` the inner products of all layers side by side.
+    """
+
+    def __init__(self, read: Read, layers: Sequence[int], folds: int, seed: int) -> None:
+        self.read, self.layers, self.folds, self.seed = read, tuple(layers), folds, seed
+        _, labels, *sentences = read({self.layers[0]: 1.0}, False)
+        self.groups: Numbers | None = None
+        if sentences:
+            self.kept, self.classes, self.fold, self.groups = words_split(labels, sentences[0], folds, seed)
+        else:
+            self.kept, self.classes, _ = usable_classes(labels, len(labels), folds, least=3)
+            self.fold = stratified(self.classes, folds, seed)
+        self.few = thinned(self.classes, self.fold, seed, SAMPLES)
+        self.many = thinned(self.classes, self.fold, seed)
+        self.near, sample = torch.zeros(len(self.fold), len(self.many)), list[Tensor]()
+        for layer in self.layers:
+            rows = self.mixed({layer: 1.0}, finished=False).float()
+            if sample and rows.shape[1] != sample[0].shape[1]:
+                raise LayerscopeError(
+                    f"layer {layer} has the width {rows.shape[1]} and layer {self.layers[0]} {sample[0].shape[1]}: mix "
+                    "layers of one width"
+                )
+            sample.append(rows[self.few])
+            rows = unit_rows(rows)
+            self.near += rows @ rows[self.many].T
+        self.sample = torch.stack(sample)
+
+    def mixed(self, weights: Weights, finished: bool = True) -> Tensor:
+        """Return the states of a mix `[n, D]`."""
+        return torch.as_tensor(self.read(weights, finished)[0])[torch.from_numpy(self.kept)]
+
+    def probe(self, weights: Weights) -> ProbeScore:
+        """Return the score of a mix that nothing is learned for, as of a layer."""
+        states, *labels = self.read(weights, True)
+        probe: Callable[..., ProbeScore] = linear_probe if self.groups is None else token_probe
+        return probe(states, *labels, folds=self.folds, seed=self.seed)
+
+    def judged(self, rows: Callable[[int], Tensor]) -> ProbeScore:
+        """Return the score of states `[n, D]` that differ from fold to fold."""
+        right = np.zeros(len(self.fold), dtype=bool)
+        for number in range(self.folds):
+            unit = unit_rows(rows(number).double()).numpy()
+            right |= linearly_judged(unit, self.classes, self.fold, self.seed, only=(number,))[0]
+        return self.score(right)
+
+    def score(self, right: Bools) -> ProbeScore:
+        """Return the score of items, each `right` or not in its fold."""
+        about = right, self.fold, int((~self.kept).sum())
+        return score_of(*about) if self.groups is None else words_score(*about, (), (), groups=self.groups)
+
+    def learned(self, learn: Callable[[Tensor, Tensor], Tensor], train: Bools) -> Weights:
+        """Return the weights of layers, of sum 1, by the items marked in `train` `[n]`."""
+        inside = train[self.few]
+        states, classes = self.sample[:, torch.from_numpy(inside)], torch.from_numpy(self.classes[self.few][inside])
+        size = states.square().sum(2).mean(1).sqrt()
+        found = learn(states / size.clamp_min(1e-30)[:, None, None], nn.functional.one_hot(classes).float())
+        weights = torch.where(size > 0, found / size.clamp_min(1e-30), 0).double()
+        pairs = zip(self.layers, (weights / weights.sum()).tolist(), strict=True)
+        return {layer: weight for layer, weight in pairs if weight}
+
+    def components(self, number: int) -> Tensor:
+        """Return all layers side by side, each of unit rows, on the principal components of the folds but one."""
+        many = torch.from_numpy(self.many[self.fold[self.many] != number])
+        near = self.near[:, torch.from_numpy(self.fold[self.many] != number)]
+        near = near - near.mean(1, keepdim=True) - near[many].mean(0) + near[many].mean()
+        values, vectors = torch.linalg.eigh(near[many].double())
+        kept = values[-self.sample.shape[2] :] > 1e-6 * values[-1]
+        values, vectors = values[-len(kept) :][kept], vectors[:, -len(kept) :][:, kept]
+        # standardising would blow the least components up: turned at random, features are of one size
+        turn = torch.linalg.qr(
+            torch.randn(len(values), len(values), generator=torch.Generator().manual_seed(self.seed))
+        )[0]
+        found: Tensor = near @ ((vectors / values.sqrt()).float() @ turn)
+        return found
+
+
+def _left_out(states: Tensor, targets: Tensor, strength: Tensor | float) -> Tensor:
+    """Return the squared error of a ridge classifier of states `[n, D]`, read as the linear probe reads them.
+
+    Each sample is predicted by all others; `targets` `[n, C]` are 1 at its class.
+    """
+    rows = nn.functional.normalize(states, dim=1)
+    rows = rows - rows.mean(0)
+    rows = rows / rows.std(0).clamp_min(1e-5)
+    n = len(rows)
+    inverse = torch.linalg.inv(rows @ rows.T / rows.shape[1] + strength * torch.eye(n))
+    missed = inverse @ (targets - targets.mean(0)) / (inverse.diagonal() - 1 / (n * strength))[:, None]
+    error: Tensor = missed.square().sum(1).mean()
+    return error
+
+
+def _pair(states: Tensor, targets: Tensor) -> Tensor:
+    """Return equal weights of the two layers `[layers]` that predict best together, of those that do alone."""
+
+    def error(rows: Tensor) -> float:
+        return min(float(_left_out(rows, targets, strength)) for strength in STRENGTHS)
+
+    order = sorted(range(len(states)), key=lambda i: error(states[i]))[:SCREENED]
+    best = min(combinations(order, 2), key=lambda pair: error(states[pair[0]] + states[pair[1]]))
+    return torch.tensor([float(i in best) for i in range(len(states))])
+
+
+def _scalar(states: Tensor, targets: Tensor) -> Tensor:
+    """Return softmax weights of all layers `[layers]`, learned together with the strength of the ridge."""
+    logits, strength = torch.zeros(len(states), requires_grad=True), torch.tensor(STRENGTHS[0]).log().requires_grad_()
+    optimiser = torch.optim.Adam([logits, strength], lr=RATE)
+    for _ in range(STEPS):
+        optimiser.zero_grad()
+        mixed = torch.tensordot(logits.softmax(0), states, 1)
+        torch.autograd.backward(_left_out(mixed, targets, strength.exp()))
+        optimiser.step()
+    return logits.detach().softmax(0)

@@ -1,0 +1,112 @@
+"""A mix of layers as a model: by sentence-transformers' own WeightedLayerPooling, or as a part of an ONNX file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from layerscope.core.errors import LayerscopeError
+from layerscope.models.capture import capture, evaluating
+from layerscope.models.forward import Inputs
+from layerscope.models.stack import Stack
+from layerscope.probes.mixes import Weights
+from layerscope.truncation.depth import agrees, difference
+from layerscope.truncation.source import Source
+
+GIVE = "give layers, such as 3,6, or weights with them, as in 3=0.4,6=0.6"
+
+
+def mix_of(given: Mapping[Any, Any], depth: int) -> Weights:
+    """Return the weights of layers, of sum 1; raises `LayerscopeError` for what no mix of a model can be made of."""
+    found: Weights = {}
+    for name, weight in given.items():
+        try:
+            layer, number = int(name), float(weight)
+        except (TypeError, ValueError):
+            raise LayerscopeError(f"mix has the layer {name!r} with the weight {weight!r}: {GIVE}") from None
+        if not 0 <= layer <= depth:
+            raise LayerscopeError(f"layer {layer} of the mix does not exist: this model has layers 0..{depth}")
+        if not math.isfinite(number):
+            raise LayerscopeError(f"the weight of layer {layer} in the mix is {number}: give a finite number")
+        found[layer] = number
+    total, used = math.fsum(found.values()), sorted(layer for layer, weight in found.items() if weight)
+    if len(used) < 2:
+        raise LayerscopeError(f"a mix needs two layers or more with a weight that is not 0: {GIVE}")
+    if abs(total) <= 1e-6 * max(map(abs, found.values())):
+        raise LayerscopeError("the weights of the mix sum to 0, and no mean can be made with them: give others")
+    return {layer: found[layer] / total for layer in used}
+
+
+def mix_in_words(weights: Weights) -> str:
+    """Return the layers of a mix with their weights: of 3 and 6 `layers 3 (0.4) and 6 (0.6)`."""
+    *most, last = (f"{layer} ({weight:.3g})" for layer, weight in weights.items())
+    return f"layers {', '.join(most)} and {last}"
+
+
+class MixedLayers(nn.Module):
+    """A model whose output is the weighted sum of the states of some layers at one site, as `evaluate` mixes them."""
+
+    def __init__(self, module: nn.Module, stack: Stack, weights: Weights, site: str) -> None:
+        super().__init__()
+        self.module, self.stack, self.weights = module, stack, weights
+        self.site = site if stack.norm is not None else "raw"
+
+    def forward(self, **named: Tensor) -> dict[str, Tensor]:
+        """Return the mixed states [B, T, D]."""
+        parts: list[Tensor] = []
+
+        def visit(layer: int, site: str, tokens: Tensor) -> None:
+            if site == self.site and layer in self.weights:
+                parts.append(self.weights[layer] * tokens)
+
+        # an export cannot follow the exception that ends a forward early
+        capture(self.module, self.stack, Inputs(named), visit, until=self.stack.depth + 1)
+        return {"last_hidden_state": sum(parts[1:], parts[0])}
+
+
+@torch.inference_mode()
+def mixed_model(source: Source, built: nn.Module, stack: Stack, weights: Weights, site: str) -> MixedLayers:
+    """Return a mix of a truncated model; raises where its states are not those of the same mix of the full model."""
+    mixed = MixedLayers(built, stack, weights, site)
+    full = MixedLayers(source.module, source.model.stack, weights, site)
+    with evaluating(full):
+        for sample in source.samples:
+            named = source.model.encoder.batch([sample]).to(source.model.device).named
+            one, two = (each(**named)["last_hidden_state"] for each in (mixed, full))
+            if not agrees(one, two):
+                raise LayerscopeError(
+                    f"the mix of the truncated {source.name} differs from that of the full model (by "
+                    f"{difference(one, two):.1e}): nothing was written"
+                )
+    return mixed
+
+
+@torch.inference_mode()
+def vectors_of(full: MixedLayers, batches: Iterable[Inputs], after: Iterable[nn.Module]) -> Tensor:
+    """Return the vectors [N, D] of a mix of the full model, each sample alone, as the modules `after` it make them."""
+    found = []
+    with evaluating(full):
+        for inputs in batches:
+            states = full(**inputs.named)["last_hidden_state"]
+            features: Any = {"token_embeddings": states, "attention_mask": torch.ones_like(states[..., 0]).long()}
+            for module in after:
+                features = module(features)
+            found.append(features["sentence_embedding"].float().cpu())
+    return torch.cat(found)
+
+
+def layer_pooling(built: Any, width: int, layer: int, weights: Weights) -> nn.Module:
+    """Return the module that mixes the layers of a transformer that ends at `layer`, which is made to show them."""
+    from sentence_transformers.models import WeightedLayerPooling
+
+    built.config.output_hidden_states = True
+    start = min(weights)
+    given = torch.tensor([weights.get(i, 0.0) for i in range(start, layer + 1)])
+    pooling: nn.Module = WeightedLayerPooling(
+        width, num_hidden_layers=layer, layer_start=start, layer_weights=nn.Parameter(given, requires_grad=False)
+    )
+    return pooling

@@ -1,0 +1,124 @@
+"""Mixes of layers as rows of an evaluation: scored, kept, resumed, shown; of mteb those that need no learning."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import tiny
+import torch
+import transformers as hf
+from scipy.stats import spearmanr
+from tiny import one_thread
+from typed import cli
+
+import layerscope
+from layerscope.core.errors import LayerscopeError
+from layerscope.probes import linear_probe
+
+__all__ = ["cli", "one_thread"]
+FIXED = ["last 2", "first+last"]
+LEARNED = ["one layer", *FIXED, "pair", "scalar mix", "concat"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tiny.saved(tiny.bert(), tmp_path_factory.mktemp("models") / "tiny", special=True))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("data") / "topics.csv"
+    labels = np.random.default_rng(0).integers(0, 2, 60)
+    texts = [
+        f"w{1 + label} {text} w{9 + i}" for i, (label, text) in enumerate(zip(labels, tiny.texts(60), strict=True))
+    ]
+    pd.DataFrame({"text": texts, "label": labels}).to_csv(file, index=False)
+    return file
+
+
+@torch.no_grad()
+def states_of(model: str, texts: list[str]) -> np.ndarray:
+    """Mean-pooled states [layers, N, D] of a BERT, each text alone."""
+    module, tokenizer = hf.AutoModel.from_pretrained(model).eval(), hf.AutoTokenizer.from_pretrained(model)
+    given = [module(**tokenizer(text, return_tensors="pt"), output_hidden_states=True).hidden_states for text in texts]
+    return np.stack([[layer[0].mean(0).numpy() for layer in states] for states in given], 1)
+
+
+def test_probes_score_mixes_and_a_second_call_only_what_is_missing(model: str, data: Path, tmp_path: Path):
+    out, tasks = tmp_path / "out", [f"linear-probe:{data}", f"knn-probe:{data}"]
+    before = layerscope.evaluate(model, tasks, out, pooling="mean", progress=False)
+    assert before.scores["mix"].isna().all()
+    found = layerscope.evaluate(model, tasks, out, pooling="mean", mixes=True, progress=False)
+    rows = found.scores[found.scores["kind"] == "mix"]
+    names = {task: list(part["mix"]) for task, part in rows.groupby("task")}
+    assert names == {"topics (linear probe)": LEARNED, "topics (kNN probe)": FIXED}
+    frame = pd.read_csv(data)
+    states = states_of(model, list(frame["text"]))
+    wanted = linear_probe((states[-1] + states[-2]) / 2, frame["label"].to_numpy().astype(str))
+    linear = rows[rows["task"] == "topics (linear probe)"].set_index("mix")
+    assert linear.loc["last 2", "score"] == pytest.approx(wanted.mean)
+    depth = len(states) - 1
+    assert linear.loc["last 2", "weights"] == f"{depth - 1},{depth}"
+    assert linear["gain"].isna().tolist() == [True] + [False] * 5
+    kept = out.stat().st_mtime_ns, [path.read_bytes() for path in sorted(out.glob("probes/*/*.json"))]
+    layerscope.evaluate(model, tasks, out, pooling="mean", mixes=True, progress=False)
+    assert kept[1] == [path.read_bytes() for path in sorted(out.glob("probes/*/*.json"))]
+    layers = found.scores["kind"] == "layer"
+    pd.testing.assert_frame_equal(
+        found.scores[layers].reset_index(drop=True),
+        before.scores[before.scores["kind"] == "layer"].reset_index(drop=True),
+    )
+
+
+def test_mixes_stand_beside_layers_in_tables_files_and_what_is_saved(model: str, data: Path, tmp_path: Path, cli):
+    out = tmp_path / "out"
+    shown = cli(
+        "evaluate", model, "--task-file", f"linear-probe:{data}", "--mixes", "--out", out, "--csv", tmp_path / "t.csv"
+    )
+    assert shown.status == 0
+    assert "Mixes of layers" in shown.out
+    assert "scalar mix" in shown.out
+    table = pd.read_csv(tmp_path / "t.csv", dtype=str)
+    assert set(LEARNED) < set(table["layer"])
+    found = layerscope.open_evaluation(out)
+    again = layerscope.open_evaluation(found.save(tmp_path / "saved"))
+    pd.testing.assert_frame_equal(again.scores, found.scores)
+    assert list(found.table().index) == [int(layer) for layer in table["layer"] if layer.isdigit()], "layers alone"
+    page = found.document()
+    assert [table.name for table in page.parts if getattr(table, "name", "") == "mixes"] == ["mixes"]
+    assert "mix of layers" in " ".join(shown.out.split())
+
+
+def test_mteb_judges_the_mixes_that_need_no_learning(model: str, tmp_path: Path):
+    one, two = tiny.texts(16)[:8], tiny.texts(16)[8:]
+    scores = np.random.default_rng(1).random(8).round(3)
+    file = tmp_path / "pairs.csv"
+    pd.DataFrame({"text_a": one, "text_b": two, "score": scores}).to_csv(file, index=False)
+    found = layerscope.evaluate(model, f"sts:{file}", pooling="mean", mixes=True, progress=False)
+    rows = found.scores[found.scores["kind"] == "mix"].set_index("mix")
+    assert list(rows.index) == sorted(FIXED)
+    mixed = states_of(model, one + two)[-2:].mean(0)
+    unit = mixed / np.linalg.norm(mixed, axis=1, keepdims=True)
+    cosines = (unit[:8] * unit[8:]).sum(1)
+    assert rows.loc["last 2", "score"] == pytest.approx(spearmanr(cosines, scores).statistic, abs=1e-6)
+    assert rows["gain"].isna().all(), "without samples there is no paired error"
+
+
+def test_words_have_mixes_too(model: str, tmp_path: Path):
+    file = tmp_path / "words.jsonl"
+    rng = np.random.default_rng(0)
+    rows = [{"tokens": [f"w{i}" for i in rng.integers(1, 30, 6)]} for _ in range(30)]
+    file.write_text(
+        "\n".join(json.dumps(row | {"labels": [str(int(w[1:]) % 2) for w in row["tokens"]]}) for row in rows)
+    )
+    found = layerscope.evaluate(model, f"token-probe:{file}", mixes=True, progress=False)
+    rows = found.scores[found.scores["kind"] == "mix"].set_index("mix")
+    assert list(rows.index) == LEARNED
+    assert rows["n"].nunique() == 1
+
+
+def test_one_layer_alone_is_no_mix(model: str, data: Path):
+    with pytest.raises(LayerscopeError, match="layer 2 alone cannot be mixed: give several `layers`"):
+        layerscope.evaluate(model, f"linear-probe:{data}", layers=[2], mixes=True, progress=False)

@@ -1,0 +1,127 @@
+"""Mixes of layers: planted labels are found, noise gains nothing, and no held-out item takes part in learning."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import Ridge
+from tiny import one_thread
+
+from layerscope.core.errors import LayerscopeError
+from layerscope.probes import linear_probe, token_probe
+from layerscope.probes.linear import linearly_judged
+from layerscope.probes.mixes import _Data, _left_out, _pair, _scalar, fixed_mixes, linear_mixes
+
+__all__ = ["one_thread"]
+
+
+def layers_of(n: int, seed: int = 0, depth: int = 4, width: int = 16) -> tuple[dict[int, np.ndarray], np.ndarray]:
+    """Layer 1 knows one bit of the class, layer 3 the other, at ten times the size; the others know nothing."""
+    rng = np.random.default_rng(seed)
+    bits = rng.integers(0, 2, (2, n))
+    states = {layer: rng.normal(size=(n, width)) for layer in range(depth + 1)}
+    states[1] += 2 * np.outer(2 * bits[0] - 1, rng.normal(size=width))
+    states[3] += 2 * np.outer(2 * bits[1] - 1, rng.normal(size=width))
+    states[3] *= 10
+    return {layer: rows.astype(np.float32) for layer, rows in states.items()}, 2 * bits[0] + bits[1]
+
+
+def reader(states: dict[int, np.ndarray], *about: np.ndarray):
+    return lambda weights, finished: (sum(weight * states[layer] for layer, weight in weights.items()), *about)
+
+
+def test_two_layers_that_know_half_a_label_each_are_found():
+    states, labels = layers_of(300)
+    found = dict(linear_mixes(reader(states, labels), list(states), 4, {}))
+    assert list(found) == ["one layer", "last 2", "last 4", "first+last", "pair", "scalar mix", "concat"]
+    assert max(linear_probe(rows, labels).mean for rows in states.values()) < 0.6
+    assert set(found["pair"].weights) == {1, 3}
+    assert found["pair"].weights[1] == pytest.approx(10 * found["pair"].weights[3], rel=0.3), "of equal size"
+    for name in ("pair", "scalar mix", "concat"):
+        assert found[name].score.mean > 0.97
+        assert found[name].gain > 10 * found[name].gain_error > 0
+        assert found[name].gain == pytest.approx(found[name].score.mean - found["one layer"].score.mean)
+    assert sum(found["scalar mix"].weights.values()) == pytest.approx(1)
+    apart = found["pair"].score.right.astype(float) - found["one layer"].score.right
+    assert found["pair"].gain_error == pytest.approx(apart.std(ddof=1) / np.sqrt(len(apart)))
+
+
+def test_noise_gains_nothing():
+    scores = []
+    for seed in range(3):
+        states, _ = layers_of(150, seed, depth=3, width=6)
+        labels = np.random.default_rng(seed + 9).integers(0, 2, 150)
+        found = dict(linear_mixes(reader(states, labels), list(states), 3, {}, seed=seed))
+        scores += [mix.gain / mix.gain_error for mix in found.values() if mix.gain_error]
+    assert np.mean(scores) < 2
+    assert max(scores) < 3.5
+
+
+def test_nothing_that_is_learned_sees_the_fold_that_judges_it():
+    states, labels = layers_of(200)
+    data = _Data(reader(states, labels), list(states), 5, 0)
+    out = data.fold == 2
+    rng = np.random.default_rng(5)
+    other = {layer: np.where(out[:, None], rng.normal(size=rows.shape) * 50, rows) for layer, rows in states.items()}
+    changed = _Data(reader(other, labels), list(states), 5, 0)
+    for learn in (_pair, _scalar):
+        assert data.learned(learn, ~out) == changed.learned(learn, ~out)
+    torch.testing.assert_close(data.components(2)[~out], changed.components(2)[~out])
+    assert data.learned(_scalar, data.fold >= 0) != changed.learned(_scalar, data.fold >= 0)
+
+
+def test_the_left_out_error_is_that_of_refitting():
+    rng = np.random.default_rng(0)
+    states, labels = rng.normal(size=(40, 6)), rng.integers(0, 3, 40)
+    targets, strength = np.eye(3)[labels], 0.4
+    rows = states / np.linalg.norm(states, axis=1, keepdims=True)
+    rows = (rows - rows.mean(0)) / rows.std(0, ddof=1)
+    errors = []
+    for i in range(40):
+        rest = np.arange(40) != i
+        ridge = Ridge(alpha=strength * 6).fit(rows[rest], targets[rest])
+        errors.append(np.square(targets[i] - ridge.predict(rows[i : i + 1])[0]).sum())
+    found = _left_out(torch.tensor(states).float(), torch.tensor(targets).float(), strength)
+    assert float(found) == pytest.approx(np.mean(errors), rel=1e-3)
+
+
+def test_a_fixed_mix_scores_as_its_states_do_and_one_layer_as_the_folds_choose():
+    states, labels = layers_of(200)
+    found = dict(linear_mixes(reader(states, labels), list(states), 4, {}))
+    assert found["last 2"].score == linear_probe((states[3] + states[4]) / 2, labels)
+    alone = {layer: linear_probe(states[layer], labels) for layer in range(1, 5)}
+    data = _Data(reader(states, labels), list(states), 5, 0)
+    wanted = np.zeros(200, dtype=bool)
+    for number in range(5):
+        best = min(alone, key=lambda layer: alone[layer].losses[number])
+        wanted[data.fold == number] = alone[best].right[data.fold == number]
+    np.testing.assert_array_equal(found["one layer"].score.right, wanted)
+    right, chosen, losses = linearly_judged(np.eye(200)[:, :50], data.classes, data.fold, 0)
+    one = linearly_judged(np.eye(200)[:, :50], data.classes, data.fold, 0, only=(3,))
+    np.testing.assert_array_equal(one[0], right & (data.fold == 3))
+    assert (one[1], one[2]) == (chosen[3:4], losses[3:4])
+
+
+def test_words_are_paired_by_sentences():
+    states, labels = layers_of(240)
+    sentences = np.arange(240) // 4
+    found = dict(linear_mixes(reader(states, labels, sentences), list(states), 4, {}))
+    assert found["pair"].score.mean > 0.97
+    assert found["last 2"].score == token_probe((states[3] + states[4]) / 2, labels, sentences)
+    apart = found["pair"].score.right.astype(float) - found["one layer"].score.right
+    sums = apart.reshape(60, 4).sum(1) - 4 * apart.mean()
+    assert found["pair"].gain_error == pytest.approx(np.sqrt(60 / 59 * np.square(sums).sum()) / 240)
+
+
+def test_fixed_mixes_are_those_whose_layers_are_there():
+    assert fixed_mixes(range(13), 12)["last 4"] == {9: 0.25, 10: 0.25, 11: 0.25, 12: 0.25}
+    assert list(fixed_mixes(range(13), 12)) == ["last 2", "last 4", "first+last"]
+    assert list(fixed_mixes(range(3), 2)) == ["last 2"], "the first and the last are the last two"
+    assert list(fixed_mixes([0, 1, 12], 12)) == ["first+last"]
+    assert fixed_mixes([0, 5], 12) == {}
+
+
+def test_layers_of_unlike_width_are_refused_in_a_line():
+    states, labels = layers_of(60)
+    states[2] = states[2][:, :7]
+    with pytest.raises(LayerscopeError, match="layer 2 has the width 7 and layer 0 16: mix layers of one width"):
+        list(linear_mixes(reader(states, labels), list(states), 4, {}))
