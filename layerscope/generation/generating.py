@@ -59,7 +59,7 @@ def run_generate(asked: Asked) -> Generation:
     reporter, sampling = reporting(asked.progress), asked.of(Sampling)
     model = open_language_model(asked)
     layers = layers_of(model, asked.layers)
-    given = _from_prompts(model, asked.prompt) if corpus is None else _from_data(model, corpus, asked)
+    given = _from_prompts(model, asked.prompt) if corpus is None else from_data(model, corpus, asked)
     check_room(model, given.prompts, "prompt", sampling.max_new_tokens)
     for note in given.notes:
         reporter.say(note)
@@ -93,8 +93,11 @@ def _opened(asked: Asked) -> Corpus | None:
     if asked.measure and asked.max_new_tokens < FEWEST:
         short = f"`max_new_tokens={asked.max_new_tokens}`"
         raise LayerscopeError(f"{short} is too short for diversity, which counts 4-grams: give at least {FEWEST}")
-    if asked.data is None:
-        return None
+    return None if asked.data is None else open_texts(asked)
+
+
+def open_texts(asked: Asked) -> Corpus:
+    """Return the data of a call; raises `LayerscopeError` for samples that are not texts."""
     corpus = open_corpus(asked.data, text_column=asked.text_column, label_column=asked.label_column)
     if corpus.modality != "text":
         raise LayerscopeError(f"{corpus.name} holds {corpus.modality} samples: a language model continues texts")
@@ -107,7 +110,7 @@ def _from_prompts(model: LayeredModel, prompt: str | Sequence[str]) -> Given:
     return Given([*map(str, range(len(rows)))], rows, rows, texts)
 
 
-def _from_data(model: LayeredModel, corpus: Corpus, asked: Asked) -> Given:
+def from_data(model: LayeredModel, corpus: Corpus, asked: Asked) -> Given:
     """Return texts drawn from the data, running text packed; one of a single token leaves nothing to predict."""
     assert isinstance(model.encoder, TextEncoder) and model.max_length is not None
     if corpus.running:
