@@ -31,14 +31,14 @@ SPEED = Meaning(
     "Leviathan et al. 2023; Elhoushi et al. 2024, LayerSkip",
 )
 AGREEMENT = Meaning(
-    "Share of new tokens after which a layer's likeliest next token is the one that the model wrote, and the tokens "
-    "that a round adds to a text: those accepted, and one by all layers.",
-    "High and at an early layer: drafts are cheap and right.",
+    "Share of new tokens after which a layer's likeliest next token is the one that the model wrote.",
+    "High at an early layer: drafts are cheap and right.",
     "measured here",
 )
+LEAD = "An early layer drafts some tokens, all layers verify them at once, and the text stays the model's own."
 LEGEND = (
     "Agree: next tokens that the layer alone gets as the model does. Drafts: most tokens drafted in a round, and the "
-    "probability below which drafting stops. Per round: tokens that a round adds to a text. Predicted on one half of "
+    "probability below which drafting stops. Per round: tokens that a round adds to a text. Expected from one half of "
     "the prompts, measured on the other, as multiples of plain decoding. Early exit: transformers' own, at the same "
     "layer. Memory: the most that tensors take beside the weights."
 )
@@ -54,6 +54,10 @@ class DraftReport(Shown):
     decoding, which writes `plain_rate` tokens a second with `plain_memory` bytes beside the weights; `predicted` is
     what the choice promised. `same` of `texts` were the same as by plain decoding. `layers` has a row for each layer
     that was compared, its columns being those of `LAYERS`.
+
+    >>> report = layerscope.open_draft_report("tiny-drafts")
+    >>> report.depth, report.prompts, report.layers["layer"].tolist()
+    (3, 4, [1, 2])
     """
 
     model: str
@@ -93,7 +97,7 @@ class DraftReport(Shown):
             parts=(Sentences("", tuple(_findings(self))), table),
             notes=self.notes,
             commands=(f"layerscope generate MODEL --drafts {self.folder} --prompt …",) if self.folder else (),
-            sections=(Section("drafts", "Self-speculation", LEGEND, (_speed(self), _agreement(self), table)),),
+            sections=(Section("drafts", "Self-speculation", LEAD, (_speed(self), _agreement(self), table)),),
             details=(Sentences("Noted on the way:", self.notes), Facts(tuple(_settings(self)))),
             kind="drafts",
             depth=self.depth,
@@ -116,13 +120,11 @@ def open_draft_report(folder: str | Path) -> DraftReport:
     """Return the report that `exits` saved of a language model.
 
     Raises `LayerscopeError` for a folder without one, and for files that are damaged or changed since.
+
+    >>> layerscope.open_draft_report("tiny-drafts").data
+    'reviews'
     """
     return STORE.open(folder, lambda facts, tables, path: DraftReport(**facts, **tables, folder=path))
-
-
-def drafts_in_words(tokens: int, threshold: float) -> str:
-    """Return how much is drafted, `–` for nothing."""
-    return "–" if not tokens else f"{tokens}, {threshold:g}" if threshold else str(tokens)
 
 
 def _findings(report: DraftReport) -> Iterator[str]:
@@ -167,11 +169,12 @@ def _speed(report: DraftReport) -> Chart:
         _series(report, "predicted", "predicted", times, tone="muted"),
         _series(report, "measured", "measured", times),
         _series(report, "early_exit", "transformers' assistant_early_exit", times, tone="rival"),
+        Series("plain decoding", (0.0, float(report.depth)), (1.0, 1.0), mark="guide", tone="muted"),
     ]
     return Chart(
         title="Speed by the layer that drafts", name="drafts_speed", x=Axis("layer", whole=True, depth=report.depth),
         y=Axis("times plain decoding (×)"), series=tuple(each for each in series if each.x),
-        lines=((1.0, "plain decoding"),), summary=report.verdict, about=SPEED,
+        summary=report.verdict, about=SPEED,
     )  # fmt: skip
 
 
@@ -179,11 +182,8 @@ def _agreement(report: DraftReport) -> Chart:
     return Chart(
         title="How often a layer is right", name="drafts_agreement",
         x=Axis("layer", whole=True, depth=report.depth), y=Axis("% of next tokens", (0.0, 100.0)),
-        series=(
-            _series(report, "agreement", "agrees with the model", percent),
-            _series(report, "length", "tokens a round", number, tone="rival", right=True),
-        ),
-        summary="The share of next tokens that each layer gets as the model does, and what a round adds to a text",
+        series=(_series(report, "agreement", "agrees with the model", percent),),
+        summary="The share of next tokens that each layer alone gets as the model does",
         about=AGREEMENT,
     )  # fmt: skip
 
@@ -191,8 +191,8 @@ def _agreement(report: DraftReport) -> Chart:
 def _table(report: DraftReport) -> Table:
     titles = (
         Column("layer"), Column("agree", unit="%"), Column("drafts"), Column("per round", unit="tokens"),
-        Column("predicted", unit="×"), Column("measured", unit="×"), Column("early exit", unit="×"),
-        Column("tokens/s"), Column("memory", unit="MB"),
+        Column("expected", unit="×"), Column("measured", unit="×"), Column("early exit", unit="×"),
+        Column("tokens per s"), Column("memory", unit="MB"),
     )  # fmt: skip
 
     def cell(value: float, text: str) -> Cell:
@@ -202,8 +202,8 @@ def _table(report: DraftReport) -> Table:
         Row(
             (
                 Cell(f"{'● ' if row['chosen'] else ''}{row['layer']}", value=row["layer"]),
-                cell(row["agreement"], percent(row["agreement"])),
-                Cell(drafts_in_words(row["draft_tokens"], row["threshold"])),
+                cell(row["agreement"], percent(row["agreement"], 0)),
+                _drafts(row["draft_tokens"], row["threshold"]),
                 cell(row["length"], number(row["length"])),
                 *(cell(row[name], times(row[name])) for name in ("predicted", "measured", "early_exit")),
                 cell(row["tokens_per_second"], number(row["tokens_per_second"])),
@@ -213,6 +213,16 @@ def _table(report: DraftReport) -> Table:
         )
         for row in report.layers.to_dict(orient="records")
     ]
-    last = (f"{report.depth}", *[""] * 4, "1.00×", "", number(report.plain_rate), number(report.plain_memory / 1e6))
-    rows.append(Row(tuple(Cell(text) for text in last), quiet=True))
+    rate, memory = report.plain_rate, report.plain_memory
+    last = (
+        Cell(f"{report.depth}", value=report.depth), *[EMPTY] * 4, Cell("1.00×", value=1.0), EMPTY,
+        Cell(number(rate), value=rate), Cell(number(memory / 1e6), value=memory),
+    )  # fmt: skip
+    rows.append(Row(last, quiet=True))
     return Table("By the layer that drafts (● chosen)", titles, tuple(rows), (LEGEND,), name="drafts")
+
+
+def _drafts(tokens: int, threshold: float) -> Cell:
+    """Return how much is drafted."""
+    text = f"{tokens}, {threshold:g}" if threshold else str(tokens)
+    return Cell(text, value=text) if tokens else EMPTY

@@ -113,9 +113,8 @@ def _study(
     model, most, half = writer.model, writer.most, len(writer.batches) // 2
     watch, depth = Stopwatch(model.device), model.stack.depth
     with reporter.bar("plain decoding", half, "batches") as advance:
-        texts, seconds = [], 0.0
+        texts = []
         for batch in range(half):
-            seconds += float(watch.medians([partial(writer, batch)], 3)[0])
             texts.append(_readings(writer, batch, writer(batch)))
             advance(1)
     agreement = _agreement(texts)
@@ -125,11 +124,14 @@ def _study(
     with reporter.bar("rounds of drafts", PASSES * half, "batches") as advance:
 
         def write(how: SelfSpeculation) -> None:
-            for batch in range(half):
+            for batch in range(half):  # in turns, so that a busy machine slows both
+                plain[batch].append(watch.seconds(partial(writer, batch)))
                 writer(batch, custom_generate=how)
                 advance(1)
 
+        plain = [list[float]() for _ in range(half)]
         cost = clocked(model, timed, write, most)
+        seconds = float(np.median(plain, 1).sum())
     tokens = None if asked.draft_tokens == "auto" else asked.draft_tokens
     found = {layer: best(texts, layer, cost, most, tokens, asked.threshold) for layer in timed}
     settings = {layer: setting for layer, (setting, _) in found.items()}
@@ -214,11 +216,14 @@ def _race(writer: Writer, first: int, settings: Mapping[int, Setting], watch: St
         ways[DRAFTS, layer] = {"custom_generate": drafts}
     if len(writer.batches[0]) == 1:  # of a batch, transformers' own takes one text
         early: dict[Way, dict[str, Any]] = {(EARLY, layer): {"assistant_early_exit": layer} for layer in settings}
+        config: Any = writer.model.module.config
+        depth = config.num_hidden_layers
         try:
             for how in early.values():
                 writer(first, **how)
             ways |= early
         except Exception as error:  # each model fails there in its own way
+            config.num_hidden_layers = depth  # which is lowered there, and left so
             notes = (f"transformers' assistant_early_exit does not run here ({type(error).__name__})",)
     made: dict[Way, dict[int, Tensor]] = {way: {} for way in ways}
     seconds, sizes = [], []

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.stats import trim_mean
 from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError, count
@@ -24,12 +25,12 @@ SIZES = (2, 3, 5, 9)
 """Tokens of the rounds that are timed."""
 THRESHOLDS = (0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95)
 """Thresholds among which one is chosen; 0 is none."""
-ENOUGH = 6
-"""Timings of each layer and size."""
-PASSES = 6
-"""Most times that texts are written for the timings."""
 UNSURE = 1e-9
-"""A threshold that no draft is below."""
+"""A threshold that every draft token passes."""
+ENOUGH = 12
+"""Timings of each layer and size."""
+PASSES = 8
+"""Most times that texts are written for the timings."""
 
 
 class Reading(NamedTuple):
@@ -52,9 +53,13 @@ class Setting(NamedTuple):
 
 @dataclass
 class Rounds:
-    """In how many rounds texts are written: of a batch by the number of tokens verified, and of all texts summed."""
+    """In how many rounds a batch is written: by the number of tokens verified, and those that a threshold `stopped`.
+
+    What was drafted, accepted and verified is summed over its texts.
+    """
 
     sizes: Counter[int] = field(default_factory=Counter)
+    stopped: int = 0
     drafted: int = 0
     accepted: int = 0
     verified: int = 0
@@ -91,7 +96,8 @@ def replay(batch: Sequence[Reading], setting: Setting, most: int) -> Rounds:
         drafts = max(0, min(setting.tokens, min(most - 2 - at[i] for i in left)))
         if drafts and setting.threshold:
             ahead = [np.resize(sure[i][at[i] :], drafts) for i in left]
-            drafts = int((np.mean(ahead, 0) >= setting.threshold).cumprod().sum())
+            sure_of = int((np.mean(ahead, 0) >= setting.threshold).cumprod().sum())
+            found.stopped, drafts = found.stopped + (sure_of < drafts), sure_of
         found.sizes[drafts + 1] += 1
         for i in left:
             good = int(right[i][at[i] : at[i] + drafts].cumprod().sum())
@@ -104,11 +110,15 @@ def replay(batch: Sequence[Reading], setting: Setting, most: int) -> Rounds:
 
 @dataclass(frozen=True)
 class Clocked:
-    """Seconds of reading a batch of prompts, of rounds by layer and size, and of what a threshold adds to a round."""
+    """Seconds of reading a batch of prompts, and of rounds by layer and size.
+
+    With a threshold to `ask` how probable a draft token is takes time too, and to `stop` there.
+    """
 
     prompts: float
     rounds: Mapping[tuple[int, int], float]
-    head: float
+    ask: float
+    stop: float
 
     def __call__(self, layer: int, size: int) -> float:
         """Return the seconds of a round, between timed sizes in proportion."""
@@ -120,8 +130,9 @@ class Clocked:
 
     def seconds(self, found: Rounds, setting: Setting) -> float:
         """Return the seconds of a batch, its prompts included."""
-        head = self.head if setting.threshold else 0.0
-        return self.prompts + sum(n * (self(setting.layer, size) + head) for size, n in found.sizes.items())
+        ask = self.ask if setting.threshold else 0.0
+        rounds = sum(n * (self(setting.layer, size) + ask * (size - 1)) for size, n in found.sizes.items())
+        return self.prompts + rounds + self.stop * found.stopped
 
 
 class Timed(Pace):
@@ -150,6 +161,10 @@ class Timed(Pace):
         self.count += self.running
         self.began, self.running = now, True
         return self.turns[self.count % len(self.turns)]
+
+    def means(self) -> dict[tuple[int, int], float]:
+        """Return the mean seconds of each turn without the slowest and fastest tenth."""
+        return {turn: float(trim_mean(seconds, 0.1)) for turn, seconds in self.seconds.items()}
 
     @property
     def fewest(self) -> int:
@@ -190,10 +205,12 @@ def clocked(
             f"the texts are too short to time drafts of {count(len(layers), 'layer')}: try more `samples`, or more "
             "`max_new_tokens`"
         )
-    rounds = {turn: float(np.median(seconds)) for turn, seconds in every.seconds.items()}
-    asked = timed(layers[:1], sizes[1:], UNSURE)
-    heads = [float(np.median(seconds)) - rounds[turn] for turn, seconds in asked.seconds.items()]
-    return Clocked(float(np.median(every.prompts)), rounds, max(0.0, float(np.median(heads))))
+    rounds = every.means()
+    first = layers[0]
+    asked = timed([first], sizes[1:], UNSURE).means()
+    ask = float(np.median([(asked[first, n] - rounds[first, n]) / (n - 1) for n in sizes[1:]]))
+    stop = timed([first], [2], 1.0).means()[first, 2] - rounds[first, 1]
+    return Clocked(float(np.mean(every.prompts)), rounds, max(0.0, ask), max(0.0, stop))
 
 
 def best(
