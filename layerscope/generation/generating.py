@@ -150,14 +150,15 @@ def continuations(
 def _drafts(model: LayeredModel, layers: Sequence[int], asked: Asked) -> Drafts | None:
     """Return what drafts, if asked for; raises `LayerscopeError` where it is not the last layer's text."""
     if asked.draft_layer is None:
-        if asked.draft_tokens != "auto":
-            raise LayerscopeError("`draft_tokens` needs a layer that drafts: try `draft_layer='auto'`")
+        for name, unset in (("draft_tokens", "auto"), ("draft_threshold", None)):
+            if getattr(asked, name) != unset:
+                raise LayerscopeError(f"`{name}` needs a layer that drafts: try `draft_layer='auto'`")
         return None
     from layerscope.generation.drafts import Drafts
 
     if list(layers) != [model.stack.depth]:
         raise LayerscopeError("`draft_layer` speeds up the last layer's text: leave `layers` out")
-    return Drafts(model, asked.draft_layer, asked.draft_tokens)
+    return Drafts(model, asked.draft_layer, asked.draft_tokens, asked.draft_threshold)
 
 
 def _table(
