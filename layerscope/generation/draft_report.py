@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from layerscope.core.saved import Store, jsonable, typed
+from layerscope.models import LayeredModel
 from layerscope.show.document import EMPTY, Cell, Column, Document, Facts, Row, Section, Sentences, Table
 from layerscope.show.notebook import Shown
 from layerscope.show.numbers import number, percent, times
@@ -125,6 +126,11 @@ def open_draft_report(folder: str | Path) -> DraftReport:
     'reviews'
     """
     return STORE.open(folder, lambda facts, tables, path: DraftReport(**facts, **tables, folder=path))
+
+
+def weights_of(model: LayeredModel) -> float:
+    """Return the bytes of a model's weights."""
+    return float(sum(each.nbytes for each in model.module.parameters()))
 
 
 def _findings(report: DraftReport) -> Iterator[str]:

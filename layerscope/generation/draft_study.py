@@ -19,7 +19,7 @@ from layerscope.core.options import Asked
 from layerscope.core.progress import Reporter, reporting
 from layerscope.core.stopwatch import Stopwatch, machine
 from layerscope.generation.decoder import check_room, ends_of
-from layerscope.generation.draft_report import STORE, DraftReport
+from layerscope.generation.draft_report import STORE, DraftReport, weights_of
 from layerscope.generation.forecast import PASSES, Reading, Setting, best, clocked, read, replay
 from layerscope.generation.generating import from_data, open_texts
 from layerscope.generation.speculation import SelfSpeculation
@@ -166,7 +166,7 @@ def _study(
         pays=pays, verdict=f"{verdict}, {same}" if pays else f"{verdict}; decode plainly", layer=chosen,
         draft_tokens=setting.tokens, threshold=setting.threshold, predicted=predicted[chosen], measured=measured,
         plain_rate=raced.rates[PLAIN], plain_memory=raced.memory[PLAIN],
-        weights=sum(each.nbytes for each in model.module.parameters()),
+        weights=weights_of(model),
         same=raced.same, texts=raced.total, layers=table, notes=(*notes, *raced.notes),
     )  # fmt: skip
 

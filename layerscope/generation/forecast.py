@@ -140,10 +140,8 @@ class Timed(Pace):
 
     def __init__(self, depth: int, layers: Sequence[int], sizes: Sequence[int]) -> None:
         super().__init__(depth, None, None, always=True)
-        self.hits, self.layers = (
-            {each: [1.0, 2.0] for each in layers},
-            [layers[0]],
-        )  # read at the prompt, as one would be
+        self.hits, self.steps = ({each: [1.0, 2.0] for each in layers} for _ in range(2))
+        self.layers = [layers[0]]  # one is read at prompts
         self.turns = [*product(layers, sizes)]
         self.seconds = defaultdict[tuple[int, int], list[float]](list)
         self.prompts, self.count, self.began, self.running = list[float](), 0, 0.0, False

@@ -1,19 +1,19 @@
 """`exits` of a language model: what is foretold of drafts, and what is measured, saved, shown and refused."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from generation.talkers import TOKENIZER, loud
-from generation.talkers import prompts as words_of
+from generation.talkers import TOKENIZER, loud, prompts as words_of
 from generation.test_speculation import made, prompts
 from models import zoo
 
 import layerscope
-from layerscope import LayerscopeError, exits
+from layerscope import LayerscopeError, exits, generate
 from layerscope.core.memory import peak_bytes
 from layerscope.core.options import Asked
 from layerscope.generation import DraftReport, SelfSpeculation, open_draft_report
@@ -165,3 +165,25 @@ def test_refused_in_one_line(options: dict[str, Any], why: str, tmp_path: Path) 
         exits(loud(zoo.gpt2()), words_of(), **asked)
     assert why in str(error.value)
     assert not (tmp_path / "out").exists()
+
+
+def test_generate_reads_what_was_chosen(report: DraftReport, tmp_path: Path) -> None:
+    model, prompt = made(zoo.gpt2, 0.1), words_of((9,), seed=3)
+    plain = generate(model, prompt, max_new_tokens=16, **QUIET).texts["ids"].tolist()
+    for pays in (True, False):
+        folder = replace(report, pays=pays).save(tmp_path / str(pays))
+        found = generate(model, prompt, max_new_tokens=16, drafts=folder, **QUIET)
+        assert found.texts["ids"].tolist() == plain
+        note = f"drafts by layer {report.layer}: " if pays else f"decoded plainly: drafts do not pay, by {folder}"
+        assert note in found.notes[-1]
+    for others, why in (
+        ({"draft_layer": 1}, "`drafts` and `draft_layer` both say which layer drafts"),
+        ({"draft_tokens": 3}, "`draft_tokens` needs a layer that drafts: try `draft_layer='auto'`, without `drafts`"),
+        ({"layers": [1]}, "drafts speed up the last layer's text: leave `layers` out"),
+        ({"drafts": tmp_path}, "holds no report of drafts"),
+    ):
+        with pytest.raises(LayerscopeError) as refused:
+            generate(model, prompt, max_new_tokens=16, **({"drafts": tmp_path / "True"} | others), **QUIET)
+        assert why in str(refused.value)
+    with pytest.raises(LayerscopeError, match="is about another model, GPT2LMHeadModel: run layerscope exits"):
+        generate(made(zoo.llama), prompt, max_new_tokens=16, drafts=tmp_path / "True", **QUIET)
