@@ -107,9 +107,7 @@ class SelfSpeculation:
         """Whether to keep the log-probabilities of new tokens by the model, before temperature and nucleus."""
 
     def _pace(self) -> Pace:
-        return Pace(
-            self.halves.depth, self.layer, self.tokens, always=not self.fall_back, head=self.halves.head_work
-        )
+        return Pace(self.halves.depth, self.layer, self.tokens, always=not self.fall_back, head=self.halves.head_work)
 
     @torch.no_grad()
     def __call__(
