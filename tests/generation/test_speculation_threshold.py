@@ -18,7 +18,6 @@ from layerscope.generation.pace import Pace
 from layerscope.generation.rounds import Texts
 from layerscope.generation.speculation import Speculated
 
-
 SHARP = [hf.TemperatureLogitsWarper(0.2)]
 """Makes the random models sure of some tokens, which they seldom are."""
 
