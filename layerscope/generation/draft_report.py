@@ -172,7 +172,7 @@ def _series(report: DraftReport, column: str, name: str, show: Callable[[float],
 
 def _speed(report: DraftReport) -> Chart:
     series = [
-        _series(report, "predicted", "predicted", times, tone="muted"),
+        _series(report, "predicted", "expected", times, tone="muted"),
         _series(report, "measured", "measured", times),
         _series(report, "early_exit", "transformers' assistant_early_exit", times, tone="rival"),
         Series("plain decoding", (0.0, float(report.depth)), (1.0, 1.0), mark="guide", tone="muted"),
