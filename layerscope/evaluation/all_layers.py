@@ -19,14 +19,13 @@ from layerscope.core.progress import reporting
 from layerscope.evaluation.judges import STATES, Judge, Study
 from layerscope.evaluation.judging import Workers, quiet
 from layerscope.evaluation.layer_encoder import LayerEncoder, Serving, wrapped
-from layerscope.evaluation.mixing import as_text
 from layerscope.evaluation.probe_states import ProbeTask
 from layerscope.evaluation.tasks import open_tasks
 from layerscope.evaluation.texts import TextStates
 from layerscope.models import LayeredModel, Loaded, LoadOptions, Override, find_layers, load, vectors_for
 from layerscope.models.encode import TextEncoder
 from layerscope.models.inspection import made_up_samples
-from layerscope.probes.mixes import fixed_mixes
+from layerscope.probes.mixes import as_text, fixed_mixes
 from layerscope.profiling.identity import check_unchanged, model_of, reusable, revision_of, run_of
 from layerscope.runs.folder import locked
 from layerscope.scores.evaluation import ORIGINS, Evaluation, ModelOrigin, add_origin

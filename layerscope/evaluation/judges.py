@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,12 @@ from layerscope.core.progress import Reporter
 from layerscope.core.workers import one_thread
 from layerscope.evaluation.judging import UndefinedError, UnjudgedError, Workers, judge, line_of, most_texts
 from layerscope.evaluation.layer_encoder import LayerEncoder
-from layerscope.evaluation.mixing import mixes_of
 from layerscope.evaluation.probe_states import SHIPPED, ProbeTask
 from layerscope.evaluation.texts import MEND, TextStates
 from layerscope.inputs.hub import go_offline_without_hub
 from layerscope.models import LayeredModel, Loaded, Override, Vectors, find_layers
-from layerscope.probes.mixes import mix_names
+from layerscope.probes import ProbeScore
+from layerscope.probes.mixes import MixScore, as_text, fixed_mixes, linear_mixes, mix_names
 from layerscope.profiling.identity import describe, reusable, revision_of, tokens_fingerprint, weights_fingerprint
 from layerscope.profiling.plan import Job, Options
 from layerscope.runs import Run
@@ -261,7 +261,7 @@ class Study:
 
     def _fit(self, task: ProbeTask, scores: ProbeScores, title: str) -> None:
         missing, skipped, states = self.missing(scores), 0, self.states
-        mixes, fitted = self.unmixed(task, scores), {}
+        mixes, fitted = self.unmixed(task, scores), dict[Slot, ProbeScore]()
         with self.reporter.bar(title, len(missing) + len(mixes), "layers") as advance:
             for kind, slot in missing:
                 known = scores.find(slot, any_pooling=not states.pools)
@@ -275,7 +275,18 @@ class Study:
                 advance(1)
             for at in mixes:
                 alone = {layer: score for (layer, *where), score in fitted.items() if (*where,) == at}
-                about = self.layers, self.model.stack.depth, at, alone, self.options.seed
-                for name, values in mixes_of(task, states, *about):
-                    scores.add("mix", (name, *at), values)
+                for name, mix in self._mixes(task, at, alone):
+                    about = {"score": mix.score.mean, "gain": mix.gain, "gain_error": mix.gain_error}
+                    scores.add("mix", (name, *at), asdict(mix.score) | about | {"weights": as_text(mix.weights)})
                 advance(1)
+
+    def _mixes(
+        self, task: ProbeTask, at: tuple[str, str], known: dict[int, ProbeScore]
+    ) -> Iterator[tuple[str, MixScore]]:
+        """Yield the mixes of layers at a site and pooling; a probe that learns none has the fixed ones, and no gain."""
+        read, depth = partial(self.states.layer, (self.layers[-1], *at)), self.model.stack.depth
+        if task.kind.learns_mixes:
+            yield from linear_mixes(read, self.layers, depth, known, seed=self.options.seed)
+            return
+        for name, weights in fixed_mixes(self.layers, depth).items():
+            yield name, MixScore(task.score(read(weights), self.options.seed), math.nan, math.nan, weights)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -60,6 +61,12 @@ def mix_names(layers: Sequence[int], depth: int, learns: bool) -> list[str]:
     return [ONE_LAYER, *fixed, PAIR, SCALAR, CONCAT] if learns else fixed
 
 
+def as_text(weights: Weights) -> str:
+    """Return weights as `truncate` takes them: of 3 and 6 `3=0.4,6=0.6`, of equal ones `3,6`."""
+    equal = len(set(weights.values())) == 1
+    return ",".join(str(layer) if equal else f"{layer}={weight:.6g}" for layer, weight in weights.items())
+
+
 def linear_mixes(
     read: Read, layers: Sequence[int], depth: int, known: Mapping[int, ProbeScore], folds: int = 5, seed: int = 0
 ) -> Iterator[tuple[str, MixScore]]:
@@ -92,7 +99,8 @@ def linear_mixes(
         apart = np.asarray(score.right, dtype=np.float64) - rival
         return MixScore(score, float(apart.mean()), error_of(apart, data.groups), weights)
 
-    yield ONE_LAYER, against(data.score(rival), {list(alone)[int(losses.mean(1).argmin())]: 1.0})
+    best = list(alone)[int(losses.mean(1).argmin())]
+    yield ONE_LAYER, MixScore(data.score(rival), math.nan, math.nan, {best: 1.0})
     for name, weights in fixed_mixes(layers, depth).items():
         yield name, against(data.probe(weights), weights)
     for name, learn in ((PAIR, _pair), (SCALAR, _scalar)):

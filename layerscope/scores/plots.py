@@ -14,7 +14,7 @@ from layerscope.scores.grids import Grid
 from layerscope.scores.naming import SHIPPED, decimal, signed
 from layerscope.scores.pairing import Related
 from layerscope.show.document import Cell, Column, Row, Section, Table
-from layerscope.show.numbers import INTERVAL, number
+from layerscope.show.numbers import number
 from layerscope.show.plots import Axis, Bars, Chart, HeatMap, Series
 
 LEAD = (
@@ -36,7 +36,7 @@ def section(
     """Return what a page has of one series of scores; the colours of its map are those of all that are `known`."""
     plots: list[Chart | Bars | HeatMap] = [average_chart(entry)] if len(entry.average) else []
     plots += [interval for metrics in related for interval in _intervals(metrics)]
-    plots += [_map(entry, known), *([mix_bars(entry)] if len(entry.gains_of_mixes) else [])]
+    plots += [_map(entry, known)]
     plots += [scatter for metrics in related for scatter in _scatters(metrics, entry)]
     scale = "In percent." if entry.unit.percent else "In the units of the tasks' own main scores."
     return Section("scores", "Scores on tasks", f"{scale} {LEAD}", (*plots, *tables, *map(correlation_table, related)))
@@ -102,24 +102,6 @@ def _map(entry: Grid, known: Sequence[Grid]) -> HeatMap:
         shown=tuple(tuple(decimal(unit.scale * gain, 1, sign=True) for gain in line) for line in gains),
         diverging=True,
         depth=max(1, entry.depth),
-    )
-
-
-def mix_bars(entry: Grid) -> Bars:
-    """Return what every mix of layers gains over the best single layer, on average over the tasks."""
-    gains, scale = entry.gains_of_mixes, entry.unit.scale
-    low, high = (scale * (gains["gain"] + sign * INTERVAL * gains["error"]) for sign in (-1, 1))
-    return Bars(
-        title="Mixes of layers against one layer",
-        summary="Bars: what each mix of layers scores more than the best single layer, both chosen in the folds.",
-        about=meaning_of("score"),
-        note="Intervals (95 %) are paired over samples.",
-        name="mixes",
-        x=Axis(f"gain{' (points)' * entry.unit.percent}"),
-        rows=tuple(map(str, gains.index)),
-        values=tuple(scale * gains["gain"]),
-        low=tuple(low),
-        high=tuple(high),
     )
 
 

@@ -14,8 +14,6 @@ from layerscope.models.capture import capture, evaluating
 from layerscope.models.forward import Inputs
 from layerscope.models.stack import Stack
 from layerscope.probes.mixes import Weights
-from layerscope.truncation.depth import agrees, difference
-from layerscope.truncation.source import Source
 
 GIVE = "give layers, such as 3,6, or weights with them, as in 3=0.4,6=0.6"
 
@@ -66,23 +64,6 @@ class MixedLayers(nn.Module):
         # an export cannot follow the exception that ends a forward early
         capture(self.module, self.stack, Inputs(named), visit, until=self.stack.depth + 1)
         return {"last_hidden_state": sum(parts[1:], parts[0])}
-
-
-@torch.inference_mode()
-def mixed_model(source: Source, built: nn.Module, stack: Stack, weights: Weights, site: str) -> MixedLayers:
-    """Return a mix of a truncated model; raises where its states are not those of the same mix of the full model."""
-    mixed = MixedLayers(built, stack, weights, site)
-    full = MixedLayers(source.module, source.model.stack, weights, site)
-    with evaluating(full):
-        for sample in source.samples:
-            named = source.model.encoder.batch([sample]).to(source.model.device).named
-            one, two = (each(**named)["last_hidden_state"] for each in (mixed, full))
-            if not agrees(one, two):
-                raise LayerscopeError(
-                    f"the mix of the truncated {source.name} differs from that of the full model (by "
-                    f"{difference(one, two):.1e}): nothing was written"
-                )
-    return mixed
 
 
 @torch.inference_mode()

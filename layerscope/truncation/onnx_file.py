@@ -22,7 +22,7 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.models.forward import Inputs, accepts
 from layerscope.truncation.checkpoint import save_processors
 from layerscope.truncation.depth import Depth, base_of, shallower
-from layerscope.truncation.mixing import mixed_model
+from layerscope.truncation.mixing import MixedLayers
 from layerscope.truncation.source import Source
 
 FILE, SENTENCE = "model.onnx", "sentence_embedding"
@@ -90,7 +90,6 @@ def export(source: Source, depth: Depth, layer: int, site: str, folder: Path) ->
             "writes it"
         )
     stack = shallower(source.model.stack, layer)
-    mixed = None if source.mix is None else mixed_model(source, built, stack, source.mix, site)
     served, module = source.model.loaded.served, built.to(torch.float32)
     raw = site == "raw" and stack.norm is not None
     if raw:
@@ -98,7 +97,8 @@ def export(source: Source, depth: Depth, layer: int, site: str, folder: Path) ->
     if served is None:
         module = base_of(built, stack) if raw else built.get_submodule(stack.entry)
     batch = {name: tensor for name, tensor in _batch(source, 2).items() if accepts(module, name)}
-    module = module if mixed is None else mixed
+    if source.mix is not None:
+        module = MixedLayers(built, stack, source.mix, site)
     after, outputs = None, ["token_embeddings", SENTENCE]
     if served is not None:
         after = nn.Sequential(*map(copy.deepcopy, list(served)[1:]))
