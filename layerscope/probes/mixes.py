@@ -25,7 +25,8 @@ SAMPLES = 512
 """At most about this many samples choose a pair and learn weights, which are few numbers."""
 SCREENED = 8
 """A pair is looked for among this many of the layers, those that are best alone."""
-STRENGTHS = (0.1, 1.0)
+STRENGTHS, SCALES = (0.1, 1.0), (6.0, 12.0)
+"""Of the ridge classifiers that are tried, and what their predictions are multiplied with to be logits."""
 STEPS, RATE = 50, 0.2
 Weights = dict[int, float]
 Read = Callable[[Weights, bool], tuple[Any, ...]]
@@ -74,13 +75,13 @@ def linear_mixes(
 
     They are the fixed ones; `pair`, the best of all pairs of layers; `scalar mix`, softmax weights of all layers; and
     `concat`, all layers side by side, reduced to their width. `one layer` is their rival, the layer whose probe has the
-    lowest log-loss over the other folds. Pair and weights are those of the lowest leave-one-out error of a ridge
+    lowest log-loss over the other folds. Pair and weights are those of the lowest leave-one-out log-loss of a ridge
     classifier on at most 512 samples of the other folds, states of every layer scaled to equal size first; the
     principal components are those of at most 1,500. Layer 0 may be in a mix and is no single layer to choose.
     `known` are scores of layers that were judged before. Raises `LayerscopeError` for layers of unlike width.
 
     Source: Peters et al. 2018, Deep contextualized word representations, for the scalar mix (a probe of unit rows does
-    not see its scale); Allen 1974, The relationship between variable selection and data augmentation, for the error.
+    not see its scale); Bertinetto et al. 2019, Meta-learning with differentiable closed-form solvers, for the ridge.
 
     >>> from layerscope.probes.mixes import linear_mixes
     >>> bits, ones = np.random.default_rng(0).integers(0, 2, (2, 200)), np.ones(200)
@@ -190,7 +191,7 @@ class _Data:
 
 
 def _left_out(states: Tensor, targets: Tensor, strength: Tensor | float) -> Tensor:
-    """Return the squared error of a ridge classifier of states `[n, D]`, read as the linear probe reads them.
+    """Return what a ridge classifier of states `[n, D]`, read as the linear probe reads them, predicts `[n, C]`.
 
     Each sample is predicted by all others; `targets` `[n, C]` are 1 at its class.
     """
@@ -199,16 +200,16 @@ def _left_out(states: Tensor, targets: Tensor, strength: Tensor | float) -> Tens
     rows = rows / rows.std(0).clamp_min(1e-5)
     n = len(rows)
     inverse = torch.linalg.inv(rows @ rows.T / rows.shape[1] + strength * torch.eye(n))
-    missed = inverse @ (targets - targets.mean(0)) / (inverse.diagonal() - 1 / (n * strength))[:, None]
-    error: Tensor = missed.square().sum(1).mean()
-    return error
+    missed: Tensor = inverse @ (targets - targets.mean(0)) / (inverse.diagonal() - 1 / (n * strength))[:, None]
+    return targets - missed
 
 
 def _pair(states: Tensor, targets: Tensor) -> Tensor:
     """Return equal weights of the two layers `[layers]` that predict best together, of those that do alone."""
 
     def error(rows: Tensor) -> float:
-        return min(float(_left_out(rows, targets, strength)) for strength in STRENGTHS)
+        found = [_left_out(rows, targets, strength) for strength in STRENGTHS]
+        return min(float(nn.functional.cross_entropy(s * one, targets)) for one in found for s in SCALES)
 
     order = sorted(range(len(states)), key=lambda i: error(states[i]))[:SCREENED]
     best = min(combinations(order, 2), key=lambda pair: error(states[pair[0]] + states[pair[1]]))
@@ -216,12 +217,14 @@ def _pair(states: Tensor, targets: Tensor) -> Tensor:
 
 
 def _scalar(states: Tensor, targets: Tensor) -> Tensor:
-    """Return softmax weights of all layers `[layers]`, learned together with the strength of the ridge."""
-    logits, strength = torch.zeros(len(states), requires_grad=True), torch.tensor(STRENGTHS[0]).log().requires_grad_()
-    optimiser = torch.optim.Adam([logits, strength], lr=RATE)
+    """Return softmax weights of all layers `[layers]`, learned with the ridge's strength and its scale."""
+    logits = torch.zeros(len(states), requires_grad=True)
+    ridge = torch.tensor([STRENGTHS[0], SCALES[0]]).log().requires_grad_()
+    optimiser = torch.optim.Adam([logits, ridge], lr=RATE)
     for _ in range(STEPS):
         optimiser.zero_grad()
-        mixed = torch.tensordot(logits.softmax(0), states, 1)
-        torch.autograd.backward(_left_out(mixed, targets, strength.exp()))
+        strength, scale = ridge.exp()
+        found = _left_out(torch.tensordot(logits.softmax(0), states, 1), targets, strength)
+        torch.autograd.backward(nn.functional.cross_entropy(scale * found, targets))
         optimiser.step()
     return logits.detach().softmax(0)
