@@ -26,7 +26,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError, first_line
-from layerscope.core.files import aside, json_object, own_folder
+from layerscope.core.files import aside, json_object, own_folder, writing
 from layerscope.core.options import Asked
 from layerscope.core.progress import Reporter
 from layerscope.core.saved import read_facts, write_facts
@@ -97,10 +97,8 @@ def open_translators(folder: Path, model: LayeredModel) -> Translators:
     if STEP in tensors:
         raise LayerscopeError(f"{str(folder)!r} holds a training that was stopped: give `train` again to resume it")
     found = Translators(model.stack.depth, model.stack.width)
-    shapes = {
-        name: own.shape for name, own in found.state_dict().items() if torch.isfinite(tensors.get(name, own)).all()
-    }
-    if {name: tensor.shape for name, tensor in tensors.items()} != shapes:
+    shapes = {name: own.shape for name, own in found.state_dict().items()}
+    if {name: own.shape for name, own in tensors.items() if torch.isfinite(own).all()} != shapes:
         layers = f"layers 0 to {len(found) - 1} of width {model.stack.width}"
         raise LayerscopeError(f"{str(folder)!r} holds something else than finite translators for {layers}: {AGAIN}")
     found.load_state_dict(tensors)
@@ -148,14 +146,14 @@ def _trained(model: LayeredModel, asked: Asked, reporter: Reporter) -> tuple[str
     size = len(windows.samples[0].ids)
     if (total := len(windows) * size) < TOKENS:
         raise LayerscopeError(f"{corpus.name} has {total:,} tokens to train on: give {TOKENS:,} or more")
-    own_folder(folder, KIND, ABOUT, "tuned").mkdir(parents=True, exist_ok=True)
+    own_folder(folder, KIND, ABOUT, "tuned")
     job = {**_about(model), "text": corpus.fingerprint(), "window": size, "steps": asked.steps}
     if (folder / WEIGHTS).is_file():
         _refuse_other(folder, read_facts(folder / ABOUT, KIND, AGAIN), job)
     else:
-        write_facts(folder / ABOUT, KIND, {"model": model.loaded.name, **job})
-        with (folder / TRAINED_ON).open("wb") as file:
-            np.save(file, kept_digests(corpus))
+        with writing(folder):
+            np.save(folder / TRAINED_ON, kept_digests(corpus))
+            write_facts(folder / ABOUT, KIND, {"model": model.loaded.name, **job})
     per = math.ceil(TOKENS / size)
     _train(model, folder, windows, asked.steps, per, reporter)
     passes = f"{asked.steps * per / len(windows):.1f} passes over the text"
@@ -209,11 +207,14 @@ def _backward(model: LayeredModel, found: Translators, rows: Sequence[Sequence[i
     sums = torch.zeros(len(found), device=model.device)
     for k, target, states in _layers(model, batches[0], every):
         loss = _divergence(target, _predicted(model, batches[0], found.translated(k, states))).sum() / len(every[0])
-        torch.autograd.backward(loss, inputs=[*found[k].parameters()])
+        if loss.requires_grad:
+            torch.autograd.backward(loss, inputs=[*found[k].parameters()])
         sums[k] += loss.detach()
     if not bool(torch.isfinite(sums).all()):
         k = int(torch.isfinite(sums).int().argmin())
         raise LayerscopeError(f"layer {k} gives NaN or infinity in step {step + 1} of training: try `dtype='float32'`")
+    if step == 0 and not any(weight.grad is not None and bool(weight.grad.any()) for weight in found.parameters()):
+        raise LayerscopeError(f"{model.loaded.name} passes no gradients, as quantised weights may: give it unquantised")
     return float(sums.mean())
 
 
@@ -229,7 +230,7 @@ def _layers(model: LayeredModel, inputs: Inputs, states: list[Tensor]) -> Iterat
     assert model.lens is not None
     for rows in zip(*(torch.split(state, max(1, CHUNK // model.lens.classes)) for state in states), strict=True):
         target = _predicted(model, inputs, rows[-1])
-        yield from ((k, target, own.clone()) for k, own in enumerate(rows[:-1]))  # a view may never have gradients
+        yield from ((k, target, own) for k, own in enumerate(rows[:-1]))
 
 
 def _predicted(model: LayeredModel, inputs: Inputs, states: Tensor) -> Tensor:

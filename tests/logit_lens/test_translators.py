@@ -319,6 +319,11 @@ def broken():
     return model
 
 
+def quantised():
+    return torch.ao.quantization.quantize_dynamic(tiny.llama(), {nn.Linear}, dtype=torch.qint8)
+
+
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("make", "how", "line"), [
     (lambda: tiny.llama(seed=1), {"train": None}, r"other translators \(weights: "),
     (lambda: tiny.llama(seed=1), {}, r"other translators \(weights: "),
@@ -331,6 +336,7 @@ def broken():
     (tiny.llama, {"steps": 0}, "steps is 0"),
     (tiny.classifier, {"tuned": "new"}, "needs a model that predicts tokens, and BertForSequenceClassification"),
     (broken, {"tuned": "new", "train": ["unheard", *TRAIN]}, r"layer 0 gives NaN or infinity in step \d+ of training"),
+    (quantised, {"tuned": "new"}, "passes no gradients, as quantised weights may"),
     (tiny.llama, {"tuned": "new", "train": "nowhere.txt"}, "'nowhere.txt' does not exist"),
 ])  # fmt: skip
 def test_a_wrong_training_is_one_line(trained, tmp_path, monkeypatch, make, how, line):
