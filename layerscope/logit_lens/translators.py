@@ -1,9 +1,8 @@
 """Translators of the tuned lens: kept in a folder, trained to the model's own predictions, and measured against them.
 
 A folder of ours holds `translators.json` (of which model, trained on what), `translators.safetensors` with `K.weight`
-[D, D] and `K.bias` [D] for each layer K from 0 to L - 1 (in training with the `step` and each one's momentum), and
-digests of the samples that were trained on. Folders of the tuned-lens package, `config.json` and `params.pt` with the
-same names, are read as well.
+[D, D] and `K.bias` [D] of each layer K before the last (in training with the `step` and each one's momentum), and the
+digests of what was trained on. Folders of the tuned-lens package (`config.json`, `params.pt`) are read as well.
 """
 
 from __future__ import annotations
@@ -221,7 +220,8 @@ def _backward(model: LayeredModel, found: Translators, rows: Sequence[Sequence[i
 def layer_states(model: LayeredModel, inputs: Inputs) -> tuple[Inputs, list[Tensor]]:
     """Return the raw states [1, T, D] of layers 0 … L for one sample, and its batch with the mask of its states."""
     states: list[Tensor] = []
-    model.run(inputs, lambda _, site, tokens: states.append(tokens.clone()) if site == "raw" else None)
+    here = model.device  # a model spread over several gives them on each
+    model.run(inputs, lambda _, site, tokens: states.append(tokens.to(here, copy=True)) if site == "raw" else None)
     return replace(inputs, mask=model.mask(inputs, states[0])), states
 
 
