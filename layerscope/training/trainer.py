@@ -96,6 +96,10 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
         for name, owner in (("label_smoothing_factor", self.args), ("compute_loss_func", self)):
             if getattr(owner, name):
                 raise LayerscopeError(f"{name} takes a loss of the last logits and ignores the exits: leave it out")
+        if self.args.gradient_checkpointing and self.objective.layer_dropout:
+            raise LayerscopeError(
+                "activation checkpointing computes blocks again without their dropout: leave it or layer_dropout out"
+            )
         if self.args.n_gpu > 1:
             raise LayerscopeError(
                 f"one process copies the model to {self.args.n_gpu} GPUs, and copies have no exits: start one process "
