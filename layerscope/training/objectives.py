@@ -24,11 +24,11 @@ class Objective:
     `distillation` from the last. `schedule` "alternate" takes the model's own loss in odd optimiser steps, counted
     from 1, and this one in even ones; "always" takes this one in every step.
 
-    LayerSkip (Elhoushi et al. 2024, section 4.1) is "aligned" with the weights "layerskip", `beta` its e_scale,
-    `layer_dropout` its p_max, and a curriculum: "rotating" trains every `rotation`-th exit, one further at each step,
-    "gradual" one more every T/2E of T steps, from the deepest of E on. From the authors' code, not their text, is that
-    the last exit is trained in every step; to rotate by E − 1 where nothing is given is what they did from scratch.
-    With `from_scratch` the dropout rises during the training, S(t) = 2^(t/(T−1)) − 1.
+    LayerSkip (Elhoushi et al. 2024, section 4.1) is "aligned" with the weights "layerskip", where `beta` is its e_scale
+    and `layer_dropout` its p_max. "rotating" trains every `rotation`-th of E exits, shifted by one at each step,
+    "gradual" the last one first and another every T/2E of T steps. With `from_scratch` the dropout rises over the
+    training, S(t) = 2^(t/(T−1)) − 1. Not in the paper: the last exit is trained in every step (as in the authors' code
+    for torchtune), and the default rotation is E − 1, as in their trainings from scratch.
 
     >>> from layerscope.training import Objective
     >>> objective = Objective("aligned", schedule="rotating", rotation=2)
