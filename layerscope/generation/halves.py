@@ -19,7 +19,7 @@ from layerscope.models.stack import Stack, choose, find_stacks
 
 CACHES = ("past_key_values", "cache_params")
 SURVEY = 32
-"""Last tokens of a prompt at which layers are compared."""
+"""Last tokens of the prompts, of all texts together, at which layers are compared."""
 SPARSE = 4
 """Unused columns are removed once they are more than one in four."""
 
@@ -43,8 +43,8 @@ class Halves:
         self.first, self.last, self.head = 0, self.depth, True
         self.given = self.state = torch.empty(0)
         self.keep: Collection[int] = ()
-        self.kept: dict[int, Tensor] = {}
-        """States of the layers in `keep` at the last tokens of a forward."""
+        self.kept: dict[int, list[Tensor]] = {}
+        """States of the layers in `keep` at the last tokens of each forward."""
 
     @contextmanager
     def open(self) -> Iterator[None]:
@@ -130,10 +130,15 @@ class Halves:
         return bool((once - by_one).norm() > 1e-3 * by_one.norm())
 
     def read(self, states: Tensor) -> Tensor:
-        """Return the likeliest next tokens [N] by the model's head, for states [N, D] of any layer."""
+        """Return the logits [N, V] of the model's head for states [N, D] of any layer."""
         lens = Lens(self.module, self.stack, "tokens", self.module.config.get_text_config(decoder=True).vocab_size)
         ids = torch.zeros(1, 1, dtype=torch.long, device=states.device)
-        return torch.cat([logits.argmax(-1) for logits in lens.token_logits(states, Inputs({"input_ids": ids}))])
+        return torch.cat([*lens.token_logits(states, Inputs({"input_ids": ids}))])
+
+    @property
+    def context(self) -> int:
+        """Number of positions that the model has."""
+        return getattr(self.module.config.get_text_config(decoder=True), "max_position_embeddings", None) or 1 << 60
 
     @cached_property
     def head_work(self) -> float:
@@ -209,7 +214,7 @@ class Halves:
             output = forward(*args, **kwargs)
             layer, hidden = index + 1, hidden_of(output)
             if layer in self.keep and hidden is not None:
-                self.kept[layer] = hidden[:, -SURVEY:].clone()
+                self.kept.setdefault(layer, []).append(hidden[:, -SURVEY:].clone())
             if layer == self.last and hidden is not None:
                 self.state = hidden
                 if not self.head:
