@@ -122,7 +122,7 @@ class Pace:
     def compared(self) -> list[int]:
         """Return the layers to compare with the whole model in this round: some now and then, and at every trial."""
         self.drafts += 1
-        if self.drafts > 4 and self.drafts % 8 and not self.plain:
+        if len(self.layers) < 2 or (self.drafts > 4 and self.drafts % 8 and not self.plain):
             return []
         others = [each for each in self.layers if each != self.at]
         return sorted(others, key=lambda each: self.hits[each][1])[:COMPARED]
