@@ -175,15 +175,15 @@ class Study:
         data = tasks[0].data
         first = [data.samples[i] for i in range(min(PROBED, len(data.samples)))]
         self.tasks, self.folder, self.loaded, self.reporter = tuple(tasks), folder, loaded, reporter
-        self.keep_states, self.mixes = asked.keep_states, asked.mixes
+        self.keep_states = asked.keep_states
         # the pass keeps nothing but states for a metric of labels, and no views
         self.options = Options(metrics=("linear_probe",), views=0, samples=None, seed=asked.seed)
         self.model = find_layers(loaded, data.modality, first, override, max_length=None, prompt="")
-        slots = slots_of(self.model)
-        self.states = tasks[0].kind.states(data, self.model, slots)
-        self.rows = [("baseline", self.states.last), *(("layer", slot) for slot in slots)]
+        self.states = tasks[0].kind.states(data, self.model, slots_of(self.model))
+        self.rows = [("baseline", self.states.last), *(("layer", slot) for slot in self.states.slots)]
         """Kind and slot of every row: the model as shipped, then the layers."""
-        self.layers = sorted({layer for layer, *_ in slots})
+        self.mixes = asked.mixes and self.states.mixes
+        self.layers = sorted({layer for layer, *_ in self.states.slots})
         self.fingerprint = data.fingerprint()
         self.data = f"{self.fingerprint}-{asked.seed}"
         """Names samples and labels, with the seed that they are split by."""

@@ -63,10 +63,12 @@ class Pooled:
     items = "samples"
     pools = True
     """Whether a score depends on the pooling; where it does not, the same score stands beside each."""
+    mixes = True
+    """Whether layers can be mixed."""
     read = staticmethod(labelled)
 
     def __init__(self, data: Any, model: LayeredModel, slots: Sequence[Slot]) -> None:
-        self.corpus, self.loaded = data, model.loaded
+        self.corpus, self.loaded, self.slots = data, model.loaded, list(slots)
         pools_itself = self.loaded.served is not None and self.loaded.pooling is None
         self.last = model.stack.depth, model.final, SHIPPED if pools_itself else model.pooling[0]
         own = () if pools_itself else model.pooling[:1]
@@ -139,7 +141,7 @@ class TokenMeasure:
 class Tokens:
     """Every token of a sample, and the labels of the samples; attributes as of `Pooled`."""
 
-    items, pools = "samples", False
+    items, pools, mixes = "samples", False, True
     poolings: tuple[str, ...] = ()
     positions: list[list[int]] | None = None
     """Tokens to keep of each sample; None is all."""
@@ -148,7 +150,8 @@ class Tokens:
     def __init__(self, data: Any, model: LayeredModel, slots: Sequence[Slot]) -> None:
         if model.rank == 2:
             raise LayerscopeError(f"the states of {model.loaded.name} have no tokens to probe: give linear-probe")
-        self.corpus, self.last = data, (model.stack.depth, model.final, model.pooling[0])
+        self.corpus, self.slots = data, list(slots)
+        self.last = model.stack.depth, model.final, model.pooling[0]
         found = {Column(site, layer) for layer, site, _ in [*slots, self.last]}
         self.kept = tuple(sorted(found, key=lambda column: (column.site, column.layer)))
 
