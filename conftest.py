@@ -126,6 +126,13 @@ def _exits(folder: Path) -> None:
     layerscope.exits(str(model), data, max_disagreement=0.3, progress=False).save(folder / "tiny-exits")
 
 
+def _drafts(folder: Path) -> None:
+    _tiny(folder, "tiny-gpt2")
+    _reviews(folder)
+    few = {"samples": 4, "max_new_tokens": 16, "progress": False}
+    layerscope.exits(str(folder / "tiny-gpt2"), folder / "reviews.csv", **few).save(folder / "tiny-drafts")
+
+
 def _steps(folder: Path) -> None:
     for step in (1, 20, 300):
         _tiny(folder / "saved-steps", "tiny-bert")
@@ -140,6 +147,7 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "tiny-gpt2": lambda folder: _tiny(folder, "tiny-gpt2"),
     "tiny-detr": lambda folder: _tiny(folder, "tiny-detr"),
     "tiny-exits": _exits,
+    "tiny-drafts": _drafts,
     "saved-steps": _steps,
     "runs/minilm": lambda folder: _run(folder, "runs/minilm", "minilm"),
     "runs/tiny": lambda folder: (_tiny(folder, "tiny-bert"), _run(folder, "runs/tiny", str(folder / "tiny-bert")))[1],

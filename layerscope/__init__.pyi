@@ -10,7 +10,13 @@ from .comparison import Comparison as Comparison, compare as compare, open_compa
 from .core.errors import LayerscopeError as LayerscopeError
 from .early_exit import ExitReport as ExitReport, exits as exits, open_exit_report as open_exit_report
 from .evaluation import evaluate as evaluate
-from .generation import Generation as Generation, generate as generate, open_generation as open_generation
+from .generation import (
+    DraftReport as DraftReport,
+    Generation as Generation,
+    generate as generate,
+    open_draft_report as open_draft_report,
+    open_generation as open_generation,
+)
 from .logit_lens import Reading as Reading, lens as lens
 from .models.inspector import inspect as inspect
 from .papers import reproduce as reproduce

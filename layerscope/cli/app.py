@@ -43,7 +43,7 @@ COMMANDS = {
     "Use": {
         "truncate": "Write a model that ends at a layer: a standard checkpoint, checked against the full model.",
         "train": "Train a model so that every layer can be its last; the result is a standard checkpoint.",
-        "exits": "Let easy samples leave early, with a guarantee, and see what that gains on your machine.",
+        "exits": "Let easy samples leave early, or early layers draft text, and see what that gains on your machine.",
         "generate": "Generate text at any depth of a language model, and measure its quality by layer.",
         "report": "Write one HTML page about results of any kind; it opens offline.",
     },

@@ -72,6 +72,9 @@ At least 90 % accuracy, in the batches of your server, with paper figures:
 
 Exits of your own choice, by the margin between the two likeliest classes:
   layerscope exits ./my-vit --data photos/ --exits 4,8 --criterion margin --json
+
+A language model: which layer should draft text like this, and does that pay on this machine?
+  layerscope exits gpt2 --data novel.txt --max-new-tokens 128 --out drafts
 """)  # fmt: skip
 def exits(options: Options, *, figures: Figures = None, json: Json = False) -> None:
     """Print the report, and write its page and figures."""
@@ -84,6 +87,9 @@ A story as each depth would tell it, by nucleus sampling:
 
 Accuracy, perplexity, coherence and diversity by layer, over the beginnings of 32 passages of a novel:
   layerscope generate gpt2 --data novel.txt --layers all --measure --max-new-tokens 128 --top-p 0.95 --out depths
+
+The same text as the whole model's, sooner, with the drafts that `exits` chose:
+  layerscope generate gpt2 --prompt "Once upon a time" --drafts drafts
 """)  # fmt: skip
 def generate(options: Options, *, figures: Figures = None, json: Json = False) -> None:
     """Print the texts and how good they are, and write their page and figures."""

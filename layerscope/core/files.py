@@ -241,9 +241,11 @@ def folder_aside(folder: Path) -> Iterator[Path]:
     except OSError as error:
         raise _unwritable(folder, error, "make room or name another folder") from error
     finally:
-        _release(lock)
         if aside.exists():
-            shutil.rmtree(aside, ignore_errors=True)
+            with suppress(OSError):  # a second Ctrl-C may stop this: then the next command takes the rest away
+                (aside / HELD).touch()
+            lock.release()
+            _drop(aside)
             drop_empty(made)
 
 
@@ -279,12 +281,16 @@ def _release(lock: BaseFileLock) -> None:
 def _drop_abandoned(folder: Path) -> None:
     """Delete the hidden folders beside another whose process was killed: nobody holds their lock any more."""
     for aside in folder.parent.glob(f".{escape(folder.name)}.*.part"):
-        if not (aside / HELD).is_file():  # not ours
-            continue
-        with suppress(OSError, Timeout), FileLock(aside / HELD, timeout=0):  # Timeout: still being written
-            for inside in aside.iterdir():
-                if inside.name != HELD:
-                    shutil.rmtree(inside) if inside.is_dir() else inside.unlink()
-            with suppress(OSError):  # Windows deletes no open file
-                (aside / HELD).unlink()
-        drop_empty([aside])
+        if (aside / HELD).is_file():  # else it is not ours
+            _drop(aside)
+
+
+def _drop(aside: Path) -> None:
+    """Delete a hidden folder that nobody holds, what tells that it is ours last."""
+    with suppress(OSError, Timeout), FileLock(aside / HELD, timeout=0):  # Timeout: still being written
+        for inside in aside.iterdir():
+            if inside.name != HELD:
+                shutil.rmtree(inside) if inside.is_dir() else inside.unlink()
+        with suppress(OSError):  # Windows deletes no open file
+            (aside / HELD).unlink()
+    drop_empty([aside])

@@ -38,6 +38,7 @@ from layerscope.models.capture import evaluating
 from layerscope.models.forward import Inputs, accepts, fitted
 from layerscope.models.inspection import made_up_samples
 from layerscope.models.lens import logits_of
+from layerscope.models.load import Loaded
 from layerscope.models.mean_head import is_mean_head
 from layerscope.models.weights import ExitHeads, exit_heads, heads_of, input_device
 from layerscope.truncation.source import whereabouts
@@ -65,6 +66,15 @@ class ExitOutput(ModelOutput):  # type: ignore[misc]  # transformers is not type
     prediction: Tensor | None = None
     exit_layer: Tensor | None = None
     confidence: Tensor | None = None
+
+
+class IsLanguageModelError(LayerscopeError):
+    """A language model, as `loaded`, was given where a classifier is needed."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        name = type(loaded.module).__name__
+        super().__init__(f"{name} continues texts, and an ExitModel classifies: `layerscope.exits` takes both")
+        self.loaded = loaded
 
 
 class ExitModel(nn.Module):
@@ -128,6 +138,8 @@ class ExitModel(nn.Module):
             heads, processor, model = model.own_heads(), processor or model.processor, model.model
         loaded = load(model, asked.of(LoadOptions), processor)
         self._layered = find_layers(loaded, *made_up_samples(loaded), override)
+        if self._layered.is_language_model:
+            raise IsLanguageModelError(loaded)
         self._layered.stack.check_plain("exits")
         if isinstance(model, (str, Path)):  # the weights of an object may differ by now from those in its folder
             beside = whereabouts(str(model), loaded.revision)[1]

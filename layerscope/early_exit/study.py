@@ -9,9 +9,11 @@ from layerscope.core.options import DATA, MODEL, OUTPUT, LoadingAndReading, chec
 
 if TYPE_CHECKING:
     from layerscope.early_exit.exit_report import ExitReport
+    from layerscope.generation.draft_report import DraftReport
 
 GOAL = "Guarantee"
 LEAVING = "Leaving"
+DRAFTS = "Language models"
 CRITERIA = ("confidence", "margin", "entropy", "patience")
 Disagreement = Annotated[float | None, Number(above=0, below=1, such_as="0.01"), GOAL]
 Accuracy = Annotated[float | None, Number(above=0, below=1, such_as="0.9"), GOAL]
@@ -22,44 +24,55 @@ def exits(
     model: Any,
     data: Annotated[Any, DATA],
     *,
-    samples: Annotated[int, Whole(2), DATA] = 5000,
+    samples: Annotated[int | None, Whole(2), DATA] = None,
     seed: Annotated[int, SEED, DATA] = 0,
     max_disagreement: Disagreement = None,
     min_accuracy: Accuracy = None,
     confidence: Confidence = 0.95,
-    batch_size: Annotated[int, Whole(1), LEAVING] = 32,
+    batch_size: Annotated[int | None, Whole(1), LEAVING] = None,
     criterion: Annotated[str, OneOf(CRITERIA), LEAVING] = "confidence",
     exits: Annotated[Sequence[int] | None, Several(Whole(1), such_as="3,6 or 3-6"), LEAVING] = None,
     threshold: Annotated[float | None, Number(0, such_as="0.9"), LEAVING] = None,
     min_speedup: Annotated[float, Number(above=0, such_as="1.05"), LEAVING] = 1.05,
+    prefix: Annotated[int, Whole(1), DRAFTS] = 32,
+    max_new_tokens: Annotated[int, Whole(1), DRAFTS] = 64,
+    draft_tokens: Annotated[int | str, Whole(1, words=("auto",)), DRAFTS] = "auto",
     processor: Annotated[Any, MODEL] = None,
     out: Annotated[str | Path | None, Folder(), OUTPUT] = None,
     progress: Annotated[bool, IN_CODE] = True,
     **shared: Unpack[LoadingAndReading],
-) -> ExitReport:
-    """Let easy samples leave early, with a guarantee, and see what that gains on your machine.
+) -> ExitReport | DraftReport:
+    """Let easy samples leave early, or early layers draft text, and see what that gains on your machine.
 
     One pass says what every layer would predict of each sample; the time of every stage is measured at the batch sizes
     in question; a fifth of the samples chooses which exits are worth a check; the others certify the threshold; then
     exits, the plain model and the model truncated at every depth run the same batches in turns. With a `threshold` of
     your own nothing is certified: samples leave at every layer, or at the `exits`, that is as sure as that.
 
+    A language model drafts at its exits instead, and all layers verify (`layerscope.generation.SelfSpeculation`), so
+    that the text stays the same. On one half of the prompts it is replayed how far each layer's drafts would be right,
+    at the measured cost of rounds; that chooses the layer, the number of draft tokens and the threshold. On the other
+    half they are measured beside plain decoding and transformers' `assistant_early_exit`. `generate` reads the result.
+
     Args:
-        model: hub name, local folder or PEFT adapter folder of a classifier; in Python also a loaded one or an
-            `ExitModel`.
+        model: hub name, local folder or PEFT adapter folder of a classifier or language model; in Python also a loaded
+            one or an `ExitModel`.
         data: samples the model was not trained on: CSV, TSV, JSONL, Parquet or text file; folder or archive of images
             or sounds; hf:name/config:split; in Python also samples in memory.
-        samples: number of samples at most, drawn with the seed.
+        samples: number of samples at most, drawn with the seed; by default 5000, for a language model 32 prompts.
         seed: random seed.
         max_disagreement: share of predictions that may differ from the full model's; by default 0.01.
         min_accuracy: smallest acceptable accuracy, as the goal instead of agreement; needs labels.
         confidence: confidence level of the guarantee.
-        batch_size: samples served at once, in the order of the data.
+        batch_size: samples served at once, in the order of the data; by default 32, for a language model 1.
         criterion: how an exit decides whether it is sure.
-        exits: layers to leave at, such as 3,6 or 3-6; by default those whose measured costs pay.
+        exits: layers to leave at, or to draft at, such as 3,6 or 3-6; by default those whose measured costs pay.
         threshold: fixed threshold for how sure an exit must be, such as 0.9, instead of a calibrated one; gives no
             guarantee.
         min_speedup: smallest speed-up worth having; near 0, the exit model is written whatever it gains.
+        prefix: number of tokens at the beginning of each text that serve as its prompt.
+        max_new_tokens: new tokens per text at most.
+        draft_tokens: tokens drafted before each verification, or auto: by acceptance and cost.
         processor: tokenizer or processor, where the model has none.
         out: folder for the report, with the exit model in `model` where exits pay; the command line writes a page there
             too.

@@ -17,44 +17,62 @@ import layerscope.early_exit.calibration as exact
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import folder_aside
 from layerscope.core.option_kinds import Whole
-from layerscope.core.options import Asked, Loading, Reading, checked
+from layerscope.core.options import Asked, Loading, Reading, checked, declared
 from layerscope.core.progress import Reporter, reporting
 from layerscope.core.saved import jsonable
 from layerscope.core.stopwatch import machine
 from layerscope.early_exit.calibration import Calibration, Goal
 from layerscope.early_exit.cost_model import Exits, Rows, Simulation, Times, choose_exits
-from layerscope.early_exit.exit_model import ExitModel
+from layerscope.early_exit.exit_model import ExitModel, IsLanguageModelError
 from layerscope.early_exit.exit_report import STORE, ExitReport
 from layerscope.early_exit.recorded import NEVER, Layers, Recorded, check_threshold, record
 from layerscope.early_exit.saving import STORE as MODELS, fingerprint, precision, strangers
-from layerscope.early_exit.study import Accuracy, Confidence, Disagreement
+from layerscope.early_exit.study import DRAFTS, Accuracy, Confidence, Disagreement, exits
 from layerscope.early_exit.timing import Raced, measure_times, race_alone, race_exits
 from layerscope.early_exit.validation import Validation, in_order, read_validation
+from layerscope.generation import draft_report
+from layerscope.generation.decoder import language_model
+from layerscope.generation.draft_report import DraftReport
+from layerscope.generation.draft_study import study_drafts
 from layerscope.metrics import exit_speedup
+from layerscope.models import Override
 from layerscope.models.weights import HEADS
+from layerscope.show.numbers import judged
 from layerscope.truncation.figures import parameters
 
 STATED = "no guarantee: the threshold was fixed, not calibrated"
 MODEL = "model"
 """The folder of the exit model within that of the report."""
+SAMPLES, BATCH = 5000, 32
+"""Samples, and samples in a batch, where none are given."""
 SHOWN = 9
 """Thresholds of the curve beside the one that was chosen."""
 
 
-def study_exits(asked: Asked) -> ExitReport:
+def study_exits(asked: Asked) -> ExitReport | DraftReport:
     """Do what `exits` is asked for."""
-    goal, out = asked.of(Goal), None if asked.out is None else _folder(asked.out)
+    goal = asked.of(Goal)
+    if asked.out is not None and not draft_report.STORE.is_in(asked.out):
+        _folder(asked.out)  # what is wrong with it is said before the model is loaded
     if asked.threshold is not None:
         check_threshold(asked.threshold, asked.criterion)
         if asked.max_disagreement is not None or asked.min_accuracy is not None:
             bound = "max_disagreement" if asked.min_accuracy is None else "min_accuracy"
             raise LayerscopeError(f"`{bound}` calibrates the threshold and `threshold` fixes it: give one of the two")
     loading, reading = ({name: vars(asked)[name] for name in kind.__annotations__} for kind in (Loading, Reading))
-    exits = None if asked.exits is None else sorted(set(asked.exits))
-    model = ExitModel(asked.model, exits=exits, criterion=asked.criterion, processor=asked.processor, **loading)
+    chosen = None if asked.exits is None else sorted(set(asked.exits))
+    try:
+        model = ExitModel(asked.model, exits=chosen, criterion=asked.criterion, processor=asked.processor, **loading)
+    except IsLanguageModelError as found:
+        return study_drafts(asked, language_model(found.loaded, asked.of(Override)))
+    for name, default in declared(exits).items():
+        if default.group == DRAFTS and getattr(asked, name) != default.default:
+            raise LayerscopeError(f"`{name}` is for language models, and this is a classifier: leave it out")
+    out = None if asked.out is None else _folder(asked.out)
     read = read_validation(
-        model, asked.data, samples=asked.samples, seed=asked.seed, needs_labels=goal.min_accuracy is not None, **reading
-    )
+        model, asked.data, samples=asked.samples or SAMPLES, seed=asked.seed,
+        needs_labels=goal.min_accuracy is not None, **reading,
+    )  # fmt: skip
     if model.exit_heads:
         own = f"layers with a head of their own, from {HEADS}: {', '.join(model.exit_heads)}"
         read = replace(read, notes=(own, *read.notes))
@@ -69,7 +87,7 @@ def _report(
     model: ExitModel, read: Validation, goal: Goal, asked: Asked, reporter: Reporter
 ) -> tuple[ExitReport, Calibration | None]:
     """Return the report of exits, and the calibration behind it, None for a threshold that was stated."""
-    batch_size = asked.batch_size if read.together else 1
+    batch_size = (asked.batch_size or BATCH) if read.together else 1
     design, tested = np.arange(0), np.arange(len(read))
     if asked.threshold is None:
         if asked.exits is None:
@@ -91,6 +109,7 @@ def _report(
     row = curve[curve["chosen"]].iloc[0]
     predicted, measured = float(row["predicted"]), float(row["measured"])
     pays, verdict = judged(predicted, measured, asked.min_speedup)
+    verdict += "" if pays else "; use the plain model"
     leaving = recorded.leaves(chosen, threshold)
     layers, depths = _by_layer(model, recorded, raced, chosen, leaving)
     report = ExitReport(
@@ -105,14 +124,6 @@ def _report(
         alone=race_alone(model, read, chosen, threshold, reporter) if threshold != NEVER else None,
     )  # fmt: skip
     return report, calibration
-
-
-def judged(predicted: float, measured: float, worth: float) -> tuple[bool, str]:
-    """Return whether a speed-up is `worth` having, in hundredths, as it is shown, and the line that says so."""
-    pays = all(round(value, 2) >= worth for value in (predicted, measured) if not math.isnan(value))
-    verdict = f"{'pays' if pays else 'does not pay'}: {predicted:.2f}× expected"
-    verdict += "" if math.isnan(measured) else f", {measured:.2f}× measured"
-    return pays, verdict if pays else f"{verdict}; use the plain model"
 
 
 def _written(report: ExitReport, model: ExitModel, calibration: Calibration | None, out: Path) -> ExitReport:

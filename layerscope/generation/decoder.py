@@ -17,6 +17,7 @@ from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, 
 from layerscope.models.encode import modality_of, positions
 from layerscope.models.forward import accepts
 from layerscope.models.inspection import made_up_samples
+from layerscope.models.load import Loaded
 from layerscope.truncation.cutting import checked_layers
 from layerscope.truncation.depth import depth_of
 
@@ -118,7 +119,11 @@ def open_language_model(asked: Asked) -> LayeredModel:
 
 
 def _opened(asked: Asked, override: Override) -> LayeredModel:
-    loaded = load(asked.model, asked.of(LoadOptions), asked.processor)
+    return language_model(load(asked.model, asked.of(LoadOptions), asked.processor), override)
+
+
+def language_model(loaded: Loaded, override: Override) -> LayeredModel:
+    """Find the layers of a loaded model; raises `LayerscopeError` for one that does not continue a text."""
     module: Any = loaded.module
     refusal = f"{type(module).__name__} is not a language model that continues a text: give one such as GPT-2 or Llama"
     two_texts = getattr(getattr(module, "config", None), "is_encoder_decoder", False)

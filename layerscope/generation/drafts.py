@@ -18,9 +18,9 @@ from layerscope.models.capture import evaluating
 class Drafts:
     """Continues prompts by self-speculation; `report` sums up what was drafted for all of them."""
 
-    def __init__(self, model: LayeredModel, layer: int | str, tokens: int | str) -> None:
+    def __init__(self, model: LayeredModel, layer: int | str, tokens: int | str, threshold: float | None) -> None:
         self.model, self.report = model, Speculated()
-        self.decoding = SelfSpeculation(model.module, layer, tokens, fall_back="auto" in (layer, tokens))
+        self.decoding = SelfSpeculation(model.module, layer, tokens, threshold, fall_back="auto" in (layer, tokens))
         self.decoding.scored = True
 
     @property

@@ -19,6 +19,7 @@ from layerscope.core.options import Asked
 from layerscope.core.progress import Reporter, reporting
 from layerscope.core.saved import typed
 from layerscope.generation.decoder import check_room, layers_of, open_decoder, open_language_model, token_ids
+from layerscope.generation.draft_report import open_draft_report, weights_of
 from layerscope.generation.generation import MEASURED, STORE, TEXTS, Generation
 from layerscope.generation.sampling import Continued, Sampling, continued
 from layerscope.generation.scoring import Scores, scores_of
@@ -59,12 +60,14 @@ def run_generate(asked: Asked) -> Generation:
     reporter, sampling = reporting(asked.progress), asked.of(Sampling)
     model = open_language_model(asked)
     layers = layers_of(model, asked.layers)
-    given = _from_prompts(model, asked.prompt) if corpus is None else _from_data(model, corpus, asked)
+    given = _from_prompts(model, asked.prompt) if corpus is None else from_data(model, corpus, asked)
     check_room(model, given.prompts, "prompt", sampling.max_new_tokens)
     for note in given.notes:
         reporter.say(note)
     scores = scores_of(model, given.rows, layers, reporter) if asked.measure else None
     drafts = _drafts(model, layers, asked)
+    if asked.drafts is not None and drafts is None:
+        given = given._replace(notes=(*given.notes, f"decoded plainly: drafts do not pay, by {asked.drafts}"))
     tables = [_table(model, given, layer, sampling, reporter, drafts) for layer in layers]
     texts = pd.concat(tables, ignore_index=True)
     if embed is not None:
@@ -93,8 +96,11 @@ def _opened(asked: Asked) -> Corpus | None:
     if asked.measure and asked.max_new_tokens < FEWEST:
         short = f"`max_new_tokens={asked.max_new_tokens}`"
         raise LayerscopeError(f"{short} is too short for diversity, which counts 4-grams: give at least {FEWEST}")
-    if asked.data is None:
-        return None
+    return None if asked.data is None else open_texts(asked)
+
+
+def open_texts(asked: Asked) -> Corpus:
+    """Return the data of a call; raises `LayerscopeError` for samples that are not texts."""
     corpus = open_corpus(asked.data, text_column=asked.text_column, label_column=asked.label_column)
     if corpus.modality != "text":
         raise LayerscopeError(f"{corpus.name} holds {corpus.modality} samples: a language model continues texts")
@@ -107,7 +113,7 @@ def _from_prompts(model: LayeredModel, prompt: str | Sequence[str]) -> Given:
     return Given([*map(str, range(len(rows)))], rows, rows, texts)
 
 
-def _from_data(model: LayeredModel, corpus: Corpus, asked: Asked) -> Given:
+def from_data(model: LayeredModel, corpus: Corpus, asked: Asked) -> Given:
     """Return texts drawn from the data, running text packed; one of a single token leaves nothing to predict."""
     assert isinstance(model.encoder, TextEncoder) and model.max_length is not None
     if corpus.running:
@@ -146,15 +152,24 @@ def continuations(
 
 def _drafts(model: LayeredModel, layers: Sequence[int], asked: Asked) -> Drafts | None:
     """Return what drafts, if asked for; raises `LayerscopeError` where it is not the last layer's text."""
-    if asked.draft_layer is None:
-        if asked.draft_tokens != "auto":
-            raise LayerscopeError("`draft_tokens` needs a layer that drafts: try `draft_layer='auto'`")
+    layer, tokens, threshold = asked.draft_layer, asked.draft_tokens, asked.draft_threshold
+    if (layer is None or asked.drafts is not None) and (tokens, threshold) != ("auto", None):
+        name = "draft_tokens" if tokens != "auto" else "draft_threshold"
+        raise LayerscopeError(f"`{name}` needs a layer that drafts: try `draft_layer='auto'`, without `drafts`")
+    if asked.drafts is not None:
+        if layer is not None:
+            raise LayerscopeError("`drafts` and `draft_layer` both say which layer drafts: give one of the two")
+        found = open_draft_report(asked.drafts)
+        if (found.depth, found.weights) != (model.stack.depth, weights_of(model)):
+            raise LayerscopeError(f"{str(asked.drafts)!r} is about another model, {found.model}: run layerscope exits")
+        layer, tokens, threshold = found.layer if found.pays else None, found.draft_tokens, found.threshold or None
+    if layer is None:
         return None
     from layerscope.generation.drafts import Drafts
 
     if list(layers) != [model.stack.depth]:
-        raise LayerscopeError("`draft_layer` speeds up the last layer's text: leave `layers` out")
-    return Drafts(model, asked.draft_layer, asked.draft_tokens)
+        raise LayerscopeError("drafts speed up the last layer's text: leave `layers` out")
+    return Drafts(model, layer, tokens, threshold)
 
 
 def _table(

@@ -135,6 +135,13 @@ class Halves:
         ids = torch.zeros(1, 1, dtype=torch.long, device=states.device)
         return torch.cat([logits.argmax(-1) for logits in lens.token_logits(states, Inputs({"input_ids": ids}))])
 
+    @cached_property
+    def head_work(self) -> float:
+        """Work of the model's head, in blocks, by the number of weights that each multiplies."""
+        config = self.module.config.get_text_config(decoder=True)
+        block = sum(weight.numel() for weight in self.blocks[0].parameters())
+        return float(config.vocab_size * self.stack.width / max(1, block))
+
     def cut(self, kept: Tensor, new: int) -> None:
         """Keep of the last `new` columns the first `kept` [B] of each text."""
         counts = kept.tolist()

@@ -25,7 +25,7 @@ class Texts:
     ) -> None:  # fmt: skip
         from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria
 
-        self.halves, self.pace, self.report = owner.halves, owner.pace, owner.report
+        self.halves, self.pace, self.report, self.threshold = owner.halves, owner.pace, owner.report, owner.threshold
         self.processors, self.streamer = processors, streamer
         self.offset, self.batch = offset, batch
         self.sample, self.scored = config.do_sample, owner.scored
@@ -65,32 +65,49 @@ class Texts:
         halves, pace, report = self.halves, self.pace, self.report
         layer, new = pace.next()
         new = max(1, min(new, min(self.longest - len(self.texts[row]) for row in self.left)))
-        begun = time.perf_counter()
-        if new == 1:
+        begun, before, tokens, states, laws = time.perf_counter(), None, pending, halves.given, list[Tensor]()
+        if new > 1:
+            before = halves.snapshot() if halves.recurrent else None
+            report.layer, report.draft_tokens, report.rounds = layer, new - 1, report.rounds + 1
+            tokens, states, laws = self._drafted(pending, layer, new)
+            new = tokens.shape[1]
+            drafted = _clock(tokens)
+            logits, timed = halves.late(tokens, layer, states), drafted
+        else:
+            layer, timed = 0, begun
             logits = halves.all(pending)
-            _wait(logits)
-            pace.costs.add(halves.depth, 1, time.perf_counter() - begun)
             report.plain += len(self.left)
-            return self._kept(logits, pending, [])
-        before = halves.snapshot() if halves.recurrent else None
-        drawn, states, laws = [pending], list[Tensor](), list[Tensor]()
-        for step in range(new):
-            logits_early = halves.early(drawn[-1], layer, head=step < new - 1)
-            states.append(halves.state)
-            if logits_early is not None:
-                scores = self._processed(logits_early[:, None], torch.cat(drawn, 1))[:, 0]
-                if self.sample:
-                    laws.append(scores.softmax(-1))
-                drawn.append(torch.multinomial(laws[-1], 1) if self.sample else scores.argmax(-1, keepdim=True))
-        tokens = torch.cat(drawn, 1)
-        _wait(tokens)
-        drafted = time.perf_counter()
-        logits = halves.late(tokens, layer, torch.cat(states, 1))
-        _wait(logits)
-        pace.costs.add(layer, 1, (drafted - begun) / new)
-        pace.costs.add(halves.depth - layer, new, time.perf_counter() - drafted)
-        report.layer, report.draft_tokens, report.rounds = layer, new - 1, report.rounds + 1
-        return self._kept(logits, tokens, laws, before)
+        following = self._kept(logits, tokens, laws, before)
+        pace.costs.add("late", halves.depth - layer, new, _clock(following) - timed)
+        return following
+
+    def _drafted(self, pending: Tensor, layer: int, new: int) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """Draft until `new` tokens [B, n] wait with the pending one, or the layer is unsure of what comes next.
+
+        Return them, their states [B, n, D], and the laws that the drafted ones were drawn from. To stop rests on the
+        law alone, never on the token that would be drawn from it, so that what is accepted still follows the model.
+        """
+        begun, drawn, states, laws = time.perf_counter(), [pending], list[Tensor](), list[Tensor]()
+        for _ in range(new - 1):
+            logits = self.halves.early(drawn[-1], layer, head=True)
+            assert logits is not None
+            states.append(self.halves.state)
+            law = self._processed(logits[:, None], torch.cat(drawn, 1))[:, 0]
+            law = _law(law) if self.sample or self.threshold else law
+            if self.threshold:
+                sure = float(law.amax(-1).mean()) >= self.threshold
+                self.pace.observe(layer, (), [sure])
+                if not sure:
+                    break
+            laws.append(law)
+            drawn.append(torch.multinomial(law, 1) if self.sample else law.argmax(-1, keepdim=True))
+        headed = _clock(drawn[-1])
+        self.pace.costs.add("early", layer, 1, (headed - begun) / len(states))
+        if len(states) < len(drawn):
+            self.halves.early(drawn[-1], layer, head=False)
+            states.append(self.halves.state)
+            self.pace.costs.add("bare", layer, 1, _clock(states[-1]) - headed)
+        return torch.cat(drawn, 1), torch.cat(states, 1), laws
 
     def _kept(self, logits: Tensor, tokens: Tensor, laws: Sequence[Tensor], before: Any = None) -> Tensor:
         """Take the draft tokens that all layers agree with and one of their own, and cut the rest back."""
@@ -101,6 +118,7 @@ class Texts:
                 self.pace.observe(report.layer, [True] * number + [False] * (number < new - 1))
             report.drafted, report.accepted = report.drafted + (new - 1) * len(good), report.accepted + int(good.sum())
         kept = good + 1
+        self.pace.fade(float(kept.float().mean()))
         if before is not None and int(kept) < new:  # recurrent states cannot be cut, and are read again from a copy
             self.halves.restore(before)
             self.halves.cut(torch.zeros_like(kept), new)
@@ -112,12 +130,11 @@ class Texts:
 
     def _accepted(self, logits: Tensor, tokens: Tensor, laws: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """Return how many draft tokens of each text stay, [B], and the token that follows them, [B, 1]."""
-        if bool(logits[..., 0].isnan().any()):  # one NaN makes NaN of all
-            raise LayerscopeError("the model gives NaN: check its weights, or try another `dtype`")
         scores = self._processed(logits, tokens)
         if self.sample:
-            return _sampled(scores.softmax(-1), tokens, laws)
-        targets = scores.argmax(-1)
+            return _sampled(_law(scores), tokens, laws)
+        best, targets = scores.max(-1)
+        _check(best)
         good = (targets[:, :-1] == tokens[:, 1:]).long().cumprod(1).sum(1)
         return good, targets.gather(1, good[:, None])
 
@@ -194,6 +211,19 @@ def _sampled(law: Tensor, tokens: Tensor, laws: Sequence[Tensor]) -> tuple[Tenso
     return good, torch.multinomial(torch.where(rest.sum(-1, keepdim=True) > 0, rest, own), 1)
 
 
-def _wait(tensor: Tensor) -> None:
+def _law(scores: Tensor) -> Tensor:
+    law = scores.softmax(-1)
+    _check(law[..., 0])  # one NaN makes NaN of all
+    return law
+
+
+def _check(values: Tensor) -> None:
+    if bool(values.isnan().any()):
+        raise LayerscopeError("the model gives NaN: check its weights, or try another `dtype`")
+
+
+def _clock(tensor: Tensor) -> float:
+    """Return the time at which a tensor has been computed."""
     if tensor.device.type != "cpu":
         torch.accelerator.synchronize(tensor.device)
+    return time.perf_counter()

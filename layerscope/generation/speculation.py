@@ -65,6 +65,8 @@ class SelfSpeculation:
         model: transformers causal language model.
         draft_layer: layer that drafts, 1 … L − 1, or auto: chosen by acceptance and cost while the text is generated.
         draft_tokens: tokens drafted before each verification, or auto.
+        threshold: probability, 0 … 1: drafting stops before a token where the layer's likeliest one has less, by the
+            mean over a batch's texts.
         fall_back: decode plainly where drafting does not pay; with False every round drafts.
         streamer: streamer of transformers, which receives each token (transformers does not pass its own on).
 
@@ -86,8 +88,8 @@ class SelfSpeculation:
     """
 
     def __init__(
-        self, model: Any, draft_layer: int | str = "auto", draft_tokens: int | str = "auto", *, fall_back: bool = True,
-        streamer: Any = None,
+        self, model: Any, draft_layer: int | str = "auto", draft_tokens: int | str = "auto",
+        threshold: float | None = None, *, fall_back: bool = True, streamer: Any = None,
     ) -> None:  # fmt: skip
         self.halves, self.fall_back, self.streamer = Halves(model), fall_back, streamer
         depth = self.halves.depth
@@ -95,6 +97,9 @@ class SelfSpeculation:
             raise LayerscopeError(f"layer {draft_layer} cannot draft: give one of 1 … {depth - 1} as `draft_layer`")
         if draft_tokens != "auto" and int(draft_tokens) < 1:
             raise LayerscopeError(f"`draft_tokens={draft_tokens}` is below 1")
+        if threshold is not None and not 0 <= threshold <= 1:
+            raise LayerscopeError(f"`threshold={threshold}` is no probability: give one of 0 … 1")
+        self.threshold = threshold
         self.layer = None if draft_layer == "auto" else int(draft_layer)
         self.tokens = None if draft_tokens == "auto" else int(draft_tokens)
         self.pace, self.report = self._pace(), Speculated()
@@ -102,7 +107,7 @@ class SelfSpeculation:
         """Whether to keep the log-probabilities of new tokens by the model, before temperature and nucleus."""
 
     def _pace(self) -> Pace:
-        return Pace(self.halves.depth, self.layer, self.tokens, always=not self.fall_back)
+        return Pace(self.halves.depth, self.layer, self.tokens, always=not self.fall_back, head=self.halves.head_work)
 
     @torch.no_grad()
     def __call__(

@@ -37,6 +37,10 @@ from .infonce import (
     infonce_bound as infonce_bound,
 )
 from .intrinsic_dimension import intrinsic_dimension as intrinsic_dimension
+from .label_information import (
+    Information as Information,
+    label_information as label_information,
+)
 from .label_probability import label_probability as label_probability
 from .layer_accuracy import layer_accuracy as layer_accuracy
 from .lidar import lidar as lidar

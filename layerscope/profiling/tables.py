@@ -232,6 +232,9 @@ def label_rows(source: Source) -> Iterator[Row]:
     for pooling, layer in source.share(product(source.poolings, range(source.run.depth + 1))):
         column = Column(source.run.final, layer)
         states = source.run.states(pooling, (column,), rows)[:][:, 0]
+        for metric, of_classes in source.wanted(factors.FromClasses):
+            estimate = of_classes.compute(states, labels, source.options.seed)
+            yield source.row(metric.name, column, *estimate, total=total, pooling=pooling)
         for metric, how in source.wanted(FromLabels):
             name, score = metric.name, how.probe(states, labels, folds=FOLDS, seed=source.options.seed)
             known = {"metric": name, "pooling": pooling, "layer": layer, "site": column.site}

@@ -11,7 +11,7 @@ from layerscope.comparison.matching import OPTIONS
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import existing
 from layerscope.early_exit import exit_report
-from layerscope.generation import generation
+from layerscope.generation import draft_report, generation
 from layerscope.logit_lens import reading
 from layerscope.runs.details import run_names
 from layerscope.runs.run import Run
@@ -35,6 +35,7 @@ DECISIVE = {
 KEPT = (
     (comparison.STORE, comparison.open_comparison),
     (exit_report.STORE, exit_report.open_exit_report),
+    (draft_report.STORE, draft_report.open_draft_report),
     (generation.STORE, generation.open_generation),
     (reading.STORE, reading.open_reading),
     (selection.STORE, selection.open_selection),

@@ -66,7 +66,7 @@ def test_two_bounds_and_no_data_are_refused(cli, tmp_path):
         ({"exits": [0]}, f"exits is 0: {LAYERS}"),
         ({"exits": [-2, 3]}, f"exits is -2: {LAYERS}"),
         ({"exits": [True]}, f"exits is True: {LAYERS}"),
-        ({"batch_size": None}, "batch_size is None: give a whole number of at least 1"),
+        ({"max_new_tokens": None}, "max_new_tokens is None: give a whole number of at least 1"),
         ({"confidence": None}, "confidence is None: give a number between 0 and 1, such as 0.95"),
         ({"criterion": 3}, "criterion 3 does not exist: choose confidence, margin, entropy, patience"),
     ],

@@ -248,13 +248,17 @@ def test_wrong_input(
 
 
 def test_models_that_cannot_leave(cli: Callable[..., Printed], table: Path, tmp_path: Path) -> None:
-    for name, model, line in (
-        ("lm", llama(), "lm predicts tokens: give a model with one row of classes for each sample"),
-        ("plain", classifier().bert, "plain has no head of classes over its model: give a classifier"),
-    ):
-        done = cli("exits", saved(model, tmp_path / name, special=True), "--data", table)
-        assert (done.status, done.line) == (2, line)
+    done = cli("exits", saved(classifier().bert, tmp_path / "plain", special=True), "--data", table)
+    assert (done.status, done.line) == (2, "plain has no head of classes over its model: give a classifier")
+    with pytest.raises(LayerscopeError, match="LlamaForCausalLM continues texts, and an ExitModel classifies"):
+        ExitModel(saved(llama(), tmp_path / "lm", special=True))
     path = tmp_path / "file"
     path.write_text("taken")
     done = cli("exits", tmp_path / "lm", "--data", table, "--out", path)
     assert (done.status, done.line) == (2, f"out {str(path)!r} cannot be made ({path} is a file): name a folder")
+
+
+def test_what_is_for_language_models_is_refused(folder: Path, table: Path) -> None:
+    with pytest.raises(LayerscopeError) as refused:
+        layerscope.exits(folder, table, max_new_tokens=16, progress=False)
+    assert str(refused.value) == "`max_new_tokens` is for language models, and this is a classifier: leave it out"

@@ -87,17 +87,21 @@ def test_the_text_is_that_of_generate(make: Any, rows: int) -> None:
     assert torch.equal(model.generate(**options), wanted)  # nothing is left in the model
 
 
-def test_each_block_runs_once_for_a_token() -> None:
+@pytest.mark.parametrize("threshold", [None, 0.5])
+def test_each_block_runs_once_for_a_token(threshold: float | None) -> None:
     model = made(zoo.llama)
-    speculation = SelfSpeculation(model, LAYER, DRAFTED, fall_back=False)
+    speculation = SelfSpeculation(model, LAYER, DRAFTED, threshold, fall_back=False)
+    sharp = [hf.TemperatureLogitsWarper(0.2)]
     read = torch.zeros(zoo.L, dtype=torch.long)
     with_drafts, prompt = [0] * zoo.L, prompts(1)
     for i, block in enumerate(speculation.halves.blocks):
         module = block.self_attn.q_proj
         module.register_forward_hook(lambda _, args, __, i=i: read.__setitem__(i, read[i] + args[0].shape[1]))
         module.register_forward_hook(lambda *_, i=i: with_drafts.__setitem__(i, with_drafts[i] + 1))
-    model.generate(**prompt, max_new_tokens=NEW + 1, do_sample=False, pad_token_id=0, custom_generate=speculation)
+    options = {"max_new_tokens": NEW + 1, "do_sample": False, "pad_token_id": 0, "logits_processor": sharp}
+    model.generate(**prompt, **options, custom_generate=speculation)
     report = speculation.report
+    assert (report.drafted < DRAFTED * (report.rounds - 1)) == (threshold is not None)
     length, verified = prompt["input_ids"].shape[1], report.drafted + report.rounds
     assert read.tolist() == [length + verified + report.plain] * zoo.L
     assert with_drafts[LAYER:] == [1 + report.rounds + report.plain] * (zoo.L - LAYER)
@@ -265,7 +269,9 @@ def test_a_trial_now_and_then_where_drafts_do_not_pay(tokens: int | None, trial:
 def pace_of(tokens: int | None) -> Pace:
     """Return the pace of 24 layers whose cost grows with their number, and little with that of tokens."""
     pace = Pace(24, 6, tokens, always=False)
-    for blocks, n in ((24, 1), (6, 1), (18, 2), (18, 4), (18, 8)):
+    for part, blocks, n in (
+        ("late", 24, 1), ("early", 6, 1), ("bare", 6, 1), ("late", 18, 2), ("late", 18, 4), ("late", 18, 8),
+    ):  # fmt: skip
         for _ in range(3):
-            pace.costs.add(blocks, n, blocks * (1 + 0.02 * (n - 1)))
+            pace.costs.add(part, blocks, n, blocks * (1 + 0.02 * (n - 1)))
     return pace

@@ -1,0 +1,234 @@
+"""What drafts by a language model's early layers are worth: facts, a row for each layer, and how they are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from layerscope.core.saved import Store, jsonable, typed
+from layerscope.models import LayeredModel
+from layerscope.show.document import EMPTY, Cell, Column, Document, Facts, Row, Section, Sentences, Table
+from layerscope.show.notebook import Shown
+from layerscope.show.numbers import number, percent, times
+from layerscope.show.plain import plain
+from layerscope.show.plots import Axis, Chart, Meaning, Series
+
+LAYERS = {
+    "layer": "int64", "chosen": "bool", "agreement": "float64", "draft_tokens": "int64", "threshold": "float64",
+    "acceptance": "float64", "length": "float64", "predicted": "float64", "measured": "float64",
+    "early_exit": "float64", "tokens_per_second": "float64", "memory": "float64",
+}  # fmt: skip
+"""The columns of the table: shares in 0 … 1, speed-ups as factors, memory in bytes; NaN where nothing was timed."""
+STORE = Store("report of drafts", "drafts.json", "run layerscope exits again", {"layers": LAYERS}, "csv")
+SPEED = Meaning(
+    "How many tokens a second are written when a layer drafts and all layers verify, as a multiple of plain decoding: "
+    "predicted from agreement on other texts and the time of rounds, and measured.",
+    "Above 1 drafts pay.",
+    "Leviathan et al. 2023; Elhoushi et al. 2024, LayerSkip",
+)
+AGREEMENT = Meaning(
+    "Share of new tokens after which a layer's likeliest next token is the one that the model wrote.",
+    "High at an early layer: drafts are cheap and right.",
+    "measured here",
+)
+LEAD = "An early layer drafts some tokens, all layers verify them at once, and the text stays the model's own."
+LEGEND = (
+    "Agree: next tokens that the layer alone gets as the model does. Drafts: most tokens drafted in a round, and the "
+    "probability below which drafting stops. Per round: tokens that a round adds to a text. Expected from one half of "
+    "the prompts, measured on the other, as multiples of plain decoding. Early exit: transformers' own, at the same "
+    "layer. Memory: the most that tensors take beside the weights."
+)
+"""How to read the table."""
+
+
+@dataclass(frozen=True, eq=False)
+class DraftReport(Shown):
+    """What self-speculation costs and gains for one language model, on prompts like these, on this machine.
+
+    With `layer` as the draft's, at most `draft_tokens` tokens a round and none below the probability `threshold`
+    (0: no threshold), chosen on half of the `prompts`, texts were `measured` times as fast on the other half as plain
+    decoding, which writes `plain_rate` tokens a second with `plain_memory` bytes beside the weights; `predicted` is
+    what the choice promised. `same` of `texts` were the same as by plain decoding. `layers` has a row for each layer
+    that was compared, its columns being those of `LAYERS`.
+
+    >>> report = layerscope.open_draft_report("tiny-drafts")
+    >>> report.depth, report.prompts, report.layers["layer"].tolist()
+    (3, 4, [1, 2])
+    """
+
+    model: str
+    depth: int
+    data: str
+    prompts: int
+    batch_size: int
+    max_new_tokens: int
+    dtype: str
+    machine: str
+    pays: bool
+    verdict: str
+    layer: int
+    draft_tokens: int
+    threshold: float
+    predicted: float
+    measured: float
+    plain_rate: float
+    plain_memory: float
+    weights: float
+    same: int
+    texts: int
+    layers: pd.DataFrame = field(repr=False)
+    notes: tuple[str, ...] = ()
+    folder: Path | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "layers", typed(self.layers, LAYERS))
+
+    def document(self) -> Document:
+        """Return the report as it is shown."""
+        table = _table(self)
+        return Document(
+            self.verdict,
+            title=(plain(self.model), plain(self.data)),
+            facts=(f"{self.depth} layers", f"{self.prompts:,} prompts", f"batch size {self.batch_size}"),
+            parts=(Sentences("", tuple(_findings(self))), table),
+            notes=self.notes,
+            commands=(f"layerscope generate MODEL --drafts {self.folder} --prompt …",) if self.folder else (),
+            sections=(Section("drafts", "Self-speculation", LEAD, (_speed(self), _agreement(self), table)),),
+            details=(Sentences("Noted on the way:", self.notes), Facts(tuple(_settings(self)))),
+            kind="drafts",
+            depth=self.depth,
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as JSON can hold it, the table as a list of rows."""
+        found: dict[str, Any] = jsonable({name: getattr(self, name) for name in (*FACTS, "layers")})
+        return found
+
+    def save(self, folder: str | Path) -> Path:
+        """Write `drafts.json` and `layers.csv` into a folder, new or an earlier report's, and return it."""
+        return STORE.save(folder, {name: getattr(self, name) for name in FACTS}, {"layers": self.layers})
+
+
+FACTS = tuple(each.name for each in fields(DraftReport) if each.name not in ("layers", "folder"))
+
+
+def open_draft_report(folder: str | Path) -> DraftReport:
+    """Return the report that `exits` saved of a language model.
+
+    Raises `LayerscopeError` for a folder without one, and for files that are damaged or changed since.
+
+    >>> layerscope.open_draft_report("tiny-drafts").data
+    'reviews'
+    """
+    return STORE.open(folder, lambda facts, tables, path: DraftReport(**facts, **tables, folder=path))
+
+
+def weights_of(model: LayeredModel) -> float:
+    """Return the bytes of a model's weights."""
+    return float(sum(each.nbytes for each in model.module.parameters()))
+
+
+def _findings(report: DraftReport) -> Iterator[str]:
+    row = report.layers[report.layers["chosen"]].iloc[0]
+    unsure = f", or fewer where its likeliest token is below {report.threshold:g}" if report.threshold else ""
+    yield (
+        f"Layer {report.layer} of {report.depth} drafts {report.draft_tokens} at a time{unsure}: "
+        f"{percent(row['acceptance'])} are accepted, {number(row['length'])} tokens a round."
+    )
+    rate = report.plain_rate
+    yield (
+        f"Plain decoding writes {number(rate)} tokens a second, drafts and verification "
+        f"{number(rate * report.measured)}."
+    )
+    if report.same < report.texts:
+        yield (
+            f"{report.texts - report.same} of {report.texts} texts differ from those of plain decoding: in "
+            f"{report.dtype}, logits depend on how many tokens are read at once."
+        )
+
+
+def _settings(report: DraftReport) -> Iterator[tuple[str, str]]:
+    yield from {
+        "model": report.model, "data": report.data, "prompts": f"{report.prompts:,}, half to choose on",
+        "batch size": str(report.batch_size), "new tokens": f"{report.max_new_tokens} at most",
+        "number type": report.dtype, "machine": report.machine,
+    }.items()  # fmt: skip
+
+
+def _series(report: DraftReport, column: str, name: str, show: Callable[[float], str], **how: Any) -> Series:
+    """Return a column of the layers that have it; the chosen layer's point of what was measured stands out."""
+    rows = report.layers.dropna(subset=[column])
+    layers, values = rows["layer"].tolist(), rows[column].tolist()
+    texts = tuple(f"layer {layer}: {show(value)}, {name}" for layer, value in zip(layers, values, strict=True))
+    marked = tuple(np.flatnonzero(rows["chosen"]).tolist()) if column == "measured" else ()
+    scale = 100 if column == "agreement" else 1
+    return Series(name, tuple(layers), tuple(scale * value for value in values), texts, marked=marked, **how)
+
+
+def _speed(report: DraftReport) -> Chart:
+    series = [
+        _series(report, "predicted", "expected", times, tone="muted"),
+        _series(report, "measured", "measured", times),
+        _series(report, "early_exit", "transformers' assistant_early_exit", times, tone="rival"),
+        Series("plain decoding", (0.0, float(report.depth)), (1.0, 1.0), mark="guide", tone="muted"),
+    ]
+    return Chart(
+        title="Speed by the layer that drafts", name="drafts_speed", x=Axis("layer", whole=True, depth=report.depth),
+        y=Axis("times plain decoding (×)"), series=tuple(each for each in series if each.x),
+        summary=report.verdict, about=SPEED,
+    )  # fmt: skip
+
+
+def _agreement(report: DraftReport) -> Chart:
+    return Chart(
+        title="How often a layer is right", name="drafts_agreement",
+        x=Axis("layer", whole=True, depth=report.depth), y=Axis("% of next tokens", (0.0, 100.0)),
+        series=(_series(report, "agreement", "agrees with the model", percent),),
+        summary="The share of next tokens that each layer alone gets as the model does",
+        about=AGREEMENT,
+    )  # fmt: skip
+
+
+def _table(report: DraftReport) -> Table:
+    titles = (
+        Column("layer"), Column("agree", unit="%"), Column("drafts"), Column("per round", unit="tokens"),
+        Column("expected", unit="×"), Column("measured", unit="×"), Column("early exit", unit="×"),
+        Column("tokens per s"), Column("memory", unit="MB"),
+    )  # fmt: skip
+
+    def cell(value: float, text: str) -> Cell:
+        return EMPTY if pd.isna(value) else Cell(text, value=value)
+
+    rows = [
+        Row(
+            (
+                Cell(f"{'● ' if row['chosen'] else ''}{row['layer']}", value=row["layer"]),
+                cell(row["agreement"], percent(row["agreement"], 0)),
+                _drafts(row["draft_tokens"], row["threshold"]),
+                cell(row["length"], number(row["length"])),
+                *(cell(row[name], times(row[name])) for name in ("predicted", "measured", "early_exit")),
+                cell(row["tokens_per_second"], number(row["tokens_per_second"])),
+                cell(row["memory"], number(row["memory"] / 1e6)),
+            ),
+            marked=row["chosen"],
+        )
+        for row in report.layers.to_dict(orient="records")
+    ]
+    rate, memory = report.plain_rate, report.plain_memory
+    last = (
+        Cell(f"{report.depth}", value=report.depth), *[EMPTY] * 4, Cell("1.00×", value=1.0), EMPTY,
+        Cell(number(rate), value=rate), Cell(number(memory / 1e6), value=memory),
+    )  # fmt: skip
+    rows.append(Row(last, quiet=True))
+    return Table("By the layer that drafts (● chosen)", titles, tuple(rows), (LEGEND,), name="drafts")
+
+
+def _drafts(tokens: int, threshold: float) -> Cell:
+    """Return how much is drafted."""
+    text = f"{tokens}, {threshold:g}" if threshold else str(tokens)
+    return Cell(text, value=text) if tokens else EMPTY

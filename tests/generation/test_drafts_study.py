@@ -1,0 +1,189 @@
+"""`exits` of a language model: what is foretold of drafts, and what is measured, saved, shown and refused."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from generation.talkers import TOKENIZER, loud, prompts as words_of
+from generation.test_speculation import made, prompts
+from models import zoo
+
+import layerscope
+from layerscope import LayerscopeError, exits, generate
+from layerscope.core.memory import peak_bytes
+from layerscope.core.options import Asked
+from layerscope.generation import DraftReport, SelfSpeculation, open_draft_report
+from layerscope.generation.decoder import open_language_model
+from layerscope.generation.forecast import Clocked, Reading, Setting, best, read, replay
+
+NEW = 24
+QUIET: dict[str, Any] = {"processor": TOKENIZER, "progress": False}
+
+
+def opened(model: Any) -> Any:
+    names = {"part": None, "blocks": None, "norm": None, "revision": None, "dtype": "auto", "device": "auto"}
+    trust = {"trust_remote_code": False, "allow_pickle": False}
+    return open_language_model(Asked(model=model, processor=TOKENIZER, **names, **trust))
+
+
+@torch.no_grad()
+def test_a_layer_s_drafts_are_those_of_the_head_on_its_states() -> None:
+    model = made(zoo.llama)
+    prompt, new = [5, 6, 7, 8], [9, 3, 4, 8, 8, 2]
+    found = read(opened(model), prompt, new)
+    states = model(torch.tensor([prompt + new[:-1]]), output_hidden_states=True).hidden_states
+    for layer in (1, 2):
+        law = model.lm_head(model.model.norm(states[layer][0, len(prompt) :])).double().softmax(-1)
+        np.testing.assert_array_equal(found.right[layer - 1], (law.argmax(-1) == torch.tensor(new[1:])).numpy())
+        np.testing.assert_allclose(found.sure[layer - 1], law.amax(-1).numpy(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("sure", [False, True])
+def test_a_replay_is_what_happens(rows: int, sure: bool) -> None:
+    """Drafted and accepted tokens and rounds by recorded agreement are those of the decoding itself."""
+    model = made(zoo.llama, 0.3)
+    model.generation_config.eos_token_id = None
+    options = prompts(rows) | {"max_new_tokens": NEW, "do_sample": False, "pad_token_id": 0}
+    plain = model.generate(**options)
+    readings = []
+    for row, mask in zip(plain, options["attention_mask"], strict=True):
+        start = int((mask == 0).sum())
+        readings.append(read(opened(model), row[start : mask.numel()].tolist(), row[mask.numel() :].tolist()))
+    threshold = float(np.quantile(readings[0].sure[1], 0.3)) if sure else 0.0
+    speculation = SelfSpeculation(model, 2, 3, threshold=threshold or None, fall_back=False)
+    model.generate(**options, custom_generate=speculation)
+    found, report = replay(readings, Setting(2, 3, threshold), NEW), speculation.report
+    assert 0 < found.accepted <= found.drafted
+    assert sure or found.accepted < found.drafted
+    rounds = sum(number for size, number in found.sizes.items() if size > 1)
+    assert found.accepted == report.accepted
+    if rows == 1:  # of a batch, drafts after a text's first wrong one are as probable as they happen to be
+        assert found.drafted == report.drafted
+        assert (found.stopped > 0) == sure
+        if not sure:
+            assert rounds == report.rounds
+
+
+def test_the_time_of_a_text_is_the_sum_of_its_rounds() -> None:
+    cost = Clocked(1.0, {(1, 1): 2.0, (1, 3): 4.0, (1, 5): 5.0}, ask=0.1, stop=0.5)
+    assert [cost(1, size) for size in (1, 2, 3, 4, 5, 7)] == [2.0, 3.0, 4.0, 4.5, 5.0, 6.0]
+    right, sure = np.array([[True, True, False, True, True, True, True]]), np.full((1, 7), 0.9)
+    sure[0, 2] = 0.1
+    free = replay([Reading(right, sure)], Setting(1, 2), 8)
+    assert (free.sizes, free.drafted, free.accepted, free.verified) == ({3: 2, 1: 1}, 4, 4, 3)
+    assert cost.seconds(free, Setting(1, 2)) == 1 + 2 * 4 + 2
+    stopped = replay([Reading(right, sure)], Setting(1, 4, 0.5), 8)  # before the third token, which is wrong
+    assert (stopped.sizes, stopped.stopped, stopped.drafted, stopped.accepted) == ({3: 1, 4: 1}, 1, 5, 5)
+    assert cost.seconds(stopped, Setting(1, 4, 0.5)) == pytest.approx(1 + 4 + 0.2 + 4.5 + 0.3 + 0.5)
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_drafts_go_as_far_as_they_are_right(right: bool) -> None:
+    cost = Clocked(0.0, {(1, size): 1 + 0.1 * size for size in (1, 3, 12)}, ask=0.0, stop=0.0)
+    text = Reading(np.full((1, 60), right), np.full((1, 60), 0.5))
+    setting, seconds = best([[text]], 1, cost, 61, None, None)
+    assert (setting.tokens > 5) == right
+    every = [cost.seconds(replay([text], Setting(1, n), 61), Setting(1, n)) for n in range(1, 12)]
+    assert seconds <= min(every)
+    assert best([[text]], 1, cost, 61, 2, 0.0)[0] == Setting(1, 2, 0.0)
+
+
+def test_bytes_of_a_call() -> None:
+    def held() -> torch.Tensor:
+        first = torch.zeros(1000)
+        second = first + 1  # both are held
+        del first
+        return (second * 2)[:10]
+
+    assert peak_bytes(held) == 8000
+    with torch.inference_mode():
+        assert peak_bytes(held) == 8000
+    given = torch.zeros(1000)
+    assert peak_bytes(lambda: given.add_(1)) == 0
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> DraftReport:
+    model = made(zoo.gpt2, 0.1)
+    found = exits(
+        model, words_of((9, 14, 6, 20, 8, 11), seed=3), prefix=4, max_new_tokens=16, samples=4,
+        out=tmp_path_factory.mktemp("drafts") / "out", **QUIET,
+    )  # fmt: skip
+    assert isinstance(found, DraftReport)
+    assert model.config.num_hidden_layers == zoo.L  # which transformers' own early exit lowers
+    return found
+
+
+def test_what_is_reported(report: DraftReport) -> None:
+    rows = report.layers
+    assert rows["layer"].tolist() == [1, 2]
+    assert rows["chosen"].sum() == 1
+    assert rows[rows["chosen"]]["layer"].item() == report.layer
+    assert report.same == report.texts == 2 * 2  # two held-out prompts at two layers
+    assert rows["agreement"].between(0, 1).all()
+    assert (rows[["predicted", "measured", "tokens_per_second", "memory"]] > 0).all(axis=None)
+    assert (rows["length"] >= 1).all()
+    assert rows["memory"].ge(report.plain_memory).all()
+    assert rows["early_exit"].isna().all()
+    assert any("assistant_early_exit does not run here (IndexError)" in note for note in report.notes)
+    assert report.pays == (min(report.predicted, report.measured) >= 1.045)
+    assert ("same text" in report.verdict) == report.pays
+
+
+def test_saved_and_opened(report: DraftReport, tmp_path: Path) -> None:
+    folder = report.save(tmp_path / "kept")
+    again = open_draft_report(folder)
+    assert again.as_dict() == report.as_dict()
+    page = layerscope.report(folder)
+    assert report.verdict in page.read_text(encoding="utf-8")
+    facts = json.loads((folder / "drafts.json").read_text(encoding="utf-8"))
+    (folder / "drafts.json").write_text(json.dumps(facts | {"layer": 1 + facts["layer"]}), encoding="utf-8")
+    with pytest.raises(LayerscopeError, match="is not what was written there"):
+        open_draft_report(folder)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"criterion": "margin"}, "`criterion` is for classifiers, and this is a language model: leave it out"),
+        ({"min_accuracy": 0.9}, "`min_accuracy` is for classifiers"),
+        ({"exits": [3]}, "layer 3 is the last, which verifies: an exit is one of 1 … 2"),
+        ({"exits": [7]}, "layer 7"),
+        ({"max_new_tokens": 4}, "`max_new_tokens=4` is too short to time drafts: give at least 16"),
+        ({"batch_size": 4}, "gives 4 prompts: `batch_size=4` needs 8"),
+        ({"max_new_tokens": 400}, "positions, shorten it"),
+    ],
+)
+def test_refused_in_one_line(options: dict[str, Any], why: str, tmp_path: Path) -> None:
+    asked = {"max_new_tokens": 16, "out": tmp_path / "out"} | QUIET | options
+    with pytest.raises(LayerscopeError, match=".*") as error:
+        exits(loud(zoo.gpt2()), words_of(), **asked)
+    assert why in str(error.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_generate_reads_what_was_chosen(report: DraftReport, tmp_path: Path) -> None:
+    model, prompt = made(zoo.gpt2, 0.1), words_of((9,), seed=3)
+    plain = generate(model, prompt, max_new_tokens=16, **QUIET).texts["ids"].tolist()
+    for pays in (True, False):
+        folder = replace(report, pays=pays).save(tmp_path / str(pays))
+        found = generate(model, prompt, max_new_tokens=16, drafts=folder, **QUIET)
+        assert found.texts["ids"].tolist() == plain
+        note = f"drafts by layer {report.layer}: " if pays else f"decoded plainly: drafts do not pay, by {folder}"
+        assert note in found.notes[-1]
+    for others, why in (
+        ({"draft_layer": 1}, "`drafts` and `draft_layer` both say which layer drafts"),
+        ({"draft_tokens": 3}, "`draft_tokens` needs a layer that drafts: try `draft_layer='auto'`, without `drafts`"),
+        ({"layers": [1]}, "drafts speed up the last layer's text: leave `layers` out"),
+        ({"drafts": tmp_path}, "holds no report of drafts"),
+    ):
+        with pytest.raises(LayerscopeError) as refused:
+            generate(model, prompt, max_new_tokens=16, **({"drafts": tmp_path / "True"} | others), **QUIET)
+        assert why in str(refused.value)
+    with pytest.raises(LayerscopeError, match="is about another model, GPT2LMHeadModel: run layerscope exits"):
+        generate(made(zoo.llama), prompt, max_new_tokens=16, drafts=tmp_path / "True", **QUIET)
