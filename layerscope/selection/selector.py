@@ -43,7 +43,7 @@ def select(
     out: Annotated[str | Path | None, Folder(), OUTPUT] = None,
     progress: Annotated[bool, IN_CODE] = True,
 ) -> Selection | Removal:
-    """Choose a layer, or blocks to drop: what it scores, gains and costs, and how far that can be trusted.
+    """Choose a layer, or blocks to drop: what it scores, gains and costs, and how far to trust that.
 
     With scores of tasks (an evaluation) or labels (of a run: a cross-validated linear probe) it is the shallowest layer
     within one standard error of the best, the error that of the difference paired over samples, or over three tasks or

@@ -26,7 +26,7 @@ def truncate(
     progress: Annotated[bool, IN_CODE] = True,
     **shared: Unpack[Loading],
 ) -> Path:
-    """Write a model that ends at a layer, or lacks some blocks: a standard checkpoint, checked against the full model.
+    """Write a model that ends at a layer or lacks blocks: a standard checkpoint, checked and measured.
 
     It loads without layerscope. What is written gives the full model's layer `layer`, after the final norm where there
     is one, to 1e-5 in float32 (in half precision to two steps of it): it is loaded again and compared before it gets
