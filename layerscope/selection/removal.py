@@ -77,9 +77,10 @@ class Removal(Shown):
             name = shlex.quote(f"{self.model.split('/')[-1]}-without-{spans(self.blocks)}")
             write = f"layerscope truncate {shlex.quote(self.source)} --drop {spans(self.blocks)} --out {name}"
             commands = write, f"layerscope train {name} --train DATA --out healed"
+        names = [Cell(text, value=text) for text in (spans(one.blocks) for one in self.choices)]
         rows = (
-            row(one.way, spans(one.blocks), _cell(one.cost, f"±{one.stderr:.2g}"), _cell(one.score), marked=one is best)
-            for one in self.choices
+            row(one.way, name, _cell(one.cost, f"±{one.stderr:.2g}"), _cell(one.score), marked=one is best)
+            for one, name in zip(self.choices, names, strict=True)
         )
         titles = *columns(("chosen by", "blocks"), "left"), *columns((cost, score), "decimal")
         ways = Table("Ways to choose", titles, tuple(rows), (f"{score.capitalize()}: {what}.",), name="ways")
