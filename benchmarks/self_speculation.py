@@ -57,9 +57,9 @@ def ideal(speculation: Any, batch: int, tokens: int) -> float:
         return statistics.median(times)
 
     with torch.no_grad(), halves.open():
-        cache = halves.start(mask)
+        halves.start(mask)
         prefill = median(lambda: speculation.halves.module(ids[:, :PROMPT]), 3)
-        halves.module(ids, past_key_values=cache, use_cache=True)
+        halves.module(ids, past_key_values=halves.cache, use_cache=True)
         token, several = ids[:, :1], ids[:, :new]
         states = torch.randn(batch, new, halves.stack.width)
         early = median(lambda: halves.early(token, DRAFT, head=True))

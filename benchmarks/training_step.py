@@ -73,7 +73,7 @@ def ratio(module: Any, processor: Any, batch: dict[str, torch.Tensor], repeats: 
         raise SystemExit(f"the plain step and the model's own differ by {worst:.1e}")
 
     def step(on: bool) -> float:
-        loss.on = on
+        loss.on = tuple(range(len(loss.exits.layers))) if on else ()
         module.zero_grad()
         start = time.perf_counter()
         module(**batch).loss.backward()

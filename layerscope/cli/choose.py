@@ -39,6 +39,9 @@ On your own files (text,label · text_a,text_b,score · text_a,text_b,label · q
 Probes, with 95 % intervals, on any labelled data that profile reads, and on words (tokens and labels as two lists):
   layerscope evaluate ./my-vit --task-file linear-probe:photos/ --task-file attention-probe:photos/
   layerscope evaluate minilm --task-file token-probe:pos.jsonl
+
+Tasks of lm-evaluation-harness that score likelihoods, by name or from a file, at every layer from one forward:
+  layerscope evaluate gpt2 --tasks lm:arc_easy,lm:endings.yaml
 """, argument="MODEL_OR_RUN")  # fmt: skip
 def evaluate(
     options: Options, *, task_file: Annotated[list[str] | None, FILES] = None, csv: Csv = None, json: Json = False

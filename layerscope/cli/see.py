@@ -145,6 +145,9 @@ What a masked language model puts into the gap, layer by layer, as a page:
 
 The class each layer would give your samples, with tables, a page and paper figures:
   layerscope lens ./my-classifier --data tickets.csv --samples 100 --out lens --figures figures
+
+Translators trained on one text, and how much nearer they come than the plain lens on another:
+  layerscope lens gpt2 --data held-out.txt --samples 200 --tuned translators --train novel.txt
 """)  # fmt: skip
 def lens(options: Options, *, page: Page = None, figures: Figures = None, json: Json = False) -> None:
     """Print the reading, and write its pages and figures."""

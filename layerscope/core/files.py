@@ -184,10 +184,10 @@ def existing(path: str | Path, what: str, known: Collection[str] = ()) -> Path:
     raise LayerscopeError(f"{what} {str(path)!r} does not exist{hint}{also}")
 
 
-def own_folder(out: str | Path, what: str = "", mark: str = "") -> Path:
+def own_folder(out: str | Path, what: str = "", mark: str = "", option: str = "out") -> Path:
     """Return a folder to write to, `~` spelt out: new, empty, or one with an earlier `what`, known by its file `mark`.
 
-    Raises `LayerscopeError` for a file, and for a folder that holds anything else.
+    Raises `LayerscopeError` for a file, and for a folder that holds anything else, which `option` named.
     """
     folder = Path(out).expanduser()
     fault = ""
@@ -200,7 +200,7 @@ def own_folder(out: str | Path, what: str = "", mark: str = "") -> Path:
     except OSError as error:
         fault = f"cannot be read ({error.strerror})"
     if fault:
-        raise LayerscopeError(f"`out={str(folder)!r}` {fault}: name a new folder")
+        raise LayerscopeError(f"`{option}={str(folder)!r}` {fault}: name a new folder")
     return folder
 
 

@@ -41,9 +41,10 @@ def evaluate(
             list of names, mteb task objects, and `KIND:PATH` of your own files; of data in memory `{KIND: data}`, a
             pandas frame with the columns of such a file. Kinds for texts are those of `task_from_file`; linear-probe,
             knn-probe and attention-probe read labelled texts, images or sounds, whatever `profile` does, and
-            token-probe sentences with a label for each word.
+            token-probe sentences with a label for each word. lm:NAME and lm:FILE.yaml are tasks of
+            lm-evaluation-harness; @METRIC after them names another than the first of which more is better.
         out: folder of the results, in mteb's own layout and in `probes`; the same call on it resumes.
-        samples: number of rows of each own file, drawn with the seed; by default all.
+        samples: number of rows of each own file, and of documents of an lm task, drawn with the seed; by default all.
         seed: random seed.
         split: share of the samples that judges an attention-probe, which is then trained once, on the others, as large
             sets need it; by default it is trained in three folds.

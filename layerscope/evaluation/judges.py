@@ -177,9 +177,8 @@ class Study:
         # the pass keeps nothing but states for a metric of labels, and no views
         self.options = Options(metrics=("linear_probe",), views=0, samples=None, seed=asked.seed)
         self.model = find_layers(loaded, data.modality, first, override, max_length=None, prompt="")
-        slots = slots_of(self.model)
-        self.states = tasks[0].kind.states(data, self.model, slots)
-        self.rows = [("baseline", self.states.last), *(("layer", slot) for slot in slots)]
+        self.states = tasks[0].kind.states(data, self.model, slots_of(self.model))
+        self.rows = [("baseline", self.states.last), *(("layer", slot) for slot in self.states.slots)]
         """Kind and slot of every row: the model as shipped, then the layers."""
         self.fingerprint = data.fingerprint()
         self.data = f"{self.fingerprint}-{asked.seed}"

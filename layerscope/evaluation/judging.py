@@ -25,6 +25,7 @@ BATCH = 256
 """Texts that mteb hands over at once; how they are batched for the model is the store's."""
 INPUTS = ("input_column_name", "input1_column_name", "input2_column_name", "column_names")
 """Where mteb's task classes name the columns of their texts."""
+CHATTY = ("mteb", "lm_eval", "datasets", "sentence_transformers")
 WORTH = 20.0
 """Seconds of judging from which on it pays to start processes, each of which imports mteb."""
 
@@ -70,11 +71,11 @@ def judge(task: Any, encoder: Any) -> Any:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep the chatter of mteb and datasets off the screen; LAYERSCOPE_DEBUG lets it through."""
+    """Keep the chatter of libraries off the screen; LAYERSCOPE_DEBUG lets it through."""
     if os.environ.get("LAYERSCOPE_DEBUG"):
         yield
         return
-    levels = {log: log.level for log in map(logging.getLogger, ("mteb", "datasets", "sentence_transformers"))}
+    levels = {log: log.level for log in map(logging.getLogger, CHATTY)}
     for logger in levels:
         logger.setLevel(logging.CRITICAL)
     try:

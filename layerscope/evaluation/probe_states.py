@@ -65,7 +65,7 @@ class Pooled:
     read = staticmethod(labelled)
 
     def __init__(self, data: Any, model: LayeredModel, slots: Sequence[Slot]) -> None:
-        self.corpus, self.loaded = data, model.loaded
+        self.corpus, self.loaded, self.slots = data, model.loaded, list(slots)
         pools_itself = self.loaded.served is not None and self.loaded.pooling is None
         self.last = model.stack.depth, model.final, SHIPPED if pools_itself else model.pooling[0]
         own = () if pools_itself else model.pooling[:1]
@@ -145,7 +145,8 @@ class Tokens:
     def __init__(self, data: Any, model: LayeredModel, slots: Sequence[Slot]) -> None:
         if model.rank == 2:
             raise LayerscopeError(f"the states of {model.loaded.name} have no tokens to probe: give linear-probe")
-        self.corpus, self.last = data, (model.stack.depth, model.final, model.pooling[0])
+        self.corpus, self.slots = data, list(slots)
+        self.last = model.stack.depth, model.final, model.pooling[0]
         found = {Column(site, layer) for layer, site, _ in [*slots, self.last]}
         self.kept = tuple(sorted(found, key=lambda column: (column.site, column.layer)))
 

@@ -23,6 +23,8 @@ from layerscope.probes.attention import validation
 from layerscope.scores.files import refuse_columns, refuse_rows
 
 LAYER_BY_LAYER = "layer-by-layer"
+LM = "lm"
+"""The kind of tasks that lm-evaluation-harness knows by name, or reads from a file."""
 PAPER_TASKS = (
     "AmazonCounterfactualClassification", "AmazonReviewsClassification", "ArxivClusteringS2S", "AskUbuntuDupQuestions",
     "BIOSSES", "Banking77Classification", "BiorxivClusteringS2S", "EmotionClassification", "MTOPDomainClassification",
@@ -62,16 +64,10 @@ def open_tasks(
             if name in FILES:
                 _need_mteb()
                 found.append(task_from_file(name, data, samples, seed))
-            elif name in PROBES:
-                read = PROBES[name].states.read  # linear and kNN probe of the same data share them, and their states
-                key = read, data if isinstance(data, str) else id(data)
-                opened[key] = opened.get(key) or read(data, samples, seed)
-                own_split = split if name == "attention-probe" else None
-                if own_split is not None:  # refused before the model runs
-                    validation(np.unique(opened[key].labels, return_inverse=True)[1], own_split, seed)
-                probes.append(ProbeTask(PROBES[name], opened[key], own_split))
+            elif name in (*PROBES, LM):
+                probes += _probes(name, data, opened, samples, seed, split)
             else:
-                raise LayerscopeError(f"task kind {name!r} does not exist{choices(str(name), [*FILES, *PROBES])}")
+                raise LayerscopeError(f"task kind {name!r} does not exist{choices(str(name), [*FILES, *PROBES, LM])}")
     if not found and not probes:
         raise LayerscopeError("no task is named: give names of mteb, such as STSBenchmark, or classification:FILE.csv")
     if split is not None and not any(probe.split for probe in probes):
@@ -81,6 +77,23 @@ def open_tasks(
     if twice is not None:
         raise LayerscopeError(f"two tasks have the name {twice!r}: leave one, or rename its file")
     return found, probes
+
+
+def _probes(
+    name: str, data: Any, opened: dict[Any, Any], samples: int | None, seed: int, split: float | None
+) -> list[ProbeTask]:
+    """Return the probe of a kind, or the tasks that lm-evaluation-harness has for a name or file."""
+    if name == LM:
+        from layerscope.evaluation.lm_tasks import open_lm_tasks  # it takes seconds to import
+
+        return open_lm_tasks(data, samples, seed)
+    read = PROBES[name].states.read  # linear and kNN probe of the same data share them, and their states
+    key = read, data if isinstance(data, str) else id(data)
+    opened[key] = opened.get(key) or read(data, samples, seed)
+    own_split = split if name == "attention-probe" else None
+    if own_split is not None:  # refused before the model runs
+        validation(np.unique(opened[key].labels, return_inverse=True)[1], own_split, seed)
+    return [ProbeTask(PROBES[name], opened[key], own_split)]
 
 
 def _of_mteb(task: Any) -> Iterator[Any]:
@@ -113,7 +126,7 @@ def _by_name(name: str) -> list[Any]:
         return [mteb.get_task(name)]
     except KeyError:
         known = [LAYER_BY_LAYER, *(task.metadata.name for task in mteb.get_tasks(exclude_superseded=False))]
-        hint = near(name, known) or f": give a name of mteb, or KIND:FILE ({', '.join(FILES)})"
+        hint = near(name, known) or f": give a name of mteb, or KIND:FILE ({', '.join([*FILES, LM])})"
         raise LayerscopeError(f"task {name!r} does not exist in mteb{hint}") from None
 
 

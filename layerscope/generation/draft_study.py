@@ -131,7 +131,7 @@ def _study(
 
         plain = [list[float]() for _ in range(half)]
         cost = clocked(model, timed, write, most)
-        seconds = float(np.median(plain, 1).sum())
+        seconds = float(np.mean(plain, 1).sum())
     tokens = None if asked.draft_tokens == "auto" else asked.draft_tokens
     found = {layer: best(texts, layer, cost, most, tokens, asked.threshold) for layer in timed}
     settings = {layer: setting for layer, (setting, _) in found.items()}
@@ -216,7 +216,8 @@ def _race(writer: Writer, first: int, settings: Mapping[int, Setting], watch: St
         ways[DRAFTS, layer] = {"custom_generate": drafts}
     if len(writer.batches[0]) == 1:  # of a batch, transformers' own takes one text
         early: dict[Way, dict[str, Any]] = {(EARLY, layer): {"assistant_early_exit": layer} for layer in settings}
-        config: Any = writer.model.module.config
+        module: Any = writer.model.module
+        config = module.config.get_text_config(decoder=True)
         depth = config.num_hidden_layers
         try:
             for how in early.values():

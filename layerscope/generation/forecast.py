@@ -93,7 +93,7 @@ def replay(batch: Sequence[Reading], setting: Setting, most: int) -> Rounds:
     at = [0] * len(batch)  # the new token that is read next
     left = [i for i, own in enumerate(right) if len(own)]
     while left:
-        drafts = max(0, min(setting.tokens, min(most - 2 - at[i] for i in left)))
+        drafts = max(0, min(setting.tokens, max(most - 2 - at[i] for i in left)))
         if drafts and setting.threshold:
             ahead = [np.resize(sure[i][at[i] :], drafts) for i in left]
             sure_of = int((np.mean(ahead, 0) >= setting.threshold).cumprod().sum())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy, deepcopy
 from functools import cached_property, partial
@@ -11,15 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from layerscope.core.errors import LayerscopeError
-from layerscope.models.capture import Enough
-from layerscope.models.forward import Inputs, accepts, hidden_of
+from layerscope.core.errors import LayerscopeError, first_line
+from layerscope.models.capture import Enough, evaluating
+from layerscope.models.forward import FAILURES, Inputs, accepts, hidden_of
 from layerscope.models.lens import Lens, replaced
 from layerscope.models.stack import Stack, choose, find_stacks
 
 CACHES = ("past_key_values", "cache_params")
 SURVEY = 32
-"""Last tokens of a prompt at which layers are compared."""
+"""Last tokens of the prompts, of all texts together, at which layers are compared."""
 SPARSE = 4
 """Unused columns are removed once they are more than one in four."""
 
@@ -43,14 +43,48 @@ class Halves:
         self.first, self.last, self.head = 0, self.depth, True
         self.given = self.state = torch.empty(0)
         self.keep: Collection[int] = ()
-        self.kept: dict[int, Tensor] = {}
-        """States of the layers in `keep` at the last tokens of a forward."""
+        self.kept: dict[int, list[Tensor]] = {}
+        """States of the layers in `keep` at the last tokens of each forward."""
 
     @contextmanager
     def open(self) -> Iterator[None]:
         """Within, the model runs those of its blocks that `run` asks for, and all of them by default."""
         with replaced({block: partial(self._block, i, block.forward) for i, block in enumerate(self.blocks)}):
             yield
+
+    @torch.no_grad()
+    def check(self, layers: Sequence[int]) -> None:
+        """Raise where a token that is read after rejected drafts of a layer is not read as it is without them."""
+        ids = torch.arange(1, 7, device=next(self.module.parameters()).device)[None]
+        read, drafts, token = ids[:, :3], ids[:, 3:5], ids[:, 5:]
+        name = type(self.module).__name__
+        try:
+            with evaluating(self.module), self.open():
+                self.start(torch.ones_like(ids[:, :4]))
+                wanted = self.prompts(torch.cat([read, token], 1))
+                found = [self._after(read, drafts, token, each) for each in (layers if self.recurrent else layers[:1])]
+        except FAILURES as error:
+            raise LayerscopeError(f"{name} cannot draft: {first_line(error)}") from None
+        near = 1e-3 if next(self.module.parameters()).dtype == torch.float32 else 0.1
+        if any(bool((ours - wanted).norm() > near * wanted.norm()) for ours in found):
+            raise LayerscopeError(
+                f"{name} keeps something of the tokens that were cut back, or its blocks do not run apart, and "
+                "self-speculation needs both"
+            )
+
+    def _after(self, read: Tensor, drafts: Tensor, token: Tensor, layer: int) -> Tensor:
+        """Return the logits after a token that follows rejected drafts of a layer."""
+        self.start(torch.ones_like(read))
+        self.prompts(read)
+        before, states = self.snapshot(), []
+        for i in range(drafts.shape[1]):
+            self.early(drafts[:, i : i + 1], layer, head=False)
+            states.append(self.state)
+        self.late(drafts, layer, torch.cat(states, 1))
+        self.restore(before)
+        self.cut(torch.zeros_like(read[:, 0]), drafts.shape[1])
+        self.early(token, layer, head=False)
+        return self.late(token, layer, self.state)
 
     def start(self, mask: Tensor) -> None:
         """Forget what was read, for prompts that are real where `mask` [B, T] is."""
@@ -130,10 +164,15 @@ class Halves:
         return bool((once - by_one).norm() > 1e-3 * by_one.norm())
 
     def read(self, states: Tensor) -> Tensor:
-        """Return the likeliest next tokens [N] by the model's head, for states [N, D] of any layer."""
+        """Return the logits [N, V] of the model's head for states [N, D] of any layer."""
         lens = Lens(self.module, self.stack, "tokens", self.module.config.get_text_config(decoder=True).vocab_size)
         ids = torch.zeros(1, 1, dtype=torch.long, device=states.device)
-        return torch.cat([logits.argmax(-1) for logits in lens.token_logits(states, Inputs({"input_ids": ids}))])
+        return torch.cat([*lens.token_logits(states, Inputs({"input_ids": ids}))])
+
+    @property
+    def context(self) -> int:
+        """Number of positions that the model has."""
+        return getattr(self.module.config.get_text_config(decoder=True), "max_position_embeddings", None) or 1 << 60
 
     @cached_property
     def head_work(self) -> float:
@@ -209,7 +248,7 @@ class Halves:
             output = forward(*args, **kwargs)
             layer, hidden = index + 1, hidden_of(output)
             if layer in self.keep and hidden is not None:
-                self.kept[layer] = hidden[:, -SURVEY:].clone()
+                self.kept.setdefault(layer, []).append(hidden[:, -SURVEY:].clone())
             if layer == self.last and hidden is not None:
                 self.state = hidden
                 if not self.head:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from statistics import median
 
 import numpy as np
 
@@ -16,6 +17,10 @@ FADE = 0.98
 """What an observed draft token counts after each later one."""
 PRIOR = 4.0
 """Weight in tokens of what was known before the first draft."""
+STAY = 1.03
+"""How much faster another layer must promise to be."""
+COMPARED = 3
+"""Layers that are compared at once with the whole model, those that least is known of."""
 
 
 @dataclass
@@ -31,22 +36,24 @@ class Costs:
     seen: dict[tuple[str, int, float], deque[float]] = field(
         default_factory=lambda: defaultdict(lambda: deque(maxlen=RECENT))
     )
+    medians: dict[tuple[str, int, float], float] = field(default_factory=dict)
     fit: np.ndarray | None = None
 
     def add(self, part: str, blocks: int, tokens: int, seconds: float) -> None:
         """Add a timing."""
-        self.seen[part, blocks, tokens].append(seconds)
-        self.fit = None
+        own = self.seen[part, blocks, tokens]
+        own.append(seconds)
+        self.medians[part, blocks, tokens], self.fit = median(own), None
 
     def __call__(self, part: str, blocks: int, tokens: float = 1) -> float:
         """Return the seconds of a part of a round, as measured or else as fitted to the medians of all timings."""
-        if len(own := self.seen.get((part, blocks, tokens), ())) > 2:
-            return float(np.median(own))
+        if len(self.seen.get((part, blocks, tokens), ())) > 2:
+            return self.medians[part, blocks, tokens]
         if self.fit is None:
             from scipy.optimize import nnls
 
-            rows, times = [self._features(*key) for key in self.seen], [np.median(own) for own in self.seen.values()]
-            self.fit = nnls(np.array(rows), np.array(times))[0]
+            rows = [self._features(*key) for key in self.medians]
+            self.fit = nnls(np.array(rows), np.array([*self.medians.values()]))[0]
         return float(self._features(part, blocks, tokens) @ self.fit)
 
     def _features(self, part: str, blocks: int, tokens: float) -> np.ndarray:
@@ -59,7 +66,8 @@ class Pace:
 
     A fixed `layer` or number of `tokens` is kept to; `always` forbids to fall back to plain decoding. `hits` holds by
     layer how many draft tokens were accepted and how many were seen, `steps` how many times drafting went on after a
-    step and how many times it could.
+    step and how many times it could. `texts` has for each text the tokens that are left to write, and how many of its
+    own draft tokens were accepted and seen: a batch takes as many rounds as the slowest of its texts.
     """
 
     def __init__(self, depth: int, layer: int | None, tokens: int | None, *, always: bool, head: float = 1.0) -> None:
@@ -68,15 +76,17 @@ class Pace:
         self.layers: list[int] = layers if layer is None else [layer]
         self.hits = {each: [0.5 * PRIOR, PRIOR] for each in self.layers}
         self.steps = {each: [PRIOR, PRIOR] for each in self.layers}
-        self.costs, self.plain = Costs(head), 0
+        self.costs, self.plain, self.drafts, self.at = Costs(head), 0, 0, 0
+        self.texts = np.array([[1.0, 0.0, 0.0]])
 
-    def observe(self, layer: int, accepted: Iterable[bool], sure: Iterable[bool] = ()) -> None:
+    def observe(self, layer: int, accepted: Iterable[float], sure: Iterable[bool] = ()) -> None:
         """Count draft tokens of a layer that the model agreed with, and steps after which it was sure enough."""
         for tally, found in ((self.hits[layer], [*accepted]), (self.steps[layer], [*sure])):
             tally[:] = tally[0] + sum(found), tally[1] + len(found)
 
     def fade(self, tokens: float) -> None:
         """Let all that was observed count less, as the texts have grown by some tokens."""
+        self.texts[:, 1:] *= FADE**tokens
         for tally in (*self.hits.values(), *self.steps.values()):
             left = max(FADE**tokens, min(1.0, PRIOR / tally[1]))
             tally[:] = tally[0] * left, tally[1] * left
@@ -87,16 +97,35 @@ class Pace:
 
     def speedup(self, layer: int, tokens: int) -> float:
         """Return the expected speed of rounds of `tokens` at most, over that of plain decoding."""
+        return float(self._speedups(layer, np.array([tokens]))[0])
+
+    def _speedups(self, layer: int, tokens: np.ndarray) -> np.ndarray:
         sure = self.steps[layer][0] / self.steps[layer][1]
         whole = sure ** (tokens - 1)  # the chance that drafting is not stopped
-        steps, gained = _geometric(sure, tokens), _geometric(sure * self.acceptance(layer), tokens)
+        steps = _geometric(np.array(sure), tokens)
+        left, good, seen = self.texts.T
+        usual = good.sum() / max(1.0, seen.sum())
+        rates = np.clip(self.acceptance(layer) + (good - usual * seen) / (seen + 2 * PRIOR), 0.0, 0.999)
+        gained = left.max() / (left[:, None] / _geometric(sure * rates, tokens)).max(0)
         early = (steps - whole) * self.costs("early", layer) + whole * self.costs("bare", layer)
-        return gained * self.costs("late", self.depth) / (early + self.costs("late", self.depth - layer, steps))
+        late = np.array([self.costs("late", self.depth - layer, float(step)) for step in steps])
+        return np.asarray(gained * self.costs("late", self.depth) / (early + late))
 
     def best(self) -> tuple[int, int, float]:
         """Return the best layer and number of tokens, and how much faster than plain decoding they are expected."""
-        numbers: Sequence[int] = range(2, MOST + 1) if self.tokens is None else [self.tokens + 1]
-        return max(((k, n, self.speedup(k, n)) for k in self.layers for n in numbers), key=lambda found: found[2])
+        numbers = np.arange(2, MOST + 1) if self.tokens is None else np.array([self.tokens + 1])
+        speeds = np.stack([self._speedups(layer, numbers) for layer in self.layers])
+        stay = np.where(np.array(self.layers) == self.at, STAY, 1.0)[:, None]
+        row, column = np.unravel_index((speeds * stay).argmax(), speeds.shape)
+        return self.layers[row], int(numbers[column]), float(speeds[row, column])
+
+    def compared(self) -> list[int]:
+        """Return the layers to compare with the whole model in this round: some now and then, and at every trial."""
+        self.drafts += 1
+        if len(self.layers) < 2 or (self.drafts > 4 and self.drafts % 8 and not self.plain):
+            return []
+        others = [each for each in self.layers if each != self.at]
+        return sorted(others, key=lambda each: self.hits[each][1])[:COMPARED]
 
     def next(self) -> tuple[int, int]:
         """Return the layer and the number of tokens of the next round."""
@@ -104,9 +133,10 @@ class Pace:
             return self.layers[0], self.tokens + 1
         if len(self.costs.seen) < 2:  # plain steps are timed first, then one round
             timed = len(self.costs.seen.get(("late", self.depth, 1), ()))
-            first = max(self.layers, key=lambda k: self.acceptance(k) - k / self.depth)
-            return first, 1 if timed < 3 and not self.always else (self.tokens or 3) + 1
+            self.at = max(self.layers, key=lambda k: self.acceptance(k) - k / self.depth)
+            return self.at, 1 if timed < 3 and not self.always else (self.tokens or 3) + 1
         layer, tokens, speedup = self.best()
+        self.at = layer
         if speedup > 1 or self.always:
             self.plain = 0
             return layer, tokens
@@ -114,6 +144,7 @@ class Pace:
         return layer, (self.tokens or 1) + 1 if self.plain % RECENT == 0 else 1
 
 
-def _geometric(rate: float, terms: int) -> float:
-    """Return 1 + rate + … + rate^(terms − 1)."""
-    return float(terms) if rate == 1 else (1 - rate**terms) / (1 - rate)
+def _geometric(rates: np.ndarray, terms: np.ndarray) -> np.ndarray:
+    """Return 1 + rate + … + rate^(n − 1) for each rate and each n of `terms`."""
+    sums = np.cumsum(rates[..., None] ** np.arange(terms.max()), -1)
+    return np.asarray(sums[..., terms - 1])

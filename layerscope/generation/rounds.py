@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -42,32 +43,52 @@ class Texts:
         """Return each prompt with its continuation."""
         halves, last = self.halves, ids[:, -1:]
         self.texts, self.left, self.log_probs = [*whole], [*range(len(ids))], [list[float]() for _ in ids]
+        self.pace.texts = np.zeros((len(ids), 3))
         with halves.open():
-            halves.keep, halves.kept = self.pace.layers, {}
+            halves.keep, halves.kept = self.pace.layers if len(self.pace.layers) > 1 or not self.pace.always else (), {}
             halves.start(mask)
             logits = halves.prompts(ids)
-            self._survey(mask[:, -SURVEY:].bool())
+            recent = max(4, SURVEY // len(ids))
+            if halves.kept:
+                self._compare(halves.read(halves.state[:, -recent:].flatten(0, 1)), mask[:, -recent:].bool())
             halves.keep = ()
-            pending = self._written(logits, last, *self._accepted(logits, last, []))
+            pending = self._written(logits, last, *self._accepted(self._processed(logits, last), last, []))
             while self.left:
                 pending = self._round(pending)
         return self.texts
 
-    def _survey(self, real: Tensor) -> None:
-        """Learn how often each layer agrees with the last one on the prompts' last tokens."""
-        last = self.halves.read(self.halves.state[:, -SURVEY:][real])
+    def _compare(self, own: Tensor, real: Tensor, tokens: Tensor | None = None) -> None:
+        """Learn how often each layer whose states were kept would agree with the model's scores, where `real` [B, n].
+
+        The scores of prompts are the logits; those after `tokens` [B, n] are processed.
+        """
+        own = own.view(*real.shape, -1)
         for layer, states in self.halves.kept.items():
-            agree = self.halves.read(states[real]) == last
-            self.pace.observe(layer, agree.tolist())
+            scores = self.halves.read(torch.cat(states, 1)[:, -real.shape[1] :].flatten(0, 1)).view_as(own)
+            scores = scores if tokens is None else self._processed(scores, tokens)
+            good = (scores.argmax(-1) == own.argmax(-1)).float()
+            if self.sample or self.threshold:
+                law = scores.softmax(-1)
+                good = torch.minimum(law, own.softmax(-1)).sum(-1) if self.sample else good
+                sure = real & (law.amax(-1) >= (self.threshold or 0))
+                self.pace.observe(layer, good[sure].tolist(), sure[real].tolist() if self.threshold else ())
+            else:
+                self.pace.observe(layer, good[real].tolist())
+        self.halves.keep, self.halves.kept = (), {}
 
     def _round(self, pending: Tensor) -> Tensor:
         """Draft and verify; return the next token of each text that goes on, [B, 1]."""
         halves, pace, report = self.halves, self.pace, self.report
+        lengths = [len(self.texts[row]) for row in self.left]
+        pace.texts[:, 0] = [self.longest - length for length in lengths]
         layer, new = pace.next()
-        new = max(1, min(new, min(self.longest - len(self.texts[row]) for row in self.left)))
+        # a text that is nearly full may be drafted beyond its end, but not beyond the model's positions
+        most = max(self.longest - max(lengths), min(self.longest - min(lengths), halves.context - max(lengths)))
+        new = max(1, min(new, most))
         begun, before, tokens, states, laws = time.perf_counter(), None, pending, halves.given, list[Tensor]()
         if new > 1:
             before = halves.snapshot() if halves.recurrent else None
+            halves.keep = pace.compared()
             report.layer, report.draft_tokens, report.rounds = layer, new - 1, report.rounds + 1
             tokens, states, laws = self._drafted(pending, layer, new)
             new = tokens.shape[1]
@@ -111,14 +132,20 @@ class Texts:
 
     def _kept(self, logits: Tensor, tokens: Tensor, laws: Sequence[Tensor], before: Any = None) -> Tensor:
         """Take the draft tokens that all layers agree with and one of their own, and cut the rest back."""
-        good, following = self._accepted(logits, tokens, laws)
+        scores = self._processed(logits, tokens)
+        good, following = self._accepted(scores, tokens, laws)
         new, report = tokens.shape[1], self.report
         if new > 1:
-            for number in good.tolist():
-                self.pace.observe(report.layer, [True] * number + [False] * (number < new - 1))
+            for i, number in enumerate(good.tolist()):
+                seen = [True] * number + [False] * (number < new - 1)
+                self.pace.observe(report.layer, seen)
+                self.pace.texts[i, 1:] += number, len(seen)
             report.drafted, report.accepted = report.drafted + (new - 1) * len(good), report.accepted + int(good.sum())
         kept = good + 1
         self.pace.fade(float(kept.float().mean()))
+        if self.halves.kept:
+            columns = torch.arange(new, device=kept.device)
+            self._compare(scores, columns[None] < kept[:, None], tokens)
         if before is not None and int(kept) < new:  # recurrent states cannot be cut, and are read again from a copy
             self.halves.restore(before)
             self.halves.cut(torch.zeros_like(kept), new)
@@ -128,9 +155,8 @@ class Texts:
         self.halves.cut(kept, new)
         return self._written(logits, tokens, good, following)
 
-    def _accepted(self, logits: Tensor, tokens: Tensor, laws: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    def _accepted(self, scores: Tensor, tokens: Tensor, laws: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """Return how many draft tokens of each text stay, [B], and the token that follows them, [B, 1]."""
-        scores = self._processed(logits, tokens)
         if self.sample:
             return _sampled(_law(scores), tokens, laws)
         best, targets = scores.max(-1)
@@ -154,6 +180,7 @@ class Texts:
             rows = torch.tensor(going, dtype=torch.long, device=following.device)
             following = following[rows]
             if self.left:
+                self.pace.texts = self.pace.texts[going]
                 self.halves.select(rows)
         return following
 

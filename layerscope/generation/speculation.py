@@ -103,6 +103,7 @@ class SelfSpeculation:
         self.layer = None if draft_layer == "auto" else int(draft_layer)
         self.tokens = None if draft_tokens == "auto" else int(draft_tokens)
         self.pace, self.report = self._pace(), Speculated()
+        self.halves.check(self.pace.layers)
         self.scored, self.log_probs = False, list[list[float]]()
         """Whether to keep the log-probabilities of new tokens by the model, before temperature and nucleus."""
 

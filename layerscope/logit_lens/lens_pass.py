@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -18,6 +17,7 @@ from layerscope.inputs import Corpus, open_corpus
 from layerscope.inputs.pairs import paired
 from layerscope.logit_lens.reading import GRID, SATURATION, STORE, Reading
 from layerscope.logit_lens.subjects import Subject, Subjects
+from layerscope.logit_lens.translators import Translators, divergences, fidelity, layer_states, translators_for
 from layerscope.metrics.saturation_layer import saturation_layer
 from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load
 from layerscope.models.capture import evaluating
@@ -33,8 +33,6 @@ Tops = tuple[NDArray[np.int64], NDArray[np.float32]]
 def run_lens(asked: Asked) -> Reading:
     """Do what `lens` is asked for."""
     corpus = _opened(asked)
-    if asked.out is not None:
-        STORE.folder(asked.out)
     reporter = reporting(asked.progress)
     loaded = load(asked.model, asked.of(LoadOptions), asked.processor)
     name = None if asked.data is None else corpus.name
@@ -48,16 +46,19 @@ def run_lens(asked: Asked) -> Reading:
         raise LayerscopeError(f"{part} has no head over its layers{why}: give a language model or a classifier{other}")
     if model.lens.kind == "pooled" and corpus.modality == "text":
         shown = paired(shown, asked.data, asked.text_column)
-    notes = [*shown.notes, *model.notes]
+    translators, tuning = translators_for(model, asked, shown, reporter)
+    notes = [*shown.notes, *model.notes, *tuning]
     if len(shown) < len(corpus):
         notes.append(f"the first {count(len(shown), 'sample')} of {len(corpus):,} are read; `samples` changes that")
     for note in notes:
         reporter.say(note)
-    read, tables, top = [], [], min(asked.top, model.lens.classes)
+    read, tables, apart, top = [], [], [], min(asked.top, model.lens.classes)
     with evaluating(model.module), reporter.bar("every layer", len(shown), "samples") as advance:
         subjects = Subjects(model, shown, asked.tokens, whole=name is None and asked.max_length is None)
         for subject in subjects:
-            tops = read_layers(model, subject.inputs, subject.positions, top)
+            tops = read_layers(model, subject.inputs, subject.positions, top, translators)
+            if translators is not None:
+                apart.append(divergences(model, translators, subject.inputs, subject.positions))
             tables.append(_tables(subject, tops, subjects.prediction))
             read.append((subject.name, subject.text, subject.continuation))
             advance(1)
@@ -80,6 +81,7 @@ def run_lens(asked: Asked) -> Reading:
         grid=grid[list(GRID)],
         saturation=saturation[list(SATURATION)],
         notes=(*notes, *subjects.notes),
+        tuned=fidelity(apart),
     )
     if asked.out is not None:
         reading.save(asked.out)
@@ -87,7 +89,11 @@ def run_lens(asked: Asked) -> Reading:
 
 
 def _opened(asked: Asked) -> Corpus:
-    """Return the data, or the prompt as the one sample of a corpus."""
+    """Return the data, or the prompt as the one sample of a corpus, where all can be written that is to be."""
+    if asked.out is not None:
+        STORE.folder(asked.out)
+    if asked.train is not None and asked.tuned in (None, asked.out):
+        raise LayerscopeError("`train` needs `tuned`, a folder of its own for the translators: name one")
     prompt, data = asked.prompt, asked.data
     if (prompt is None) == (data is None):
         raise LayerscopeError("lens needs samples: give a prompt or data, one of the two")
@@ -99,17 +105,18 @@ def _opened(asked: Asked) -> Corpus:
 
 
 @torch.inference_mode()
-def read_layers(model: LayeredModel, inputs: Inputs, positions: Sequence[int] | None, top: int) -> Tops:
+def read_layers(
+    model: LayeredModel, inputs: Inputs, positions: Sequence[int] | None, top: int, found: Translators | None = None
+) -> Tops:
     """Return the `top` predictions of layers 0 … L for a batch of one sample, without padding, on the model's device.
 
-    `positions` are those of the tokens that are read; None is all, and of a classifier the sample. Raises
-    `LayerscopeError` where a layer's logits are not finite.
+    `positions` are those of the tokens that are read; None is all, and of a classifier the sample. With translators
+    states go through them first. Raises `LayerscopeError` where a layer's logits are not finite.
     """
-    states: list[Tensor] = []
-    model.run(inputs, lambda _, site, tokens: states.append(tokens.clone()) if site == "raw" else None)
-    inputs = replace(inputs, mask=model.mask(inputs, states[0]))
+    inputs, states = layer_states(model, inputs)
     ids, logs = [], []
     for layer, state in enumerate(states):
+        state = state if found is None else found.translated(layer, state)
         for logits in _logits(model, state, inputs, positions):
             total = logits.logsumexp(-1, keepdim=True)
             if not bool(torch.isfinite(total).all()):

@@ -9,6 +9,8 @@ from layerscope.core.options import DATA, OUTPUT, LoadingAndReading, checked
 if TYPE_CHECKING:
     from layerscope.logit_lens.reading import Reading
 
+TUNED = "Tuned lens"
+
 
 def lens(
     model: Any,
@@ -18,6 +20,9 @@ def lens(
     samples: Annotated[int, Whole(1), DATA] = 8,
     tokens: Annotated[int, Whole(0)] = 0,
     top: Annotated[int, Whole(1)] = 5,
+    tuned: Annotated[str | Path | None, Folder(), TUNED] = None,
+    train: Annotated[Any, TUNED] = None,
+    steps: Annotated[int, Whole(1), TUNED] = 250,
     processor: Annotated[Any, IN_CODE] = None,
     out: Annotated[str | Path | None, Folder(), OUTPUT] = None,
     progress: Annotated[bool, IN_CODE] = True,
@@ -37,6 +42,10 @@ def lens(
         samples: read only the first N samples of the data.
         tokens: number of tokens that a language model adds to each text before it is read.
         top: predictions kept at each layer.
+        tuned: folder of translators to read each layer through, ours or one saved by tuned-lens.
+        train: text to train translators on, where the folder has none yet; a killed training is resumed. Take other
+            text than the samples.
+        steps: training steps, of about 1,000 tokens each.
         processor: tokenizer, image processor or feature extractor of a model given as an object.
         out: folder for the tables; the command line writes a page there too.
         progress: show progress on standard error.

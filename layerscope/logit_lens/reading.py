@@ -12,6 +12,7 @@ import pandas as pd
 
 from layerscope.core.errors import count
 from layerscope.core.saved import Store, jsonable
+from layerscope.logit_lens import fidelity
 from layerscope.show.document import Cell, Column, Document, Head, Prediction, Section, Sentences, Table, TokenGrid, row
 from layerscope.show.notebook import Shown
 from layerscope.show.numbers import chance
@@ -28,7 +29,7 @@ SATURATION = {
     "sample": "object", "position": "int64", "token": "object", "generated": "bool", "counted": "bool",
     "layer": "int64", "prediction": "object", "id": "int64", "probability": "float64", "truth": "object",
 }  # fmt: skip
-FACTS = ("model", "part", "data", "kind", "depth", "top", "samples", "texts", "continuations", "notes")
+FACTS = ("model", "part", "data", "kind", "depth", "top", "samples", "texts", "continuations", "notes", "tuned")
 CUMULATIVE = {"layer": "int64", "settled": "int64", "share": "float64"}
 STORE = Store(
     "reading of the lens", "lens.json", "run layerscope lens again",
@@ -70,6 +71,11 @@ class Reading(Shown):
     (1 … L; layer 0 does not count), `prediction` that of the last layer, `truth` the known token or label, if any;
     `cumulative` and `summary` are about the `counted`: the new tokens where a text was continued, else all.
 
+    Where it was read through translators, `tuned` has a row for each layer before the last, over all predictions: the
+    divergence from the last layer's (nats) by the plain lens and by the tuned one, `kl_plain` and `kl_tuned`, the share
+    of likeliest predictions that are the same, `agreement_plain` and `agreement_tuned`, the standard error `stderr` of
+    what translating changes in the divergence, over samples (NaN for one), and the number `n` of predictions.
+
     >>> reading = layerscope.lens("tiny-gpt2", "the food was good", progress=False)
     >>> reading.kind, reading.depth, len(reading.saturation)
     ('next', 3, 4)
@@ -89,6 +95,7 @@ class Reading(Shown):
     grid: pd.DataFrame = field(repr=False)
     saturation: pd.DataFrame = field(repr=False)
     notes: tuple[str, ...] = ()
+    tuned: pd.DataFrame | None = field(default=None, repr=False)
     folder: Path | None = None
     """Where it was opened from."""
 
@@ -119,13 +126,20 @@ class Reading(Shown):
         facts = [f"{self.depth} layers", *([] if self.part == "model" else [self.part])]
         total = f"{len(self.counted):,} {'new tokens' if self.continuations else 'predictions'}"
         found, settled = tuple(grids(self)), self._settled(total)
+        tuned = [] if self.tuned is None else [self.tuned]
         return Document(
             self.summary,
             title=(self.model, *data),
-            facts=(*facts, *(f"{len(self.samples):,} samples of {name}" for name in data)),
-            parts=(*found, settled),
+            facts=(
+                *facts,
+                *("tuned lens" for _ in tuned),
+                *(f"{len(self.samples):,} samples of {name}" for name in data),
+            ),
+            reasons=tuple(map(fidelity.verdict, tuned)),
+            parts=(*found, *map(fidelity.table, tuned), settled),
             notes=self.notes,
             sections=(
+                *(fidelity.section(each, self.depth) for each in tuned),
                 Section("lens", "What each layer would predict", "", found),
                 Section("settled", "Where predictions settle", SETTLED, (_curve(self, total), settled)),
             ),
@@ -180,6 +194,7 @@ def _made(facts: dict[str, Any], frames: dict[str, pd.DataFrame], folder: Path) 
     if read["kind"] != "class":  # a token may be an empty text
         grid, saturation = (frame.assign(token=frame["token"].fillna("")) for frame in (grid, saturation))
     grid, saturation = (frame.assign(prediction=frame["prediction"].fillna("")) for frame in (grid, saturation))
+    read["tuned"] = None if read["tuned"] is None else pd.DataFrame(list(read["tuned"]))
     return Reading(**read, grid=grid, saturation=saturation, folder=folder)
 
 

@@ -47,6 +47,18 @@ SATURATION_LAYER = Metric(
     direction="Low: predictions settle early, and the layers after change them no more.",
     curve=False,
 )
+AGREEMENT = Metric(
+    None,
+    FromReadings(),
+    name="agreement",
+    unit="%",
+    reading="share of predictions that are the last layer's",
+    formula="mean of [argmax p_ℓ = argmax p_L]",
+    meaning="Share of predictions in which the top answer of this layer is that of the last layer; from 0 to 100 %. Of "
+    "a language model it is the share of first draft tokens by this layer that greedy self-speculation accepts.",
+    direction="High: what leaves here, or is drafted here, is seldom another answer than the whole model's.",
+    source="Elhoushi et al. 2024, LayerSkip, section 4.3",
+)
 SATURATED = Metric(
     saturation_layer,
     FromReadings(_shares),

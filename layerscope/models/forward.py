@@ -55,6 +55,11 @@ def accepts(module: nn.Module, name: str) -> bool:
 @torch.inference_mode()
 def forward(module: nn.Module, inputs: Inputs, **extra: object) -> object:
     """Run a module on a batch, passing only what its `forward` names, without caches and gradients."""
+    return run(module, inputs, **extra)
+
+
+def run(module: nn.Module, inputs: Inputs, **extra: object) -> object:
+    """Run a module as `forward` does, with gradients where they are on."""
     if inputs.args:
         return module(*inputs.args)
     named = {k: fitted(module, v) for k, v in {**inputs.named, **extra}.items() if accepts(module, k)}

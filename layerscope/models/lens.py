@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.models.forward import FAILURES, Inputs, accepts, forward, hidden_of
+from layerscope.models.forward import FAILURES, Inputs, accepts, forward, hidden_of, run
 from layerscope.models.stack import Stack
 from layerscope.models.trace import same
 
@@ -49,9 +49,12 @@ class Lens:
             yield self.sequence_logits(chunk[:, None], _packed(inputs, chunk))[:, 0]
 
     def sequence_logits(self, states: Tensor, inputs: Inputs) -> Tensor:
-        """Return the float32 logits [B, T, K] of states [B, T, D], of layer L the model's own, or [B, K]."""
+        """Return the float32 logits [B, T, K] of states [B, T, D], of layer L the model's own, or [B, K].
+
+        Where the states require gradients, so do the logits.
+        """
         with bypassed(self.module, self.stack, states, self.short):
-            logits = logits_of(forward(self.module, inputs))
+            logits = logits_of((run if states.requires_grad else forward)(self.module, inputs))
         if logits is None:
             raise RuntimeError("the head gave no logits")
         return logits.float()

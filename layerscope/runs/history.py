@@ -22,7 +22,7 @@ from layerscope.show.plots import Axis, Chart, HeatMap, Series
 if TYPE_CHECKING:
     from layerscope.runs.run import Run
 
-SHOWN = ("layer_accuracy", "f1", "perplexity", "cosine_similarity", "saturated", "nc1")
+SHOWN = ("layer_accuracy", "f1", "perplexity", "agreement", "cosine_similarity", "saturated", "nc1")
 LAYERS = ("layer_accuracy", "perplexity", "cosine_similarity")
 """What is drawn as a map of layers by steps."""
 COURSES = {"cross_entropy": "Loss of the last layer", "effective_depth": "Effective depth"}
@@ -46,8 +46,8 @@ def document(run: Run) -> Document:
     commands = (shlex.join(["layerscope", "report", str(run.path)]),)
     known = curves(run)
     by_name = {curve.metric: curve for curve in known}
-    # of a language model perplexity in place of accuracy
-    left_out = "layer_accuracy" if "perplexity" in by_name else None
+    # of a language model perplexity and what a layer's drafts are worth in place of accuracy
+    left_out = "layer_accuracy" if "perplexity" in by_name else "agreement"
     columns = [by_name[name] for name in SHOWN if name in by_name and name != left_out]
     rows = [Row((Cell(str(n)), *(cell(curve, *curve.at(n)) for curve in columns))) for n in range(1, run.depth + 1)]
     titles = {NAMES.get(curve.metric, curve.title): about(curve.metric).reading for curve in columns}

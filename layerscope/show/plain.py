@@ -23,7 +23,7 @@ def pooling_name(pooling: str | None) -> str:
     """Return in words what one vector of a sample is."""
     if pooling is None:
         return "by token"
-    words = {"position": "one token of each sample", "own": "the model's projection"}
+    words = {"position": "one token of each sample", "own": "the model's projection", "tokens": "token by token"}
     return words.get(pooling, f"{pooling} pooling")
 
 

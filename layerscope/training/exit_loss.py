@@ -19,7 +19,7 @@ from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
 from layerscope.models.forward import Inputs, accepts
 from layerscope.models.weights import ExitHeads, heads_of
-from layerscope.training.exits import Exits
+from layerscope.training.exits import Exits, skipping
 from layerscope.training.loss import IGNORED, aligned_loss
 from layerscope.training.objectives import Objective
 
@@ -30,21 +30,25 @@ HEADS = "exit_heads"
 
 
 class ExitLoss:
-    """The loss of a training step, computed by the model's `forward`: of all exits while `on`, else of the last layer.
+    """The loss of a training step, computed by the model's `forward`: of the exits `on`, else of the last layer.
 
     The last layer's is computed here too, divided by the number of items even where the model's own code takes the mean
-    of a batch. Heads of the objective "classifiers" are copies of the model's own, in a member `exit_heads`. Where
-    `score` is set, it gets what every layer gives its head, and the labels, while the model is evaluated.
+    of a batch. Heads of the objective "classifiers" are copies of the model's own, in a member `exit_heads`. Blocks are
+    skipped with the probabilities `rates`. Where `score` is set, it gets what every layer gives its head, and the
+    labels, while the model is evaluated.
     """
 
     def __init__(self, exits: Exits, objective: Objective, inputs: Inputs) -> None:
         """Attach to the model of `exits`; `inputs`, a small batch, show whether its labels are shifted."""
-        self.exits, self.objective, self.on = exits, objective, False
+        self.exits, self.objective = exits, objective
+        self.on, self.rates = tuple[int, ...](), tuple[float, ...]()
         self.score: Score | None = None
         self.module: Any = exits.module
         every = len(exits.layers) == exits.stack.depth
         self.every = exits if every else Exits(exits.model, inputs)
         self.shift = _shifts(self.module, inputs)
+        if objective.layer_dropout:
+            exits.stack.check_plain("skipped layers")
         if objective.name == "classifiers":
             if exits.head is None:
                 raise LayerscopeError("this model's logits are not those of one linear layer: no classifier per layer")
@@ -87,13 +91,16 @@ class ExitLoss:
         heads: nn.ModuleList | None = getattr(self.module, HEADS, None)
         options: dict[str, Any] = {"shift": self.shift, "items": items}
         calls = [partial(self._own, *args, **_unlabelled(part)) for part in parts.inputs]
-        if self.on:
-            states = [parts.joined(found) for found in zip(*map(self.exits, calls), strict=True)]
-            loss = self.objective.loss(states, labels, head, self.exits.layers, heads, **options)
-        else:
-            loss = aligned_loss([parts.joined([*map(self.exits.last, calls)])], labels, head, **options)
-            for parameter in heads.parameters() if heads is not None else ():
-                loss = loss + 0.0 * parameter.sum()  # DDP waits for the gradient of every weight
+        with skipping(self.module, self.exits.stack, self.rates):
+            if self.on:
+                found = zip(*(self.exits(call, self.on) for call in calls), strict=True)
+                states = [parts.joined(part) for part in found]
+                loss = self.objective.loss(states, labels, head, self.exits.layers, heads, self.on, **options)
+            else:
+                loss = aligned_loss([parts.joined([*map(self.exits.last, calls)])], labels, head, **options)
+        unused = [one for i, one in enumerate(heads or ()) if i not in self.on]
+        for parameter in (parameter for one in unused for parameter in one.parameters()):
+            loss = loss + 0.0 * parameter.sum()  # DDP waits for the gradient of every weight
         return ModelOutput(loss=loss)
 
     def _evaluated(self, parts: Parts, labels: Tensor | None, items: Any, *args: Any) -> Any:

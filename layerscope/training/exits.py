@@ -57,16 +57,20 @@ class Exits:
         found = None if self.head_path is None else self.module.get_submodule(self.head_path)
         return found if isinstance(found, nn.Linear) else None
 
-    def __call__(self, call: Call) -> list[Tensor]:
-        """Return what each exit gives, `[B, …, D]` for `head`, or logits `[B, …, K]`, from one call of the model."""
+    def __call__(self, call: Call, which: Sequence[int] | None = None) -> list[Tensor]:
+        """Return what each exit gives, `[B, …, D]` for `head`, or logits `[B, …, K]`, from one call of the model.
+
+        `which` are the indices of some exits, by default all.
+        """
+        layers = self.layers if which is None else [self.layers[i] for i in which]
         if self._at_once:
-            found = self.last(call, self.layers)
-            if len(found) % len(self.layers):
+            found = self.last(call, layers)
+            if len(found) % len(layers):
                 raise RuntimeError("the code after the blocks did not read every exit")
-            return list(found.chunk(len(self.layers)))
+            return list(found.chunk(len(layers)))
         with self._headless(), recorded(self.module, self.stack.ends) as states:
             call()
-        return [self._alone(call, states[layer - 1]) for layer in self.layers]
+        return [self._alone(call, states[layer - 1]) for layer in layers]
 
     def last(self, call: Call, stacked: Sequence[int] = ()) -> Tensor:
         """Return what the model's last layer, or those `stacked` in its stead, give `head`, or their logits."""
@@ -130,17 +134,48 @@ def recorded(module: nn.Module, blocks: Sequence[str], stacked: Sequence[int] = 
         states.append(hidden)
         if not stacked or len(states) < len(blocks):
             return None
-        exits = torch.cat([states[layer - 1] for layer in stacked])
-        if isinstance(output, Tensor):
-            return exits
-        if isinstance(output, (tuple, list)):
-            return type(output)(exits if item is hidden else item for item in output)
-        raise LayerscopeError(f"a block of this model gives a {type(output).__name__}: its exits cannot be trained")
+        return _giving(output, torch.cat([states[layer - 1] for layer in stacked]))
 
     with ExitStack() as hooks:
         for path in dict.fromkeys(blocks):
             hooks.enter_context(module.get_submodule(path).register_forward_hook(after))
         yield states
+
+
+@contextmanager
+def skipping(module: nn.Module, stack: Stack, rates: Sequence[float]) -> Iterator[None]:
+    """Within, each block hands on some samples as it was given them, block l each one with the probability `rates[l]`.
+
+    They are drawn from torch's CPU generator, which a checkpoint holds, alike on all processes of one seed. A block
+    still computes the samples it skips, unlike the authors' code: every process has a gradient of every weight.
+    """
+    calls = 0
+
+    def instead(own: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any, **named: Any) -> Any:
+            nonlocal calls
+            rate, calls = rates[calls % stack.depth], calls + 1
+            output = own(*args, **named)
+            given, hidden = hidden_of((*args, *named.values())), hidden_of(output)
+            assert given is not None and hidden is not None
+            skipped = (torch.rand(len(hidden)) < rate).to(hidden.device)
+            return _giving(output, torch.where(skipped.view(-1, *[1] * (hidden.ndim - 1)), given, hidden))
+
+        return run
+
+    blocks = map(module.get_submodule, dict.fromkeys(stack.blocks))
+    with replaced({block: instead(block.forward) for block in blocks} if any(rates) else {}):
+        yield
+
+
+def _giving(output: Any, state: Tensor) -> Any:
+    """Return a block's output with another state in it."""
+    if isinstance(output, Tensor):
+        return state
+    hidden = hidden_of(output)
+    if isinstance(output, (tuple, list)):
+        return type(output)(state if item is hidden else item for item in output)
+    raise LayerscopeError(f"a block of this model gives a {type(output).__name__}: its exits cannot be trained")
 
 
 def exit_layers(model: LayeredModel, layers: Sequence[int] | None) -> tuple[int, ...]:

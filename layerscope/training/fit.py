@@ -193,7 +193,7 @@ def _trainer(
     save = chosen.eval_every or math.ceil(steps / EVALUATIONS)
     objective = Objective(
         chosen.objective, chosen.schedule or "always", chosen.weights, chosen.beta, chosen.distillation,
-        chosen.temperature,
+        chosen.temperature, chosen.rotation, chosen.layer_dropout, from_scratch=job.asked.from_config,
     )  # fmt: skip
     multistep = chosen.scheduler == "multistep"
     warm = "constant_with_warmup" if chosen.scheduler == "constant" and chosen.warmup else chosen.scheduler

@@ -31,7 +31,8 @@ MOST_BYTES = 2**30
 COSINE_BYTES = 128 * 2**20
 """Memory of the rows that the cosine is measured on, whose means are known at the end alone."""
 RISES, MONOTONE = "label_probability_rises", "label_probability_monotone"
-MEANS = ("layer_accuracy", "label_probability", RISES, "cross_entropy", "saturated", "saturation_layer", MONOTONE)
+MEANS = ("layer_accuracy", "label_probability", RISES, "cross_entropy", "agreement", "saturated", "saturation_layer",
+         MONOTONE)  # fmt: skip
 OF_ALL = ("saturation_layer", MONOTONE)
 """The means that are one number for all layers."""
 
@@ -94,10 +95,12 @@ class LayerScores:
             states.append(wide(rows[chosen]))
             fine &= kept
         some.add(torch.stack(states, 1)[fine[chosen]])
-        settled = saturation_layer(torch.stack(tops, -1)[fine])
+        predicted = torch.stack(tops, -1)[fine]
+        settled = saturation_layer(predicted)
         self._add("saturation_layer", self.depth - 1, settled)
         self._add(MONOTONE, self.depth - 1, (torch.stack(losses, -1)[fine].diff(dim=-1) < 0).all(-1))
         for index in range(self.depth):
+            self._add("agreement", index, predicted[:, index] == predicted[:, -1])
             self._add("saturated", index, settled <= index + 1)
         self.total += len(truth)
 
@@ -239,7 +242,7 @@ def logged(rows: Sequence[Row], language_model: bool) -> dict[str, float]:
         "nc1": ("nc1", "", depth),
         "f1": ("f1", "", depth),
     }
-    for own, key in ((name, (metric, "")), ("cosine", ("cosine_similarity", ""))):
+    for own, key in ((name, (metric, "")), ("cosine", ("cosine_similarity", "")), ("agreement", ("agreement", ""))):
         wanted |= {f"{own}_layer_{layer}": (*key, layer) for layer in range(1, depth + 1)}
     return {name: values[key] for name, key in wanted.items() if key in values}
 

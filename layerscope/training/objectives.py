@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.option_kinds import Number, OneOf
-from layerscope.training.loss import aligned_loss, counted, logits_of, wide
+from layerscope.core.option_kinds import Number, OneOf, Whole
+from layerscope.training.loss import aligned_loss, counted, logits_of, plain_weights, wide
 from layerscope.training.training import Name, Schedule
 
 
@@ -24,10 +24,16 @@ class Objective:
     `distillation` from the last. `schedule` "alternate" takes the model's own loss in odd optimiser steps, counted
     from 1, and this one in even ones; "always" takes this one in every step.
 
+    LayerSkip (Elhoushi et al. 2024, section 4.1) is "aligned" with the weights "layerskip", where `beta` is its e_scale
+    and `layer_dropout` its p_max. "rotating" trains every `rotation`-th of E exits, shifted by one at each step,
+    "gradual" the last one first and another every T/2E of T steps. With `from_scratch` the dropout rises over the
+    training, S(t) = 2^(t/(T−1)) − 1. Not in the paper: the last exit is trained in every step (as in the authors' code
+    for torchtune), and the default rotation is E − 1, as in their trainings from scratch.
+
     >>> from layerscope.training import Objective
-    >>> objective = Objective("aligned", schedule="alternate")
-    >>> [objective.counts_in(step) for step in (1, 2, 3, 4)]
-    [False, True, False, True]
+    >>> objective = Objective("aligned", schedule="rotating", rotation=2)
+    >>> [objective.trained_in(step, 4, exits=5) for step in (1, 2, 3)]
+    [(0, 2, 4), (1, 3, 4), (0, 2, 4)]
     """
 
     name: Name = "aligned"
@@ -36,20 +42,52 @@ class Objective:
     beta: float = 1.0
     distillation: float = 0.0
     temperature: float = 1.0
+    rotation: int | None = None
+    layer_dropout: float = 0.0
+    from_scratch: bool = False
 
     def __post_init__(self) -> None:
         OneOf(get_args(Name)).take("objective", self.name)
         OneOf(get_args(Schedule)).take("schedule", self.schedule)
-        for name, kind in (("beta", Number(0)), ("distillation", Number(0)), ("temperature", Number(above=0))):
+        kinds = {"beta": Number(0), "distillation": Number(0), "temperature": Number(above=0),
+                 "layer_dropout": Number(0, below=1)}  # fmt: skip
+        if self.rotation is not None:
+            kinds["rotation"] = Whole(1)
+        for name, kind in kinds.items():
             kind.take(name, getattr(self, name))
+        if self.rotation is not None and self.schedule != "rotating":
+            raise LayerscopeError(
+                f"the schedule {self.schedule!r} has no rotation: leave it out, or try `schedule='rotating'`"
+            )
         if self.distillation and self.name != "classifiers":
             raise LayerscopeError(
                 f"the objective {self.name!r} has no distillation: leave it out, or try `objective='classifiers'`"
             )
 
-    def counts_in(self, step: int) -> bool:
-        """Return whether optimiser step `step`, from 1 on, uses this loss and not the model's own."""
-        return self.name != "standard" and (self.schedule == "always" or step % 2 == 0)
+    def trained_in(self, step: int, steps: int, exits: int) -> tuple[int, ...]:
+        """Return which of the exits 0 … E − 1 optimiser step `step` of `steps`, from 1 on, trains.
+
+        None of them is the model's own loss; else the last is always among them.
+        """
+        last, first, every = exits - 1, 0, 1
+        if self.name == "standard" or (self.schedule == "alternate" and step % 2):
+            return ()
+        if self.schedule == "rotating":
+            every = self.rotation or max(1, last)
+            first = (step - 1) % every
+        elif self.schedule == "gradual":
+            first = max(0, last - 2 * exits * (step - 1) // max(1, steps))
+        return (*range(first, last, every), last)
+
+    def dropped_in(self, step: int, steps: int, depth: int) -> tuple[float, ...]:
+        """Return the probability of each block to be skipped for a sample in a step: S(t) (2^(l/(L−1)) − 1) p_max.
+
+        >>> from layerscope.training import Objective
+        >>> [round(found, 3) for found in Objective(layer_dropout=0.1).dropped_in(1, 10, depth=3)]
+        [0.0, 0.041, 0.1]
+        """
+        scale = rising(step - 1, steps - 1) if self.from_scratch else 1.0
+        return tuple(self.layer_dropout * scale * rising(block, depth - 1) for block in range(depth))
 
     def loss(
         self,
@@ -58,17 +96,30 @@ class Objective:
         head: Any,
         layers: Sequence[int],
         heads: nn.ModuleList | None = None,
+        trained: Sequence[int] | None = None,
         **options: Any,
     ) -> Tensor:
-        """Return the loss over what each exit gives its head; `options` are those of `aligned_loss`."""
-        options |= {"weights": self.weights, "layers": layers}
+        """Return the loss over what exits give their heads; `options` are those of `aligned_loss`.
+
+        `layers` and `heads` are those of all exits, `states` of the `trained` ones (None: all).
+        """
+        which = range(len(layers)) if trained is None else trained
+        shared = self.name in ("aligned", "classifiers")  # of the others beta is the regulariser's weight
+        weights = plain_weights(layers, self.weights, self.beta if shared else 1.0)
+        options |= {"weights": [weights[i] for i in which], "layers": [layers[i] for i in which]}
         if self.name == "aligned":
             return aligned_loss(states, labels, head, **options)
         if self.name == "classifiers":
             options |= {"distillation": self.distillation, "temperature": self.temperature}
-            return classifiers_loss(states, labels, [*(heads or ()), head], **options)
+            own = [] if heads is None else [heads[i] for i in which[:-1]]
+            return classifiers_loss(states, labels, [*own, head], **options)
         similarity = mean_cosine if self.name == "cosine" else linear_cka
         return similarity_loss(states, labels, head, similarity, self.beta, **options)
+
+
+def rising(at: int, last: int) -> float:
+    """Return the exponential curve of LayerSkip, from 0 at 0 to 1 at `last`."""
+    return float(2 ** (at / max(1, last)) - 1)
 
 
 def mean_cosine(one: Tensor, two: Tensor) -> Tensor:

@@ -71,7 +71,7 @@ def run_training(asked: Asked, settings: dict[str, Any]) -> Trained:
     if wrong := [shallow for shallow in depths if shallow >= depth]:
         mend = f"give some of 1..{depth - 1}" if depth > 1 else "leave them out"
         raise LayerscopeError(f"baseline_depths {wrong[0]}: this model has {count(depth, 'layer')}, {mend}")
-    exit_weights(chosen.layers or range(1, depth + 1), depth, chosen.weights)
+    exit_weights(chosen.layers or range(1, depth + 1), depth, chosen.weights, chosen.beta)
     about = {
         "layerscope": version("layerscope"),
         "data": {"train": describe(learnt), "eval": describe(held)},
@@ -113,7 +113,7 @@ def _baselines(
 ) -> dict[int, tuple[Job, TrainingFolder]]:
     """Return the separate models of other depths: the same recipe with the last layer's loss alone, in own folders."""
     found = {}
-    recipe = replace(job.settings, objective="standard", layers=None, distillation=0.0)
+    recipe = replace(job.settings, objective="standard", layers=None, distillation=0.0, layer_dropout=0.0)
     for depth, module in shallower(layered, depths, job.settings.seed, from_config=from_config).items():
         name = count(depth, "layer")
         model = {**folder.about["model"], "name": f"{job.name}, {name}"}

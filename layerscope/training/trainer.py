@@ -96,6 +96,10 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
         for name, owner in (("label_smoothing_factor", self.args), ("compute_loss_func", self)):
             if getattr(owner, name):
                 raise LayerscopeError(f"{name} takes a loss of the last logits and ignores the exits: leave it out")
+        if self.args.gradient_checkpointing and self.objective.layer_dropout:
+            raise LayerscopeError(
+                "activation checkpointing computes blocks again without their dropout: leave it or layer_dropout out"
+            )
         if self.args.n_gpu > 1:
             raise LayerscopeError(
                 f"one process copies the model to {self.args.n_gpu} GPUs, and copies have no exits: start one process "
@@ -131,11 +135,14 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
         self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Tensor | int | None = None
     ) -> Any:
         """Return the loss of the objective in its steps, else the model's own."""
-        self.exit_loss.on = bool(model.training and self.objective.counts_in(self.state.global_step + 1))
+        own, step = self.exit_loss, (self.state.global_step + 1, self.state.max_steps)
+        if model.training:
+            own.on = self.objective.trained_in(*step, len(own.exits.layers))
+            own.rates = self.objective.dropped_in(*step, own.exits.stack.depth)
         try:
             found = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         finally:
-            self.exit_loss.on = False
+            own.on, own.rates = (), ()
         if model.training:
             self.guard.seen.append(((found[0] if return_outputs else found).detach(), inputs))  # read once a step
         return found

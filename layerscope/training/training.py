@@ -24,9 +24,9 @@ TASKS = {
     "audio-classification": "AutoModelForAudioClassification",
 }
 """What is learnt, and the class of transformers that has a head for it."""
-WEIGHTS = ("linear", "uniform")
+WEIGHTS = ("linear", "uniform", "layerskip")
 Name = Literal["standard", "aligned", "cosine", "cka", "classifiers"]
-Schedule = Literal["alternate", "always"]
+Schedule = Literal["alternate", "always", "rotating", "gradual"]
 FINE_TUNED, FROM_SCRATCH = 2e-5, 5e-4
 """Learning rates where none is given."""
 IMAGE = "image-classification"
@@ -43,8 +43,11 @@ PRESETS: dict[str, dict[str, Any]] = {
         task=IMAGE, schedule="alternate", learning_rate=5e-4, batch_size=256, epochs=200, weight_decay=1e-4,
         scheduler="multistep", augment=True,
     ),
+    # those of its model of 24 layers trained from scratch; learning rates are those of `train`
+    "layerskip": dict(task="causal-lm", schedule="rotating", weights="layerskip", beta=0.2, layer_dropout=0.1),
 }  # fmt: skip
-"""Published settings by name: Tracing Representation Progression, section 3.1 and appendices B and C.2."""
+"""Published settings by name: Tracing Representation Progression, section 3.1 and appendices B and C.2; Elhoushi et al.
+2024, LayerSkip, section 5."""
 PRINTED: dict[str, dict[str, Any]] = {"tracing-deit": {"learning_rate": 0.1}}
 """The printed values that the preset replaces."""
 
@@ -57,11 +60,17 @@ class Settings:
         task: task to learn; auto is what the data and the model suggest.
         objective: loss over the exits: standard (the last layer alone), aligned (one head for all exits), cosine or cka
             (the last layer, and every layer's similarity to it), or classifiers (a head for each exit).
-        schedule: when all exits are trained: always, or alternate (odd steps train the last layer alone), which is the
-            default for images.
-        weights: weights of the exits: linear, uniform, or one number per exit with commas.
+        schedule: when exits are trained: always all; alternate, the default for images (in odd steps the last layer
+            alone); rotating (in turn, the last in every step); gradual (from the last one down, all after half of the
+            steps).
+        rotation: steps between two that train the same exit, with the schedule rotating; by default one less than there
+            are exits.
+        weights: weights of the exits: linear, uniform, layerskip (quadratic in depth), or one number per exit with
+            commas.
         layers: layers that are exits, such as 3,6 or 3-6; by default every layer.
-        beta: weight of the cosine or CKA regulariser.
+        beta: weight of the cosine or CKA regulariser, or of the earlier exits in the weights layerskip.
+        layer_dropout: probability that training skips the last block for a sample, falling to 0 at the first block;
+            with random weights it rises from 0 over the training.
         distillation: weight of distillation from the last exit; only with the objective classifiers.
         temperature: temperature of the distillation.
         head: head to train: mean (a linear head over the mean of the tokens), own (the model's), new (the model's, from
@@ -88,8 +97,10 @@ class Settings:
     task: Annotated[str, OneOf(("auto", *TASKS)), DATA] = "auto"
     objective: Annotated[Name, OneOf(get_args(Name)), OBJECTIVE] = "aligned"
     schedule: Annotated[Schedule | None, OneOf(get_args(Schedule)), OBJECTIVE] = None
+    rotation: Annotated[int | None, Whole(1), OBJECTIVE] = None
     weights: Annotated[str | Sequence[float], Several(Number(0), WEIGHTS), OBJECTIVE] = "linear"
     beta: Annotated[float, Number(0), OBJECTIVE] = 1.0
+    layer_dropout: Annotated[float, Number(0, below=1), OBJECTIVE] = 0.0
     distillation: Annotated[float, Number(0), OBJECTIVE] = 0.0
     temperature: Annotated[float, Number(above=0), OBJECTIVE] = 1.0
     layers: Annotated[Sequence[int] | None, Several(Whole(), such_as="3,6 or 3-6"), OBJECTIVE] = None

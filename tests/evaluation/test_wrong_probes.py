@@ -33,7 +33,7 @@ BARE = {"text": ["w1 w2", "w3"] * 6}
         ("attention-probe", BARE, "{} has no labels to probe: give a column label, or a sub-folder for each class"),
         ("linear-prob", ONE, "task kind 'linear-prob' does not exist, did you mean linear-probe? (choose "
          "classification, clustering, pair-classification, retrieval, sts, attention-probe, knn-probe, linear-probe, "
-         "token-probe)"),
+         "token-probe, lm)"),
         ("token-probe", ONE, "{} has no column 'tokens': it reads tokens and labels, two lists of one length a row"),
     ],
 )  # fmt: skip

@@ -43,7 +43,7 @@ def test_nothing_is_drafted_by_a_layer_that_is_never_sure() -> None:
 class Tables:
     """Stands for the halves of a model whose next token depends on the last one alone."""
 
-    recurrent, depth, given, state = False, 4, torch.empty(0), torch.zeros(1, 1, 1)
+    recurrent, depth, context, given, state = False, 4, 1 << 60, torch.empty(0), torch.zeros(1, 1, 1)
     cut = select = start = staticmethod(lambda *_: None)
     open = staticmethod(nullcontext)
     read = staticmethod(lambda states: states)

@@ -8,7 +8,7 @@ import pytest
 from papers.worlds import World, verdicts
 
 from layerscope.papers.language import SMALL
-from layerscope.papers.questions import parse
+from layerscope.papers.questions import draft, parse
 
 
 @pytest.mark.parametrize(("lost", "word"), [(0.0, "held"), (0.05, "did not hold")])
@@ -30,3 +30,35 @@ def test_words_of_python_know_the_brackets_around_them(monkeypatch):
     (line,) = parse.depths(SMALL)
     assert [word for word, _ in line] == ["y", "=", "f", "(", "[", "1", ",", "(", "2", ")", "]", ",", '""', ")"]
     assert "".join(depth for _, depth in line) == "00012222222111"
+
+
+@pytest.mark.parametrize(
+    ("gains", "words"),
+    [
+        ({"aligned": 0.8, "layerskip": 0.5}, {"aligned": "held", "layerskip": "held"}),
+        ({"aligned": -0.8, "layerskip": 0.0}, {"aligned": "did not hold", "layerskip": "not decided"}),
+    ],
+)
+def test_accepted_length_at_half_depth(monkeypatch, gains, words):
+    half, layers = SMALL.depth // 2, pd.RangeIndex(1, SMALL.depth + 1)
+
+    def drafted(folder):
+        model = folder.asset.model
+        kind = dict(model.options).get("preset", model.objective)
+        # other layers say the opposite, and seeds differ by more than the kinds do
+        length = 2 + model.seed + np.random.default_rng(len(kind) + model.seed).normal(0, 1e-2, SMALL.depth)
+        length += gains.get(kind, 0.0) * np.where(layers == half, 1, -1)
+        return pd.DataFrame({draft.AGREEMENT: 50.0, draft.LENGTH: length}, index=layers)
+
+    monkeypatch.setattr(draft, "opened", drafted)
+    history = SimpleNamespace(metric=lambda _: pd.Series(range(SMALL.depth + 1), dtype=float))
+    monkeypatch.setattr(draft, "open_run", lambda _: history)
+    world = World(None, SMALL)
+    assert verdicts("Q-draft", world) == words
+    found = draft.judge(world)
+    assert [plot.title for plot in found.plots] == [
+        "Accepted length by layer",
+        "Agreement by layer",
+        "Perplexity by layer",
+    ]
+    assert [number.value for number in found.numbers[3:]] == [8.0] * 3

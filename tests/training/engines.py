@@ -71,7 +71,7 @@ def step(shard: Any, part: slice = slice(None)) -> tuple[torch.Tensor, nn.Module
     layered = layered_model(model, tiny.tokenizer(special=False), None)
     probe = layered.encoder.batch(["w1 w2 w3", "w4"])
     loss = ExitLoss(Exits(layered, probe), Objective(), probe)
-    loss.on = True
+    loss.on = tuple(range(len(loss.exits.layers)))
     batch = {key: torch.stack([row[key] for row in rows("tokens")[4:12]]) for key in rows("tokens", 1)[0]}
     items = (batch["labels"][:, 1:] != -100).sum()
     return shard(model)(**{key: value[part] for key, value in batch.items()}, num_items_in_batch=items).loss, model

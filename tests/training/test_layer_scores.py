@@ -77,6 +77,8 @@ def test_scores_are_those_of_all_states_at_once():
     settled = np.array([next(k for k in range(L) if all(t[i] == tops[-1][i] for t in tops[k:])) + 1 for i in range(n)])
     assert value(rows, "saturation_layer", L)[0] == settled.mean()
     assert [value(rows, "saturated", k)[0] for k in (1, 2, 3)] == [(settled <= k).mean() for k in (1, 2, 3)]
+    agrees = [(tops[k - 1] == tops[-1]).mean() for k in (1, 2, 3)]
+    assert [value(rows, "agreement", k)[0] for k in (1, 2, 3)] == agrees and agrees[0] > (settled == 1).mean()
     right = [value(rows, "layer_accuracy", k)[0] for k in (1, 2, 3)]
     first = next(k for k, share in enumerate(right, start=1) if share >= right[-1] - 0.01)
     assert value(rows, "effective_depth", L, "relative_to=last,epsilon=0.01")[0] == first

@@ -20,6 +20,15 @@ def test_presets_have_the_printed_settings():
     assert deit.learning_rate != settings_of({}, "tracing-deit", as_printed=True).learning_rate == 0.1
 
 
+def test_the_preset_of_layerskip_has_the_printed_settings():
+    found = settings_of({}, "layerskip")
+    assert (found.objective, found.schedule, found.weights, found.task) == (
+        "aligned", "rotating", "layerskip", "causal-lm"
+    )  # fmt: skip
+    assert (found.beta, found.layer_dropout, found.rotation) == (0.2, 0.1, None)
+    assert settings_of({"layer_dropout": 0.2, "rotation": 8}, "layerskip").rotation == 8
+
+
 def test_what_is_given_beats_the_preset():
     found = settings_of({"epochs": 2, "schedule": "always", "batch_size": None}, "tracing-deit", as_printed=True)
     assert (found.epochs, found.schedule, found.batch_size) == (2, "always", 256)

@@ -25,7 +25,12 @@ def masks(place: Path) -> tuple[Path, Path, dict]:
     return learning.masked(place / "model"), learning.novel(place / "data.txt"), {"task": "masked-lm", "max_length": 16}
 
 
-@pytest.mark.parametrize("make", [images, masks])
+def skips(place: Path) -> tuple[Path, Path, dict]:
+    model, data = learning.decoder(place / "model"), learning.novel(place / "data.txt")
+    return model, data, {"preset": "layerskip", "layer_dropout": 0.5, "max_length": 16}
+
+
+@pytest.mark.parametrize("make", [images, masks, skips])
 def test_a_killed_training_ends_with_the_weights_of_an_undisturbed_one(forks: Forks, tmp_path: Path, make):
     model, data, own = make(tmp_path)
     whole, killed = tmp_path / "whole", tmp_path / "killed"

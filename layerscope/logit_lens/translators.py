@@ -1,0 +1,278 @@
+"""Translators of the tuned lens: kept in a folder, trained to the model's own predictions, and measured against them.
+
+A folder of ours holds `translators.json` (of which model, trained on what), `translators.safetensors` with `K.weight`
+[D, D] and `K.bias` [D] of each layer K before the last (in training with the `step` and each one's momentum), and the
+digests of what was trained on. Folders of the tuned-lens package (`config.json`, `params.pt`) are read as well.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from layerscope.core.errors import LayerscopeError, first_line
+from layerscope.core.files import aside, json_object, own_folder, writing
+from layerscope.core.options import Asked
+from layerscope.core.progress import Reporter
+from layerscope.core.saved import read_facts, write_facts
+from layerscope.inputs import Corpus, open_corpus, pack
+from layerscope.inputs.corpus import TRAINED_ON, kept_digests, seen_of
+from layerscope.models import LayeredModel
+from layerscope.models.capture import evaluating
+from layerscope.models.encode import TextEncoder
+from layerscope.models.forward import Inputs
+from layerscope.models.lens import CHUNK
+from layerscope.profiling.identity import weights_fingerprint
+
+KIND, ABOUT, WEIGHTS, STEP = "translators", "translators.json", "translators.safetensors", "step"
+AGAIN = "train them again in a new folder"
+TOKENS = 1024
+"""Tokens of a training step, at least."""
+RATE, MOMENTUM, NORM = 1.0, 0.9, 1.0
+"""Of gradient descent, as in the paper: behind a norm, gradients shrink as states grow, so that one rate fits models of
+any scale. It falls to 0 linearly; each layer's gradient is cut at this norm."""
+SECONDS = 60.0
+"""Between two checkpoints."""
+Sums = NDArray[np.float64]
+
+
+class Translators(nn.ModuleList):
+    """An affine map for each layer before the last: its states h become h + W h + b.
+
+    Source: Belrose et al. 2023, Eliciting Latent Predictions from Transformers with the Tuned Lens, section 3.
+    """
+
+    def __init__(self, depth: int, width: int) -> None:
+        """Make those that leave every state as it is."""
+        super().__init__(nn.Linear(width, width) for _ in range(depth))
+        for parameter in self.parameters():
+            nn.init.zeros_(parameter)
+
+    def translated(self, layer: int, states: Tensor) -> Tensor:
+        """Return the states [..., D] of a layer as the head is to read them, in their dtype; the last layer's as is."""
+        if layer == len(self):
+            return states
+        exact = states.float()
+        return torch.add(exact, self[layer](exact)).to(states.dtype)
+
+
+def translators_for(
+    model: LayeredModel, asked: Asked, shown: Corpus, reporter: Reporter
+) -> tuple[Translators | None, tuple[str, ...]]:
+    """Return the translators that `lens` reads the samples `shown` through, trained if they are to be, and notes."""
+    if asked.tuned is None:
+        return None, ()
+    if model.lens is None or model.lens.kind == "pooled":
+        raise LayerscopeError(f"`tuned` needs a model that predicts tokens, and {model.loaded.name} classifies samples")
+    with evaluating(model.module):
+        notes = () if asked.train is None else _trained(model, asked, reporter)
+    seen, of = seen_of(shown, asked.tuned)
+    if seen:
+        notes += (f"{seen:,} of {of:,} samples were trained on: translators do better there than on other text",)
+    return open_translators(asked.tuned, model), notes
+
+
+def open_translators(folder: Path, model: LayeredModel) -> Translators:
+    """Return the translators in a folder, of ours or of the tuned-lens package, in float32 on the model's device.
+
+    Raises `LayerscopeError` where there are none, and for those of another model.
+    """
+    facts, tensors = _read(folder)
+    _refuse_other(folder, facts, {name: value for name, value in _about(model).items() if name in facts})
+    if STEP in tensors:
+        raise LayerscopeError(f"{str(folder)!r} holds a training that was stopped: give `train` again to resume it")
+    found = Translators(model.stack.depth, model.stack.width)
+    shapes = {name: own.shape for name, own in found.state_dict().items()}
+    if {name: own.shape for name, own in tensors.items() if torch.isfinite(own).all()} != shapes:
+        layers = f"layers 0 to {len(found) - 1} of width {model.stack.width}"
+        raise LayerscopeError(f"{str(folder)!r} holds something else than finite translators for {layers}: {AGAIN}")
+    found.load_state_dict(tensors)
+    return found.to(model.device)
+
+
+def _read(folder: Path) -> tuple[Mapping[str, Any], dict[str, Tensor]]:
+    """Return what translators are of, as far as is known, and their tensors by name; no code of a pickle runs."""
+    try:
+        if (folder / WEIGHTS).is_file():
+            return read_facts(folder / ABOUT, KIND, AGAIN), load_file(folder / WEIGHTS)
+        config = json_object(folder / "config.json") or {}
+        tensors = torch.load(folder / "params.pt", "cpu", weights_only=True)
+        facts = {"depth": config["num_hidden_layers"], "width": config["d_model"]}
+        return facts, {str(name): tensor.float() for name, tensor in tensors.items()}
+    except (SafetensorError, OSError, EOFError, RuntimeError, KeyError, AttributeError, UnpicklingError) as error:
+        files = f"{WEIGHTS}, or config.json and params.pt of tuned-lens"
+        raise LayerscopeError(
+            f"{str(folder)!r} holds no whole translators ({files}; {first_line(error)}): train some with `train`"
+        ) from error
+
+
+def _about(model: LayeredModel) -> dict[str, Any]:
+    """Return what translators must have been trained for to fit a model, whatever the dtype that it is loaded in."""
+    weights = weights_fingerprint(model.module, torch.bfloat16)
+    return {"part": model.stack.part, "depth": model.stack.depth, "width": model.stack.width, "weights": weights}
+
+
+def _refuse_other(folder: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
+    """Raise for translators of another model or training: the first fact that differs is named."""
+    for name, value in here.items():
+        if there.get(name) != value:
+            old, new = str(there.get(name))[:12], str(value)[:12]
+            mend = "give a folder of this model's, or a new one to train them in"
+            raise LayerscopeError(f"{str(folder)!r} holds other translators ({name}: {old} there, {new} here): {mend}")
+
+
+def _trained(model: LayeredModel, asked: Asked, reporter: Reporter) -> tuple[str, ...]:
+    """Train translators, as far as their folder has none, and return notes."""
+    encoder, folder = model.encoder, asked.tuned
+    if not isinstance(encoder, TextEncoder) or encoder.tokenizer is None:
+        raise LayerscopeError("translators are trained on text: give a model that reads text, with its tokenizer")
+    corpus = open_corpus(asked.train)
+    windows = pack(corpus, encoder.tokenizer, encoder.max_length)
+    size = len(windows.samples[0].ids)
+    if (total := len(windows) * size) < TOKENS:
+        raise LayerscopeError(f"{corpus.name} has {total:,} tokens to train on: give {TOKENS:,} or more")
+    own_folder(folder, KIND, ABOUT, "tuned")
+    job = {**_about(model), "text": corpus.fingerprint(), "window": size, "steps": asked.steps}
+    if (folder / WEIGHTS).is_file():
+        _refuse_other(folder, read_facts(folder / ABOUT, KIND, AGAIN), job)
+    else:
+        with writing(folder):
+            np.save(folder / TRAINED_ON, kept_digests(corpus))
+            write_facts(folder / ABOUT, KIND, {"model": model.loaded.name, **job})
+    per = math.ceil(TOKENS / size)
+    _train(model, folder, windows, asked.steps, per, reporter)
+    passes = f"{asked.steps * per / len(windows):.1f} passes over the text"
+    return (f"translators trained on {corpus.name}: {asked.steps:,} steps of {per * size:,} tokens, {passes}",)
+
+
+def _train(model: LayeredModel, folder: Path, windows: Corpus, steps: int, per: int, reporter: Reporter) -> None:
+    """Train from the start or the last checkpoint, `per` windows a step, in float32 whatever the model's dtype."""
+    found, begun = Translators(model.stack.depth, model.stack.width).to(model.device), 0
+    descent = torch.optim.SGD(found.parameters(), lr=RATE, momentum=MOMENTUM, nesterov=True)
+    if (folder / WEIGHTS).is_file():
+        _, tensors = _read(folder)
+        if STEP not in tensors:
+            return
+        begun = int(tensors[STEP])
+        for name, weight in found.named_parameters():
+            weight.data.copy_(tensors[name])
+            descent.state[weight]["momentum_buffer"] = tensors[f"momentum.{name}"].to(weight.device)
+
+    def save(done: int) -> None:
+        own = {name: weight.detach() for name, weight in found.named_parameters()}
+        if done < steps:
+            own |= {f"momentum.{name}": descent.state[p]["momentum_buffer"] for name, p in found.named_parameters()}
+            own[STEP] = torch.tensor(done)
+        aside(folder / WEIGHTS, lambda part: save_file(own, part))
+
+    order = cache(lambda epoch: np.random.default_rng(epoch).permutation(len(windows)))
+    last = time.monotonic()
+    with reporter.bar("translators", steps, "steps") as advance:
+        advance(begun)
+        for step in range(begun, steps):
+            turns = (divmod(number, len(windows)) for number in range(step * per, (step + 1) * per))
+            loss = _backward(model, found, [windows.samples[int(order(epoch)[i])].ids for epoch, i in turns], step)
+            for layer in found:
+                nn.utils.clip_grad_norm_(layer.parameters(), NORM)
+            descent.param_groups[0]["lr"] = RATE * (1 - step / steps)
+            descent.step()
+            if step + 1 == steps or time.monotonic() - last >= SECONDS:
+                save(step + 1)
+                last = time.monotonic()
+            advance(1, f"KL {loss:.3f}")
+
+
+@torch.enable_grad()
+def _backward(model: LayeredModel, found: Translators, rows: Sequence[Sequence[int]], step: int) -> float:
+    """Set the gradients of the mean divergence over the tokens of some windows; return it, averaged over the layers."""
+    assert isinstance(model.encoder, TextEncoder)
+    found.zero_grad()
+    batches = [model.encoder.batch_ids([row]).to(model.device) for row in rows]  # alone: a batch's others cannot matter
+    every = [torch.cat(each, 1)[0] for each in zip(*(layer_states(model, batch)[1] for batch in batches), strict=True)]
+    sums = torch.zeros(len(found), device=model.device)
+    for k, target, states in _layers(model, batches[0], every):
+        loss = _divergence(target, _predicted(model, batches[0], found.translated(k, states))).sum() / len(every[0])
+        if loss.requires_grad:
+            torch.autograd.backward(loss, inputs=[*found[k].parameters()])
+        sums[k] += loss.detach()
+    if not bool(torch.isfinite(sums).all()):
+        k = int(torch.isfinite(sums).int().argmin())
+        raise LayerscopeError(f"layer {k} gives NaN or infinity in step {step + 1} of training: try `dtype='float32'`")
+    if step == 0 and not any(weight.grad is not None and bool(weight.grad.any()) for weight in found.parameters()):
+        raise LayerscopeError(f"{model.loaded.name} passes no gradients, as quantised weights may: give it unquantised")
+    return float(sums.mean())
+
+
+def layer_states(model: LayeredModel, inputs: Inputs) -> tuple[Inputs, list[Tensor]]:
+    """Return the raw states [1, T, D] of layers 0 … L for one sample, and its batch with the mask of its states."""
+    states: list[Tensor] = []
+    here = model.device  # a model spread over several gives them on each
+    model.run(inputs, lambda _, site, tokens: states.append(tokens.to(here, copy=True)) if site == "raw" else None)
+    return replace(inputs, mask=model.mask(inputs, states[0])), states
+
+
+def _layers(model: LayeredModel, inputs: Inputs, states: list[Tensor]) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """Yield each layer before the last, what the last one predicts, and its states: rows whose logits fit a chunk."""
+    assert model.lens is not None
+    for rows in zip(*(torch.split(state, max(1, CHUNK // model.lens.classes)) for state in states), strict=True):
+        target = _predicted(model, inputs, rows[-1])
+        yield from ((k, target, own) for k, own in enumerate(rows[:-1]))
+
+
+def _predicted(model: LayeredModel, inputs: Inputs, states: Tensor) -> Tensor:
+    """Return the log-probabilities [n, K] by the model's own head for token states [n, D]."""
+    assert model.lens is not None
+    return next(model.lens.token_logits(states, inputs)).log_softmax(-1)
+
+
+def _divergence(target: Tensor, predicted: Tensor) -> Tensor:
+    """Return how far each row's predictions are from the target's: Kullback-Leibler, in nats."""
+    return (target.exp() * (target - predicted)).sum(-1)
+
+
+@torch.inference_mode()
+def divergences(model: LayeredModel, found: Translators, inputs: Inputs, at: Sequence[int] | None) -> Sums:
+    """Return sums [L, 5] over the positions `at`, None is all, of one sample, for each layer before the last.
+
+    They are the divergence from the last layer's predictions by the plain and the tuned lens, how often the likeliest
+    is the same by each, and the number of positions.
+    """
+    inputs, states = layer_states(model, inputs)
+    chosen, sums = [*(range(states[0].shape[1]) if at is None else at)], np.zeros((len(found), 5))
+    for k, target, plain in _layers(model, inputs, [state[0, chosen] for state in states]):
+        for column, own in enumerate((plain, found.translated(k, plain))):
+            predicted = _predicted(model, inputs, own)
+            sums[k, column] += float(_divergence(target, predicted).double().sum())
+            sums[k, 2 + column] += int((predicted.argmax(-1) == target.argmax(-1)).sum())
+    sums[:, 4] = len(chosen)
+    return sums
+
+
+def fidelity(sums: Sequence[Sums]) -> pd.DataFrame | None:
+    """Return means over the positions of all samples by layer, and the standard error of what translators change.
+
+    The error is that of the difference in divergence for samples drawn anew (Cochran 1977, section 6.3), NaN for one.
+    """
+    if not sums:
+        return None
+    found, n = np.stack(sums), len(sums)
+    total, apart = found.sum(0), found[:, :, 1] - found[:, :, 0]
+    residuals = apart - apart.sum(0) / total[:, 4] * found[:, :, 4]
+    error = np.sqrt(n / (n - 1) * np.square(residuals).sum(0)) / total[:, 4] if n > 1 else np.nan
+    names = ("kl_plain", "kl_tuned", "agreement_plain", "agreement_tuned")
+    means = dict(zip(names, (total[:, :4] / total[:, 4:]).T, strict=True))
+    return pd.DataFrame({"layer": range(len(total)), **means, "stderr": error, "n": total[:, 4].astype(int)})

@@ -1,0 +1,94 @@
+"""Self-speculation that is interrupted or fails: one line, and the model is left as it was."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers as hf
+from generation import talkers
+from generation.test_speculation import DRAFTED, LAYER, QUIET, made, prompts
+from models import zoo
+
+from layerscope import LayerscopeError
+from layerscope.generation import SelfSpeculation, generate
+
+OPTIONS: dict[str, Any] = {"max_new_tokens": 16, "do_sample": False, "pad_token_id": 0}
+
+
+class Breaks(hf.TextStreamer):
+    """Raises at the fifth token."""
+
+    def __init__(self, error: type[BaseException]) -> None:
+        super().__init__(talkers.TOKENIZER)
+        self.error, self.left = error, 5
+
+    def put(self, value: torch.Tensor) -> None:
+        self.left -= 1
+        if not self.left:
+            raise self.error
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+def test_the_model_is_as_it_was_after_a_streamer_that_raises(error: type[BaseException]) -> None:
+    model = made(zoo.llama)
+    blocks, wanted = [vars(each).copy() for each in model.model.layers], model.generate(**prompts(1), **OPTIONS)
+    speculation = SelfSpeculation(model, LAYER, DRAFTED, fall_back=False, streamer=Breaks(error))
+    with pytest.raises(error):
+        model.generate(**prompts(1), **OPTIONS, custom_generate=speculation)
+    assert [vars(each) for each in model.model.layers] == blocks
+    assert torch.equal(model.generate(**prompts(1), **OPTIONS), wanted)
+    speculation.streamer = None
+    assert torch.equal(model.generate(**prompts(1), **OPTIONS, custom_generate=speculation), wanted)
+
+
+@pytest.mark.parametrize("sample", [False, True])
+@pytest.mark.parametrize("where", ["prompt", "later"])
+def test_logits_that_are_nan(sample: bool, where: str) -> None:
+    model, options = made(zoo.llama), OPTIONS | {"do_sample": sample}
+    calls = []
+
+    def spoiled(_: Any, __: Any, output: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        return output * (torch.nan if len(calls) > (0 if where == "prompt" else 6) else 1)
+
+    model.lm_head.register_forward_hook(spoiled)
+    speculation = SelfSpeculation(model, LAYER, DRAFTED, fall_back=False)
+    with pytest.raises(LayerscopeError, match="gives NaN: check its weights"):
+        model.generate(**prompts(1), **options, custom_generate=speculation)
+
+
+def test_nothing_is_written_where_the_model_gives_nan(tmp_path: Path) -> None:
+    model = made(zoo.llama)
+    with torch.no_grad():
+        model.model.norm.weight.fill_(torch.nan)
+    with pytest.raises(LayerscopeError, match="NaN"):
+        generate(model, talkers.prompts(), draft_layer=2, out=tmp_path / "out", **QUIET)
+    assert not any(tmp_path.rglob("*.json"))
+
+
+def test_lengths_that_differ_much_and_the_last_position_of_a_model() -> None:
+    """Texts fill a GPT-2 of learned positions to the last, one of them from a prompt of a single token."""
+    model = made(zoo.gpt2)
+    room = model.config.n_positions
+    ids = torch.randint(3, zoo.V, (2, room - 12), generator=torch.Generator().manual_seed(0))
+    mask = torch.ones_like(ids)
+    mask[1, :-1] = 0
+    options = OPTIONS | {"max_new_tokens": 12, "eos_token_id": None}
+    speculation = SelfSpeculation(model, LAYER, 11, fall_back=False)
+    wanted = model.generate(ids, attention_mask=mask, **options)
+    assert torch.equal(model.generate(ids, attention_mask=mask, **options, custom_generate=speculation), wanted)
+
+
+def test_an_encoder_decoder_cannot_draft() -> None:
+    config = hf.T5Config(vocab_size=zoo.V, d_model=zoo.D, d_kv=8, d_ff=64, num_layers=3, num_heads=4)
+    with pytest.raises(LayerscopeError):
+        SelfSpeculation(hf.T5ForConditionalGeneration(config), 1)
+
+
+def test_a_model_whose_states_are_not_in_its_cache_is_refused() -> None:
+    kinds = ["recurrent", "recurrent", "attention"]
+    options = {name: value for name, value in talkers.GROUPED.items() if name != "head_dim"}
+    config = hf.RecurrentGemmaConfig(**options, lru_width=zoo.D, attention_window_size=8, block_types=kinds)
+    with pytest.raises(LayerscopeError, match="RecurrentGemmaForCausalLM keeps something of the tokens"):
+        SelfSpeculation(talkers.loud(zoo.build(lambda: hf.RecurrentGemmaForCausalLM(config))), 2)

@@ -1,0 +1,388 @@
+"""The tuned lens: translators against independent numbers, a planted rotation, kills and wrong inputs."""
+
+import json
+import pickle
+import random
+
+import numpy as np
+import pandas as pd
+import pytest
+import tiny
+import torch
+from models.tokenizer import word_tokenizer
+from models.zoo import t5
+from safetensors.torch import load_file, save_file
+from tiny import one_thread  # noqa: F401  a fixture
+from torch import nn
+from typed import cli  # noqa: F401  a fixture
+
+from layerscope import LayerscopeError, lens
+from layerscope.logit_lens import translators
+from layerscope.logit_lens.reading import open_reading
+from layerscope.show.page.page import render
+
+WEIGHTS = translators.WEIGHTS
+
+
+def words(n, seed=0):
+    """Return a text of n words, in lines of 40, each word likely to follow one before it."""
+    rng, found = random.Random(seed), [0]
+    while len(found) < n:
+        found.append((found[-1] * 3 + rng.choice([1, 1, 1, 2, 7])) % 90)
+    return [" ".join(f"w{i}" for i in found[start : start + 40]) for start in range(0, n, 40)]
+
+
+TRAIN, HELD = words(4000), words(400, 1)
+
+
+def tuned(model, folder, *, data=HELD, train=TRAIN, steps=40, special=False, **how):
+    how = {"processor": tiny.tokenizer(special=special), "progress": False, "top": 2, **how}
+    return lens(model, data=data, tuned=folder, train=train, steps=steps, **how)
+
+
+def llama_states(model, ids):
+    """Return the raw states of layers 0 … L by plain hooks, and what the model makes of states."""
+    kept = []
+    hooks = [model.model.layers[0].register_forward_pre_hook(lambda _, args, kw: kept.append(
+        args[0] if args else kw["hidden_states"]), with_kwargs=True)]  # fmt: skip
+    hooks += [each.register_forward_hook(lambda _, __, out: kept.append(out)) for each in model.model.layers]
+    model(torch.tensor([ids]))
+    for hook in hooks:
+        hook.remove()
+    return [(each[0] if isinstance(each, tuple) else each)[0].detach() for each in kept], lambda h: model.lm_head(
+        model.model.norm(h)
+    )
+
+
+@torch.no_grad()
+def reference(model, weights, rows):
+    """Return KL and agreement by layer and lens, in float64 and straight from the definitions."""
+    model, sums, n = model.double(), None, 0
+    for ids in rows:
+        states, head = llama_states(model, ids)
+        own = head(states[-1]).log_softmax(-1)
+        found = []
+        for k, state in enumerate(states[:-1]):
+            moved = state + state @ weights[f"{k}.weight"].double().T + weights[f"{k}.bias"].double()
+            both = [head(each).log_softmax(-1) for each in (state, moved)]
+            kls = [torch.nn.functional.kl_div(each, own, reduction="sum", log_target=True) for each in both]
+            found.append([*kls, *((each.argmax(-1) == own.argmax(-1)).sum() for each in both)])
+        sums, n = torch.tensor(found) + (0 if sums is None else sums), n + len(ids)
+    return sums / n
+
+
+NAMES = ["kl_plain", "kl_tuned", "agreement_plain", "agreement_tuned"]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Return a reading through translators of a tiny Llama, and their folder."""
+    folder = tmp_path_factory.mktemp("tuned") / "translators"
+    return tuned(tiny.llama(), folder), folder
+
+
+def test_the_numbers_are_those_of_the_definitions(trained):
+    reading, folder = trained
+    rows = [tiny.tokenizer(special=False)(text)["input_ids"] for text in HELD[:8]]
+    wanted = reference(tiny.llama(), load_file(folder / WEIGHTS), rows)
+    np.testing.assert_allclose(reading.tuned[NAMES], wanted, rtol=1e-4, atol=1e-6)
+    assert reading.tuned["layer"].tolist() == [0, 1, 2] and (reading.tuned["n"] == 8 * 40).all()
+    assert (reading.tuned["kl_tuned"] < reading.tuned["kl_plain"]).all()
+    assert any("40 steps of 1,024 tokens, 10.3 passes" in note for note in reading.notes)
+
+
+def test_the_error_of_the_change_is_that_of_samples_drawn_anew(trained):
+    _, folder = trained
+    model, weights = tiny.llama(), load_file(folder / WEIGHTS)
+    data = [" ".join(text.split()[: 5 * i]) for i, text in enumerate(HELD, 1)][:8]
+    rows = [tiny.tokenizer(special=False)(text)["input_ids"] for text in data]
+    each = torch.stack([reference(model, weights, [row]) * len(row) for row in rows])
+    apart, sizes = (each[:, :, 1] - each[:, :, 0]).numpy(), np.array([[len(row)] for row in rows])
+    draws = np.random.default_rng(0).integers(8, size=(4000, 8))
+    bootstrap = (apart[draws].sum(1) / sizes[draws].sum(1)).std(0)
+    found = tuned(tiny.llama(), folder, data=data, train=None).tuned
+    np.testing.assert_allclose(found["stderr"], bootstrap, rtol=0.25)
+    alone = tuned(tiny.llama(), folder, data=data[:1], train=None).tuned
+    assert alone["stderr"].isna().all()
+
+
+def test_the_grid_is_read_through_the_translators_and_the_last_layer_is_the_models_own(trained):
+    reading, folder = trained
+    plain = lens(tiny.llama(), data=HELD, processor=tiny.tokenizer(special=False), progress=False, top=2)
+    last = [frame[frame["layer"] == 3].reset_index(drop=True) for frame in (reading.grid, plain.grid)]
+    pd.testing.assert_frame_equal(*last)
+    weights, model = load_file(folder / WEIGHTS), tiny.llama()
+    states, head = llama_states(model, tiny.tokenizer(special=False)(HELD[0])["input_ids"])
+    moved = states[1] + states[1] @ weights["1.weight"].T + weights["1.bias"]
+    rows = reading.grid.query("layer == 1 and rank == 1")[:40]
+    assert rows["id"].tolist() == head(moved).argmax(-1).tolist()
+    assert plain.tuned is None and not plain.document().reasons
+
+
+def test_the_first_step_is_that_of_the_paper(tmp_path):
+    """One step of SGD with Nesterov's momentum on the mean KL, by automatic differentiation in float64."""
+    tuned(tiny.llama(), tmp_path / "new", train=TRAIN[:26], steps=1)
+    found, model = load_file(tmp_path / "new" / WEIGHTS), tiny.llama().double()
+    ids = tiny.tokenizer(special=False)("\n".join(TRAIN[:26]))["input_ids"]
+    assert len(ids) // 64 == 16  # one step reads them all
+    rows = [llama_states(model, ids[i : i + 64])[0] for i in range(0, 1024, 64)]
+    for k in range(3):
+        layer = nn.Linear(32, 32).double()
+        for parameter in layer.parameters():
+            nn.init.zeros_(parameter)
+        own = torch.cat([row[-1] for row in rows])
+        state = torch.cat([row[k] for row in rows])
+        target, mine = ((model.lm_head(model.model.norm(h))).log_softmax(-1) for h in (own, state + layer(state)))
+        torch.nn.functional.kl_div(mine, target, reduction="batchmean", log_target=True).backward()
+        nn.utils.clip_grad_norm_(layer.parameters(), 1.0)
+        for name, parameter in layer.named_parameters():
+            torch.testing.assert_close(found[f"{k}.{name}"].double(), -1.9 * parameter.grad, rtol=1e-3, atol=1e-5)
+
+
+class Turned(nn.Module):
+    """A block that gives its input in another basis."""
+
+    def __init__(self, turn):
+        super().__init__()
+        self.turn = nn.Parameter(turn)
+
+    def forward(self, hidden_states, *args, **kwargs):
+        return hidden_states @ self.turn.T
+
+
+def rotated():
+    """Return a Llama whose first block turns the basis and whose second one turns it back, and the rotation."""
+    model = tiny.llama()
+    turn = torch.linalg.qr(torch.randn(32, 32, generator=torch.Generator().manual_seed(5)))[0]
+    model.model.layers = nn.ModuleList([Turned(turn), Turned(turn.T)])
+    with torch.no_grad():
+        model.lm_head.weight.copy_(model.model.embed_tokens.weight * 3)
+        model.model.norm.weight.fill_(1.0)
+    model.config.num_hidden_layers = 2
+    return model, turn
+
+
+def recovered(model, turn, folder):
+    reading = tuned(model, folder, steps=150)
+    first, second = reading.tuned.to_dict(orient="records")
+    # what the first block reads needs no translation: the second gives it again
+    assert first["kl_plain"] < 1e-6 and first["agreement_plain"] == 1.0
+    assert second["agreement_plain"] < 0.2 and second["kl_plain"] > 2.0
+    whole = torch.eye(32) + load_file(folder / WEIGHTS)["1.weight"]
+    likeness = torch.nn.functional.cosine_similarity(whole.flatten(), turn.T.flatten(), 0)
+    return second["agreement_tuned"] > 0.95 and second["kl_tuned"] < 0.1 and likeness > 0.7
+
+
+def test_a_planted_rotation_is_recovered(tmp_path):
+    assert recovered(*rotated(), tmp_path / "new")
+
+
+@pytest.mark.parametrize("wrong", [
+    lambda target, predicted: -(target.exp() * (target - predicted)).sum(-1),
+    lambda target, predicted: (target.flip(0).exp() * (target.flip(0) - predicted)).sum(-1),
+], ids=["away", "of-another-token"])  # fmt: skip
+def test_a_wrong_trainer_does_not_recover_it(tmp_path, monkeypatch, wrong):
+    right, training = translators._divergence, translators._backward
+
+    def trains(*args):
+        with monkeypatch.context() as patch:
+            patch.setattr(translators, "_divergence", wrong)
+            return training(*args)
+
+    monkeypatch.setattr(translators, "_backward", trains)
+    assert translators._divergence is right and not recovered(*rotated(), tmp_path / "new")
+
+
+def test_a_killed_training_ends_with_the_same_numbers(trained, tmp_path, monkeypatch):
+    training, folder = translators._backward, tmp_path / "killed"
+
+    def dies(model, found, rows, step):
+        if step == 17:
+            raise KeyboardInterrupt
+        return training(model, found, rows, step)
+
+    monkeypatch.setattr(translators, "SECONDS", 0.0)
+    monkeypatch.setattr(translators, "_backward", dies)
+    with pytest.raises(KeyboardInterrupt):
+        tuned(tiny.llama(), folder)
+    assert int(load_file(folder / WEIGHTS)["step"]) == 17
+    with pytest.raises(LayerscopeError, match="was stopped: give `train` again"):
+        tuned(tiny.llama(), folder, train=None)
+    steps = []
+    monkeypatch.setattr(translators, "_backward", lambda *args: (steps.append(args[-1]), training(*args))[1])
+    again = tuned(tiny.llama(), folder)
+    assert steps == [*range(17, 40)]
+    reading, whole = trained
+    first, second = load_file(whole / WEIGHTS), load_file(folder / WEIGHTS)
+    assert first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+    pd.testing.assert_frame_equal(again.tuned, reading.tuned)
+    tuned(tiny.llama(), folder)  # trained already
+    assert steps == [*range(17, 40)]
+
+
+def test_half_precision_trains_in_float32_and_fits_the_model_in_any_dtype(trained, tmp_path):
+    tuned(tiny.llama().bfloat16(), tmp_path / "half")
+    found = load_file(tmp_path / "half" / WEIGHTS)
+    assert {weight.dtype for weight in found.values()} == {torch.float32}
+    half, whole = tuned(tiny.llama().bfloat16().float(), tmp_path / "half", train=None).tuned, trained[0].tuned
+    assert (half["kl_tuned"] < 1.1 * whole["kl_tuned"]).all()
+
+
+def test_no_more_logits_are_held_than_a_chunk(trained, tmp_path, monkeypatch):
+    sizes, predicted = [], translators._predicted
+    monkeypatch.setattr(translators, "CHUNK", 94 * 50)
+
+    def seen(model, inputs, states):
+        sizes.append(len(states))
+        return predicted(model, inputs, states)
+
+    monkeypatch.setattr(translators, "_predicted", seen)
+    found = tuned(tiny.llama(), tmp_path / "new", steps=2).tuned
+    monkeypatch.undo()
+    assert max(sizes) == 50
+    whole = tuned(tiny.llama(), tmp_path / "whole", steps=2).tuned
+    pd.testing.assert_frame_equal(found, whole, rtol=1e-3)
+
+
+@pytest.mark.parametrize(("make", "how"), [
+    (tiny.gpt2, {}), (tiny.bert, {"special": True}), (t5, {"part": "decoder", "processor": word_tokenizer()}),
+], ids=["gpt2", "bert", "t5"])  # fmt: skip
+def test_any_model_that_predicts_tokens(make, how, tmp_path):
+    found = tuned(make(), tmp_path / "new", steps=12, **how).tuned
+    assert (found["kl_tuned"] < found["kl_plain"]).all()
+
+
+def publish(folder, weights, depth=3, width=32):
+    """Write translators as the tuned-lens package does."""
+    folder.mkdir()
+    config = {
+        "base_model_name_or_path": "llama", "d_model": width, "num_hidden_layers": depth, "bias": True,
+        "base_model_revision": None, "unembed_hash": "0" * 64, "lens_type": "linear_tuned_lens",
+    }  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(config))
+    torch.save(weights, folder / "params.pt")
+    return folder
+
+
+def test_translators_of_the_tuned_lens_package_are_read(trained, tmp_path):
+    reading, folder = trained
+    weights = load_file(folder / WEIGHTS)
+    # its module list has a linear layer for the embeddings and for each block but the last
+    theirs = nn.ModuleList(nn.Linear(32, 32) for _ in range(3))
+    theirs.load_state_dict(weights)
+    found = tuned(tiny.llama(), publish(tmp_path / "published", theirs.state_dict()), train=None)
+    pd.testing.assert_frame_equal(found.tuned, reading.tuned)
+
+
+class Bomb:
+    def __reduce__(self):
+        return print, ("this code must not run",)
+
+
+def damaged(path):
+    path.write_bytes(path.read_bytes()[:-50])
+
+
+def spoilt(path):
+    weights = load_file(path)
+    weights["1.bias"][3] = torch.nan
+    save_file(weights, path)
+
+
+@pytest.mark.parametrize(("make", "line"), [
+    (lambda tmp, own: tmp / "nowhere", "holds no whole translators"),
+    (lambda tmp, own: tmp, "holds no whole translators"),
+    (lambda tmp, own: publish(tmp / "a", {}, 12, 768), r"\(depth: 12 there, 3 here\)"),
+    (lambda tmp, own: publish(tmp / "a", {}, 3, 64), r"\(width: 64 there, 32 here\)"),
+    (lambda tmp, own: publish(tmp / "a", {"0.weight": torch.zeros(32, 32)}), "something else than finite translators"),
+    (lambda tmp, own: publish(tmp / "a", {"0.weight": Bomb()}), "holds no whole translators"),
+    (lambda tmp, own: publish(tmp / "a", [1, 2]), "holds no whole translators"),
+    (lambda tmp, own: (damaged(own / WEIGHTS), own)[1], "holds no whole translators"),
+    (lambda tmp, own: (spoilt(own / WEIGHTS), own)[1], "something else than finite translators"),
+    (lambda tmp, own: ((own / "translators.json").write_text("{}"), own)[1], "is damaged, or no translators"),
+])  # fmt: skip
+def test_what_are_no_translators_of_this_model_is_one_line(trained, tmp_path, make, line, capfd):
+    own = tmp_path / "own"
+    own.mkdir()
+    for path in trained[1].iterdir():
+        (own / path.name).write_bytes(path.read_bytes())
+    with pytest.raises(LayerscopeError, match=line) as told:
+        tuned(tiny.llama(), make(tmp_path, own), train=None)
+    assert "\n" not in str(told.value) and "must not run" not in capfd.readouterr().out
+
+
+def broken():
+    """Return a model whose states are NaN at the one token that no sample has."""
+    model = tiny.llama()
+    with torch.no_grad():
+        model.model.embed_tokens.weight[3] = torch.nan
+    return model
+
+
+def quantised():
+    return torch.ao.quantization.quantize_dynamic(tiny.llama(), {nn.Linear}, dtype=torch.qint8)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("make", "how", "line"), [
+    (lambda: tiny.llama(seed=1), {"train": None}, r"other translators \(weights: "),
+    (lambda: tiny.llama(seed=1), {}, r"other translators \(weights: "),
+    (tiny.llama, {"steps": 41}, r"other translators \(steps: 40 there, 41 here\)"),
+    (tiny.llama, {"train": TRAIN[:50]}, r"other translators \(text: "),
+    (tiny.llama, {"tuned": "new", "train": ["w1 w2"]}, "2 tokens to train on: give 1,024 or more"),
+    (tiny.llama, {"tuned": None}, "`train` needs `tuned`"),
+    (tiny.llama, {"tuned": "x", "out": "x"}, "`train` needs `tuned`, a folder of its own"),
+    (tiny.llama, {"tuned": "full"}, "`tuned='.*full'` exists and holds no translators: name a new folder"),
+    (tiny.llama, {"steps": 0}, "steps is 0"),
+    (tiny.classifier, {"tuned": "new"}, "needs a model that predicts tokens, and BertForSequenceClassification"),
+    (broken, {"tuned": "new", "train": ["unheard", *TRAIN]}, r"layer 0 gives NaN or infinity in step \d+ of training"),
+    (quantised, {"tuned": "new"}, "passes no gradients, as quantised weights may"),
+    (tiny.llama, {"tuned": "new", "train": "nowhere.txt"}, "'nowhere.txt' does not exist"),
+])  # fmt: skip
+def test_a_wrong_training_is_one_line(trained, tmp_path, monkeypatch, make, how, line):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.tex").write_text("all of it")
+    model, folder = make(), how.get("tuned", trained[1])
+    given = {"train": TRAIN, "steps": 40, **{name: value for name, value in how.items() if name != "tuned"}}
+    with pytest.raises(LayerscopeError, match=line) as told:
+        lens(model, data=HELD, tuned=folder, processor=tiny.tokenizer(special=False), progress=False, **given)
+    assert "\n" not in str(told.value)
+
+
+def test_samples_that_were_trained_on_are_counted(trained, tmp_path):
+    reading = tuned(tiny.llama(), trained[1], data=[*HELD[:3], TRAIN[0]], train=None)
+    assert any(note.startswith("1 of 4 samples were trained on") for note in reading.notes)
+    assert not any("trained on:" in note for note in trained[0].notes)
+
+
+def test_a_reading_is_saved_opened_and_shown(trained, tmp_path):
+    reading, _ = trained
+    reading.save(tmp_path / "lens")
+    opened = open_reading(tmp_path / "lens")
+    pd.testing.assert_frame_equal(opened.tuned, reading.tuned)
+    assert opened.document().reasons == reading.document().reasons
+    assert "3 of the 3 layers" in reading.document().reasons[0]
+    page = render([opened.document()])
+    assert "How near each layer is to the model" in page and "Belrose" in page
+    assert json.loads(json.dumps(reading.as_dict(), allow_nan=False))["tuned"][2]["layer"] == 2
+    pickle.dumps(reading)
+
+
+def test_the_command_beats_the_plain_lens_on_a_real_model(cli, shared, tmp_path):  # noqa: F811  the fixture
+    text = (shared / "data" / "tiny_shakespeare" / "input.txt").read_text()
+    (tmp_path / "train.txt").write_text(text[:200_000])
+    (tmp_path / "held.txt").write_text(text[-20_000:])
+    model, folder, out = shared / "models" / "stories260K", tmp_path / "translators", tmp_path / "out"
+    options = ("--data", tmp_path / "held.txt", "--samples", 60, "--tuned", folder)
+    done = cli("lens", model, *options, "--train", tmp_path / "train.txt", "--steps", 20, "--out", out)
+    assert done.status == 0 and "5 of the 5 layers before the last come nearer" in " ".join(done.out.split())
+    found = open_reading(out).tuned
+    assert (found["kl_tuned"] < found["kl_plain"]).all() and (found["kl_plain"] - found["kl_tuned"]).min() > 0.15
+    assert (found["agreement_tuned"] > found["agreement_plain"]).all()
+    assert (found["kl_plain"] - found["kl_tuned"] > 5 * found["stderr"]).all()
+    assert "KL plain" in done.out and max(map(len, done.out.splitlines()[:-4])) <= 80
+    done = cli("lens", model, *options, "--json")
+    assert len(json.loads(done.out)["tuned"]) == 5
+    done = cli("lens", model, "--prompt", "Once", "--train", tmp_path / "train.txt")
+    assert done.status == 2 and "--train needs --tuned" in done.line
