@@ -19,14 +19,19 @@ The first four layers of a sentence encoder, with its pooling, for `SentenceTran
 Three depths of the model of a run, with what each costs and scores:
   layerscope truncate runs/demo --layers 2,4,6 --out depths
 
+Without four blocks in the middle, and trained again to heal:
+  layerscope truncate ./my-lm --drop 4-7 --out shorter
+  layerscope train shorter --train novel.txt --task causal-lm --out healed
+
 One ONNX file with a tokenizer:
   layerscope truncate ./my-classifier --layer 6 --format onnx --out served
 """, argument="MODEL_OR_RUN")  # fmt: skip
 def truncate(options: Options, *, json: Json = False) -> None:
     """Print what each depth costs and scores."""
-    if "layer" not in options and "layers" not in options:
+    if not {"layer", "layers", "drop"} & options.keys():
         raise LayerscopeError(
-            "truncate needs a layer: give --layer K, or several with --layers, such as --layers 3,6,9"
+            "truncate needs a layer: give --layer K, or several with --layers, such as --layers 3,6,9; or blocks to "
+            "leave out with --drop, such as --drop 4-7,9"
         )
     from layerscope.core.saved import jsonable
     from layerscope.truncation.cutting import cut

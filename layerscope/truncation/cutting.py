@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,8 @@ from layerscope.scores import Evaluation, open_evaluation
 from layerscope.scores.evaluation import ORIGINS, STORE
 from layerscope.truncation.card import write_card
 from layerscope.truncation.checkpoint import MODES, write_checkpoint, write_sentence_transformer
-from layerscope.truncation.depth import expected_at, find_depth
+from layerscope.truncation.depth import find_depth
+from layerscope.truncation.expected import expected_at, kept_without
 from layerscope.truncation.figures import Made, Truncated, measure
 from layerscope.truncation.onnx_file import write_onnx
 from layerscope.truncation.source import Source, copy_terms, open_source
@@ -56,16 +57,18 @@ def cut(asked: Asked) -> list[Truncated]:
     reporter = reporting(asked.progress)
     source = open_source(asked.given, asked.processor, asked.of(Override), asked.of(LoadOptions))
     source = replace(source, pooling=asked.pooling, scored=scored)
-    depth = source.model.stack.depth
-    layers = checked_layers(asked.layers or (), depth)
+    depth, drop = source.model.stack.depth, asked.drop or ()
+    layers = checked_layers(asked.layers or ([depth] if drop else ()), depth)
+    cuts = [kept_blocks(layer, drop, depth) for layer in layers]
     format = _format(asked, source)
-    last = (f"layer {depth} is the last of {source.name}: all its blocks are kept",) if depth in layers else ()
+    whole = depth in layers and not drop
+    last = (f"layer {depth} is the last of {source.name}: all its blocks are kept",) if whole else ()
     for note in (*source.model.notes, *last):
         reporter.say(note)
     with without_bars(), folder_aside(folder) as aside, reporter.bar("layers", len(layers), "layers") as advance:
         made: list[Made] = []
-        for layer in layers:
-            made.append(_write(source, layer, format, site, aside / f"layer-{layer}" if folders else aside))
+        for layer, kept in zip(layers, cuts, strict=True):
+            made.append(_write(source, kept, format, site, aside / f"layer-{layer}" if folders else aside))
             advance(1)
         found = measure(source, made, format, site)
         for entry in found:
@@ -106,20 +109,20 @@ def _by_evaluation(evaluation: Evaluation, asked: Asked) -> tuple[Asked, str | N
     return Asked(**vars(asked) | {"given": source}), str(poolings[0]) if len(poolings) == 1 else None
 
 
-def _write(source: Source, layer: int, format: str, site: str, folder: Path) -> Made:
+def _write(source: Source, kept: tuple[int, ...], format: str, site: str, folder: Path) -> Made:
     folder.mkdir(exist_ok=True)
-    heads = source.heads
+    heads, layer = source.heads, kept[-1] + 1
     with heads.reading(source.module, layer) if heads is not None else nullcontext():
-        expected = expected_at(source.model, layer, source.samples)
+        expected = expected_at(source.model, kept, source.samples)
         depth = find_depth(source.model, expected)
         if format == "onnx":
-            apart = write_onnx(source, depth, layer, site, folder)
+            apart = write_onnx(source, depth, kept, site, folder)
         else:
             write = write_checkpoint if format == "transformers" else write_sentence_transformer
             apart = write(source, depth, expected, folder)
-    if heads is not None and format == "transformers":
+    if heads is not None and format == "transformers" and len(kept) == layer:
         heads.below(layer).save(folder)
-    return Made(layer, depth, folder, apart)
+    return Made(kept, depth, folder, apart)
 
 
 def _format(asked: Asked, source: Source) -> str:
@@ -149,3 +152,15 @@ def checked_layers(layers: Iterable[int], depth: int) -> list[int]:
             f"layer 0 is what the first block reads: no block would be left of the model, give 1..{depth}"
         )
     return found
+
+
+def kept_blocks(layer: int, drop: Collection[int], depth: int) -> tuple[int, ...]:
+    """Return the blocks, counted from 0, of a model that ends at a layer and drops some, which are counted from 1."""
+    if wrong := [block for block in drop if block > depth]:
+        raise LayerscopeError(f"block {wrong[0]} does not exist: this model has blocks 1..{depth}")
+    if beyond := [block for block in drop if block > layer]:
+        raise LayerscopeError(f"block {beyond[0]} is not among the first {layer}: leave it out of `drop`")
+    kept = kept_without(drop, layer)
+    if not kept:
+        raise LayerscopeError(f"no block would be left of the {layer}: drop fewer of them")
+    return kept
