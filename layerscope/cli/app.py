@@ -38,10 +38,10 @@ COMMANDS = {
     "Choose": {
         "evaluate": "Score every layer of a model on tasks, and the model as shipped; every text is embedded once.",
         "scores": "Show published scores by layer, and which metrics predict them.",
-        "select": "Choose a layer: what it scores, gains and costs, and how far that can be trusted.",
+        "select": "Choose a layer, or blocks to drop: what it scores, gains and costs, and how far to trust that.",
     },
     "Use": {
-        "truncate": "Write a model that ends at a layer: a standard checkpoint, checked against the full model.",
+        "truncate": "Write a model that ends at a layer or lacks blocks: a standard checkpoint, checked and measured.",
         "train": "Train a model so that every layer can be its last; the result is a standard checkpoint.",
         "exits": "Let easy samples leave early, or early layers draft text, and see what that gains on your machine.",
         "generate": "Generate text at any depth of a language model, and measure its quality by layer.",

@@ -118,6 +118,9 @@ The fastest layer that loses at most one point:
 A run without labels, by rules tried on models of your own; then by one rule, whatever its record:
   layerscope select runs/new --evidence scores.csv --evidence runs/one --evidence runs/two
   layerscope select runs/new --rule half-text
+
+The two blocks that matter least, for truncate --drop:
+  layerscope select runs/demo --drop 2
 """, argument="RUN_OR_SCORES")  # fmt: skip
 def select(options: Options, *, json: Json = False) -> None:
     """Print the choice, and write its page."""

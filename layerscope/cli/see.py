@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from cyclopts import Parameter
 
@@ -49,7 +49,7 @@ def run_demo(
     """
     asked = checked(run_demo, locals())
     run = layerscope.profile("minilm", "stdlib-docs", **vars(asked))
-    return _answer(layerscope.select(run, progress=False)), run
+    return _answer(cast(layerscope.Selection, layerscope.select(run, progress=False))), run
 
 
 def _answer(found: layerscope.Selection) -> str:

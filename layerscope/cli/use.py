@@ -21,15 +21,19 @@ Three depths of the model of a run, with what each costs and scores:
 
 A mix of two layers, with the weights that select names:
   layerscope truncate minilm --mix 4=0.47,5=0.53 --out mixed
+Without four blocks in the middle, and trained again to heal:
+  layerscope truncate ./my-lm --drop 4-7 --out shorter
+  layerscope train shorter --train novel.txt --task causal-lm --out healed
 
 One ONNX file with a tokenizer:
   layerscope truncate ./my-classifier --layer 6 --format onnx --out served
 """, argument="MODEL_OR_RUN")  # fmt: skip
 def truncate(options: Options, *, json: Json = False) -> None:
     """Print what each depth costs and scores."""
-    if not {"layer", "layers", "mix"} & options.keys():
+    if not {"layer", "layers", "drop", "mix"} & options.keys():
         raise LayerscopeError(
-            "truncate needs a layer: give --layer K, or several with --layers, such as --layers 3,6,9"
+            "truncate needs a layer: give --layer K, or several with --layers, such as --layers 3,6,9; or blocks to "
+            "leave out with --drop, such as --drop 4-7,9"
         )
     from layerscope.core.saved import jsonable
     from layerscope.truncation.cutting import cut

@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import groupby
 from pathlib import Path
 
 NAMED = re.compile(r"`(\w+)(?:=([^`]*))?`")
@@ -79,6 +80,19 @@ def listed(names: Sequence[str], limit: int = 5) -> str:
 def count(number: int, noun: str) -> str:
     """Return `1 row`, `3 rows`, `1,000 rows`."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def spans(numbers: Collection[int], noun: str = "") -> str:
+    """Return `blocks 4-7,9`: numbers with runs of them joined, after a noun where there is one.
+
+    >>> from layerscope.core.errors import spans
+    >>> spans([4, 5, 6, 9], "block"), spans([2], "block"), spans([1, 2, 4])
+    ('blocks 4-6,9', 'block 2', '1-2,4')
+    """
+    runs = groupby(enumerate(sorted(numbers)), lambda entry: entry[1] - entry[0])  # within a run both rise alike
+    ends = ([*dict.fromkeys((run[0], run[-1]))] for run in ([number for _, number in own] for _, own in runs))
+    text = ",".join("-".join(map(str, own)) for own in ends)
+    return f"{noun}{'s' * (len(numbers) > 1)} {text}" if noun else text
 
 
 def use_flags(flags: Collection[str]) -> None:

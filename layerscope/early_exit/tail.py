@@ -22,7 +22,7 @@ from layerscope.models.lens import Lens, logits_of, replaced
 from layerscope.models.probe import beginning, probe_sample
 from layerscope.models.stack import Stack
 from layerscope.models.trace import same, trace
-from layerscope.truncation.depth import states_at
+from layerscope.truncation.expected import states_at
 
 
 @dataclass(frozen=True)

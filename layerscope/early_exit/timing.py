@@ -138,7 +138,7 @@ def race_exits(
     try:
         if model.depth > 1:
             depth = depth_of(model.layered)
-            cuts = {layer: depth.build(model.model, layer) for layer in range(1, model.depth)}
+            cuts = {layer: depth.build(model.model, range(layer)) for layer in range(1, model.depth)}
             runners |= {("layer", layer): partial(forward, cut) for layer, cut in cuts.items()}
     except LayerscopeError as error:
         notes.append(f"truncation is not measured: {error}")

@@ -77,7 +77,7 @@ def open_decoder(model: LayeredModel, layer: int) -> Decoder:
 def _probed(model: LayeredModel, layer: int) -> Decoder:
     module = model.module
     if layer < model.stack.depth:  # the model that ends there, in the same memory
-        module = depth_of(model, layer=layer).build(module, layer)
+        module = depth_of(model, kept=range(layer)).build(module, range(layer))
     assert model.lens is not None and model.max_length is not None
     seeded = torch.Generator().manual_seed(0)
     ids = torch.randint(model.lens.classes, (2, min(PROBE_TOKENS, model.max_length)), generator=seeded)

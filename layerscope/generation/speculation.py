@@ -59,7 +59,8 @@ class SelfSpeculation:
     Greedy decoding gives the tokens of `model.generate`, and sampling draws from the same distribution, with the
     model's own logits processors and stopping criteria. Draft and verification share states and cache, so that no
     block runs twice for a token; a rejected token leaves nothing behind. Recurrent layers go back to a copy, and
-    `report.rerun` counts the tokens that they read again.
+    `report.rerun` counts the tokens that they read again. In bfloat16 a near tie may fall the other way, as it may
+    between decoding with and without a cache.
 
     Args:
         model: transformers causal language model.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from layerscope.core.errors import LayerscopeError
 from layerscope.models.forward import FAILURES, Inputs, accepts, forward, hidden_of, run
 from layerscope.models.stack import Stack
 from layerscope.models.trace import same
@@ -110,6 +111,26 @@ def bypassed(module: nn.Module, stack: Stack, state: Tensor, short: bool = False
             parts, whole = module.get_submodule(owner)._modules, module.get_submodule(path)
             parts[name] = nn.ModuleList([blocks[0]])
             after.callback(parts.__setitem__, name, whole)
+        yield
+
+
+@contextmanager
+def skipping(module: nn.Module, stack: Stack, blocks: Collection[int]) -> Iterator[None]:
+    """Within, these blocks, counted from 1, hand their input on; raises `LayerscopeError` for one that runs twice."""
+    if blocks:
+        stack.check_plain("checkpoints without some of their blocks")
+
+    def skip(*args: object, **kwargs: object) -> object:
+        hidden = hidden_of((*args, *kwargs.values()))
+        return (hidden, *[None] * (stack.outputs - 1)) if stack.outputs else hidden
+
+    paths = [stack.blocks[block - 1] for block in blocks]
+    if shared := [path for path in paths if stack.blocks.count(path) > 1]:
+        raise LayerscopeError(
+            f"{shared[0]} is run as {stack.blocks.count(shared[0])} blocks: none of them can be dropped alone, cut the "
+            "model with `layer`"
+        )
+    with replaced({module.get_submodule(path): skip for path in paths}):
         yield
 
 

@@ -18,7 +18,7 @@ from layerscope.runs.run import Run
 from layerscope.scores.evaluation import Evaluation
 from layerscope.scores.opening import merged, open_run_or_scores
 from layerscope.scores.pairing import averages, is_of
-from layerscope.selection import selection
+from layerscope.selection import removal, selection
 from layerscope.show.document import Document, overlaid
 from layerscope.show.notebook import Shown
 from layerscope.show.page.content import Named
@@ -39,6 +39,7 @@ KEPT = (
     (generation.STORE, generation.open_generation),
     (reading.STORE, reading.open_reading),
     (selection.STORE, selection.open_selection),
+    (removal.STORE, removal.open_removal),
 )
 
 

@@ -26,6 +26,8 @@ from layerscope.selection.by_score import BY_SCORE, has_labels, judged, probed
 from layerscope.selection.choice import Budget, Case, by_rule, by_scores
 from layerscope.selection.label_free import RANK, Reader, halves_for, named_rule, rules_from, trusted
 from layerscope.selection.mixes import with_mix
+from layerscope.selection.removal import STORE as BLOCKS, Removal
+from layerscope.selection.removing import remove
 from layerscope.selection.selection import STORE, Selection
 from layerscope.truncation.figures import Costs, costs_by_depth
 from layerscope.truncation.source import Source, open_source
@@ -33,6 +35,10 @@ from layerscope.truncation.source import Source, open_source
 POOLINGS = ("mean", "cls", "last")
 """Poolings that `truncate` can record in a checkpoint."""
 MINILM = "all-MiniLM-L6-v2"
+OF_LAYERS = (
+    "labels", "rule", "holdout", "max_loss", "max_ms", "max_mb", "evidence", "tasks", "model", "revision", "site",
+)  # fmt: skip
+"""Options that choose a layer."""
 
 
 @dataclass
@@ -92,17 +98,26 @@ def source_of(name: str, origin: ModelOrigin | None = None) -> str | None:
     return None
 
 
-def decide(asked: Asked) -> Selection:
+def decide(asked: Asked) -> Selection | Removal:
     """Do what `select` is asked for."""
     budget = asked.of(Budget)
+    wrong = [name for name in OF_LAYERS if getattr(asked, name) is not None] if asked.drop is not None else []
+    if wrong:
+        raise LayerscopeError(f"{wrong[0]} chooses a layer, and `drop` chooses blocks: give one of them")
     if budget.costs and not asked.cost:
         raise LayerscopeError("a bound on ms or MB needs measured costs: do not switch them off")
-    folder = None if asked.out is None else STORE.folder(asked.out)
+    folder = None if asked.out is None else (STORE if asked.drop is None else BLOCKS).folder(asked.out)
     reporter = reporting(asked.progress)
     given, rules = asked.given, rules_from(asked.evidence)
     if isinstance(given, (str, Path)):
         given = open_run_or_scores(given)
-    if isinstance(given, Evaluation):
+    found: Selection | Removal
+    if asked.drop is not None:
+        if not isinstance(given, Run):
+            raise LayerscopeError("`drop` runs the model on the samples of a run: give the folder of one")
+        opened = Opened(given if asked.cost_model is None else asked.cost_model, asked.device, reporter)
+        found = remove(given, opened.source(), _pooling(given, asked), asked, reporter)
+    elif isinstance(given, Evaluation):
         found = _of_evaluation(given, rules, asked, budget, reporter)
     elif isinstance(given, Run):
         given.need_states()

@@ -16,7 +16,7 @@ from layerscope.core.files import existing
 from layerscope.core.progress import Reporter
 from layerscope.evaluation.half_text import Halves, clear_maximum, half_text_ranks, halves_of
 from layerscope.evaluation.texts import TextStates
-from layerscope.inputs import open_corpus
+from layerscope.inputs import Corpus, open_corpus
 from layerscope.inputs.opening import BUILT_IN
 from layerscope.models.encode import TextEncoder
 from layerscope.runs.run import Run
@@ -112,14 +112,19 @@ class Reader:
 
 def halves_for(run: Run, data: Any, seed: int) -> Halves:
     """Return the halves of the texts of a run, or of other data; raises where these are not there or have none."""
+    return halves_of(corpus_of(run, data), seed=seed)
+
+
+def corpus_of(run: Run, data: Any) -> Corpus:
+    """Return the data of a run, or others where they are given; raises where these are not there."""
     if data is not None:
-        return halves_of(open_corpus(data), seed=seed)
+        return open_corpus(data)
     about = run.info["data"]
     source = about.get("source")
     if not source or not (source in BUILT_IN or source.startswith("hf:") or Path(source).expanduser().exists()):
         raise LayerscopeError(f"the run's data ({source or about['name']}) cannot be found: name them with `data`")
     columns = {name: about.get(name) for name in ("text_column", "label_column")}
-    return halves_of(open_corpus(source, **columns), seed=seed)
+    return open_corpus(source, **columns)
 
 
 def rules_from(evidence: Any) -> list[Rule]:

@@ -8,12 +8,14 @@ from layerscope.core.option_kinds import IN_CODE, SEED, Folder, Number, Repeated
 from layerscope.core.options import OUTPUT, checked
 
 if TYPE_CHECKING:
+    from layerscope.selection.removal import Removal
     from layerscope.selection.selection import Selection
 
 BOUNDS = "Bounds"
 FREE = "Without labels"
 SCORES = "Which scores"
 COSTS = "Costs"
+BLOCKS = "Samples for half-text and blocks to drop"
 
 
 def select(
@@ -27,8 +29,9 @@ def select(
     max_mb: Annotated[float | None, Number(above=0), BOUNDS] = None,
     first_layer: Annotated[int, Whole(0), BOUNDS] = 1,
     evidence: Annotated[Any, Repeated(), FREE] = None,
-    data: Annotated[Any, FREE] = None,
-    seed: Annotated[int, SEED, FREE] = 0,
+    drop: Annotated[int | None, Whole(1), BLOCKS] = None,
+    data: Annotated[Any, BLOCKS] = None,
+    seed: Annotated[int, SEED, BLOCKS] = 0,
     model: Annotated[str | None, SCORES] = None,
     revision: Annotated[str | None, SCORES] = None,
     site: Annotated[str | None, SCORES] = None,
@@ -39,8 +42,8 @@ def select(
     device: Annotated[str, COSTS] = "auto",
     out: Annotated[str | Path | None, Folder(), OUTPUT] = None,
     progress: Annotated[bool, IN_CODE] = True,
-) -> Selection:
-    """Choose a layer: what it scores, gains and costs, and how far that can be trusted.
+) -> Selection | Removal:
+    """Choose a layer, or blocks to drop: what it scores, gains and costs, and how far to trust that.
 
     With scores of tasks (an evaluation) or labels (of a run: a cross-validated linear probe) it is the shallowest layer
     within one standard error of the best, the error that of the difference paired over samples, or over three tasks or
@@ -48,6 +51,11 @@ def select(
     there are three, that had no part in choosing. Fewer than 50 judged samples, or less than half of all, choose
     nothing. Without scores it is the rule of the best gain on models held out whose record may be trusted and whose
     metric the run has, measured alike; where there is none, the model as shipped. Layer 0 is no candidate.
+
+    With `drop` it is that many blocks which matter least: by removing the one that costs least again and again, by how
+    little a block turns its input (ShortGPT), by the angle over a row of blocks (Gromov et al. 2024), and the last
+    ones. Half of the samples choose; the others say what the model loses by each choice: loss of the next token,
+    divergence of its predictions, or angle of the vector it serves.
 
     Args:
         given: folder of a run or an evaluation, or CSV of scores; in Python also a run or an evaluation itself.
@@ -62,7 +70,8 @@ def select(
         first_layer: first layer to consider; 0 includes the embeddings.
         evidence: file of rules that scores saved; or several, scores first and then metrics, to fit rules on, each a
             CSV or the folder of a run; by default the rules that come with the package.
-        data: texts for half-text; by default those of the run.
+        drop: number of blocks to leave out; runs the model on the run's samples.
+        data: samples for half-text and drop; by default those of the run.
         seed: random seed.
         model: model to choose a layer from, where an evaluation has several.
         revision: revision of the model, where an evaluation has several.
@@ -76,7 +85,7 @@ def select(
         progress: show progress on standard error.
 
     Returns:
-        The choice, the alternatives and the evidence.
+        The choice, the alternatives and the evidence; a `Removal` with `drop`.
 
     Raises:
         LayerscopeError: for every wrong input, and for bounds that no layer meets, with the least that is possible.

@@ -166,9 +166,9 @@ def shallower(model: LayeredModel, depths: Sequence[int], seed: int, *, from_con
     for layers in depths:
         torch.manual_seed(seed)
         if from_config:
-            found[layers] = depth.kind(depth.config(model.module.config, layers))
+            found[layers] = depth.kind(depth.config(model.module.config, range(layers)))
         else:
-            found[layers] = copy.deepcopy(depth.build(model.module, layers))
+            found[layers] = copy.deepcopy(depth.build(model.module, range(layers)))
     return found
 
 

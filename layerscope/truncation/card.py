@@ -9,6 +9,7 @@ from pathlib import Path
 
 from huggingface_hub.utils import yaml_dump
 
+from layerscope.core.errors import spans
 from layerscope.models.mean_head import is_mean_head
 from layerscope.truncation.figures import Truncated
 from layerscope.truncation.mixing import mix_in_words
@@ -85,9 +86,14 @@ def write_card(source: Source, made: Truncated, folder: Path) -> None:
     part = f", part {escape(named)}" if named else ""
     at = f" at revision {escape(str(loaded.revision))}" if loaded.revision else ""
     where = "before" if made.site == "raw" else "after"
-    gives = f"Its output is layer {made.layer} of the full model"
+    title, is_like = f"{name}, layer {made.layer} of {made.depth}", f"layer {made.layer} of the full model"
+    what = f"The first {made.layer} of {made.depth} blocks of {name}{part}{at}"
+    if made.dropped:
+        title, is_like = f"{name} {made.cut}", f"that of the full model with {spans(made.dropped, 'block')} bypassed"
+        what = f"{name}{part}{at} {made.cut}; what is left was not trained since, and `layerscope train` heals it"
     if source.mix is not None:
-        gives = f"Its output is the mix of its {mix_in_words(source.mix)}"
+        is_like = f"the mix of the full model's {mix_in_words(source.mix)}"
+    gives = f"Its output is {is_like}"
     gives += "" if stack.norm is None else f", {where} the final norm ({escape(stack.norm)})"
     modality = source.model.encoder.modality
     # a tokenizer without a pad token takes one text at a time
@@ -108,9 +114,9 @@ def write_card(source: Source, made: Truncated, folder: Path) -> None:
 {_head(source, made)}
 ---
 
-# {name}, layer {made.layer} of {made.depth}
+# {title}
 {MEAN if made.format == "transformers" and is_mean_head(source.module.config) else ""}
-The first {made.layer} of {made.depth} blocks of {name}{part}{at}. {gives}.
+{what}. {gives}.
 
 > {WARNING}
 
@@ -129,8 +135,8 @@ Speed: {escape(made.measured)}.{scores}
 {loads}
 ```
 
-Written by layerscope {escape(version("layerscope"))}; loaded again and compared with layer {made.layer} of the full \
-model before it was named: the largest difference is {made.difference:.1g}, in {made.dtype}.
+Written by layerscope {escape(version("layerscope"))}; loaded again and compared with {is_like} \
+before it was named: the largest difference is {made.difference:.1g}, in {made.dtype}.
 """
     (folder / "README.md").write_text(card, encoding="utf-8", errors="replace")
 

@@ -14,13 +14,23 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from layerscope.core.errors import LayerscopeError, needs
+from layerscope.core.errors import LayerscopeError, first_line, needs
 from layerscope.models.capture import evaluating
 from layerscope.models.forward import forward, tensors_in
 from layerscope.models.lens import logits_of
 from layerscope.models.mean_head import as_configured, is_mean_head, seal_of, standard_class
 from layerscope.models.pooling import pool
-from layerscope.truncation.depth import Depth, Expected, agrees, base_of, close_in, difference, last_states, shallower
+from layerscope.truncation.depth import Depth
+from layerscope.truncation.expected import (
+    Expected,
+    agrees,
+    base_of,
+    close_in,
+    difference,
+    gaps_in,
+    last_states,
+    shallower,
+)
 from layerscope.truncation.mixing import MixedLayers, layer_pooling, vectors_of
 from layerscope.truncation.source import Source
 
@@ -34,17 +44,20 @@ def write_checkpoint(source: Source, depth: Depth, expected: Expected, folder: P
     """Write config, safetensors and tokenizer or processor; return how far its states are from the full model's."""
     import transformers
 
-    built = depth.build(source.module, expected.layer)
-    built.save_pretrained(folder)
+    built = depth.build(source.module, expected.kept)
+    built.save_pretrained(folder)  # weights that were mapped from files go to files without a copy in memory
     save_processors(source, folder)
     try:
         module, report = getattr(transformers, auto_class(built)).from_pretrained(
             folder, dtype=source.dtype, local_files_only=True, output_loading_info=True
         )
+        if gaps_in(expected.kept) and source.model.is_language_model:  # a cache may need a block that was dropped
+            ids = expected.inputs[0].named["input_ids"].to(module.device)
+            module.generate(ids, max_new_tokens=2, do_sample=False, pad_token_id=0)
     except Exception as error:
-        line = (str(error).strip().splitlines() or [""])[0][:120]
         raise LayerscopeError(
-            f"the truncated {source.name} does not load ({type(error).__name__}: {line}): nothing was written"
+            f"the truncated {source.name} does not load and run ({type(error).__name__}: {first_line(error)}): nothing "
+            "was written"
         ) from error
     module = as_configured(module)
     wrong = {key for kind in ("missing_keys", "unexpected_keys", "mismatched_keys") for key in report.get(kind) or ()}
@@ -75,7 +88,7 @@ def _check(module: nn.Module, source: Source, expected: Expected) -> float:
 
     Its output must show them wherever the full model's shows its last states, and its head must read the same.
     """
-    stack = shallower(source.model.stack, expected.layer)
+    stack = shallower(source.model.stack, len(expected.kept))
     apart = 0.0
     with evaluating(module):
         for inputs, states, predicted in zip(expected.inputs, expected.states, expected.logits, strict=True):
@@ -91,9 +104,8 @@ def _check(module: nn.Module, source: Source, expected: Expected) -> float:
             for what, own, wanted, *tolerance in pairs:
                 if own is None or not agrees(own, wanted, *tolerance):
                     raise LayerscopeError(
-                        f"the {what} of the truncated {source.name} differs from layer {expected.layer} of the full "
-                        f"model (by {difference(own, wanted):.1e}): it cannot be a standard checkpoint, and nothing "
-                        "was written"
+                        f"the {what} of the truncated {source.name} differs from {expected.name} (by "
+                        f"{difference(own, wanted):.1e}): it cannot be a standard checkpoint, and nothing was written"
                     )
             apart = max(apart, difference(found, states))
     return apart
@@ -118,10 +130,10 @@ def write_sentence_transformer(source: Source, depth: Depth, expected: Expected,
     with needs("sentence-transformers", "this format needs sentence-transformers"):
         from sentence_transformers import SentenceTransformer
         from sentence_transformers.models import Pooling, Transformer
-    built = depth.build(source.module, expected.layer)
+    built = depth.build(source.module, expected.kept)
     served, mixing = source.model.loaded.served, list[nn.Module]()
     if source.mix is not None:
-        mixing = [layer_pooling(built, source.model.stack.width, expected.layer, source.mix)]
+        mixing = [layer_pooling(built, source.model.stack.width, len(expected.kept), source.mix)]
     if served is not None:
         wanted = _save_served(served, built, source, folder, mixing)
     else:
@@ -148,8 +160,8 @@ def write_sentence_transformer(source: Source, depth: Depth, expected: Expected,
     by = float(np.abs(found - wanted).max()) if found.shape == wanted.shape else float("inf")
     if not np.isfinite(by) or not np.allclose(found, wanted, rtol=close, atol=close):
         raise LayerscopeError(
-            f"the embeddings of the truncated {source.name} differ from layer {expected.layer} of the full model "
-            f"(by {by:.1e}): nothing was written"
+            f"the embeddings of the truncated {source.name} differ from {expected.name} (by {by:.1e}): nothing was "
+            "written"
         )
     if served is None:
         return by

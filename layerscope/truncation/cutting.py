@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,8 @@ from layerscope.scores import Evaluation, open_evaluation
 from layerscope.scores.evaluation import ORIGINS, STORE
 from layerscope.truncation.card import write_card
 from layerscope.truncation.checkpoint import MODES, write_checkpoint, write_sentence_transformer
-from layerscope.truncation.depth import expected_at, find_depth
+from layerscope.truncation.depth import find_depth
+from layerscope.truncation.expected import expected_at, kept_without
 from layerscope.truncation.figures import Made, Truncated, measure
 from layerscope.truncation.mixing import mix_of
 from layerscope.truncation.onnx_file import write_onnx
@@ -46,8 +47,10 @@ def cut(asked: Asked) -> list[Truncated]:
         raise LayerscopeError("truncate needs `out`: a new folder for the model")
     if asked.layer is not None and asked.layers is not None:
         raise LayerscopeError("layer and layers name the same: give one of them")
-    if asked.mix is not None and (asked.layer is not None or asked.layers is not None):
-        raise LayerscopeError("a mix names its own layers, and ends at the deepest: leave `layer` and `layers` out")
+    if asked.mix is not None and (asked.layer is not None or asked.layers is not None or asked.drop):
+        raise LayerscopeError(
+            "a mix names its own layers, and ends at the deepest: leave `layer`, `layers` and `drop` out"
+        )
     if asked.pooling is not None and asked.format != "sentence-transformers":
         raise LayerscopeError(
             f"pooling {asked.pooling} needs `format='sentence-transformers'`: the other formats yield the states of "
@@ -60,19 +63,21 @@ def cut(asked: Asked) -> list[Truncated]:
     reporter = reporting(asked.progress)
     source = open_source(asked.given, asked.processor, asked.of(Override), asked.of(LoadOptions))
     source = replace(source, pooling=asked.pooling, scored=scored)
-    depth = source.model.stack.depth
+    depth, drop = source.model.stack.depth, asked.drop or ()
     if asked.mix is not None:
         source = replace(source, mix=mix_of(asked.mix, depth))
         asked.layers = [max(source.mix or ())]
-    layers = checked_layers(asked.layers or (), depth)
+    layers = checked_layers(asked.layers or ([depth] if drop else ()), depth)
+    cuts = [kept_blocks(layer, drop, depth) for layer in layers]
     format = _format(asked, source)
-    last = (f"layer {depth} is the last of {source.name}: all its blocks are kept",) if depth in layers else ()
+    whole = depth in layers and not drop
+    last = (f"layer {depth} is the last of {source.name}: all its blocks are kept",) if whole else ()
     for note in (*source.model.notes, *last):
         reporter.say(note)
     with without_bars(), folder_aside(folder) as aside, reporter.bar("layers", len(layers), "layers") as advance:
         made: list[Made] = []
-        for layer in layers:
-            made.append(_write(source, layer, format, site, aside / f"layer-{layer}" if folders else aside))
+        for layer, kept in zip(layers, cuts, strict=True):
+            made.append(_write(source, kept, format, site, aside / f"layer-{layer}" if folders else aside))
             advance(1)
         found = measure(source, made, format, site)
         for entry in found:
@@ -115,20 +120,20 @@ def _by_evaluation(evaluation: Evaluation, asked: Asked) -> tuple[Asked, str | N
     return Asked(**vars(asked) | {"given": source}), str(poolings[0]) if len(poolings) == 1 else None
 
 
-def _write(source: Source, layer: int, format: str, site: str, folder: Path) -> Made:
+def _write(source: Source, kept: tuple[int, ...], format: str, site: str, folder: Path) -> Made:
     folder.mkdir(exist_ok=True)
-    heads = source.heads
+    heads, layer = source.heads, kept[-1] + 1
     with heads.reading(source.module, layer) if heads is not None else nullcontext():
-        expected = expected_at(source.model, layer, source.samples)
+        expected = expected_at(source.model, kept, source.samples)
         depth = find_depth(source.model, expected)
         if format == "onnx":
-            apart = write_onnx(source, depth, layer, site, folder)
+            apart = write_onnx(source, depth, kept, site, folder)
         else:
             write = write_checkpoint if format == "transformers" else write_sentence_transformer
             apart = write(source, depth, expected, folder)
-    if heads is not None and format == "transformers":
+    if heads is not None and format == "transformers" and len(kept) == layer:
         heads.below(layer).save(folder)
-    return Made(layer, depth, folder, apart)
+    return Made(kept, depth, folder, apart)
 
 
 def _format(asked: Asked, source: Source) -> str:
@@ -177,3 +182,15 @@ def checked_layers(layers: Iterable[int], depth: int) -> list[int]:
             f"layer 0 is what the first block reads: no block would be left of the model, give 1..{depth}"
         )
     return found
+
+
+def kept_blocks(layer: int, drop: Collection[int], depth: int) -> tuple[int, ...]:
+    """Return the blocks, counted from 0, of a model that ends at a layer and drops some, which are counted from 1."""
+    if wrong := [block for block in drop if block > depth]:
+        raise LayerscopeError(f"block {wrong[0]} does not exist: this model has blocks 1..{depth}")
+    if beyond := [block for block in drop if block > layer]:
+        raise LayerscopeError(f"block {beyond[0]} is not among the first {layer}: leave it out of `drop`")
+    kept = kept_without(drop, layer)
+    if not kept:
+        raise LayerscopeError(f"no block would be left of the {layer}: drop fewer of them")
+    return kept

@@ -1,124 +1,57 @@
-"""How a config says how deep its model is, found by what its fields do, and what a model cut there must give."""
+"""How a config says which blocks its model has, found by what its fields do, and what a model cut so must give."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain, combinations
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError, first_line, spans
 from layerscope.models import LayeredModel
-from layerscope.models.capture import capture, evaluating
-from layerscope.models.forward import Inputs, accepts, forward, tensors_in
+from layerscope.models.forward import Inputs, forward
 from layerscope.models.inspection import made_up_samples
 from layerscope.models.stack import Stack
+from layerscope.truncation.expected import Expected, agrees, expected_at, gaps_in, last_states, shallower
 
 Field = tuple[str, ...]
 """The names of nested configs, then that of the field in the last one."""
 Shapes = dict[str, torch.Size]
+T = TypeVar("T")
 MOST_LISTS = 4
-EXACT = 1e-5
-"""Tolerance in float32, of a value or relative to it; in half precision two of its steps."""
-
-
-@dataclass(frozen=True)
-class Expected:
-    """The full model at one layer, on a few samples run alone: normed `states` [1, T, D], and its head's `logits`.
-
-    `shown`: whether the model's plain output shows its last states at all.
-    """
-
-    layer: int
-    inputs: tuple[Inputs, ...]
-    states: tuple[Tensor, ...]
-    logits: tuple[Tensor | None, ...]
-    shown: bool
-
-
-@torch.inference_mode()
-def expected_at(model: LayeredModel, layer: int, samples: Sequence[Any]) -> Expected:
-    """Return what layer `layer` of a model gives on each of these samples."""
-    module, stack, lens = model.module, model.stack, model.lens
-    batches = tuple(model.encoder.batch([sample]).to(model.device) for sample in samples)
-    with evaluating(module):
-        found = [states_at(module, stack, inputs, layer) for inputs in batches]
-        last, output = last_states(module, stack, batches[0]), forward(base_of(module, stack), batches[0])
-        logits = tuple(
-            None if lens is None else lens.sequence_logits(states["raw"], inputs)
-            for states, inputs in zip(found, batches, strict=True)
-        )
-    shown = any(agrees(tensor, last) for tensor in tensors_in(output))
-    return Expected(layer, batches, tuple(states[model.final] for states in found), logits, shown)
-
-
-def states_at(module: nn.Module, stack: Stack, inputs: Inputs, layer: int) -> dict[str, Tensor]:
-    """Return the states of one layer by site: raw, and normed where the model has a final norm."""
-    states: dict[str, Tensor] = {}
-
-    def keep(at: int, site: str, tokens: Tensor) -> None:
-        if at == layer:
-            states[site] = tokens.clone()
-
-    capture(module, stack, inputs, keep, until=layer)
-    return states
-
-
-@torch.inference_mode()
-def last_states(module: nn.Module, stack: Stack, inputs: Inputs) -> Tensor:
-    """Return the last layer's states, after the final norm where there is one."""
-    states = states_at(module, stack, inputs, stack.depth)
-    return states.get("normed", states["raw"])
-
-
-def base_of(module: nn.Module, stack: Stack) -> nn.Module:
-    """Return the module whose plain output is the states: the tower that is run, or the model without its head."""
-    entry = module.get_submodule(stack.entry)
-    base = getattr(entry, "base_model", entry)
-    main = str(getattr(entry, "main_input_name", "input_ids"))
-    # a model's base may be a part of it that reads states
-    return base if isinstance(base, nn.Module) and accepts(base, main) else entry
-
-
-def close_in(dtype: torch.dtype, exact: float = EXACT, steps: int = 2) -> float:
-    """Return how far numbers of this dtype may be apart: `exact`, or `steps` of its steps where these are coarser."""
-    return max(exact, steps * torch.finfo(dtype).eps)
-
-
-def agrees(one: Tensor, two: Tensor, *tolerance: Any) -> bool:
-    """Return whether two tensors hold the same numbers, as close as `close_in` says of a dtype and this tolerance."""
-    close = close_in(one.dtype, *tolerance)
-    return one.shape == two.shape and torch.allclose(one.float(), two.to(one.device).float(), rtol=close, atol=close)
-
-
-def difference(one: Tensor | None, two: Tensor) -> float:
-    """Return the largest difference between two tensors, infinite where there is none or their shapes differ."""
-    if one is None or one.shape != two.shape:
-        return float("inf")
-    return float((one.float() - two.to(one.device).float()).abs().max())
+FIRST = ("first_k_dense_replace", "num_dense_layers")
+"""Numbers of the first blocks that differ from the others."""
+BY_INDEX = re.compile(
+    r"(_|^)(period|offset|interval|every|layer_step|sparse_step|layer_idx|start_index|end_index)(_|$)"
+)
+"""Names of fields from which a model computes what a block is by its index."""
 
 
 @dataclass(frozen=True)
 class Depth:
-    """What holds the depth of a model: one whole number of its config, and lists with an entry a layer."""
+    """What holds the depth of a model: one whole number of its config, and lists of its blocks, entries or indices."""
 
     kind: type[nn.Module]
+    stack: Stack
     number: Field
     lists: tuple[Field, ...]
 
-    def config(self, config: Any, layers: int) -> Any:
-        """Return a copy of the config that is `layers` deep, with what it derives from that, as names of stages."""
-        copied = copy.deepcopy(config)
+    def config(self, config: Any, kept: Sequence[int]) -> Any:
+        """Return a copy of the config with these blocks alone, and with what it derives from their number."""
+        copied, layers = copy.deepcopy(config), len(kept)
         vars(copied).pop("auto_map", None)  # the code it names is not needed, and will not lie beside the config
         for field in self.lists:
-            setattr(_get(copied, field[:-1]), field[-1], _get(config, field)[:layers])
+            setattr(_get(copied, field[:-1]), field[-1], _kept_of(_get(config, field), kept, self.stack.depth))
         owner, name = _get(copied, self.number[:-1]), self.number[-1]
         setattr(owner, name, layers)
+        if gaps_in(kept):
+            _make_explicit(owner, _get(config, self.number[:-1]), kept)
         try:
             before, after = (vars(type(owner)(**{name: number})) for number in (_get(config, self.number), layers))
         except Exception:  # a config that cannot be made of its depth alone derives nothing that is known here
@@ -129,46 +62,45 @@ class Depth:
                 vars(owner)[key] = after[key]
         return copied
 
-    def build(self, module: Any, layers: int) -> Any:
-        """Return the model that ends at a layer; its weights are those of the full one, in the same memory."""
-        built = _filled(_hollow(self.kind, self.config(module.config, layers)), module)
+    def build(self, module: Any, kept: Sequence[int]) -> Any:
+        """Return the model of some blocks, counted from 0; its weights are the full one's, in the same memory."""
+        built = _filled(_hollow(self.kind, self.config(module.config, kept)), module, moved(self.stack, kept))
         if built is None:
             raise LayerscopeError(f"{self.kind.__name__} cannot be filled with the weights of the full model")
         return built
 
 
 def find_depth(model: LayeredModel, expected: Expected) -> Depth:
-    """Return how the config of a model holds the depth of its stack; raises `LayerscopeError` where nothing in it does.
+    """Return how the config of a model holds its blocks; raises `LayerscopeError` where nothing in it does.
 
-    Each number of the config that equals L is set to `expected.layer`, with lists of L entries cut or not: the model of
-    that must have the full one's weights but for the blocks left out, run that many, and give the states of that layer.
+    Each number of the config that equals L is set to that of the blocks kept, with lists of blocks cut or not: the
+    model of that must have the full one's weights but for the blocks left out, run that many, and give the same states.
     """
-    module, stack, refused = model.module, model.stack, "no number in its config sets how many blocks it has"
+    module, stack, refused = model.module, model.stack, ""
     if not hasattr(module, "config"):
         raise LayerscopeError(f"{type(module).__name__} is a plain torch module: no config says its depth")
     for kind in _kinds(module, stack):
-        wanted = _wanted(kind, module, stack, expected.layer)
+        wanted = _wanted(kind, module, stack, expected.kept)
         if wanted is None:
             continue
-        for depth in _candidates(kind, module.config, stack.depth):
-            misfit = _misfit(depth, module, stack, expected, wanted)
+        for depth in _candidates(kind, module.config, stack):
+            misfit = _misfit(depth, module, expected, wanted)
             if misfit is None:
                 return depth
-            refused = misfit or refused
-    raise LayerscopeError(
-        f"{type(module).__name__} cannot be cut at layer {expected.layer} as a standard checkpoint: {refused}"
-    )
+            refused = refused or misfit
+    how, refused = f"be cut at layer {len(expected.kept)}", refused or "no number in its config sets how many it has"
+    if gaps := gaps_in(expected.kept):
+        fields = [field for field in _fields(module.config) if BY_INDEX.search(field[-1])]
+        computed = [field[-1] for field in fields if _get(module.config, field)]
+        how, mend = f"drop {spans(gaps, 'block')}", "drop others, or cut it with `layer`"
+        refused += f" (it computes what one is from its index: {', '.join(computed)})" * bool(computed) + f"; {mend}"
+    raise LayerscopeError(f"{type(module).__name__} cannot {how} as a standard checkpoint: {refused}")
 
 
-def depth_of(model: LayeredModel, samples: Sequence[Any] | None = None, layer: int | None = None) -> Depth:
-    """Return how a model's config holds its depth, tried on its middle layer or another, by made-up samples."""
+def depth_of(model: LayeredModel, samples: Sequence[Any] | None = None, kept: Sequence[int] = ()) -> Depth:
+    """Return how a model's config holds its blocks, tried on its first half or others, by made-up samples."""
     samples = made_up_samples(model.loaded)[1] if samples is None else samples
-    return find_depth(model, expected_at(model, layer or max(1, model.stack.depth // 2), samples))
-
-
-def shallower(stack: Stack, layers: int) -> Stack:
-    """Return the stack of the truncated model."""
-    return replace(stack, blocks=stack.blocks[:layers], ends=stack.ends[:layers])
+    return find_depth(model, expected_at(model, kept or range(max(1, model.stack.depth // 2)), samples))
 
 
 def _kinds(module: Any, stack: Stack) -> list[type[nn.Module]]:
@@ -182,14 +114,15 @@ def _kinds(module: Any, stack: Stack) -> list[type[nn.Module]]:
     return [alone] * any(child is block for child in module.get_encoder().modules()) + [type(module)]
 
 
-def _candidates(kind: type[nn.Module], config: Any, depth: int) -> Iterator[Depth]:
-    values = {field: _get(config, field) for field in _fields(config)}
-    lists = [field for field, value in values.items() if isinstance(value, (list, tuple)) and len(value) == depth]
+def _candidates(kind: type[nn.Module], config: Any, stack: Stack) -> Iterator[Depth]:
+    depth, values = stack.depth, {field: _get(config, field) for field in _fields(config)}
+    values = {field: values[field] for field in sorted(values, key=lambda field: "layer" not in field[-1])}
+    lists = [field for field, value in values.items() if _is_of_blocks(value, depth)]
     cuts = [cut for n in range(len(lists), -1, -1) for cut in combinations(lists, n)]
     cuts = cuts if len(lists) <= MOST_LISTS else [tuple(lists), ()]
     for field, value in values.items():
         if isinstance(value, int) and not isinstance(value, bool) and value == depth:
-            yield from (Depth(kind, field, cut) for cut in cuts)
+            yield from (Depth(kind, stack, field, cut) for cut in cuts)
 
 
 def _fields(config: Any, above: Field = ()) -> Iterator[Field]:
@@ -208,32 +141,64 @@ def _get(config: Any, field: Field) -> Any:
     return config
 
 
-def _misfit(depth: Depth, module: Any, stack: Stack, expected: Expected, wanted: Shapes) -> str | None:
+def _is_of_blocks(value: Any, depth: int) -> bool:
+    """Whether a value may be a list with an entry for each block, or of some blocks' indices, which rise."""
+    if not isinstance(value, (list, tuple)) or len(value) == depth:
+        return isinstance(value, (list, tuple))
+    whole = bool(value) and all(isinstance(entry, int) and not isinstance(entry, bool) for entry in value)
+    return whole and all(a < b for a, b in zip([-1, *value], [*value, depth], strict=True))
+
+
+def _kept_of(value: Sequence[Any], kept: Sequence[int], depth: int) -> list[Any]:
+    """Return the entries of the blocks kept, or their new indices where a list names blocks."""
+    if len(value) == depth:
+        return [value[block] for block in kept]
+    return [kept.index(block) for block in value if block in kept]
+
+
+def _make_explicit(config: Any, full: Any, kept: Sequence[int]) -> None:
+    """Write out what a config computes from the index of a block, where it has a field to hold that."""
+    known = vars(full)
+    for name in FIRST:
+        if isinstance(first := known.get(name), int):
+            setattr(config, name, sum(block < first for block in kept))
+    if kinds := known.get("block_types"):  # of RecurrentGemma, again and again
+        config.block_types = [kinds[block % len(kinds)] for block in kept]
+    step, dense = known.get("decoder_sparse_step", 1), known.get("mlp_only_layers")
+    if dense is not None and step > 1:  # blocks with experts
+        config.decoder_sparse_step = 1
+        config.mlp_only_layers = [i for i, block in enumerate(kept) if block in dense or (block + 1) % step]
+    if "attention_types" in known and "attention_layers" in known:  # of GPT-Neo, the one a pattern of the other
+        config.attention_types = [[list(config.attention_layers), 1]]
+
+
+def _misfit(depth: Depth, module: Any, expected: Expected, wanted: Shapes) -> str | None:
     """Return None where a candidate gives the truncated model, else why not ("": its number means something else)."""
+    kept, stack = expected.kept, depth.stack
     try:
-        hollow = _hollow(depth.kind, depth.config(module.config, expected.layer))
+        hollow = _hollow(depth.kind, depth.config(module.config, kept))
     except Exception:  # a config that nothing can be made of
         return ""
-    shapes, name = _shapes(hollow), f"{'.'.join(depth.number)} {expected.layer}"
-    if shapes.keys() != wanted.keys():
-        return ""
+    shapes, name = _shapes(hollow), f"{'.'.join(depth.number)} {len(kept)}"
+    if odd := sorted(shapes.keys() ^ wanted.keys()):
+        return f"its blocks differ in their weights ({odd[0]})" if gaps_in(kept) else ""
     if other := next((key for key in wanted if shapes[key] != wanted[key]), None):
         return f"the size of its {other} depends on how many blocks it has"
-    built = _filled(hollow, module)
+    built = _filled(hollow, module, moved(stack, kept))
     if built is None:
         return f"a model of {name} has buffers that the full one has not"
-    cut = shallower(stack, expected.layer)
+    cut = shallower(stack, len(kept))
     try:
         if any(_executions(built, cut, inputs) != cut.depth for inputs in expected.inputs):
             return ""
         found = [last_states(built, cut, inputs) for inputs in expected.inputs]
     except Exception as error:
-        return f"with {name} it does not run ({type(error).__name__})"
+        return f"with {name} it does not run ({type(error).__name__}: {first_line(error)})"
     same = all(map(agrees, found, expected.states))
     return None if same else f"with {name} its blocks compute something else than in the full model"
 
 
-def _wanted(kind: type[nn.Module], module: Any, stack: Stack, layers: int) -> Shapes | None:
+def _wanted(kind: type[nn.Module], module: Any, stack: Stack, kept: Sequence[int]) -> Shapes | None:
     """Names and shapes of the weights that stay, or None where the class does not hold the full model's."""
     try:
         whole = _shapes(_hollow(kind, copy.deepcopy(module.config)))
@@ -242,9 +207,25 @@ def _wanted(kind: type[nn.Module], module: Any, stack: Stack, layers: int) -> Sh
     full = _shapes(module)
     if any(full.get(name) != shape for name, shape in whole.items()):
         return None
-    kept = set(stack.blocks[:layers])
-    gone = tuple(f"{path}." for path in stack.blocks[layers:] if path not in kept)
-    return {name: shape for name, shape in whole.items() if not (gone and name.startswith(gone))}
+    return renamed(whole, moved(stack, kept))
+
+
+def moved(stack: Stack, kept: Sequence[int]) -> dict[str, str | None]:
+    """Return where each block of a stack is among those kept, both as paths; None for one that is not kept."""
+    gone: dict[str, str | None] = dict.fromkeys(stack.blocks)
+    return gone | {stack.blocks[block]: stack.blocks[index] for index, block in enumerate(kept)}
+
+
+def renamed(named: Mapping[str, T], paths: Mapping[str, str | None]) -> dict[str, T]:
+    """Return what is named by paths in a model, under the names that `moved` blocks give it, without those dropped."""
+    found: dict[str, T] = {}
+    for name, value in named.items():
+        old = next((path for path in paths if name.startswith(f"{path}.")), None)
+        if old is None:
+            found[name] = value
+        elif (new := paths[old]) is not None:
+            found[new + name[len(old) :]] = value
+    return found
 
 
 def _hollow(kind: type[nn.Module], config: Any) -> nn.Module:
@@ -256,10 +237,10 @@ def _shapes(module: nn.Module) -> Shapes:
     return {name: tensor.shape for name, tensor in module.state_dict().items()}
 
 
-def _filled(hollow: Any, module: Any) -> Any | None:
-    """Give a hollow model the weights and buffers of the full one by name; None where one is not there."""
-    weights: dict[str, Tensor] = module.state_dict()
-    buffers = dict(module.named_buffers())
+def _filled(hollow: Any, module: Any, paths: Mapping[str, str | None]) -> Any | None:
+    """Give a hollow model the weights and buffers of the full one's `moved` blocks; None where one is not there."""
+    weights: dict[str, Tensor] = renamed(module.state_dict(), paths)
+    buffers = renamed(dict(module.named_buffers()), paths)
     hollow.load_state_dict({name: weights[name] for name in hollow.state_dict()}, strict=True, assign=True)
     for name in [name for name, buffer in hollow.named_buffers() if buffer.is_meta]:
         if name not in buffers:  # one that is not saved, such as a table of frequencies

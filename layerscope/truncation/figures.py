@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from layerscope.core.errors import count
+from layerscope.core.errors import count, spans
 from layerscope.core.stopwatch import Stopwatch, machine
 from layerscope.models.capture import evaluating
 from layerscope.models.encode import TextEncoder
@@ -22,33 +23,42 @@ from layerscope.models.forward import Inputs, forward
 from layerscope.show.document import Document, Table, columns, row
 from layerscope.truncation.checkpoint import auto_class
 from layerscope.truncation.depth import Depth, depth_of
+from layerscope.truncation.expected import gaps_in
 from layerscope.truncation.onnx_file import FILE, export, onnx_run
 from layerscope.truncation.source import Source
 
 TOKENS = 128
 SHORTEST = 8
 BATCH = 8
+LARGE = 500_000_000
+"""Weights of a model that is run on one sample at a time."""
 SECONDS = 8.0
 FEWEST, MOST = 5, 30
 """Repeats of a measurement: as many as fit into this many seconds, between these."""
+HEAL = "layerscope train {} --train DATA --out healed"
 REBUILD = "Vectors of a truncated model are not comparable with those of the full model: rebuild your index."
 
 
 @dataclass(frozen=True)
 class Made:
-    """A depth that was written: its last layer, how the config holds it, its folder, and its largest difference."""
+    """A model that was written: its blocks, counted from 0, what holds them, its folder, and its largest difference."""
 
-    layer: int
+    kept: tuple[int, ...]
     depth: Depth
     folder: Path
     difference: float
+
+    def dropped(self, depth: int) -> tuple[int, ...]:
+        """Return the blocks of the full model that it lacks, counted from 1; none where it merely ends earlier."""
+        return tuple(n for n in range(1, depth + 1) if n - 1 not in self.kept) if gaps_in(self.kept) else ()
 
 
 @dataclass(frozen=True)
 class Truncated:
     """A truncated model with its figures, those of the full model beside them.
 
-    `dtype` is that of its weights, `difference` the largest between its output and the full model's layer.
+    `layer` is how many layers it has; `dropped` are the blocks it lacks, counted from 1, where it does not merely end
+    earlier. `dtype` is that of its weights, `difference` the largest between its output and the full model's layer.
     `megabytes` are those of its weights on disk (of the full model: what they would be), `milliseconds` a sample's
     share of a forward, `speedup` that of the full model over its own, `ideal` the same of their operations; `score` and
     `stderr` what `scored` says at that layer, None where there is none: the linear probe of a run, or accuracy or
@@ -84,6 +94,14 @@ class Truncated:
     scored: str = "linear probe"
     samples: int | None = None
     data: str | None = None
+    dropped: tuple[int, ...] = ()
+
+    @property
+    def cut(self) -> str:
+        """What was done to the full model, in words."""
+        if self.dropped:
+            return f"without {spans(self.dropped, 'block')} of {self.depth}"
+        return f"layers 1 to {self.layer} of {self.depth}"
 
     def shown(self, full: bool = False) -> str:
         """Return the score of this model, or of the full one, as it is shown."""
@@ -97,12 +115,12 @@ def measure(source: Source, made: Sequence[Made], format: str, site: str) -> lis
     deepest, onnx = source.model.stack.depth, format == "onnx"
     work, (known, about) = workload(source), source.scores(format)
     # the counter of operations hooks into gradients; the weights are shared, whether they need one is not
-    full = made[0].depth.build(source.module, deepest).requires_grad_(False)
-    cuts = [entry.depth.build(source.module, entry.layer).requires_grad_(False) for entry in made]
+    full = made[0].depth.build(source.module, range(deepest)).requires_grad_(False)
+    cuts = [entry.depth.build(source.module, entry.kept).requires_grad_(False) for entry in made]
     if onnx:
         with tempfile.TemporaryDirectory(dir=made[0].folder, prefix=".full-") as name:  # the full model as the others
             folder = Path(name)
-            export(replace(source, mix=None), made[0].depth, deepest, site, folder)
+            export(replace(source, mix=None), made[0].depth, range(deepest), site, folder)
             runs = [onnx_run(file, work.inputs) for file in (folder, *(entry.folder for entry in made))]
             size, (whole, *times) = _on_disk(folder), work.milliseconds_of(runs)
     else:
@@ -116,14 +134,16 @@ def measure(source: Source, made: Sequence[Made], format: str, site: str) -> lis
         "full_score": known.get(deepest, unknown)[0],
         "measured": work.measured("float32 by onnxruntime" if onnx else None), **about,
     }  # fmt: skip
+    of_layers = [known.get(entry.kept[-1] + 1, unknown) if not gaps_in(entry.kept) else unknown for entry in made]
     return [
         Truncated(
-            layer=entry.layer, path=str(entry.folder), auto=auto_class(model), difference=entry.difference,
+            layer=len(entry.kept), dropped=entry.dropped(deepest), path=str(entry.folder),
+            auto=auto_class(model), difference=entry.difference,
             parameters=parameters(model), megabytes=_on_disk(entry.folder), milliseconds=took,
             speedup=whole / took, ideal=operations / max(1, work.operations(model)),
-            score=known.get(entry.layer, unknown)[0], stderr=known.get(entry.layer, unknown)[1], **beside,
+            score=score, stderr=stderr, **beside,
         )
-        for entry, model, took in zip(made, cuts, times, strict=True)
+        for entry, model, took, (score, stderr) in zip(made, cuts, times, of_layers, strict=True)
     ]  # fmt: skip
 
 
@@ -148,13 +168,14 @@ def document(made: Sequence[Truncated]) -> Document:
     if first.samples is not None and scored:
         legend.append(f"{first.scored}: {first.samples:,} samples of {first.data}.")
     answer = (
-        f"{first.model}, layers 1 to {first.layer} of {first.depth}: {first.speedup:.2f}× as fast, "
+        f"{first.model}, {first.cut}: {first.speedup:.2f}× as fast, "
         f"{first.megabytes / first.full_megabytes:.0%} of the size"
     )
     if first.score is not None and first.full_score is not None:
         answer += f"; {first.scored} {first.shown()}, full model {first.shown(full=True)}"
     table = Table("", columns(titles), rows, tuple(legend))
-    return Document(answer, parts=(table,), notes=(REBUILD,))
+    heal = (HEAL.format(shlex.quote(first.path)),) if first.dropped else ()
+    return Document(answer, parts=(table,), notes=(REBUILD,), commands=heal)
 
 
 @dataclass(frozen=True)
@@ -218,7 +239,8 @@ def workload(source: Source) -> Workload:
     """Return a batch of images, sounds, or texts of 128 tokens, or as many as the model takes, by trial if need be."""
     model, one = source.model, source.samples[0]
     encoder: Any = model.encoder
-    size = 1 if model.lens is not None and model.lens.alone else BATCH
+    alone = model.lens is not None and model.lens.alone
+    size = 1 if alone or parameters(source.module) > LARGE else BATCH
     if not isinstance(encoder, TextEncoder):
         inputs = encoder.batch([one] * size).to(model.device)
         return Workload(source, inputs, size, f"{count(size, source.unit)} at once")
@@ -240,7 +262,7 @@ def workload(source: Source) -> Workload:
 def costs_by_depth(source: Source, layers: Sequence[int]) -> Costs:
     """Return what a model costs that ends at each of these layers, 1 … L, speeds measured in turns with its own."""
     depth, deepest = depth_of(source.model, source.samples), source.model.stack.depth
-    models = {layer: depth.build(source.module, layer) for layer in dict.fromkeys((*layers, deepest))}
+    models = {layer: depth.build(source.module, range(layer)) for layer in dict.fromkeys((*layers, deepest))}
     work = workload(source)
     times = dict(zip(models, work.milliseconds([*models.values()]), strict=True))
     found = {

@@ -7,7 +7,7 @@ import io
 import logging
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from functools import partial
 from importlib import import_module
@@ -21,7 +21,8 @@ from torch import Tensor, nn
 from layerscope.core.errors import LayerscopeError
 from layerscope.models.forward import Inputs, accepts
 from layerscope.truncation.checkpoint import save_processors
-from layerscope.truncation.depth import Depth, base_of, shallower
+from layerscope.truncation.depth import Depth
+from layerscope.truncation.expected import base_of, shallower
 from layerscope.truncation.mixing import MixedLayers
 from layerscope.truncation.source import Source
 
@@ -53,9 +54,9 @@ class Exported(nn.Module):
         return tuple(found[name] for name in self.outputs)
 
 
-def write_onnx(source: Source, depth: Depth, layer: int, site: str, folder: Path) -> float:
+def write_onnx(source: Source, depth: Depth, kept: Sequence[int], site: str, folder: Path) -> float:
     """Export a truncated model with its tokenizer; return how far onnxruntime's numbers are from torch's."""
-    exported = export(source, depth, layer, site, folder)
+    exported = export(source, depth, kept, site, folder)
     save_processors(source, folder)
     session, largest = _session(folder), 0.0
     device = next(exported.parameters()).device
@@ -80,17 +81,17 @@ def write_onnx(source: Source, depth: Depth, layer: int, site: str, folder: Path
     return largest
 
 
-def export(source: Source, depth: Depth, layer: int, site: str, folder: Path) -> Exported:
-    """Export a model that ends at a layer, in float32; `site` raw leaves the final norm out (and the head with it)."""
+def export(source: Source, depth: Depth, kept: Sequence[int], site: str, folder: Path) -> Exported:
+    """Export a model of some blocks, in float32; `site` raw leaves the final norm out (and the head with it)."""
     _needed()
-    built = depth.build(source.module, layer)
+    built = depth.build(source.module, kept)
     if getattr(built.config, "is_encoder_decoder", False):
         raise LayerscopeError(
             f"{source.name} runs encoder and decoder in turns, which one ONNX file cannot: `format='transformers'` "
             "writes it"
         )
-    stack = shallower(source.model.stack, layer)
     served, module = source.model.loaded.served, built.to(torch.float32)
+    stack = shallower(source.model.stack, len(kept))
     raw = site == "raw" and stack.norm is not None
     if raw:
         built.set_submodule(stack.norm, nn.Identity())

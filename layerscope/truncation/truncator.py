@@ -19,6 +19,7 @@ def truncate(
     format: Annotated[str, OneOf(FORMATS)] = "auto",
     *,
     layers: Annotated[Sequence[int] | None, Several(Whole(), such_as="2,4 or 2-4")] = None,
+    drop: Annotated[Sequence[int] | None, Several(Whole(1), such_as="4-7,9")] = None,
     mix: Annotated[Sequence[int] | Mapping[int, float] | None, Weights()] = None,
     pooling: Annotated[str | None, OneOf(POOLINGS)] = None,
     site: Annotated[str, OneOf(SITES)] = "normed",
@@ -26,7 +27,7 @@ def truncate(
     progress: Annotated[bool, IN_CODE] = True,
     **shared: Unpack[Loading],
 ) -> Path:
-    """Write a model that ends at a layer: a standard checkpoint, checked against the full model.
+    """Write a model that ends at a layer or lacks blocks: a standard checkpoint, checked and measured.
 
     It loads without layerscope. What is written gives the full model's layer `layer`, after the final norm where there
     is one, to 1e-5 in float32 (in half precision to two steps of it): it is loaded again and compared before it gets
@@ -41,6 +42,8 @@ def truncate(
         out: new folder for the model.
         format: format to write; auto is what the model itself comes in, or what a selection was made for.
         layers: several layers to end at, such as 2,4 or 2-4, each written to OUT/layer-K.
+        drop: blocks to leave out, such as 4-7,9, counted as layers are (block 4 makes layer 4); `select` with `drop`
+            says which matter least, and `train` heals what is left.
         mix: layers to mix, as 3,6 or with weights 3=0.4,6=0.6, instead of one; the model ends at the deepest. It is a
             SentenceTransformer with WeightedLayerPooling where the model has no final norm, else ONNX.
         pooling: pooling of a sentence-transformers model; by default the model's own, or that of the scores.

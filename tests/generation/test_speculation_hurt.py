@@ -1,5 +1,6 @@
 """Self-speculation that is interrupted or fails: one line, and the model is left as it was."""
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -92,3 +93,30 @@ def test_a_model_whose_states_are_not_in_its_cache_is_refused() -> None:
     config = hf.RecurrentGemmaConfig(**options, lru_width=zoo.D, attention_window_size=8, block_types=kinds)
     with pytest.raises(LayerscopeError, match="RecurrentGemmaForCausalLM keeps something of the tokens"):
         SelfSpeculation(talkers.loud(zoo.build(lambda: hf.RecurrentGemmaForCausalLM(config))), 2)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "new", "why"),
+    [
+        (talkers.prompts((60,))[0], 16, "prompt 0 has 60 tokens, and 16 new ones follow: the model has 64 positions"),
+        (" ", 4, "has no token, and the tokenizer has none that begins a text: give at least one word"),
+    ],
+)
+def test_a_prompt_that_is_too_long_or_empty(prompt: str, new: int, why: str, tmp_path: Path) -> None:
+    tokenizer = copy.deepcopy(talkers.TOKENIZER)
+    tokenizer.bos_token = None
+    with pytest.raises(LayerscopeError) as refused:
+        generate(
+            made(zoo.gpt2), prompt, max_new_tokens=new, draft_layer=1, out=tmp_path / "out", processor=tokenizer,
+            progress=False,
+        )  # fmt: skip
+    assert why in str(refused.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_tokenizer_without_a_pad_token_and_prompts_of_very_different_lengths() -> None:
+    tokenizer, model, texts = copy.deepcopy(talkers.TOKENIZER), made(zoo.llama), talkers.prompts((1, 40, 2, 17))
+    tokenizer.pad_token = None
+    options: dict[str, Any] = {"max_new_tokens": 12, "processor": tokenizer, "progress": False}
+    plain, drafted = (generate(model, texts, **how, **options).texts["ids"] for how in ({}, {"draft_layer": 2}))
+    assert drafted.tolist() == plain.tolist()

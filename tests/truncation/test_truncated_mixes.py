@@ -39,7 +39,7 @@ def test_a_sentence_transformer_weighs_its_layers(tmp_path: Path) -> None:
         rows.append(torch.nn.functional.normalize(vector, dim=-1))
     np.testing.assert_allclose(mixed.encode(TEXTS), torch.cat(rows).numpy(), rtol=1e-5, atol=1e-5)
     card = (out / "README.md").read_text()
-    assert "mix of its layers 0 (0.1), 2 (0.5) and 4 (0.4)" in card.replace("\\", "")
+    assert "mix of the full model's layers 0 (0.1), 2 (0.5) and 4 (0.4)" in card.replace("\\", "")
 
 
 def layerscope_minilm() -> str:

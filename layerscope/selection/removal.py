@@ -1,0 +1,127 @@
+"""What `select` returns for blocks to drop: what each way of choosing them drops, and what that costs."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass, fields
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from layerscope.core.errors import spans
+from layerscope.core.saved import Store, jsonable
+from layerscope.show.document import Cell, Column, Document, Section, Table, columns, row
+from layerscope.show.notebook import Shown
+
+STORE = Store("choice of blocks", "removal.json", "run layerscope select again", {})
+MEASURES = {
+    "tokens": ("added loss", "loss", "loss of the next token, in nats; added: over the full model's"),
+    "pooled": ("KL", "agreement", "divergence of the predictions from the full model's, in nats; share of equal ones"),
+    "vectors": ("1 − cosine", "cosine", "cosine of the vector that the model serves with the full model's"),
+}
+"""By what a model gives: what dropping blocks costs, what is left, and what that means."""
+LEAD = "What each way of choosing blocks would drop, and what the model loses without them."
+
+
+class Choice(NamedTuple):
+    """The blocks that one way of choosing drops, counted from 1 as the layers they make.
+
+    `cost` is what the model loses, `stderr` its standard error and `score` what is left, on samples that had no part in
+    choosing; `chosen_on` is the cost on those that had. `fault` says why no checkpoint can lack these blocks.
+    """
+
+    way: str
+    blocks: tuple[int, ...]
+    chosen_on: float
+    cost: float
+    stderr: float
+    score: float
+    fault: str
+
+
+@dataclass(frozen=True)
+class Removal(Shown):
+    """Blocks of one model that matter least, by several ways of choosing them.
+
+    `choices` begin with the recommended one: that of the lowest cost on the `chosen_on` samples that chose, among those
+    a checkpoint can lack; `judged_on` others judge them. `measure` is tokens, pooled or vectors: cost is added loss, KL
+    divergence or 1 − cosine. `influence` is each block's, `angles` those over as many blocks as are dropped, by the
+    first of them. `source` is what `truncate` takes.
+    """
+
+    model: str
+    depth: int
+    measure: str
+    data: str
+    chosen_on: int
+    judged_on: int
+    choices: tuple[Choice, ...]
+    influence: tuple[float, ...]
+    angles: tuple[float, ...]
+    source: str
+    folder: Path | None = None
+    """Where it was opened from."""
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """The recommended blocks; none where no checkpoint can lack any of the choices."""
+        return () if self.choices[0].fault else self.choices[0].blocks
+
+    def document(self) -> Document:
+        """Return the recommended blocks, what each choice costs, and every block's own figures."""
+        n, best, (cost, score, what) = len(self.choices[0].blocks), self.choices[0], MEASURES[self.measure]
+        answer = f"drop {spans(best.blocks, 'block')} of {self.depth} ({best.way}): "
+        answer += f"{cost} {best.cost:.3g} ±{best.stderr:.2g}, {score} {best.score:.4g}"
+        commands: tuple[str, ...] = ()
+        if self.blocks:
+            name = shlex.quote(f"{self.model.split('/')[-1]}-without-{spans(self.blocks)}")
+            write = f"layerscope truncate {shlex.quote(self.source)} --drop {spans(self.blocks)} --out {name}"
+            commands = write, f"layerscope train {name} --train DATA --out healed"
+        names = [Cell(text, value=text) for text in (spans(one.blocks) for one in self.choices)]
+        rows = (
+            row(one.way, name, _cell(one.cost, f"±{one.stderr:.2g}"), _cell(one.score), marked=one is best)
+            for one, name in zip(self.choices, names, strict=True)
+        )
+        titles = *columns(("chosen by", "blocks"), "left"), *columns((cost, score), "decimal")
+        ways = Table("Ways to choose", titles, tuple(rows), (f"{score.capitalize()}: {what}.",), name="ways")
+        figures = enumerate(zip_longest(self.influence, self.angles), 1)
+        each = (row(Cell(str(block), value=block), *map(_cell, values)) for block, values in figures)
+        titles = Column("block"), *columns(("influence", f"angle over {n}"), "decimal")
+        vector = "last token's state" if self.measure == "tokens" else "pooled state"
+        legend = (
+            "Influence: 1 − mean cosine of what a block reads and gives, over all tokens (ShortGPT).",
+            f"Angle: of the {vector} before a block and after {n}, in half turns (Gromov et al. 2024).",
+        )
+        parts = ways, Table("Every block", titles, tuple(each), legend, name="blocks")
+        judged = f"{self.chosen_on:,} samples of {self.data} chose the blocks; {self.judged_on:,} others judge them"
+        return Document(
+            answer if self.blocks else f"no {n} of the {self.depth} blocks can be left out: {best.fault}",
+            title=(self.model,), reasons=(judged,), parts=parts, commands=commands, kind="choices of blocks",
+            notes=tuple(f"{one.way}: {one.fault}" for one in self.choices if one.fault), depth=self.depth,
+            sections=(Section("removal", "Blocks to drop", LEAD, parts),),
+        )  # fmt: skip
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as JSON can hold it."""
+        facts = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "folder"}
+        choices = [choice._asdict() for choice in self.choices]
+        found: dict[str, Any] = jsonable(facts | {"choices": choices, "blocks": self.blocks})
+        return found
+
+    def save(self, folder: str | Path) -> Path:
+        """Write `removal.json` into a folder, in the place of an earlier one, and return the folder."""
+        return STORE.save(folder, self.as_dict(), {})
+
+
+def open_removal(folder: str | Path) -> Removal:
+    """Return the choice of blocks that was saved into a folder."""
+    return STORE.open(folder, _made)
+
+
+def _made(facts: dict[str, Any], _: Any, folder: Path) -> Removal:
+    del facts["blocks"]
+    return Removal(**facts | {"choices": tuple(Choice(**choice) for choice in facts["choices"])}, folder=folder)
+
+
+def _cell(value: float | None, detail: str = "") -> Cell:
+    return Cell("" if value is None else f"{value:.4f}", detail, value)

@@ -1,0 +1,190 @@
+"""The work of `select` with `drop`: which blocks matter least, by several ways, and what the model loses by each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cosine_similarity, cross_entropy
+
+from layerscope.core.errors import LayerscopeError
+from layerscope.core.options import Asked
+from layerscope.core.progress import Reporter
+from layerscope.inputs import pack
+from layerscope.metrics import angular_distance
+from layerscope.models import LayeredModel
+from layerscope.models.capture import evaluating
+from layerscope.models.encode import TextEncoder
+from layerscope.models.forward import Inputs
+from layerscope.models.lens import CHUNK, skipping
+from layerscope.models.pooling import pool
+from layerscope.profiling.plan import batches_of
+from layerscope.runs.run import Run
+from layerscope.selection.by_score import Floats, mean_of
+from layerscope.selection.label_free import corpus_of
+from layerscope.selection.removal import Choice, Removal
+from layerscope.truncation.depth import find_depth
+from layerscope.truncation.expected import expected_at, kept_without, states_at
+from layerscope.truncation.source import Source
+
+CHOOSE, JUDGE, FEWEST = 256, 1024, 10
+"""Most samples that choose blocks, most that judge them, and fewest of both together."""
+WINDOW = 256
+"""Tokens of a window of running text."""
+Blocks = tuple[int, ...]
+
+
+def remove(run: Run, source: Source, pooling: str, asked: Asked, reporter: Reporter) -> Removal:
+    """Return the blocks of a run's model that matter least on the run's samples, or on other data."""
+    options, model, n, depth = run.info["options"], source.model, asked.drop, source.model.stack.depth
+    if n >= depth:
+        raise LayerscopeError(f"drop {n} leaves none of the {depth} blocks of {source.name}: give 1 to {depth - 1}")
+    with skipping(model.module, model.stack, range(1, depth + 1)):
+        pass  # what cannot be dropped is refused before the long part
+    if isinstance(model.encoder, TextEncoder):
+        given = {name: options[name] for name in ("max_length", "prompt") if options.get(name)}
+        model = replace(model, encoder=replace(model.encoder, **given))
+    samples, name = _samples(run, model, asked)
+    half = min(CHOOSE, len(samples) // 2)
+    with evaluating(model.module), reporter.bar("blocks", n * depth - n * (n - 1) // 2 + 7, "models") as advance:
+        choosing, judging = (Meter(model, part, pooling, advance) for part in (samples[:half], samples[half:]))
+        influence, angles = choosing.of_blocks(n)
+        first = int(np.argmin(angles)) + 1
+        ways: dict[str, Blocks] = {
+            "greedy removal": _greedy(choosing, n),
+            "block influence": tuple(sorted((np.argsort(influence, kind="stable")[:n] + 1).tolist())),
+            "angular distance": tuple(range(first, first + n)),
+            "the last blocks": tuple(range(depth - n + 1, depth + 1)),
+        }
+        choices = [
+            Choice(way, blocks, choosing.cost(blocks)[0], *judging.cost(blocks), _fault(source, blocks))
+            for way, blocks in ways.items()
+        ]
+    return Removal(
+        source.name, depth, judging.kind, name, half, len(samples) - half,
+        tuple(sorted(choices, key=lambda choice: (choice.fault != "", choice.chosen_on))),
+        tuple(influence.tolist()), tuple(angles.tolist()), str(run.path),
+    )  # fmt: skip
+
+
+def _samples(run: Run, model: LayeredModel, asked: Asked) -> tuple[list[Any], str]:
+    """Return distinct samples that give the model something to say, in a seeded order, and the name of their data."""
+    corpus = corpus_of(run, asked.data)
+    if corpus.running and isinstance(model.encoder, TextEncoder):
+        corpus = pack(corpus, model.encoder.tokenizer, min(WINDOW, model.encoder.max_length))
+    order = np.random.default_rng(asked.seed).permutation(np.flatnonzero(~corpus.copies))[: CHOOSE + JUDGE]
+    samples, least = [corpus.samples[i] for i in order], 2 if model.is_language_model else 1
+    samples = [one for one, length in zip(samples, model.encoder.lengths(samples), strict=True) if length >= least]
+    if len(samples) < FEWEST:
+        raise LayerscopeError(f"{corpus.name} has {len(samples)} distinct samples: give {FEWEST} or more as `data`")
+    return samples, corpus.name
+
+
+def _fault(source: Source, blocks: Blocks) -> str:
+    """Return why no checkpoint can lack these blocks, or an empty text."""
+    try:
+        kept = kept_without(blocks, source.model.stack.depth)
+        find_depth(source.model, expected_at(source.model, kept, source.samples))
+    except LayerscopeError as error:
+        return str(error)
+    return ""
+
+
+def _greedy(meter: Meter, n: int) -> Blocks:
+    """Return n blocks, each the one that costs least once those before it are gone."""
+    gone: Blocks = ()
+    for _ in range(n):
+        left = (block for block in range(1, meter.model.stack.depth + 1) if block not in gone)
+        gone = min((tuple(sorted((*gone, block))) for block in left), key=lambda blocks: meter.cost(blocks)[0])
+    return gone
+
+
+class Meter:
+    """Compares what a model gives without some of its blocks with what the full one gives, on the same samples.
+
+    Of a language model the loss of the next token counts, of a classifier the divergence of its predictions, else the
+    cosine of the vector that it serves.
+    """
+
+    def __init__(self, model: LayeredModel, samples: Sequence[Any], pooling: str, advance: Any) -> None:
+        self.model, self.pooling, self.advance, encoder = model, pooling, advance, model.encoder
+        self.kind = "pooled" if model.lens is not None and model.lens.kind == "pooled" else "vectors"
+        self.kind = "tokens" if model.is_language_model else self.kind
+        batches = ([samples[i] for i in batch] for batch in batches_of(model, encoder.lengths(samples)))
+        self.batches = [encoder.batch(batch).to(model.device) for batch in batches]
+        self.cost, self.full = cache(self._cost), self._given(())
+
+    def _cost(self, blocks: Blocks) -> tuple[float, float, float]:
+        """Return what the model loses without these blocks, with its standard error, and what is left."""
+        own, full = self._given(blocks), self.full
+        if self.kind == "tokens":
+            cost, score = own - full, own
+        elif self.kind == "pooled":
+            cost, score = (full.exp() * (full - own)).sum(-1), (full.argmax(-1) == own.argmax(-1)).double()
+        else:
+            score = cosine_similarity(own, full, dim=-1)
+            cost = 1 - score
+        return *mean_of(cost.numpy(), None), float(score.mean())
+
+    @torch.inference_mode()
+    def _given(self, blocks: Blocks) -> Tensor:
+        """Return a loss, log-probabilities or a vector of each sample, float64, in the order of the batches."""
+        found, model = [], self.model
+        for inputs in self.batches:
+            with skipping(model.module, model.stack, blocks):
+                states = states_at(model.module, model.stack, inputs, model.stack.depth)
+            found.append(self._read(states, replace(inputs, mask=model.mask(inputs, states["raw"]))).double().cpu())
+        self.advance(1)
+        return torch.cat(found)
+
+    def _read(self, states: dict[str, Tensor], inputs: Inputs) -> Tensor:
+        model, raw, final, mask = self.model, states["raw"], states[self.model.final], inputs.mask
+        if self.kind == "tokens" and mask is not None and model.lens is not None:
+            real, lens = mask[:, 1:].bool(), model.lens
+            logits = lens.token_logits(raw[:, :-1][real], inputs)
+            truths = torch.split(inputs.named["input_ids"][:, 1:][real], max(1, CHUNK // lens.classes))
+            losses = torch.cat([cross_entropy(*pair, reduction="none") for pair in zip(logits, truths, strict=True)])
+            sizes: list[int] = real.sum(1).tolist()
+            return torch.stack([own.mean() for own in torch.split(losses, sizes)])
+        if self.kind == "pooled" and model.lens is not None:
+            return model.lens.sample_logits(raw, inputs).double().log_softmax(-1)
+        if model.projection is not None:
+            return model.projection.vectors(raw, inputs)
+        if model.loaded.served is None:
+            return pool(final, mask, self.pooling)
+        features: Any = {"token_embeddings": final, "attention_mask": mask}
+        for module in list(model.loaded.served)[1:]:
+            features = module(features)
+        vectors: Tensor = features["sentence_embedding"]
+        return vectors
+
+    def _layers(self, inputs: Inputs) -> list[Tensor]:
+        states: list[Tensor] = []
+        self.model.run(inputs, lambda _, site, tokens: states.append(tokens.clone()) if site == "raw" else None)
+        return states
+
+    @torch.inference_mode()
+    def of_blocks(self, n: int) -> tuple[Floats, Floats]:
+        """Return each block's influence, over all tokens, and the angular distance over n blocks from each on.
+
+        Source: Men et al. 2024, ShortGPT, equation 1; Gromov et al. 2024, The Unreasonable Ineffectiveness of the
+        Deeper Layers, equation 7, whose vectors are the last token's: so they are here for language models.
+        """
+        model, how, cosines, vectors = self.model, "last" if self.kind == "tokens" else self.pooling, [], []
+        for inputs in self.batches:
+            raw = self._layers(inputs)
+            mask = model.mask(inputs, raw[0])
+            real = ... if mask is None else mask.bool()
+            pairs = pairwise(states.double() for states in raw)
+            cosines.append(torch.stack([cosine_similarity(*pair, dim=-1)[real].flatten() for pair in pairs]))
+            vectors.append(torch.stack([pool(states, mask, how) for states in raw]).double())
+        self.advance(1)
+        layers = torch.cat(vectors, 1)
+        angles = angular_distance(layers[:-n], layers[n:], center=False).mean(-1)
+        return (1 - torch.cat(cosines, 1).mean(1)).cpu().numpy(), angles.cpu().numpy()

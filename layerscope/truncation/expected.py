@@ -1,0 +1,120 @@
+"""What a model cut to some of its blocks must give, and how close to it numbers must be."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from layerscope.core.errors import spans
+from layerscope.models import LayeredModel
+from layerscope.models.capture import capture, evaluating
+from layerscope.models.forward import Inputs, accepts, forward, tensors_in
+from layerscope.models.lens import skipping
+from layerscope.models.stack import Stack
+
+EXACT = 1e-5
+"""Tolerance in float32, of a value or relative to it; in half precision two of its steps."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The full model by some of its blocks, on a few samples run alone: normed `states` [1, T, D], its head's `logits`.
+
+    `kept` are these blocks, counted from 0; those between them hand their input on, and those after them do not run.
+    `shown`: whether the model's plain output shows its last states at all.
+    """
+
+    kept: tuple[int, ...]
+    inputs: tuple[Inputs, ...]
+    states: tuple[Tensor, ...]
+    logits: tuple[Tensor | None, ...]
+    shown: bool
+
+    @property
+    def name(self) -> str:
+        """What the states are of, in words."""
+        gaps = gaps_in(self.kept)
+        without = f" without {spans(gaps, 'block')}" if gaps else ""
+        return f"layer {self.kept[-1] + 1} of the full model{without}"
+
+
+def gaps_in(kept: Sequence[int]) -> list[int]:
+    """Return the blocks before the last one kept that are not kept, counted from 1."""
+    return [block for block in range(1, kept[-1] + 1) if block - 1 not in kept]
+
+
+def kept_without(blocks: Collection[int], depth: int) -> tuple[int, ...]:
+    """Return the blocks, counted from 0, that are left without some, which are counted from 1."""
+    return tuple(block for block in range(depth) if block + 1 not in blocks)
+
+
+@torch.inference_mode()
+def expected_at(model: LayeredModel, kept: Sequence[int], samples: Sequence[Any]) -> Expected:
+    """Return what a model gives on each of these samples by some of its blocks alone."""
+    module, stack, lens = model.module, model.stack, model.lens
+    batches = tuple(model.encoder.batch([sample]).to(model.device) for sample in samples)
+    with evaluating(module):
+        with skipping(module, stack, gaps_in(kept)):
+            found = [states_at(module, stack, inputs, kept[-1] + 1) for inputs in batches]
+        last, output = last_states(module, stack, batches[0]), forward(base_of(module, stack), batches[0])
+        logits = tuple(
+            None if lens is None else lens.sequence_logits(states["raw"], inputs)
+            for states, inputs in zip(found, batches, strict=True)
+        )
+    shown = any(agrees(tensor, last) for tensor in tensors_in(output))
+    return Expected(tuple(kept), batches, tuple(states[model.final] for states in found), logits, shown)
+
+
+def states_at(module: nn.Module, stack: Stack, inputs: Inputs, layer: int) -> dict[str, Tensor]:
+    """Return the states of one layer by site: raw, and normed where the model has a final norm."""
+    states: dict[str, Tensor] = {}
+
+    def keep(at: int, site: str, tokens: Tensor) -> None:
+        if at == layer:
+            states[site] = tokens.clone()
+
+    capture(module, stack, inputs, keep, until=layer)
+    return states
+
+
+@torch.inference_mode()
+def last_states(module: nn.Module, stack: Stack, inputs: Inputs) -> Tensor:
+    """Return the last layer's states, after the final norm where there is one."""
+    states = states_at(module, stack, inputs, stack.depth)
+    return states.get("normed", states["raw"])
+
+
+def base_of(module: nn.Module, stack: Stack) -> nn.Module:
+    """Return the module whose plain output is the states: the tower that is run, or the model without its head."""
+    entry = module.get_submodule(stack.entry)
+    base = getattr(entry, "base_model", entry)
+    main = str(getattr(entry, "main_input_name", "input_ids"))
+    # a model's base may be a part of it that reads states
+    return base if isinstance(base, nn.Module) and accepts(base, main) else entry
+
+
+def close_in(dtype: torch.dtype, exact: float = EXACT, steps: int = 2) -> float:
+    """Return how far numbers of this dtype may be apart: `exact`, or `steps` of its steps where these are coarser."""
+    return max(exact, steps * torch.finfo(dtype).eps)
+
+
+def agrees(one: Tensor, two: Tensor, *tolerance: Any) -> bool:
+    """Return whether two tensors hold the same numbers, as close as `close_in` says of a dtype and this tolerance."""
+    close = close_in(one.dtype, *tolerance)
+    return one.shape == two.shape and torch.allclose(one.float(), two.to(one.device).float(), rtol=close, atol=close)
+
+
+def difference(one: Tensor | None, two: Tensor) -> float:
+    """Return the largest difference between two tensors, infinite where there is none or their shapes differ."""
+    if one is None or one.shape != two.shape:
+        return float("inf")
+    return float((one.float() - two.to(one.device).float()).abs().max())
+
+
+def shallower(stack: Stack, layers: int) -> Stack:
+    """Return the stack of the truncated model."""
+    return replace(stack, blocks=stack.blocks[:layers], ends=stack.ends[:layers])
