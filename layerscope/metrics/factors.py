@@ -298,12 +298,3 @@ class FromReadings(How):
     """Yields a layer and its value; None where a training measures it, and no run of `profile` does."""
     language_model: bool = False
     """Whether it is defined for the next token alone."""
-
-
-@dataclass(frozen=True)
-class FromClasses(How):
-    """A metric of pooled states and their labels."""
-
-    needs: ClassVar[Needs] = "labels"
-    compute: Callable[[Tensor, Any, int], Estimate]
-    """Takes states `[N, D]`, labels `[N]` and a seed."""

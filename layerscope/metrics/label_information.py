@@ -1,4 +1,6 @@
-from typing import NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -6,10 +8,18 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, Estimate, as_finite64
-from layerscope.metrics.factors import FromClasses
 from layerscope.metrics.matrix_entropy import scaled_rows
-from layerscope.metrics.metric import Metric
+from layerscope.metrics.metric import How, Metric, Needs
 from layerscope.metrics.spectrum import eigenvalues, entropy_of_spectrum, small_gram
+
+
+@dataclass(frozen=True)
+class FromClasses(How):
+    """A metric of pooled states and their labels."""
+
+    needs: ClassVar[Needs] = "labels"
+    compute: Callable[[Tensor, Any, int], Estimate]
+    """Takes states `[N, D]`, labels `[N]` and a seed."""
 
 
 class Information(NamedTuple):

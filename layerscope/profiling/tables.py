@@ -15,6 +15,7 @@ from layerscope.core.progress import Reporter
 from layerscope.metrics import factors
 from layerscope.metrics.arrays import mean
 from layerscope.metrics.cosine_similarity import cosine_to
+from layerscope.metrics.label_information import FromClasses
 from layerscope.metrics.pairs import CENTERING, FromPairs, FromPath
 from layerscope.probes.scores import FromLabels, FromScore, usable_classes
 from layerscope.profiling.plan import Options
@@ -232,7 +233,7 @@ def label_rows(source: Source) -> Iterator[Row]:
     for pooling, layer in source.share(product(source.poolings, range(source.run.depth + 1))):
         column = Column(source.run.final, layer)
         states = source.run.states(pooling, (column,), rows)[:][:, 0]
-        for metric, of_classes in source.wanted(factors.FromClasses):
+        for metric, of_classes in source.wanted(FromClasses):
             estimate = of_classes.compute(states, labels, source.options.seed)
             yield source.row(metric.name, column, *estimate, total=total, pooling=pooling)
         for metric, how in source.wanted(FromLabels):

@@ -11,7 +11,7 @@ import tiny
 import torch
 from models.tokenizer import word_tokenizer
 from models.zoo import t5
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from tiny import one_thread  # noqa: F401  a fixture
 from torch import nn
 from typed import cli  # noqa: F401  a fixture
@@ -250,104 +250,6 @@ def test_no_more_logits_are_held_than_a_chunk(trained, tmp_path, monkeypatch):
 def test_any_model_that_predicts_tokens(make, how, tmp_path):
     found = tuned(make(), tmp_path / "new", steps=12, **how).tuned
     assert (found["kl_tuned"] < found["kl_plain"]).all()
-
-
-def publish(folder, weights, depth=3, width=32):
-    """Write translators as the tuned-lens package does."""
-    folder.mkdir()
-    config = {
-        "base_model_name_or_path": "llama", "d_model": width, "num_hidden_layers": depth, "bias": True,
-        "base_model_revision": None, "unembed_hash": "0" * 64, "lens_type": "linear_tuned_lens",
-    }  # fmt: skip
-    (folder / "config.json").write_text(json.dumps(config))
-    torch.save(weights, folder / "params.pt")
-    return folder
-
-
-def test_translators_of_the_tuned_lens_package_are_read(trained, tmp_path):
-    reading, folder = trained
-    weights = load_file(folder / WEIGHTS)
-    # its module list has a linear layer for the embeddings and for each block but the last
-    theirs = nn.ModuleList(nn.Linear(32, 32) for _ in range(3))
-    theirs.load_state_dict(weights)
-    found = tuned(tiny.llama(), publish(tmp_path / "published", theirs.state_dict()), train=None)
-    pd.testing.assert_frame_equal(found.tuned, reading.tuned)
-
-
-class Bomb:
-    def __reduce__(self):
-        return print, ("this code must not run",)
-
-
-def damaged(path):
-    path.write_bytes(path.read_bytes()[:-50])
-
-
-def spoilt(path):
-    weights = load_file(path)
-    weights["1.bias"][3] = torch.nan
-    save_file(weights, path)
-
-
-@pytest.mark.parametrize(("make", "line"), [
-    (lambda tmp, own: tmp / "nowhere", "holds no whole translators"),
-    (lambda tmp, own: tmp, "holds no whole translators"),
-    (lambda tmp, own: publish(tmp / "a", {}, 12, 768), r"\(depth: 12 there, 3 here\)"),
-    (lambda tmp, own: publish(tmp / "a", {}, 3, 64), r"\(width: 64 there, 32 here\)"),
-    (lambda tmp, own: publish(tmp / "a", {"0.weight": torch.zeros(32, 32)}), "something else than finite translators"),
-    (lambda tmp, own: publish(tmp / "a", {"0.weight": Bomb()}), "holds no whole translators"),
-    (lambda tmp, own: publish(tmp / "a", [1, 2]), "holds no whole translators"),
-    (lambda tmp, own: (damaged(own / WEIGHTS), own)[1], "holds no whole translators"),
-    (lambda tmp, own: (spoilt(own / WEIGHTS), own)[1], "something else than finite translators"),
-    (lambda tmp, own: ((own / "translators.json").write_text("{}"), own)[1], "is damaged, or no translators"),
-])  # fmt: skip
-def test_what_are_no_translators_of_this_model_is_one_line(trained, tmp_path, make, line, capfd):
-    own = tmp_path / "own"
-    own.mkdir()
-    for path in trained[1].iterdir():
-        (own / path.name).write_bytes(path.read_bytes())
-    with pytest.raises(LayerscopeError, match=line) as told:
-        tuned(tiny.llama(), make(tmp_path, own), train=None)
-    assert "\n" not in str(told.value) and "must not run" not in capfd.readouterr().out
-
-
-def broken():
-    """Return a model whose states are NaN at the one token that no sample has."""
-    model = tiny.llama()
-    with torch.no_grad():
-        model.model.embed_tokens.weight[3] = torch.nan
-    return model
-
-
-def quantised():
-    return torch.ao.quantization.quantize_dynamic(tiny.llama(), {nn.Linear}, dtype=torch.qint8)
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(("make", "how", "line"), [
-    (lambda: tiny.llama(seed=1), {"train": None}, r"other translators \(weights: "),
-    (lambda: tiny.llama(seed=1), {}, r"other translators \(weights: "),
-    (tiny.llama, {"steps": 41}, r"other translators \(steps: 40 there, 41 here\)"),
-    (tiny.llama, {"train": TRAIN[:50]}, r"other translators \(text: "),
-    (tiny.llama, {"tuned": "new", "train": ["w1 w2"]}, "2 tokens to train on: give 1,024 or more"),
-    (tiny.llama, {"tuned": None}, "`train` needs `tuned`"),
-    (tiny.llama, {"tuned": "x", "out": "x"}, "`train` needs `tuned`, a folder of its own"),
-    (tiny.llama, {"tuned": "full"}, "`tuned='.*full'` exists and holds no translators: name a new folder"),
-    (tiny.llama, {"steps": 0}, "steps is 0"),
-    (tiny.classifier, {"tuned": "new"}, "needs a model that predicts tokens, and BertForSequenceClassification"),
-    (broken, {"tuned": "new", "train": ["unheard", *TRAIN]}, r"layer 0 gives NaN or infinity in step \d+ of training"),
-    (quantised, {"tuned": "new"}, "passes no gradients, as quantised weights may"),
-    (tiny.llama, {"tuned": "new", "train": "nowhere.txt"}, "'nowhere.txt' does not exist"),
-])  # fmt: skip
-def test_a_wrong_training_is_one_line(trained, tmp_path, monkeypatch, make, how, line):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "thesis.tex").write_text("all of it")
-    model, folder = make(), how.get("tuned", trained[1])
-    given = {"train": TRAIN, "steps": 40, **{name: value for name, value in how.items() if name != "tuned"}}
-    with pytest.raises(LayerscopeError, match=line) as told:
-        lens(model, data=HELD, tuned=folder, processor=tiny.tokenizer(special=False), progress=False, **given)
-    assert "\n" not in str(told.value)
 
 
 def test_samples_that_were_trained_on_are_counted(trained, tmp_path):
