@@ -196,7 +196,7 @@ def test_simple_evaluate_takes_it_as_an_object_and_by_name(gpt2: str, write: Wri
     named = simple_evaluate("layerscope", args, [path], task_manager=tasks, batch_size=2, log_samples=False)
     assert named["results"] == found["results"]
     with pytest.raises(LayerscopeError, match="leave out `use_cache`"):
-        simple_evaluate(lm, tasks=[path], task_manager=tasks, use_cache="cache")
+        simple_evaluate(lm, tasks=[path], task_manager=tasks, use_cache=str(path.parent / "cache"))
     with pytest.raises(LayerscopeError, match="has no option 'dtpye', did you mean dtype"):
         LayerLM(gpt2, dtpye="float32")
 
