@@ -121,18 +121,17 @@ def mixes_tables(entry: Grid, title: str) -> Iterator[Table]:
         "by side, reduced to their width; truncate does not write it."
     )
     titles = Column("mix", "left"), *columns(("score", "gain"), "decimal"), Column("layers", "left")
-    for task, mixes in entry.mixes.groupby("task", sort=False):
+    for order, (task, mixes) in enumerate(entry.mixes.groupby("task", sort=False)):
         rows = []
         for found in mixes.to_dict(orient="records"):
-            gain, error = found["gain"], found["gain_error"]
+            gain, error, weighed = found["gain"], found["gain_error"], _weighed(found["weights"])
             score, number = _cell(entry.at(found["mix"], str(task)), entry.unit, marked=False), entry.unit.number
             shown = Cell(number(gain, sign=True), f"±{number(error)}", gain, more=(("stderr", error),))
             shown = shown if math.isfinite(gain) else EMPTY
-            rows.append(Row((Cell(found["mix"], value=found["mix"]), score, shown, Cell(_weighed(found["weights"])))))
+            rows.append(Row((Cell(found["mix"], value=found["mix"]), score, shown, Cell(weighed, value=weighed))))
         named = f" of {task}" if len(entry.tasks) > 1 else ""
-        yield Table(
-            f"Mixes of layers{named}{title}", titles, tuple(rows), (legend,), name=f"mixes{named.replace(' ', '-')}"
-        )
+        name = f"mixes-{order}" if order else "mixes"  # a page looks for it, so that no task's name may stand in it
+        yield Table(f"Mixes of layers{named}{title}", titles, tuple(rows), (legend,), name=name)
 
 
 def _weighed(weights: str | None) -> str:
