@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 
 from layerscope.core.saved import Store, jsonable, typed
-from layerscope.models import LayeredModel
 from layerscope.show.document import EMPTY, Cell, Column, Document, Facts, Row, Section, Sentences, Table
 from layerscope.show.notebook import Shown
 from layerscope.show.numbers import number, percent, times
@@ -53,7 +52,8 @@ class DraftReport(Shown):
     With `layer` as the draft's, at most `draft_tokens` tokens a round and none below the probability `threshold`
     (0: no threshold), chosen on half of the `prompts`, texts were `measured` times as fast on the other half as plain
     decoding, which writes `plain_rate` tokens a second with `plain_memory` bytes beside the weights; `predicted` is
-    what the choice promised. `same` of `texts` were the same as by plain decoding. `layers` has a row for each layer
+    what the choice promised. `same` of `texts` were the same as by plain decoding. `weights` tells the
+    model from others. `layers` has a row for each layer
     that was compared, its columns being those of `LAYERS`.
 
     >>> report = layerscope.open_draft_report("tiny-drafts")
@@ -78,7 +78,7 @@ class DraftReport(Shown):
     measured: float
     plain_rate: float
     plain_memory: float
-    weights: float
+    weights: str
     same: int
     texts: int
     layers: pd.DataFrame = field(repr=False)
@@ -97,7 +97,7 @@ class DraftReport(Shown):
             facts=(f"{self.depth} layers", f"{self.prompts:,} prompts", f"batch size {self.batch_size}"),
             parts=(Sentences("", tuple(_findings(self))), table),
             notes=self.notes,
-            commands=(f"layerscope generate MODEL --drafts {self.folder} --prompt …",) if self.folder else (),
+            commands=(f'layerscope generate {self.model} --drafts {self.folder} --prompt "…"',) if self.folder else (),
             sections=(Section("drafts", "Self-speculation", LEAD, (_speed(self), _agreement(self), table)),),
             details=(Sentences("Noted on the way:", self.notes), Facts(tuple(_settings(self)))),
             kind="drafts",
@@ -128,22 +128,20 @@ def open_draft_report(folder: str | Path) -> DraftReport:
     return STORE.open(folder, lambda facts, tables, path: DraftReport(**facts, **tables, folder=path))
 
 
-def weights_of(model: LayeredModel) -> float:
-    """Return the bytes of a model's weights."""
-    return float(sum(each.nbytes for each in model.module.parameters()))
-
-
 def _findings(report: DraftReport) -> Iterator[str]:
     row = report.layers[report.layers["chosen"]].iloc[0]
+    who = f"{'Layer' if report.pays else 'At best layer'} {report.layer} of {report.depth}"
     unsure = f", or fewer where its likeliest token is below {report.threshold:g}" if report.threshold else ""
+    if pd.isna(row["acceptance"]):
+        yield f"{who} was never sure enough to draft a token (threshold {report.threshold:g})."
+    else:
+        yield (
+            f"{who} drafts {report.draft_tokens} at a time{unsure}: {percent(row['acceptance'])} are accepted, "
+            f"{number(row['length'])} tokens a round."
+        )
     yield (
-        f"Layer {report.layer} of {report.depth} drafts {report.draft_tokens} at a time{unsure}: "
-        f"{percent(row['acceptance'])} are accepted, {number(row['length'])} tokens a round."
-    )
-    rate = report.plain_rate
-    yield (
-        f"Plain decoding writes {number(rate)} tokens a second, drafts and verification "
-        f"{number(rate * report.measured)}."
+        f"Plain decoding writes {number(report.plain_rate)} tokens a second, drafts and verification "
+        f"{number(row['tokens_per_second'])}."
     )
     if report.same < report.texts:
         yield (
@@ -195,11 +193,14 @@ def _agreement(report: DraftReport) -> Chart:
 
 
 def _table(report: DraftReport) -> Table:
-    titles = (
+    every = (
         Column("layer"), Column("agree", unit="%"), Column("drafts"), Column("per round", unit="tokens"),
         Column("expected", unit="×"), Column("measured", unit="×"), Column("early exit", unit="×"),
-        Column("tokens per s"), Column("memory", unit="MB"),
+        Column("tokens per s"), Column("memory MB"),
     )  # fmt: skip
+    # of a batch, transformers' own early exit takes one text
+    names = ["predicted", "measured", *(["early_exit"] if report.layers["early_exit"].notna().any() else [])]
+    titles = tuple(each for each in every if each.title != "early exit" or "early_exit" in names)
 
     def cell(value: float, text: str) -> Cell:
         return EMPTY if pd.isna(value) else Cell(text, value=value)
@@ -211,7 +212,7 @@ def _table(report: DraftReport) -> Table:
                 cell(row["agreement"], percent(row["agreement"], 0)),
                 _drafts(row["draft_tokens"], row["threshold"]),
                 cell(row["length"], number(row["length"])),
-                *(cell(row[name], times(row[name])) for name in ("predicted", "measured", "early_exit")),
+                *(cell(row[name], times(row[name])) for name in names),
                 cell(row["tokens_per_second"], number(row["tokens_per_second"])),
                 cell(row["memory"], number(row["memory"] / 1e6)),
             ),
@@ -221,7 +222,7 @@ def _table(report: DraftReport) -> Table:
     ]
     rate, memory = report.plain_rate, report.plain_memory
     last = (
-        Cell(f"{report.depth}", value=report.depth), *[EMPTY] * 4, Cell("1.00×", value=1.0), EMPTY,
+        Cell(f"{report.depth}", value=report.depth), *[EMPTY] * 4, Cell("1.00×", value=1.0), *[EMPTY] * len(names[2:]),
         Cell(number(rate), value=rate), Cell(number(memory / 1e6), value=memory),
     )  # fmt: skip
     rows.append(Row(last, quiet=True))

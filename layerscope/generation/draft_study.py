@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -13,20 +13,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError, count
 from layerscope.core.memory import peak_bytes
 from layerscope.core.options import Asked
 from layerscope.core.progress import Reporter, reporting
 from layerscope.core.stopwatch import Stopwatch, machine
 from layerscope.generation.decoder import check_room, ends_of
-from layerscope.generation.draft_report import STORE, DraftReport, weights_of
+from layerscope.generation.draft_report import STORE, DraftReport
 from layerscope.generation.forecast import PASSES, Reading, Setting, best, clocked, read, replay
 from layerscope.generation.generating import from_data, open_texts
 from layerscope.generation.speculation import SelfSpeculation
 from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
+from layerscope.profiling.identity import weights_fingerprint
 from layerscope.show.numbers import judged
-from layerscope.truncation.cutting import checked_layers
 
 PROMPTS, BATCH = 32, 1
 """Prompts, and prompts in a batch, where none are given."""
@@ -34,6 +34,8 @@ FEWEST = 16
 """Fewest new tokens of a text that is timed."""
 TIMED = 8
 """Layers that are timed at most: those that would be fastest if only blocks took time."""
+APART = 0.2
+"""Logarithm of a ratio from which two speeds lie far apart."""
 TURNS = 7
 """Fewest times that the ways to decode take turns."""
 OTHERS = {"max_disagreement": None, "min_accuracy": None, "confidence": 0.95, "criterion": "confidence"}
@@ -82,9 +84,11 @@ def study_drafts(asked: Asked, model: LayeredModel) -> DraftReport:
         short = f"`max_new_tokens={asked.max_new_tokens}`"
         raise LayerscopeError(f"{short} is too short to time drafts: give at least {FEWEST}")
     depth, reporter = model.stack.depth, reporting(asked.progress)
-    layers = checked_layers(asked.exits or range(1, depth), depth)
-    if depth in layers or not layers:
-        raise LayerscopeError(f"layer {depth} is the last, which verifies: an exit is one of 1 … {depth - 1}")
+    if depth < 2:
+        raise LayerscopeError(f"{model.loaded.name} has one block: no earlier layer can draft")
+    layers = sorted({*(asked.exits or range(1, depth))})
+    if odd := [layer for layer in layers if layer >= depth]:
+        raise LayerscopeError(f"layer {odd[0]} cannot draft: give `exits` of 1 … {depth - 1}")
     SelfSpeculation(model.module, layers[0])  # a model whose blocks cannot run apart is refused before the work
     corpus = open_texts(asked)
     given = from_data(model, corpus, Asked(**vars(asked) | {"samples": asked.samples or PROMPTS}))
@@ -96,14 +100,16 @@ def study_drafts(asked: Asked, model: LayeredModel) -> DraftReport:
             f"{corpus.name} gives {len(given.prompts)} prompts: `batch_size={size}` needs {2 * size}, one half to "
             "choose on and the other to measure on"
         )
-    for note in given.notes:
+    notes = given.notes
+    if half % size or len(given.prompts) % 2:
+        left = len(given.prompts) - 2 * (half - half % size)
+        notes = (*notes, f"{count(left, 'prompt')} left out: the halves are whole batches of {size}")
+    for note in notes:
         reporter.say(note)
     batches = [given.prompts[i : i + size] for start in (0, half) for i in range(start, start + half - size + 1, size)]
     with evaluating(model.module):
-        report = _study(asked, Writer(model, batches, asked.max_new_tokens), layers, given.notes, corpus.name, reporter)
-    if out is not None:
-        report.save(out)
-    return report
+        report = _study(asked, Writer(model, batches, asked.max_new_tokens), layers, notes, corpus.name, reporter)
+    return report if out is None else replace(report, folder=report.save(out))
 
 
 def _study(
@@ -137,7 +143,7 @@ def _study(
     settings = {layer: setting for layer, (setting, _) in found.items()}
     predicted = {layer: seconds / expected for layer, (_, expected) in found.items()}
     chosen = max(predicted, key=lambda layer: predicted[layer])
-    raced = _race(writer, half, settings, watch, reporter)
+    raced = _race(writer, half, settings, chosen, watch, reporter)
     held = [_readings(writer, half + batch, made) for batch, made in enumerate(raced.texts)]
     rows = []
     for layer, agrees in zip(layers, _agreement(held)[np.array(layers) - 1], strict=True):
@@ -158,6 +164,11 @@ def _study(
     table, setting = pd.DataFrame(rows), settings[chosen]
     measured = raced.speedups[DRAFTS, chosen]
     pays, verdict = judged(predicted[chosen], measured, asked.min_speedup)
+    if abs(np.log(predicted[chosen] / measured)) > APART:
+        notes = [
+            *notes,
+            "what was expected and what was measured lie far apart: try more `samples`, or a quieter machine",
+        ]
     same = "same text" if raced.same == raced.total else f"{raced.same} of {raced.total} texts the same"
     return DraftReport(
         model=model.loaded.name, depth=depth, data=data, prompts=sum(map(len, writer.batches)),
@@ -166,7 +177,7 @@ def _study(
         pays=pays, verdict=f"{verdict}, {same}" if pays else f"{verdict}; decode plainly", layer=chosen,
         draft_tokens=setting.tokens, threshold=setting.threshold, predicted=predicted[chosen], measured=measured,
         plain_rate=raced.rates[PLAIN], plain_memory=raced.memory[PLAIN],
-        weights=weights_of(model),
+        weights=weights_fingerprint(model.module, torch.bfloat16),
         same=raced.same, texts=raced.total, layers=table, notes=(*notes, *raced.notes),
     )  # fmt: skip
 
@@ -193,7 +204,8 @@ def _agreement(texts: Sequence[Sequence[Reading]]) -> NDArray[np.float64]:
 class Raced:
     """Ways to decode side by side: times as fast as plain decoding, tokens a second, bytes beside the weights.
 
-    `texts` are the held-out batches as plain decoding writes them, `same` of `total` texts those of the drafts too.
+    `texts` are the held-out batches as plain decoding writes them, of which `same` of `total` are those of the drafts
+    by the chosen layer too.
     """
 
     speedups: dict[Way, float]
@@ -205,7 +217,9 @@ class Raced:
     notes: tuple[str, ...]
 
 
-def _race(writer: Writer, first: int, settings: Mapping[int, Setting], watch: Stopwatch, reporter: Reporter) -> Raced:
+def _race(
+    writer: Writer, first: int, settings: Mapping[int, Setting], chosen: int, watch: Stopwatch, reporter: Reporter
+) -> Raced:
     """Have all ways write the held-out batches in turns."""
     held, notes = range(first, len(writer.batches)), tuple[str, ...]()
     ways: dict[Way, dict[str, Any]] = {PLAIN: {}}
@@ -241,16 +255,15 @@ def _race(writer: Writer, first: int, settings: Mapping[int, Setting], watch: St
                 seconds.append(times)
                 sizes.append(sum(map(len, writer.new(batch, made[PLAIN][batch]))))
             advance(1)
-    pairs = [(made[PLAIN][batch], made[way][batch]) for way in ways if way[0] == DRAFTS for batch in held]
-    same = sum(_alike(one, other) for ones, others in pairs for one, other in zip(ones, others, strict=True))
-    clock, count = np.array(seconds), np.array(sizes)[:, None]
+    pairs = [pair for i in held for pair in zip(made[PLAIN][i], made[DRAFTS, chosen][i], strict=True)]
+    clock, new = np.array(seconds), np.array(sizes)[:, None]
     return Raced(
         dict(zip(ways, np.median(clock[:, :1] / clock, 0).tolist(), strict=True)),
-        dict(zip(ways, np.median(count / clock, 0).tolist(), strict=True)),
+        dict(zip(ways, np.median(new / clock, 0).tolist(), strict=True)),
         {way: float(peak_bytes(partial(writer, first, **how))) for way, how in ways.items() if way[0] != EARLY},
         [made[PLAIN][batch] for batch in held],
-        same,
-        sum(len(ones) for ones, _ in pairs),
+        sum(_alike(*pair) for pair in pairs),
+        len(pairs),
         notes,
     )
 

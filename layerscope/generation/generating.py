@@ -19,7 +19,7 @@ from layerscope.core.options import Asked
 from layerscope.core.progress import Reporter, reporting
 from layerscope.core.saved import typed
 from layerscope.generation.decoder import check_room, layers_of, open_decoder, open_language_model, token_ids
-from layerscope.generation.draft_report import open_draft_report, weights_of
+from layerscope.generation.draft_report import open_draft_report
 from layerscope.generation.generation import MEASURED, STORE, TEXTS, Generation
 from layerscope.generation.sampling import Continued, Sampling, continued
 from layerscope.generation.scoring import Scores, scores_of
@@ -30,6 +30,7 @@ from layerscope.metrics.arrays import mean
 from layerscope.models import LayeredModel, LoadOptions, load
 from layerscope.models.capture import evaluating
 from layerscope.models.encode import TextEncoder
+from layerscope.profiling.identity import weights_fingerprint
 
 if TYPE_CHECKING:
     from layerscope.generation.drafts import Drafts
@@ -160,7 +161,7 @@ def _drafts(model: LayeredModel, layers: Sequence[int], asked: Asked) -> Drafts 
         if layer is not None:
             raise LayerscopeError("`drafts` and `draft_layer` both say which layer drafts: give one of the two")
         found = open_draft_report(asked.drafts)
-        if (found.depth, found.weights) != (model.stack.depth, weights_of(model)):
+        if found.weights != weights_fingerprint(model.module, torch.bfloat16):
             raise LayerscopeError(f"{str(asked.drafts)!r} is about another model, {found.model}: run layerscope exits")
         layer, tokens, threshold = found.layer if found.pays else None, found.draft_tokens, found.threshold or None
     if layer is None:

@@ -69,7 +69,8 @@ class SelfSpeculation:
         threshold: probability, 0 … 1: drafting stops before a token where the layer's likeliest one has less, by the
             mean over a batch's texts.
         fall_back: decode plainly where drafting does not pay; with False every round drafts.
-        streamer: streamer of transformers, which receives each token (transformers does not pass its own on).
+        streamer: streamer of transformers, which receives each token (transformers does not pass its own on; nor its
+            tokenizer: give stop strings as `stopping_criteria=[StopStringCriteria(tokenizer, strings)]`).
 
     Raises:
         LayerscopeError: for a model whose blocks or cache cannot run apart, and settings that cannot be kept to.
@@ -161,7 +162,7 @@ def _check(model: Any, halves: Halves, config: Any, options: dict[str, Any]) -> 
     if model is not halves.module:
         raise LayerscopeError("this is another model than self-speculation was made for: make it again with this one")
     asked = [f"`{name}=True`" for name in REFUSED if getattr(config, name, None)]
-    asked += [f"`{name}={value}`" for name, least in (("num_beams", 1), ("guidance_scale", 1))
+    asked += [f"`{name}={value}`" for name, least in (("num_beams", 1), ("guidance_scale", 1), ("penalty_alpha", 0))
               if (value := getattr(config, name, None)) not in (None, least)]  # fmt: skip
     asked += [
         f"`{name}`" for name in sorted({*options} - HANDED_ON) if not (options[name] is None or options[name] is False)

@@ -3,6 +3,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -42,8 +43,11 @@ def label_information(
 
     A is the Gram of the states' rows (see `matrix_entropy`), B that of the labels, 1 where two are equal, each over its
     trace; A ∘ B is then block-diagonal, with a block for each label. The estimate is biased upwards where samples are
-    few, so it is taken again with the labels in `draws` random orders: what exceeds that `chance` is information. The
-    value lies in 0 … min(S(A), S(B)) nats for alpha 1. Raises `LayerscopeError` for fewer than two labels.
+    few, so it is taken again with the labels in `draws` random orders: what exceeds that `chance` is information. What
+    all states share hides the rest: far from the origin, all rows are nearly one (rows="centered" takes it away, and
+    with it what tells two opposite labels apart). The value lies in 0 … min(S(A), S(B)) nats for alpha 1.
+
+    Raises `LayerscopeError` for fewer than two labels, and for missing ones.
 
     Source: Giraldo, Rao and Principe 2014, Measures of entropy from data using infinitely divisible kernels.
 
@@ -52,6 +56,8 @@ def label_information(
     (0.6931, True)
     """
     matrix = scaled_rows(as_finite64(states, "states"), rows)
+    if pd.isna(np.asarray(labels, dtype=object)).any():
+        raise LayerscopeError("some labels are missing: leave these samples out")
     classes = np.unique(np.asarray(labels), return_inverse=True)[1]
     if matrix.ndim != 2 or classes.shape != matrix.shape[:1]:
         shapes = f"states {tuple(matrix.shape)} and labels {classes.shape}"

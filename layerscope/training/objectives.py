@@ -59,6 +59,11 @@ class Objective:
             raise LayerscopeError(
                 f"the schedule {self.schedule!r} has no rotation: leave it out, or try `schedule='rotating'`"
             )
+        if self.name == "standard" and self.schedule in ("rotating", "gradual"):
+            raise LayerscopeError(
+                f"the objective 'standard' trains one exit, and the schedule {self.schedule!r} chooses among several: "
+                "leave one of them out"
+            )
         if self.distillation and self.name != "classifiers":
             raise LayerscopeError(
                 f"the objective {self.name!r} has no distillation: leave it out, or try `objective='classifiers'`"

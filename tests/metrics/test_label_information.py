@@ -46,9 +46,14 @@ def test_labels_that_states_know_exceed_chance_and_others_do_not(rng: np.random.
 
 @pytest.mark.parametrize(
     ("labels", "draws", "why"),
-    [([0] * 6, 8, "all samples have one label"), ([0, 1], 8, "give states"), ([0, 1] * 3, 1, "draws is 1")],
+    [
+        ([None, *"abcde"], 8, "some labels are missing"),
+        ([0] * 6, 8, "all samples have one label"),
+        ([0, 1], 8, "give states"),
+        ([0, 1] * 3, 1, "draws is 1"),
+    ],
 )
-def test_refused(labels: list[int], draws: int, why: str) -> None:
+def test_refused(labels: list[object], draws: int, why: str) -> None:
     with pytest.raises(LayerscopeError, match=why):
         label_information(np.eye(6), labels, draws=draws)
 

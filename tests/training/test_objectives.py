@@ -52,7 +52,9 @@ def test_schedules_count_optimiser_steps_from_one():
     every = (0, 1, 2)
     assert trained(5, schedule="alternate") == [(), every, (), every, ()]
     assert trained(3) == [every] * 3
-    assert trained(3, name="standard", schedule="rotating") == [()] * 3
+    assert trained(3, name="standard") == [()] * 3
+    with pytest.raises(LayerscopeError, match="the objective 'standard' trains one exit"):
+        trained(3, name="standard", schedule="rotating")
 
 
 def test_rotating_trains_every_exit_once_in_its_rotation_and_the_last_always():
