@@ -7,7 +7,7 @@ from exit_times import predict, random_recorded, random_times, split
 
 from layerscope.early_exit.cost_model import STAGES, Exits, Times, choose_exits
 from layerscope.early_exit.recorded import Recorded
-from layerscope.early_exit.studying import judged
+from layerscope.show.numbers import judged
 
 
 def flat(**seconds: float) -> Times:
@@ -97,7 +97,7 @@ def test_the_choice_is_near_the_best_of_all_sets() -> None:
 
 def test_a_verdict_in_words() -> None:
     assert judged(1.42, math.nan, 1.05) == (True, "pays: 1.42× expected")
-    assert judged(1.034, math.nan, 1.05) == (False, "does not pay: 1.03× expected; use the plain model")
+    assert judged(1.034, math.nan, 1.05) == (False, "does not pay: 1.03× expected")
     assert judged(1.046, math.nan, 1.05)[1] == "pays: 1.05× expected", "it says of a number what it shows"
     assert not judged(1.42, 1.42, 1.5)[0]
     assert judged(1.42, 1.38, 1.05)[1] == "pays: 1.42× expected, 1.38× measured"
