@@ -114,3 +114,11 @@ def threshold(found: float) -> str:
         return f"1 − {figures}e{int(power)}"
     nines = -math.floor(math.log10(1 - found)) - 1 if 0 < found < 1 else 0
     return f"{found:.{max(3, nines + 2)}f}"
+
+
+def judged(predicted: float, measured: float, worth: float) -> tuple[bool, str]:
+    """Return whether a speed-up is worth having, in hundredths, as it is shown, and a line that says so."""
+    pays = all(round(value, 2) >= worth for value in (predicted, measured) if not math.isnan(value))
+    verdict = f"{'pays' if pays else 'does not pay'}: {times(predicted)} expected"
+    verdict += "" if math.isnan(measured) else f", {times(measured)} measured"
+    return pays, verdict

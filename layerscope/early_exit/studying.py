@@ -23,21 +23,21 @@ from layerscope.core.saved import jsonable
 from layerscope.core.stopwatch import machine
 from layerscope.early_exit.calibration import Calibration, Goal
 from layerscope.early_exit.cost_model import Exits, Rows, Simulation, Times, choose_exits
+from layerscope.early_exit.draft_study import study_drafts
 from layerscope.early_exit.exit_model import ExitModel, IsLanguageModelError
 from layerscope.early_exit.exit_report import STORE, ExitReport
+from layerscope.early_exit.findings import judged
 from layerscope.early_exit.recorded import NEVER, Layers, Recorded, check_threshold, record
 from layerscope.early_exit.saving import STORE as MODELS, fingerprint, precision, strangers
-from layerscope.early_exit.study import DRAFTS, Accuracy, Confidence, Disagreement, exits
+from layerscope.early_exit.study import DRAFTS, GOAL, Accuracy, Confidence, Disagreement, exits
 from layerscope.early_exit.timing import Raced, measure_times, race_alone, race_exits
 from layerscope.early_exit.validation import Validation, in_order, read_validation
 from layerscope.generation import draft_report
 from layerscope.generation.decoder import language_model
 from layerscope.generation.draft_report import DraftReport
-from layerscope.generation.draft_study import study_drafts
 from layerscope.metrics import exit_speedup
 from layerscope.models import Override
 from layerscope.models.weights import HEADS
-from layerscope.show.numbers import judged
 from layerscope.truncation.figures import parameters
 
 STATED = "no guarantee: the threshold was fixed, not calibrated"
@@ -64,10 +64,9 @@ def study_exits(asked: Asked) -> ExitReport | DraftReport:
     try:
         model = ExitModel(asked.model, exits=chosen, criterion=asked.criterion, processor=asked.processor, **loading)
     except IsLanguageModelError as found:
+        _refuse(asked, GOAL, "is for classifiers, and this is a language model", "criterion")
         return study_drafts(asked, language_model(found.loaded, asked.of(Override)))
-    for name, default in declared(exits).items():
-        if default.group == DRAFTS and getattr(asked, name) != default.default:
-            raise LayerscopeError(f"`{name}` is for language models, and this is a classifier: leave it out")
+    _refuse(asked, DRAFTS, "is for language models, and this is a classifier")
     out = None if asked.out is None else _folder(asked.out)
     read = read_validation(
         model, asked.data, samples=asked.samples or SAMPLES, seed=asked.seed,
@@ -81,6 +80,13 @@ def study_exits(asked: Asked) -> ExitReport | DraftReport:
         reporter.say(note)
     report, calibration = _report(model, read, goal, asked, reporter)
     return report if out is None else _written(report, model, calibration, out)
+
+
+def _refuse(asked: Asked, group: str, why: str, *names: str) -> None:
+    """Raise for an option of a group, or of these names, that is not as it is by default."""
+    for name, option in declared(exits).items():
+        if (option.group == group or name in names) and getattr(asked, name) != option.default:
+            raise LayerscopeError(f"`{name}` {why}: leave it out")
 
 
 def _report(

@@ -255,7 +255,7 @@ class Halves:
                     raise Enough
             return output
         hidden = self.given if index + 1 == self.first else hidden_of((*args, *kwargs.values()))
-        return (hidden, *[None] * (self.stack.outputs - 1)) if self.stack.outputs else hidden
+        return self.stack.handed_on(hidden)
 
 
 def positions_of(mask: Tensor) -> Tensor:

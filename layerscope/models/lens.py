@@ -10,7 +10,6 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from layerscope.core.errors import LayerscopeError
 from layerscope.models.forward import FAILURES, Inputs, accepts, forward, hidden_of, run
 from layerscope.models.stack import Stack
 from layerscope.models.trace import same
@@ -96,7 +95,7 @@ def bypassed(module: nn.Module, stack: Stack, state: Tensor, short: bool = False
                     hidden = torch.cat([state, hidden[:, state.shape[1] :].to(state.dtype)], 1)
                 else:
                     hidden = state
-            return (hidden, *[None] * (stack.outputs - 1)) if stack.outputs and path in stack.blocks else hidden
+            return stack.handed_on(hidden) if path in stack.blocks else hidden
 
         return skip
 
@@ -118,19 +117,12 @@ def bypassed(module: nn.Module, stack: Stack, state: Tensor, short: bool = False
 def skipping(module: nn.Module, stack: Stack, blocks: Collection[int]) -> Iterator[None]:
     """Within, these blocks, counted from 1, hand their input on; raises `LayerscopeError` for one that runs twice."""
     if blocks:
-        stack.check_plain("checkpoints without some of their blocks")
+        stack.check_single(blocks)
 
     def skip(*args: object, **kwargs: object) -> object:
-        hidden = hidden_of((*args, *kwargs.values()))
-        return (hidden, *[None] * (stack.outputs - 1)) if stack.outputs else hidden
+        return stack.handed_on(hidden_of((*args, *kwargs.values())))
 
-    paths = [stack.blocks[block - 1] for block in blocks]
-    if shared := [path for path in paths if stack.blocks.count(path) > 1]:
-        raise LayerscopeError(
-            f"{shared[0]} is run as {stack.blocks.count(shared[0])} blocks: none of them can be dropped alone, cut the "
-            "model with `layer`"
-        )
-    with replaced({module.get_submodule(path): skip for path in paths}):
+    with replaced({module.get_submodule(stack.blocks[block - 1]): skip for block in blocks}):
         yield
 
 

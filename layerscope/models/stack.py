@@ -54,6 +54,19 @@ class Stack:
         if lack:
             raise LayerscopeError(f"{what} need blocks that {lack}")
 
+    def check_single(self, blocks: Iterable[int]) -> None:
+        """Raise where one of these blocks, counted from 1, cannot be left out alone."""
+        self.check_plain("checkpoints without some of their blocks")
+        for path in (self.blocks[block - 1] for block in blocks):
+            if (times := self.blocks.count(path)) > 1:
+                raise LayerscopeError(
+                    f"{path} is run as {times} blocks: none of them can be dropped alone, cut the model with `layer`"
+                )
+
+    def handed_on(self, hidden: Any) -> Any:
+        """Return states in the form in which a block returns them."""
+        return (hidden, *[None] * (self.outputs - 1)) if self.outputs else hidden
+
     @property
     def depth(self) -> int:
         """L, the number of block executions."""

@@ -19,7 +19,7 @@ from layerscope.probes.scores import Bools, Numbers, ProbeScore, error_of, score
 from layerscope.probes.tokens import token_probe, words_score, words_split
 
 LAST = (2, 4)
-"""Of so many last layers the mean is a mix."""
+"""How many last layers each mean is taken over."""
 ONE_LAYER, PAIR, SCALAR, CONCAT = "one layer", "pair", "scalar mix", "concat"
 SAMPLES = 512
 """At most about this many samples choose a pair and learn weights, which are few numbers."""
@@ -100,14 +100,17 @@ def linear_mixes(
         apart = np.asarray(score.right, dtype=np.float64) - rival
         return MixScore(score, float(apart.mean()), error_of(apart, data.groups), weights)
 
+    def learned(learn: Callable[[Tensor, Tensor], Tensor]) -> MixScore:
+        by_fold = [data.learned(learn, data.fold != number) for number in range(folds)]
+        score = data.judged(lambda number: data.mixed(by_fold[number]))
+        return against(score, data.learned(learn, data.fold >= 0))
+
     best = list(alone)[int(losses.mean(1).argmin())]
     yield ONE_LAYER, MixScore(data.score(rival), math.nan, math.nan, {best: 1.0})
     for name, weights in fixed_mixes(layers, depth).items():
         yield name, against(data.probe(weights), weights)
-    for name, learn in ((PAIR, _pair), (SCALAR, _scalar)):
-        by_fold = [data.learned(learn, data.fold != number) for number in range(folds)]
-        score = data.judged(lambda number, by_fold=by_fold: data.mixed(by_fold[number]))  # type: ignore[misc]
-        yield name, against(score, data.learned(learn, data.fold >= 0))
+    yield PAIR, learned(_pair)
+    yield SCALAR, learned(_scalar)
     yield CONCAT, against(data.judged(data.components), {})
 
 

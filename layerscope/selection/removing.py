@@ -45,8 +45,7 @@ def remove(run: Run, source: Source, pooling: str, asked: Asked, reporter: Repor
     options, model, n, depth = run.info["options"], source.model, asked.drop, source.model.stack.depth
     if n >= depth:
         raise LayerscopeError(f"drop {n} leaves none of the {depth} blocks of {source.name}: give 1 to {depth - 1}")
-    with skipping(model.module, model.stack, range(1, depth + 1)):
-        pass  # what cannot be dropped is refused before the long part
+    model.stack.check_single(range(1, depth + 1))  # before the long part
     if isinstance(model.encoder, TextEncoder):
         given = {name: options[name] for name in ("max_length", "prompt") if options.get(name)}
         model = replace(model, encoder=replace(model.encoder, **given))

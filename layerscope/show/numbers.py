@@ -87,11 +87,3 @@ def bar(share: float, most: float = 1.0) -> str:
     """Return a share as a bar, which is 12 characters long for `most`."""
     eighths = round(8 * BAR_WIDTH * share / most) if most > 0 else 0
     return "█" * (eighths // 8) + EIGHTHS[eighths % 8].strip()
-
-
-def judged(predicted: float, measured: float, worth: float) -> tuple[bool, str]:
-    """Return whether a speed-up is worth having, in hundredths, as it is shown, and a line that says so."""
-    pays = all(round(value, 2) >= worth for value in (predicted, measured) if not math.isnan(value))
-    verdict = f"{'pays' if pays else 'does not pay'}: {times(predicted)} expected"
-    verdict += "" if math.isnan(measured) else f", {times(measured)} measured"
-    return pays, verdict

@@ -19,7 +19,7 @@ from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
 from layerscope.models.forward import Inputs, accepts
 from layerscope.models.weights import ExitHeads, heads_of
-from layerscope.training.exits import Exits, skipping
+from layerscope.training.exits import Exits, layer_dropout
 from layerscope.training.loss import IGNORED, aligned_loss
 from layerscope.training.objectives import Objective
 
@@ -91,7 +91,7 @@ class ExitLoss:
         heads: nn.ModuleList | None = getattr(self.module, HEADS, None)
         options: dict[str, Any] = {"shift": self.shift, "items": items}
         calls = [partial(self._own, *args, **_unlabelled(part)) for part in parts.inputs]
-        with skipping(self.module, self.exits.stack, self.rates):
+        with layer_dropout(self.module, self.exits.stack, self.rates):
             if self.on:
                 found = zip(*(self.exits(call, self.on) for call in calls), strict=True)
                 states = [parts.joined(part) for part in found]

@@ -143,7 +143,7 @@ def recorded(module: nn.Module, blocks: Sequence[str], stacked: Sequence[int] = 
 
 
 @contextmanager
-def skipping(module: nn.Module, stack: Stack, rates: Sequence[float]) -> Iterator[None]:
+def layer_dropout(module: nn.Module, stack: Stack, rates: Sequence[float]) -> Iterator[None]:
     """Within, each block hands on some samples as it was given them, block l each one with the probability `rates[l]`.
 
     They are drawn from torch's CPU generator, which a checkpoint holds, alike on all processes of one seed. A block

@@ -6,8 +6,8 @@ import pytest
 from exit_times import predict, random_recorded, random_times, split
 
 from layerscope.early_exit.cost_model import STAGES, Exits, Times, choose_exits
+from layerscope.early_exit.findings import judged
 from layerscope.early_exit.recorded import Recorded
-from layerscope.show.numbers import judged
 
 
 def flat(**seconds: float) -> Times:

@@ -12,15 +12,17 @@ import torch
 from models.tokenizer import word_tokenizer
 from models.zoo import t5
 from safetensors.torch import load_file
-from tiny import one_thread  # noqa: F401  a fixture
+from tiny import one_thread
 from torch import nn
-from typed import cli  # noqa: F401  a fixture
+from typed import cli
 
 from layerscope import LayerscopeError, lens
 from layerscope.logit_lens import translators
 from layerscope.logit_lens.reading import open_reading
 from layerscope.show.page.page import render
 
+# ruff: noqa: F811  fixtures
+__all__ = ["cli", "one_thread"]
 WEIGHTS = translators.WEIGHTS
 
 
@@ -271,7 +273,7 @@ def test_a_reading_is_saved_opened_and_shown(trained, tmp_path):
     pickle.dumps(reading)
 
 
-def test_the_command_beats_the_plain_lens_on_a_real_model(cli, shared, tmp_path):  # noqa: F811  the fixture
+def test_the_command_beats_the_plain_lens_on_a_real_model(cli, shared, tmp_path):
     text = (shared / "data" / "tiny_shakespeare" / "input.txt").read_text()
     (tmp_path / "train.txt").write_text(text[:200_000])
     (tmp_path / "held.txt").write_text(text[-20_000:])

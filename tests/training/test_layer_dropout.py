@@ -13,7 +13,7 @@ from training.test_trainer import classes, tokens, trainer
 
 from layerscope import LayerscopeError
 from layerscope.models.stack import Stack
-from layerscope.training.exits import skipping
+from layerscope.training.exits import layer_dropout
 from layerscope.training.objectives import Objective
 from layerscope.training.trainer import layered_model
 
@@ -31,7 +31,7 @@ def test_a_sample_runs_through_the_blocks_it_does_not_skip(name: str):
     stack, ids = stacked(model), torch.randint(4, 90, (12, 7), generator=torch.Generator().manual_seed(1))
     rates = (0.0, 0.4, 0.7)
     torch.manual_seed(5)
-    with skipping(model, stack, rates), torch.no_grad():
+    with layer_dropout(model, stack, rates), torch.no_grad():
         found = model(ids, **options).logits
     torch.manual_seed(5)
     skipped = torch.stack([torch.rand(12) < rate for rate in rates])
@@ -56,7 +56,7 @@ def test_a_block_that_runs_several_times_has_a_probability_each_time():
     stack = layered_model(model, tiny.tokenizer(special=True), None).stack
     assert stack.depth == 3 and len(set(stack.blocks)) == 1
     with torch.no_grad():
-        with skipping(model, stack, (0.0, 1.0, 0.0)):
+        with layer_dropout(model, stack, (0.0, 1.0, 0.0)):
             found = [model(ids).logits for _ in range(2)]
         config.num_hidden_layers = 2
         wanted = shallow(ids).logits
@@ -65,7 +65,7 @@ def test_a_block_that_runs_several_times_has_a_probability_each_time():
 
 def test_skipped_blocks_have_gradients_of_zero():
     model = tiny.gpt2().train()
-    with skipping(model, stacked(model), (0.0, 1.0, 0.0)):
+    with layer_dropout(model, stacked(model), (0.0, 1.0, 0.0)):
         model(torch.arange(4, 14)[None]).logits.square().sum().backward()
     sizes = [max(float(p.grad.abs().max()) for p in block.parameters()) for block in model.transformer.h]
     assert sizes[0] > 0 and sizes[1] == 0 and sizes[2] > 0

@@ -1,5 +1,6 @@
 """A mix of layers as a model of its own: equal to the mix of the full model, no deeper than it must be."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -8,19 +9,14 @@ import tiny
 import torch
 import transformers as hf
 from sentence_transformers import SentenceTransformer
-from typed import cli
+from truncation.test_sentence_transformers import TEXTS
+from typed import Printed, cli
 
 import layerscope
 from layerscope.core.errors import LayerscopeError
 from layerscope.truncation.mixing import mix_of
 
 __all__ = ["cli"]
-TEXTS = [
-    "A cat sat on the mat.",
-    "Entropy rises.",
-    "One",
-    "Layers differ in what they know of a longer text than this.",
-]
 
 
 @torch.no_grad()
@@ -115,7 +111,7 @@ def test_what_cannot_hold_a_mix_says_what_can(tmp_path: Path) -> None:
             layerscope.truncate(folder, mix=[1, 2], out=out, progress=False, **options)
 
 
-def test_the_command_names_the_mend(cli: object, tmp_path: Path) -> None:
-    failed = cli("truncate", "minilm", "--mix", "3=1,5=-1", "--out", str(tmp_path / "no"))  # type: ignore[operator]
+def test_the_command_names_the_mend(cli: Callable[..., Printed], tmp_path: Path) -> None:
+    failed = cli("truncate", "minilm", "--mix", "3=1,5=-1", "--out", str(tmp_path / "no"))
     assert failed.status == 2
     assert failed.err.strip().endswith("no mean can be made with them: give others")

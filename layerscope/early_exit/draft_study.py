@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -18,6 +18,7 @@ from layerscope.core.memory import peak_bytes
 from layerscope.core.options import Asked
 from layerscope.core.progress import Reporter, reporting
 from layerscope.core.stopwatch import Stopwatch, machine
+from layerscope.early_exit.findings import judged
 from layerscope.generation.decoder import check_room, ends_of
 from layerscope.generation.draft_report import STORE, DraftReport
 from layerscope.generation.forecast import PASSES, Reading, Setting, best, clocked, read, replay
@@ -26,7 +27,6 @@ from layerscope.generation.speculation import SelfSpeculation
 from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
 from layerscope.profiling.identity import weights_fingerprint
-from layerscope.show.numbers import judged
 
 PROMPTS, BATCH = 32, 1
 """Prompts, and prompts in a batch, where none are given."""
@@ -38,8 +38,6 @@ APART = 0.2
 """Logarithm of a ratio from which two speeds lie far apart."""
 TURNS = 7
 """Fewest times that the ways to decode take turns."""
-OTHERS = {"max_disagreement": None, "min_accuracy": None, "confidence": 0.95, "criterion": "confidence"}
-"""Options of classifiers, with their defaults."""
 Way = tuple[str, int]
 PLAIN, DRAFTS, EARLY = ("plain", 0), "drafts", "early exit"
 """Ways to decode: drafts and transformers' own early exit at a layer."""
@@ -55,15 +53,15 @@ class Writer:
 
     def __call__(self, batch: int, **how: Any) -> Tensor:
         """Return prompts, padded at the left, and what follows them, for one batch."""
-        prompts, module = self.batches[batch], self.model.module
+        prompts, module = self.batches[batch], cast(Any, self.model.module)
         longest = max(map(len, prompts))
         rows = torch.tensor([[*[0] * (longest - len(row)), *row] for row in prompts], device=self.model.device)
         mask = torch.tensor(
             [[*[0] * (longest - len(row)), *[1] * len(row)] for row in prompts], device=self.model.device
         )
         options = {"max_new_tokens": self.most, "do_sample": False, "num_beams": 1, "pad_token_id": 0, **how}
-        generate: Callable[..., Tensor] = module.generate  # type: ignore[assignment]  # of any language model
-        return generate(rows, attention_mask=mask, **options)
+        made: Tensor = module.generate(rows, attention_mask=mask, **options)
+        return made
 
     def new(self, batch: int, made: Tensor) -> list[list[int]]:
         """Return the new tokens of each text."""
@@ -77,9 +75,6 @@ class Writer:
 def study_drafts(asked: Asked, model: LayeredModel) -> DraftReport:
     """Do what `exits` is asked for with a language model."""
     out = None if asked.out is None else STORE.folder(asked.out)
-    for name, default in OTHERS.items():
-        if getattr(asked, name) != default:
-            raise LayerscopeError(f"`{name}` is for classifiers, and this is a language model: leave it out")
     if asked.max_new_tokens < FEWEST:
         short = f"`max_new_tokens={asked.max_new_tokens}`"
         raise LayerscopeError(f"{short} is too short to time drafts: give at least {FEWEST}")
