@@ -110,7 +110,8 @@ def _members(known: Sequence[Grid], related: Sequence[Sequence[Sequence[Related]
 def _rows(known: Sequence[Grid], entry: Grid) -> pd.DataFrame:
     """Return the rows of one series; those of a model as shipped belong to the model's first."""
     model, rows = ("model", "revision"), entry.rows.sort_index()
-    rows = rows if len(entry.mixes) else rows.drop(columns=["mix", "gain", "gain_error", "weights"])
+    hidden = ["right", *([] if len(entry.mixes) else ["mix", "gain", "gain_error", "weights"])]
+    rows = rows.drop(columns=hidden if rows["shifted_from"].any() else [*hidden, "shifted_from"])
     first = next(other for other in known if all(other.about[key] == entry.about[key] for key in model))
     return rows if entry is first else rows[rows["kind"] != "baseline"]
 
@@ -144,7 +145,7 @@ def as_dict(
         "failed": evaluation.failed,
         "min_share": min_share,
         "summary": evaluation.summary(min_share),
-        "scores": evaluation.scores,
+        "scores": evaluation.scores.drop(columns="right"),
         "correlations": [] if correlations is None else correlations,
         "rules": rules_table(rules).assign(choices=choices),
     })  # fmt: skip
