@@ -104,8 +104,8 @@ def read_probes(folder: Path) -> pd.DataFrame:
 
 
 def _rows(folder: Path) -> Iterator[dict[str, Any]]:
-    for path in sorted((folder / FOLDER).glob("*/*.json")):
-        found = read_facts(path, KIND, AGAIN)
+    files = [read_facts(path, KIND, AGAIN) for path in sorted((folder / FOLDER).glob("*/*.json"))]
+    for found in sorted(files, key=lambda found: found.get("shifted_from") or ""):  # what is shifted comes last
         about = {name: found[name] for name in ("model", "revision", "task")}
         about["shifted_from"] = found.get("shifted_from")
         for row in found["rows"]:
