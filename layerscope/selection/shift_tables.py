@@ -44,16 +44,20 @@ def tables(found: UnderShift) -> Iterator[Table]:
         cells = layer, _cell(one.source, one.source_error), _cell(one.target, one.target_error), gain
         rows.append(Row((Cell(one.by), *cells), marked=not order))
     yield Table("Under shift", titles, tuple(rows), (legend,), name="under-shift")
-    chosen = ", ".join(f"{'as shipped' if layer is None else layer} in {n}" for layer, n in found.layers)
+    chosen = [f"{'as shipped' if layer is None else layer} in {n}" for layer, n in found.layers]
     legend = (
         f"Gain on the target: mean over {sum(n for _, n in found.layers)} seeded draws of so many labels, and where "
         "90 % of them lie. Worse: draws that choose a worse layer than accuracy on the source does. "
-        f"{found.labels:,} labels choose layer {chosen} draws."
+        f"{found.labels:,} labels choose layer {', '.join([f'{chosen[0]} draws', *chosen[1:]])}."
     )
     many = []
     for each in found.worth:
         shown = [_cell(value, sign=True) for value in (each.gain, each.low, each.high)]
-        many.append(row(f"{each.labels:,}", *shown, Cell(f"{100 * each.worse:.0f} %", value=each.worse)))
+        many.append(
+            row(
+                Cell(f"{each.labels:,}", value=each.labels), *shown, Cell(f"{100 * each.worse:.0f} %", value=each.worse)
+            )
+        )
     titles = *columns(("labels", "gain", "from", "to"), "decimal"), Column("worse")
     yield Table("What labels of the target are worth", titles, tuple(many), (legend,), name="worth")
 
