@@ -1,5 +1,7 @@
 """The results of recipes: a board of verdicts, each with its evidence."""
 
+from __future__ import annotations
+
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

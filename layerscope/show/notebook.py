@@ -1,5 +1,7 @@
 """A document in a notebook: HTML in which every text is escaped."""
 
+from __future__ import annotations
+
 import math
 from abc import ABC, abstractmethod
 

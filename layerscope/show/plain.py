@@ -1,5 +1,7 @@
 """Names and texts that came from data, made fit to be shown."""
 
+from __future__ import annotations
+
 import re
 import unicodedata
 

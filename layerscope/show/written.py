@@ -1,5 +1,7 @@
 """Files for a reader, written whole or not at all."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from pathlib import Path
 
