@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
+from typing import Any
 
 import torch
 
@@ -18,9 +19,11 @@ from layerscope.models.capture import evaluating
 class Drafts:
     """Continues prompts by self-speculation; `report` sums up what was drafted for all of them."""
 
-    def __init__(self, model: LayeredModel, layer: int | str, tokens: int | str, threshold: float | None) -> None:
-        self.model, self.report = model, Speculated()
-        self.decoding = SelfSpeculation(model.module, layer, tokens, threshold, fall_back="auto" in (layer, tokens))
+    def __init__(
+        self, model: LayeredModel, layer: int | str, tokens: int | str, threshold: float | None, lens: Any = None
+    ) -> None:
+        self.model, self.report, falls = model, Speculated(), "auto" in (layer, tokens)
+        self.decoding = SelfSpeculation(model.module, layer, tokens, threshold, lens=lens, fall_back=falls)
         self.decoding.scored = True
 
     @property
