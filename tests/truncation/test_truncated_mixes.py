@@ -119,6 +119,15 @@ def test_the_command_names_the_mend(cli: Callable[..., Printed], tmp_path: Path)
 
 def test_the_first_line_of_the_command_names_the_mix(cli: Callable[..., Printed], tmp_path: Path) -> None:
     model = str(tiny.saved(tiny.bert(), tmp_path / "bert", special=True))
-    shown = cli("truncate", model, "--mix", "1=0.25,2=0.75", "--pooling", "mean", "--out", str(tmp_path / "mixed"))
+    shown = cli(
+        "truncate",
+        model,
+        "--mix",
+        "1=0.25,2=0.75",
+        "--format",
+        "sentence-transformers",
+        "--out",
+        str(tmp_path / "mixed"),
+    )
     assert shown.status == 0, shown.err
     assert ", a mix of layers 1 (0.25) and 2 (0.75) of 3: " in shown.out.splitlines()[0]
