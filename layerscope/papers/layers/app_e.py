@@ -24,7 +24,7 @@ def judge(assets: Assets) -> Evidence:
     frame = frame[frame["revision"].isin(("", "main")) & frame["dataset"].str.startswith(released.TASKS_OF)]
     rules = fit_rules(corpus_averages(one_variant(frame)), evaluation)
     table = 100 * evaluation.table(MODEL, "main").dropna(axis=1)
-    gains = {rule.metric: _gains(rule, table) for rule in rules if MODEL in rule.layers}
+    gains = {rule.metric: _gains(rule, table) for rule in rules if rule.share is None and MODEL in rule.layers}
     numbers = list(_numbers(gains, table))
     return Evidence(
         {METRIC: mean(gains[METRIC].tolist())},
