@@ -13,6 +13,7 @@ from layerscope.scores.correlation import MEAN_OF_TASKS, MEAN_SCORE
 from layerscope.scores.grids import Grid
 from layerscope.scores.naming import Unit, signed
 from layerscope.scores.rules import Rule
+from layerscope.scores.trust import distrust
 from layerscope.show.document import EMPTY, Cell, Column, Part, Row, Sentences, Table, columns, row
 
 LETTERS = {"spearman": "ρ", "kendall": "τ", "pearson": "r", "dcor": "dCor"}
@@ -147,7 +148,9 @@ def rules_verdict(rules: Sequence[Rule]) -> str:
     ahead = sum(rule.mean_gain > rule.rival_gain for rule in chosen)
     if not ahead:
         return "No rule gains more than its rival: none has found anything."
-    if ahead == len(chosen):
-        return f"All {ahead} rules gain more than their rivals."
+    certain = sum(distrust(rule, None, len(rules)) is None for rule in chosen)
     gain = "gains more than its rival" if ahead == 1 else "gain more than their rivals"
-    return f"{ahead} of {len(chosen)} rules {gain}; the others have found nothing."
+    sure = (
+        "and may be followed" if certain == ahead else f"and {certain or 'none'} so certainly that it may be followed"
+    )
+    return f"{ahead} of {len(chosen)} rules {gain}, {sure}."

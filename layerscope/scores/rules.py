@@ -217,9 +217,10 @@ def rules_table(rules: Iterable[Rule]) -> pd.DataFrame:
 
     >>> from layerscope.scores import fit_rules, open_evaluation, open_metrics, rules_table
     >>> rules = fit_rules(open_metrics("metrics.csv"), open_evaluation("scores.csv"))
-    >>> rules_table(rules)[["rule", "models", "mean_gain", "mean_regret", "failed"]].round(2)
-                             rule  models  mean_gain  mean_regret  failed
-    0  minimum dataset_entropy · wiki       2       0.04          0.0       0
+    >>> rules_table(rules)[["metric", "models", "mean_gain", "mean_regret", "failed"]].round(2)
+                metric  models  mean_gain  mean_regret  failed
+    0  dataset_entropy       2       0.04          0.0       0
+    1            depth       2       0.04          0.0       0
     """
     rows = [
         {

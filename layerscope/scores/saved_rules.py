@@ -70,6 +70,6 @@ def shipped_rules() -> list[Rule]:
 
     >>> from layerscope.scores import shipped_rules
     >>> sorted({rule.metric for rule in shipped_rules()})[:3]
-    ['curvature', 'dataset_entropy', 'dime']
+    ['curvature', 'dataset_entropy', 'depth']
     """
     return open_rules(Path(__file__).with_name(SHIPPED))
