@@ -46,9 +46,10 @@ class Unit:
         shown = self.number(value) + (f" ±{self.number(error)}" if math.isfinite(error) else "")
         return f"{shown} %" if self.percent else shown
 
-    def difference(self, value: float) -> str:
-        """Return a difference of two scores as a sentence has it: of two shares in points."""
-        return self.number(value, sign=True) + (" points" if self.percent else "")
+    def difference(self, value: float, error: float = math.nan) -> str:
+        """Return a difference of two scores, and its standard error, as a sentence has it: of two shares in points."""
+        shown = self.number(value, sign=True) + (f" ±{self.number(error)}" if math.isfinite(error) else "")
+        return shown + (" points" if self.percent else "")
 
 
 def percents(scores: pd.DataFrame) -> Unit:

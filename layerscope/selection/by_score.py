@@ -54,6 +54,8 @@ class Scored:
     held: Scored | None = None
     by_task: tuple[Scored, ...] = ()
     baseline_name: str = SHIPPED
+    prior: tuple[float, ...] = ()
+    """By column the accuracy on the source of a shift, which decides between layers that few labels hold for equal."""
 
     @property
     def baseline(self) -> int:
@@ -130,9 +132,16 @@ def one_standard_error(scored: Scored, columns: Sequence[int]) -> int:
     return best
 
 
+def most_right(values: Floats, prior: Sequence[float], columns: Sequence[int]) -> int:
+    """Return the column that is right most often, of several the one of the highest prior, then the shallowest."""
+    return max(columns, key=lambda column: (values[:, column].sum(), prior[column]))
+
+
+SHIFT = "shift"
 BY_SCORE: dict[str, Callable[[Scored, Sequence[int]], int]] = {
     "one-standard-error": one_standard_error,
     "best": best_of,
+    SHIFT: lambda scored, columns: most_right(scored.values, scored.prior, columns),
 }
 
 
@@ -188,34 +197,40 @@ def probed(run: Run, labels: Sequence[Any] | None, pooling: str, holdout: float 
     values = np.stack([*columns, columns[-1]], 1).astype(np.float64)
     n = int((~apart).sum())
     title = f"linear probe of {judged.classes} labels, {FOLDS}-fold, {n:,} samples of {run.info['data']['name']}"
-    found = replace(_of_samples(values[~apart], title), blocks=fold[~apart])
+    found = of_samples(values[~apart], title, blocks=fold[~apart])
     if holdout is None:
         return replace(found, basis=judged.text, lacking=judged.lacking)
     return replace(
         found, basis=f"judged on {judged.text}; chosen on {n:,} others",
         lacking=judged.lacking and f"`holdout={holdout:g}` leaves {judged.lacking}",
-        held=_of_samples(values[apart], title) if apart.any() else None,
+        held=of_samples(values[apart], title) if apart.any() else None,
     )  # fmt: skip
 
 
-def _of_samples(values: Floats, title: str) -> Scored:
+def of_samples(values: Floats, title: str, **about: Any) -> Scored:
     """Return the scores of samples that are right, 1, or wrong, 0, at each layer and at the baseline."""
     means = values.mean(0)
     errors = np.sqrt(means * (1 - means) / len(values))
-    return Scored(tuple(range(values.shape[1] - 1)), values, errors, "sample", title)
+    layers = about.pop("layers", range(values.shape[1] - 1))
+    return Scored(tuple(layers), values, errors, "sample", title, **about)
+
+
+def grid_of(evaluation: Evaluation, asked: Asked, tasks: Mapping[str, float] | None) -> Grid:
+    """Return the scores of one model of an evaluation on these tasks, None for all.
+
+    `asked` names model, revision, site and pooling, each None where it is not named.
+    """
+    scores = evaluation.scores
+    rows = _of_tasks(scores, tasks)
+    about = _one(rows.loc[rows["kind"] == "layer", list(VARIANT)].drop_duplicates(), asked)
+    own = scores[where(scores, {key: about[key] for key in ("model", "revision")})]
+    found = grids(_of_tasks(own, tasks), MIN_SHARE, {name: origin.depth for name, origin in evaluation.origins.items()})
+    return next(grid for grid in found if grid.about == about)
 
 
 def judged(evaluation: Evaluation, asked: Asked) -> tuple[Grid, Scored, list[str]]:
-    """Return the scores of one model of an evaluation on its tasks, together and each alone, and notes on them.
-
-    `asked` names model, revision, site, pooling and tasks, each None where it is not named.
-    """
-    scores = evaluation.scores
-    rows = _of_tasks(scores, asked.tasks)
-    about = _one(rows.loc[rows["kind"] == "layer", list(VARIANT)].drop_duplicates(), asked)
-    own = scores[where(scores, {key: about[key] for key in ("model", "revision")})]
-    found = grids(_of_tasks(own, asked.tasks), MIN_SHARE, {k: origin.depth for k, origin in evaluation.origins.items()})
-    grid = next(grid for grid in found if grid.about == about)
+    """Return the scores of one model of an evaluation on its tasks, together and each alone, and notes on them."""
+    grid = grid_of(evaluation, asked, asked.tasks)
     complete, notes = grid.complete, []
     if complete.empty:
         raise LayerscopeError("no task has a score at every layer: evaluate the missing ones first")

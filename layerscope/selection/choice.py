@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.selection.by_score import BY_SCORE, SHIPPED, SURE, Scored, best_of, mean_of, within_loss
+from layerscope.selection.by_score import BY_SCORE, SHIFT, SHIPPED, SURE, Scored, best_of, mean_of, within_loss
 from layerscope.selection.label_free import Followed
 from layerscope.selection.selection import Apart, Candidate, OfTask, Refused, Selection
 from layerscope.truncation.figures import Cost, Costs
@@ -192,6 +192,8 @@ def _why(case: Case, scored: Scored, name: str, chosen: int, columns: Sequence[i
         return f"the shallowest layer that loses at most {most:g} points{within}{known}"
     if name == "best":
         return f"the best score{within}"
+    if name == SHIFT:
+        return f"right most often on {scored.title}{within}; a tie goes to accuracy on the source"
     if chosen == best:
         return f"the best score{within}; no shallower layer comes within one standard error of it"
     if scored.means[chosen] >= scored.means[best]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from layerscope.core.errors import count
 from layerscope.scores.naming import Unit
 from layerscope.scores.rules import Rule
+from layerscope.selection.shift_tables import tables as shift_tables, trade
 from layerscope.show.document import EMPTY, Cell, Code, Column, Document, Facts, Row, Section, Table, columns, row
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ def document(selection: Selection) -> Document:
     reasons = [] if selection.lacking else [f"{selection.rule}: {selection.why}"]
     if selection.scored_on and not selection.lacking:
         reasons.append(judged_on(selection))
+    reasons += [trade(selection.shift)] if selection.shift is not None else []
     if selection.evidence is not None:
         reasons += record(selection.evidence, forced=selection.forced)
     about = selection.site, selection.pooling and f"{selection.pooling} pooling", selection.scored_on
@@ -149,6 +151,8 @@ def record(rule: Rule, forced: bool = False) -> list[str]:
 def _tables(selection: Selection) -> Iterator[Table]:
     if selection.refused:
         yield _refused(selection)
+    if selection.shift is not None:
+        yield from shift_tables(selection.shift)
     if any(known is not None for c in selection.layers for known in (c.score, c.value, c.parameters)):
         yield _layers(selection)
     if selection.by_task:
@@ -200,7 +204,9 @@ def _layers(selection: Selection) -> Table:
         chosen = mixed or (not selection.mix and shipped == selection.as_shipped and candidate.layer == selection.layer)
         marks = replace(_text(_marks(candidate, shipped, selection)), marked=chosen)
         rows.append(Row((*cells, marks), marked=chosen))
-    return Table("Every layer", (*titles, Column("", "left")), tuple(rows), (_legend(selection),), name="layers")
+    titles.append(Column("", "left"))
+    few = "" if selection.shift is None else f" on {selection.shift.labels:,} labels of the target"
+    return Table(f"Every layer{few}", tuple(titles), tuple(rows), (_legend(selection),), name="layers")
 
 
 def _marks(candidate: Candidate, shipped: bool, selection: Selection) -> str:
