@@ -198,7 +198,9 @@ def score_findings(entry: Grid) -> list[str]:
             if clear
             else f"No mix of layers is clearly better than the best single layer; {most.name!r} comes nearest: {by}."
         )
-    found += [f"{shift.in_words(unit)}. It was chosen on these scores." for shift in shifts_of(entry)]
+    if shifts := list(shifts_of(entry)):
+        found += [f"{shift.in_words(unit)}." for shift in shifts[len(shifts) == 1 :]]  # the answer has an only one
+        found.append("A target's best layer is chosen on the scores shown; select chooses apart, by the rule shift.")
     if entry.left_out:
         found.append(f"Left out of averages, with scores on too few tasks: {named_layers(entry.left_out)}.")
     return found
