@@ -1,7 +1,5 @@
 """What `compare` returns: one long frame, and what it is about; saved into a folder and opened again."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a model with exits is worth: facts, a curve over thresholds, layers, and truncation at every depth."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What drafts by a language model's early layers are worth: facts, a row for each layer, and how they are shown."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Texts by self-speculation, as the verb `generate` asks for them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import fields
 

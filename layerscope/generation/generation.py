@@ -1,7 +1,5 @@
 """What `generate` returns: the texts of every depth, their measures, and how both are shown."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field

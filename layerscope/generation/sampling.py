@@ -1,7 +1,5 @@
 """How a decoder's tokens are chosen, the likeliest or drawn from the nucleus, and prompts continued with them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """What the verb `lens` returns: the grid of predictions, from which layer on each stays, and how both are shown."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Language models that recipes read: trained here on the documentation of Python's library, or from the hub."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

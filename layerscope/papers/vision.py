@@ -1,7 +1,5 @@
 """Vision transformers trained from scratch, which most recipes of Tracing Representation Progression share."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Whether training every layer makes early layers better at drafting text, when all layers verify it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Whether aligned training harms tasks other than the one it is trained on: labels of words, by layer."""
 
-from __future__ import annotations
-
 import inspect
 import io
 import json

@@ -1,7 +1,5 @@
 """The states of CLIP's two towers stay apart at every layer, centred or not (figures 22 and 23)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any

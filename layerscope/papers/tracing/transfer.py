@@ -1,7 +1,5 @@
 """What aligned training adds to earlier layers carries over to changed images and to other tasks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
