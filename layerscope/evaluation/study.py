@@ -1,7 +1,5 @@
 """Probes of one data set by one pass over it and a cheap fit a layer, judged on those data and under a shift."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import shutil

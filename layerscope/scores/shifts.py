@@ -1,7 +1,5 @@
 """Probes of one data set that are judged on another: which samples every layer gets right on both."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 
