@@ -104,8 +104,7 @@ class DraftReport(Shown):
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON can hold it, the table as a list of rows."""
-        found: dict[str, Any] = jsonable({name: getattr(self, name) for name in (*FACTS, "layers")})
-        return found
+        return dict(jsonable({name: getattr(self, name) for name in (*FACTS, "layers")}))
 
     def save(self, folder: str | Path) -> Path:
         """Write `drafts.json` and `layers.csv` into a folder, new or an earlier report's, and return it."""

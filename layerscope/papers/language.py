@@ -101,9 +101,7 @@ class Spoken(Asset):
     """Continuations of held-out texts at every layer of a trained model, with their four measures."""
 
     model: Speaker
-
-    def __str__(self) -> str:
-        return f"texts of {self.model}"
+    named = "texts of {model}"
 
     def make(self, out: Path, assets: Assets) -> None:
         """Generate and measure them."""

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from layerscope.core.saved import Store, jsonable
-from layerscope.scores.rules import Rule, as_record, from_record
+from layerscope.scores.rules import Rule
+from layerscope.scores.saved_rules import as_record, from_record
 from layerscope.selection.document import document as as_document
 from layerscope.show.notebook import Shown
 

@@ -28,9 +28,7 @@ class Drafted(Asset):
 
     model: Speaker
     minutes = 1.0
-
-    def __str__(self) -> str:
-        return f"drafts of {self.model}"
+    named = "drafts of {model}"
 
     def make(self, out: Path, assets: Assets) -> None:
         """Write a row for each layer."""

@@ -54,9 +54,7 @@ class Towers(Asset):
     shape: Shape
     model: str
     minutes = 0.4
-
-    def __str__(self) -> str:
-        return f"CLIP {self.model}"
+    named = "CLIP {model}"
 
     def make(self, out: Path, assets: Assets) -> None:
         """Train the model where it is trained here, and profile and compare both towers in the space they share."""
