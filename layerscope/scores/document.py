@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from layerscope.core.saved import jsonable
+from layerscope.scores.dimensions import dims_in_words, dims_tables, fewest_in_words
 from layerscope.scores.grids import MIN_SHARE, Grid
 from layerscope.scores.metric_tables import correlation_tables, rule_tables, rules_verdict
 from layerscope.scores.naming import FEW, VARIANT, named_layers
@@ -56,6 +57,7 @@ def document(
         for entry in known:
             title = _title("Layers by task", one, entry.name if len(known) > 1 else "", site)
             parts.append(by_layer(entry, title))
+            parts += dims_tables(entry, title.removeprefix("Layers by task"))
             parts += mixes_tables(entry, title.removeprefix("Layers by task"))
     if correlations is not None:
         parts += correlation_tables(correlations, known)
@@ -91,7 +93,7 @@ def _members(known: Sequence[Grid], related: Sequence[Sequence[Sequence[Related]
     for entry, own in zip(known, related, strict=True):
         unit = entry.unit.title
         tables = [summary_table([entry], f"Summary{unit}"), by_layer(entry, f"Layer by task{unit}")]
-        tables += mixes_tables(entry, unit)
+        tables += [*dims_tables(entry, unit), *mixes_tables(entry, unit)]
         frame = Frame("Every score", EVERY, "every-score", _rows(known, entry), ("model", "task"))
         yield Document(
             best_in_words(entry),
@@ -111,6 +113,7 @@ def _rows(known: Sequence[Grid], entry: Grid) -> pd.DataFrame:
     """Return the rows of one series; those of a model as shipped belong to the model's first."""
     model, rows = ("model", "revision"), entry.rows.sort_index()
     rows = rows if len(entry.mixes) else rows.drop(columns=["mix", "gain", "gain_error", "weights"])
+    rows = rows if rows["dims"].notna().any() else rows.drop(columns="dims")
     first = next(other for other in known if all(other.about[key] == entry.about[key] for key in model))
     return rows if entry is first else rows[rows["kind"] != "baseline"]
 
@@ -187,6 +190,7 @@ def score_findings(entry: Grid) -> list[str]:
             f"On {other:,} of {tasks:,} tasks another layer than the last is best; with each task at its own best "
             f"layer the average is {unit.text(entry.oracle)}."
         )
+    found += dims_in_words(entry)
     if len(gains := entry.gains_of_mixes):
         most = gains.loc[gains["gain"].idxmax()]
         by, clear = (
@@ -221,7 +225,8 @@ def best_in_words(entry: Grid, site: str = "") -> str:
     if math.isfinite(rival) and (shipped or best != last):
         same = unit.number(average[best]) == unit.number(rival)
         against = f", as {name}" if same else f", {unit.difference(average[best] - rival)} against {name}"
-    return f"Layer {best} of {last}{f' ({site})' * bool(site)} scores best {on}{each}: {scores}{against}{by_task}"
+    where, fewer = f" ({site})" * bool(site), fewest_in_words(entry)
+    return f"Layer {best} of {last}{where} scores best {on}{each}: {scores}{against}{by_task}{fewer}"
 
 
 def best_of_several(entries: Sequence[Grid]) -> str:
