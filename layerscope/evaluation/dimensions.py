@@ -8,7 +8,7 @@ from dataclasses import asdict
 from layerscope.evaluation.layer_encoder import Serving
 from layerscope.evaluation.probe_states import Pooled, ProbeTask, Tokens
 from layerscope.models import LayeredModel
-from layerscope.probes.dimensions import components_probe
+from layerscope.probes.linear import components_probe
 from layerscope.scores.naming import CUTS
 from layerscope.scores.probe_results import ProbeScores, Slot
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -27,12 +26,6 @@ def cut_keys(entry: Grid) -> list[tuple[int, str, int]]:
     return [(layer, *cut) for kind in CUTS for cut in cuts if cut[0] == kind for layer in entry.layers]
 
 
-def whole_cuts(entry: Grid) -> list[tuple[int, int]]:
-    """Return the layers and numbers of first dimensions that have a score on every task of the averages."""
-    keys = (key for key in cut_keys(entry) if key[1] == CUTS[0] and key[0] in entry.complete.index)
-    return [(layer, number) for layer, kind, number in keys if math.isfinite(entry.mean((layer, kind, number)))]
-
-
 def column_of(kind: str, number: int) -> str:
     """Return what a column of fewer dimensions is called."""
     return str(number) if kind == CUTS[0] else f"{number} {kind}"
@@ -40,16 +33,13 @@ def column_of(kind: str, number: int) -> str:
 
 def by_dims(entry: Grid, task: str | None) -> pd.DataFrame:
     """Return layer × dimensions on a task, None for the average: the first ones, all, and principal components."""
-
-    def scores(kind: str) -> dict[str, dict[int, float]]:
-        found: dict[str, dict[int, float]] = {}
-        for key in (key for key in cut_keys(entry) if key[1] == kind):
-            score = entry.mean(key) if task is None else entry.at(key, task).value
-            found.setdefault(column_of(*key[1:]), {})[key[0]] = score
-        return found
-
-    whole = entry.average if task is None else entry.scores[task]
-    return pd.DataFrame({**scores(CUTS[0]), ALL: whole, **scores(CUTS[1])}).dropna(axis=1, how="all")
+    found: dict[str, dict[str, dict[int, float]]] = {CUTS[0]: {}, ALL: {}, CUTS[1]: {}}
+    found[ALL][ALL] = dict(entry.average if task is None else entry.scores[task])
+    for key in cut_keys(entry):
+        score = entry.mean(key) if task is None else entry.at(key, task).value
+        found[key[1]].setdefault(column_of(*key[1:]), {})[key[0]] = score
+    scores = pd.DataFrame({name: part for columns in found.values() for name, part in columns.items()})
+    return scores.dropna(axis=1, how="all")
 
 
 def dims_tables(entry: Grid, title: str) -> Iterator[Table]:
@@ -104,32 +94,15 @@ def dims_maps(entry: Grid) -> Iterator[HeatMap]:
         )
 
 
-def dims_in_words(entry: Grid) -> Iterator[str]:
-    """Yield what the best layer at every number of dimensions loses, by the first ones and by principal components."""
-    leads = f"At fewer dimensions, against all of them at layer {entry.best}", f"After {CUTS[1]}, against the same"
-    for lead, kind in zip(leads, CUTS, strict=True):
-        losses = [f"{entry.unit.difference(-loss)} at {n} (layer {at})" for n, at, loss in _losses(entry, kind)]
-        if losses:
-            yield f"{lead}: {', '.join(losses)}."
-
-
 def fewest_in_words(entry: Grid) -> str:
     """Return the fewest first dimensions that lose at most one standard error, if it is known; else the most."""
-    found = list(_losses(entry, CUTS[0]))
-    if not found:
-        return ""
-    error = entry.error(entry.best or 0)
-    number, layer, loss = next((cut for cut in found if math.isfinite(error) and cut[2] <= error), found[-1])
-    return f"; at {number} dimensions {entry.unit.difference(-loss)} (layer {layer})"
-
-
-def _losses(entry: Grid, kind: str) -> Iterator[tuple[int, int, float]]:
-    """Yield for each number of dimensions its best layer on average, and its loss against the best at all of them."""
     scores = by_dims(entry, None)
-    for number in dict.fromkeys(key[2] for key in cut_keys(entry) if key[1] == kind):
-        column = column_of(kind, number)
-        if column in scores and (layer := best_layer(scores[column])) is not None and entry.best is not None:
-            yield number, layer, float(entry.average[entry.best] - scores.loc[layer, column])
+    best = {name: layer for name, layer in _best(scores).items() if name.isdigit() and layer is not None}
+    if entry.best is None or not best:
+        return ""
+    losses = {name: float(entry.average[entry.best] - scores.loc[layer, name]) for name, layer in best.items()}
+    name = next((name for name, loss in losses.items() if loss <= entry.error(entry.best)), [*best][-1])
+    return f"; at {name} dimensions {entry.unit.difference(-losses[name])} (layer {best[name]})"
 
 
 def _grids(entry: Grid) -> Iterator[tuple[str | None, pd.DataFrame]]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from layerscope.core.saved import jsonable
-from layerscope.scores.dimensions import dims_in_words, dims_tables, fewest_in_words
+from layerscope.scores.dimensions import dims_tables, fewest_in_words
 from layerscope.scores.grids import MIN_SHARE, Grid
 from layerscope.scores.metric_tables import correlation_tables, rule_tables, rules_verdict
 from layerscope.scores.naming import FEW, VARIANT, named_layers
@@ -190,7 +190,6 @@ def score_findings(entry: Grid) -> list[str]:
             f"On {other:,} of {tasks:,} tasks another layer than the last is best; with each task at its own best "
             f"layer the average is {unit.text(entry.oracle)}."
         )
-    found += dims_in_words(entry)
     if len(gains := entry.gains_of_mixes):
         most = gains.loc[gains["gain"].idxmax()]
         by, clear = (

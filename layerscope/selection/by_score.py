@@ -20,7 +20,7 @@ from layerscope.profiling.plan import Options
 from layerscope.profiling.source import FOLDS, Source, can_be_probed
 from layerscope.runs.run import Run
 from layerscope.runs.states import Column
-from layerscope.scores.dimensions import whole_cuts
+from layerscope.scores.dimensions import cut_keys
 from layerscope.scores.evaluation import Evaluation
 from layerscope.scores.grids import MIN_SHARE, Grid, grids, where
 from layerscope.scores.naming import CUTS, VARIANT, cut_in_words
@@ -63,9 +63,14 @@ class Scored:
         """The layer of each column but the last, and the dimensions that it keeps."""
         return tuple(zip(self.layers, self.dims or (None,) * len(self.layers), strict=True))
 
+    def at(self, column: int) -> int | str:
+        """Return the layer of a column, in words where fewer dimensions are kept."""
+        layer, dim = self.columns[column]
+        return layer if dim is None else cut_in_words(layer, dim)
+
     def name(self, column: int) -> str:
         """Return what a column is called in a sentence."""
-        return self.baseline_name if column == self.baseline else f"layer {cut_in_words(*self.columns[column])}"
+        return self.baseline_name if column == self.baseline else f"layer {self.at(column)}"
 
     @property
     def baseline(self) -> int:
@@ -245,7 +250,8 @@ def judged(evaluation: Evaluation, asked: Asked) -> tuple[Grid, Scored, list[str
     for task in asked.tasks or ():
         if task not in tasks:
             raise LayerscopeError(f"task {task!r} has no score at every layer: evaluate it, or leave it out of `tasks`")
-    cuts = [*((layer, None) for layer in layers), *whole_cuts(grid)]
+    whole = (key for key in cut_keys(grid) if key[1] == CUTS[0] and key[0] in layers and math.isfinite(grid.mean(key)))
+    cuts = [*((layer, None) for layer in layers), *((layer, dim) for layer, _, dim in whole)]
     at, dims = zip(*sorted(cuts, key=lambda cut: (cut[0], cut[1] or math.inf)), strict=True)
     keys = [layer if dim is None else (layer, CUTS[0], dim) for layer, dim in zip(at, dims, strict=True)]
     found_at = [[grid.at(key, task) for key in (*keys, None if is_shipped else grid.depth)] for task in tasks]

@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.scores.naming import cut_in_words
 from layerscope.selection.by_score import BY_SCORE, SHIPPED, SURE, Scored, best_of, mean_of, within_loss
 from layerscope.selection.label_free import Followed
 from layerscope.selection.selection import Apart, Candidate, OfTask, Refused, Selection
@@ -102,12 +101,11 @@ class Case:
         """Return the columns of layers within all bounds; raises where none is left."""
         layers, most = self.candidates(), self.budget.max_dim
         known = [(i, dim) for i, (layer, dim) in enumerate(self.columns) if layer in layers]
-        if most is not None and not any(dim for _, dim in known):
-            raise LayerscopeError("max_dim needs scores at fewer dimensions: evaluate with `dims` first")
         found = [i for i, dim in known if self.is_short(dim)]
         if not found:
-            least = min(dim for _, dim in known if dim)
-            raise LayerscopeError(f"max_dim {most} is less than any dimensions that were scored: the least is {least}")
+            fewest = min((dim for _, dim in known if dim), default=None)
+            mend = "evaluate with `dims` first" if fewest is None else f"the fewest are {fewest}"
+            raise LayerscopeError(f"no layer has scores at {most} dimensions or fewer: {mend}")
         return found
 
     def is_short(self, dim: int | None) -> bool:
@@ -161,7 +159,7 @@ def _by_block(scored: Scored, choose: Choose) -> Apart | None:
     values = np.take_along_axis(scored.values, led[block_of][:, None], 1)[:, 0]
     score, error = mean_of(values, scored.weights)
     difference, difference_error = mean_of(values - scored.values[:, scored.baseline], scored.weights)
-    counts = Counter(None if column == scored.baseline else _led_to(scored, column) for column in led.tolist())
+    counts = Counter(None if column == scored.baseline else scored.at(column) for column in led.tolist())
     is_sample = scored.unit == "sample"
     return Apart(
         score, error if is_sample else None, difference, difference_error, tuple(counts.most_common()),
@@ -179,11 +177,6 @@ def _of_task(scored: Scored, choose: Choose, last: int) -> OfTask:
     shipped = column == scored.baseline
     layer, dim = (last, None) if shipped else scored.columns[column]
     return OfTask(scored.title, layer, shipped, float(scored.means[column]), difference, _known(error), dim)
-
-
-def _led_to(scored: Scored, column: int) -> int | str:
-    layer, dim = scored.columns[column]
-    return layer if dim is None else cut_in_words(layer, dim)
 
 
 def by_rule(case: Case, followed: Followed | None, refused: Sequence[Refused], forced: bool = False) -> Selection:

@@ -143,7 +143,6 @@ def _format(asked: Asked, source: Source) -> str:
     lens, norm, found = source.model.lens, source.model.stack.norm, str(asked.format)
     if found == "auto":
         scored = source.scored in MODES and source.unit == "text" and not (lens is not None and lens.kind == "pooled")
-        scored = scored or (asked.dim is not None and lens is None and source.unit == "text")
         plain = source.model.loaded.served is None and not scored
         found = "transformers" if plain else "sentence-transformers"
     if source.mix is not None:
@@ -178,13 +177,9 @@ def checked_dim(dim: int | None, source: Source, format: str) -> int | None:
     name, served = source.name, source.model.loaded.served
     if dim is None:
         return None
-    if source.unit != "text":
-        raise LayerscopeError(f"`dim` needs a sentence encoder, and {name} reads no texts: cut its vectors where used")
-    if format == "transformers" or (format == "onnx" and served is None):
-        raise LayerscopeError(
-            f"`dim` needs the vectors of a sentence encoder, and {name} as {format} gives none: "
-            "`format='sentence-transformers'` makes it one"
-        )
+    if source.unit != "text" or format == "transformers" or (format == "onnx" and served is None):
+        mend = "`format='sentence-transformers'` makes it one" if source.unit == "text" else "cut its own where used"
+        raise LayerscopeError(f"`dim` needs a sentence encoder's vectors, and {name} as {format} gives none: {mend}")
     width = vector_width(served, source.model.stack.width)
     if dim > width:
         raise LayerscopeError(f"dim is {dim}: the vectors of {name} have {width} dimensions, give fewer")
