@@ -17,10 +17,11 @@ from layerscope.core.errors import LayerscopeError, choices
 from layerscope.core.files import own_folder
 from layerscope.core.options import Asked
 from layerscope.core.progress import reporting
-from layerscope.evaluation.judges import STATES, Judge, Study
+from layerscope.evaluation.judges import STATES, Judge
 from layerscope.evaluation.judging import Workers, quiet
 from layerscope.evaluation.layer_encoder import LayerEncoder, Serving, wrapped
 from layerscope.evaluation.probe_states import ProbeTask
+from layerscope.evaluation.study import Study
 from layerscope.evaluation.tasks import open_tasks
 from layerscope.evaluation.texts import TextStates
 from layerscope.models import LayeredModel, Loaded, LoadOptions, Override, find_layers, load, vectors_for
@@ -45,7 +46,7 @@ def evaluate_layers(asked: Asked) -> Evaluation:
     reporter, out = reporting(asked.progress), None if asked.out is None else Path(asked.out)
     if out is not None and not (out.is_dir() and holds_scores(out)):
         own_folder(out, "evaluation", ORIGINS)  # refuses a folder of other things
-    tasks, probes = open_tasks(asked.tasks, asked.samples, asked.seed, asked.split)
+    tasks, probes = open_tasks(asked.tasks, asked.samples, asked.seed, asked.split, asked.shift)
     _refuse_dims(asked, any(tasks) or any(probe.kind.cuts for probe in probes))
     options, override, given, pooling = asked.of(LoadOptions), asked.of(Override), asked.model_or_run, asked.pooling
     run = run_of(given)
@@ -66,10 +67,11 @@ def evaluate_layers(asked: Asked) -> Evaluation:
             slots, dims = slots_of(model), Serving(loaded).shorter(asked.dims, width, loaded.name)
             if run is not None:
                 check_unchanged(run, model)
-            for task in tasks:
-                refuse_other_data(folder, task.metadata.name, task.metadata.revision)
             workers = Workers(asked.jobs, len(slots) + 1)
             stack.push(workers.end)
+        named = [(task.metadata.name, task.metadata.revision) for task in tasks]
+        for name, data in [*named, *((task.name, study.data_of(task)) for study in studies for task in study.tasks)]:
+            refuse_other_data(folder, name, data)
         stack.enter_context(locked(folder))
         stack.enter_context(quiet())
         known = ModelOrigin(_source(given), depth, Serving(loaded).width(width) if asked.dims else None)

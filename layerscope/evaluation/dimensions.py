@@ -29,7 +29,7 @@ class Shorter:
 
     def missing(self, task: ProbeTask, scores: ProbeScores) -> dict[Slot, list[Cut]]:
         """Return by layer, site and pooling the rows that have no score yet."""
-        cuts = [(kind, number) for kind in task.kind.cuts for number in self.dims]
+        cuts = [(kind, number) for kind in task.kind.cuts for number in self.dims if task.shift is None]
         lacking = {slot: [cut for cut in cuts if scores.find(slot, *cut) is None] for slot in self.states.slots}
         return {slot: wanted for slot, wanted in lacking.items() if wanted}
 

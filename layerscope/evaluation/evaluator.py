@@ -22,6 +22,7 @@ def evaluate(
     samples: Annotated[int | None, Whole(2), TASKS] = None,
     seed: Annotated[int, SEED, TASKS] = 0,
     split: Annotated[float | None, Number(above=0, below=1, such_as="0.2"), TASKS] = None,
+    shift: Annotated[Any, TASKS] = None,
     sites: Annotated[str | Sequence[str] | None, Names(), PASS] = None,
     layers: Annotated[str | Iterable[int], Several(Whole(0), ("all",), "0,3 or 1-6"), PASS] = "all",
     pooling: Annotated[str, PASS] = "auto",
@@ -50,6 +51,8 @@ def evaluate(
         seed: random seed.
         split: share of the samples that judges an attention-probe, which is then trained once, on the others, as large
             sets need it; by default it is trained in three folds.
+        shift: labelled data of another source or time: every layer's linear-probe, fitted on its own data alone, is
+            judged on these too, as a task beside the cross-validated one.
         sites: where layers are read: raw, normed, or both with a comma; by default normed where there is a final norm.
         layers: layers to score: all, or such as 0,3 or 1-6; 0 is the embedding output.
         pooling: how tokens become one vector: auto (the model's own way), or some of mean, cls, last, first with

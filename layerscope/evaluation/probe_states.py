@@ -268,12 +268,15 @@ class ProbeTask:
     data: Corpus | Tagged
     split: float | None = None
     """Share of the samples that judges the probe, trained once on the others; None where it has folds."""
+    shift: Corpus | None = None
+    """Other samples that judge a probe of all of `data`; None where these are judged themselves."""
 
     @property
     def name(self) -> str:
         """What the task is called in tables."""
         held_out = "" if self.split is None else f", {100 * self.split:g} % held out"
-        return f"{self.data.name} ({self.kind.title}{held_out})"
+        shift = "" if self.shift is None else f" → {self.shift.name}"
+        return f"{self.data.name}{shift} ({self.kind.title}{held_out})"
 
     def score(self, states: tuple[Any, ...], seed: int) -> ProbeScore:
         """Return the score of the probe on the states of one layer."""

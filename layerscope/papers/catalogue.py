@@ -1,4 +1,4 @@
-"""All recipes: each module of `tracing`, `layers` and `questions` holds one."""
+"""All recipes: those in the modules of `tracing`, `layers` and `questions`."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def recipes() -> dict[str, Recipe]:
     >>> "T-tab1" in recipes()
     True
     """
-    found = {}
+    found: dict[str, Recipe] = {}
     for paper in PAPERS:
         package = import_module(f"layerscope.papers.{paper}")
         for module in iter_modules(package.__path__):
-            if (recipe := getattr(import_module(f"{package.__name__}.{module.name}"), "RECIPE", None)) is not None:
-                found[recipe.name] = recipe
+            held = vars(import_module(f"{package.__name__}.{module.name}")).values()
+            found |= {recipe.name: recipe for recipe in held if isinstance(recipe, Recipe)}
     return dict(sorted(found.items(), key=lambda entry: _order(entry[0])))
 
 

@@ -34,6 +34,11 @@ def chart(title: str, unit: str, curves: Mapping[str, pd.Series], by_depth: bool
     return Chart(title=title, x=axis, y=Axis(unit), series=tuple(series), name=file_name(title))
 
 
+def mean_chart(title: str, unit: str, curves: Mapping[str, Sequence[pd.Series]]) -> Chart:
+    """Return curves by layer, each the mean of several, in one chart."""
+    return chart(title, unit, {name: pd.concat(of, axis=1).mean(axis=1) for name, of in curves.items()})
+
+
 def by_layer(values: npt.NDArray[np.float64], first: int) -> pd.Series:
     """Return values as a curve by layer."""
     return pd.Series(values, index=range(first, first + len(values)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +52,11 @@ def mean(values: Sequence[float]) -> Interval:
         return Interval(float(known.mean()), math.nan, math.nan, len(known))
     reach = t.ppf((1 + LEVEL) / 2, len(known) - 1) * known.std(ddof=1) / math.sqrt(len(known))
     return Interval(float(known.mean()), float(known.mean() - reach), float(known.mean() + reach), len(known))
+
+
+def paired(one: Iterable[float], other: Iterable[float]) -> Interval:
+    """Return the mean difference of pairs, one minus the other, with its interval."""
+    return mean([float(a - b) for a, b in zip(one, other, strict=True)])
 
 
 def share(count: int, n: int) -> Interval:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     Picture = Chart | HeatMap | Boxes | Bars | TokenGrid
 
+    Judge = Callable[["Assets"], "Evidence"]
+
 SCALES = ("small", "published", "paper")
 Scale = Literal["small", "published", "paper"]
 TRACING = "Jiang, Zhou, Zhu: Tracing Representation Progression (ICLR 2025)"
@@ -60,6 +62,11 @@ class Number:
     low: float | None = None
     high: float | None = None
 
+    @classmethod
+    def of(cls, quantity: str, found: Interval) -> Number:
+        """Return a quantity with its interval."""
+        return cls(quantity, found.value, found.low, found.high)
+
 
 @dataclass(frozen=True)
 class Evidence:
@@ -69,11 +76,6 @@ class Evidence:
     numbers: Sequence[Number] = ()
     plots: Sequence[Picture] = ()
     notes: Sequence[str] = ()
-
-
-def nothing(settings: Any) -> tuple[Asset, ...]:
-    """Return the assets of a recipe that needs none."""
-    return ()
 
 
 @dataclass(frozen=True)
@@ -89,9 +91,9 @@ class Recipe:
     paper: str
     title: str
     claims: tuple[Claim, ...]
-    judge: Callable[[Assets], Evidence]
+    judge: Judge
     scales: Mapping[Scale, Any]
-    needs: Callable[[Any], Sequence[Asset]] = nothing
+    needs: Callable[[Any], Sequence[Asset]] = lambda settings: ()
     printed: tuple[Printed, ...] = ()
     lacks: Mapping[Scale, str] = field(default_factory=dict)
     note: str = ""
@@ -101,3 +103,8 @@ class Recipe:
         """Hash of what was fixed before any result: claims, thresholds, settings and printed numbers."""
         fixed = [self.name, self.claims, self.printed, {name: str(found) for name, found in self.scales.items()}]
         return hashlib.sha256(json.dumps(fixed, default=vars, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def recipe(name: str, paper: str, title: str, *claims: Claim, **about: Any) -> Callable[[Judge], Recipe]:
+    """Return a decorator that makes a function, which judges these claims, a recipe; `about` are its other fields."""
+    return lambda judge: Recipe(name, paper, title, claims, judge, **about)

@@ -17,6 +17,8 @@ from layerscope.scores.opening import merged
 
 NOTE = "Judged on the values that the authors released; their code departs from the paper's definitions"
 TASKS_OF = "mteb/"
+SCORED = ("Pythia-14m", "Pythia-70m", "Pythia-160m", "Pythia-410m")
+"""The language models with scores of every layer."""
 PARAMETERS = {
     "Pythia-14m": 14.1e6, "Pythia-70m": 70.4e6, "Pythia-160m": 162.3e6, "Pythia-410m": 405.3e6, "Pythia-1b": 1.012e9,
     "Pythia-1.4b": 1.415e9, "Pythia-2.8b": 2.775e9,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,14 @@ import numpy.typing as npt
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.early_exit import ExitReport, exits, open_exit_report
 from layerscope.inputs import Corpus, open_corpus
+from layerscope.papers import drawing
 from layerscope.papers.assets import Asset, Assets
-from layerscope.papers.intervals import Interval, mean
+from layerscope.papers.intervals import Interval, paired
+from layerscope.papers.recipe import TRACING, Claim, Evidence, Recipe
 from layerscope.runs import Run, open_run
+from layerscope.show.plots import Chart
 
 Options = tuple[tuple[str, Any], ...]
 TEST = 500
@@ -145,8 +149,6 @@ class Exiting(Asset):
 
     def make(self, out: Path, assets: Assets) -> None:
         """Calibrate and measure it."""
-        from layerscope.early_exit import exits
-
         _, test = images(self.model.setup, assets.data)
         device = self.model.setup.device
         exits(str(assets.get(self.model)), test, out=out, min_speedup=0.01, device=device, progress=False)
@@ -175,6 +177,12 @@ BOTH = {"standard": STANDARD, "aligned": ALIGNED}
 COSINE, CKA = Kind("cosine", (("schedule", "alternate"),)), Kind("cka", (("schedule", "alternate"),))
 
 
+METRICS = "cosine_similarity,cka"
+ACCURACY = "layer_accuracy"
+PERCENT = (ACCURACY, "saturated", "label_probability")
+"""Metrics of a history that are shares, and given in percent."""
+
+
 def needs(*kinds: Kind, metrics: str = "", exits: bool = False) -> Callable[[Vision], Sequence[Asset]]:
     """Return what a recipe needs: models of these kinds, runs of them with some metrics, reports of their exits."""
 
@@ -188,14 +196,16 @@ def needs(*kinds: Kind, metrics: str = "", exits: bool = False) -> Callable[[Vis
 
 @dataclass(frozen=True)
 class Bench:
-    """The trained models of a scale, as judges read them; each curve is a Series by layer."""
+    """The models of a scale trained in several ways, as judges read them; each curve is a Series by layer."""
 
     assets: Assets
+    kinds: Mapping[str, Kind]
     metrics: str = ""
-    setup: Vision = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "setup", self.assets.settings)
+    @property
+    def setup(self) -> Vision:
+        """The scale."""
+        return self.assets.settings  # type: ignore[no-any-return]
 
     def histories(self, kind: Kind) -> list[Run]:
         """Return the history of each seed."""
@@ -204,6 +214,10 @@ class Bench:
     def runs(self, kind: Kind) -> list[Run]:
         """Return the run of each seed."""
         return [open_run(self.assets.get(Profiled(model, self.metrics))) for model in kind.seeds(self.setup)]
+
+    def exits(self, kind: Kind) -> list[ExitReport]:
+        """Return the report of exits of each seed."""
+        return [open_exit_report(self.assets.get(Exiting(model))) for model in kind.seeds(self.setup)]
 
     def states(self, kind: Kind) -> list[npt.NDArray[np.float32]]:
         """Return what the head would read of each test image at layers 0 … L, `[N, L+1, D]`, for each seed."""
@@ -217,21 +231,50 @@ class Bench:
         found = [run.metric(metric) for run in self.histories(kind)]
         return [curve if isinstance(curve, pd.Series) else curve.iloc[:, -1] for curve in found]
 
-    def average(self, kind: Kind, metric: str, scale: float = 1.0) -> pd.Series:
-        """Return a metric of the history by layer, mean over seeds."""
-        return scale * pd.concat(self.curves(kind, metric), axis=1).mean(axis=1)
+    def ends(self, metric: str, **which: Any) -> dict[str, list[float]]:
+        """Return a metric of the whole model at the end of training for each seed, by the kind's name."""
+        return {
+            name: [float(run.metric(metric, **which).iloc[-1]) for run in self.histories(kind)]
+            for name, kind in self.kinds.items()
+        }
 
-    def gain(self, one: Kind, other: Kind, metric: str, scale: float = 1.0, layer: int | None = None) -> Interval:
-        """Return how much more of a metric one kind has than another, seed by seed.
+    def averages(self, metric: str) -> dict[str, pd.Series]:
+        """Return a metric of the history by layer, mean over seeds, by the kind's name; shares in percent."""
+        scale = 100.0 if metric in PERCENT else 1.0
+        return {
+            name: scale * pd.concat(self.curves(kind, metric), axis=1).mean(axis=1) for name, kind in self.kinds.items()
+        }
+
+    def chart(self, title: str, metric: str) -> Chart:
+        """Return the averages of a share in one chart."""
+        return drawing.chart(title, "%", self.averages(metric))
+
+    def gain(self, one: Kind, other: Kind, metric: str, layer: int | None = None) -> Interval:
+        """Return how much more of a metric one kind has than another, seed by seed; of a share in percentage points.
 
         At a layer, or by default on average over all layers before the last.
         """
+        scale = 100.0 if metric in PERCENT else 1.0
 
         def value(curve: pd.Series) -> float:
             return scale * float(curve.iloc[:-1].mean() if layer is None else curve.loc[layer])
 
-        pairs = zip(self.curves(one, metric), self.curves(other, metric), strict=True)
-        return mean([value(a) - value(b) for a, b in pairs])
+        return paired(map(value, self.curves(one, metric)), map(value, self.curves(other, metric)))
+
+
+def trained(
+    name: str, title: str, *claims: Claim, kinds: Mapping[str, Kind] = BOTH, metrics: str = "", exits: bool = False,
+    **about: Any,
+) -> Callable[[Callable[[Bench], Evidence]], Recipe]:  # fmt: skip
+    """Return the decorator of a recipe that judges models trained in some ways; `about` are its other fields.
+
+    With `metrics` their runs are needed too, and with `exits` the reports of their exits.
+    """
+    needed = needs(*kinds.values(), metrics=metrics, exits=exits)
+    more: dict[str, Any] = {"scales": SCALES, "lacks": LACKS, "needs": needed} | about
+    return lambda judge: Recipe(
+        name, TRACING, title, claims, lambda assets: judge(Bench(assets, kinds, metrics)), **more
+    )
 
 
 def to_last(run: Run, metric: str = "cosine_similarity") -> pd.Series:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pandas as pd
 
 from layerscope.runs.registry import meaning_of
-from layerscope.scores.grids import Grid, best_layer
+from layerscope.scores.grids import Grid, Key, best_layer
 from layerscope.scores.naming import CUTS, Unit
 from layerscope.show.document import MARK, Cell, Column, Row, Table, columns
 from layerscope.show.plots import HeatMap
@@ -24,6 +25,15 @@ def cut_keys(entry: Grid) -> list[tuple[int, str, int]]:
     known = entry.rows[entry.rows["kind"].isin(CUTS)].drop_duplicates(["kind", "dims"]).sort_values("dims")
     cuts = [(str(kind), int(number)) for kind, number in zip(known["kind"], known["dims"], strict=True)]
     return [(layer, *cut) for kind in CUTS for cut in cuts if cut[0] == kind for layer in entry.layers]
+
+
+def choosable(entry: Grid) -> tuple[tuple[int, ...], tuple[int | None, ...], tuple[Key, ...]]:
+    """Return layers, dimensions (None: all) and keys of what has a score on every task, the shallowest first."""
+    found: list[tuple[int, int | None, Key]] = [(int(layer), None, int(layer)) for layer in entry.complete.index]
+    prefixes = (key for key in cut_keys(entry) if key[1] == CUTS[0] and key[0] in entry.complete.index)
+    found += [(key[0], key[2], key) for key in prefixes if math.isfinite(entry.mean(key))]
+    layers, dims, keys = zip(*sorted(found, key=lambda cut: (cut[0], cut[1] or math.inf)), strict=True)
+    return layers, dims, keys
 
 
 def column_of(kind: str, number: int) -> str:

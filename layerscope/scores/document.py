@@ -18,6 +18,7 @@ from layerscope.scores.naming import FEW, VARIANT, named_layers
 from layerscope.scores.pairing import Related, pairings
 from layerscope.scores.plots import section
 from layerscope.scores.rules import Rule, rules_table
+from layerscope.scores.shifts import shifts_of
 from layerscope.scores.tables import by_layer, mixes_tables, summary_table
 from layerscope.show.document import Document, Facts, Frame, Part, Section, Sentences
 
@@ -67,7 +68,8 @@ def document(
     shown = tuple(_members(known, pairings(runs, evaluation, known)))
     alone = len(shown) == 1
     model = [] if one.one_model else ["--model", str(best.about["model"])]
-    verbs = ["select", evaluation.source, *model], ["report", evaluation.source]
+    rule = ["--rule", "shift"] if best.rows["shifted_from"].any() else []
+    verbs = ["select", evaluation.source, *model, *rule], ["report", evaluation.source]
     commands = [shlex.join(["layerscope", *verb]) for verb in verbs if Path(evaluation.source).exists()]
     return Document(
         _answer(known),
@@ -112,8 +114,9 @@ def _members(known: Sequence[Grid], related: Sequence[Sequence[Sequence[Related]
 def _rows(known: Sequence[Grid], entry: Grid) -> pd.DataFrame:
     """Return the rows of one series; those of a model as shipped belong to the model's first."""
     model, rows = ("model", "revision"), entry.rows.sort_index()
-    rows = rows if len(entry.mixes) else rows.drop(columns=["mix", "gain", "gain_error", "weights"])
-    rows = rows if rows["dims"].notna().any() else rows.drop(columns="dims")
+    hidden = ["right", *([] if len(entry.mixes) else ["mix", "gain", "gain_error", "weights"])]
+    hidden += [] if rows["dims"].notna().any() else ["dims"]
+    rows = rows.drop(columns=hidden if rows["shifted_from"].any() else [*hidden, "shifted_from"])
     first = next(other for other in known if all(other.about[key] == entry.about[key] for key in model))
     return rows if entry is first else rows[rows["kind"] != "baseline"]
 
@@ -147,7 +150,7 @@ def as_dict(
         "failed": evaluation.failed,
         "min_share": min_share,
         "summary": evaluation.summary(min_share),
-        "scores": evaluation.scores,
+        "scores": evaluation.scores.drop(columns="right"),
         "correlations": [] if correlations is None else correlations,
         "rules": rules_table(rules).assign(choices=choices),
     })  # fmt: skip
@@ -192,15 +195,13 @@ def score_findings(entry: Grid) -> list[str]:
         )
     if len(gains := entry.gains_of_mixes):
         most = gains.loc[gains["gain"].idxmax()]
-        by, clear = (
-            f"{unit.difference(most['gain'])} ±{unit.number(most['error'])}",
-            most["gain"] > CLEAR * most["error"],
-        )
+        by, clear = unit.difference(most["gain"], most["error"]), most["gain"] > CLEAR * most["error"]
         found.append(
             f"The mix of layers {most.name!r} against the best single layer, both chosen in the folds: {by}."
             if clear
             else f"No mix of layers is clearly better than the best single layer; {most.name!r} comes nearest: {by}."
         )
+    found += [f"{shift.in_words(unit)}. It was chosen on these scores." for shift in shifts_of(entry)]
     if entry.left_out:
         found.append(f"Left out of averages, with scores on too few tasks: {named_layers(entry.left_out)}.")
     return found
@@ -211,6 +212,8 @@ def best_in_words(entry: Grid, site: str = "") -> str:
     average, best, unit = entry.average, entry.best, entry.unit
     if best is None:
         return f"{entry.name}: no layer has scores on enough tasks for an average"
+    if len(shifts := list(shifts_of(entry))) == 1:
+        return shifts[0].in_words(unit)
     tasks, last = [str(task) for task in entry.complete], entry.depth
     own = sorted({layer for task in tasks if (layer := entry.best_on(task)) is not None})
     on = f"on the average of {len(tasks):,} tasks" if len(tasks) > 1 else f"on {tasks[0]}"

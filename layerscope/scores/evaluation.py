@@ -27,13 +27,15 @@ if TYPE_CHECKING:
 COLUMNS = {
     "model": "object", "revision": "object", "kind": "object", "layer": "Int64", "site": "object", "pooling": "object",
     "task": "object", "score": "float64", "stderr": "float64", "low": "float64", "high": "float64", "n": "Int64",
-    "mix": "object", "gain": "float64", "gain_error": "float64", "weights": "object", "dims": "Int64",
+    "mix": "object", "gain": "float64", "gain_error": "float64", "weights": "object",
+    "right": "object", "shifted_from": "object", "dims": "Int64",
 }  # fmt: skip
 """The long frame: a row for each model, layer and task; `kind` is `layer`, or `baseline` for the model as shipped, or
 `mix` for a mix of layers: `mix` is its name, `gain` that over the best single layer, `weights` what `truncate` takes;
 `prefix` and `PCA` are a layer at its first `dims` dimensions, or principal components, which is empty for all of them.
 `low` and `high` are a 95 % interval, `n` the number of items judged; they and `stderr` are empty where they are
-unknown, as for mteb's tasks."""
+unknown, as for mteb's tasks. `right` says which of the `n` a probe got right (base64 of packed bits); under a shift
+`shifted_from` is the task whose probes are judged on these other samples."""
 NEEDED = ("model", "layer", "task", "score")
 STORE = Store("evaluation", "evaluation.json", "run layerscope evaluate again", {"scores": COLUMNS})
 ORIGINS = "models.json"

@@ -117,7 +117,7 @@ def _by_task(entry: Grid, title: str) -> Table:
 def mixes_tables(entry: Grid, title: str) -> Iterator[Table]:
     """Yield for each task a row for each mix of layers: score, gain over the best single layer, and its layers."""
     legend = (
-        "Gain: over one layer, the best single one, mix and layer both chosen in folds that do not judge them; ± its "
+        "Gain: over one layer, the best single one, mix and layer both chosen on samples that do not judge them; ± its "
         "standard error, paired. Layers: those of the largest weights, learned on all samples. concat: all layers side "
         "by side, reduced to their width; truncate does not write it."
     )

@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.selection.by_score import BY_SCORE, SHIPPED, SURE, Scored, best_of, mean_of, within_loss
+from layerscope.scores.naming import cut_in_words
+from layerscope.selection.by_score import BY_SCORE, SHIFT, SHIPPED, SURE, Scored, best_of, mean_of, within_loss
 from layerscope.selection.label_free import Followed
 from layerscope.selection.selection import Apart, Candidate, OfTask, Refused, Selection
 from layerscope.truncation.figures import Cost, Costs
@@ -159,7 +160,9 @@ def _by_block(scored: Scored, choose: Choose) -> Apart | None:
     values = np.take_along_axis(scored.values, led[block_of][:, None], 1)[:, 0]
     score, error = mean_of(values, scored.weights)
     difference, difference_error = mean_of(values - scored.values[:, scored.baseline], scored.weights)
-    counts = Counter(None if column == scored.baseline else scored.at(column) for column in led.tolist())
+    counts = Counter(
+        None if column == scored.baseline else cut_in_words(*scored.columns[column]) for column in led.tolist()
+    )
     is_sample = scored.unit == "sample"
     return Apart(
         score, error if is_sample else None, difference, difference_error, tuple(counts.most_common()),
@@ -211,6 +214,8 @@ def _why(case: Case, scored: Scored, name: str, chosen: int, columns: Sequence[i
         return f"{shallowest} that loses at most {most:g} points{within}{known}"
     if name == "best":
         return f"the best score{within}"
+    if name == SHIFT:
+        return f"right most often on {scored.title}{within}; a tie goes to accuracy on the source"
     if chosen == best:
         return f"the best score{within}; {less} comes within one standard error of it"
     if scored.means[chosen] >= scored.means[best]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,13 +22,14 @@ from layerscope.runs.run import Run
 from layerscope.scores.evaluation import Evaluation, ModelOrigin
 from layerscope.scores.opening import open_run_or_scores
 from layerscope.scores.rules import Rule
-from layerscope.selection.by_score import BY_SCORE, has_labels, judged, probed
+from layerscope.selection.by_score import BY_SCORE, SHIFT, has_labels, judged, probed
 from layerscope.selection.choice import Budget, Case, by_rule, by_scores
 from layerscope.selection.label_free import RANK, Reader, halves_for, named_rule, rules_from, trusted
 from layerscope.selection.mixes import with_mix
 from layerscope.selection.removal import STORE as BLOCKS, Removal
 from layerscope.selection.removing import remove
 from layerscope.selection.selection import STORE, Selection
+from layerscope.selection.shift import scored_under_shift, under_shift
 from layerscope.truncation.figures import Costs, costs_by_depth
 from layerscope.truncation.source import Source, open_source
 
@@ -36,8 +37,8 @@ POOLINGS = ("mean", "cls", "last")
 """Poolings that `truncate` can record in a checkpoint."""
 MINILM = "all-MiniLM-L6-v2"
 OF_LAYERS = (
-    "labels", "rule", "holdout", "max_loss", "max_ms", "max_mb", "max_dim", "evidence", "tasks", "model", "revision",
-    "site",
+    "labels", "rule", "holdout", "target_labels", "max_loss", "max_ms", "max_mb", "max_dim", "evidence", "tasks",
+    "model", "revision", "site",
 )  # fmt: skip
 """Options that choose a layer."""
 
@@ -112,6 +113,7 @@ def decide(asked: Asked) -> Selection | Removal:
     given, rules = asked.given, rules_from(asked.evidence)
     if isinstance(given, (str, Path)):
         given = open_run_or_scores(given)
+    _refuse_no_shift(given, asked)
     found: Selection | Removal
     if asked.drop is not None:
         if not isinstance(given, Run):
@@ -130,6 +132,13 @@ def decide(asked: Asked) -> Selection | Removal:
     return found
 
 
+def _refuse_no_shift(given: Any, asked: Asked) -> None:
+    if asked.rule == SHIFT and isinstance(given, Run):
+        raise LayerscopeError("rule 'shift' needs an evaluation under a shift, and this is a run: evaluate it first")
+    if asked.rule != SHIFT and asked.target_labels is not None:
+        raise LayerscopeError("`target_labels` choose by the rule shift: name it, `rule='shift'`, or leave them out")
+
+
 def _of_evaluation(
     evaluation: Evaluation, rules: Sequence[Rule], asked: Asked, budget: Budget, reporter: Reporter
 ) -> Selection:
@@ -142,7 +151,11 @@ def _of_evaluation(
         raise LayerscopeError(
             f"rule {asked.rule!r} reads metrics of a run: give the run, or choose {', '.join(BY_SCORE)} of scores"
         )
-    grid, scored, notes = judged(evaluation, asked)
+    shift, notes = None, list[str]()
+    if asked.rule == SHIFT:
+        grid, scored, shift = scored_under_shift(evaluation, asked)
+    else:
+        grid, scored, notes = judged(evaluation, asked)
     name, pooling = str(grid.about["model"]), grid.about["pooling"]
     origin = evaluation.origins.get(name, ModelOrigin(None, 0))
     if budget.max_dim is not None:  # refused before the long part
@@ -158,7 +171,10 @@ def _of_evaluation(
         "notes": (*notes, *missing, *_unused(asked)), "width": origin.width,
     }  # fmt: skip
     case = Case(about, budget, asked.first_layer, origin.depth, scored, costs)
-    return with_mix(by_scores(case, scored, asked.rule), grid, case, asked)
+    found = by_scores(case, scored, asked.rule)
+    if shift is not None:
+        return replace(found, shift=under_shift(found, shift, case, asked))
+    return with_mix(found, grid, case, asked)
 
 
 def _of_run(run: Run, rules: Sequence[Rule], asked: Asked, budget: Budget, reporter: Reporter) -> Selection:

@@ -13,6 +13,7 @@ from layerscope.core.errors import count
 from layerscope.scores.dimensions import ALL, NUMBERS, dims_table
 from layerscope.scores.naming import Unit, cut_in_words
 from layerscope.scores.rules import Rule
+from layerscope.selection.shift_tables import tables as shift_tables, trade
 from layerscope.show.document import EMPTY, MARK, Cell, Code, Column, Document, Facts, Row, Section, Table, columns, row
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def document(selection: Selection) -> Document:
     reasons = [] if selection.lacking else [f"{selection.rule}: {selection.why}"]
     if selection.scored_on and not selection.lacking:
         reasons.append(judged_on(selection))
+    reasons += [trade(selection.shift)] if selection.shift is not None else []
     if selection.evidence is not None:
         reasons += record(selection.evidence, forced=selection.forced)
     about = selection.site, selection.pooling and f"{selection.pooling} pooling", selection.scored_on
@@ -149,6 +151,8 @@ def record(rule: Rule, forced: bool = False) -> list[str]:
 def _tables(selection: Selection) -> Iterator[Table]:
     if selection.refused:
         yield _refused(selection)
+    if selection.shift is not None:
+        yield from shift_tables(selection.shift)
     if any(known is not None for c in selection.layers for known in (c.score, c.value, c.parameters)):
         yield _layers(selection)
     if selection.cuts:
@@ -157,7 +161,7 @@ def _tables(selection: Selection) -> Iterator[Table]:
         rows = []
         for task in selection.by_task:
             score, difference = _judged(task, selection.share)
-            layer = _text("baseline" if task.as_shipped else cut_in_words(task.layer, task.dim))
+            layer = _text("baseline" if task.as_shipped else str(cut_in_words(task.layer, task.dim)))
             rows.append(row(task.task, layer, score, EMPTY if task.as_shipped else difference))
         titles = (Column("task", "left"), Column("layer"), *columns(("score", "difference"), "decimal"))
         yield Table("What each task alone would choose", titles, tuple(rows), name="alone")
@@ -196,7 +200,7 @@ def _layers(selection: Selection) -> Table:
     rows = []
     apart = [selection.chosen] if selection.mixed or selection.dim else []
     for candidate in (*selection.layers, *apart, baseline):
-        shipped, name = candidate is baseline, cut_in_words(candidate.layer, candidate.dim)
+        shipped, name = candidate is baseline, str(cut_in_words(candidate.layer, candidate.dim))
         name = selection.mix if candidate is selection.mixed else name
         cells = [Cell("baseline") if shipped else Cell(name, value=candidate.layer)]
         if scored:
@@ -209,7 +213,9 @@ def _layers(selection: Selection) -> Table:
         chosen = plain or candidate in apart
         marks = replace(_text(_marks(candidate, shipped, selection)), marked=chosen)
         rows.append(Row((*cells, marks), marked=chosen))
-    return Table("Every layer", (*titles, Column("", "left")), tuple(rows), (_legend(selection),), name="layers")
+    titles.append(Column("", "left"))
+    few = "" if selection.shift is None else f" on {selection.shift.labels:,} labels of the target"
+    return Table(f"Every layer{few}", tuple(titles), tuple(rows), (_legend(selection),), name="layers")
 
 
 def _marks(candidate: Candidate, shipped: bool, selection: Selection) -> str:

@@ -77,6 +77,55 @@ class OfTask:
 
 
 @dataclass(frozen=True)
+class Rival:
+    """The layer that some evidence chooses, and its accuracy on samples that had no part in choosing it.
+
+    Gains are over the layer that accuracy on the source chooses, paired; `layer` None is the model as shipped.
+    """
+
+    by: str
+    layer: int | None
+    source: float
+    source_error: float
+    target: float
+    target_error: float
+    source_gain: float
+    source_gain_error: float
+    target_gain: float
+    target_gain_error: float
+
+
+@dataclass(frozen=True)
+class Worth:
+    """What so many labels of the target are worth, over seeded draws: mean and 90 % range of the gain in accuracy.
+
+    `worse` is the share of draws that choose a layer worse on the target than the one that the source chooses.
+    """
+
+    labels: int
+    gain: float
+    low: float
+    high: float
+    worse: float
+
+
+@dataclass(frozen=True)
+class UnderShift:
+    """Tasks of source and target, how many labels chose and judged, and what each evidence chooses, few labels first.
+
+    `layers` counts in how many seeded draws of as many labels each layer is chosen.
+    """
+
+    source: str
+    target: str
+    labels: int
+    judged: int
+    rivals: tuple[Rival, ...]
+    layers: tuple[tuple[int | None, int], ...]
+    worth: tuple[Worth, ...]
+
+
+@dataclass(frozen=True)
 class Selection(Shown):
     """A choice of a layer of one model.
 
@@ -136,6 +185,8 @@ class Selection(Shown):
     fewer dimensions."""
     width: int | None = None
     cuts: tuple[Candidate, ...] = ()
+    shift: UnderShift | None = None
+    """Of the rule shift what other evidence chooses, and what labels of the target are worth."""
     folder: Path | None = None
     """Where it was opened from."""
 
@@ -214,7 +265,13 @@ def _made(facts: dict[str, Any], _: Any, folder: Path) -> Selection:
         "by_task": tuple(OfTask(**row) for row in facts["by_task"]),
         "apart": facts["apart"] and Apart(**facts["apart"]),
         "mixed": facts.get("mixed") and Candidate(**facts["mixed"]),
+        "shift": facts.get("shift") and _under_shift(facts["shift"]),
         "evidence": facts["evidence"] and from_record(facts["evidence"]),
         "refused": tuple(Refused(from_record(row), row["reason"]) for row in facts["refused"]),
     }
     return Selection(**facts | made, folder=folder)
+
+
+def _under_shift(facts: dict[str, Any]) -> UnderShift:
+    rivals, worth = tuple(Rival(**row) for row in facts["rivals"]), tuple(Worth(**row) for row in facts["worth"])
+    return UnderShift(**facts | {"rivals": rivals, "worth": worth})

@@ -24,6 +24,7 @@ def select(
     labels: Annotated[Sequence[Any] | None, IN_CODE] = None,
     rule: str | None = None,
     holdout: Annotated[float | None, Number(above=0, below=1, such_as="0.3")] = None,
+    target_labels: Annotated[int | None, Whole(10)] = None,
     max_loss: Annotated[float | None, Number(0), BOUNDS] = None,
     max_ms: Annotated[float | None, Number(above=0), BOUNDS] = None,
     max_mb: Annotated[float | None, Number(above=0), BOUNDS] = None,
@@ -62,10 +63,13 @@ def select(
     Args:
         given: folder of a run or an evaluation, or CSV of scores; in Python also a run or an evaluation itself.
         labels: of a run's samples, one each in their order, instead of its own.
-        rule: rule to choose by: one-standard-error or best, which need scores; or the name of one that needs no labels,
-            such as half-text (the two halves of a text find each other; runs the model), whatever its record.
+        rule: rule to choose by: one-standard-error or best, which need scores; shift, by few labels of the target of an
+            evaluation's shift; or the name of one that needs no labels, such as half-text (the two halves of a text
+            find each other; runs the model), whatever its record.
         holdout: share of a run's labelled samples that judges the chosen layer and has no part in choosing it, drawn
             evenly over the classes by the run's seed; by default every fold is judged at the layer the others choose.
+        target_labels: labels of the target that choose by the rule shift, drawn with the seed; the others judge the
+            layer. By default 100.
         max_loss: largest acceptable loss, in points; the shallowest layer within it is chosen.
         max_ms: most milliseconds per sample that a layer may take, as measured on this machine.
         max_mb: most megabytes that the weights may take.

@@ -12,7 +12,7 @@ from layerscope.comparison import open_comparison
 from layerscope.core.progress import Reporter
 from layerscope.papers import vision
 from layerscope.papers.assets import Asset, Assets, check_disk
-from layerscope.papers.tracing import fig22
+from layerscope.papers.tracing import towers
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def test_a_disk_without_room(tmp_path):
 
 
 def test_towers_trained_here_are_compared_at_every_layer_but_the_first(tmp_path):
-    shape = replace(fig22.Shape(vision.SMALL, ("0",)), depth=2, width=16, steps=2)
-    found = open_comparison(Assets(tmp_path, shape).get(fig22.Towers(shape, "0")) / "comparison")
-    for form in fig22.FORMS:
-        assert all(square.shape == (2, 2) and square.notna().all(axis=None) for square in fig22._squares(found, form))
+    shape = replace(towers.Shape(vision.SMALL, ("0",)), depth=2, width=16, steps=2)
+    found = open_comparison(Assets(tmp_path, shape).get(towers.Towers(shape, "0")) / "comparison")
+    for form in towers.FORMS:
+        assert all(square.shape == (2, 2) and square.notna().all(axis=None) for square in towers._squares(found, form))

@@ -9,7 +9,7 @@ from papers.worlds import DEPTH, World, rising, verdicts
 
 from layerscope.papers import catalogue, vision
 from layerscope.papers.recipe import SCALES
-from layerscope.papers.tracing import fig7, fig12, fig13, fig17
+from layerscope.papers.tracing import perceptrons, transfer
 
 GOOD = {
     "layer_accuracy": rising(0.9, 0.97), "saturated": rising(0.5, 1.0), "cosine_similarity": rising(0.7, 1.0),
@@ -37,10 +37,9 @@ def trained(good, bad=BAD):
 def made_up(monkeypatch):
     for module, name in (
         (vision, "open_run"),
-        (fig12, "open_run"),
-        (fig7, "open_exit_report"),
-        (fig13, "open_exit_report"),
-        (fig17, "open_run"),
+        (vision, "open_exit_report"),
+        (perceptrons, "open_run"),
+        (transfer, "open_run"),
     ):
         monkeypatch.setattr(module, name, lambda made: made.opened())
 
@@ -203,7 +202,7 @@ def test_perceptrons_with_and_without_residual_connections():
             cosine, cka = residual if model.residual else plain
             return {"cosine_similarity": pairs(cosine), "cka": pairs(cka), "layer_accuracy": cosine}
 
-        return World(curves, fig12.Shape())
+        return World(curves, perceptrons.Shape())
 
     assert set(verdicts("T-fig12", about((close, close), (far, close))).values()) == {"held"}
     assert set(verdicts("T-fig12", about((close, close[::-1]), (close, far))).values()) == {"did not hold"}
@@ -223,13 +222,13 @@ def test_images_are_changed_alike_each_time():
     corpus = whole.take(range(8))
     before = np.stack([np.asarray(image, float) for image in corpus.samples])
     noisy, faded, moved = (
-        np.stack([np.asarray(image, float) for image in fig17.changed(corpus, change).samples])
-        for change in fig17.SHIFTS.values()
+        np.stack([np.asarray(image, float) for image in transfer.changed(corpus, change).samples])
+        for change in transfer.SHIFTS.values()
     )
     assert 15 < np.abs(noisy - before).mean() < 45 and (noisy[..., 0] == noisy[..., 1]).all()
     assert faded.std() == pytest.approx(before.std() / 2, rel=0.05)
     assert (moved[:, :, 1:] == before[:, :, :-1]).all() and not moved[:, :, 0].any()
-    parity, turned = (task(whole) for task in fig17.TASKS.values())
+    parity, turned = (task(whole) for task in transfer.TASKS.values())
     assert parity.labels == tuple(label % 2 for label in whole.labels)
     assert turned.labels[:5] == (0, 1, 2, 3, 0) and (np.rot90(before[5]) == np.asarray(turned.samples[5])).all()
 

@@ -6,7 +6,7 @@ import pytest
 from papers.worlds import World, verdicts
 
 from layerscope.papers import released
-from layerscope.papers.layers import fig2, fig6, fig15, rows, thm1, thm3
+from layerscope.papers.layers import curves, prompts, theorems
 from layerscope.scores import Evaluation
 
 
@@ -54,7 +54,7 @@ def valley(deep):
 
 
 def test_a_valley_of_entropy(monkeypatch):
-    monkeypatch.setattr(fig2, "BIDIRECTIONAL", ("bert-base", "bert-large", "bert-huge"))
+    monkeypatch.setattr(curves, "BIDIRECTIONAL", ("bert-base", "bert-large", "bert-huge"))
     monkeypatch.setattr(released, "metrics", lambda assets: metrics(valley(0.5)))
     found = verdicts("L-fig2", World(None))
     assert set(found.values()) == {"held"}
@@ -156,7 +156,7 @@ def test_compression_by_residual_additions(monkeypatch, sign, word):
         found = entropies({"attn": 3.0, "attn_residual": 3.0 + 0.1 * sign, "mlp": 3.0, "raw": 3.0 + 0.2 * sign})
         return found.drop(columns=[(site, 0) for site in ("attn", "attn_residual", "mlp")])
 
-    monkeypatch.setattr(fig15, "entropy", inside)
+    monkeypatch.setattr(prompts, "entropy", inside)
     assert set(verdicts("L-fig15", World(None)).values()) == {word}
 
 
@@ -164,7 +164,9 @@ def test_compression_by_residual_additions(monkeypatch, sign, word):
 def test_a_valley_under_each_scaling_of_rows(monkeypatch, sign, word):
     layers = np.arange(13)
     monkeypatch.setattr(
-        rows, "entropy", lambda assets, *options: entropies({"raw": 3.0 - sign * 0.2 * ((layers > 4) & (layers < 9))})
+        prompts,
+        "entropy",
+        lambda assets, *options: entropies({"raw": 3.0 - sign * 0.2 * ((layers > 4) & (layers < 9))}),
     )
     assert set(verdicts("L-rows", World(None)).values()) == {word}
 
@@ -185,7 +187,7 @@ def test_changed_and_longer_prompts(monkeypatch, sign, word):
             curve = curve + (np.log(np.log(value)) if sign > 0 else -0.1 * np.log(value))
         return entropies({"raw": curve})
 
-    monkeypatch.setattr(fig6, "entropy", read)
+    monkeypatch.setattr(prompts, "entropy", read)
     found = verdicts("L-fig6", World(None))
     falling = found.pop("falling")
     assert falling == "held" or sign < 0
@@ -197,18 +199,18 @@ def test_increments_that_grow_with_the_length(monkeypatch):
         length = dict(options).get("max_length", 64)
         return entropies({"raw": 3.0 + (length / 100) ** 2})
 
-    monkeypatch.setattr(fig6, "entropy", read)
+    monkeypatch.setattr(prompts, "entropy", read)
     assert verdicts("L-fig6", World(None))["falling"] == "did not hold"
 
 
 def test_which_bounds_which(monkeypatch):
     assert verdicts("L-thm1", World(None)) == {"printed": "did not hold", "reverse": "held"}
-    monkeypatch.setattr(thm1, "_rank", lambda states: thm1._entropy(states) - 0.1)
+    monkeypatch.setattr(theorems, "_rank", lambda states: theorems._entropy(states) - 0.1)
     assert verdicts("L-thm1", World(None)) == {"printed": "held", "reverse": "did not hold"}
 
 
 def test_a_bound_on_information(monkeypatch):
     assert verdicts("L-thm3", World(None)) == {"bound": "held"}
-    real = thm3.bound
-    monkeypatch.setattr(thm3, "bound", lambda symbols: real(symbols) + 0.1)
+    real = theorems.bound
+    monkeypatch.setattr(theorems, "bound", lambda symbols: real(symbols) + 0.1)
     assert verdicts("L-thm3", World(None)) == {"bound": "did not hold"}

@@ -11,7 +11,7 @@ from papers.worlds import DEPTH, MadeUp, World, rising, verdicts
 from layerscope.logit_lens import Reading
 from layerscope.papers import catalogue
 from layerscope.papers.language import SMALL
-from layerscope.papers.tracing import fig9, fig18, fig19, fig22, tab1
+from layerscope.papers.tracing import detectors, generated, parameters, settling, towers
 
 
 def test_text_of_every_layer(monkeypatch):
@@ -21,7 +21,7 @@ def test_text_of_every_layer(monkeypatch):
         poor = {"accuracy": rising(0.0, 0.3), "perplexity": rising(5000.0, 10.0), "coherence": rising(0.1, 0.5),
                 "diversity": rising(0.1, 0.9)}  # fmt: skip
         monkeypatch.setattr(
-            fig9, "open_generation",
+            generated, "open_generation",
             lambda folder: MadeUp(curves if folder.asset.model.objective == good else poor),
         )  # fmt: skip
         return set(verdicts("T-fig9", World(None, SMALL)).values())
@@ -51,7 +51,7 @@ def reading(*, early):
 
 @pytest.mark.parametrize(("early", "word"), [(True, "held"), (False, "did not hold")])
 def test_where_predictions_settle(monkeypatch, early, word):
-    monkeypatch.setattr(fig19, "open_reading", lambda folder: reading(early=early))
+    monkeypatch.setattr(settling, "open_reading", lambda folder: reading(early=early))
     assert set(verdicts("T-fig19", World(None, SMALL)).values()) == {word}
 
 
@@ -61,8 +61,8 @@ def test_detectors_with_a_loss_at_every_layer(monkeypatch, good, word):
         curve = rising(50.0, 60.0) if model.every == good else rising(0.0, 55.0, 3)
         return pd.Series(curve + 0.1 * model.seed, index=range(1, DEPTH + 1))
 
-    monkeypatch.setattr(fig18, "ap50", made)
-    assert set(verdicts("T-fig18", World(None, fig18.Shape())).values()) == {word}
+    monkeypatch.setattr(detectors, "ap50", made)
+    assert set(verdicts("T-fig18", World(None, detectors.Shape())).values()) == {word}
 
 
 def clip(within, across, gap):
@@ -79,7 +79,7 @@ def clip(within, across, gap):
 def test_two_towers(monkeypatch):
     def found(*numbers):
         monkeypatch.setattr(
-            fig22, "open_comparison",
+            towers, "open_comparison",
             lambda folder: clip(*(x + 1e-3 * np.sin(int(folder.asset.model)) for x in numbers)),
         )  # fmt: skip
         return set(verdicts("T-fig22", World(None, catalogue.recipes()["T-fig22"].scales["small"])).values())
@@ -91,9 +91,9 @@ def test_two_towers(monkeypatch):
 def test_the_printed_table(monkeypatch):
     assert verdicts("T-tab1", World(None)) == {"totals": "held", "savings": "held", "columns": "did not hold"}
     consistent = [
-        replace(line, printed_base=line.base, multi=line.base + line.heads + 1, saved=50.0) for line in tab1.LINES
+        replace(line, printed_base=line.base, multi=line.base + line.heads + 1, saved=50.0) for line in parameters.LINES
     ]
-    monkeypatch.setattr(tab1, "LINES", consistent)
+    monkeypatch.setattr(parameters, "LINES", consistent)
     assert set(verdicts("T-tab1", World(None)).values()) == {"did not hold"}
-    monkeypatch.setattr(tab1, "LINES", [replace(line, multi=line.base + line.heads) for line in consistent])
+    monkeypatch.setattr(parameters, "LINES", [replace(line, multi=line.base + line.heads) for line in consistent])
     assert verdicts("T-tab1", World(None)) == {"totals": "held", "savings": "did not hold", "columns": "held"}

@@ -55,7 +55,7 @@ def test_accepted_length_at_half_depth(monkeypatch, gains, words):
     monkeypatch.setattr(draft, "open_run", lambda _: history)
     world = World(None, SMALL)
     assert verdicts("Q-draft", world) == words
-    found = draft.judge(world)
+    found = draft.longer_drafts.judge(world)
     assert [plot.title for plot in found.plots] == [
         "Accepted length by layer",
         "Agreement by layer",

@@ -1,1 +1,1 @@
-"""Recipes of Layer by Layer, a module each."""
+"""Recipes of Layer by Layer, a module for what they rest on."""

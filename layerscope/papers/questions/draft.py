@@ -1,8 +1,7 @@
-"""Q-draft: whether training every layer makes early layers better at drafting text, when all layers verify it."""
+"""Whether training every layer makes early layers better at drafting text, when all layers verify it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,10 @@ import pandas as pd
 from layerscope.models import LoadOptions, load
 from layerscope.papers import drawing
 from layerscope.papers.assets import Asset, Assets
-from layerscope.papers.intervals import mean
+from layerscope.papers.intervals import mean, paired
 from layerscope.papers.language import LACKS, SMALL, Language, Speaker, texts
-from layerscope.papers.recipe import QUESTIONS, Claim, Evidence, Number, Recipe
-from layerscope.papers.tracing import fig9
+from layerscope.papers.recipe import QUESTIONS, Claim, Evidence, Number, recipe
+from layerscope.papers.tracing import generated
 from layerscope.runs import open_run
 
 PROMPTS, DRAFTS = 32, 4
@@ -66,7 +65,7 @@ class Drafted(Asset):
 def models(setup: Language) -> dict[str, list[Speaker]]:
     """Return the models of all seeds by how they are trained."""
     preset = (("preset", "layerskip"),)
-    return fig9.models(setup) | {
+    return generated.models(setup) | {
         "layerskip": [Speaker(setup, "aligned", seed, preset) for seed in range(setup.seeds)],
     }
 
@@ -76,7 +75,24 @@ def opened(folder: Path) -> pd.DataFrame:
     return pd.read_csv(folder / TABLE, index_col="layer", float_precision="round_trip")
 
 
-def judge(assets: Assets) -> Evidence:
+CLAIMS = {"aligned": "aligned training", "layerskip": "training as LayerSkip does"}
+
+
+@recipe(
+    "Q-draft", QUESTIONS, "A model trained at every layer accepts longer drafts by its layer at half depth",
+    *(
+        Claim(
+            name, f"At half depth, {title} raises the number of tokens that a verification yields.",
+            f"tokens per verification, {DRAFTS} greedy drafts by layer L/2, {name} minus standard", 0.0, "above",
+            "seeds",
+        )
+        for name, title in CLAIMS.items()
+    ),
+    scales={"small": SMALL, "paper": generated.PAPER}, lacks=LACKS,
+    needs=lambda setup: [Drafted(model) for of in models(setup).values() for model in of],
+    note="All models are trained for the same steps; drafts are of held-out texts and none is decoded plainly",
+)  # fmt: skip
+def longer_drafts(assets: Assets) -> Evidence:
     """Compare both with standard training seed by seed, at half depth."""
     half = assets.settings.depth // 2
     tables: dict[str, list[pd.DataFrame]] = {}
@@ -85,12 +101,10 @@ def judge(assets: Assets) -> Evidence:
         drafted = [opened(assets.get(Drafted(model))) for model in speakers]
         tables[name] = [one.assign(**{PERPLEXITY: two}) for one, two in zip(drafted, perplexities, strict=True)]
     lengths = {name: [float(table.loc[half, LENGTH]) for table in of] for name, of in tables.items()}
-    found = {
-        name: mean([one - two for one, two in zip(lengths[name], lengths["standard"], strict=True)]) for name in CLAIMS
-    }
-    numbers = [_number(f"{LENGTH} at half depth, {name}", of) for name, of in lengths.items()]
+    numbers = [Number.of(f"{LENGTH} at half depth, {name}", mean(of)) for name, of in lengths.items()]
     for name, of in tables.items():
-        numbers += [_number(f"{PERPLEXITY} of the last layer, {name}", [table[PERPLEXITY].iloc[-1] for table in of])]
+        last = mean([table[PERPLEXITY].iloc[-1] for table in of])
+        numbers.append(Number.of(f"{PERPLEXITY} of the last layer, {name}", last))
     averages = {name: pd.concat(of).groupby(level=0).mean() for name, of in tables.items()}
     plots = [
         drawing.chart(
@@ -98,29 +112,4 @@ def judge(assets: Assets) -> Evidence:
         )
         for title, unit in UNITS.items()
     ]
-    return Evidence(found, numbers, plots)
-
-
-def _number(quantity: str, values: Sequence[float]) -> Number:
-    found = mean(values)
-    return Number(quantity, found.value, found.low, found.high)
-
-
-def _needs(setup: Language) -> Sequence[Asset]:
-    return [Drafted(model) for of in models(setup).values() for model in of]
-
-
-CLAIMS = {"aligned": "aligned training", "layerskip": "training as LayerSkip does"}
-RECIPE = Recipe(
-    "Q-draft", QUESTIONS, "A model trained at every layer accepts longer drafts by its layer at half depth",
-    tuple(
-        Claim(
-            name, f"At half depth, {title} raises the number of tokens that a verification yields.",
-            f"tokens per verification, {DRAFTS} greedy drafts by layer L/2, {name} minus standard", 0.0, "above",
-            "seeds",
-        )
-        for name, title in CLAIMS.items()
-    ),
-    judge, {"small": SMALL, "paper": fig9.PAPER}, _needs, lacks=LACKS,
-    note="All models are trained for the same steps; drafts are of held-out texts and none is decoded plainly",
-)  # fmt: skip
+    return Evidence({name: paired(lengths[name], lengths["standard"]) for name in CLAIMS}, numbers, plots)

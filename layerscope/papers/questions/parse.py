@@ -1,4 +1,4 @@
-"""Q-parse: whether aligned training harms tasks other than the one it is trained on: labels of words, by layer."""
+"""Whether aligned training harms tasks other than the one it is trained on: labels of words, by layer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import io
 import json
 import keyword
 import tokenize
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -18,8 +18,8 @@ from layerscope.papers import drawing
 from layerscope.papers.assets import Asset, Assets
 from layerscope.papers.intervals import mean
 from layerscope.papers.language import LACKS, SMALL, Language, Speaker, texts
-from layerscope.papers.recipe import QUESTIONS, Claim, Evidence, Recipe
-from layerscope.papers.tracing import fig9
+from layerscope.papers.recipe import QUESTIONS, Claim, Evidence, recipe
+from layerscope.papers.tracing import generated
 from layerscope.scores import open_evaluation
 
 SENTENCES, LEAST, MOST = 150, 8, 24
@@ -102,18 +102,35 @@ def lines(sentences: Iterator[Sentence]) -> str:
     return "\n".join(map(json.dumps, rows[:SENTENCES]))
 
 
-def judge(assets: Assets) -> Evidence:
+def _claims(task: str, title: str) -> Iterator[Claim]:
+    for name, at, layers in (
+        ("last", "the last layer", "last layer"),
+        ("earlier", "the layers before it", "mean over layers before the last"),
+    ):
+        yield Claim(
+            f"{task}, {name}", f"At {at}, aligned training costs a probe of the {title} at most a point.",
+            f"accuracy of a linear probe for the {title}, aligned minus standard, percentage points, {layers}",
+            -1.0, "above", "seeds",
+        )  # fmt: skip
+
+
+@recipe(
+    "Q-parse", QUESTIONS, "Aligned training does not harm tasks other than the one it is trained on",
+    *(claim for task, (_, title) in TASKS.items() for claim in _claims(task, title)),
+    scales={"small": SMALL, "paper": generated.PAPER}, lacks=LACKS,
+    needs=lambda setup: [Tagged(model) for of in generated.models(setup).values() for model in of],
+    note="Models are trained on next tokens; a word is read from the state of its first token",
+)  # fmt: skip
+def unharmed(assets: Assets) -> Evidence:
     """Compare aligned and standard training seed by seed, at the last layer and before it."""
     found, plots = {}, []
     for task, (_, title) in TASKS.items():
-        curves = {
-            name: [_curve(assets, model, task) for model in of] for name, of in fig9.models(assets.settings).items()
-        }
+        trainings = generated.models(assets.settings)
+        curves = {name: [_curve(assets, model, task) for model in of] for name, of in trainings.items()}
         gains = [a - b for b, a in zip(curves["standard"], curves["aligned"], strict=True)]
         found[f"{task}, last"] = mean([float(gain.iloc[-1]) for gain in gains])
         found[f"{task}, earlier"] = mean([float(gain.iloc[:-1].mean()) for gain in gains])
-        averages = {name: pd.concat(of, axis=1).mean(axis=1) for name, of in curves.items()}
-        plots.append(drawing.chart(f"Probe of the {title} by layer", "%", averages))
+        plots.append(drawing.mean_chart(f"Probe of the {title} by layer", "%", curves))
     return Evidence(found, plots=plots)
 
 
@@ -121,27 +138,3 @@ def _curve(assets: Assets, model: Speaker, task: str) -> pd.Series:
     """Return a probe's accuracy in percent at layers 1 … L."""
     table = open_evaluation(assets.get(Tagged(model)) / "scores").table()
     return 100 * table[f"{task} (token probe)"].loc[1:]
-
-
-def _needs(setup: Language) -> Sequence[Asset]:
-    return [Tagged(model) for of in fig9.models(setup).values() for model in of]
-
-
-def _claims(task: str, title: str) -> Iterator[Claim]:
-    statistic = f"accuracy of a linear probe for the {title}, aligned minus standard, percentage points"
-    yield Claim(
-        f"{task}, last", f"At the last layer, aligned training costs a probe of the {title} at most a point.",
-        f"{statistic}, last layer", -1.0, "above", "seeds",
-    )  # fmt: skip
-    yield Claim(
-        f"{task}, earlier", f"At the layers before it, aligned training costs a probe of the {title} at most a point.",
-        f"{statistic}, mean over layers before the last", -1.0, "above", "seeds",
-    )  # fmt: skip
-
-
-RECIPE = Recipe(
-    "Q-parse", QUESTIONS, "Aligned training does not harm tasks other than the one it is trained on",
-    tuple(claim for task, (_, title) in TASKS.items() for claim in _claims(task, title)),
-    judge, {"small": SMALL, "paper": fig9.PAPER}, _needs, lacks=LACKS,
-    note="Models are trained on next tokens; a word is read from the state of its first token",
-)  # fmt: skip

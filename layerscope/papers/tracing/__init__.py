@@ -1,1 +1,1 @@
-"""Recipes of Tracing Representation Progression, a module each."""
+"""Recipes of Tracing Representation Progression, a module for what they rest on."""

@@ -1,8 +1,7 @@
-"""T-fig22: the states of CLIP's two towers stay apart at every layer, centred or not (figures 22 and 23)."""
+"""The states of CLIP's two towers stay apart at every layer, centred or not (figures 22 and 23)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from layerscope.inputs import Corpus
 from layerscope.papers import drawing, language, vision
 from layerscope.papers.assets import Asset, Assets
 from layerscope.papers.intervals import mean
-from layerscope.papers.recipe import TRACING, Claim, Evidence, Number, Recipe
+from layerscope.papers.recipe import TRACING, Claim, Evidence, Number, recipe
 
 TEMPLATES = ("This is a photo of a {}", "The digit {}", "A scan of the number {}", "Somebody wrote a {}")
 """Captions that models are trained on; all are judged on the first, which is the paper's."""
@@ -116,24 +115,6 @@ def trained(shape: Shape, seed: int, training: Corpus) -> tuple[Any, Any]:
     return model.eval(), tokenizer
 
 
-def judge(assets: Assets) -> Evidence:
-    """Compare similarity to the last layer of the own tower with that to the other tower's, layer by layer."""
-    models = [open_comparison(assets.get(model) / "comparison") for model in _needs(assets.settings)]
-    gaps = [float(found.similarity(metric="modality_gap").iloc[-1, -1]) for found in models]
-    centred = [float(_squares(found, "centred")[-1].iloc[-1, -1]) for found in models]
-    plots = [
-        drawing.heat_map(f"{form.capitalize()} cosine {title}", square, *axes)
-        for form in FORMS
-        for (title, axes), square in zip(MAPS.items(), _squares(models[0], form), strict=True)
-    ]
-    number = mean(centred)
-    return Evidence(
-        {**{form: mean([_nearest(found, form) for found in models]) for form in FORMS}, "gap": mean(gaps)},
-        [Number("centred cosine of the last layers across towers", number.value, number.low, number.high)],
-        plots,
-    )
-
-
 def _squares(found: Comparison, form: str) -> list[pd.DataFrame]:
     """Return similarities within vision, within text and across, layers 1 … L; at layer 0 all images are alike."""
     pairs = ((0, 0), (1, 1), (0, 1))
@@ -146,30 +127,41 @@ def _nearest(found: Comparison, form: str) -> float:
     return float(min((vision[:-1, -1] - across[:-1, -1]).min(), (text[:-1, -1] - across[-1, :-1]).min()))
 
 
-def _needs(shape: Shape) -> Sequence[Asset]:
-    return [Towers(shape, model) for model in shape.models]
-
-
 HUB = tuple(f"openai/clip-vit-{kind}" for kind in ("base-patch32", "base-patch16", "large-patch14"))
-RECIPE = Recipe(
+
+
+@recipe(
     "T-fig22", TRACING, "CLIP's towers stay apart at every layer (figures 22 and 23)",
-    (
-        *(
-            Claim(
-                form, f"By {form} cosine, layers are closer to the last one of their own tower than to the other's.",
-                f"{form} cosine to the last layer, own tower minus other tower, least over both towers' earlier layers",
-                0.0, "above", "models",
-            )
-            for form in FORMS
-        ),
+    *(
         Claim(
-            "gap", "At the last layer, the centres of both towers lie more than half a state's length apart.",
-            "distance between the mean directions of images and captions, states of length 1", 0.5, "above", "models",
-        ),
+            form, f"By {form} cosine, layers are closer to the last one of their own tower than to the other's.",
+            f"{form} cosine to the last layer, own tower minus other tower, least over both towers' earlier layers",
+            0.0, "above", "models",
+        )
+        for form in FORMS
     ),
-    judge,
-    {"small": Shape(vision.SMALL, tuple("01234")), "paper": Shape(vision.PAPER, HUB, trained=False)},
-    _needs, lacks=vision.LACKS,
+    Claim(
+        "gap", "At the last layer, the centres of both towers lie more than half a state's length apart.",
+        "distance between the mean directions of images and captions, states of length 1", 0.5, "above", "models",
+    ),
+    scales={"small": Shape(vision.SMALL, tuple("01234")), "paper": Shape(vision.PAPER, HUB, trained=False)},
+    needs=lambda shape: [Towers(shape, model) for model in shape.models], lacks=vision.LACKS,
     note="Trained on digits with captions at the small scale; states are projected in the model's own order, its norm "
     "before the projection",
 )  # fmt: skip
+def towers_apart(assets: Assets) -> Evidence:
+    """Compare similarity to the last layer of the own tower with that to the other tower's, layer by layer."""
+    shape = assets.settings
+    models = [open_comparison(assets.get(Towers(shape, model)) / "comparison") for model in shape.models]
+    gaps = [float(found.similarity(metric="modality_gap").iloc[-1, -1]) for found in models]
+    centred = [float(_squares(found, "centred")[-1].iloc[-1, -1]) for found in models]
+    plots = [
+        drawing.heat_map(f"{form.capitalize()} cosine {title}", square, *axes)
+        for form in FORMS
+        for (title, axes), square in zip(MAPS.items(), _squares(models[0], form), strict=True)
+    ]
+    return Evidence(
+        {**{form: mean([_nearest(found, form) for found in models]) for form in FORMS}, "gap": mean(gaps)},
+        [Number.of("centred cosine of the last layers across towers", mean(centred))],
+        plots,
+    )

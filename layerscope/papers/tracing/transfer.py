@@ -1,4 +1,4 @@
-"""T-fig17: what aligned training adds to earlier layers carries over to changed images and to other tasks."""
+"""What aligned training adds to earlier layers carries over to changed images and to other tasks."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from layerscope.inputs import Corpus
 from layerscope.papers import drawing
 from layerscope.papers.assets import Asset, Assets
 from layerscope.papers.intervals import mean
-from layerscope.papers.recipe import TRACING, Claim, Evidence, Recipe
-from layerscope.papers.vision import ALIGNED, BOTH, LACKS, SCALES, STANDARD, Trained, Vision, images, profiled
+from layerscope.papers.recipe import Claim, Evidence
+from layerscope.papers.vision import BOTH, Bench, Trained, images, profiled, trained
 from layerscope.runs import open_run
 
 Pixels = npt.NDArray[Any]
@@ -81,60 +80,49 @@ class Elsewhere(Asset):
         profiled(self.model, data, [KINDS[self.kind]], out, assets)
 
 
-def judge(assets: Assets) -> Evidence:
-    """Compare aligned and standard training seed by seed, before the last layer and at it."""
-    curves = {kind: _curves(assets, kind) for kind in KINDS}
-    gains = {kind: [a - b for b, a in zip(*found.values(), strict=True)] for kind, found in curves.items()}
-    last = np.mean([[gain.iloc[-1] for gain in gains[kind]] for kind in SHIFTS], axis=0)
-    plots = [
-        drawing.chart(
-            f"{'Linear probe, ' if kind in TASKS else 'Accuracy on images '}{kind}", "%",
-            {name: pd.concat(of, axis=1).mean(axis=1) for name, of in found.items()},
-        )
-        for kind, found in curves.items()
-    ]  # fmt: skip
-    found = {NAMES[kind]: mean([float(gain.iloc[:-1].mean()) for gain in of]) for kind, of in gains.items()}
-    return Evidence({**found, "last layer": mean(last.tolist())}, plots=plots)
-
-
-def _curves(assets: Assets, kind: str) -> dict[str, list[pd.Series]]:
-    """Return the accuracy in percent at layers 1 … L of each seed, by training."""
-    return {
-        name: [100 * open_run(assets.get(Elsewhere(model, kind))).metric(KINDS[kind]).loc[1:]
-               for model in training.seeds(assets.settings)]
-        for name, training in BOTH.items()
-    }  # fmt: skip
-
-
-def _needs(setup: Vision) -> Sequence[Asset]:
-    models = [*STANDARD.seeds(setup), *ALIGNED.seeds(setup)]
-    return [Elsewhere(model, kind) for model in models for kind in KINDS]
-
-
 AVERAGE = "aligned minus standard, percentage points, mean over layers before the last"
-RECIPE = Recipe(
-    "T-fig17", TRACING, "What aligned training adds to earlier layers transfers to changed images and other tasks",
-    (
-        *(
-            Claim(
-                NAMES[kind], f"On images {kind}, aligned training makes the layers before the last more accurate.",
-                f"accuracy on images {kind}, {AVERAGE}", 0.0, "above", "seeds",
-            )
-            for kind in SHIFTS
-        ),
+
+
+@trained(
+    "T-fig17", "What aligned training adds to earlier layers transfers to changed images and other tasks",
+    *(
         Claim(
-            "last layer", "On these images, aligned training keeps the last layer's accuracy to within a point.",
-            "accuracy at the last layer, aligned minus standard, percentage points, mean over the three changes",
-            -1.0, "above", "seeds",
-        ),
-        *(
-            Claim(
-                NAMES[kind], f"A linear probe reads the {kind} better from earlier layers after aligned training.",
-                f"accuracy of a linear probe for the {kind}, {AVERAGE}", 0.0, "above", "seeds",
-            )
-            for kind in TASKS
-        ),
+            NAMES[kind], f"On images {kind}, aligned training makes the layers before the last more accurate.",
+            f"accuracy on images {kind}, {AVERAGE}", 0.0, "above", "seeds",
+        )
+        for kind in SHIFTS
     ),
-    judge, SCALES, _needs, lacks=LACKS,
+    Claim(
+        "last layer", "On these images, aligned training keeps the last layer's accuracy to within a point.",
+        "accuracy at the last layer, aligned minus standard, percentage points, mean over the three changes",
+        -1.0, "above", "seeds",
+    ),
+    *(
+        Claim(
+            NAMES[kind], f"A linear probe reads the {kind} better from earlier layers after aligned training.",
+            f"accuracy of a linear probe for the {kind}, {AVERAGE}", 0.0, "above", "seeds",
+        )
+        for kind in TASKS
+    ),
+    needs=lambda setup: [
+        Elsewhere(model, kind) for training in BOTH.values() for model in training.seeds(setup) for kind in KINDS
+    ],
     note="The test images are changed here, instead of images from another source (CIFAR-10.2)",
 )  # fmt: skip
+def transfer(bench: Bench) -> Evidence:
+    """Compare aligned and standard training seed by seed, before the last layer and at it."""
+    found, plots, last = {}, [], []
+    for kind, metric in KINDS.items():
+        curves = {
+            name: [
+                100 * open_run(bench.assets.get(Elsewhere(model, kind))).metric(metric).loc[1:]
+                for model in training.seeds(bench.setup)
+            ]
+            for name, training in BOTH.items()
+        }
+        gains = [a - b for b, a in zip(*curves.values(), strict=True)]
+        found[NAMES[kind]] = mean([float(gain.iloc[:-1].mean()) for gain in gains])
+        title = f"{'Linear probe, ' if kind in TASKS else 'Accuracy on images '}{kind}"
+        plots.append(drawing.mean_chart(title, "%", curves))
+        last += [[gain.iloc[-1] for gain in gains]] if kind in SHIFTS else []
+    return Evidence({**found, "last layer": mean(np.mean(last, axis=0).tolist())}, plots=plots)

@@ -1,8 +1,7 @@
-"""T-fig19: a language model's predictions settle before its last layer, and are more often final the deeper."""
+"""A language model's predictions settle before its last layer, and are more often final the deeper."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from layerscope.logit_lens.reading import Reading, grids, open_reading
 from layerscope.papers import drawing
 from layerscope.papers.assets import Asset, Assets
 from layerscope.papers.language import LACKS, SMALL, Language, Speaker, over_texts, texts
-from layerscope.papers.recipe import TRACING, Claim, Evidence, Number, Recipe
+from layerscope.papers.recipe import TRACING, Claim, Evidence, Number, recipe
 
 PROMPT = "Simply put, the theory of relativity states"
 TOKENS = 24
@@ -49,24 +48,6 @@ class Continued(Asset):
         lens(model, data=data, samples=len(data), tokens=TOKENS, max_length=TOKENS, top=1, out=out, progress=False)
 
 
-def judge(assets: Assets) -> Evidence:
-    """Take both statistics text by text, on average over the models."""
-    readings = [open_reading(assets.get(asset)) for asset in _needs(assets.settings)]
-    final = [as_at_last(reading) for reading in readings]
-    early = [100 * r.counted["layer"].lt(r.depth).groupby(r.counted["sample"]).mean() for r in readings]
-    rises = [table.groupby(level=0).mean().iloc[:, :-1].apply(_rise, axis=1) for table in final]
-    curves = {
-        "settled": [r.cumulative.set_index("layer")["share"] for r in readings],
-        "predicts what the last layer does": [table.mean() for table in final],
-    }
-    averages = {name: 100 * pd.concat(of, axis=1).mean(axis=1) for name, of in curves.items()}
-    return Evidence(
-        {name: over_texts(pd.concat(of, axis=1).mean(axis=1)) for name, of in (("early", early), ("rises", rises))},
-        [Number(f"tokens settled early, seed {i} [%]", float(of.mean())) for i, of in enumerate(early)],
-        [drawing.chart("Predictions by layer", "% of new tokens", averages), grids(readings[0])[0]],
-    )
-
-
 def as_at_last(reading: Reading) -> pd.DataFrame:
     """Return whether each layer from 1 on predicts what the last one does, (sample, position) × layer."""
     grid = reading.grid[reading.grid["generated"] & reading.grid["rank"].eq(1)]
@@ -80,28 +61,42 @@ def _rise(shares: pd.Series) -> float:
     return float(np.nan_to_num(found))
 
 
-def _needs(setup: Language) -> Sequence[Continued]:
+def _readings(setup: Language) -> list[Continued]:
     return [Continued(setup, seed) for seed in range(setup.seeds)]
 
 
-RECIPE = Recipe(
+@recipe(
     "T-fig19", TRACING, "A language model's predictions settle before its last layer (figures 19 and 20)",
-    (
-        Claim(
-            "early", "Most predictions settle before the last layer.",
-            "share of new tokens whose likeliest prediction no longer changes from a layer before the last on, "
-            "percent, mean over texts",
-            50.0, "above", "texts",
-        ),
-        Claim(
-            "rises", "The deeper a layer, the more often it predicts what the last layer does.",
-            "Spearman correlation of the share of new tokens on which a layer agrees with the last one with the layer "
-            "number, layers 1 … L − 1, mean over texts",
-            0.5, "above", "texts",
-        ),
+    Claim(
+        "early", "Most predictions settle before the last layer.",
+        "share of new tokens whose likeliest prediction no longer changes from a layer before the last on, "
+        "percent, mean over texts",
+        50.0, "above", "texts",
     ),
-    judge, {"small": SMALL, "paper": PAPER}, _needs, lacks=LACKS,
+    Claim(
+        "rises", "The deeper a layer, the more often it predicts what the last layer does.",
+        "Spearman correlation of the share of new tokens on which a layer agrees with the last one with the layer "
+        "number, layers 1 … L − 1, mean over texts",
+        0.5, "above", "texts",
+    ),
+    scales={"small": SMALL, "paper": PAPER}, needs=_readings, lacks=LACKS,
     note="The paper shows one prompt; here the beginnings of other texts are continued too. At the small scale a "
     "text's value is its mean over three models trained here. A model that repeats one token settles early too, so "
     "that a claim which holds says little about training",
 )  # fmt: skip
+def settled_early(assets: Assets) -> Evidence:
+    """Take both statistics text by text, on average over the models."""
+    readings = [open_reading(assets.get(asset)) for asset in _readings(assets.settings)]
+    final = [as_at_last(reading) for reading in readings]
+    early = [100 * r.counted["layer"].lt(r.depth).groupby(r.counted["sample"]).mean() for r in readings]
+    rises = [table.groupby(level=0).mean().iloc[:, :-1].apply(_rise, axis=1) for table in final]
+    curves = {
+        "settled": [r.cumulative.set_index("layer")["share"] for r in readings],
+        "predicts what the last layer does": [table.mean() for table in final],
+    }
+    averages = {name: 100 * pd.concat(of, axis=1).mean(axis=1) for name, of in curves.items()}
+    return Evidence(
+        {name: over_texts(pd.concat(of, axis=1).mean(axis=1)) for name, of in (("early", early), ("rises", rises))},
+        [Number(f"tokens settled early, seed {i} [%]", float(of.mean())) for i, of in enumerate(early)],
+        [drawing.chart("Predictions by layer", "% of new tokens", averages), grids(readings[0])[0]],
+    )

@@ -1,9 +1,8 @@
-"""T-fig18: with a loss at every decoder layer, a detector's layers before the last detect too."""
+"""Detectors: with a loss at every decoder layer, a detector's layers before the last detect too."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from layerscope.core.files import write_json
 from layerscope.papers import drawing
 from layerscope.papers.assets import Asset, Assets
 from layerscope.papers.intervals import mean
-from layerscope.papers.recipe import TRACING, Claim, Evidence, Recipe
+from layerscope.papers.recipe import TRACING, Claim, Evidence, recipe
 from layerscope.papers.vision import LACKS
 
 KINDS = {"a loss at every layer": True, "last-layer loss": False}
@@ -83,49 +82,40 @@ def detector(shape: Shape, seed: int) -> Any:
     return transformers.DetrForObjectDetection(config).requires_grad_(True)
 
 
-def judge(assets: Assets) -> Evidence:
-    """Compare both losses seed by seed."""
-    curves = {
-        name: [ap50(assets, Detector(assets.settings, every, seed)) for seed in range(assets.settings.seeds)]
-        for name, every in KINDS.items()
-    }
-    gains = [every - last for every, last in zip(*curves.values(), strict=True)]
-    averages = {name: pd.concat(of, axis=1).mean(axis=1) for name, of in curves.items()}
-    return Evidence(
-        {
-            "earlier": mean([float(gain.iloc[:-1].mean()) for gain in gains]),
-            "last": mean([float(gain.iloc[-1]) for gain in gains]),
-        },
-        plots=[drawing.chart("AP50 by decoder layer", "%", averages)],
-    )
-
-
 def ap50(assets: Assets, asset: Detector) -> pd.Series:
     """Return the AP50 of a detector's decoder layers, percent."""
     found = json.loads((assets.get(asset) / "ap50.json").read_text(encoding="utf-8"))["ap50"]
     return pd.Series([100 * value for value in found], index=range(1, len(found) + 1))
 
 
-def _needs(shape: Shape) -> Sequence[Asset]:
-    return [Detector(shape, every, seed) for every in KINDS.values() for seed in range(shape.seeds)]
-
-
-RECIPE = Recipe(
+@recipe(
     "T-fig18", TRACING, "With a loss at every decoder layer, a detector's earlier layers detect too",
-    (
-        Claim(
-            "earlier", "With a loss at every decoder layer, the layers before the last detect more.",
-            "AP50, loss at every layer minus last-layer loss, percentage points, mean over decoder layers before the "
-            "last",
-            0.0, "above", "seeds",
-        ),
-        Claim(
-            "last", "The losses at the earlier layers cost the last layer at most a point.",
-            "AP50 of the last decoder layer, loss at every layer minus last-layer loss, percentage points",
-            -1.0, "above", "seeds",
-        ),
+    Claim(
+        "earlier", "With a loss at every decoder layer, the layers before the last detect more.",
+        "AP50, loss at every layer minus last-layer loss, percentage points, mean over decoder layers before the "
+        "last",
+        0.0, "above", "seeds",
     ),
-    judge, {"small": Shape()}, _needs,
-    lacks=LACKS | {"paper": "COCO, and DETR's training on it, which takes GPUs for days"},
+    Claim(
+        "last", "The losses at the earlier layers cost the last layer at most a point.",
+        "AP50 of the last decoder layer, loss at every layer minus last-layer loss, percentage points",
+        -1.0, "above", "seeds",
+    ),
+    scales={"small": Shape()}, lacks=LACKS | {"paper": "COCO, and DETR's training on it, which takes GPUs for days"},
+    needs=lambda shape: [Detector(shape, every, seed) for every in KINDS.values() for seed in range(shape.seeds)],
     note="A small DETR finds handwritten digits on canvases, all of one class, instead of the objects of COCO",
 )  # fmt: skip
+def earlier_detections(assets: Assets) -> Evidence:
+    """Compare both losses seed by seed."""
+    curves = {
+        name: [ap50(assets, Detector(assets.settings, every, seed)) for seed in range(assets.settings.seeds)]
+        for name, every in KINDS.items()
+    }
+    gains = [every - last for every, last in zip(*curves.values(), strict=True)]
+    return Evidence(
+        {
+            "earlier": mean([float(gain.iloc[:-1].mean()) for gain in gains]),
+            "last": mean([float(gain.iloc[-1]) for gain in gains]),
+        },
+        plots=[drawing.mean_chart("AP50 by decoder layer", "%", curves)],
+    )

@@ -1,8 +1,7 @@
-"""T-fig12: without residual connections, CKA calls layers alike of which one head reads only the last."""
+"""Perceptrons: without residual connections, CKA calls layers alike of which one head reads only the last."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,9 @@ import pandas as pd
 from layerscope.papers import drawing
 from layerscope.papers.assets import Asset, Assets
 from layerscope.papers.intervals import mean
-from layerscope.papers.recipe import TRACING, Claim, Evidence, Recipe
+from layerscope.papers.recipe import TRACING, Claim, Evidence, recipe
 from layerscope.papers.vision import LACKS, to_last
-from layerscope.runs import Run, open_run
+from layerscope.runs import open_run
 
 KINDS = {"with residual connections": True, "without residual connections": False}
 TEST = 500
@@ -81,71 +80,50 @@ def perceptron(shape: Shape, *, residual: bool, seed: int) -> Any:
     return nn.Sequential(nn.Linear(64, shape.width), *blocks, nn.Linear(shape.width, 10))
 
 
-def judge(assets: Assets) -> Evidence:
-    """Compare both similarities to the last layer, and what the head reads, over the layers before the last."""
-    runs = {name: _runs(assets, residual) for name, residual in KINDS.items()}
-    curves: dict[str, dict[str, list[pd.Series]]] = {
-        name: {
-            "cosine, centred": [to_last(run) for run in of],
-            "CKA, biased": [to_last(run, "cka") for run in of],
-            "accuracy": [run.metric("layer_accuracy").loc[1:] for run in of],
-        }
-        for name, of in runs.items()
-    }
-    residual, plain = curves.values()
-    found = {
-        "agree": mean([a.iloc[:-1].corr(b.iloc[:-1], "spearman") for a, b in _pairs(residual)]),
-        "alike": mean([float(curve.iloc[:-1].mean()) for curve in plain["CKA, biased"]]),
-        "unlike": mean([float(curve.iloc[:-1].mean()) for curve in plain["cosine, centred"]]),
-        "unread": mean([100 * float(curve.iloc[:-1].mean()) for curve in plain["accuracy"]]),
-    }
-    plots = [
-        drawing.chart(
-            f"A perceptron {name}", "similarity to the last, accuracy",
-            {label: pd.concat(group, axis=1).mean(axis=1) for label, group in by_label.items()},
-        )
-        for name, by_label in curves.items()
-    ]  # fmt: skip
-    return Evidence(found, plots=plots)
-
-
-def _pairs(curves: dict[str, list[pd.Series]]) -> zip[tuple[pd.Series, pd.Series]]:
-    return zip(curves["cosine, centred"], curves["CKA, biased"], strict=True)
-
-
 def _models(shape: Shape, residual: bool) -> list[Perceptron]:
     return [Perceptron(shape, residual, seed) for seed in range(shape.seeds)]
 
 
-def _runs(assets: Assets, residual: bool) -> list[Run]:
-    return [open_run(assets.get(model) / "run") for model in _models(assets.settings, residual)]
-
-
-def _needs(shape: Shape) -> Sequence[Asset]:
-    return [model for residual in KINDS.values() for model in _models(shape, residual)]
-
-
-RECIPE = Recipe(
+@recipe(
     "T-fig12", TRACING, "Without residual connections, CKA misleads",
-    (
-        Claim(
-            "agree", "With residual connections, cosine and CKA rank the layers alike.",
-            "Spearman correlation of centred cosine with biased CKA, each to the last layer, over the earlier layers",
-            0.8, "above", "seeds",
-        ),
-        Claim(
-            "alike", "Without residual connections, CKA still finds the earlier layers similar to the last one.",
-            "biased CKA to the last layer, mean over the layers before it", 0.5, "above", "seeds",
-        ),
-        Claim(
-            "unlike", "Without residual connections, cosine finds the earlier layers unlike the last one.",
-            "centred cosine to the last layer, mean over the layers before it", 0.5, "below", "seeds",
-        ),
-        Claim(
-            "unread", "Without residual connections, the head cannot read the layers before the last.",
-            "accuracy of the head, percent, mean over the layers before the last", 50.0, "below", "seeds",
-        ),
+    Claim(
+        "agree", "With residual connections, cosine and CKA rank the layers alike.",
+        "Spearman correlation of centred cosine with biased CKA, each to the last layer, over the earlier layers",
+        0.8, "above", "seeds",
     ),
-    judge, {"small": Shape(), "paper": Shape()}, _needs, lacks=LACKS,
+    Claim(
+        "alike", "Without residual connections, CKA still finds the earlier layers similar to the last one.",
+        "biased CKA to the last layer, mean over the layers before it", 0.5, "above", "seeds",
+    ),
+    Claim(
+        "unlike", "Without residual connections, cosine finds the earlier layers unlike the last one.",
+        "centred cosine to the last layer, mean over the layers before it", 0.5, "below", "seeds",
+    ),
+    Claim(
+        "unread", "Without residual connections, the head cannot read the layers before the last.",
+        "accuracy of the head, percent, mean over the layers before the last", 50.0, "below", "seeds",
+    ),
+    scales={"small": Shape(), "paper": Shape()}, lacks=LACKS,
+    needs=lambda shape: [model for residual in KINDS.values() for model in _models(shape, residual)],
     note="Trained on digits of 8 × 8 pixels instead of MNIST, at every scale",
 )  # fmt: skip
+def misled(assets: Assets) -> Evidence:
+    """Compare both similarities to the last layer, and what the head reads, over the layers before the last."""
+    curves: dict[str, dict[str, list[pd.Series]]] = {}
+    for name, residual in KINDS.items():
+        runs = [open_run(assets.get(model) / "run") for model in _models(assets.settings, residual)]
+        curves[name] = {
+            "cosine, centred": [to_last(run) for run in runs],
+            "CKA, biased": [to_last(run, "cka") for run in runs],
+            "accuracy": [run.metric("layer_accuracy").loc[1:] for run in runs],
+        }
+    (cosine, cka, _), plain = curves["with residual connections"].values(), curves["without residual connections"]
+    found = {
+        "agree": mean([a.iloc[:-1].corr(b.iloc[:-1], "spearman") for a, b in zip(cosine, cka, strict=True)]),
+        "alike": mean([float(curve.iloc[:-1].mean()) for curve in plain["CKA, biased"]]),
+        "unlike": mean([float(curve.iloc[:-1].mean()) for curve in plain["cosine, centred"]]),
+        "unread": mean([100 * float(curve.iloc[:-1].mean()) for curve in plain["accuracy"]]),
+    }
+    similarity = "similarity to the last, accuracy"
+    plots = [drawing.mean_chart(f"A perceptron {name}", similarity, by_label) for name, by_label in curves.items()]
+    return Evidence(found, plots=plots)

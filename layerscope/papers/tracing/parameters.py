@@ -1,4 +1,4 @@
-"""T-tab1: what a classifier per layer costs in parameters, and what is inconsistent in print."""
+"""What a classifier per layer costs in parameters, and what is inconsistent in print."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from layerscope.papers import drawing
 from layerscope.papers.assets import Assets
 from layerscope.papers.intervals import exact
-from layerscope.papers.recipe import TRACING, Claim, Evidence, Number, Printed, Recipe
+from layerscope.papers.recipe import TRACING, Claim, Evidence, Number, Printed, recipe
 
 DIGIT = 0.01
 """The last printed digit, in millions, billions or percent."""
@@ -43,7 +43,30 @@ LINES = (
 """`base` is the number of parameters that the printed totals follow from, `printed_base` the one in print."""
 
 
-def judge(assets: Assets) -> Evidence:
+def _printed() -> tuple[Printed, ...]:
+    where = "table 1"
+    totals = (Printed(f"{line.model}, a classifier per layer", line.multi, where) for line in LINES)
+    return (*totals, *(Printed(f"{line.model}, saved by sharing [%]", line.saved, where) for line in LINES))
+
+
+@recipe(
+    "T-tab1", TRACING, "One shared classifier saves the parameters of all the others",
+    Claim(
+        "totals",
+        "Printed totals equal base + (L − 1) · d · K, with bases of 22.05M, 86.57M, 117.00M, 175B and 70B.",
+        "largest difference from print, millions (GPT-3 and Llama-2: billions)", DIGIT, "below", "computed",
+    ),
+    Claim(
+        "savings", "Printed savings are (L − 1) · d · K as a share of those totals.",
+        "largest difference from print, percentage points", DIGIT, "below", "computed",
+    ),
+    Claim(
+        "columns", "Printed totals equal the printed size with one classifier + (L − 1) · d · K.",
+        "largest difference from print, millions (GPT-3 and Llama-2: billions)", DIGIT, "below", "computed",
+    ),
+    scales={"small": None, "published": None, "paper": None}, printed=_printed(),
+)  # fmt: skip
+def shared_parameters(assets: Assets) -> Evidence:
     """Compute totals and savings from widths, depths and classes, and compare them with print."""
     totals = [abs(line.base + line.heads - line.multi) for line in LINES]
     savings = [abs(100 * line.heads / (line.base + line.heads) - line.saved) for line in LINES]
@@ -63,30 +86,3 @@ def judge(assets: Assets) -> Evidence:
             "No Llama-2 has 40 layers of width 4,096: the 13B has 40 of 5,120, the 70B 80 of 8,192.",
         ],
     )
-
-
-def _printed() -> tuple[Printed, ...]:
-    where = "table 1"
-    totals = (Printed(f"{line.model}, a classifier per layer", line.multi, where) for line in LINES)
-    return (*totals, *(Printed(f"{line.model}, saved by sharing [%]", line.saved, where) for line in LINES))
-
-
-RECIPE = Recipe(
-    "T-tab1", TRACING, "One shared classifier saves the parameters of all the others",
-    (
-        Claim(
-            "totals",
-            "Printed totals equal base + (L − 1) · d · K, with bases of 22.05M, 86.57M, 117.00M, 175B and 70B.",
-            "largest difference from print, millions (GPT-3 and Llama-2: billions)", DIGIT, "below", "computed",
-        ),
-        Claim(
-            "savings", "Printed savings are (L − 1) · d · K as a share of those totals.",
-            "largest difference from print, percentage points", DIGIT, "below", "computed",
-        ),
-        Claim(
-            "columns", "Printed totals equal the printed size with one classifier + (L − 1) · d · K.",
-            "largest difference from print, millions (GPT-3 and Llama-2: billions)", DIGIT, "below", "computed",
-        ),
-    ),
-    judge, {"small": None, "published": None, "paper": None}, printed=_printed(),
-)  # fmt: skip

@@ -1,0 +1,157 @@
+"""What the released scores of layers on MTEB show: middle layers, and metrics that find them without labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from layerscope.papers import drawing, released
+from layerscope.papers.assets import Assets
+from layerscope.papers.intervals import bootstrap, mean
+from layerscope.papers.recipe import LAYERS, Claim, Evidence, Number, Printed, recipe
+from layerscope.scores import Evaluation, corpus_averages, fit_rules, one_variant
+from layerscope.scores.statistics import distance_correlation, kendall, spearman
+
+MODEL = "Pythia-410m"
+METRIC = "dime"
+STRONG = ("curvature", "dime", "infonce")
+OTHERS = ("prompt_entropy", "dataset_entropy", "lidar")
+
+
+def _table(evaluation: Evaluation, model: str) -> pd.DataFrame:
+    """Return the released scores of a model as layers × tasks, without tasks that lack a layer."""
+    return evaluation.table(model, "main").dropna(axis=1)
+
+
+def gains(table: pd.DataFrame) -> list[float]:
+    """Return for each task the gain over the last layer of the layer that the other tasks choose.
+
+    In percentage points; `table` is layers × tasks. Layer 0 and the last layer are not candidates.
+    """
+    found = []
+    for task in table:
+        others = table.drop(columns=task).mean(axis=1).iloc[1:-1]
+        found.append(100 * float(table.loc[others.idxmax(), task] - table[task].iloc[-1]))
+    return found
+
+
+@recipe(
+    "L-fig1", LAYERS, "Middle layers beat the last one on MTEB",
+    *(
+        Claim(
+            model, f"In {model}, the middle layer that the other tasks choose beats the last on the one left out.",
+            "gain in score over the last layer, percentage points, mean over tasks", 0.0, "above", "tasks",
+        )
+        for model in released.SCORED
+    ),
+    scales={"published": None},
+    printed=(
+        Printed("Pythia-410m, gain of the best layer [%]", 2.0, "section 4.1: 2 to 16 %", "a range over models"),
+    ),
+    lacks={
+        "small": "MTEB scores by layer of a model that needs no download (layerscope evaluate computes them)",
+        "paper": "Mamba-370M, BERT and Llama-3 on 32 tasks of MTEB, from the hub",
+    },
+    note="Scores are the authors' own, by task and layer",
+)  # fmt: skip
+def middle_layers(assets: Assets) -> Evidence:
+    """Choose each task's layer by the other tasks, and score it on that task against the last layer."""
+    evaluation = released.scores(assets)
+    tables = {model: _table(evaluation, model) for model in released.SCORED}
+    averages = {model: 100 * table.mean(axis=1) for model, table in tables.items()}
+    return Evidence(
+        {model: mean(gains(table)) for model, table in tables.items()},
+        [number for model, table in tables.items() for number in _summary(model, table)],
+        [drawing.chart("MTEB by layer", "mean score [%]", averages)],
+        [f"{model}: {table.shape[1]} tasks have a score at every layer." for model, table in tables.items()],
+    )
+
+
+def _summary(model: str, table: pd.DataFrame) -> Iterator[Number]:
+    average = 100 * table.mean(axis=1)
+    yield Number(f"{model}, layer 0", float(average.iloc[0]))
+    yield Number(f"{model}, mean of layers", float(average.mean()))
+    yield Number(f"{model}, best layer", float(average.max()))
+    yield Number(f"{model}, last layer", float(average.iloc[-1]))
+    yield Number(f"{model}, best layer of each task", 100 * float(table.max().mean()))
+    yield Number(f"{model}, gain of the best layer [%]", 100 * float(average.max() / average.iloc[-1] - 1))
+
+
+@recipe(
+    "L-fig3", LAYERS, "Curvature, DiME and InfoNCE follow the scores most closely",
+    Claim(
+        "lead", "Curvature, DiME and InfoNCE follow the mean score more closely than the entropies and LiDAR do.",
+        "distance correlation with the mean score over layers, mean of these three metrics minus that of "
+        "the others",
+        0.0, "above", "tasks",
+    ),
+    scales={"published": None},
+    lacks={
+        "small": "scores on 32 tasks by layer (layerscope scores correlates metrics with scores of your own)",
+        "paper": "Pythia-410M on 32 tasks of MTEB, from the hub",
+    },
+    note=released.NOTE,
+)  # fmt: skip
+def metrics_that_follow(assets: Assets) -> Evidence:
+    """Correlate each metric, averaged over data sets, with the mean score over resampled tasks (figures 3 and 8)."""
+    frame = released.metrics(assets)
+    frame = frame[(frame["model"] == MODEL) & frame["dataset"].str.startswith(released.TASKS_OF)]
+    table = _table(released.scores(assets), MODEL).iloc[1:]
+    averages = {name: _average(frame, name) for name in (*STRONG, *OTHERS)}
+    layers = sorted(set(table.index).intersection(*(curve.index for curve in averages.values())))
+    curves = {name: curve[layers].to_numpy() for name, curve in averages.items()}
+
+    def lead(tasks: npt.NDArray[np.float64]) -> float:
+        by_metric = {name: float(distance_correlation(curve, tasks.mean(axis=0))) for name, curve in curves.items()}
+        return float(np.mean([by_metric[name] for name in STRONG]) - np.mean([by_metric[name] for name in OTHERS]))
+
+    tasks = table.loc[layers].to_numpy().T
+    statistics = {"distance correlation": distance_correlation, "Spearman": spearman, "Kendall": kendall}
+    numbers = []
+    for name, curve in curves.items():
+        for label, statistic in statistics.items():
+            found = bootstrap(tasks, lambda rows, s=statistic, c=curve: s(c, rows.mean(axis=0)))  # type: ignore[misc]
+            numbers.append(Number.of(f"{label} of {name} with the mean score", found))
+    plot = drawing.bars("Correlation with the mean MTEB score", "distance correlation", numbers[:: len(statistics)])
+    return Evidence({"lead": bootstrap(tasks, lead)}, numbers, [plot], released.flagged(frame))
+
+
+def _average(frame: pd.DataFrame, metric: str) -> pd.Series:
+    """Return a metric by layer, the mean over the data sets that have it at every layer."""
+    variant = "raw" if "raw" in set(frame.loc[frame["metric"] == metric, "variant"]) else "maxEntropy"
+    return released.curves(frame, metric, variant).dropna(axis=1).mean()
+
+
+@recipe(
+    "L-appE", LAYERS, "A layer chosen without labels beats the last one",
+    Claim(
+        METRIC, "On Pythia-410M, the layer that DiME chooses without labels beats the last layer.",
+        "gain in score over the last layer, percentage points, mean over tasks; whether to minimise or maximise "
+        "DiME is fitted on other models",
+        0.0, "above", "tasks",
+    ),
+    scales={"published": None},
+    printed=(Printed(f"gain by {METRIC} [%]", 3.0, "appendix E", "the direction was not fitted on other models"),),
+    lacks={
+        "small": "scores on 32 tasks by layer (layerscope select chooses a layer of your own model without labels)",
+        "paper": "Pythia-410M on 32 tasks of MTEB, from the hub",
+    },
+    note=released.NOTE,
+)  # fmt: skip
+def chosen_without_labels(assets: Assets) -> Evidence:
+    """Fit on the other models whether to minimise or maximise DiME, and score the layer it chooses on each task."""
+    frame = released.metrics(assets)
+    frame = frame[frame["revision"].isin(("", "main")) & frame["dataset"].str.startswith(released.TASKS_OF)]
+    evaluation = released.scores(assets)
+    rules = fit_rules(corpus_averages(one_variant(frame)), evaluation)
+    table = 100 * _table(evaluation, MODEL)
+    found = {r.metric: mean((table.loc[r.layers[MODEL]] - table.iloc[-1]).tolist()) for r in rules if MODEL in r.layers}
+    numbers = []
+    for name, gain in found.items():
+        numbers.append(Number.of(f"gain by {name} [points]", gain))
+        numbers.append(Number(f"gain by {name} [%]", 100 * gain.value / float(table.iloc[-1].mean())))
+    plot = drawing.bars("Gain over the last layer", "points", numbers[::2])
+    return Evidence({METRIC: found[METRIC]}, numbers, [plot], released.flagged(frame))

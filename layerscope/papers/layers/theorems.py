@@ -1,0 +1,81 @@
+"""The theorems of Layer by Layer on effective rank and on InfoNCE, where both of their sides are known."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from layerscope import metrics
+from layerscope.papers import drawing
+from layerscope.papers.assets import Assets
+from layerscope.papers.intervals import exact, mean
+from layerscope.papers.recipe import LAYERS, Claim, Evidence, Number, recipe
+
+TRIALS = 200
+N, BATCHES, WIDTH = 256, 40, 64
+SYMBOLS = (2, 4, 8, 16, 32, 64)
+
+
+@recipe(
+    "L-thm1", LAYERS, "Effective rank against the exponential of S₁",
+    Claim(
+        "printed", "Theorem 1 as printed: effective rank is at most exp(S₁).",
+        f"largest log(effective rank) − S₁ over {TRIALS} random matrices, nats", 1e-9, "below", "computed",
+    ),
+    Claim(
+        "reverse",
+        "The reverse of theorem 1: effective rank is at least exp(S₁), as squaring concentrates a spectrum.",
+        f"smallest log(effective rank) − S₁ over {TRIALS} random matrices, nats", -1e-9, "above", "computed",
+    ),
+    scales={"small": None, "published": None, "paper": None},
+)  # fmt: skip
+def effective_rank(assets: Assets) -> Evidence:
+    """Compare both for matrices of many shapes and spectra."""
+    draws, ratios = np.random.default_rng(0), []
+    for _ in range(TRIALS):
+        rows, columns = draws.integers(2, 40, size=2)
+        spectrum = np.arange(1, columns + 1) ** -draws.uniform(0, 2)
+        states = draws.normal(size=(rows, columns)) * spectrum
+        ratios.append(_rank(states) - _entropy(states))
+    return Evidence(
+        {"printed": exact(max(ratios)), "reverse": exact(min(ratios))},
+        [Number("log(effective rank) − S1, mean over matrices", float(np.mean(ratios)))],
+        notes=["Effective rank is exp of the entropy of the singular values; S₁ is the entropy of their squares."],
+    )
+
+
+def _rank(states: np.ndarray) -> float:
+    return math.log(float(metrics.effective_rank(states)))
+
+
+def _entropy(states: np.ndarray) -> float:
+    return float(metrics.matrix_entropy(states, rows="raw"))
+
+
+@recipe(
+    "L-thm3", LAYERS, "log N − InfoNCE bounds the information that views share from below",
+    Claim(
+        "bound", "log N − InfoNCE is at most the mutual information of the views, where that is known.",
+        f"log N − InfoNCE − log K, nats, for the K of {SYMBOLS[0]} … {SYMBOLS[-1]} symbols where it is largest",
+        0.0, "below", "batches",
+    ),
+    scales={"small": None, "published": None, "paper": None},
+)  # fmt: skip
+def shared_information(assets: Assets) -> Evidence:
+    """Draw symbols whose information is known, and take the bound over batches of their states."""
+    draws, gaps, numbers = np.random.default_rng(0), [], []
+    for count in SYMBOLS:
+        bounds = np.array([bound(draws.integers(count, size=N)) for _ in range(BATCHES)])
+        gaps.append(bounds - math.log(count))
+        numbers.append(Number(f"log N − InfoNCE, {count} symbols", float(bounds.mean())))
+    most = max(gaps, key=lambda gap: float(gap.mean()))
+    plot = drawing.bars("Bound on the information", "nats", numbers)
+    return Evidence({"bound": mean(list(most))}, numbers, [plot])
+
+
+def bound(symbols: npt.NDArray[np.int64]) -> float:
+    """Return log N − InfoNCE of views that both are their sample's symbol: I(X; Z) = H(Z) = log of their number."""
+    states = np.eye(WIDTH)[symbols]
+    return float(metrics.infonce_bound(states, states))

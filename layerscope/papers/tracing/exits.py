@@ -1,0 +1,113 @@
+"""What aligned training makes of early exits and of models cut at a depth, by reports of exits."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from layerscope.early_exit import ExitReport
+from layerscope.papers import drawing
+from layerscope.papers.intervals import mean, paired
+from layerscope.papers.recipe import Claim, Evidence, Number, Printed
+from layerscope.papers.vision import ALIGNED, BOTH, Bench, trained
+
+LOSS = 0.03
+"""Largest acceptable loss of accuracy to exits; the paper loses 2.3 points."""
+BYTES = 4
+"""Bytes of a float32 weight."""
+
+
+@trained(
+    "T-fig7", "With early exits by confidence, aligned models are faster",
+    Claim(
+        "speed", "At the same loss of accuracy, early exits speed up an aligned model more than a standard one.",
+        f"largest Σ L·mᵢ / Σ i·mᵢ that loses at most {100 * LOSS:.0f} points of accuracy, aligned minus standard",
+        0.0, "above", "seeds",
+    ),
+    Claim(
+        "aligned", "Early exits speed up an aligned model by a factor of more than 1.36.",
+        f"largest Σ L·mᵢ / Σ i·mᵢ that loses at most {100 * LOSS:.0f} points of accuracy, mᵢ samples "
+        "leaving at layer i",
+        1.36, "above", "seeds",
+    ),
+    Claim(
+        "last", "In a standard model, most samples leave only at the last layer.",
+        "share of samples that leave at the last layer, at the calibrated threshold", 0.5, "above", "seeds",
+    ),
+    exits=True,
+    printed=(
+        Printed("speed-up by depth, aligned", 1.36, "section 4.1, figure 7", "ImageNet, another model and threshold"),
+        Printed("accuracy, standard [%]", 80.28, "figure 7", "ImageNet"),
+        Printed("accuracy, aligned [%]", 77.96, "figure 7", "ImageNet"),
+        Printed("accuracy, a classifier per layer [%]", 78.32, "figure 7, at 1.42 times", "ImageNet"),
+    ),
+)  # fmt: skip
+def exits_by_confidence(bench: Bench) -> Evidence:
+    """Take each report's fastest threshold within the loss, and compare speed-ups by depth."""
+    reports = {name: bench.exits(kind) for name, kind in BOTH.items()}
+    speeds = {name: [_speed(report) for report in found] for name, found in reports.items()}
+    leaving = {
+        name: pd.concat([r.layers.set_index("layer")["share"] for r in found], axis=1).mean(axis=1) * 100
+        for name, found in reports.items()
+    }
+    return Evidence(
+        {
+            "speed": paired(speeds["aligned"], speeds["standard"]),
+            "aligned": mean(speeds["aligned"]),
+            "last": mean([float(report.layers["share"].iloc[-1]) for report in reports["standard"]]),
+        },
+        [Number(f"speed-up by depth, {name}", mean(found).value) for name, found in speeds.items()],
+        [drawing.chart("Samples that leave at each layer", "%", leaving)],
+    )
+
+
+def _speed(report: ExitReport) -> float:
+    """Return the largest speed-up by depth, Σ L·mᵢ / Σ i·mᵢ, of a threshold that loses little accuracy."""
+    plain = report.plain_accuracy or 0.0
+    kept = report.curve[report.curve["accuracy"] >= plain - LOSS]
+    return float(kept["exit_speedup"].max())
+
+
+@trained(
+    "T-fig13", "Train once, fit all devices: one checkpoint, every depth",
+    Claim(
+        "accuracy", "Cut to half its layers, an aligned model loses less than a point of accuracy.",
+        "accuracy at half depth minus that of the full model, percentage points", -1.0, "above", "seeds",
+    ),
+    Claim(
+        "speed", "Cut to half its layers, an aligned model is at least 1.5 times as fast.",
+        "measured speed-up at half depth over the full model", 1.5, "above", "seeds",
+    ),
+    Claim(
+        "size", "Cut to half its layers, an aligned model takes at most 0.6 of the memory.",
+        "size of the weights at half depth, as a share of the full model's",
+        0.6, "below", "seeds",
+    ),
+    exits=True,
+)  # fmt: skip
+def every_depth(bench: Bench) -> Evidence:
+    """Read accuracy, measured speed and size of the model cut at each depth from the reports of exits."""
+    half = bench.setup.depth // 2
+    tables = [_by_depth(report) for report in bench.exits(ALIGNED)]
+    average = pd.concat(tables).groupby(level=0).mean()
+    return Evidence(
+        {
+            "accuracy": mean([t.loc[half, "accuracy"] - t["accuracy"].iloc[-1] for t in tables]),
+            "speed": mean([t.loc[half, "speed"] for t in tables]),
+            "size": mean([t.loc[half, "MB"] / t["MB"].iloc[-1] for t in tables]),
+        },
+        [Number(f"{name}, {layer} layers", value) for name in average for layer, value in average[name].items()],
+        [
+            drawing.chart(f"{title} of the model cut at each layer", unit, {"aligned": average[title.lower()]})
+            for title, unit in (("Accuracy", "%"), ("Speed", "times the full model's"))
+        ],
+    )
+
+
+def _by_depth(report: ExitReport) -> pd.DataFrame:
+    """Return accuracy in percent, measured speed-up and size by layer, the full model last."""
+    found = report.depths.set_index("layer")
+    table = pd.DataFrame(
+        {"accuracy": 100 * found["accuracy"], "speed": found["measured"], "MB": found["parameters"] * BYTES / 1e6}
+    )
+    assert table.index[-1] == report.depth, "the last row is the full model"
+    return table

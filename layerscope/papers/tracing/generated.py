@@ -1,0 +1,60 @@
+"""After aligned training, text generated before the last layer is better by four measures."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from layerscope.generation import open_generation
+from layerscope.papers import drawing
+from layerscope.papers.assets import Assets
+from layerscope.papers.intervals import mean
+from layerscope.papers.language import LACKS, SMALL, Language, Speaker, Spoken
+from layerscope.papers.recipe import TRACING, Claim, Evidence, recipe
+
+PAPER = Language(
+    "hf:wikitext/wikitext-103-raw-v1", 1000, hub="gpt2", depth=12, context=256, steps=40_000, batch_size=8,
+    learning_rate=2e-5,
+)  # fmt: skip
+SCALE = {"accuracy": 100.0}
+"""What a measure is multiplied by; perplexity is compared by its logarithm."""
+UNITS = {"accuracy": "%", "perplexity": "log of perplexity", "coherence": "cosine", "diversity": "0 … 1"}
+
+
+def models(setup: Language) -> dict[str, list[Speaker]]:
+    """Return the models of all seeds by how they are trained."""
+    aligned = (("schedule", "always"),)
+    return {
+        "standard": [Speaker(setup, "standard", seed) for seed in range(setup.seeds)],
+        "aligned": [Speaker(setup, "aligned", seed, aligned) for seed in range(setup.seeds)],
+    }
+
+
+def _claim(measure: str, verb: str, unit: str, direction: Literal["above", "below"]) -> Claim:
+    statistic = f"{measure}, aligned minus standard, {unit}, mean over layers before the last"
+    sentence = f"At the layers before the last, aligned training {verb}."
+    return Claim(measure, sentence, statistic, 0.0, direction, "seeds")
+
+
+@recipe(
+    "T-fig9", TRACING, "Text generated at every layer is better after aligned training",
+    _claim("accuracy", "predicts more next tokens correctly", "percentage points", "above"),
+    _claim("perplexity", "lowers perplexity", "natural logarithm", "below"),
+    _claim("coherence", "makes continuations more coherent with their prompts", "cosine, mean over texts", "above"),
+    _claim("diversity", "makes continuations more diverse", "0 … 1, mean over texts", "above"),
+    scales={"small": SMALL, "paper": PAPER}, lacks=LACKS,
+    needs=lambda setup: [Spoken(model) for of in models(setup).values() for model in of],
+)  # fmt: skip
+def generated(assets: Assets) -> Evidence:
+    """Compare each measure seed by seed, on average over the layers before the last."""
+    found, plots = {}, []
+    for name, unit in UNITS.items():
+        curves = {}
+        for objective, of in models(assets.settings).items():
+            values = [open_generation(assets.get(Spoken(model))).measure(name) for model in of]
+            curves[objective] = [np.log(c) if name == "perplexity" else SCALE.get(name, 1.0) * c for c in values]
+        pairs = zip(curves["aligned"], curves["standard"], strict=True)
+        found[name] = mean([float((a - b).iloc[:-1].mean()) for a, b in pairs])
+        plots.append(drawing.mean_chart(f"{name.capitalize()} of text by layer", unit, curves))
+    return Evidence(found, plots=plots)

@@ -1,0 +1,293 @@
+"""How similar the layers of a vision transformer are, to the last one and to their neighbours, by their states."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from layerscope import metrics
+from layerscope.papers import drawing
+from layerscope.papers.intervals import exact, mean
+from layerscope.papers.recipe import Claim, Evidence, Number
+from layerscope.papers.vision import ACCURACY, ALIGNED, BOTH, METRICS, STANDARD, Bench, to_last, trained
+
+ONE = {"standard": STANDARD}
+MODELS = {"standard": "a standard", "aligned": "an aligned"}
+"""What claims call the models of `BOTH`."""
+ALIKE = 0.1
+"""Norms of neighbouring layers that the proof of theorem 2.2 takes as equal differ by this share at most."""
+
+
+@trained(
+    "T-fig1", "Aligned training brings every layer closer to the last",
+    Claim(
+        "cosine", "Aligned training makes the earlier layers more similar to the last one.",
+        "centred cosine to the last layer, aligned minus standard, mean over layers before the last",
+        0.0, "above", "seeds",
+    ),
+    Claim(
+        "accuracy", "Aligned training raises the accuracy of the layers before the last.",
+        "accuracy, aligned minus standard, percentage points, mean over layers before the last",
+        0.0, "above", "seeds",
+    ),
+    Claim(
+        "saturation",
+        "After aligned training, more samples have settled on their final prediction before the last layer.",
+        "share of saturated samples, aligned minus standard, percentage points, mean over layers before the last",
+        0.0, "above", "seeds",
+    ),
+    metrics=METRICS,
+)  # fmt: skip
+def closer_to_the_last(bench: Bench) -> Evidence:
+    """Compare aligned and standard training seed by seed, on average over the layers before the last."""
+    cosines = {name: [to_last(run) for run in bench.runs(kind)] for name, kind in BOTH.items()}
+    found = {
+        "cosine": mean([float((a - b).iloc[:-1].mean()) for b, a in zip(*cosines.values(), strict=True)]),
+        "accuracy": bench.gain(ALIGNED, STANDARD, ACCURACY),
+        "saturation": bench.gain(ALIGNED, STANDARD, "saturated"),
+    }
+    return Evidence(
+        found,
+        plots=[
+            drawing.mean_chart("Cosine similarity to the last layer", "cosine, centred", cosines),
+            bench.chart("Accuracy by layer", ACCURACY),
+            bench.chart("Saturated samples by layer", "saturated"),
+        ],
+    )
+
+
+@trained(
+    "T-fig2", "Cosine similarity follows CKA and accuracy by layer",
+    Claim(
+        "cka", "Cosine similarity to the last layer rises where CKA rises.",
+        "Spearman correlation of centred cosine with biased CKA, each to the last layer, over the earlier layers",
+        0.5, "above", "seeds",
+    ),
+    Claim(
+        "accuracy", "Cosine similarity to the last layer rises where accuracy rises.",
+        "Spearman correlation of centred cosine to the last layer with accuracy, over the earlier layers",
+        0.5, "above", "seeds",
+    ),
+    Claim(
+        "positive", "On average over samples, no two layers point in opposite directions.",
+        "lowest mean centred cosine of any two layers", 0.0, "above", "seeds",
+    ),
+    metrics=METRICS,
+)  # fmt: skip
+def cosine_against_cka(bench: Bench) -> Evidence:
+    """Correlate cosine with CKA and with accuracy over the layers of each standard model."""
+    runs = bench.runs(STANDARD)
+    cosine, cka = [to_last(run) for run in runs], [to_last(run, "cka") for run in runs]
+    accuracy = bench.curves(STANDARD, ACCURACY)
+    pairs = [run.metric("cosine_similarity") for run in runs]
+    found = {
+        "cka": mean([_rho(_earlier(a, b)) for a, b in zip(cosine, cka, strict=True)]),
+        "accuracy": mean([_rho(_earlier(a, b)) for a, b in zip(cosine, accuracy, strict=True)]),
+        "positive": mean([float(np.nanmin(table.to_numpy())) for table in pairs]),
+    }
+    table = sum(pairs[1:], start=pairs[0]) / len(pairs)
+    curves = {"cosine, centred": cosine, "CKA, biased": cka, "accuracy": accuracy}
+    return Evidence(
+        found,
+        plots=[
+            drawing.mean_chart("Similarity to the last layer, and accuracy", "cosine, CKA, accuracy", curves),
+            drawing.heat_map("Cosine similarity of every two layers", table, "layer", "layer"),
+        ],
+    )
+
+
+def _earlier(*curves: pd.Series) -> pd.DataFrame:
+    """Return curves beside each other over the layers before the last that all have."""
+    return pd.concat(curves, axis=1, join="inner").iloc[:-1]
+
+
+def _rho(columns: pd.DataFrame) -> float:
+    return float(columns.corr("spearman").iloc[0, 1])
+
+
+@trained(
+    "T-cosacc", "Layers more similar to the last one are more accurate",
+    Claim(
+        "spearman", "The more similar a layer is to the last one, the more accurate it is.",
+        "Spearman correlation of centred cosine to the last layer with accuracy, over the earlier layers "
+        "of a standard and an aligned model together",
+        0.5, "above", "seeds",
+    ),
+    metrics=METRICS,
+)  # fmt: skip
+def cosine_against_accuracy(bench: Bench) -> Evidence:
+    """Correlate both over the layers of a standard and an aligned model together, seed by seed."""
+    points = {
+        name: [
+            _earlier(to_last(run).rename("cosine"), (100 * accuracy).rename("accuracy"))
+            for run, accuracy in zip(bench.runs(kind), bench.curves(kind, ACCURACY), strict=True)
+        ]
+        for name, kind in BOTH.items()
+    }
+    both = [pd.concat(pair) for pair in zip(*points.values(), strict=True)]
+    curves = {name: pd.concat(of).groupby(level=0)["accuracy"].mean() for name, of in points.items()}
+    return Evidence({"spearman": mean(list(map(_rho, both)))}, plots=[drawing.chart("Accuracy by layer", "%", curves)])
+
+
+@trained(
+    "T-fig10", "Sample by sample, similarity to the last layer rises and is rarely negative",
+    Claim(
+        "negative", "The cosine of a sample's state to its state at the last layer is rarely negative.",
+        "share of negative centred cosines over samples and layers 1 … L − 1, percent", 5.0, "below", "seeds",
+    ),
+    Claim(
+        "rises", "The median cosine to the last layer rises with depth.",
+        "Spearman correlation of the median centred cosine over samples with the layer number",
+        0.9, "above", "seeds",
+    ),
+    kinds=ONE, metrics=METRICS,
+)  # fmt: skip
+def cosine_by_sample(bench: Bench) -> Evidence:
+    """Count negative cosines over samples and layers, and correlate medians with depth."""
+    cosines = [metrics.cosine_to(states)[:, 1:-1].numpy() for states in bench.states(STANDARD)]
+    medians = [pd.Series(np.median(found, axis=0)) for found in cosines]
+    least = min(float(found.min()) for found in cosines)
+    return Evidence(
+        {
+            "negative": mean([100 * float((found < 0).mean()) for found in cosines]),
+            "rises": mean([each.corr(each.index.to_series(), "spearman") for each in medians]),
+        },
+        [Number("lowest cosine of a sample at any layer", least)],
+        [drawing.boxes("Cosine of each image to the last layer", "cosine, centred", cosines[0], first=1)],
+    )
+
+
+@trained(
+    "T-fig11", "Neighbouring layers are alike: the skip connection outweighs the branch",
+    Claim(
+        "cosine", "Any two neighbouring layers are alike.",
+        "centred cosine of a block's input and output, mean over samples, lowest of the blocks",
+        0.5, "above", "seeds",
+    ),
+    Claim(
+        "ratio", "In every block the skip connection outweighs the branch that is added to it.",
+        "norm of the block's input over the norm of its change, median over samples, lowest of the blocks",
+        1.0, "above", "seeds",
+    ),
+    kinds=ONE, metrics=METRICS,
+)  # fmt: skip
+def neighbours(bench: Bench) -> Evidence:
+    """Take each block's mean cosine of input and output, and the median ratio of skip connection to branch."""
+    states = [found[:, 1:] for found in bench.states(STANDARD)]
+    cosines = [
+        np.array([float(metrics.cosine_similarity(s[:, a], s[:, a + 1]).mean()) for a in range(s.shape[1] - 1)])
+        for s in states
+    ]
+    ratios = [metrics.norm_ratio(each).median(0).values.numpy() for each in states]
+    return Evidence(
+        {name: mean([float(each.min()) for each in of]) for name, of in (("cosine", cosines), ("ratio", ratios))},
+        plots=[
+            drawing.chart(title, unit, {"standard": drawing.by_layer(np.mean(found, axis=0), first=2)})
+            for title, unit, found in (
+                ("Cosine of a block's input and output", "cosine, centred", cosines),
+                ("Skip connection against branch", "ratio of norms, median over samples", ratios),
+            )
+        ],
+    )
+
+
+@trained(
+    "T-thm1", "Theorem 2.1: similarity to a later layer rises with depth",
+    Claim(
+        "derivative", "Along the straight line h = (1 − x) a + x b, with a and b of length 1 and cosine c, the "
+        "cosine of h to b never falls: its derivative is (1 − c²)(1 − x)/‖h‖³.",
+        "largest error of the derivative on a grid of x and c, or its depth below 0", 1e-6, "below", "computed",
+    ),
+    *(
+        Claim(
+            f"order {name}",
+            f"In {word} model, of any three layers the middle one is more similar to the last than the first is.",
+            "share of triples of layers 1 … L so ordered by uncentred cosine, mean over samples, percent",
+            90.0, "above", "seeds",
+        )
+        for name, word in MODELS.items()
+    ),
+    *(
+        Claim(
+            f"line {name}", f"In {word} model, states move along a straight line (assumption 1).",
+            "distance from the line through layers 0 and L over the distance between the two, mean over "
+            "samples and inner layers", 0.25, "below", "seeds",
+        )
+        for name, word in MODELS.items()
+    ),
+    metrics=METRICS, note="The printed derivative differs from this one; the conclusion is the same",
+)  # fmt: skip
+def similarity_rises(bench: Bench) -> Evidence:
+    """Count monotone triples of layers, measure the distance from the straight line, and check the derivative."""
+    found, curves = {"derivative": exact(derivative_error())}, {}
+    for name, kind in BOTH.items():
+        states = bench.states(kind)
+        found[f"order {name}"] = mean([100 * float(metrics.monotone_share(each[:, 1:]).mean()) for each in states])
+        away = [metrics.line_distance(each).mean(0) for each in states]
+        found[f"line {name}"] = mean([float(each.mean()) for each in away])
+        curves[name] = drawing.by_layer(np.mean([each.numpy() for each in away], axis=0), first=1)
+    return Evidence(found, plots=[drawing.chart("Distance from the straight line", "share of its length", curves)])
+
+
+def derivative_error() -> float:
+    """Return how far the derivative of cos((1 − x) a + x b, b) is from (1 − c²)(1 − x) / ‖·‖³ at most, and from ≥ 0.
+
+    `a` and `b` have length 1 and cosine c; central differences in float64.
+    """
+    x, c = np.meshgrid(np.linspace(0.01, 0.99, 99), np.linspace(-0.9, 0.99, 64))
+
+    def length(at: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        return np.sqrt((1 - at) ** 2 + at**2 + 2 * at * (1 - at) * c)
+
+    def cosine(at: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        return np.asarray(((1 - at) * c + at) / length(at))
+
+    step = 1e-5
+    formula = (1 - c**2) * (1 - x) / length(x) ** 3
+    slopes = (cosine(x + step) - cosine(x - step)) / (2 * step)
+    return float(max(np.abs(slopes - formula).max(), -formula.min()))
+
+
+@trained(
+    "T-thm2", "Theorem 2.2: the probability of the label rises across layers",
+    *(
+        claim
+        for name, word in MODELS.items()
+        for claim in (
+            Claim(
+                f"rises {name}",
+                f"In {word} model, the probability of the label falls by less than a point from any layer to the next.",
+                "lowest change of its mean over samples from one layer to the next, percentage points",
+                -1.0, "above", "seeds",
+            ),
+            Claim(
+                f"nc1 {name}", f"In {word} model, states collapse onto their classes with depth.",
+                "Spearman correlation of NC1 with the layer number", -0.8, "below", "seeds",
+            ),
+            Claim(
+                f"norms {name}",
+                f"In {word} model, neighbouring layers have states of about the same norm, as the proof assumes.",
+                f"share of samples and layers whose norm is within {100 * ALIKE:.0f} % of the layer before, percent",
+                90.0, "above", "seeds",
+            ),
+        )
+    ),
+    metrics=METRICS,
+)  # fmt: skip
+def label_probability_rises(bench: Bench) -> Evidence:
+    """Look for drops of the label's probability, correlate NC1 with depth, and compare norms of neighbours."""
+    found = {}
+    for name, kind in BOTH.items():
+        nc1, states = bench.curves(kind, "nc1"), bench.states(kind)
+        found[f"rises {name}"] = mean([100 * c.diff().min() for c in bench.curves(kind, "label_probability")])
+        found[f"nc1 {name}"] = mean([c.corr(c.index.to_series(), "spearman") for c in nc1])
+        found[f"norms {name}"] = mean([100 * float(metrics.steady_norm(s[:, 1:], ALIKE).mean()) for s in states])
+    spread = {name: np.log10(curve) for name, curve in bench.averages("nc1").items()}
+    return Evidence(
+        found,
+        plots=[
+            bench.chart("Probability of the label by layer", "label_probability"),
+            drawing.chart("NC1 by layer", "log10 of NC1", spread),
+        ],
+    )
