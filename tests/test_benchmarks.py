@@ -23,7 +23,7 @@ SMALL = {
     "page": ["--runs", "1", "--depth", "3", "--tabs", "1"],
     "profile_overhead": ["--child", "--case", "minilm", "--repeats", "1", "--texts", "8"],
     "self_speculation": ["--batch", "1", "--tokens", "12", "--repeats", "1", "--layers", "8", "--width", "48"],
-    "sentence_losses": ["--steps", "1", "--batch", "2", "--dev", "8"],
+    "sentence_losses": ["--steps", "1", "--batch", "2", "--dev", "8", "--seeds", "1"],
     "shipped_rules": ["--keep", "--out", "rules.json"],
     "similarity": ["--layers", "3", "--samples", "60", "--width", "8", "--naive", "2", "--threads", "1"],
     "start": ["--repeats", "1"],

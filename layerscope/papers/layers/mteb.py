@@ -1,7 +1,5 @@
 """What the released scores of layers on MTEB show: middle layers, and metrics that find them without labels."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np
