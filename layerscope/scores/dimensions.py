@@ -83,7 +83,7 @@ def dims_maps(entry: Grid) -> Iterator[HeatMap]:
             choice=task or "average",
             summary="A heat map: the score of every layer at fewer dimensions.",
             about=meaning_of("score"),
-            note=f"○ the best layer. {NUMBERS}{_pca(scores)}",
+            note=f"○ the best layer. {NUMBERS}{PCA if CUTS[1] in set(entry.rows['kind']) else ''}",
             unit="%" if unit.percent else "",
             name=f"scores_by_dims_{order}",
             corner="dimensions",
