@@ -182,16 +182,21 @@ def _of_task(scored: Scored, choose: Choose, last: int) -> OfTask:
     return OfTask(scored.title, layer, shipped, float(scored.means[column]), difference, _known(error), dim)
 
 
-def by_rule(case: Case, followed: Followed | None, refused: Sequence[Refused], forced: bool = False) -> Selection:
-    """Return the choice of a rule without labels, or where none is trusted the model as shipped."""
+def by_rule(
+    case: Case, followed: Followed | None, refused: Sequence[Refused], lacking: str = "", forced: bool = False
+) -> Selection:
+    """Return the choice of a rule without labels, or the model as shipped where none is trusted and what would help."""
     layers, within = case.layers, case.budget.within
+    untrusted = f"{NONE_TRUSTED}; {lacking}" if lacking else NONE_TRUSTED
     if followed is None and case.fits_as_shipped():
-        return _selection(case, len(layers), "baseline", NONE_TRUSTED, refused=tuple(refused))
+        return _selection(case, len(layers), "baseline", untrusted, refused=tuple(refused))
     if followed is None:
-        why, deepest = f"{NONE_TRUSTED}: the deepest layer{within}", layers.index(case.candidates()[-1])
+        why, deepest = f"the deepest layer{within}: {untrusted}", layers.index(case.candidates()[-1])
         return _selection(case, deepest, "deepest", why, refused=tuple(refused))
     rule = followed.rule
     end = "the lowest mean rank over its metrics" if rule.parts else f"its {rule.direction} of {rule.metric}"
+    if rule.share is not None:
+        end = f"the layer nearest to {rule.share:.0%} of the depth, the share that ranks best on scored models"
     if rule.metric == "half_text_reciprocal_rank":
         end = "where the halves of a text find each other best, if that is clear, else the deepest layer"
     return _selection(

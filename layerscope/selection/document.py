@@ -13,7 +13,7 @@ from layerscope.core.errors import count
 from layerscope.scores.dimensions import ALL, NUMBERS, dims_table
 from layerscope.scores.naming import Unit, cut_in_words
 from layerscope.scores.rules import Rule
-from layerscope.selection.shift_tables import tables as shift_tables, trade
+from layerscope.selection.shift import tables as shift_tables, trade
 from layerscope.show.document import EMPTY, MARK, Cell, Code, Column, Document, Facts, Row, Section, Table, columns, row
 
 if TYPE_CHECKING:
@@ -133,11 +133,19 @@ def record(rule: Rule, forced: bool = False) -> list[str]:
         return ["it was never tried on a model held out: it is followed because you named it"]
     tried, models = len(rule.choices), len({choice.model for choice in rule.choices})
     wrong = f", by {_points(rule.worst_gain)} at worst" if rule.failures else ""
+    gain, last, regret = (
+        _points(rule.mean_gain),
+        rule.mean_regret + rule.mean_gain,
+        _points(rule.mean_regret, sign=False),
+    )
+    fixed = ["", ""] if rule.share else [_points(rule.fixed_gain), _points(rule.fixed_regret, sign=False)]
+    than = [f", a fixed share of depth: {number}" * bool(number) for number in fixed]
     lines = [
-        f"in {tried} choices on {models} model{'s' * (models > 1)} held out it gained {_points(rule.mean_gain)} over "
-        f"the last layer on average (a layer at random: {_points(rule.chance_gain)}, a fixed share of depth: "
-        f"{_points(rule.fixed_gain)}) and fell behind it "
-        f"{rule.failures} of {tried} times{wrong}"
+        f"in {tried} choices on {models} model{'s' * (models > 1)} held out it gained {gain} over the last layer on "
+        f"average (a layer at random: {_points(rule.chance_gain)}{than[0]}) and fell behind it {rule.failures} of "
+        f"{tried} times{wrong}",
+        f"regret, what the best layer scores more: {regret} on average (the last layer: {_points(last, sign=False)}"
+        f"{than[1]})",
     ]
     for choice in rule.choices:
         most = _points(choice.best - choice.last)
@@ -181,14 +189,16 @@ def _refused(selection: Selection) -> Table:
     rows = []
     for entry in selection.refused[:MOST_REFUSED]:
         rule = entry.rule
-        gains = [Cell(_points(gain), value=gain) for gain in (rule.mean_gain, rule.chance_gain, rule.fixed_gain)]
+        shown = (rule.mean_gain, True), (rule.mean_regret, False), (rule.fixed_regret, False)
+        cells = [Cell(_points(value, sign), value=value) for value, sign in shown]
         failed = Cell(f"{rule.failures} of {len(rule.choices)}", value=rule.failures)
-        rows.append(row(rule.name, *gains, failed, _text(entry.reason)))
+        rows.append(row(rule.name, *cells, failed, _text(entry.reason)))
     first, last = (Column(title, "left", wraps=True) for title in ("rule", "why"))
-    titles = (first, *columns(("gain", "at random", "fixed", "failed")), last)
+    titles = (first, *columns(("gain", "regret", "fixed", "failed")), last)
     more = len(selection.refused) - len(rows)
-    legend = (f"{count(more, 'more rule')} not followed; the JSON output lists all of them.",) if more else ()
-    return Table("Rules that were not followed", titles, tuple(rows), legend, name="refused")
+    legend = ["Gain: over the last layer; regret: what the best layer scores more; fixed: the regret of a fixed share."]
+    legend += [f"{count(more, 'more rule')} not followed; the JSON output lists all of them."] if more else []
+    return Table("Rules that were not followed", titles, tuple(rows), tuple(legend), name="refused")
 
 
 def _layers(selection: Selection) -> Table:
@@ -198,23 +208,20 @@ def _layers(selection: Selection) -> Table:
     titles = [*columns(("layer",)), *(columns(("score", "difference"), "decimal") if scored else ())]
     titles += columns((*(["value"] if valued else []), *(["weights", "MB", "ms", "faster"] if cost else [])))
     rows = []
-    apart = [selection.chosen] if selection.mixed or selection.dim else []
-    for candidate in (*selection.layers, *apart, baseline):
+    for candidate in (*selection.layers, *([selection.chosen] if selection.mixed or selection.dim else []), baseline):
         shipped, name = candidate is baseline, str(cut_in_words(candidate.layer, candidate.dim))
-        name = selection.mix if candidate is selection.mixed else name
-        cells = [Cell("baseline") if shipped else Cell(name, value=candidate.layer)]
+        name = selection.mix if candidate is selection.mixed else "baseline" if shipped else name
+        cells = [Cell(name, value=None if shipped else candidate.layer)]
         if scored:
             score, difference = _judged(candidate, selection.share)
             cells += [score, EMPTY if shipped else difference]
         if valued:
             cells.append(EMPTY if candidate.value is None else Cell(f"{candidate.value:.4g}", value=candidate.value))
         cells += _costs(candidate) if cost else []
-        plain = not apart and shipped == selection.as_shipped and candidate.layer == selection.layer
-        chosen = plain or candidate in apart
-        marks = replace(_text(_marks(candidate, shipped, selection)), marked=chosen)
-        rows.append(Row((*cells, marks), marked=chosen))
+        marks = replace(_text(_marks(candidate, shipped, selection)), marked=candidate is selection.chosen)
+        rows.append(Row((*cells, marks), marked=marks.marked))
     titles.append(Column("", "left"))
-    few = "" if selection.shift is None else f" on {selection.shift.labels:,} labels of the target"
+    few = "" if selection.shift is None else f" on {selection.shift['labels']:,} labels of the target"
     return Table(f"Every layer{few}", tuple(titles), tuple(rows), (_legend(selection),), name="layers")
 
 
@@ -287,7 +294,7 @@ def _joined(cell: Cell) -> str:
     return f"{cell.text} {cell.detail}".strip()
 
 
-def _points(value: float) -> str:
-    """Return a gain of a rule's record, whose units are those of its own scores; shares in percent."""
+def _points(value: float, sign: bool = True) -> str:
+    """Return a number of a rule's record, whose units are those of its own scores; shares in percent."""
     share = abs(value) <= 1
-    return Unit(share, 1 if share else 2).number(value, sign=True)
+    return Unit(share, 1 if share else 2).number(value, sign)

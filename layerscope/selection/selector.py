@@ -65,7 +65,8 @@ def select(
         labels: of a run's samples, one each in their order, instead of its own.
         rule: rule to choose by: one-standard-error or best, which need scores; shift, by few labels of the target of an
             evaluation's shift; or the name of one that needs no labels, such as half-text (the two halves of a text
-            find each other; runs the model), whatever its record.
+            find each other; runs the model) or fixed-share (the share of depth that ranks best on scored models),
+            whatever its record.
         holdout: share of a run's labelled samples that judges the chosen layer and has no part in choosing it, drawn
             evenly over the classes by the run's seed; by default every fold is judged at the layer the others choose.
         target_labels: labels of the target that choose by the rule shift, drawn with the seed; the others judge the
