@@ -1,7 +1,5 @@
 """Probes of one data set by one pass over it and a cheap fit a layer, judged on those data and under a shift."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import shutil
@@ -30,8 +28,8 @@ from layerscope.profiling.plan import Job, Options
 from layerscope.runs import Run
 from layerscope.scores.probe_results import ProbeScores, Slot
 
-FORMAT = 3
-"""Raised when the same weights, data and options would give another score."""
+FORMAT = 4
+"""Raised when the same weights, data and options would give another score, or more is kept of one."""
 PROBED = 8
 """Samples by which the layers of a model are found."""
 

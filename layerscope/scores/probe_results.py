@@ -34,8 +34,8 @@ class ProbeScores:
     ) -> None:
         name = folder_name(f"{model}-{revision[:20]}")
         self.path = folder / FOLDER / name / f"{folder_name(task)}.json"
-        known = {"model": model, "revision": revision, "task": task, "data": data, "digest": digest}
-        self.about = {**known, "shifted_from": source}
+        known: dict[str, str | None] = {"model": model, "revision": revision, "task": task, "data": data}
+        self.about = known | {"digest": digest, "shifted_from": source}
         self.rows: list[dict[str, Any]] = self._there()
 
     def find(self, slot: Slot | MixSlot, kind: str | None = None, any_pooling: bool = False) -> dict[str, Any] | None:

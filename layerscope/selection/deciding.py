@@ -156,6 +156,8 @@ def _of_evaluation(
         grid, scored, shift = scored_under_shift(evaluation, asked)
     else:
         grid, scored, notes = judged(evaluation, asked)
+        if asked.tasks is None and grid.rows["shifted_from"].any():
+            notes.append("source and target of a shift count alike; `rule='shift'` chooses by few labels of the target")
     name, pooling = str(grid.about["model"]), grid.about["pooling"]
     origin = evaluation.origins.get(name)
     model = source_of(name, origin) if asked.cost_model is None else asked.cost_model

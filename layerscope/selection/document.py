@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from layerscope.core.errors import count
 from layerscope.scores.naming import Unit
 from layerscope.scores.rules import Rule
-from layerscope.selection.shift_tables import tables as shift_tables, trade
+from layerscope.selection.shift import tables as shift_tables, trade
 from layerscope.show.document import EMPTY, Cell, Code, Column, Document, Facts, Row, Section, Table, columns, row
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ def _layers(selection: Selection) -> Table:
         marks = replace(_text(_marks(candidate, shipped, selection)), marked=chosen)
         rows.append(Row((*cells, marks), marked=chosen))
     titles.append(Column("", "left"))
-    few = "" if selection.shift is None else f" on {selection.shift.labels:,} labels of the target"
+    few = "" if selection.shift is None else f" on {selection.shift['labels']:,} labels of the target"
     return Table(f"Every layer{few}", tuple(titles), tuple(rows), (_legend(selection),), name="layers")
 
 

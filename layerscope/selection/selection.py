@@ -71,55 +71,6 @@ class OfTask:
 
 
 @dataclass(frozen=True)
-class Rival:
-    """The layer that some evidence chooses, and its accuracy on samples that had no part in choosing it.
-
-    Gains are over the layer that accuracy on the source chooses, paired; `layer` None is the model as shipped.
-    """
-
-    by: str
-    layer: int | None
-    source: float
-    source_error: float
-    target: float
-    target_error: float
-    source_gain: float
-    source_gain_error: float
-    target_gain: float
-    target_gain_error: float
-
-
-@dataclass(frozen=True)
-class Worth:
-    """What so many labels of the target are worth, over seeded draws: mean and 90 % range of the gain in accuracy.
-
-    `worse` is the share of draws that choose a layer worse on the target than the one that the source chooses.
-    """
-
-    labels: int
-    gain: float
-    low: float
-    high: float
-    worse: float
-
-
-@dataclass(frozen=True)
-class UnderShift:
-    """Tasks of source and target, how many labels chose and judged, and what each evidence chooses, few labels first.
-
-    `layers` counts in how many seeded draws of as many labels each layer is chosen.
-    """
-
-    source: str
-    target: str
-    labels: int
-    judged: int
-    rivals: tuple[Rival, ...]
-    layers: tuple[tuple[int | None, int], ...]
-    worth: tuple[Worth, ...]
-
-
-@dataclass(frozen=True)
 class Selection(Shown):
     """A choice of a layer of one model.
 
@@ -174,8 +125,10 @@ class Selection(Shown):
     scores."""
     weights: str = ""
     mixed: Candidate | None = None
-    shift: UnderShift | None = None
-    """Of the rule shift what other evidence chooses, and what labels of the target are worth."""
+    shift: dict[str, Any] | None = None
+    """Of the rule shift: the tasks `source` and `target`, numbers of `labels` that chose and samples `judged`, `rivals`
+    (what few labels, the source, the last layer and all labels choose; gains over the source's) and `worth` of labels
+    over seeded draws (mean gain, 90 % range, share of draws `worse` than the source's)."""
     folder: Path | None = None
     """Where it was opened from."""
 
@@ -248,13 +201,7 @@ def _made(facts: dict[str, Any], _: Any, folder: Path) -> Selection:
         "by_task": tuple(OfTask(**row) for row in facts["by_task"]),
         "apart": facts["apart"] and Apart(**facts["apart"]),
         "mixed": facts.get("mixed") and Candidate(**facts["mixed"]),
-        "shift": facts.get("shift") and _under_shift(facts["shift"]),
         "evidence": facts["evidence"] and from_record(facts["evidence"]),
         "refused": tuple(Refused(from_record(row), row["reason"]) for row in facts["refused"]),
     }
     return Selection(**facts | made, folder=folder)
-
-
-def _under_shift(facts: dict[str, Any]) -> UnderShift:
-    rivals, worth = tuple(Rival(**row) for row in facts["rivals"]), tuple(Worth(**row) for row in facts["worth"])
-    return UnderShift(**facts | {"rivals": rivals, "worth": worth})
