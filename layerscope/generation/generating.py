@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -21,7 +21,7 @@ from layerscope.core.saved import typed
 from layerscope.generation.decoder import check_room, layers_of, open_decoder, open_language_model, token_ids
 from layerscope.generation.draft_report import open_draft_report
 from layerscope.generation.generation import MEASURED, STORE, TEXTS, Generation
-from layerscope.generation.sampling import Continued, Sampling, continued
+from layerscope.generation.sampling import Continued, Drafts, Sampling, continued
 from layerscope.generation.scoring import Scores, scores_of
 from layerscope.inputs import Corpus, draw, open_corpus, pack
 from layerscope.logit_lens.subjects import following
@@ -31,9 +31,6 @@ from layerscope.models import LayeredModel, LoadOptions, load
 from layerscope.models.capture import evaluating
 from layerscope.models.encode import TextEncoder
 from layerscope.profiling.identity import weights_fingerprint
-
-if TYPE_CHECKING:
-    from layerscope.generation.drafts import Drafts
 
 LONGEST, WINDOW = 512, 256
 """Most tokens of a text, and of a window of running text, where no `max_length` is given."""
@@ -153,9 +150,10 @@ def continuations(
 
 def _drafts(model: LayeredModel, layers: Sequence[int], asked: Asked) -> Drafts | None:
     """Return what drafts, if asked for; raises `LayerscopeError` where it is not the last layer's text."""
-    layer, tokens, threshold = asked.draft_layer, asked.draft_tokens, asked.draft_threshold
-    if (layer is None or asked.drafts is not None) and (tokens, threshold) != ("auto", None):
-        name = "draft_tokens" if tokens != "auto" else "draft_threshold"
+    layer, tokens, threshold, lens = asked.draft_layer, asked.draft_tokens, asked.draft_threshold, asked.draft_lens
+    given = {"draft_tokens": tokens != "auto", "draft_threshold": threshold is not None, "draft_lens": lens is not None}
+    if (layer is None or asked.drafts is not None) and any(given.values()):
+        name = next(name for name, there in given.items() if there)
         raise LayerscopeError(f"`{name}` needs a layer that drafts: try `draft_layer='auto'`, without `drafts`")
     if asked.drafts is not None:
         if layer is not None:
@@ -164,13 +162,12 @@ def _drafts(model: LayeredModel, layers: Sequence[int], asked: Asked) -> Drafts 
         if found.weights != weights_fingerprint(model.module, torch.bfloat16):
             raise LayerscopeError(f"{str(asked.drafts)!r} is about another model, {found.model}: run layerscope exits")
         layer, tokens, threshold = found.layer if found.pays else None, found.draft_tokens, found.threshold or None
+        lens = found.lens or None
     if layer is None:
         return None
-    from layerscope.generation.drafts import Drafts
-
     if list(layers) != [model.stack.depth]:
         raise LayerscopeError("drafts speed up the last layer's text: leave `layers` out")
-    return Drafts(model, layer, tokens, threshold)
+    return Drafts(model, layer, tokens, threshold, lens)
 
 
 def _table(

@@ -1,7 +1,5 @@
 """What the verb `lens` returns: the grid of predictions, from which layer on each stays, and how both are shown."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -161,8 +159,7 @@ class Reading(Shown):
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON can hold it, tables as lists of rows."""
         facts, frames = self._parts()
-        found: dict[str, Any] = jsonable(facts | frames)
-        return found
+        return dict(jsonable(facts | frames))
 
     def save(self, folder: str | Path) -> Path:
         """Write `lens.json` and a CSV for each table into a folder, empty or with an earlier reading, and return it."""
@@ -189,6 +186,7 @@ def open_reading(folder: str | Path) -> Reading:
 
 
 def _made(facts: dict[str, Any], frames: dict[str, pd.DataFrame], folder: Path) -> Reading:
+    facts = {"tuned": None, **facts}  # which readings did not always have
     read = {name: facts["predicted" if name == "kind" else name] for name in FACTS}
     grid, saturation = frames["grid"], frames["saturation"]
     if read["kind"] != "class":  # a token may be an empty text

@@ -116,7 +116,8 @@ def test_correlations_and_rules(two_models, lidar):
     (line,) = {line for line in printed(one, correlations=alone).splitlines() if line.startswith("  lidar")}
     assert line.split() == ["lidar", "−1.00", "−1.00", "…", "−1.00", "−1.00", "−1.00"]
     assert "minimum lidar · d" in text and "+40.00 (2)" in text and "0 of 2" in text
-    assert "worst" not in text
+    (fixed,) = (line.split() for line in text.splitlines() if line.startswith("fixed-share "))
+    assert fixed[:6] == ["fixed-share", "−10.00", "+1.67", "30.00", "1", "of"]  # gain, a random layer's, regret, failed
 
 
 def test_a_rule_that_failed_tells_how_wrongly(two_models, lidar):
@@ -192,7 +193,7 @@ def test_rules_for_many_models_stay_a_table_that_fits(width):
     text = printed(evaluation, width, rules=fit_rules(values, evaluation))
     assert max(map(len, text.splitlines())) <= width
     rules = text.partition("Rules without labels, in points\n")[2].partition("Gain over the last layer by model")
-    assert rules[0].split()[:5] == ["rule", "mean", "rival", "failed", "agree"]
+    assert rules[0].split()[:5] == ["rule", "gain", "rival", "regret", "failed"]
     assert "organisation" not in rules[0] and rules[2].count("organisation/") == 22
 
 
@@ -207,3 +208,11 @@ def test_eleven_tasks_keep_their_names_at_80_columns():
 def test_a_notebook_shows_an_evaluation():
     found = Evaluation(scored({"<b>a</b>": M}))._repr_html_()
     assert "scores best on &lt;b&gt;a&lt;/b&gt;" in found and "<b>" not in found
+
+
+def test_where_the_last_layer_is_best_on_every_task_that_is_said():
+    rising = [0.1, 0.2, 0.3, 0.4]
+    every = " ".join(printed(Evaluation(scored({"a": rising, "b": rising}))).split())
+    assert "The last layer is best on each of the 2 tasks." in every and "On 0 of" not in every
+    some = " ".join(printed(Evaluation(scored({"a": rising, "b": M}))).split())
+    assert "On 1 of 2 tasks another layer than the last is best" in some and "each of the" not in some
