@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.core.hub import go_offline_without_hub
 from layerscope.core.options import Asked
 from layerscope.core.progress import Reporter
 from layerscope.core.workers import one_thread
@@ -23,7 +24,6 @@ from layerscope.evaluation.judging import UndefinedError, UnjudgedError, Workers
 from layerscope.evaluation.layer_encoder import LayerEncoder
 from layerscope.evaluation.probe_states import SHIPPED, ProbeTask
 from layerscope.evaluation.texts import MEND, TextStates
-from layerscope.inputs.hub import go_offline_without_hub
 from layerscope.models import LayeredModel, Loaded, Override, Vectors, find_layers
 from layerscope.probes import ProbeScore
 from layerscope.probes.mixes import MixScore, as_text, fixed_mixes, linear_mixes, mix_names

@@ -14,10 +14,10 @@ import pandas as pd
 from layerscope.core.errors import count
 from layerscope.core.saved import Store, jsonable
 from layerscope.show.document import Cell, Column, Document, Facts, Frame, Section, Sentences, Table, row
-from layerscope.show.notebook import Shown
 from layerscope.show.numbers import error, number, percent
 from layerscope.show.plain import plain
 from layerscope.show.plots import Axis, Chart, Meaning, Series
+from layerscope.show.pushed import Saved
 
 TEXTS = {
     "layer": "int64", "sample": "object", "prompt": "object", "text": "object", "prompt_ids": "object",
@@ -58,7 +58,7 @@ ABOUT = {
 
 
 @dataclass(frozen=True)
-class Generation(Shown):
+class Generation(Saved):
     """Texts continued by a language model at some of its depths, with measures of quality if asked for.
 
     `texts` has a row for each layer and sample: the `prompt`, the `text` that continues it, their token ids
