@@ -190,7 +190,7 @@ def serving() -> Iterator[tuple[Hub, str]]:
     """Within, a hub answers at an address of this machine."""
     hub = Hub()
     server = make_server("127.0.0.1", 0, hub, threaded=True, request_handler=_Quiet)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:
         yield hub, f"http://127.0.0.1:{server.server_port}"

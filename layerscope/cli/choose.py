@@ -36,8 +36,14 @@ Every layer of a model on mteb tasks, each text embedded once; the same command 
 On your own files (text,label · text_a,text_b,score · text_a,text_b,label · query,document,score):
   layerscope evaluate ./my-model --task-file classification:tickets.csv --task-file sts:pairs.jsonl
 
+Every layer at fewer dimensions too: its first ones, and for linear-probe after PCA:
+  layerscope evaluate minilm --task-file linear-probe:tickets.csv --dims 32,64,128
+
 Mixes of layers too (means, the best pair, learned weights), with what each gains over the best single layer:
   layerscope evaluate minilm --task-file linear-probe:tickets.csv --mixes
+
+Every layer's linear probe judged on data of another source or time too:
+  layerscope evaluate minilm --task-file linear-probe:2024.csv --shift 2025.csv
 
 Probes, with 95 % intervals, on any labelled data that profile reads, and on words (tokens and labels as two lists):
   layerscope evaluate ./my-vit --task-file linear-probe:photos/ --task-file attention-probe:photos/
@@ -118,6 +124,9 @@ The fastest layer that loses at most one point:
 A run without labels, by rules tried on models of your own; then by one rule, whatever its record:
   layerscope select runs/new --evidence scores.csv --evidence runs/one --evidence runs/two
   layerscope select runs/new --rule half-text
+
+Under a shift that was evaluated, by 100 labels of the target, judged on its others:
+  layerscope select scores/minilm --rule shift
 
 The two blocks that matter least, for truncate --drop:
   layerscope select runs/demo --drop 2

@@ -1,7 +1,5 @@
 """The work of `compare`: similarity of layers across runs, differences of metrics by depth, checkpoints by layer."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest

@@ -1,7 +1,5 @@
 """What `compare` returns: one long frame, and what it is about; saved into a folder and opened again."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -145,8 +143,7 @@ class Comparison(Saved):
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON can hold it; null is what is not known."""
-        found: dict[str, Any] = jsonable(self._facts() | {"rows": self.frame})
-        return found
+        return dict(jsonable(self._facts() | {"rows": self.frame}))
 
     def save(self, folder: str | Path) -> Path:
         """Write `comparison.json` and `comparison.parquet` into a folder that `open_comparison` reads, and return it.

@@ -1,7 +1,5 @@
 """Runs side by side: the same samples, in one order, or an error; nothing is compared that does not match."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The Hugging Face hub: folders pushed to it, those that `hf://user/name` names fetched, and its errors as one line."""
 
-from __future__ import annotations
-
 import os
 import re
 import threading

@@ -1,7 +1,5 @@
 """What early exits cost on the clock, by the seconds of every stage, and which of them are worth it on a data set."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache

@@ -1,7 +1,5 @@
 """The work of `exits` for a language model: which layer should draft, how much, and whether that is faster."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

@@ -1,7 +1,5 @@
 """What a model with exits is worth: facts, a curve over thresholds, layers, and truncation at every depth."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -108,8 +106,7 @@ class ExitReport(Saved):
 
         Of a threshold null is infinity: no sample leaves early.
         """
-        found: dict[str, Any] = jsonable({name: getattr(self, name) for name in (*FACTS, *TABLES)})
-        return found
+        return dict(jsonable({name: getattr(self, name) for name in (*FACTS, *TABLES)}))
 
     def save(self, folder: str | Path) -> Path:
         """Write `exits.json` and a CSV for each table into a folder, new or an earlier report's, and return it."""

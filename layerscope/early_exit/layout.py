@@ -1,7 +1,5 @@
 """Which dimensions of what a model hands its blocks count samples, and which positions: found by three probes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The work of `exits`: which layers to leave at, from which threshold on, what that gains, and if it pays."""
 
-from __future__ import annotations
-
 import math
 import shutil
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The head of a classifier on states of any layer, proved on a batch whose rows leave at every turn."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial

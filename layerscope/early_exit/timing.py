@@ -1,7 +1,5 @@
 """The seconds of every stage of a run with exits, and a race of exits, truncation and the plain model in turns."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

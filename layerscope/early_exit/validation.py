@@ -1,7 +1,5 @@
 """Samples that exits are chosen, calibrated and measured on, with class numbers where their labels name classes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -22,10 +22,12 @@ def evaluate(
     samples: Annotated[int | None, Whole(2), TASKS] = None,
     seed: Annotated[int, SEED, TASKS] = 0,
     split: Annotated[float | None, Number(above=0, below=1, such_as="0.2"), TASKS] = None,
+    shift: Annotated[Any, TASKS] = None,
     sites: Annotated[str | Sequence[str] | None, Names(), PASS] = None,
     layers: Annotated[str | Iterable[int], Several(Whole(0), ("all",), "0,3 or 1-6"), PASS] = "all",
     pooling: Annotated[str, PASS] = "auto",
     mixes: Annotated[bool, TASKS] = False,
+    dims: Annotated[int | Sequence[int] | str | None, Several(Whole(1), such_as="32,64,128"), TASKS] = None,
     keep_states: Annotated[bool, PASS] = False,
     jobs: Annotated[int | str, Whole(1, words=("auto",)), PASS] = "auto",
     processor: Annotated[Any, IN_CODE] = None,
@@ -49,12 +51,16 @@ def evaluate(
         seed: random seed.
         split: share of the samples that judges an attention-probe, which is then trained once, on the others, as large
             sets need it; by default it is trained in three folds.
+        shift: labelled data of another source or time: every layer's linear-probe, fitted on its own data alone, is
+            judged on these too, as a task beside the cross-validated one.
         sites: where layers are read: raw, normed, or both with a comma; by default normed where there is a final norm.
         layers: layers to score: all, or such as 0,3 or 1-6; 0 is the embedding output.
         pooling: how tokens become one vector: auto (the model's own way), or some of mean, cls, last, first with
             commas.
         mixes: score mixes of layers too: means of the last layers, and for linear-probe and token-probe the best pair,
             learned weights and a concatenation, all learned inside the folds.
+        dims: score the layers at fewer dimensions too, such as 32,64,128: their first ones, and for linear-probe their
+            principal components, fitted inside the folds; for mteb tasks, linear-probe and knn-probe.
         keep_states: keep the pooled states in the folder of the results.
         jobs: processes that score layers at the same time; auto is one for each core where it pays.
         processor: the tokenizer, where the model is an object.

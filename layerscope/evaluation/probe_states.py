@@ -32,6 +32,7 @@ from layerscope.profiling.source import Source
 from layerscope.runs import Run
 from layerscope.runs.folder import locked
 from layerscope.runs.states import Column
+from layerscope.scores.naming import CUTS
 from layerscope.scores.probe_results import Slot
 
 SHIPPED = "as shipped"
@@ -255,6 +256,8 @@ class ProbeKind:
     states: type[Pooled | Tokens]
     probe: Callable[..., ProbeScore]
     learns_mixes: bool = False
+    cuts: tuple[str, ...] = ()
+    """Kinds of rows that it has for fewer dimensions."""
 
 
 @dataclass(frozen=True)
@@ -265,12 +268,15 @@ class ProbeTask:
     data: Corpus | Tagged
     split: float | None = None
     """Share of the samples that judges the probe, trained once on the others; None where it has folds."""
+    shift: Corpus | None = None
+    """Other samples that judge a probe of all of `data`; None where these are judged themselves."""
 
     @property
     def name(self) -> str:
         """What the task is called in tables."""
         held_out = "" if self.split is None else f", {100 * self.split:g} % held out"
-        return f"{self.data.name} ({self.kind.title}{held_out})"
+        shift = "" if self.shift is None else f" → {self.shift.name}"
+        return f"{self.data.name}{shift} ({self.kind.title}{held_out})"
 
     def score(self, states: tuple[Any, ...], seed: int) -> ProbeScore:
         """Return the score of the probe on the states of one layer."""
@@ -280,8 +286,8 @@ class ProbeTask:
 
 _KINDS = (
     ProbeKind("attention-probe", "attention probe", Tokens, attention_probe),
-    ProbeKind("knn-probe", "kNN probe", Pooled, knn_probe),
-    ProbeKind("linear-probe", "linear probe", Pooled, linear_probe, learns_mixes=True),
+    ProbeKind("knn-probe", "kNN probe", Pooled, knn_probe, cuts=CUTS[:1]),
+    ProbeKind("linear-probe", "linear probe", Pooled, linear_probe, learns_mixes=True, cuts=CUTS),
     ProbeKind("token-probe", "token probe", Words, token_probe, learns_mixes=True),
 )
 PROBES = {kind.name: kind for kind in _KINDS}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,12 +13,13 @@ from typing import Annotated, Any
 import numpy as np
 import pandas as pd
 
-from layerscope.core.errors import LayerscopeError, choices, near
+from layerscope.core.errors import LayerscopeError, choices, listed, near
 from layerscope.core.files import existing
 from layerscope.core.option_kinds import SEED, Whole
 from layerscope.core.options import checked
 from layerscope.evaluation.kinds import FILES, FileKind, Splits
-from layerscope.evaluation.probe_states import PROBES, ProbeTask
+from layerscope.evaluation.probe_states import PROBES, ProbeTask, labelled
+from layerscope.inputs.corpus import Corpus
 from layerscope.inputs.tables import is_frame, table_of, table_suffix
 from layerscope.probes.attention import validation
 from layerscope.scores.files import refuse_columns, refuse_rows
@@ -40,14 +42,15 @@ ENGLISH = {"STS17": ["en-en"]}
 
 
 def open_tasks(
-    tasks: Any, samples: int | None = None, seed: int = 0, split: float | None = None
+    tasks: Any, samples: int | None = None, seed: int = 0, split: float | None = None, shift: Any = None
 ) -> tuple[list[Any], list[ProbeTask]]:
     """Return mteb tasks, without the data of mteb's own, and probes, each with its data.
 
     `tasks` is a list of mteb names, mteb task objects, `KIND:PATH` texts and mappings from kinds to data; a single one
     may stand alone. The name `layer-by-layer` stands for `PAPER_TASKS`, and an aggregate for its tasks; of each data
-    set `samples` seeded rows are taken; an attention probe is judged on the share `split` of them. Raises
-    `LayerscopeError` for a task that does not exist, for one of mteb that reads no texts, and for two of one name.
+    set `samples` seeded rows are taken; an attention probe is judged on the share `split` of them, and a linear probe
+    also, as a task of its own, on the data `shift`. Raises `LayerscopeError` for a task that does not exist, for one of
+    mteb that reads no texts, and for two of one name.
     """
     whole = isinstance(tasks, (str, Mapping)) or hasattr(tasks, "metadata") or not isinstance(tasks, Iterable)
     found: list[Any] = []
@@ -65,7 +68,7 @@ def open_tasks(
                 _need_mteb()
                 found.append(task_from_file(name, data, samples, seed))
             elif name in (*PROBES, LM):
-                probes += _probes(name, data, opened, samples, seed, split)
+                probes += _probes(name, data, opened, samples, seed, split, shift)
             else:
                 raise LayerscopeError(f"task kind {name!r} does not exist{choices(str(name), [*FILES, *PROBES, LM])}")
     if not found and not probes:
@@ -73,6 +76,9 @@ def open_tasks(
     if split is not None and not any(probe.split for probe in probes):
         raise LayerscopeError("`split` applies only to an attention-probe, and none is among the tasks: leave it out")
     names = [*(task.metadata.name for task in found), *(probe.name for probe in probes)]
+    others = names[: len(found)] + [probe.name for probe in probes if probe.kind is not PROBES["linear-probe"]]
+    if shift is not None and others:
+        raise LayerscopeError(f"`shift` applies only to a linear-probe, not to {others[0]}: evaluate that by itself")
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise LayerscopeError(f"two tasks have the name {twice!r}: leave one, or rename its file")
@@ -80,9 +86,9 @@ def open_tasks(
 
 
 def _probes(
-    name: str, data: Any, opened: dict[Any, Any], samples: int | None, seed: int, split: float | None
+    name: str, data: Any, opened: dict[Any, Any], samples: int | None, seed: int, split: float | None, shift: Any
 ) -> list[ProbeTask]:
-    """Return the probe of a kind, or the tasks that lm-evaluation-harness has for a name or file."""
+    """Return the probe of a kind, under a shift too, or the tasks that lm-evaluation-harness has for a name or file."""
     if name == LM:
         from layerscope.evaluation.lm_tasks import open_lm_tasks  # it takes seconds to import
 
@@ -93,7 +99,28 @@ def _probes(
     own_split = split if name == "attention-probe" else None
     if own_split is not None:  # refused before the model runs
         validation(np.unique(opened[key].labels, return_inverse=True)[1], own_split, seed)
-    return [ProbeTask(PROBES[name], opened[key], own_split)]
+    own = [ProbeTask(PROBES[name], opened[key], own_split)]
+    if shift is not None and name == "linear-probe":
+        whole = opened[key] if samples is None else read(data, None, seed)  # a draw may lack a label that its file has
+        own.append(replace(own[0], shift=_shifted(shift, opened[key], whole, samples, seed)))
+    return own
+
+
+def _shifted(given: Any, source: Corpus, whole: Corpus, samples: int | None, seed: int) -> Corpus:
+    """Return labelled samples to judge probes of `source`, drawn from `whole`, on: none that is in it too."""
+    target = labelled(given, samples, seed)
+    unknown = sorted(set(map(str, target.labels or ())) - set(map(str, whole.labels or ())))
+    if unknown:
+        raise LayerscopeError(
+            f"{target.name} has labels that {source.name} lacks ({listed(unknown)}): leave these samples out, or add "
+            f"some to {source.name}"
+        )
+    new = np.flatnonzero(~np.isin(target.digests, source.digests))
+    if not len(new):
+        raise LayerscopeError(f"every sample of {target.name} is in {source.name} too: give other data as `shift`")
+    copies = len(target) - len(new)
+    note = f"{copies:,} of {len(target):,} samples of {target.name} are in {source.name} too: they are left out"
+    return replace(target.take(new.tolist()), notes=(*target.notes, *([note] if copies else [])))
 
 
 def _of_mteb(task: Any) -> Iterator[Any]:

@@ -1,7 +1,5 @@
 """A language model at one depth, fed token by token with its own cache."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from copy import copy

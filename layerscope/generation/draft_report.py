@@ -1,7 +1,5 @@
 """What drafts by a language model's early layers are worth: facts, a row for each layer, and how they are shown."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -106,8 +104,7 @@ class DraftReport(Saved):
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON can hold it, the table as a list of rows."""
-        found: dict[str, Any] = jsonable({name: getattr(self, name) for name in (*FACTS, "layers")})
-        return found
+        return dict(jsonable({name: getattr(self, name) for name in (*FACTS, "layers")}))
 
     def save(self, folder: str | Path) -> Path:
         """Write `drafts.json` and `layers.csv` into a folder, new or an earlier report's, and return it."""

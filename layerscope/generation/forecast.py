@@ -1,7 +1,5 @@
 """What self-speculation would gain: drafts of every layer replayed on texts that the model wrote, at measured costs."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence

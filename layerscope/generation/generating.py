@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -21,7 +21,7 @@ from layerscope.core.saved import typed
 from layerscope.generation.decoder import check_room, layers_of, open_decoder, open_language_model, token_ids
 from layerscope.generation.draft_report import open_draft_report
 from layerscope.generation.generation import MEASURED, STORE, TEXTS, Generation
-from layerscope.generation.sampling import Continued, Sampling, continued
+from layerscope.generation.sampling import Continued, Drafts, Sampling, continued
 from layerscope.generation.scoring import Scores, scores_of
 from layerscope.inputs import Corpus, draw, open_corpus, pack
 from layerscope.logit_lens.subjects import following
@@ -31,9 +31,6 @@ from layerscope.models import LayeredModel, LoadOptions, load
 from layerscope.models.capture import evaluating
 from layerscope.models.encode import TextEncoder
 from layerscope.profiling.identity import weights_fingerprint
-
-if TYPE_CHECKING:
-    from layerscope.generation.drafts import Drafts
 
 LONGEST, WINDOW = 512, 256
 """Most tokens of a text, and of a window of running text, where no `max_length` is given."""
@@ -166,8 +163,6 @@ def _drafts(model: LayeredModel, layers: Sequence[int], asked: Asked) -> Drafts 
         layer, tokens, threshold = found.layer if found.pays else None, found.draft_tokens, found.threshold or None
     if layer is None:
         return None
-    from layerscope.generation.drafts import Drafts
-
     if list(layers) != [model.stack.depth]:
         raise LayerscopeError("drafts speed up the last layer's text: leave `layers` out")
     return Drafts(model, layer, tokens, threshold)

@@ -1,7 +1,5 @@
 """What `generate` returns: the texts of every depth, their measures, and how both are shown."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -124,8 +122,7 @@ class Generation(Saved):
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON can hold it, tables as lists of rows."""
         facts, frames = self._parts()
-        found: dict[str, Any] = jsonable(facts | frames)
-        return found
+        return dict(jsonable(facts | frames))
 
     def save(self, folder: str | Path) -> Path:
         """Write `generation.json` and the tables into a folder, empty or with an earlier result, and return it."""

@@ -1,7 +1,5 @@
 """How far to draft, and at which layer: acceptance and cost as they are measured while a text is generated."""
 
-from __future__ import annotations
-
 from collections import defaultdict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field

@@ -1,9 +1,7 @@
-"""How a decoder's tokens are chosen, the likeliest or drawn from the nucleus, and prompts continued with them."""
-
-from __future__ import annotations
+"""How tokens are chosen, the likeliest or drawn from the nucleus; prompts continued with them, plainly or by drafts."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +9,11 @@ import torch
 from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.generation.decoder import Decoder
+from layerscope.core.progress import Reporter
+from layerscope.generation.decoder import Decoder, ends_of
+from layerscope.generation.speculation import SelfSpeculation, Speculated
+from layerscope.models import LayeredModel
+from layerscope.models.capture import evaluating
 
 Choose = Callable[[Tensor, Tensor], Tensor]
 """Gives tokens [B] for log-probabilities [B, V], where each row has this many new tokens already, [B]."""
@@ -104,3 +106,50 @@ def continued(decoder: Decoder, prompts: Mapping[int, list[int]], choose: Choose
         stop = next((n for n, token in enumerate(tokens, start=1) if token in decoder.ends), len(tokens))
         out[i] = Continued(tuple(tokens[:stop]), tuple(values[size : size + stop]))
     return out
+
+
+class Drafts:
+    """Continues prompts by self-speculation; `report` sums up what was drafted for all of them."""
+
+    def __init__(self, model: LayeredModel, layer: int | str, tokens: int | str, threshold: float | None) -> None:
+        self.model, self.report = model, Speculated()
+        self.decoding = SelfSpeculation(model.module, layer, tokens, threshold, fall_back="auto" in (layer, tokens))
+        self.decoding.scored = True
+
+    @property
+    def summary(self) -> str:
+        """What was drafted, in a line."""
+        return f"{self.report}; {self.report.tokens / self.report.seconds:,.0f} tokens per second"
+
+    def continuations(self, prompts: Sequence[list[int]], sampling: Sampling, reporter: Reporter) -> list[Continued]:
+        """Return what continues each prompt."""
+        from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList, generation as hf
+
+        sample, processors = sampling.top_p is not None, LogitsProcessorList()
+        if sample:
+            processors += [hf.TemperatureLogitsWarper(sampling.temperature), hf.TopPLogitsWarper(sampling.top_p)]
+        config = GenerationConfig(do_sample=sample)
+        ends, found = list(ends_of(self.model.module)), dict[int, Continued]()
+        bar = reporter.bar("self-speculation", len(prompts), "texts")
+        with evaluating(self.model.module), torch.random.fork_rng(), bar as advance:
+            torch.manual_seed(sampling.seed)
+            for batch in sampling.batches([len(prompt) for prompt in prompts], not self.model.batching):
+                longest = max(len(prompts[i]) for i in batch)
+                pads = [longest - len(prompts[i]) for i in batch]
+                ids = torch.tensor([[0] * pad + prompts[i] for i, pad in zip(batch, pads, strict=True)])
+                mask = torch.arange(longest)[None] >= torch.tensor(pads)[:, None]
+                criteria = StoppingCriteriaList([hf.MaxLengthCriteria(longest + sampling.max_new_tokens)])
+                criteria += [hf.EosTokenCriteria(ends)] if ends else []
+                ids, mask = ids.to(self.model.device), mask.long().to(self.model.device)
+                made = self.decoding(self.model.module, ids, processors, criteria, config, attention_mask=mask)
+                for i, row, values in zip(batch, made, self.decoding.log_probs, strict=True):
+                    found[i] = Continued(tuple(row[longest : longest + len(values)].tolist()), tuple(values))
+                self._add(self.decoding.report)
+                advance(len(batch))
+        return [found[i] for i in range(len(prompts))]
+
+    def _add(self, report: Speculated) -> None:
+        for each in fields(report):
+            old, new = getattr(self.report, each.name), getattr(report, each.name)
+            latest = each.name in ("layer", "draft_tokens", "expected")
+            setattr(self.report, each.name, new if latest else old + new)

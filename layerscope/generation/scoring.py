@@ -1,7 +1,5 @@
 """How well each layer of a language model predicts given texts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Unpack

@@ -1,7 +1,5 @@
 """Self-speculative decoding: early layers draft tokens, all layers verify them, and the text stays the same."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 from typing import Any

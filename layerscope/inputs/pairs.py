@@ -1,7 +1,5 @@
 """Pairs of texts with one label, read by a classifier as its tokenizer puts two texts together."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple

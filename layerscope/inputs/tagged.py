@@ -1,7 +1,5 @@
 """Sentences with a label for each word, and where a model's tokens say each word begins."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Sequence

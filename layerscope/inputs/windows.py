@@ -3,8 +3,6 @@
 The latter are the extreme inputs of Layer by Layer, figure 6, whose prompts of a growing length `pack` gives.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """How near the predictions of each layer are to the model's own, read plainly and through translators, as shown."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from layerscope.show.document import Cell, Column, Section, Table, row

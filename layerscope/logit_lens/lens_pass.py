@@ -1,7 +1,5 @@
 """The pass of `lens`: a model and a prompt or samples in, what every layer's states give through its head out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np

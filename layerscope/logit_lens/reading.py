@@ -1,7 +1,5 @@
 """What the verb `lens` returns: the grid of predictions, from which layer on each stays, and how both are shown."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -161,8 +159,7 @@ class Reading(Saved):
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON can hold it, tables as lists of rows."""
         facts, frames = self._parts()
-        found: dict[str, Any] = jsonable(facts | frames)
-        return found
+        return dict(jsonable(facts | frames))
 
     def save(self, folder: str | Path) -> Path:
         """Write `lens.json` and a CSV for each table into a folder, empty or with an earlier reading, and return it."""

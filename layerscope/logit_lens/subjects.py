@@ -1,7 +1,5 @@
 """From samples to what is read of each: one batch without padding, the positions read, and the tokens there."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial

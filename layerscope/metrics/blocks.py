@@ -1,7 +1,5 @@
 """States of many samples and layers that may lie on disk, read in blocks of samples."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Any, Protocol, TypeAlias

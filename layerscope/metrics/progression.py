@@ -154,10 +154,6 @@ def _layers(states: Array, least: int = 2) -> Tensor:
     return found
 
 
-def _finite(values: Tensor) -> Tensor:
-    return values.masked_fill(~torch.isfinite(values), torch.nan)
-
-
 MONOTONE_TRIPLES = Metric(
     monotone_triples,
     FromPath(monotone_triples, 2, CENTERING),
@@ -215,7 +211,7 @@ COSINE_TO_NEXT = Metric(
 )
 NORM_RATIO = Metric(
     norm_ratio,
-    FromPath(lambda states: _finite(norm_ratio(states))),
+    FromPath(lambda states: norm_ratio(states).nan_to_num(torch.nan, torch.nan, torch.nan)),
     reading="norm of the state over that of what the next block adds",
     formula="‖h_ℓ‖ / ‖h_{ℓ+1} − h_ℓ‖",
     meaning="Norm of a layer's state over that of its change to the next layer, by sample; from 0. In a pre-norm block "

@@ -1,7 +1,5 @@
 """Run one forward and hand over the state of every layer as it appears."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress

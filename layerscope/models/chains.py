@@ -3,8 +3,6 @@
 A stack must be whole: no sibling of a block in its list, and none of its kind, is left out.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 

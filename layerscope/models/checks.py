@@ -1,7 +1,5 @@
 """Look at a model folder before it is loaded, and turn the loaders' errors into one line."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Sequence

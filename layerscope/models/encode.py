@@ -1,7 +1,5 @@
 """Turn samples into the batches a model takes: always padded on the right, with a mask of what is real."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence

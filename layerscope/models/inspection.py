@@ -1,7 +1,5 @@
 """What is found in a model, and what a run over data would take."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any

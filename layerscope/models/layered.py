@@ -1,7 +1,5 @@
 """A model whose layers have been found, and what one small probe says about how it must be run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

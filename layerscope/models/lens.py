@@ -1,7 +1,5 @@
 """What each layer would predict: the model's own code after its last block, on another layer's states."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace

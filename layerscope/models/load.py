@@ -1,7 +1,5 @@
 """Load a model, and what turns samples into its inputs, from a name, a folder or an object."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

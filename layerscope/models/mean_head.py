@@ -6,8 +6,6 @@ pooler that was never trained: so its config names a pipeline of its own, kept b
 stands where the sequence classifier expects one.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import shutil

@@ -1,7 +1,5 @@
 """A sample's vectors from the states of its tokens: pooled, or in the space that two towers share."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Find a model's stack of blocks and its final norm by watching one small forward."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace

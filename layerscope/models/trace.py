@@ -1,7 +1,5 @@
 """Watch one small forward: what each module was given and gave, and which calls follow one another as blocks do."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from contextlib import ExitStack

@@ -25,9 +25,10 @@ DONE = "asset.json"
 class Asset(ABC):
     """Something that a verb writes into a folder, whose name depends on the asset's fields.
 
-    `minutes` is about how long one takes at the small scale, on one core.
+    `named` is its name with its fields, `minutes` about how long one takes at the small scale, on one core.
     """
 
+    named: ClassVar[str] = ""
     minutes: ClassVar[float] = 0.1
 
     @abstractmethod
@@ -39,9 +40,9 @@ class Asset(ABC):
         """The assets that it reads: by default those among its fields."""
         return tuple(found for each in fields(self) if isinstance(found := getattr(self, each.name), Asset))
 
-    @abstractmethod
     def __str__(self) -> str:
         """Return its name, as a progress bar shows it."""
+        return self.named.format(**vars(self))
 
     @property
     def digest(self) -> str:

@@ -1,7 +1,5 @@
 """The results of recipes: a board of verdicts, each with its evidence."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """All recipes: those in the modules of `tracing`, `layers` and `questions`."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from functools import cache

@@ -1,7 +1,5 @@
 """Pictures of recipes: the common kinds of plot, made of series by layer."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Intervals that a verdict rests on, over seeds, samples, tasks or models."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Language models that recipes read: trained here on the documentation of Python's library, or from the hub."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -103,9 +101,7 @@ class Spoken(Asset):
     """Continuations of held-out texts at every layer of a trained model, with their four measures."""
 
     model: Speaker
-
-    def __str__(self) -> str:
-        return f"texts of {self.model}"
+    named = "texts of {model}"
 
     def make(self, out: Path, assets: Assets) -> None:
         """Generate and measure them."""

@@ -5,8 +5,6 @@ angle between tokens, not between steps; InfoNCE has 2N − 1 candidates; LiDAR 
 takes Grams of features; Gram entries are clamped. Verdicts on these values hold for the measures as released.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

@@ -1,7 +1,5 @@
 """The tables of recipes: claims with their verdicts, and numbers beside those in print."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from typing import Any

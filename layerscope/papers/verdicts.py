@@ -1,7 +1,5 @@
 """Verdicts: a claim held, did not hold or is not decided, depending on where the interval of its statistic lies."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Literal

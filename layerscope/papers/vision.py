@@ -1,7 +1,5 @@
 """Vision transformers trained from scratch, which most recipes of Tracing Representation Progression share."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -119,9 +117,7 @@ class Profiled(Asset):
 
     model: Trained
     metrics: str
-
-    def __str__(self) -> str:
-        return f"run of {self.model}"
+    named = "run of {model}"
 
     def make(self, out: Path, assets: Assets) -> None:
         """Profile it, from the shard where it was stopped."""
@@ -143,9 +139,7 @@ class Exiting(Asset):
     """A report of exits of a trained model, calibrated and measured on the test images."""
 
     model: Trained
-
-    def __str__(self) -> str:
-        return f"exits of {self.model}"
+    named = "exits of {model}"
 
     def make(self, out: Path, assets: Assets) -> None:
         """Calibrate and measure it."""

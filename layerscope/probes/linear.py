@@ -1,13 +1,16 @@
 """The linear probe: logistic regression judged on folds, its regularisation chosen inside every training fold."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from threadpoolctl import threadpool_limits
+from torch import Tensor
 
-from layerscope.metrics.arrays import Array
+from layerscope.core.errors import LayerscopeError
+from layerscope.metrics.arrays import Array, as_finite64, unit_rows
 from layerscope.metrics.metric import Metric
 from layerscope.probes.scores import (
     Bools,
@@ -71,6 +74,38 @@ def linear_probe_hits(
     return right, fold, skipped, strengths, losses
 
 
+def shifted_probe(
+    states: Array, labels: npt.ArrayLike, target: Array, target_labels: npt.ArrayLike, *, folds: int = 5, seed: int = 0
+) -> tuple[ProbeScore, ProbeScore]:
+    """Return the score of `linear_probe` on states `[N, D]`, and that of one probe of them all on `target` `[M, D]`.
+
+    No sample of the target has a part in the second probe: it is fitted, scaled and its C chosen on `states` alone.
+    Labels are compared as text. Target samples of a class that the probe does not know are left out, as many as
+    `n_skipped`, and its score has no folds. Raises `LayerscopeError` as `linear_probe` does, and where none is left.
+
+    Source: Uselis, Oh 2025, Intermediate Layer Classifiers for OOD Generalization.
+
+    >>> from layerscope.probes.linear import shifted_probe
+    >>> labels = np.repeat(["praise", "blame"], 15)
+    >>> states = np.random.default_rng(0).normal(size=(30, 4)) + np.where(labels == "praise", 2, -2)[:, None]
+    >>> [score.mean for score in shifted_probe(states, labels, -states, labels)]  # what meant praise now means blame
+    [1.0, 0.0]
+    """
+    rows, classes, skipped = usable_rows(states, labels, folds, least=3)
+    names, sizes = np.unique(np.asarray(labels), return_counts=True)
+    numbers = {str(name): number for number, name in enumerate(names[sizes >= folds])}
+    judged = np.array([numbers.get(str(label), -1) for label in np.asarray(target_labels)])
+    kept, n = judged >= 0, len(rows)
+    if not kept.any():
+        raise LayerscopeError(f"no target sample has a label of which the source has {folds} samples: label more")
+    others = unit_rows(as_finite64(target, "target")).cpu().numpy()[kept]
+    fold = np.concatenate([stratified(classes, folds, seed), np.full(len(others), APART)])
+    every = np.concatenate([classes, judged[kept]])
+    right, strengths, losses = linearly_judged(np.concatenate([rows, others]), every, fold, seed)
+    source = score_of(right[:n], fold[:n], skipped, strengths, losses)
+    return source, score_of(right[n:], fold[n:], int((~kept).sum()))
+
+
 def held_out(labels: npt.ArrayLike, share: float, seed: int) -> Bools:
     """Return a seeded draw of a share of the samples, even over the classes of `labels` `[N]`, as a mask `[N]`."""
     classes = np.unique(np.asarray(labels), return_inverse=True)[1]
@@ -94,7 +129,7 @@ def linearly_judged(
     known = int(classes.max()) + 1
     right, inside = np.zeros(len(classes), dtype=bool), fold != APART
     held = range(int(fold.max()) + 1) if only is None else only
-    with threadpool_limits(None if rows.size * known >= LARGE else 1):
+    with threadpool_limits(None if inside.sum() * rows.shape[1] * known >= LARGE else 1):
         losses = _losses(rows[inside], classes[inside], fold[inside], seed, held)
         chosen = tuple(STRENGTHS[i] for i in np.argmin(losses, axis=0))
         overall = STRENGTHS[int(np.argmin(losses.sum(1)))]
@@ -104,6 +139,51 @@ def linearly_judged(
             probe.fit(strength)
             right[test] = probe.log_probabilities(rows[test], known).argmax(1) == classes[test]
     return right, chosen, tuple(map(float, losses.min(0)))
+
+
+def judged_by_fold(rows: Callable[[int], Tensor], classes: Numbers, fold: Numbers, seed: int) -> Bools:
+    """Return which samples are classified rightly, `[n]`, by states `[n, D]` that differ from fold to fold."""
+    right = np.zeros(len(fold), dtype=bool)
+    for number in range(int(fold.max()) + 1):
+        unit = unit_rows(rows(number).double()).numpy()
+        right |= linearly_judged(unit, classes, fold, seed, only=(number,))[0]
+    return right
+
+
+def turned(width: int, seed: int) -> Tensor:
+    """Return a random rotation of components: features of one size, of which standardising blows none up."""
+    turn: Tensor = torch.linalg.qr(torch.randn(width, width, generator=torch.Generator().manual_seed(seed)))[0]
+    return turn
+
+
+def components_probe(
+    states: Array, labels: npt.ArrayLike, dims: Sequence[int], folds: int = 5, seed: int = 0
+) -> dict[int, ProbeScore]:
+    """Return the scores of `linear_probe` on principal components of unit rows, by how many of the `dims` are kept.
+
+    The components of a fold are those of all others, turned at random.
+
+    Source: Jolliffe 2002, Principal component analysis.
+
+    >>> from layerscope.probes.linear import components_probe
+    >>> labels = np.repeat(["praise", "blame"], 15)
+    >>> states = np.random.default_rng(0).normal(size=(30, 4)) + np.where(labels == "praise", 2, -2)[:, None]
+    >>> components_probe(states, labels, [1])[1].mean
+    1.0
+    """
+    found, classes, skipped = usable_rows(states, labels, folds, least=3)
+    rows, fold = torch.from_numpy(found), stratified(classes, folds, seed)
+    parts = [rows[torch.from_numpy(fold != held)] for held in range(folds)]
+    axes = [torch.linalg.eigh(train.T.cov())[1] for train in parts]
+
+    def score(number: int) -> ProbeScore:
+        def kept(held: int) -> Tensor:
+            found: Tensor = (rows - parts[held].mean(0)) @ axes[held][:, -number:] @ turned(number, seed).double()
+            return found
+
+        return score_of(judged_by_fold(kept, classes, fold, seed), fold, skipped)
+
+    return {number: score(number) for number in dims}
 
 
 def _losses(rows: Numbers, classes: Numbers, fold: Numbers, seed: int, held: Sequence[int]) -> Numbers:

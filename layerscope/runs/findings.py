@@ -122,7 +122,8 @@ def _decisions(run: Run, known: dict[str, Curve]) -> Iterator[Finding]:
     if len(deep):
         first = int(deep["value"].iloc[0])
         where = " on training data" if deep["variant"].iloc[0].endswith("on=train") else ""
-        text = f"layer {first} of {run.depth} is the first within a point of the last layer's accuracy{where}."
+        score = "accuracy" if "layer_accuracy" in known else "score"
+        text = f"layer {first} of {run.depth} is the first within a point of the last layer's {score}{where}."
         yield Finding("effective_depth", f"Effective depth: {text}", {"layer": first})
     for name, word in (("perplexity", "Perplexity"), ("layer_accuracy", "Accuracy through the model's head")):
         curve = known.get(name)

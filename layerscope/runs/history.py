@@ -22,13 +22,25 @@ from layerscope.show.plots import Axis, Chart, HeatMap, Series
 if TYPE_CHECKING:
     from layerscope.runs.run import Run
 
-SHOWN = ("layer_accuracy", "f1", "perplexity", "agreement", "cosine_similarity", "saturated", "nc1")
-LAYERS = ("layer_accuracy", "perplexity", "cosine_similarity")
+DIMS = "dims="
+"""What the variant of a score begins with that reads the first dimensions of an embedding alone."""
+SHOWN = (
+    "pair_spearman",
+    "pair_accuracy",
+    "layer_accuracy",
+    "f1",
+    "perplexity",
+    "agreement",
+    "cosine_similarity",
+    "saturated",
+    "nc1",
+)
+LAYERS = ("pair_spearman", "pair_accuracy", "layer_accuracy", "perplexity", "cosine_similarity")
 """What is drawn as a map of layers by steps."""
 COURSES = {"cross_entropy": "Loss of the last layer", "effective_depth": "Effective depth"}
 """What is drawn by step: at the last layer, and of the whole."""
 LEAD = (
-    "At each evaluation: what the whole model has, and every layer read through the model's head. What follows by "
+    "At each evaluation: what the whole model has, and every layer read as the model's last one is. What follows by "
     "layer alone is that of the last step."
 )
 DEPTHS = "depths.csv"
@@ -44,13 +56,16 @@ def document(run: Run) -> Document:
     objective = str(run.info["options"].get("objective", ""))
     facts = (*size(run), f"step {run.steps[-1]:,}", f"{data['samples']:,} samples", *([objective] if objective else []))
     commands = (shlex.join(["layerscope", "report", str(run.path)]),)
-    known = curves(run)
+    every = curves(run)
+    known, narrow = ([c for c in every if (c.variant or "").startswith(DIMS) is some] for some in (False, True))
     by_name = {curve.metric: curve for curve in known}
     # of a language model perplexity and what a layer's drafts are worth in place of accuracy
     left_out = "layer_accuracy" if "perplexity" in by_name else "agreement"
     columns = [by_name[name] for name in SHOWN if name in by_name and name != left_out]
-    rows = [Row((Cell(str(n)), *(cell(curve, *curve.at(n)) for curve in columns))) for n in range(1, run.depth + 1)]
     titles = {NAMES.get(curve.metric, curve.title): about(curve.metric).reading for curve in columns}
+    titles |= {f"{(curve.variant or '')[len(DIMS) :]} dims": "the same of so many first dimensions" for curve in narrow}
+    columns += narrow
+    rows = [Row((Cell(str(n)), *(cell(curve, *curve.at(n)) for curve in columns))) for n in range(1, run.depth + 1)]
     heads = (Column("layer"), *(Column(title, "decimal") for title in titles))
     parts = (
         Sentences("What stands out", tuple(finding.text for finding in findings(run, known))),
@@ -61,7 +76,7 @@ def document(run: Run) -> Document:
         effective_depth(run), (str(model["name"]), str(data["name"])), facts, parts=parts, commands=commands,
         sections=(
             Section("training", "Training", LEAD, (*_courses(run), *_maps(run))), *clock(run),
-            *plots.sections(run, known), *every_number(run, known),
+            *plots.sections(run, known), *every_number(run, every),
         ),
         details=details(run), warnings=unfinished(run), kind="runs", depth=run.depth,
     )  # fmt: skip
@@ -100,11 +115,11 @@ def _maps(run: Run) -> Iterator[HeatMap]:
     table = run.table()
     left_out = "layer_accuracy" if run.info["model"].get("language_model") else "perplexity"
     for name in LAYERS:
-        rows = table[table["metric"] == name]
+        rows = table[(table["metric"] == name) & table["variant"].isna()]
         if name == left_out or not len(rows):
             continue
         values = rows.pivot_table(index="layer", columns="step", values="value") * scale(name)
-        title = {"layer_accuracy": "accuracy", "cosine_similarity": "cosine to the last layer"}.get(name, name)
+        title = NAMES.get(name, about(name).title).replace("to last", "to the last layer")
         yield HeatMap(
             title=f"{capital(title)} by step",
             summary=f"A heat map of layers by steps. {about(name).meaning}",

@@ -26,8 +26,8 @@ ORDER = (
     "norm_ratio", "steady_norm", "cosine_similarity", "cka", "angular_distance", "cka_rbf", "cca",
     "svcca", "pwcca", "procrustes", "rsa", "pnka", "mutual_knn", "modality_gap", "label_probability",
     "label_probability_rises", "label_probability_monotone", "layer_accuracy", "f1", "perplexity", "cross_entropy",
-    "nc1", "nc2_norms", "nc2_angles", "nc3", "saturation_layer", "agreement", "saturated", "effective_depth",
-    "linear_probe", "linear_probe_c", "knn_probe", "label_information",
+    "pair_spearman", "pair_accuracy", "nc1", "nc2_norms", "nc2_angles", "nc3", "saturation_layer", "agreement",
+    "saturated", "effective_depth", "linear_probe", "linear_probe_c", "knn_probe", "label_information",
 )  # fmt: skip
 """Metrics are shown in this order; one that is not listed follows those of its kind."""
 SEVEN = ("prompt_entropy", "curvature", "dataset_entropy", "effective_rank", "infonce", "lidar", "dime")

@@ -1,7 +1,5 @@
 """Pooled states on disk, read as if they were one array [N, layers, D]."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from layerscope.core.saved import jsonable
+from layerscope.scores.dimensions import dims_tables, fewest_in_words
 from layerscope.scores.grids import MIN_SHARE, Grid
 from layerscope.scores.metric_tables import correlation_tables, rule_tables, rules_verdict
 from layerscope.scores.naming import FEW, VARIANT, named_layers
 from layerscope.scores.pairing import Related, pairings
 from layerscope.scores.plots import section
 from layerscope.scores.rules import Rule, rules_table
+from layerscope.scores.shifts import shifts_of
 from layerscope.scores.tables import by_layer, mixes_tables, summary_table
 from layerscope.show.document import Document, Facts, Frame, Part, Section, Sentences
 
@@ -56,6 +58,7 @@ def document(
         for entry in known:
             title = _title("Layers by task", one, entry.name if len(known) > 1 else "", site)
             parts.append(by_layer(entry, title))
+            parts += dims_tables(entry, title.removeprefix("Layers by task"))
             parts += mixes_tables(entry, title.removeprefix("Layers by task"))
     if correlations is not None:
         parts += correlation_tables(correlations, known)
@@ -65,7 +68,8 @@ def document(
     shown = tuple(_members(known, pairings(runs, evaluation, known)))
     alone = len(shown) == 1
     model = [] if one.one_model else ["--model", str(best.about["model"])]
-    verbs = ["select", evaluation.source, *model], ["report", evaluation.source]
+    rule = ["--rule", "shift"] if best.rows["shifted_from"].any() else []
+    verbs = ["select", evaluation.source, *model, *rule], ["report", evaluation.source]
     commands = [shlex.join(["layerscope", *verb]) for verb in verbs if Path(evaluation.source).exists()]
     return Document(
         _answer(known),
@@ -91,7 +95,7 @@ def _members(known: Sequence[Grid], related: Sequence[Sequence[Sequence[Related]
     for entry, own in zip(known, related, strict=True):
         unit = entry.unit.title
         tables = [summary_table([entry], f"Summary{unit}"), by_layer(entry, f"Layer by task{unit}")]
-        tables += mixes_tables(entry, unit)
+        tables += [*dims_tables(entry, unit), *mixes_tables(entry, unit)]
         frame = Frame("Every score", EVERY, "every-score", _rows(known, entry), ("model", "task"))
         yield Document(
             best_in_words(entry),
@@ -110,7 +114,9 @@ def _members(known: Sequence[Grid], related: Sequence[Sequence[Sequence[Related]
 def _rows(known: Sequence[Grid], entry: Grid) -> pd.DataFrame:
     """Return the rows of one series; those of a model as shipped belong to the model's first."""
     model, rows = ("model", "revision"), entry.rows.sort_index()
-    rows = rows if len(entry.mixes) else rows.drop(columns=["mix", "gain", "gain_error", "weights"])
+    hidden = ["right", *([] if len(entry.mixes) else ["mix", "gain", "gain_error", "weights"])]
+    hidden += [] if rows["dims"].notna().any() else ["dims"]
+    rows = rows.drop(columns=hidden if rows["shifted_from"].any() else [*hidden, "shifted_from"])
     first = next(other for other in known if all(other.about[key] == entry.about[key] for key in model))
     return rows if entry is first else rows[rows["kind"] != "baseline"]
 
@@ -144,7 +150,7 @@ def as_dict(
         "failed": evaluation.failed,
         "min_share": min_share,
         "summary": evaluation.summary(min_share),
-        "scores": evaluation.scores,
+        "scores": evaluation.scores.drop(columns="right"),
         "correlations": [] if correlations is None else correlations,
         "rules": rules_table(rules).assign(choices=choices),
     })  # fmt: skip
@@ -189,15 +195,15 @@ def score_findings(entry: Grid) -> list[str]:
         )
     if len(gains := entry.gains_of_mixes):
         most = gains.loc[gains["gain"].idxmax()]
-        by, clear = (
-            f"{unit.difference(most['gain'])} ±{unit.number(most['error'])}",
-            most["gain"] > CLEAR * most["error"],
-        )
+        by, clear = unit.difference(most["gain"], most["error"]), most["gain"] > CLEAR * most["error"]
         found.append(
-            f"The mix of layers {most.name!r} against the best single layer, both chosen in the folds: {by}."
+            f"The mix of layers {most.name!r} against the best single layer, both chosen on other samples: {by}."
             if clear
             else f"No mix of layers is clearly better than the best single layer; {most.name!r} comes nearest: {by}."
         )
+    if shifts := list(shifts_of(entry)):
+        found += [f"{shift.in_words(unit)}." for shift in shifts[len(shifts) == 1 :]]  # the answer has an only one
+        found.append("A target's best layer is chosen on these scores; select judges it on others, by the rule shift.")
     if entry.left_out:
         found.append(f"Left out of averages, with scores on too few tasks: {named_layers(entry.left_out)}.")
     return found
@@ -208,6 +214,8 @@ def best_in_words(entry: Grid, site: str = "") -> str:
     average, best, unit = entry.average, entry.best, entry.unit
     if best is None:
         return f"{entry.name}: no layer has scores on enough tasks for an average"
+    if len(shifts := list(shifts_of(entry))) == 1:
+        return shifts[0].in_words(unit)
     tasks, last = [str(task) for task in entry.complete], entry.depth
     own = sorted({layer for task in tasks if (layer := entry.best_on(task)) is not None})
     on = f"on the average of {len(tasks):,} tasks" if len(tasks) > 1 else f"on {tasks[0]}"
@@ -221,7 +229,8 @@ def best_in_words(entry: Grid, site: str = "") -> str:
     if math.isfinite(rival) and (shipped or best != last):
         same = unit.number(average[best]) == unit.number(rival)
         against = f", as {name}" if same else f", {unit.difference(average[best] - rival)} against {name}"
-    return f"Layer {best} of {last}{f' ({site})' * bool(site)} scores best {on}{each}: {scores}{against}{by_task}"
+    where, fewer = f" ({site})" * bool(site), fewest_in_words(entry)
+    return f"Layer {best} of {last}{where} scores best {on}{each}: {scores}{against}{by_task}{fewer}"
 
 
 def best_of_several(entries: Sequence[Grid]) -> str:

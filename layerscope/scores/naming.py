@@ -16,6 +16,8 @@ VARIANT = ("model", "revision", "site", "pooling")
 SITE = ("site", "pooling")
 SHIPPED = "as shipped"
 """What the row of a baseline is called."""
+CUTS = ("prefix", "PCA")
+"""Kinds of rows of fewer dimensions: a layer's first ones, and its principal components."""
 FEW = 3
 """Models that are named in one line, at most."""
 
@@ -46,9 +48,10 @@ class Unit:
         shown = self.number(value) + (f" ±{self.number(error)}" if math.isfinite(error) else "")
         return f"{shown} %" if self.percent else shown
 
-    def difference(self, value: float) -> str:
-        """Return a difference of two scores as a sentence has it: of two shares in points."""
-        return self.number(value, sign=True) + (" points" if self.percent else "")
+    def difference(self, value: float, error: float = math.nan) -> str:
+        """Return a difference of two scores, and its standard error, as a sentence has it: of two shares in points."""
+        shown = self.number(value, sign=True) + (f" ±{self.number(error)}" if math.isfinite(error) else "")
+        return shown + (" points" if self.percent else "")
 
 
 def percents(scores: pd.DataFrame) -> Unit:
@@ -61,6 +64,11 @@ def decimal(value: float, decimals: int, sign: bool = False) -> str:
     if not math.isfinite(value):
         return "–"
     return f"{value:{'+' if sign else ''}.{decimals}f}".replace("-", "−")
+
+
+def cut_in_words(layer: int, dim: int | None) -> int | str:
+    """Return a layer, in words where fewer dimensions are kept of its vectors than all."""
+    return layer if dim is None else f"{layer} at {dim} dimensions"
 
 
 def signed(value: float) -> Cell:

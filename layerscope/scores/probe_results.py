@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError, folder_name
@@ -26,28 +29,36 @@ OF_MIXES = ("mix", "gain", "gain_error", "weights")
 class ProbeScores:
     """The scores of one task, kept as long as they are of this `digest`: of the same weights, data and options."""
 
-    def __init__(self, folder: Path, model: str, revision: str, task: str, data: str, digest: str) -> None:
+    def __init__(
+        self, folder: Path, model: str, revision: str, task: str, data: str, digest: str, source: str | None = None
+    ) -> None:
         name = folder_name(f"{model}-{revision[:20]}")
         self.path = folder / FOLDER / name / f"{folder_name(task)}.json"
-        self.about = {"model": model, "revision": revision, "task": task, "data": data, "digest": digest}
+        known: dict[str, str | None] = {"model": model, "revision": revision, "task": task, "data": data}
+        self.about = known | {"digest": digest, "shifted_from": source}
         self.rows: list[dict[str, Any]] = self._there()
 
-    def find(self, slot: Slot | MixSlot, kind: str | None = None, any_pooling: bool = False) -> dict[str, Any] | None:
-        """Return the score of a layer or mix, site and pooling, of one kind of row or of any."""
+    def find(
+        self, slot: Slot | MixSlot, kind: str | None = None, dims: int | None = None, *, any_pooling: bool = False
+    ) -> dict[str, Any] | None:
+        """Return the score of a layer or mix, site and pooling, of one kind of row or of any, at fewer dimensions."""
         for row in self.rows:
             same = (row.get("mix", row["layer"]), row["site"]) == slot[:2] and (
                 any_pooling or row["pooling"] == slot[2]
             )
-            if same and kind in (None, row["kind"]):
+            if same and kind in (None, row["kind"]) and row.get("dims") == dims:
                 return row
         return None
 
     def add(self, kind: str, slot: Slot | MixSlot, values: dict[str, Any]) -> None:
-        """Take in a score of kind `layer`, `mix` or `baseline`, and write the file."""
+        """Take in a score of kind `layer`, `mix`, `baseline` or one of `CUTS`, and write the file."""
         about = dict(zip(("layer", "site", "pooling"), slot, strict=True))
         chosen: dict[str, Any] = {"strengths": list(values["strengths"])} if values.get("strengths") else {}
+        if (right := values.get("right")) is not None:  # a text, where it is that of another row
+            chosen["right"] = right if isinstance(right, str) else b64encode(np.packbits(right).tobytes()).decode()
         if kind == "mix":
-            chosen = {"mix": slot[0], "layer": None} | {name: values.get(name) for name in OF_MIXES[1:]}
+            chosen |= {"mix": slot[0], "layer": None} | {name: values.get(name) for name in OF_MIXES[1:]}
+        chosen |= {"dims": values["dims"]} if "dims" in values else {}
         self.rows.append({"kind": kind, **about, **{name: values[name] for name in VALUES}, **chosen})
         self.path.parent.mkdir(parents=True, exist_ok=True)
         write_facts(self.path, KIND, {**self.about, "rows": self.rows})
@@ -59,8 +70,13 @@ class ProbeScores:
             found = read_facts(self.path, KIND, AGAIN)
         except LayerscopeError:  # it is judged again
             return []
-        same = all(found[name] == value for name, value in self.about.items())
+        same = all(found.get(name) == value for name, value in self.about.items())
         return list(found["rows"]) if same else []
+
+
+def right_of(kept: str, n: int) -> npt.NDArray[np.bool_]:
+    """Return which of n items are right, from the text that stands for them in a file of scores."""
+    return np.unpackbits(np.frombuffer(b64decode(kept), np.uint8), count=n).astype(bool)
 
 
 def refuse_other_data(folder: Path, task: str, data: str) -> None:
@@ -91,9 +107,10 @@ def read_probes(folder: Path) -> pd.DataFrame:
 
 
 def _rows(folder: Path) -> Iterator[dict[str, Any]]:
-    for path in sorted((folder / FOLDER).glob("*/*.json")):
-        found = read_facts(path, KIND, AGAIN)
+    files = [read_facts(path, KIND, AGAIN) for path in sorted((folder / FOLDER).glob("*/*.json"))]
+    for found in sorted(files, key=lambda found: found.get("shifted_from") or ""):  # what is shifted comes last
         about = {name: found[name] for name in ("model", "revision", "task")}
+        about["shifted_from"] = found.get("shifted_from")
         for row in found["rows"]:
             blank = dict.fromkeys(("layer", "site", "pooling")) if row["kind"] == "baseline" else {}
             yield {**about, **row, **blank}

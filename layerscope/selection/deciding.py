@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,13 +22,14 @@ from layerscope.runs.run import Run
 from layerscope.scores.evaluation import Evaluation, ModelOrigin
 from layerscope.scores.opening import open_run_or_scores
 from layerscope.scores.rules import Rule
-from layerscope.selection.by_score import BY_SCORE, has_labels, judged, probed
+from layerscope.selection.by_score import BY_SCORE, SHIFT, has_labels, judged, probed
 from layerscope.selection.choice import Budget, Case, by_rule, by_scores
 from layerscope.selection.label_free import RANK, Reader, halves_for, named_rule, rules_from, trusted
 from layerscope.selection.mixes import with_mix
 from layerscope.selection.removal import STORE as BLOCKS, Removal
 from layerscope.selection.removing import remove
 from layerscope.selection.selection import STORE, Selection
+from layerscope.selection.shift import scored_under_shift, under_shift
 from layerscope.truncation.figures import Costs, costs_by_depth
 from layerscope.truncation.source import Source, open_source
 
@@ -36,7 +37,8 @@ POOLINGS = ("mean", "cls", "last")
 """Poolings that `truncate` can record in a checkpoint."""
 MINILM = "all-MiniLM-L6-v2"
 OF_LAYERS = (
-    "labels", "rule", "holdout", "max_loss", "max_ms", "max_mb", "evidence", "tasks", "model", "revision", "site",
+    "labels", "rule", "holdout", "target_labels", "max_loss", "max_ms", "max_mb", "max_dim", "evidence", "tasks",
+    "model", "revision", "site",
 )  # fmt: skip
 """Options that choose a layer."""
 
@@ -111,6 +113,7 @@ def decide(asked: Asked) -> Selection | Removal:
     given, rules = asked.given, rules_from(asked.evidence)
     if isinstance(given, (str, Path)):
         given = open_run_or_scores(given)
+    _refuse_no_shift(given, asked)
     found: Selection | Removal
     if asked.drop is not None:
         if not isinstance(given, Run):
@@ -129,6 +132,13 @@ def decide(asked: Asked) -> Selection | Removal:
     return found
 
 
+def _refuse_no_shift(given: Any, asked: Asked) -> None:
+    if asked.rule == SHIFT and isinstance(given, Run):
+        raise LayerscopeError("rule 'shift' needs an evaluation under a shift, and this is a run: evaluate it first")
+    if asked.rule != SHIFT and asked.target_labels is not None:
+        raise LayerscopeError("`target_labels` choose by the rule shift: name it, `rule='shift'`, or leave them out")
+
+
 def _of_evaluation(
     evaluation: Evaluation, rules: Sequence[Rule], asked: Asked, budget: Budget, reporter: Reporter
 ) -> Selection:
@@ -141,26 +151,39 @@ def _of_evaluation(
         raise LayerscopeError(
             f"rule {asked.rule!r} reads metrics of a run: give the run, or choose {', '.join(BY_SCORE)} of scores"
         )
-    grid, scored, notes = judged(evaluation, asked)
+    shift, notes = None, list[str]()
+    if asked.rule == SHIFT:
+        grid, scored, shift = scored_under_shift(evaluation, asked)
+    else:
+        grid, scored, notes = judged(evaluation, asked)
+        if asked.tasks is None and grid.rows["shifted_from"].any():
+            notes.append("source and target of a shift count alike; `rule='shift'` chooses by few labels of the target")
     name, pooling = str(grid.about["model"]), grid.about["pooling"]
-    origin = evaluation.origins.get(name)
+    origin = evaluation.origins.get(name, ModelOrigin(None, 0))
+    if budget.max_dim is not None:  # refused before the long part
+        bound = Budget(max_dim=budget.max_dim)
+        Case({"width": origin.width}, bound, asked.first_layer, origin.depth, scored, None).allowed()
     model = source_of(name, origin) if asked.cost_model is None else asked.cost_model
     opened = Opened(model, asked.device, reporter, str(grid.about["revision"]))
-    costs, missing = _costs(opened, scored.layers, asked, budget)
+    costs, missing = _costs(opened, list(dict.fromkeys(scored.layers)), asked, budget)
     sites = opened.source().model.sites if costs is not None else evaluation.scores["site"].dropna().unique()
     about = {
         "model": name, "source": str(model) if isinstance(model, (str, Path)) else name, "site": grid.about["site"],
         "pooling": pooling, "pooled": opened.pools_as_ours(pooling), "sites": tuple(map(str, sites)),
-        "notes": (*notes, *missing, *_unused(asked)),
+        "notes": (*notes, *missing, *_unused(asked)), "width": origin.width,
     }  # fmt: skip
-    depth = 0 if origin is None else origin.depth
-    case = Case(about, budget, asked.first_layer, depth, scored, costs)
-    return with_mix(by_scores(case, scored, asked.rule), grid, case, asked)
+    case = Case(about, budget, asked.first_layer, origin.depth, scored, costs)
+    found = by_scores(case, scored, asked.rule)
+    if shift is not None:
+        return replace(found, shift=under_shift(found, shift, case, asked))
+    return with_mix(found, grid, case, asked)
 
 
 def _of_run(run: Run, rules: Sequence[Rule], asked: Asked, budget: Budget, reporter: Reporter) -> Selection:
     opened = Opened(run if asked.cost_model is None else asked.cost_model, asked.device, reporter)
     pooling, has_scores = _pooling(run, asked), asked.labels is not None or has_labels(run)
+    if budget.max_dim is not None:
+        raise LayerscopeError("max_dim needs scores at fewer dimensions: give an evaluation made with `dims`")
     free = asked.rule is not None and asked.rule not in BY_SCORE
     if asked.rule in BY_SCORE and not has_scores:
         raise LayerscopeError(f"rule {asked.rule!r} needs scores, and this run has no labels: give labels")

@@ -1,7 +1,5 @@
 """A document in a notebook: HTML in which every text is escaped."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 

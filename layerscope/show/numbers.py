@@ -1,7 +1,5 @@
 """Numbers as they are shown: significant digits, standard errors, shares; series and shares drawn with characters."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """Names and texts that came from data, made fit to be shown."""
 
-from __future__ import annotations
-
 import html
 import re
 import unicodedata

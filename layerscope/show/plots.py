@@ -1,7 +1,5 @@
 """Plots of a document by kind: charts over two axes, heat maps, box plots and bars, as numbers and words alone."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

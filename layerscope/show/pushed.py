@@ -1,7 +1,5 @@
 """A result as a data set repository on the Hugging Face hub: its own files, and a card with the answer."""
 
-from __future__ import annotations
-
 import re
 import tempfile
 from abc import abstractmethod

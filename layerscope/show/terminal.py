@@ -1,7 +1,5 @@
 """A document in a terminal: sentences, tables, heat maps and grids of predictions."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from typing import Literal

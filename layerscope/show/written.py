@@ -1,7 +1,5 @@
 """Files for a reader, written whole or not at all."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

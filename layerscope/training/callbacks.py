@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from layerscope.models.capture import evaluating
 from layerscope.profiling.identity import about_model, versions
 from layerscope.runs import COLUMNS, RunFolder
 from layerscope.runs.folder import PLANNED
-from layerscope.training.layer_scores import SITE, Row
+from layerscope.training.layer_scores import Row
 
 RECORD = "objective.json"
 """The file in every checkpoint that says what its exits were trained for."""
@@ -41,11 +42,11 @@ class Guard(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
     The losses of a step are read from their device once, between backward and optimiser; all processes stop together.
     """
 
-    def __init__(self, trainer: Any) -> None:
-        """Watch the training of a model with exits."""
+    def __init__(self, trainer: Any, layers: Sequence[int]) -> None:
+        """Watch the training of a model with exits at these layers."""
         self.trainer = trainer
         objective = dataclasses.asdict(trainer.objective)
-        record = {"objective": objective.pop("name"), "layers": trainer.exit_loss.exits.layers, **objective}
+        record = {"objective": objective.pop("name"), "layers": layers, **objective}
         self.record = json.loads(json.dumps(record))
         self.saved: str | None = None
         self.seen: list[tuple[Tensor, dict[str, Any]]] = []  # the loss of each batch of a step, and the batch
@@ -58,12 +59,10 @@ class Guard(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
             return
         which = int(bad.int().argmax())
         inputs = {key: value for key, value in seen[which][1].items() if key != "labels"}
-        exits = self.trainer.exit_loss.exits
-        head = exits.head or torch.nn.Identity()
         with evaluating(others["model"]), torch.no_grad():  # one forward
-            reads = zip(exits.layers, exits(lambda: others["model"](**inputs)), strict=True)
-            broken = [float(layer) for layer, read in reads if not bool(torch.isfinite(head(read)).all())]
-        layer = -_largest(-torch.tensor(min(broken, default=math.inf), device=bad.device))
+            reads = self.trainer.readings(others["model"], inputs)
+            broken = [layer for layer, read in reads if not bool(torch.isfinite(read).all())]
+        layer = -_largest(-torch.tensor(float(min(broken, default=math.inf)), device=bad.device))
         finite = math.isinf(layer)
         where = "every exit is finite" if finite else f"layer {layer:.0f} is the first whose exit is not finite"
         raise LayerscopeError(f"the loss of step {state.global_step + 1} is NaN or infinite, {where}: {self._mend()}")
@@ -120,6 +119,45 @@ def _largest(value: Tensor) -> float:
     return float(value)
 
 
+class Watched:
+    """A `guard`, and a `history` of what each layer scores at each evaluation, for trainers of exits.
+
+    They have an `objective`, a `layered` model, the `site` of its scores, and `readings`: what each exit gives.
+    """
+
+    def watch(self: Any, layers: Sequence[int], history: str | Path | None) -> None:
+        """Guard the exits at these layers, and write what layers score into a run folder, where one is given."""
+        self.guard = Guard(self, layers)
+        self.add_callback(self.guard)
+        self.history = None if history is None else History(history, self)
+        if self.history is not None:
+            self.add_callback(self.history)
+
+    def compute_loss(self: Any, model: Any, inputs: Any, return_outputs: bool = False, *args: Any, **named: Any) -> Any:
+        """Return the Trainer's loss, which the guard sees."""
+        found = super().compute_loss(model, inputs, return_outputs, *args, **named)  # type: ignore[misc]
+        if model.training:
+            self.guard.seen.append(((found[0] if return_outputs else found).detach(), inputs))  # read once a step
+        return found
+
+    def train(self: Any, resume_from_checkpoint: str | bool | None = None, *args: Any, **options: Any) -> Any:
+        """Train as the Trainer does; raises `LayerscopeError` for a loss that is not finite or another objective."""
+        self.guard.check_resumed(resume_from_checkpoint)
+        return super().train(resume_from_checkpoint, *args, **options)  # type: ignore[misc]
+
+    def _save_checkpoint(self: Any, model: Any, trial: Any) -> None:
+        self.guard.before_save(Path(self._get_output_dir(trial)))
+        super()._save_checkpoint(model, trial)  # type: ignore[misc]
+
+    def keep(self: Any, which: str, name: Any, samples: int, rows: list[Row]) -> None:
+        """Add the scores of an evaluation on data of this name to the history, in the process that writes."""
+        if self.history is None or not rows or not self.is_world_process_zero():
+            return
+        name = name if isinstance(name, str) and name else "evaluation data"
+        about = {"name": name, "source": name, "modality": self.layered.encoder.modality, "samples": samples}
+        self.history.write(self.state.global_step, rows, about | {"labels": True}, which)
+
+
 class History(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
     """A run folder of the rows of each evaluation; of several evaluation sets each has one in a folder of its name.
 
@@ -132,7 +170,8 @@ class History(TrainerCallback):  # type: ignore[misc]  # transformers is not typ
         self.path = Path(path)
         self.manifest: dict[str, Any] = {
             **versions(), "kind": KIND, "command": "", "pooling": [], "pair_pooling": [],
-            "model": about_model(model, model.loaded.name) | {"sites": [SITE], "language_model": language_model},
+            "model": about_model(model, model.loaded.name)
+            | {"sites": [trainer.site], "language_model": language_model},
             "options": {
                 "objective": objective.name, "schedule": objective.schedule, "weights": str(objective.weights),
                 "metrics": [], **{name: getattr(trainer.args, name, None) for name in CHOSEN},

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 
-from layerscope.core.errors import LayerscopeError, count, listed
+from layerscope.core.errors import LayerscopeError, count, listed, needs
 from layerscope.inputs import Corpus, open_corpus, pack
 from layerscope.inputs.pairs import encoded, paired
 from layerscope.inputs.samples import pick
@@ -20,7 +20,7 @@ from layerscope.inputs.tables import JSON_LINES, PARQUET, is_frame, table_of, ta
 from layerscope.inputs.tagged import LABELS, WORDS, first_tokens, tagged_rows
 from layerscope.models.encode import padded
 from layerscope.training.loss import IGNORED
-from layerscope.training.training import Settings
+from layerscope.training.training import SENTENCES, Settings
 
 BATCHES = 50
 """Samples are sorted by length within this many batches, drawn at random: few enough that each batch is a mixture."""
@@ -35,6 +35,10 @@ LANGUAGE = ("causal-lm", "masked-lm")
 
 def read(data: Any, task: str, text_column: str | None = None, label_column: str | None = None) -> Corpus:
     """Return data as the task reads them; raises `LayerscopeError` for what is not there or of another kind."""
+    if task == SENTENCES:
+        with needs("sentence-transformers", f"the task {task} trains a SentenceTransformer"):
+            from layerscope.training.sentence_trainer import read_pairs
+        return read_pairs(data, label_column)
     if task == TAGGING or (task == "auto" and _is_table_of_lists(data)):
         found = tagged_rows(data, TAGGING)
         labels: Any = found.labels
@@ -64,6 +68,9 @@ def prepare(
     """
     if task in LANGUAGE:  # which read windows of the whole text: they are made, and held out, when it is encoded
         return train, held or train, None, ()
+    if task == SENTENCES:
+        train, held, note = _split(train, seed, "pair") if held is None else (train, held, "")
+        return train, held, None, (*train.notes, *([note] if note else []))
     for corpus in filter(None, (train, held)):
         if corpus.labels is None:
             column = "name their column with `label_column`, or learn the text itself with `task='causal-lm'` or "
@@ -121,6 +128,9 @@ def encode(
     """
     same, seed, augment = held is train, settings.seed, bool(settings.augment)
     notes: tuple[str, ...] = ()
+    if settings.task == SENTENCES:  # whose Trainer makes batches itself
+        learnt, judged = (Examples(corpus.name, corpus.samples, corpus.labels, seed) for corpus in (train, held))
+        return learnt, judged.drawn(settings.eval_samples, seed), None, ()
     if classes is None:
         train = pack(replace(train, notes=()), encoder.tokenizer, encoder.max_length)
         if same:

@@ -6,7 +6,7 @@ import copy
 import math
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from layerscope.core.progress import Reporter
 from layerscope.core.saved import jsonable
 from layerscope.models import LayeredModel, LoadOptions, Override
 from layerscope.runs import history, open_run
+from layerscope.runs.registry import about, scale
 from layerscope.show.document import Document, Table, columns, row
 from layerscope.show.notebook import Shown
 from layerscope.training.folder import BASELINES, DEPTHS, TrainingFolder
@@ -26,8 +27,13 @@ from layerscope.truncation.depth import depth_of
 from layerscope.truncation.figures import costs_by_depth
 from layerscope.truncation.source import open_source
 
-SCORES = ("perplexity", "layer_accuracy")
-"""The score of a training: perplexity where it was measured, else accuracy."""
+SCORES = {
+    "perplexity": ("tokens", "1 %", 1),
+    "pair_spearman": ("pairs", "0.01", 3),
+    "pair_accuracy": ("pairs", "1 point", 1),
+    "layer_accuracy": ("samples", "1 point", 1),
+}
+"""The scores of a training, the first that was measured counts: what of, what `LOSS` of it is called, its decimals."""
 LOSS = 0.01
 """Largest loss at which a shallower layer is chosen over the last: a point of accuracy, 1 % of perplexity."""
 FEWEST = 50
@@ -49,10 +55,19 @@ class Line:
     megabytes: float | None
     n: int
 
+    @property
+    def title(self) -> str:
+        """What its score is called."""
+        return history.NAMES.get(self.metric, about(self.metric).title)
+
+    def shown(self, value: float, stderr: float = math.nan) -> str:
+        """Return a value of its score, with the error if it is known."""
+        factor, digits, unit = scale(self.metric), SCORES[self.metric][2], " %" * (about(self.metric).unit == "%")
+        error = "" if math.isnan(stderr) else f" ±{factor * stderr:,.{digits}f}"
+        return f"{factor * value:,.{digits}f}{error}{unit}"
+
     def __str__(self) -> str:
-        factor, unit = (1, "") if self.metric == "perplexity" else (100, " %")
-        error = "" if math.isnan(self.stderr) else f" ±{factor * self.stderr:,.1f}"
-        return f"{factor * self.value:,.1f}{error}{unit}"
+        return self.shown(self.value, self.stderr)
 
     def loses(self, other: Line) -> float:
         """Return how much worse this layer is than another: in accuracy (0 … 1), or as a share of its perplexity."""
@@ -61,13 +76,15 @@ class Line:
 
 @dataclass(frozen=True)
 class Trained(Shown):
-    """What a training left: its layers and those of its baselines; a language model has no `classes`."""
+    """What a training left: its layers and those of its baselines; only a classifier has `classes`."""
 
     path: Path
     history: Path
     lines: tuple[Line, ...]
     measured: str
     classes: int | None = None
+    dims: pd.DataFrame = field(default_factory=pd.DataFrame)
+    """The score of sentence embeddings' first dimensions alone: layers by their number."""
 
     @property
     def own(self) -> tuple[Line, ...]:
@@ -86,14 +103,22 @@ class Trained(Shown):
         own, last, found, doubt = self.own, self.own[-1], self.chosen, self._doubt()
         if doubt is not None:
             return f"No depth is chosen: {doubt}"
-        name, unit, point = ("perplexity", "%", "1 %") if self.classes is None else ("accuracy", "points", "1 point")
-        what = f"N = {last.n:,}{' tokens' if self.classes is None else ''}"
+        name, (unit, point, digits) = last.title, SCORES[last.metric]
+        what = f"N = {last.n:,}{'' if self.classes else f' {unit}'}"
         if found is None:
-            return f"All {last.layer} layers: {name} {last} ({what}); no shallower layer is within {point} of it"
+            text = f"All {last.layer} layers: {name} {last} ({what}); no shallower layer is within {point} of it"
+            return text + self._narrow(last)
         loss, times = found.loses(last), (found.ms_per_sample, last.ms_per_sample)
-        apart = f"{100 * loss:.1f} {unit} worse than" if loss > 0 else "as good as"
+        lost = f"{loss:.3f}" if digits == 3 else f"{100 * loss:.1f} {'%' if point == '1 %' else 'points'}"
+        apart = f"{lost} worse than" if loss > 0 else "as good as"
         faster = f", {times[1] / times[0]:.1f} × faster" if times[0] and times[1] else ""
-        return f"Layer {found.layer} of {len(own)}: {name} {found}{faster}, {apart} all {last.layer} ({last}; {what})"
+        text = f"Layer {found.layer} of {len(own)}: {name} {found}{faster}, {apart} all {last.layer} ({last}; {what})"
+        return text + self._narrow(found)
+
+    def _narrow(self, line: Line) -> str:
+        """Return the fewest dimensions of a layer that lose at most `LOSS` against all of the last layer, in words."""
+        fit = [(d, score) for d, score in self.dims.T.get(line.layer, {}).items() if self.own[-1].value - score <= LOSS]
+        return f"; its first {fit[0][0]} dimensions alone: {line.shown(fit[0][1])}" if fit else ""
 
     @property
     def rivals(self) -> tuple[str, ...]:
@@ -125,7 +150,7 @@ class Trained(Shown):
 
     def _depths(self) -> Table:
         others = {line.layer: line for line in self.lines[len(self.own) :]}
-        titles = ["layer", self.own[0].metric.removeprefix("layer_"), "ms", "MB"] + ["separate model"] * bool(others)
+        titles = ["layer", self.own[0].title, "ms", "MB"] + ["separate model"] * bool(others)
         legend = (f"ms: per sample, {self.measured}",) if self.measured else ()
         rows = []
         for line in self.own:
@@ -151,6 +176,7 @@ class Trained(Shown):
             "path": str(self.path),
             "history": str(self.history),
             "depths": jsonable(self.lines),
+            **({} if self.dims.empty else {"dims": self.dims.to_dict("index")}),
             "measured": self.measured,
             "headline": self.headline,
             "layer": None if self.chosen is None else self.chosen.layer,
@@ -194,7 +220,7 @@ def compare(
     lines = tuple(Line(**record) for record in frame.to_dict("records"))
     table = pd.DataFrame(map(asdict, lines)).to_csv(index=False)
     aside(folder.history / DEPTHS, lambda part: part.write_text(table, encoding="utf-8"))
-    return Trained(folder.path, folder.history, lines, measured, classes and len(classes))
+    return Trained(folder.path, folder.history, lines, measured, classes and len(classes), _by_dims(folder))
 
 
 def _scored(folder: TrainingFolder, name: str) -> pd.DataFrame:
@@ -202,5 +228,14 @@ def _scored(folder: TrainingFolder, name: str) -> pd.DataFrame:
     table = open_run(folder.history).table()
     table = table[table["step"] == table["step"].max()]
     metric = next(metric for metric in SCORES if (table["metric"] == metric).any())
-    rows = table[table["metric"] == metric].sort_values("layer")[["layer", "metric", "value", "stderr", "n"]]
+    table = table[(table["metric"] == metric) & table["variant"].isna()]
+    rows = table.sort_values("layer")[["layer", "metric", "value", "stderr", "n"]]
     return rows.assign(name=name, objective=folder.about["settings"]["objective"], depth=rows["layer"].max())
+
+
+def _by_dims(folder: TrainingFolder) -> pd.DataFrame:
+    """Return the last score of each layer (rows) at each number of first dimensions, empty where there are none."""
+    rows = open_run(folder.history).at()
+    rows = rows[rows["variant"].str.startswith(history.DIMS).fillna(False).astype(bool)]
+    numbers = rows["variant"].str.removeprefix(history.DIMS).astype("int64")
+    return rows.assign(dims=numbers).pivot(index="layer", columns="dims", values="value")

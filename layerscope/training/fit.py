@@ -29,7 +29,7 @@ from layerscope.training.folder import TrainingFolder, step_of
 from layerscope.training.objectives import Objective
 from layerscope.training.start import PlainClassifier
 from layerscope.training.trainer import AlignedTrainer
-from layerscope.training.training import Settings
+from layerscope.training.training import SENTENCES, Settings
 
 EVALUATIONS = 10
 SHARE = 0.75
@@ -103,7 +103,7 @@ class _Progress(TrainerCallback):  # type: ignore[misc]  # transformers is not t
         words = [f"step {state.global_step:,}"]
         if "loss" in found:
             words.append(f"loss {found['loss']:.3f}")
-        for name, form in (("accuracy", "{:.1%}"), ("perplexity", "{:,.1f}")):
+        for name, form in (("accuracy", "{:.1%}"), ("perplexity", "{:,.1f}"), ("spearman", "{:.3f}")):
             depth = sum(key.startswith(f"{name}_layer_") for key in found)
             layers = sorted({1, max(1, depth // 2), depth}) if depth and name in found else []
             scores = ", ".join(f"{form.format(found[f'{name}_layer_{k}'])} at layer {k}" for k in layers)
@@ -159,8 +159,10 @@ def fit(job: Job, folder: TrainingFolder, reporter: Reporter) -> None:
             trainer._load_from_checkpoint(str(checkpoint))
         else:
             trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
-        heads = trainer.exit_loss.own_heads()
-        trainer.exit_loss.detach()
+        heads = None
+        if chosen.task != SENTENCES:
+            heads = trainer.exit_loss.own_heads()
+            trainer.exit_loss.detach()
         trainer.save_model(str(folder.path))
     if is_main():
         _finish(job, folder, heads)
@@ -183,12 +185,20 @@ def _finish(job: Job, folder: TrainingFolder, heads: ExitHeads | None) -> None:
     folder.write(finished=True)
 
 
-def _trainer(
-    job: Job, folder: TrainingFolder, steps: int, every: int, on_start: bool, progress: _Progress
-) -> AlignedTrainer:
-    from transformers import PrinterCallback, TrainingArguments
+def _trainer(job: Job, folder: TrainingFolder, steps: int, every: int, on_start: bool, progress: _Progress) -> Any:
+    from transformers import PrinterCallback, TrainingArguments as Arguments
 
-    chosen = job.settings
+    kind: Any = _Trainer
+    chosen, more = job.settings, dict[str, Any]()
+    depth_data = job.train.drawn(len(job.eval), chosen.seed) if chosen.depth_on == "train" else None
+    own: dict[str, Any] = {"part": job.asked.part, "depth_data": depth_data}
+    if chosen.task == SENTENCES:
+        from sentence_transformers import SentenceTransformerTrainingArguments as Arguments
+
+        from layerscope.training.sentence_trainer import SentenceTrainer
+
+        more = {"batch_sampler": "no_duplicates"} if job.train.labels is None else {}  # each is the others' negative
+        kind, own = SentenceTrainer, {"dims": chosen.dims}
     on_gpu = LoadOptions(device=chosen.device).torch_device().type == "cuda"
     save = chosen.eval_every or math.ceil(steps / EVALUATIONS)
     objective = Objective(
@@ -198,7 +208,7 @@ def _trainer(
     multistep = chosen.scheduler == "multistep"
     warm = "constant_with_warmup" if chosen.scheduler == "constant" and chosen.warmup else chosen.scheduler
     try:
-        args = TrainingArguments(
+        args = Arguments(
             str(folder.checkpoints),
             max_steps=steps,
             per_device_train_batch_size=chosen.batch_size,
@@ -224,22 +234,22 @@ def _trainer(
             disable_tqdm=True,
             dataloader_pin_memory=on_gpu,
             report_to=job.asked.report_to,
+            **more,
         )
     except ImportError as error:
         raise LayerscopeError('training needs accelerate: pip install "layerscope[accelerate]"') from error
-    trainer = _Trainer(
+    trainer: Any = kind(
         model=job.module,
         objective=objective,
         layers=chosen.layers,
-        part=job.asked.part,
         history=folder.history,
-        depth_data=job.train.drawn(len(job.eval), chosen.seed) if chosen.depth_on == "train" else None,
         args=args,
         train_dataset=job.train,
         eval_dataset=job.eval,
         data_collator=job.collator,
         processing_class=job.processor,
         callbacks=[progress],
+        **own,
     )
     trainer.remove_callback(PrinterCallback)
     if multistep:

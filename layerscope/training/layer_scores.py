@@ -131,7 +131,7 @@ class LayerScores:
         accuracies = torch.tensor([value for value, _, _ in means["layer_accuracy"]], dtype=torch.float64)
         for name in ("last", "all") if bool(torch.isfinite(accuracies).all()) else ():
             reached = effective_depth(accuracies, EPSILON, "last" if name == "last" else None)
-            found.append(self._row("effective_depth", self.depth, float(reached)) | {"variant": _variant(name)})
+            found.append(self._row("effective_depth", self.depth, float(reached)) | {"variant": depth_variant(name)})
         return [*found, *self._by_class()]
 
     def _by_class(self) -> Iterator[Row]:
@@ -238,7 +238,7 @@ def logged(rows: Sequence[Row], language_model: bool) -> dict[str, float]:
     wanted = {
         name: (metric, "", depth),
         "saturation_layer": ("saturation_layer", "", depth),
-        "effective_depth": ("effective_depth", _variant("last"), depth),
+        "effective_depth": ("effective_depth", depth_variant("last"), depth),
         "nc1": ("nc1", "", depth),
         "f1": ("f1", "", depth),
     }
@@ -264,7 +264,7 @@ def with_depths_of(learnt: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if row["metric"] != "effective_depth"] + depths
 
 
-def _variant(relative_to: str) -> str:
+def depth_variant(relative_to: str) -> str:
     """Name an effective depth: as accurate as the last layer, or on all samples (definition 3.1)."""
     return f"relative_to={relative_to},epsilon={EPSILON:g}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from importlib.metadata import version
@@ -17,19 +18,19 @@ from layerscope.models.mean_head import is_mean_head
 from layerscope.runs import open_run
 from layerscope.show.plain import escape
 from layerscope.training.data import READS, TAGGING, choose_task, describe, encode, prepare, read
-from layerscope.training.depths import Trained, compare, shallower
+from layerscope.training.depths import SCORES, Trained, compare, shallower
 from layerscope.training.fit import Job, check_reports, fit, is_main
 from layerscope.training.folder import BASELINES, REPORT, TrainingFolder, nothing_left, open_training
 from layerscope.training.loss import exit_weights
 from layerscope.training.start import PlainClassifier, find, sees_both_sides, start
 from layerscope.training.trainer import layered_model
-from layerscope.training.training import described, settings_of
-from layerscope.truncation.card import MEAN, READERS
+from layerscope.training.training import SENTENCES, described, settings_of
+from layerscope.truncation.card import LOADS, MEAN, READERS
 from layerscope.truncation.checkpoint import auto_class
 
 OBJECTIVES = {
     "standard": "the last layer's loss alone",
-    "aligned": "the loss of one shared head at every layer",
+    "aligned": "the loss of every layer, read as the last one is",
     "cosine": "the last layer's loss, and the cosine of every layer to it",
     "cka": "the last layer's loss, and the CKA of every layer to it",
     "classifiers": "a head of its own for every layer, the last one in the checkpoint, the others beside it in "
@@ -43,7 +44,10 @@ import transformers
 model = transformers.{}.from_pretrained("path/to/this/folder")
 {}
 ```
-A model that ends at layer K: `layerscope truncate path/to/this/folder --layer K --out small`."""
+"""
+SHORTER = "A model that ends at layer K: `layerscope truncate path/to/this/folder --layer K --out small`."
+SHORTER_VECTORS = """
+Shorter vectors: `SentenceTransformer("path/to/this/folder", truncate_dim=D)`."""
 PLAIN = """```python
 from safetensors.torch import load_model
 
@@ -63,7 +67,7 @@ def run_training(asked: Asked, settings: dict[str, Any]) -> Trained:
     source = read(asked.train, wanted.task, *columns)
     task = choose_task(source, sees_both_sides(origin.config)) if wanted.task == "auto" else wanted.task
     held = None if asked.eval is None else read(asked.eval, task, *columns)
-    chosen = wanted.decided(task, from_config=from_config)
+    chosen = wanted.decided(task, asked)
     check_reports(asked.report_to)
     learnt, held, labels, notes = prepare(source, held, task, chosen.seed)
     module, processor, classes, changes = start(origin, task, labels, chosen, asked.processor)
@@ -84,7 +88,7 @@ def run_training(asked: Asked, settings: dict[str, Any]) -> Trained:
         for note in (*notes, *changes, *layered.notes):
             reporter.say(note)
         reads = "tensor" if learnt.modality == "tensor" else READS.get(task, "text")
-        encoder = encoder_for(reads, processor, module, max_length=chosen.max_length, prompt="")
+        encoder = encoder_for(reads, processor, layered.module, max_length=chosen.max_length, prompt="")
         train, judged, collator, notes = encode(learnt, held, classes, encoder, chosen)
         for note in notes:
             reporter.say(note)
@@ -117,6 +121,8 @@ def _baselines(
     recipe = replace(job.settings, objective="standard", layers=None, distillation=0.0, layer_dropout=0.0)
     for depth, module in shallower(layered, depths, job.settings.seed, from_config=from_config).items():
         name = count(depth, "layer")
+        if job.settings.task == SENTENCES:  # the same encoder around the shorter transformer
+            module = copy.deepcopy(job.module, {id(layered.module): module})
         model = {**folder.about["model"], "name": f"{job.name}, {name}"}
         about = {**folder.about, "model": model, "settings": asdict(recipe)}
         beside = open_training(folder.path / BASELINES / f"depth-{depth}", about, main=is_main())
@@ -137,27 +143,40 @@ def _write_card(done: Trained, folder: TrainingFolder, module: Any) -> None:
     if modality == "image" and not any(folder.path.glob("p*processor_config.json")):
         size, channels = getattr(module.config, "image_size", 224), getattr(module.config, "num_channels", 3)
         reading = f"# pixel_values: {channels} channel{'s' * (channels != 1)}, resized to {size}, scaled to -1 ... 1"
-    use = PLAIN if plain else LOADED.format(auto_class(module), reading)
-    rows = "\n".join(f"| {line.layer} | {line} | {times[line.layer]} |" for line in done.own)
+    sentences, of_dims = task == SENTENCES, settings["dims"]
+    trained_dims = f", at {', '.join(map(str, of_dims))} and all dimensions of the embedding" if of_dims else ""
+    library = "sentence-transformers" if sentences else "pytorch" if plain else "transformers"
+    if plain:
+        use = PLAIN
+    elif sentences:
+        use = f"```python\n{LOADS[library]}\n```\n{SHORTER}" + SHORTER_VECTORS * (not done.dims.empty)
+    else:
+        use = LOADED.format(auto_class(module), reading) + SHORTER
+    dims, first = [*done.dims.columns[::-1]], done.own[0]
+    rows = "\n".join(
+        f"| {line.layer} | {' | '.join([str(line), *(line.shown(done.dims.at[line.layer, d]) for d in dims)])} | "
+        f"{times[line.layer]} |"
+        for line in done.own
+    )
     card = f"""---
-library_name: {"pytorch" if plain else "transformers"}
+library_name: {library}
 tags:
 - layerscope
 - {settings["objective"]}
 ---
 
 # {name}, {task}
-{MEAN if not plain and is_mean_head(module.config) else ""}
+{MEAN if not plain and not sentences and is_mean_head(module.config) else ""}
 {origin}, trained on {escape(about["data"]["train"]["name"])} for {task} with the objective {settings["objective"]}: \
-{OBJECTIVES[settings["objective"]]}. All settings are in training.json.
+{OBJECTIVES[settings["objective"]]}{trained_dims}. All settings are in training.json.
 
 {escape(done.headline)}.
 
-| layer | {"perplexity" if done.lines[0].metric == "perplexity" else "accuracy"} | ms per sample |
-| --- | --- | --- |
+| layer | {" | ".join([first.title, *(f"{d} dimensions" for d in dims)])} | ms per sample |
+| --- |{" --- |" * len(dims)} --- | --- |
 {rows}
 
-Scores: {done.own[0].n:,} {"samples" if done.classes else "tokens"} of {escape(held["name"])}.{speed}
+Scores: {first.n:,} {SCORES[first.metric][0]} of {escape(held["name"])}.{speed}
 
 ## Use
 

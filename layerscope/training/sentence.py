@@ -31,11 +31,15 @@ class AlignedLoss(nn.Module):
             run it twice and are refused.
         layers: the exits; by default every layer from 1 on.
         weights: "linear", "uniform", or one number per exit: see `exit_weights`.
+        dims: numbers of dimensions: each layer's loss is the mean over these prefixes of the embedding and the whole of
+            it, each scaled to length 1 (two-dimensional Matryoshka training); by default the embedding as it is.
 
     Raises:
-        LayerscopeError: for a cached loss, one without a model, and a model whose layers its pooling cannot read.
+        LayerscopeError: for a cached loss, one without a model, a model whose layers its pooling cannot read, and dims
+            that it does not have.
 
-    Source: Tracing Representation Progression, section 3.1.
+    Source: Tracing Representation Progression, section 3.1; for dims Kusupati et al. 2022, Matryoshka Representation
+    Learning, and Li et al. 2024, 2D Matryoshka Sentence Embeddings, which draws one layer and one prefix a step.
 
     Example:
         >>> from sentence_transformers import SentenceTransformer
@@ -48,14 +52,20 @@ class AlignedLoss(nn.Module):
     """
 
     def __init__(
-        self, loss: nn.Module, layers: Sequence[int] | None = None, weights: str | Sequence[float] = "linear"
+        self,
+        loss: nn.Module,
+        layers: Sequence[int] | None = None,
+        weights: str | Sequence[float] = "linear",
+        dims: Sequence[int] | None = None,
     ) -> None:
         super().__init__()
-        self.loss, self.model = loss, _model_of(loss)
+        self.model, self.name = _model_of(loss), type(loss).__name__
         for part in reversed(list(loss.modules())):  # what is wrapped is named before what wraps it
             _check_kind(part)
+        self.dims = () if dims is None else prefixes(self.model, dims)
+        self.loss = _at_each(self.dims, loss, self.model) if self.dims else loss
         found = find_layers(load(self.model, LoadOptions()), "text", TEXTS)
-        self._layered = found
+        self.layered = found
         self.layers = exit_layers(found, layers)
         self.shares = exit_weights(self.layers, found.stack.depth, weights)
         self._check()
@@ -73,9 +83,19 @@ class AlignedLoss(nn.Module):
                 total = total + share * found
         return torch.as_tensor(total)
 
+    def embeddings(self, features: dict[str, Any]) -> Tensor:
+        """Return the embedding that each exit gives a batch, `[E, B, D]`, out of one run of the transformer."""
+        found = []
+        with self._exits() as choose:
+            for index in range(len(self.layers)):
+                choose(index)
+                found.append(self.model(dict(features))["sentence_embedding"])
+        return torch.stack(found)
+
     def get_config_dict(self) -> dict[str, Any]:
         """Return what the model card says of this loss."""
-        return {"loss": type(self.loss).__name__, "layers": list(self.layers), "weights": list(self.shares)}
+        about = {"loss": self.name, "layers": list(self.layers), "weights": list(self.shares)}
+        return about | ({"dims": list(self.dims)} if self.dims else {})
 
     @contextmanager
     def _exits(self) -> Iterator[Callable[[int], None]]:
@@ -107,7 +127,7 @@ class AlignedLoss(nn.Module):
 
     def _stacked(self, call: Callable[[], dict[str, Any]]) -> tuple[dict[str, Any], tuple[Tensor, ...]]:
         """Return the transformer's output, and the token states of every exit, of one run."""
-        with recorded(self._layered.module, self._layered.stack.ends, self.layers):
+        with recorded(self.layered.module, self.layered.stack.ends, self.layers):
             output = call()
         return output, output[TOKENS].chunk(len(self.layers))
 
@@ -115,17 +135,40 @@ class AlignedLoss(nn.Module):
     def _check(self) -> None:
         """Raise `LayerscopeError` where the transformer's output does not read the states of its last block alone."""
         model = self.model
-        features = (getattr(model, "preprocess", None) or model.tokenize)(TEXTS)
-        features = {key: value.to(model.device) if isinstance(value, Tensor) else value
-                    for key, value in features.items()}  # fmt: skip
+        features = features_of(model, TEXTS)
         with evaluating(model):
             own = model[0](dict(features)).get(TOKENS)
             last = self._stacked(lambda: model[0](dict(features)))[1][-1] if own is not None else None
-        deepest = self.layers[-1] == self._layered.stack.depth
+        deepest = self.layers[-1] == self.layered.stack.depth
         if last is None or last.shape != own.shape or (deepest and not torch.allclose(last, own, rtol=1e-3, atol=1e-4)):
             raise LayerscopeError(
                 f"the layers of {type(model[0]).__name__} do not give token states that its pooling reads"
             )
+
+
+def features_of(model: Any, texts: Sequence[str]) -> dict[str, Any]:
+    """Return texts as a SentenceTransformer reads them, on its device."""
+    read = (getattr(model, "preprocess", None) or model.tokenize)(list(texts))
+    return {key: value.to(model.device) if isinstance(value, Tensor) else value for key, value in read.items()}
+
+
+def prefixes(model: Any, dims: Sequence[int]) -> tuple[int, ...]:
+    """Return numbers of dimensions with the model's width, ascending; raises for those that it does not have."""
+    width = (getattr(model, "get_embedding_dimension", None) or model.get_sentence_embedding_dimension)()
+    found = sorted(dims)
+    if not found or found[0] < 1 or found[-1] > width or len({*found}) < len(found):
+        raise LayerscopeError(f"dims {list(dims)}: give different whole numbers from 1 to {width}, the model's width")
+    return tuple(sorted({*found, width}))
+
+
+def _at_each(dims: Sequence[int], loss: nn.Module, model: Any) -> nn.Module:
+    """Return the mean of a loss over prefixes of the embedding."""
+    from sentence_transformers.losses import MatryoshkaLoss  # the one path of 5.x and 6.x
+
+    if any(isinstance(part, MatryoshkaLoss) for part in loss.modules()):
+        raise LayerscopeError("MatryoshkaLoss has dimensions of its own: leave `dims` out, or give the loss inside it")
+    found: nn.Module = MatryoshkaLoss(model, loss, list(dims), [1 / len(dims)] * len(dims))
+    return found
 
 
 def _check_kind(loss: nn.Module) -> None:

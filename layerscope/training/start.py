@@ -18,18 +18,19 @@ from layerscope.models.checks import EMBEDDED, check_folder, check_name, clear_e
 from layerscope.models.load import eager, load_processor, without_bars
 from layerscope.models.mean_head import as_configured, is_mean_head, mean_headed
 from layerscope.models.weights import is_offloaded, is_quantised
-from layerscope.training.training import TASKS, Settings
+from layerscope.training.training import SENTENCES, TASKS, Settings
 
 
 @dataclass(frozen=True)
 class Origin:
-    """What a model is made of: its config, its source, its name; `module` where it was given as an object."""
+    """What a model is `given` as and made of: its config, source, name; `module` where it was given as an object."""
 
     source: str
     config: Any
     name: str
     module: Any = None
     from_config: bool = False
+    given: Any = None
 
 
 class PlainClassifier(torch.nn.Module):
@@ -73,7 +74,7 @@ def find(model: Any, *, from_config: bool) -> Origin:
 
     with clear_errors(source):
         config = transformers.AutoConfig.from_pretrained(source)
-    return Origin(source, config, EMBEDDED if model == EMBEDDED else name, from_config=from_config)
+    return Origin(source, config, EMBEDDED if model == EMBEDDED else name, from_config=from_config, given=model)
 
 
 def _of_object(model: Any, *, from_config: bool) -> Origin:
@@ -81,12 +82,12 @@ def _of_object(model: Any, *, from_config: bool) -> Origin:
     if from_config or not isinstance(model, torch.nn.Module):
         raise LayerscopeError(f"a {kind} cannot be trained here: give a torch module, a name or a folder")
     if getattr(model, "config", None) is None:
-        return Origin("", None, kind, PlainClassifier(model))
+        return Origin("", None, kind, PlainClassifier(model), given=model)
     if is_quantised(model) or is_offloaded(model):
         state = "quantised" if is_quantised(model) else "partly offloaded"
         raise LayerscopeError(f"this {kind} is {state}: only whole models in floats are trained")
     source = getattr(model.config, "_name_or_path", "")
-    return Origin(source, model.config, Path(source).name or kind, model)
+    return Origin(source, model.config, Path(source).name or kind, model, given=model)
 
 
 def start(
@@ -94,6 +95,11 @@ def start(
 ) -> tuple[Any, Any, tuple[str, ...] | None, list[str]]:
     """Return the model of a task, what reads its inputs, the names of its classes in its order, and notes."""
     notes: list[str] = []
+    if task == SENTENCES:
+        from layerscope.training.sentence_trainer import open_encoder  # sentence-transformers is an extra
+
+        served = open_encoder(origin.given, origin.name, settings)
+        return served, served.tokenizer, None, notes
     if isinstance(origin.module, PlainClassifier):
         return origin.module, None, None if classes is None else tuple(classes), notes
     if origin.module is not None:

@@ -21,10 +21,11 @@ from layerscope.models.forward import Inputs
 from layerscope.models.inspection import made_up_samples
 from layerscope.models.mean_head import standard_class
 from layerscope.models.stack import SeveralParts
-from layerscope.training.callbacks import Guard, History
+from layerscope.training.callbacks import Watched
 from layerscope.training.exit_loss import ExitLoss
 from layerscope.training.exits import Exits
 from layerscope.training.layer_scores import (
+    SITE,
     LayerScores,
     Row,
     logged,
@@ -39,7 +40,7 @@ EVALUATION = "Evaluation"
 """What the Trainer calls the loop of `evaluate`, unlike that of `predict`."""
 
 
-class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not typed
+class AlignedTrainer(Watched, Trainer):  # type: ignore[misc]  # transformers is not typed
     """`transformers.Trainer` with an objective over exits; everything else is the Trainer's.
 
     Every evaluation reads each layer 1 … L through the model's head (with "classifiers" each through its own), in the
@@ -74,6 +75,8 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
 
     """
 
+    site = SITE
+
     def __init__(
         self,
         *args: Any,
@@ -106,13 +109,8 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
                 f"for each, by torchrun --nproc_per_node {self.args.n_gpu}"
             )
         self.depth_data = depth_data
-        self.guard = Guard(self)
-        self.add_callback(self.guard)
+        self.watch(self.exit_loss.exits.layers, history)
         self.model_accepts_loss_kwargs = True  # the exits' loss divides by them, whatever the model's own does
-        self.history: History | None = None
-        if history is not None:
-            self.history = History(history, self)
-            self.add_callback(self.history)
 
     def _attach(self, model: Any) -> None:
         """Find the exits of a model, and have its `forward` compute their loss."""
@@ -140,17 +138,17 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
             own.on = self.objective.trained_in(*step, len(own.exits.layers))
             own.rates = self.objective.dropped_in(*step, own.exits.stack.depth)
         try:
-            found = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         finally:
             own.on, own.rates = (), ()
-        if model.training:
-            self.guard.seen.append(((found[0] if return_outputs else found).detach(), inputs))  # read once a step
-        return found
 
-    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **options: Any) -> Any:
-        """Train as the Trainer does; raises `LayerscopeError` for a loss that is not finite or another objective."""
-        self.guard.check_resumed(resume_from_checkpoint)
-        return super().train(resume_from_checkpoint, *args, **options)
+    def readings(self, model: Any, inputs: Any) -> Iterator[tuple[int, Tensor]]:
+        """Yield the layer of each exit with what its head makes of a batch without labels."""
+        exits = self.exit_loss.exits
+        head = exits.head or torch.nn.Identity()
+        yield from (
+            (layer, head(read)) for layer, read in zip(exits.layers, exits(lambda: model(**inputs)), strict=True)
+        )
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         """Load the weights of a checkpoint, those too that transformers saved under the names of older releases.
@@ -172,10 +170,6 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
         model.load_state_dict({name: loaded[name] for name in missing if name in loaded}, strict=False)
         model.tie_weights()
 
-    def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        self.guard.before_save(Path(self._get_output_dir(trial)))
-        super()._save_checkpoint(model, trial)
-
     def evaluation_loop(
         self, dataloader: Any, description: str, *args: Any, metric_key_prefix: str = "eval", **options: Any
     ) -> Any:
@@ -191,7 +185,7 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
         for name, value in logged(rows, self.scoring["language_model"]).items():
             output.metrics.setdefault(f"{metric_key_prefix}_{name}", value)  # what compute_metrics gave stays
         for which, (loader, own, scored) in found.items() if description == EVALUATION else ():
-            self._keep(which, loader.dataset, own.num_samples, scored)
+            self.keep(which, getattr(loader.dataset, "name", None), own.num_samples, scored)
         return output
 
     def _scored(self, dataloader: Any, description: str, *args: Any, **options: Any) -> tuple[Any, list[Row]]:
@@ -203,14 +197,6 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
         finally:
             self.exit_loss.score = None
         return output, over_processes(scores, self.accelerator).compute()
-
-    def _keep(self, which: str, data: Any, samples: int, rows: list[Row]) -> None:
-        if self.history is None or not rows or not self.is_world_process_zero():
-            return
-        own = getattr(data, "name", None)
-        name = own if isinstance(own, str) and own else "evaluation data"
-        about = {"name": name, "source": name, "modality": self.layered.encoder.modality, "samples": samples}
-        self.history.write(self.state.global_step, rows, about | {"labels": True}, which)
 
 
 @contextmanager

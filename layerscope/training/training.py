@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.option_kinds import IN_CODE, SEED, Folder, Number, OneOf, Several, Whole
-from layerscope.core.options import DATA, MODEL, OUTPUT, checked
+from layerscope.core.options import DATA, MODEL, OUTPUT, Asked, checked, declared
 
 if TYPE_CHECKING:
     from layerscope.training.depths import Trained
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 OBJECTIVE = "Objective"
 STEPS = "Steps"
 EVALUATION = "Evaluation"
+SENTENCES = "sentence-similarity"
 TASKS = {
     "classification": "AutoModelForSequenceClassification",
     "token-classification": "AutoModelForTokenClassification",
@@ -22,8 +23,12 @@ TASKS = {
     "masked-lm": "AutoModelForMaskedLM",
     "image-classification": "AutoModelForImageClassification",
     "audio-classification": "AutoModelForAudioClassification",
+    SENTENCES: "SentenceTransformer",
 }
-"""What is learnt, and the class of transformers that has a head for it."""
+"""What is learnt, and the class that has a head for it, or needs none."""
+UNREAD = ("preset", "schedule", "rotation", "beta", "layer_dropout", "distillation", "temperature", "head", "augment",
+          "depth_on", "from_config", "processor", "part", "text_column")  # fmt: skip
+"""Options that a training of sentence encoders has no use for."""
 WEIGHTS = ("linear", "uniform", "layerskip")
 Name = Literal["standard", "aligned", "cosine", "cka", "classifiers"]
 Schedule = Literal["alternate", "always", "rotating", "gradual"]
@@ -68,6 +73,7 @@ class Settings:
         weights: weights of the exits: linear, uniform, layerskip (quadratic in depth), or one number per exit with
             commas.
         layers: layers that are exits, such as 3,6 or 3-6; by default every layer.
+        dims: train the first dimensions of sentence embeddings to serve alone too, such as 32,64,128, at every layer.
         beta: weight of the cosine or CKA regulariser, or of the earlier exits in the weights layerskip.
         layer_dropout: probability that training skips the last block for a sample, falling to 0 at the first block;
             with random weights it rises from 0 over the training.
@@ -104,6 +110,7 @@ class Settings:
     distillation: Annotated[float, Number(0), OBJECTIVE] = 0.0
     temperature: Annotated[float, Number(above=0), OBJECTIVE] = 1.0
     layers: Annotated[Sequence[int] | None, Several(Whole(), such_as="3,6 or 3-6"), OBJECTIVE] = None
+    dims: Annotated[Sequence[int] | None, Several(Whole(1), such_as="32,64,128"), OBJECTIVE] = None
     head: Annotated[str, OneOf(("auto", "mean", "own", "new")), MODEL] = "auto"
     epochs: Annotated[float, Number(above=0), STEPS] = 3
     max_steps: Annotated[int | None, Whole(1), STEPS] = None
@@ -122,16 +129,23 @@ class Settings:
     dtype: Annotated[str, OneOf(("float32", "bf16")), MODEL] = "float32"
     device: Annotated[str, OneOf(("auto", "cpu", "cuda")), MODEL] = "auto"
 
-    def decided(self, task: str, *, from_config: bool) -> Settings:
+    def decided(self, task: str, asked: Asked) -> Settings:
         """Return the same with what the task decides filled in; raises `LayerscopeError` where it forbids a setting."""
         if self.augment and task != IMAGE:
             raise LayerscopeError(f"augment crops and turns images, and {task} reads none: leave it out")
+        if self.dims is not None and task != SENTENCES:
+            raise LayerscopeError(f"dims are those of sentence embeddings, and {task} makes none: leave `dims` out")
+        for name in UNREAD if task == SENTENCES else ():
+            if getattr(asked, name) != declared(train)[name].default:
+                raise LayerscopeError(f"the task {task} has no {name}: leave `{name}` out")
+        if task == SENTENCES and self.objective not in ("standard", "aligned"):
+            raise LayerscopeError(f"the task {task} has no objective {self.objective!r}: choose standard or aligned")
         return replace(
             self,
             task=task,
             augment=bool(self.augment),
             schedule=self.schedule or ("alternate" if task == IMAGE else "always"),
-            learning_rate=self.learning_rate or (FROM_SCRATCH if from_config else FINE_TUNED),
+            learning_rate=self.learning_rate or (FROM_SCRATCH if asked.from_config else FINE_TUNED),
         )
 
 
@@ -163,7 +177,7 @@ def train(
         model: hub name, local folder, or minilm; for random weights a folder with config.json, or a JSON file; in
             Python also a transformers model, or a plain module of classes that reads rows, as an MLP.
         train: training data: CSV, TSV, JSONL, Parquet or text file; folder or archive of images or sounds; hf:NAME;
-            digits; or a table of words and tags.
+            digits; a table of words and tags; or, for sentence-similarity, of text_a, text_b and (if there are) score.
         eval: evaluation data, in the same forms; by default a tenth of the training data, drawn with the seed.
         out: folder of the checkpoint; the same call on it resumes the training.
         text_column: column of the texts; by default it is guessed.

@@ -5,6 +5,7 @@ import pytest
 from PIL import Image
 
 from layerscope import LayerscopeError
+from layerscope.core.options import Asked
 from layerscope.training.data import augmented
 from layerscope.training.training import described, settings_of
 
@@ -39,10 +40,15 @@ def test_what_is_given_beats_the_preset():
 
 
 def test_schedules_and_rates_that_the_task_decides():
-    image, text = (settings_of({}).decided(task, from_config=True) for task in ("image-classification", "causal-lm"))
+    image, text = (
+        settings_of({}).decided(task, Asked(from_config=True)) for task in ("image-classification", "causal-lm")
+    )
     assert (image.schedule, text.schedule) == ("alternate", "always")
-    assert settings_of({"schedule": "always"}).decided("image-classification", from_config=False).schedule == "always"
-    assert text.learning_rate > settings_of({}).decided("causal-lm", from_config=False).learning_rate
+    assert (
+        settings_of({"schedule": "always"}).decided("image-classification", Asked(from_config=False)).schedule
+        == "always"
+    )
+    assert text.learning_rate > settings_of({}).decided("causal-lm", Asked(from_config=False)).learning_rate
 
 
 def test_as_printed_needs_a_preset():

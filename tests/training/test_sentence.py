@@ -13,6 +13,7 @@ from sentence_transformers.losses import (
     BatchAllTripletLoss,
     CachedMultipleNegativesRankingLoss,
     ContrastiveTensionLoss,
+    CoSENTLoss,
     CosineSimilarityLoss,
     MatryoshkaLoss,
     MultipleNegativesRankingLoss,
@@ -86,6 +87,77 @@ def test_loss_and_gradients_are_those_of_models_cut_after_each_layer(tmp_path: P
     assert set(batch[0]) == set(columns(model, 1)[0])
 
 
+def ranked(one: torch.Tensor, two: torch.Tensor, _: Any) -> torch.Tensor:
+    return nn.functional.cross_entropy(20 * one @ two.T, torch.arange(len(one)))
+
+
+def ordered(one: torch.Tensor, two: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
+    cosine = 20 * (one * two).sum(-1)
+    wrong = [cosine[i] - cosine[j] for i in range(len(one)) for j in range(len(one)) if truth[i] < truth[j]]
+    return torch.stack([torch.zeros_like(cosine[0]), *wrong]).logsumexp(0)
+
+
+def looped(model: SentenceTransformer, batch: Any, labels: Any, formula: Any, planted: str) -> float:
+    """The loss of models cut after each layer at every prefix, one by one, written out; its gradients are added up."""
+    parent, name = blocks_of(model)
+    whole, total = getattr(parent, name), 0.0
+    dims = (2, 5) if planted == "without the full width" else (2, 5, 8)
+    for layer in (1, 2, 3):
+        setattr(parent, name, whole[:layer])
+        sides = [model(dict(column))["sentence_embedding"] for column in batch]
+        for d in dims:
+            cuts = [side[:, -d:] if planted == "the other end" else side[:, :d] for side in sides]
+            ready = cuts if planted == "not scaled" else [nn.functional.normalize(cut) for cut in cuts]
+            share = 1 if planted == "a sum" else 1 / len(dims)
+            part = (1 / 3 if planted == "uniform" else layer / 6) * share * formula(*ready, labels)
+            part.backward(retain_graph=True)
+            total += part.item()
+    setattr(parent, name, whole)
+    return total
+
+
+@pytest.mark.parametrize("kind", ["ranking", "order"])
+def test_every_layer_and_prefix_is_the_explicit_double_loop(tmp_path: Path, kind: str):
+    model = served(tmp_path).double()
+    build, formula, labels = {
+        "ranking": (MultipleNegativesRankingLoss, ranked, None),
+        "order": (CoSENTLoss, ordered, torch.linspace(0, 1, 6).double()),
+    }[kind]
+    batch, runs = columns(model, 2), []
+    loss = AlignedLoss(build(model), dims=(5, 2))
+    assert loss.dims == (2, 5, 8)
+    handle = blocks_of(model)[0].get_submodule("layer")[0].register_forward_hook(lambda *_: runs.append(1))
+    value = loss(batch, labels)
+    assert len(runs) <= 2  # for three layers and three prefixes of both columns
+    handle.remove()
+    value.backward()
+    found = {key: one.grad.clone() for key, one in model.named_parameters() if one.grad is not None}
+
+    def largest_difference(planted: str = "") -> float:
+        model.zero_grad()
+        total = looped(model, batch, labels, formula, planted)
+        apart = [float((found[key] - one.grad).abs().max()) for key, one in model.named_parameters() if key in found]
+        assert len(apart) > 20
+        return max(abs(total - value.item()), *apart)
+
+    assert largest_difference() < 1e-6
+    for planted in ("without the full width", "the other end", "not scaled", "a sum", "uniform"):
+        assert largest_difference(planted) > 1e-4, planted
+    with torch.no_grad():
+        states = AlignedLoss(build(model)).embeddings(batch[0])
+        torch.testing.assert_close(states[-1], model(dict(batch[0]))["sentence_embedding"])
+    assert states.shape == (3, 6, 8)
+
+
+@pytest.mark.parametrize(("dims", "message"), [
+    ([16, 4], r"dims \[16, 4\]: give different whole numbers from 1 to 8, the model's width"),
+    ([0, 4], r"dims \[0, 4\]: give different"), ([4, 4], r"dims \[4, 4\]: give different"), ([], r"dims \[\]: give"),
+])  # fmt: skip
+def test_dims_that_a_model_does_not_have_are_refused(tmp_path: Path, dims: list[int], message: str):
+    with pytest.raises(LayerscopeError, match=message):
+        AlignedLoss(MultipleNegativesRankingLoss(served(tmp_path)), dims=dims)
+
+
 def test_few_exits_keep_their_depths(tmp_path: Path):
     model = served(tmp_path)
     loss, batch = MultipleNegativesRankingLoss(model), columns(model, 2)
@@ -123,6 +195,9 @@ def test_what_cannot_be_asked_at_every_layer_is_told(tmp_path: Path):
             LayerscopeError, match="CachedMultipleNegativesRankingLoss runs the model again after its loss"
         ):
             AlignedLoss(loss)
+    inner = MatryoshkaLoss(model, MultipleNegativesRankingLoss(model), [8])
+    with pytest.raises(LayerscopeError, match="MatryoshkaLoss has dimensions of its own: leave `dims` out"):
+        AlignedLoss(inner, dims=[4])
     with pytest.raises(LayerscopeError, match="AdaptiveLayerLoss trains every layer itself: give it to the Trainer as"):
         AlignedLoss(AdaptiveLayerLoss(model, MultipleNegativesRankingLoss(model)))
     with pytest.raises(LayerscopeError, match="ContrastiveTensionLoss holds 2 SentenceTransformers"):

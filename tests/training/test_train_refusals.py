@@ -45,7 +45,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 CASES = [
     (["bert", "--train", "texts.csv", "--task", "clasification"],
      "task 'clasification' does not exist, did you mean classification? (choose auto, classification, "
-     "token-classification, causal-lm, masked-lm, image-classification, audio-classification)"),
+     "token-classification, causal-lm, masked-lm, image-classification, audio-classification, sentence-similarity)"),
     (["bert", "--train", "texts.csv", "--preset", "tracing-glu"],
      "preset 'tracing-glu' does not exist, did you mean tracing-glue? "
      "(choose tracing-glue, tracing-gpt2, tracing-deit, layerskip)"),

@@ -1,7 +1,5 @@
 """Name the sub-layers of every block, and say where a forward shows them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Watch the blocks of one small forward from inside: every state that passes between their modules."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """How the released metrics run through the layers: valleys, their depth by size, and their making in training."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What moves the prompt entropy of a language model: changed and longer texts, residual additions, scaled vectors."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The theorems of Layer by Layer on effective rank and on InfoNCE, where both of their sides are known."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

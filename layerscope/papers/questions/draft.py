@@ -1,7 +1,5 @@
 """Whether training every layer makes early layers better at drafting text, when all layers verify it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,9 +28,7 @@ class Drafted(Asset):
 
     model: Speaker
     minutes = 1.0
-
-    def __str__(self) -> str:
-        return f"drafts of {self.model}"
+    named = "drafts of {model}"
 
     def make(self, out: Path, assets: Assets) -> None:
         """Write a row for each layer."""

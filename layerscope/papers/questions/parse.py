@@ -1,7 +1,5 @@
 """Whether aligned training harms tasks other than the one it is trained on: labels of words, by layer."""
 
-from __future__ import annotations
-
 import inspect
 import io
 import json
@@ -79,9 +77,7 @@ class Tagged(Asset):
 
     model: Speaker
     minutes = 0.25
-
-    def __str__(self) -> str:
-        return f"labels of words by {self.model}"
+    named = "labels of words by {model}"
 
     def make(self, out: Path, assets: Assets) -> None:
         """Write the labelled words, and judge a probe at every layer."""

@@ -1,7 +1,5 @@
 """Detectors: with a loss at every decoder layer, a detector's layers before the last detect too."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What aligned training makes of early exits and of models cut at a depth, by reports of exits."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from layerscope.early_exit import ExitReport

@@ -1,7 +1,5 @@
 """After aligned training, text generated before the last layer is better by four measures."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a classifier per layer costs in parameters, and what is inconsistent in print."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from layerscope.papers import drawing

@@ -1,7 +1,5 @@
 """A language model's predictions settle before its last layer, and are more often final the deeper."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """How similar the layers of a vision transformer are, to the last one and to their neighbours, by their states."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 import pandas as pd

@@ -1,7 +1,5 @@
 """The states of CLIP's two towers stay apart at every layer, centred or not (figures 22 and 23)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -56,9 +54,7 @@ class Towers(Asset):
     shape: Shape
     model: str
     minutes = 0.4
-
-    def __str__(self) -> str:
-        return f"CLIP {self.model}"
+    named = "CLIP {model}"
 
     def make(self, out: Path, assets: Assets) -> None:
         """Train the model where it is trained here, and profile and compare both towers in the space they share."""

@@ -1,7 +1,5 @@
 """What ways to train do to the layers of a vision transformer: accuracy, saturation and spread, by histories alone."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

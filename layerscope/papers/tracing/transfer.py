@@ -1,7 +1,5 @@
 """What aligned training adds to earlier layers carries over to changed images and to other tasks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,17 +30,13 @@ def changed(corpus: Corpus, change: Callable[[Pixels, int], Pixels], labels: Seq
     return replace(corpus, samples=samples, labels=corpus.labels if labels is None else tuple(labels))
 
 
-def _noisy(pixels: Pixels, number: int) -> Pixels:
-    return pixels + np.random.default_rng(number).normal(0, 255 * NOISE, (*pixels.shape[:2], 1))
-
-
-def _faded(pixels: Pixels, number: int) -> Pixels:
-    return np.asarray(pixels.mean() + FADED * (pixels - pixels.mean()))
-
-
-def _moved(pixels: Pixels, number: int) -> Pixels:
-    width = pixels.shape[1]
-    return np.pad(pixels, ((0, 0), (int(MOVED * width), 0), (0, 0)))[:, :width]
+SHIFTS: dict[str, Callable[[Pixels, int], Pixels]] = {
+    "with noise": lambda image, i: image + np.random.default_rng(i).normal(0, 255 * NOISE, (*image.shape[:2], 1)),
+    "with half the contrast": lambda image, i: image.mean() + FADED * (image - image.mean()),
+    "moved by an eighth of their width": lambda image, i: np.pad(
+        image, ((0, 0), (int(MOVED * image.shape[1]), 0), (0, 0))
+    )[:, : image.shape[1]],
+}
 
 
 def _parity(corpus: Corpus) -> Corpus:
@@ -54,7 +48,6 @@ def _turned(corpus: Corpus) -> Corpus:
     return changed(corpus, lambda pixels, i: np.rot90(pixels, i % 4), [i % 4 for i in range(len(corpus))])
 
 
-SHIFTS = {"with noise": _noisy, "with half the contrast": _faded, "moved by an eighth of their width": _moved}
 TASKS = {"parity of the class": _parity, "turn of the image": _turned}
 KINDS = dict.fromkeys(SHIFTS, "layer_accuracy") | dict.fromkeys(TASKS, "linear_probe")
 """What is measured: the head's accuracy on changed images, a probe's on another task."""
@@ -69,9 +62,7 @@ class Elsewhere(Asset):
     model: Trained
     kind: str
     minutes = 0.04
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.model}"
+    named = "{kind} {model}"
 
     def make(self, out: Path, assets: Assets) -> None:
         """Profile it, from the shard where it was stopped."""

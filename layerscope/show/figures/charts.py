@@ -1,7 +1,5 @@
 """Charts in figures: lines, points and bars of results over each other, or a panel for each result."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Which figures documents give, and their files: PNG and PDF, as wide as a page's text and as one of its columns."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """Heat maps, box plots and bars in figures, a panel for each result; grids of predictions, broken into panels."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

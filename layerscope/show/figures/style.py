@@ -1,7 +1,5 @@
 """The one style of all figures: sizes, colours, dashes, markers; sheets of panels, their axes and texts, files."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """From documents to the HTML of a page: every text escaped, scripts and styles embedded, nothing fetched."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
