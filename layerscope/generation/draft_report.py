@@ -227,6 +227,5 @@ def _table(report: DraftReport) -> Table:
 
 
 def _drafts(tokens: int, threshold: float) -> Cell:
-    """Return how much is drafted."""
     text = f"{tokens}, {threshold:g}" if threshold else str(tokens)
     return Cell(text, value=text) if tokens else EMPTY

@@ -201,7 +201,6 @@ def visible(text: str) -> str:
 
 
 def _curve(reading: Reading, total: str) -> Chart:
-    """Return the shares of predictions that have settled as a curve."""
     layers, shares = (tuple(reading.cumulative[name].astype(float)) for name in ("layer", "share"))
     points = [(f"{layer:.0f}", chance(share)) for layer, share in zip(layers, shares, strict=True)]
     texts = tuple(f"layer {layer}: {share} settled" for layer, share in points)
