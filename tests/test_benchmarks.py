@@ -18,6 +18,8 @@ SMALL = {
     "aligned_loss": LOSS,
     "all_layers": ["--samples", "20", "--texts", "8", "--no-judging"],
     "early_exit": ["--batches", "1", "--repeats", "1", "--width", "48"],
+    "corpus_proxies": ["--rows", "30", "--tasks", "1", "--model", "stories260K"],
+    "label_free_rules": ["--noise", "1"],
     "memory": ["--child", "texts.csv"],
     "one_pass": ["--samples", "8", "--repeats", "1"],
     "page": ["--runs", "1", "--depth", "3", "--tabs", "1"],
@@ -32,6 +34,7 @@ SMALL = {
     "view_metrics": ["--samples", "40", "--width", "16", "--threads", "1"],
 }
 DATA = {"all_layers": "--data", "sentence_losses": "--data", "shipped_rules": "--shared"}
+DATA |= dict.fromkeys(("corpus_proxies", "label_free_rules"), "--shared")
 NEEDS_A_MODEL = {"exit_guarantee"}
 """Takes a classifier that was trained before; its parts are tested with the guarantee."""
 

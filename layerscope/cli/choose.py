@@ -36,6 +36,9 @@ Every layer of a model on mteb tasks, each text embedded once; the same command 
 On your own files (text,label · text_a,text_b,score · text_a,text_b,label · query,document,score):
   layerscope evaluate ./my-model --task-file classification:tickets.csv --task-file sts:pairs.jsonl
 
+Every layer at fewer dimensions too: its first ones, and for linear-probe after PCA:
+  layerscope evaluate minilm --task-file linear-probe:tickets.csv --dims 32,64,128
+
 Mixes of layers too (means, the best pair, learned weights), with what each gains over the best single layer:
   layerscope evaluate minilm --task-file linear-probe:tickets.csv --mixes
 

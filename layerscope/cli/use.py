@@ -30,7 +30,7 @@ One ONNX file with a tokenizer:
 """, argument="MODEL_OR_RUN")  # fmt: skip
 def truncate(options: Options, *, json: Json = False) -> None:
     """Print what each depth costs and scores."""
-    if not {"layer", "layers", "drop", "mix"} & options.keys():
+    if not {"layer", "layers", "drop", "mix", "dim"} & options.keys():
         raise LayerscopeError(
             "truncate needs a layer: give --layer K, or several with --layers, such as --layers 3,6,9; or blocks to "
             "leave out with --drop, such as --drop 4-7,9"

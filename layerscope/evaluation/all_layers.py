@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,7 @@ def evaluate_layers(asked: Asked) -> Evaluation:
     if out is not None and not (out.is_dir() and holds_scores(out)):
         own_folder(out, "evaluation", ORIGINS)  # refuses a folder of other things
     tasks, probes = open_tasks(asked.tasks, asked.samples, asked.seed, asked.split, asked.shift)
+    _refuse_dims(asked, any(tasks) or any(probe.kind.cuts for probe in probes))
     options, override, given, pooling = asked.of(LoadOptions), asked.of(Override), asked.model_or_run, asked.pooling
     run = run_of(given)
     if run is not None:
@@ -59,11 +61,10 @@ def evaluate_layers(asked: Asked) -> Evaluation:
         for probe in probes:  # linear and kNN probe of the same data share a study
             groups.setdefault((probe.kind.states, id(probe.data)), []).append(probe)
         studies = [Study(group, folder, loaded, override, slots_of, asked, reporter) for group in groups.values()]
-        depth = studies[0].model.stack.depth if studies else 0
-        failed: dict[str, str] = {}
+        model = _layered(loaded, override) if tasks else studies[0].model
+        depth, width, failed = model.stack.depth, model.stack.width, dict[str, str]()
         if tasks:
-            model = _layered(loaded, override)
-            slots, depth = slots_of(model), model.stack.depth
+            slots, dims = slots_of(model), Serving(loaded).shorter(asked.dims, width, loaded.name)
             if run is not None:
                 check_unchanged(run, model)
             workers = Workers(asked.jobs, len(slots) + 1)
@@ -73,7 +74,8 @@ def evaluate_layers(asked: Asked) -> Evaluation:
             refuse_other_data(folder, name, data)
         stack.enter_context(locked(folder))
         stack.enter_context(quiet())
-        add_origin(folder, loaded.name, ModelOrigin(_source(given), depth))
+        known = ModelOrigin(_source(given), depth, Serving(loaded).width(width) if asked.dims else None)
+        add_origin(folder, loaded.name, known)
         done = 0
         for study in studies:
             failed |= study.judge(run, done, len(probes))
@@ -81,7 +83,8 @@ def evaluate_layers(asked: Asked) -> Evaluation:
         if tasks:
             wanted = [*slots, _last(model)]
             states = TextStates(model, wanted, folder / STATES, reporter, reusable(run, model, wanted))
-            judge = Judge(folder, states, _encoders(model, states, slots, asked.mixes), workers, asked.keep_states)
+            encoders = _encoders(model, states, slots, asked.mixes, dims)
+            judge = Judge(folder, states, encoders, workers, asked.keep_states)
             judge.all(tasks)
             failed |= judge.failed
         if not any(folder.glob(f"results/**/{META}")) and not has_probes(folder):
@@ -91,6 +94,13 @@ def evaluate_layers(asked: Asked) -> Evaluation:
         found.source = loaded.name if out is None else found.source
         found.failed = failed
         return found
+
+
+def _refuse_dims(asked: Asked, apply: bool) -> None:
+    if asked.dims and not apply:
+        raise LayerscopeError(
+            "`dims` applies to mteb tasks, linear-probe and knn-probe, and none is among the tasks: leave it out"
+        )
 
 
 def _source(given: Any) -> str | None:
@@ -133,8 +143,10 @@ def _slots(
     return [(layer, site, name) for site in found for name in poolings for layer in numbers]
 
 
-def _encoders(model: LayeredModel, states: TextStates, slots: list[Slot], mixes: bool) -> list[Any]:
-    """Return the model as shipped, then a view of each layer, and of the mixes that need not be learned."""
+def _encoders(
+    model: LayeredModel, states: TextStates, slots: list[Slot], mixes: bool, dims: Sequence[int]
+) -> list[Any]:
+    """Return the model as shipped, a view of each layer, of the mixes that need not be learned, and of fewer `dims`."""
     from mteb.models import ModelMeta
 
     serving, loaded = Serving(model.loaded), model.loaded
@@ -168,6 +180,9 @@ def _encoders(model: LayeredModel, states: TextStates, slots: list[Slot], mixes:
             for name, weights in fixed.items():
                 about = meta(mix=name, weights=as_text(weights), site=site, pooling=pooling)
                 views.append(LayerEncoder(states, serving, max(weights), site, pooling, about, weights))
+    for (layer, site, name), number in product(slots, dims):
+        about = meta(layer=layer, site=site, pooling=name, dims=number)
+        views.append(LayerEncoder(states, serving, layer, site, name, about, dims=number))
     return [shipped, *views]
 
 

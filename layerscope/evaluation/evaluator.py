@@ -27,6 +27,7 @@ def evaluate(
     layers: Annotated[str | Iterable[int], Several(Whole(0), ("all",), "0,3 or 1-6"), PASS] = "all",
     pooling: Annotated[str, PASS] = "auto",
     mixes: Annotated[bool, TASKS] = False,
+    dims: Annotated[int | Sequence[int] | str | None, Several(Whole(1), such_as="32,64,128"), TASKS] = None,
     keep_states: Annotated[bool, PASS] = False,
     jobs: Annotated[int | str, Whole(1, words=("auto",)), PASS] = "auto",
     processor: Annotated[Any, IN_CODE] = None,
@@ -58,6 +59,8 @@ def evaluate(
             commas.
         mixes: score mixes of layers too: means of the last layers, and for linear-probe and token-probe the best pair,
             learned weights and a concatenation, all learned inside the folds.
+        dims: score the layers at fewer dimensions too, such as 32,64,128: their first ones, and for linear-probe their
+            principal components, fitted inside the folds; for mteb tasks, linear-probe and knn-probe.
         keep_states: keep the pooled states in the folder of the results.
         jobs: processes that score layers at the same time; auto is one for each core where it pays.
         processor: the tokenizer, where the model is an object.

@@ -1,7 +1,5 @@
 """Probes of one data set by one pass over it and a cheap fit a layer, judged on those data and under a shift."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import shutil
@@ -18,6 +16,7 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.core.option_kinds import Weights as OfText
 from layerscope.core.options import Asked
 from layerscope.core.progress import Reporter
+from layerscope.evaluation.dimensions import Shorter
 from layerscope.evaluation.judges import STATES
 from layerscope.evaluation.probe_states import SHIPPED, ProbeTask
 from layerscope.models import LayeredModel, Loaded, Override, Vectors, find_layers
@@ -30,8 +29,8 @@ from layerscope.profiling.plan import Job, Options
 from layerscope.runs import Run
 from layerscope.scores.probe_results import ProbeScores, Slot
 
-FORMAT = 3
-"""Raised when the same weights, data and options would give another score."""
+FORMAT = 4
+"""Raised when the same weights, data and options would give another score, or more is kept of one."""
 PROBED = 8
 """Samples by which the layers of a model are found."""
 
@@ -63,6 +62,7 @@ class Study:
         self.rows = [("baseline", self.states.last), *(("layer", slot) for slot in self.states.slots)]
         """Kind and slot of every row: the model as shipped, then the layers."""
         self.mixes = asked.mixes and self.states.mixes
+        self.shorter = Shorter(self.states, self.model, asked.dims)
         self.layers = sorted({layer for layer, *_ in self.states.slots})
         self.fingerprint = data.fingerprint()
         others = (replace(task, data=task.shift, shift=None) for task in tasks if task.shift is not None)
@@ -119,7 +119,7 @@ class Study:
             digest, revision = hashlib.sha256(repr(about).encode()).hexdigest(), revision_of(self.loaded)
             scores = ProbeScores(self.folder, self.loaded.name, revision, task.name, self.data_of(task), digest, source)
             self.scores[task.name] = scores
-            if self.missing(scores) or self.unmixed(task, scores):
+            if self._lacks(task, scores):
                 todo.append((task, scores, f"{task.name} ({number} of {total})"))
             else:
                 self.reporter.say(f"{task.name}: {len(self.rows)} results are there already")
@@ -130,9 +130,7 @@ class Study:
             for probe in todo:
                 self._fit(*probe)
         except LayerscopeError as error:
-            failed = {
-                task.name: str(error) for task, scores, _ in todo if self.missing(scores) or self.unmixed(task, scores)
-            }
+            failed = {task.name: str(error) for task, scores, _ in todo if self._lacks(task, scores)}
             for name in failed:
                 self.reporter.say(f"{name} is left out: {error}")
         if not failed and not self.keep_states:
@@ -141,6 +139,9 @@ class Study:
             with suppress(OSError):
                 self.path.parent.rmdir()
         return failed
+
+    def _lacks(self, task: ProbeTask, scores: ProbeScores) -> bool:
+        return bool(self.missing(scores) or self.unmixed(task, scores) or self.shorter.missing(task, scores))
 
     def _compute(self, run: Run | None) -> None:
         """Run the model over the data, or what is missing of it, where `run` has no such states."""
@@ -157,7 +158,8 @@ class Study:
     def _fit(self, task: ProbeTask, scores: ProbeScores, title: str) -> None:
         missing, skipped, states = self.missing(scores), 0, self.states
         mixes, fitted = self.unmixed(task, scores), dict[Slot, ProbeScore]()
-        with self.reporter.bar(title, len(missing) + len(mixes), "layers") as advance:
+        cuts = self.shorter.missing(task, scores)
+        with self.reporter.bar(title, len(missing) + len(mixes) + len(cuts), "layers") as advance:
             for kind, slot in missing:
                 known = scores.find(slot, any_pooling=not states.pools)
                 if known is None:
@@ -174,6 +176,9 @@ class Study:
                     about = {"score": mix.score.mean, "gain": mix.gain, "gain_error": mix.gain_error}
                     if scores.find((name, *at), "mix") is None:  # it was killed between two of them
                         scores.add("mix", (name, *at), asdict(mix.score) | about | {"weights": as_text(mix.weights)})
+                advance(1)
+            for slot, wanted in cuts.items():
+                self.shorter.judge(task, scores, slot, wanted, self.options.seed)
                 advance(1)
 
     def _score(self, task: ProbeTask, slot: Slot, weights: Weights | None = None) -> ProbeScore:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import unit_rows
-from layerscope.probes.linear import linear_probe, linearly_judged, thinned
+from layerscope.probes.linear import judged_by_fold, linear_probe, thinned, turned
 from layerscope.probes.scores import Bools, Numbers, ProbeScore, error_of, score_of, stratified, usable_classes
 from layerscope.probes.tokens import token_probe, words_score, words_split
 
@@ -156,11 +156,7 @@ class _Data:
 
     def judged(self, rows: Callable[[int], Tensor]) -> ProbeScore:
         """Return the score of states `[n, D]` that differ from fold to fold."""
-        right = np.zeros(len(self.fold), dtype=bool)
-        for number in range(self.folds):
-            unit = unit_rows(rows(number).double()).numpy()
-            right |= linearly_judged(unit, self.classes, self.fold, self.seed, only=(number,))[0]
-        return self.score(right)
+        return self.score(judged_by_fold(rows, self.classes, self.fold, self.seed))
 
     def score(self, right: Bools) -> ProbeScore:
         """Return the score of items, each `right` or not in its fold."""
@@ -185,11 +181,7 @@ class _Data:
         values, vectors = torch.linalg.eigh(near[many].double())
         kept = values[-self.sample.shape[2] :] > 1e-6 * values[-1]
         values, vectors = values[-len(kept) :][kept], vectors[:, -len(kept) :][:, kept]
-        # standardising would blow the least components up: turned at random, features are of one size
-        turn = torch.linalg.qr(
-            torch.randn(len(values), len(values), generator=torch.Generator().manual_seed(self.seed))
-        )[0]
-        found: Tensor = near @ ((vectors / values.sqrt()).float() @ turn)
+        found: Tensor = near @ ((vectors / values.sqrt()).float() @ turned(len(values), self.seed))
         return found
 
 

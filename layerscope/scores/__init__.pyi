@@ -8,11 +8,5 @@ from .metric_values import (
     open_metrics as open_metrics,
 )
 from .opening import open_evaluation as open_evaluation
-from .rules import (
-    Choice as Choice,
-    Rule as Rule,
-    open_rules as open_rules,
-    rules_table as rules_table,
-    save_rules as save_rules,
-    shipped_rules as shipped_rules,
-)
+from .rules import Choice as Choice, Rule as Rule, rules_table as rules_table
+from .saved_rules import open_rules as open_rules, save_rules as save_rules, shipped_rules as shipped_rules

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from layerscope.core.saved import jsonable
+from layerscope.scores.dimensions import dims_tables, fewest_in_words
 from layerscope.scores.grids import MIN_SHARE, Grid
 from layerscope.scores.metric_tables import correlation_tables, rule_tables, rules_verdict
 from layerscope.scores.naming import FEW, VARIANT, named_layers
@@ -57,6 +58,7 @@ def document(
         for entry in known:
             title = _title("Layers by task", one, entry.name if len(known) > 1 else "", site)
             parts.append(by_layer(entry, title))
+            parts += dims_tables(entry, title.removeprefix("Layers by task"))
             parts += mixes_tables(entry, title.removeprefix("Layers by task"))
     if correlations is not None:
         parts += correlation_tables(correlations, known)
@@ -93,7 +95,7 @@ def _members(known: Sequence[Grid], related: Sequence[Sequence[Sequence[Related]
     for entry, own in zip(known, related, strict=True):
         unit = entry.unit.title
         tables = [summary_table([entry], f"Summary{unit}"), by_layer(entry, f"Layer by task{unit}")]
-        tables += mixes_tables(entry, unit)
+        tables += [*dims_tables(entry, unit), *mixes_tables(entry, unit)]
         frame = Frame("Every score", EVERY, "every-score", _rows(known, entry), ("model", "task"))
         yield Document(
             best_in_words(entry),
@@ -113,6 +115,7 @@ def _rows(known: Sequence[Grid], entry: Grid) -> pd.DataFrame:
     """Return the rows of one series; those of a model as shipped belong to the model's first."""
     model, rows = ("model", "revision"), entry.rows.sort_index()
     hidden = ["right", *([] if len(entry.mixes) else ["mix", "gain", "gain_error", "weights"])]
+    hidden += [] if rows["dims"].notna().any() else ["dims"]
     rows = rows.drop(columns=hidden if rows["shifted_from"].any() else [*hidden, "shifted_from"])
     first = next(other for other in known if all(other.about[key] == entry.about[key] for key in model))
     return rows if entry is first else rows[rows["kind"] != "baseline"]
@@ -194,11 +197,13 @@ def score_findings(entry: Grid) -> list[str]:
         most = gains.loc[gains["gain"].idxmax()]
         by, clear = unit.difference(most["gain"], most["error"]), most["gain"] > CLEAR * most["error"]
         found.append(
-            f"The mix of layers {most.name!r} against the best single layer, both chosen in the folds: {by}."
+            f"The mix of layers {most.name!r} against the best single layer, both chosen on other samples: {by}."
             if clear
             else f"No mix of layers is clearly better than the best single layer; {most.name!r} comes nearest: {by}."
         )
-    found += [f"{shift.in_words(unit)}. It was chosen on these scores." for shift in shifts_of(entry)]
+    if shifts := list(shifts_of(entry)):
+        found += [f"{shift.in_words(unit)}." for shift in shifts[len(shifts) == 1 :]]  # the answer has an only one
+        found.append("A target's best layer is chosen on these scores; select judges it on others, by the rule shift.")
     if entry.left_out:
         found.append(f"Left out of averages, with scores on too few tasks: {named_layers(entry.left_out)}.")
     return found
@@ -224,7 +229,8 @@ def best_in_words(entry: Grid, site: str = "") -> str:
     if math.isfinite(rival) and (shipped or best != last):
         same = unit.number(average[best]) == unit.number(rival)
         against = f", as {name}" if same else f", {unit.difference(average[best] - rival)} against {name}"
-    return f"Layer {best} of {last}{f' ({site})' * bool(site)} scores best {on}{each}: {scores}{against}{by_task}"
+    where, fewer = f" ({site})" * bool(site), fewest_in_words(entry)
+    return f"Layer {best} of {last}{where} scores best {on}{each}: {scores}{against}{by_task}{fewer}"
 
 
 def best_of_several(entries: Sequence[Grid]) -> str:

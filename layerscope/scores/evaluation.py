@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from layerscope.core.saved import Store, typed
 from layerscope.scores.document import as_dict, document as as_document
 from layerscope.scores.files import refuse_duplicates
 from layerscope.scores.grids import MIN_SHARE, Grid, grids, summary, wide
-from layerscope.scores.naming import VARIANT
+from layerscope.scores.naming import CUTS, VARIANT
 from layerscope.show.notebook import Shown
 
 if TYPE_CHECKING:
@@ -28,10 +28,11 @@ COLUMNS = {
     "model": "object", "revision": "object", "kind": "object", "layer": "Int64", "site": "object", "pooling": "object",
     "task": "object", "score": "float64", "stderr": "float64", "low": "float64", "high": "float64", "n": "Int64",
     "mix": "object", "gain": "float64", "gain_error": "float64", "weights": "object",
-    "right": "object", "shifted_from": "object",
+    "right": "object", "shifted_from": "object", "dims": "Int64",
 }  # fmt: skip
 """The long frame: a row for each model, layer and task; `kind` is `layer`, or `baseline` for the model as shipped, or
-`mix` for a mix of layers: `mix` is its name, `gain` that over the best single layer, `weights` what `truncate` takes.
+`mix` for a mix of layers: `mix` is its name, `gain` that over the best single layer, `weights` what `truncate` takes;
+`prefix` and `PCA` are a layer at its first `dims` dimensions, or principal components, which is empty for all of them.
 `low` and `high` are a 95 % interval, `n` the number of items judged; they and `stderr` are empty where they are
 unknown, as for mteb's tasks. `right` says which of the `n` a probe got right (base64 of packed bits); under a shift
 `shifted_from` is the task whose probes are judged on these other samples."""
@@ -42,10 +43,14 @@ ORIGINS = "models.json"
 
 @dataclass(frozen=True)
 class ModelOrigin:
-    """What was given to load a model (None for one in memory), and L, its number of layers."""
+    """What was given to load a model (None for one in memory), L, its number of layers, and the width of its vectors.
+
+    The width is that of what `evaluate` judged by `dims`, else None.
+    """
 
     source: str | None
     depth: int
+    width: int | None = None
 
 
 class Evaluation(Shown):
@@ -154,7 +159,9 @@ class Evaluation(Shown):
 
 def add_origin(folder: Path, name: str, origin: ModelOrigin) -> None:
     """Write a model's origin into an evaluation's folder, beside those that are there."""
-    known = {**read_origins(folder), name: origin}
+    known = read_origins(folder)
+    width = origin.width or (known[name].width if name in known else None)
+    known[name] = replace(origin, width=width)
     text = json.dumps({model: asdict(found) for model, found in known.items()}, indent=2, ensure_ascii=False)
     aside(folder / ORIGINS, lambda part: part.write_text(text, encoding="utf-8"))
 
@@ -168,7 +175,7 @@ def read_origins(folder: Path) -> dict[str, ModelOrigin]:
 
 def origins_from(facts: Mapping[str, Any]) -> dict[str, ModelOrigin]:
     """Return origins from what JSON held."""
-    return {str(name): ModelOrigin(entry["source"], int(entry["depth"])) for name, entry in facts.items()}
+    return {str(name): ModelOrigin(own["source"], int(own["depth"]), own.get("width")) for name, own in facts.items()}
 
 
 def _long(scores: pd.DataFrame, source: str) -> pd.DataFrame:
@@ -187,7 +194,9 @@ def _long(scores: pd.DataFrame, source: str) -> pd.DataFrame:
     if np.isinf(frame["score"].to_numpy()).any():
         row = frame[np.isinf(frame["score"])].iloc[0]
         raise LayerscopeError(f"{source}: the score of {row['model']} on {row['task']} is infinite: leave it out")
-    wrong = frame[(layers & (frame["layer"].isna() | (frame["layer"] < 0))) | (~layers & frame["layer"].notna())]
+    cuts = frame["kind"].isin(CUTS)
+    by_layer = layers | cuts
+    wrong = frame[(by_layer & (frame["layer"].isna() | (frame["layer"] < 0))) | (~by_layer & frame["layer"].notna())]
     if len(wrong):
         row = wrong.iloc[0]
         raise LayerscopeError(
@@ -197,4 +206,5 @@ def _long(scores: pd.DataFrame, source: str) -> pd.DataFrame:
     refuse_duplicates(frame[layers], (*VARIANT, "layer", "task"), source)
     refuse_duplicates(frame[frame["kind"] == "baseline"], ("model", "revision", "kind", "task"), source)
     refuse_duplicates(frame[frame["kind"] == "mix"], (*VARIANT, "mix", "task"), source)
+    refuse_duplicates(frame[cuts], (*VARIANT, "layer", "kind", "dims", "task"), source)
     return frame

@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError
@@ -17,8 +18,8 @@ from layerscope.core.options import checked
 from layerscope.scores.correlation import pairs
 from layerscope.scores.grids import MIN_SHARE
 from layerscope.scores.metric_values import curves
-from layerscope.scores.rules import Choice, Direction, Rule, by_model, lowest_mean_rank
-from layerscope.scores.statistics import FEWEST, spearman
+from layerscope.scores.rules import DEPTH, FIXED_SHARE, Choice, Direction, Rule, by_model, lowest_mean_rank
+from layerscope.scores.statistics import FEWEST, Floats, spearman
 
 if TYPE_CHECKING:
     from layerscope.scores.evaluation import Evaluation
@@ -34,7 +35,7 @@ Key = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
-class _Case:
+class Case:
     """One model: its metrics by layer, mean scores by layer, and each metric's Spearman with these."""
 
     model: str
@@ -51,7 +52,9 @@ def fit_rules(
     first_layer: Annotated[int, Whole(0)] = 1,
     min_share: float = MIN_SHARE,
 ) -> list[Rule]:
-    """Return a rule for each metric and a combined one for each corpus of two metrics or more, best mean gain first.
+    """Return the fixed share of depth, a rule for each metric and a combined one for each corpus of several.
+
+    They are sorted by mean gain. The share is the one that ranks best, `fixed-share`, for every metric to beat.
 
     A direction is the sign of the mean Spearman correlation with the mean score over models: a negative one takes the
     minimum. Every rule is tried on each model with directions fitted on the other models only (all revisions of one are
@@ -61,20 +64,26 @@ def fit_rules(
     metrics and scores.
 
     >>> from layerscope.scores import fit_rules, open_evaluation, open_metrics
-    >>> rule, = fit_rules(open_metrics("metrics.csv"), open_evaluation("scores.csv"))
-    >>> rule.name, rule.layers
-    ('minimum dataset_entropy · wiki', {'small': 2, 'large': 2})
+    >>> for rule in fit_rules(open_metrics("metrics.csv"), open_evaluation("scores.csv")):
+    ...     print(rule.name, rule.layers)
+    minimum dataset_entropy · wiki {'small': 2, 'large': 2}
+    fixed-share {'small': 2, 'large': 2}
     """
     checked(fit_rules, locals())
-    cases = _cases(curves(metrics), evaluation, first_layer, min_share)
+    cases = cases_of(curves(metrics), evaluation, first_layer, min_share)
     models = list(dict.fromkeys(case.model for case in cases))
     if len(models) < 2:
         raise LayerscopeError(
             f"rules are tested on models they were not fitted on, and {(*models, 'none')[0]} is the only one with "
             "metrics and scores, those of its last layer on enough tasks among them: give two models or more"
         )
+    return rules_of(cases, first_layer)
+
+
+def rules_of(cases: Sequence[Case], first_layer: int = 1) -> list[Rule]:
+    """Return the rules that two models or more give, each tried on every model with what the others say."""
     keys = dict.fromkeys(key for case in cases for key in case.metrics)
-    single, combined = [], []
+    single, combined = [], [_fixed_share(cases)]
     for key in keys:
         direction, correlation = _fitted(key, cases)
         if direction is not None:
@@ -90,7 +99,7 @@ def fit_rules(
     return sorted(single + combined, key=lambda rule: -rule.mean_gain if rule.choices else math.inf)
 
 
-def _cases(frame: pd.DataFrame, evaluation: Evaluation, first_layer: int, min_share: float) -> list[_Case]:
+def cases_of(frame: pd.DataFrame, evaluation: Evaluation, first_layer: int, min_share: float) -> list[Case]:
     """Return the whole models with scores and metrics, metrics only at layers that have a score."""
     cases = []
     for _, group in groupby(pairs(frame, evaluation.grids(min_share)), key=lambda pair: id(pair[1])):
@@ -105,32 +114,57 @@ def _cases(frame: pd.DataFrame, evaluation: Evaluation, first_layer: int, min_sh
         known = {key: (curve, scores[curve.index]) for key, curve in metrics.items() if len(curve) >= FEWEST}
         rhos = {key: float(spearman(x.to_numpy(), y.to_numpy())) for key, (x, y) in known.items()}
         if metrics:
-            cases.append(_Case(grid.about["model"], grid.about["revision"], metrics, scores, rhos))
+            cases.append(Case(grid.about["model"], grid.about["revision"], metrics, scores, rhos))
     return cases
 
 
 def fixed_layers(scores: Sequence[tuple[str, pd.Series]]) -> list[int]:
-    """Return for each model the layer at the share of depth that ranks best on the others.
+    """Return for each model the layer at the share of depth that ranks best on the others: `fixed_shares`."""
+    shares = fixed_shares(scores)[:-1]
+    return [
+        int(rows.index[_nearest(rows, np.array([share]))[0]]) for (_, rows), share in zip(scores, shares, strict=True)
+    ]
+
+
+def fixed_shares(scores: Sequence[tuple[str, pd.Series]]) -> list[float]:
+    """Return for each model the share of depth that ranks best on the others, and last that which ranks best on all.
 
     `scores` are names of models, of two or more, and their scores by layer down to the last one; several of a model,
     its revisions, count once together and are held out together. A share's rank is that of its layer's score among the
     layers, as a share of their number, so that no model counts for more whose scores lie further apart. Of shares that
     tie it is the middle one.
     """
-    near = [np.abs(rows.index.to_numpy()[None] - SHARES[:, None] * rows.index[-1]).argmin(1) for _, rows in scores]
     ranks = by_model(
-        (model, (rows.rank().to_numpy()[nearest] - 0.5) / len(rows))
-        for (model, rows), nearest in zip(scores, near, strict=True)
+        (model, (rows.rank().to_numpy()[_nearest(rows, SHARES)] - 0.5) / len(rows)) for model, rows in scores
     )
     found = []
-    for (model, rows), nearest in zip(scores, near, strict=True):
-        others = np.mean([mean for name, mean in ranks.items() if name != model], axis=0)
+    for held in (*(model for model, _ in scores), None):
+        others = np.mean([mean for name, mean in ranks.items() if name != held], axis=0)
         ties = np.flatnonzero(others >= others.max() - 1e-12)
-        found.append(int(rows.index[nearest[ties[len(ties) // 2]]]))
+        found.append(float(SHARES[ties[len(ties) // 2]]))
     return found
 
 
-def _fitted(key: Key, cases: Iterable[_Case]) -> tuple[Direction | None, float]:
+def _nearest(rows: pd.Series, shares: Floats) -> npt.NDArray[np.int64]:
+    """Return where among the layers the one nearest to each share of the depth is; of a tie the shallower."""
+    apart = np.abs(rows.index.to_numpy()[None] / rows.index[-1] - shares[:, None])
+    return np.asarray(apart.round(9).argmin(1))
+
+
+def _fixed_share(cases: Sequence[Case]) -> Rule:
+    scores = [(case.model, case.scores) for case in cases]
+    layers = fixed_layers(scores)
+    choices = tuple(_choice(case, layer, None) for case, layer in zip(cases, layers, strict=True))
+    return Rule(FIXED_SHARE, DEPTH, None, math.nan, choices, share=fixed_shares(scores)[-1])
+
+
+def _choice(case: Case, layer: int, direction: Direction | None) -> Choice:
+    scores = case.scores
+    score, last, best, mean = (float(value) for value in (scores[layer], scores.iloc[-1], scores.max(), scores.mean()))
+    return Choice(case.model, case.revision, direction, layer, score, last, best, mean)
+
+
+def _fitted(key: Key, cases: Iterable[Case]) -> tuple[Direction | None, float]:
     """Return a metric's direction and mean correlation; each model counts once, whatever its revisions."""
     known = [(case.model, case.correlations.get(key, math.nan)) for case in cases]
     means = by_model((model, value) for model, value in known if math.isfinite(value))
@@ -139,7 +173,7 @@ def _fitted(key: Key, cases: Iterable[_Case]) -> tuple[Direction | None, float]:
     return direction if abs(mean) >= 1e-12 else None, mean
 
 
-def _tried(keys: Sequence[Key], cases: Sequence[_Case], first_layer: int) -> tuple[Choice, ...]:
+def _tried(keys: Sequence[Key], cases: Sequence[Case], first_layer: int) -> tuple[Choice, ...]:
     """Return the layer of the lowest mean rank over metrics for each model, directions fitted on the other models.
 
     Beside each choice stands what a fixed share of depth, chosen on the other models of these very trials, scores.
@@ -150,15 +184,8 @@ def _tried(keys: Sequence[Key], cases: Sequence[_Case], first_layer: int) -> tup
         fitted = {key: found for key in keys if key in case.metrics and (found := _fitted(key, others)[0])}
         layer = lowest_mean_rank([case.metrics[key] for key in fitted], list(fitted.values()), first_layer)
         if layer is not None:
-            scores = case.scores
-            tried.append((case.model, scores))
-            choices.append(
-                Choice(
-                    case.model, case.revision, fitted[keys[0]] if len(keys) == 1 else None, layer,
-                    score=float(scores[layer]), last=float(scores.iloc[-1]), best=float(scores.max()),
-                    mean=float(scores.mean()),
-                )
-            )  # fmt: skip
+            tried.append((case.model, case.scores))
+            choices.append(_choice(case, layer, fitted[keys[0]] if len(keys) == 1 else None))
     if len({model for model, _ in tried}) < 2:
         return tuple(choices)
     fixed = [float(scores[layer]) for layer, (_, scores) in zip(fixed_layers(tried), tried, strict=True)]

@@ -15,7 +15,7 @@ import pandas as pd
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.option_kinds import Number
-from layerscope.scores.naming import SHIPPED, SITE, VARIANT, Unit, percents
+from layerscope.scores.naming import CUTS, SHIPPED, SITE, VARIANT, Unit, percents
 from layerscope.show.numbers import INTERVAL
 from layerscope.show.plain import plain, pooling_name
 
@@ -26,6 +26,8 @@ SUMMARY = (
     *VARIANT, "first", "mean_over_layers", "best", "best_layer", "last", "oracle", "baseline", "first_layer",
     "last_layer", "layers", "tasks", "missing", "left_out",
 )  # fmt: skip
+Key = int | str | tuple[int, str, int] | None
+"""A layer, a mix by its name, a layer at fewer dimensions (its kind of row, and their number), or None: as shipped."""
 Scores = TypeVar("Scores", pd.Series, pd.DataFrame)
 
 
@@ -126,8 +128,8 @@ class Grid:
         """Mean score of the model as shipped over the tasks of the averages, NaN where one is missing."""
         return self.mean(None)
 
-    def mean(self, name: str | None) -> float:
-        """Return the mean score of a mix, or of the model as shipped, over the tasks of the averages."""
+    def mean(self, name: Key) -> float:
+        """Return the mean score of a mix, a cut, or of the model as shipped, over the tasks of the averages."""
         return float(
             pd.Series([self.at(name, str(task)).value for task in self.complete], dtype=float).mean(skipna=False)
         )
@@ -160,16 +162,13 @@ class Grid:
         return float(candidates(self.complete).max().mean())
 
     @cached_property
-    def _known(self) -> dict[tuple[int | str | None, str], Score]:
+    def _known(self) -> dict[tuple[Key, str], Score]:
         columns = ("score", "stderr", "low", "high")
         return {
-            (int(row["layer"]) if row["kind"] == "layer" else row["mix"], str(row["task"])): Score(
-                *map(row.get, columns)
-            )
-            for row in self.rows.to_dict(orient="records")
+            (_key(row), str(row["task"])): Score(*map(row.get, columns)) for row in self.rows.to_dict(orient="records")
         }
 
-    def at(self, layer: int | str | None, task: str) -> Score:
+    def at(self, layer: Key, task: str) -> Score:
         """Return the score of a layer, or mix of layers, (None: of the model as shipped) on a task."""
         return self._known.get((layer, task), Score(math.nan))
 
@@ -197,6 +196,12 @@ class Grid:
         deepest = "the last layer" if is_last else "the deepest layer with a score"
         named = f"the model {SHIPPED}"
         return named if shipped.all() else f"{named}, else {deepest}" if shipped.any() else deepest
+
+
+def _key(row: Mapping[str, Any]) -> Key:
+    if row["kind"] in CUTS:
+        return int(row["layer"]), row["kind"], int(row["dims"])
+    return int(row["layer"]) if row["kind"] == "layer" else row["mix"]
 
 
 def candidates(scores: Scores) -> Scores:
@@ -240,7 +245,7 @@ def grids(scores: pd.DataFrame, min_share: float, depths: Mapping[str, int] | No
     """
     SHARE.take("min_share", min_share)
     found = list(groups(scores[scores["kind"] == "layer"], list(VARIANT)))
-    mixes = scores[scores["kind"] == "mix"]
+    beside = scores[scores["kind"].isin(("mix", *CUTS))]
     most = max((rows.loc[rows["score"].notna(), "task"].nunique() for _, rows in found), default=0)
     baselines = scores[scores["kind"] == "baseline"]
     made = []
@@ -254,7 +259,7 @@ def grids(scores: pd.DataFrame, min_share: float, depths: Mapping[str, int] | No
         enough &= (by_layer.index != 0) | by_layer[blocks.columns].notna().all(axis=1)
         left_out = tuple(int(layer) for layer in by_layer.index[~enough])
         depth = max((depths or {}).get(about["model"], 0), int(by_layer.index.max()))
-        known = pd.concat([rows, mixes[where(mixes, about)], shipped])
+        known = pd.concat([rows, beside[where(beside, about)], shipped])
         complete = by_layer[enough].dropna(axis=1)
         made.append(Grid(about, scores, known, by_layer, complete, left_out, depth, needed))
     return made

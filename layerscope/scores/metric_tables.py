@@ -13,6 +13,7 @@ from layerscope.scores.correlation import MEAN_OF_TASKS, MEAN_SCORE
 from layerscope.scores.grids import Grid
 from layerscope.scores.naming import Unit, signed
 from layerscope.scores.rules import Rule
+from layerscope.scores.trust import distrust
 from layerscope.show.document import EMPTY, Cell, Column, Part, Row, Sentences, Table, columns, row
 
 LETTERS = {"spearman": "ρ", "kendall": "τ", "pearson": "r", "dcor": "dCor"}
@@ -97,22 +98,23 @@ def _measured(row: Any) -> str:
 def rule_tables(rules: Sequence[Rule], unit: Unit) -> Iterator[Table]:
     """Yield a row for each rule, then a row for each model with the gain of the rules that gain most."""
     failed = any(rule.failures for rule in rules)
-    titles = ["mean", "rival", "failed", *(["worst"] if failed else []), "agree"]
+    titles = ["gain", "rival", "regret", "failed", *(["worst"] if failed else []), "agree"]
     lines = []
     for rule in rules:
         of = len(rule.choices)
         worst = [_gain(rule.worst_gain, unit) if rule.failures else Cell("–")] if failed else []
         agree = "" if rule.direction is None else f"{rule.agreeing} of {of}"
-        means = (_gain(rule.mean_gain, unit), _gain(rule.rival_gain, unit))
+        regret = Cell(unit.number(rule.mean_regret), value=rule.mean_regret)
+        means = (_gain(rule.mean_gain, unit), _gain(rule.rival_gain, unit), regret)
         cells = [Cell(rule.name), *means, Cell(f"{rule.failures} of {of}"), *worst, Cell(agree)]
-        lines.append(Row(tuple(cells), marked=rule.mean_gain > rule.rival_gain))
+        lines.append(Row(tuple(cells), marked=rule.share is None and rule.mean_gain > rule.rival_gain))
     scale = ", in points" if unit.percent else ""
     chosen = [rule for rule in rules if rule.choices]
     legend = (
-        "Mean: gain over the last layer on models that took no part in fitting the direction, mean over the "
-        "checkpoints of each and then over models. Rival: the better of a layer drawn at random and a fixed share of "
-        "depth chosen on the other models. Agree: how often the direction was the one of all models. "
-        f"Tried on {max((len(rule.gains) for rule in chosen), default=0)} models."
+        "Gain over the last layer on models that took no part in fitting the rule, mean over the checkpoints of each "
+        "and then over models. Rival: the better of a layer drawn at random and a fixed share of depth chosen on the "
+        "other models. Regret: what the best layer scores more. Agree: how often the direction was the one of all "
+        f"models. Tried on {max((len(rule.gains) for rule in chosen), default=0)} models."
     )
     yield Table(f"Rules without labels{scale}", (Column("rule", "left"), *columns(titles)), tuple(lines), (legend,))
     if chosen:
@@ -142,11 +144,13 @@ def _gain(gain: float, unit: Unit, detail: str = "") -> Cell:
 
 def rules_verdict(rules: Sequence[Rule]) -> str:
     """Return how many rules are worth following, in a sentence."""
-    chosen = [rule for rule in rules if rule.choices]
+    chosen = [rule for rule in rules if rule.choices and rule.share is None]
     ahead = sum(rule.mean_gain > rule.rival_gain for rule in chosen)
     if not ahead:
         return "No rule gains more than its rival: none has found anything."
-    if ahead == len(chosen):
-        return f"All {ahead} rules gain more than their rivals."
+    certain = sum(distrust(rule, None, len(rules)) is None for rule in chosen)
     gain = "gains more than its rival" if ahead == 1 else "gain more than their rivals"
-    return f"{ahead} of {len(chosen)} rules {gain}; the others have found nothing."
+    sure = (
+        "and may be followed" if certain == ahead else f"and {certain or 'none'} so certainly that it may be followed"
+    )
+    return f"{ahead} of {len(chosen)} rules {gain}, {sure}."

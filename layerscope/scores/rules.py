@@ -1,25 +1,21 @@
-"""Rules that choose a layer without labels, each with what it gained on models held out; saved and opened again."""
+"""Rules that choose a layer without labels, each with what it gained and missed on models held out."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError, choices as choices_of
-from layerscope.core.files import existing
-from layerscope.core.saved import jsonable, read_facts, write_facts
 
 Direction = Literal["minimum", "maximum"]
-KIND = "file of rules"
-AGAIN = "write it again with layerscope scores … --metrics … --save-rules FILE"
-SHIPPED = "shipped_rules.json"
-_PLAIN = ("name", "metric", "direction", "correlation", "variant", "corpus", "site", "pooling", "source")
+FIXED_SHARE = "fixed-share"
+DEPTH = "depth"
+"""The metric that a fixed share reads: the share of the depth at each layer, of which no model needs to be measured."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +73,8 @@ class Choice:
 class Rule:
     """Take the layer at a metric's minimum or maximum; with `parts`, that of the lowest mean rank over these rules.
 
+    With `share` it is the layer nearest to that share of the depth, whatever the model: what a metric has to beat.
+
     `direction` and `correlation` (mean Spearman with the mean score, over models) are fitted on all models; `choices`
     were made for each model with the direction fitted on the **other** models, and are the evidence. `source` says
     who measured metrics and scores.
@@ -98,6 +96,7 @@ class Rule:
     pooling: str | None = None
     parts: tuple[Rule, ...] = ()
     source: str = ""
+    share: float | None = None
 
     @property
     def gains(self) -> dict[str, float]:
@@ -124,6 +123,16 @@ class Rule:
     def fixed_gain(self) -> float:
         """Mean gain of a fixed share of depth, chosen on the other models, for the same ones; NaN where not tried."""
         return self._mean("fixed_gain")
+
+    @property
+    def mean_regret(self) -> float:
+        """Mean over models of what the chosen layer scores less than the best one."""
+        return self._mean("regret")
+
+    @property
+    def fixed_regret(self) -> float:
+        """Mean regret of the fixed share of depth on the same trials; NaN where it was not tried."""
+        return self.mean_regret + self.mean_gain - self.fixed_gain
 
     @property
     def rival_gain(self) -> float:
@@ -163,7 +172,10 @@ class Rule:
                 hint = choices_of(part.metric, map(str, values), "there are")
                 raise LayerscopeError(f"metric {part.metric!r} is not among these by layer{hint}")
         columns = [values if isinstance(values, pd.Series) else values[part.metric] for part in parts]
-        found = lowest_mean_rank(columns, [part.direction for part in parts], first_layer)
+        directions = [part.direction for part in parts]
+        if self.share is not None:
+            columns, directions = [(columns[0] - self.share).abs().round(9)], ["minimum"]
+        found = lowest_mean_rank(columns, directions, first_layer)
         if found is None:
             what = f"every metric of {self.name}" if self.parts else self.metric
             raise LayerscopeError(f"no layer from {first_layer} on has a value of {what}: measure it first")
@@ -201,21 +213,23 @@ def lowest_mean_rank(
 
 
 def rules_table(rules: Iterable[Rule]) -> pd.DataFrame:
-    """Return a row per rule: what it is, its mean gain, how often it failed and how badly, and its gain on each model.
+    """Return a row per rule: what it is, its mean gain and regret, how often it failed, and its gain on each model.
 
     >>> from layerscope.scores import fit_rules, open_evaluation, open_metrics, rules_table
     >>> rules = fit_rules(open_metrics("metrics.csv"), open_evaluation("scores.csv"))
-    >>> rules_table(rules)[["direction", "models", "mean_gain", "failed"]].round(2)
-      direction  models  mean_gain  failed
-    0   minimum       2       0.04       0
+    >>> rules_table(rules)[["metric", "models", "mean_gain", "mean_regret", "failed"]].round(2)
+                metric  models  mean_gain  mean_regret  failed
+    0  dataset_entropy       2       0.04          0.0       0
+    1            depth       2       0.04          0.0       0
     """
     rows = [
         {
             "rule": rule.name, "corpus": rule.corpus, "metric": rule.metric, "variant": rule.variant,
-            "direction": rule.direction, "correlation": rule.correlation, "agreeing": rule.agreeing,
+            "direction": rule.direction, "share": rule.share, "correlation": rule.correlation,
+            "agreeing": rule.agreeing,
             "models": len(rule.gains), "choices": len(rule.choices), "mean_gain": rule.mean_gain,
-            "chance_gain": rule.chance_gain, "fixed_gain": rule.fixed_gain, "failed": rule.failures,
-            "worst_gain": rule.worst_gain,
+            "chance_gain": rule.chance_gain, "fixed_gain": rule.fixed_gain, "mean_regret": rule.mean_regret,
+            "fixed_regret": rule.fixed_regret, "failed": rule.failures, "worst_gain": rule.worst_gain,
             **{f"gain {model}": gain for model, gain in rule.gains.items()},
             **{f"layer {model}": layer for model, layer in rule.layers.items()},
         }
@@ -223,59 +237,3 @@ def rules_table(rules: Iterable[Rule]) -> pd.DataFrame:
     ]  # fmt: skip
     frame = pd.DataFrame(rows)
     return frame.astype({name: "Int64" for name in frame if str(name).startswith("layer ")})
-
-
-def as_record(rule: Rule) -> dict[str, Any]:
-    """Return a rule as JSON can hold it, with what its record comes to; what is not a number is null."""
-    totals = ("mean_gain", "chance_gain", "fixed_gain", "failures", "worst_gain")
-    record: dict[str, Any] = jsonable({name: getattr(rule, name) for name in (*_PLAIN, *totals, "choices")})
-    return record | {"parts": [as_record(part) for part in rule.parts]}
-
-
-def from_record(record: dict[str, Any]) -> Rule:
-    """Return the rule that a record holds."""
-    known = {field.name for field in fields(Choice)}
-    choices = [Choice(**{key: value for key, value in row.items() if key in known}) for row in record["choices"]]
-    about: dict[str, Any] = {name: record.get(name) for name in _PLAIN} | {"source": record.get("source") or ""}
-    about["correlation"] = math.nan if about["correlation"] is None else about["correlation"]
-    return Rule(**about, choices=tuple(choices), parts=tuple(map(from_record, record.get("parts", ()))))
-
-
-def save_rules(rules: Sequence[Rule], path: str | Path, *, command: str = "") -> Path:
-    """Write rules with their record into a JSON file that `open_rules` reads.
-
-    A file that is there is replaced only if it holds rules.
-
-    >>> from layerscope.scores import save_rules, shipped_rules
-    >>> save_rules(shipped_rules(), "rules.json").name
-    'rules.json'
-    """
-    file = Path(path).expanduser()
-    if file.exists():
-        try:
-            open_rules(file)
-        except LayerscopeError as error:
-            raise LayerscopeError(f"{str(file)!r} exists and holds no rules: name a new file") from error
-    write_facts(file, KIND, {"command": command, "rules": [as_record(rule) for rule in rules]})
-    return file
-
-
-def open_rules(path: str | Path) -> list[Rule]:
-    """Return the rules in a file that `save_rules` wrote; raises `LayerscopeError` for any other file.
-
-    >>> from layerscope.scores import open_rules, save_rules, shipped_rules
-    >>> open_rules(save_rules(shipped_rules(), "rules.json")) == shipped_rules()
-    True
-    """
-    facts = read_facts(existing(path, "rules file"), KIND, AGAIN)
-    return [from_record(record) for record in facts["rules"]]
-
-
-def shipped_rules() -> list[Rule]:
-    """Return the rules that come with the package, each with its source and its record.
-
-    >>> from layerscope.scores import shipped_rules
-    >>> sorted({rule.metric for rule in shipped_rules()})[:3]
-    ['curvature', 'dataset_entropy', 'dime']
-    """
-    return open_rules(Path(__file__).with_name(SHIPPED))

@@ -1,8 +1,5 @@
 """Probes of one data set that are judged on another: which samples every layer gets right on both."""
 
-from __future__ import annotations
-
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -10,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from layerscope.probes.scores import error_of
 from layerscope.scores.grids import Grid
 from layerscope.scores.naming import Unit
 from layerscope.scores.probe_results import right_of
@@ -30,47 +28,34 @@ class Shift:
     on_source: Floats
     on_target: Floats
 
-    @property
-    def best(self) -> tuple[int, int]:
-        """Columns of the highest accuracy on source and target, the shallowest of several; never layer 0."""
+    def in_words(self, unit: Unit) -> str:
+        """Return which layers but 0 are best on source and target, and what the one of the target wins and loses."""
         kept = [i for i, layer in enumerate(self.layers) if layer]
         one, two = (kept[int(values[:, kept].mean(0).argmax())] for values in (self.on_source, self.on_target))
-        return one, two
-
-    def in_words(self, unit: Unit) -> str:
-        """Return which layers are best on source and target, and what the one of the target wins and loses."""
-        one, two = self.best
         here, there = unit.text(self.on_source[:, one].mean()), unit.text(self.on_target[:, two].mean())
         if one == two:
             return f"Layer {self.layers[one]} is best on source and target of {self.target}: {here} and {there}"
-        gain, loss = (unit.difference(*paired(values, two, one)) for values in (self.on_target, self.on_source))
+        gain, loss = (unit.difference(*paired(on[:, two], on[:, one])) for on in (self.on_target, self.on_source))
         return (
             f"Layer {self.layers[two]} is best on the target of {self.target}: {there}; against layer "
             f"{self.layers[one]}, the best on the source, {gain} there and {loss} on the source"
         )
 
 
-def paired(values: Floats, one: int, two: int) -> tuple[float, float]:
-    """Return the mean difference of two columns, and its standard error over samples."""
-    apart = values[:, one] - values[:, two]
-    return float(apart.mean()), float(apart.std(ddof=1)) / math.sqrt(len(apart))
+def paired(one: Floats, two: Floats) -> tuple[float, float]:
+    """Return the mean difference of two layers on the same samples, and its standard error."""
+    return float((one - two).mean()), error_of(one - two)
 
 
 def shifts_of(grid: Grid) -> Iterator[Shift]:
     """Yield the shifts that a model's layers were scored under, where it is known which samples are right."""
     rows = grid.rows[grid.rows["right"].notna() & (grid.rows["kind"] != "mix")]
-    right = {task: _right(own) for task, own in rows.groupby("task")}
-    for target, source in (
-        rows.dropna(subset="shifted_from").groupby("task", sort=False)["shifted_from"].first().items()
-    ):
+    right: dict[str, dict[int | None, Floats]] = {}
+    for task, layer, kept, n in zip(rows["task"], rows["layer"], rows["right"], rows["n"], strict=True):
+        right.setdefault(task, {})[None if pd.isna(layer) else int(layer)] = right_of(kept, n).astype(float)
+    for target, source in dict(zip(rows["task"], rows["shifted_from"], strict=True)).items():
         there, here = right[target], right.get(source, {})
-        layers = [*sorted(layer for layer in there if layer is not None and layer in here), None]
-        if len(layers) > 1 and None in there and None in here:
+        layers = sorted(here.keys() & there.keys(), key=lambda layer: (layer is None, layer))
+        if len(layers) > 1 and layers[-1] is None:
             values = (np.stack([found[layer] for layer in layers], 1) for found in (here, there))
-            yield Shift(str(source), str(target), tuple(layers), *values)
-
-
-def _right(rows: pd.DataFrame) -> dict[int | None, Floats]:
-    """Return which samples of a task are right, by layer; None is the model as shipped."""
-    kept = zip(rows["kind"], rows["layer"], rows["right"], rows["n"], strict=True)
-    return {int(layer) if kind == "layer" else None: right_of(right, n).astype(float) for kind, layer, right, n in kept}
+            yield Shift(source, target, tuple(layers), *values)

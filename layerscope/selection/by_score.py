@@ -20,9 +20,10 @@ from layerscope.profiling.plan import Options
 from layerscope.profiling.source import FOLDS, Source, can_be_probed
 from layerscope.runs.run import Run
 from layerscope.runs.states import Column
+from layerscope.scores.dimensions import choosable
 from layerscope.scores.evaluation import Evaluation
 from layerscope.scores.grids import MIN_SHARE, Grid, grids, where
-from layerscope.scores.naming import VARIANT
+from layerscope.scores.naming import VARIANT, cut_in_words
 
 Floats = npt.NDArray[np.float64]
 SURE = 2.0
@@ -39,7 +40,7 @@ class Scored:
     `errors` `[layers + 1]` are standard errors of the means, NaN where unknown. `blocks` `[units]` numbers what is held
     out together, None where nothing can be; `weights` `[units]` are those of the means, None where all are equal.
     `basis` says how much was judged, `lacking` what is missing for a choice. `held` are the scores of units that have
-    no part in choosing, `by_task` those of each task alone.
+    no part in choosing, `by_task` those of each task alone. `dims` says how many dimensions a column keeps.
     """
 
     layers: tuple[int, ...]
@@ -56,6 +57,16 @@ class Scored:
     baseline_name: str = SHIPPED
     prior: tuple[float, ...] = ()
     """By column the accuracy on the source of a shift, which decides between layers that few labels hold for equal."""
+    dims: tuple[int | None, ...] = ()
+
+    @property
+    def columns(self) -> tuple[tuple[int, int | None], ...]:
+        """The layer of each column but the last, and the dimensions that it keeps."""
+        return tuple(zip(self.layers, self.dims or (None,) * len(self.layers), strict=True))
+
+    def name(self, column: int) -> str:
+        """Return what a column is called in a sentence."""
+        return self.baseline_name if column == self.baseline else f"layer {cut_in_words(*self.columns[column])}"
 
     @property
     def baseline(self) -> int:
@@ -154,7 +165,7 @@ def within_loss(scored: Scored, columns: Sequence[int], most: float) -> list[int
     nearest = best_of(scored, columns)
     raise LayerscopeError(
         f"no layer that may be chosen loses at most {most * scored.points:g} points: the least is "
-        f"{losses[nearest] * scored.points:.2f} (layer {scored.layers[nearest]})"
+        f"{losses[nearest] * scored.points:.2f} ({scored.name(nearest)})"
     )
 
 
@@ -236,30 +247,27 @@ def judged(evaluation: Evaluation, asked: Asked) -> tuple[Grid, Scored, list[str
         raise LayerscopeError("no task has a score at every layer: evaluate the missing ones first")
     if grid.left_out:
         notes.append(f"left out with too few scores: layers {', '.join(map(str, grid.left_out))}")
-    layers, tasks = tuple(map(int, complete.index)), list(map(str, complete.columns))
-    baseline = grid.baseline.reindex(tasks)
-    is_shipped = bool(baseline.notna().all())
+    tasks = list(map(str, complete.columns))
+    is_shipped = bool(grid.baseline.reindex(tasks).notna().all())
     if not is_shipped:
-        if grid.depth not in layers:
-            raise LayerscopeError(
-                f"neither the model as shipped nor its last layer, {grid.depth}, has enough scores: evaluate one"
-            )
-        baseline = complete.loc[grid.depth]
+        if grid.depth not in complete.index:
+            missing = f"neither the model as shipped nor its last layer, {grid.depth}, has enough scores"
+            raise LayerscopeError(f"{missing}: evaluate one")
         notes.append(f"the model as shipped was not scored: its last layer, {grid.depth}, stands in for it")
     for task in asked.tasks or ():
         if task not in tasks:
             raise LayerscopeError(f"task {task!r} has no score at every layer: evaluate it, or leave it out of `tasks`")
-    values = np.column_stack([complete.to_numpy(dtype=np.float64).T, baseline.to_numpy(dtype=np.float64)])
-    columns = (*layers, None if is_shipped else grid.depth)
-    errors = np.array([[grid.at(layer, task).stderr for layer in columns] for task in tasks])
+    at, dims, keys = choosable(grid)
+    found = [[grid.at(key, task) for key in (*keys, None if is_shipped else grid.depth)] for task in tasks]
+    values, errors = (np.array([[getattr(one, name) for one in row] for row in found]) for name in ("value", "stderr"))
     weights = np.array([(asked.tasks or {}).get(task, 1.0) for task in tasks])
     few = ", which decide little" if len(tasks) == 2 else ""
-    alone = tuple(Scored(layers, values[[i]], errors[i], "task", task) for i, task in enumerate(tasks))
+    alone = tuple(Scored(at, values[[i]], errors[i], "task", task, dims=dims) for i, task in enumerate(tasks))
     scored = Scored(
-        layers, values, np.sqrt(np.square(weights / weights.sum()) @ np.square(errors)), "task",
+        at, values, np.sqrt(np.square(weights / weights.sum()) @ np.square(errors)), "task",
         tasks[0] if len(tasks) == 1 else f"{len(tasks)} tasks", weights=None if asked.tasks is None else weights,
         blocks=np.arange(len(tasks)) if len(tasks) > 2 else None, basis=count(len(tasks), "task") + few,
-        by_task=alone if len(tasks) > 1 else (), baseline_name=SHIPPED if is_shipped else LAST,
+        by_task=alone if len(tasks) > 1 else (), baseline_name=SHIPPED if is_shipped else LAST, dims=dims,
     )  # fmt: skip
     return grid, scored, notes
 

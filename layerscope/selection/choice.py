@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.scores.naming import cut_in_words
 from layerscope.selection.by_score import BY_SCORE, SHIFT, SHIPPED, SURE, Scored, best_of, mean_of, within_loss
 from layerscope.selection.label_free import Followed
 from layerscope.selection.selection import Apart, Candidate, OfTask, Refused, Selection
@@ -24,11 +25,12 @@ Choose = Callable[[Scored], int]
 
 @dataclass(frozen=True)
 class Budget:
-    """Bounds on the points lost, on milliseconds per sample and on megabytes; None is no bound."""
+    """Bounds on the points lost, on milliseconds per sample, on megabytes and on dimensions; None is no bound."""
 
     max_loss: float | None = None
     max_ms: float | None = None
     max_mb: float | None = None
+    max_dim: int | None = None
 
     @property
     def costs(self) -> dict[str, tuple[float, str, str]]:
@@ -40,6 +42,7 @@ class Budget:
     def within(self) -> str:
         """The bounds on time and size, as they end a sentence; empty where there are none."""
         bounds = [f"{most:g} {unit}" for most, unit, _ in self.costs.values()]
+        bounds += [f"{self.max_dim} dimensions"] if self.max_dim else []
         return f" within {' and '.join(bounds)}" if bounds else ""
 
     def allows(self, cost: Cost | None) -> bool:
@@ -76,9 +79,14 @@ class Case:
     costs: Costs | None
 
     @property
+    def columns(self) -> tuple[tuple[int, int | None], ...]:
+        """Every layer there is, at all its dimensions, None, and at fewer."""
+        return tuple((layer, None) for layer in range(self.depth + 1)) if self.scored is None else self.scored.columns
+
+    @property
     def layers(self) -> tuple[int, ...]:
         """Every layer there is."""
-        return self.scored.layers if self.scored is not None else tuple(range(self.depth + 1))
+        return tuple(dict.fromkeys(layer for layer, _ in self.columns))
 
     @property
     def last(self) -> int:
@@ -90,9 +98,25 @@ class Case:
         there = [layer for layer in self.layers if layer >= self.first_layer]
         return self.budget.layers(there, {} if self.costs is None else self.costs.layers)
 
+    def allowed(self) -> list[int]:
+        """Return the columns of layers within all bounds; raises where none is left."""
+        layers, most = self.candidates(), self.budget.max_dim
+        known = [(i, dim) for i, (layer, dim) in enumerate(self.columns) if layer in layers]
+        found = [i for i, dim in known if self.is_short(dim)]
+        if not found:
+            fewest = min((dim for _, dim in known if dim), default=None)
+            mend = "evaluate with `dims` first" if fewest is None else f"the fewest are {fewest}"
+            raise LayerscopeError(f"no layer has scores at {most} dimensions or fewer: {mend}")
+        return found
+
+    def is_short(self, dim: int | None) -> bool:
+        """Return whether vectors of this many dimensions, None for all, are within the bound."""
+        most, dim = self.budget.max_dim, dim or self.about.get("width")
+        return most is None or (dim is not None and dim <= most)
+
     def fits_as_shipped(self) -> bool:
         """Return whether the model as shipped is within the bounds."""
-        return self.budget.allows(None if self.costs is None else self.costs.full)
+        return self.is_short(None) and self.budget.allows(None if self.costs is None else self.costs.full)
 
 
 def by_scores(case: Case, scored: Scored, rule: str | None) -> Selection:
@@ -103,8 +127,7 @@ def by_scores(case: Case, scored: Scored, rule: str | None) -> Selection:
     baseline, most = scored.baseline, case.budget.max_loss
     if scored.lacking:
         return _selection(case, baseline, "none", scored.lacking)
-    columns = [scored.layers.index(layer) for layer in case.candidates()]
-    columns += [baseline] if case.fits_as_shipped() else []
+    columns = case.allowed() + ([baseline] if case.fits_as_shipped() else [])
     name = rule or (DEFAULT if most is None else "max-loss")
 
     def allowed(scores: Scored) -> Sequence[int]:
@@ -137,7 +160,9 @@ def _by_block(scored: Scored, choose: Choose) -> Apart | None:
     values = np.take_along_axis(scored.values, led[block_of][:, None], 1)[:, 0]
     score, error = mean_of(values, scored.weights)
     difference, difference_error = mean_of(values - scored.values[:, scored.baseline], scored.weights)
-    counts = Counter(None if column == scored.baseline else scored.layers[column] for column in led.tolist())
+    counts = Counter(
+        None if column == scored.baseline else cut_in_words(*scored.columns[column]) for column in led.tolist()
+    )
     is_sample = scored.unit == "sample"
     return Apart(
         score, error if is_sample else None, difference, difference_error, tuple(counts.most_common()),
@@ -153,20 +178,25 @@ def _of_task(scored: Scored, choose: Choose, last: int) -> OfTask:
         column = scored.baseline
     difference, error = scored.difference(column, scored.baseline)
     shipped = column == scored.baseline
-    layer = last if shipped else scored.layers[column]
-    return OfTask(scored.title, layer, shipped, float(scored.means[column]), difference, _known(error))
+    layer, dim = (last, None) if shipped else scored.columns[column]
+    return OfTask(scored.title, layer, shipped, float(scored.means[column]), difference, _known(error), dim)
 
 
-def by_rule(case: Case, followed: Followed | None, refused: Sequence[Refused], forced: bool = False) -> Selection:
-    """Return the choice of a rule without labels, or where none is trusted the model as shipped."""
+def by_rule(
+    case: Case, followed: Followed | None, refused: Sequence[Refused], lacking: str = "", forced: bool = False
+) -> Selection:
+    """Return the choice of a rule without labels, or the model as shipped where none is trusted and what would help."""
     layers, within = case.layers, case.budget.within
+    untrusted = f"{NONE_TRUSTED}; {lacking}" if lacking else NONE_TRUSTED
     if followed is None and case.fits_as_shipped():
-        return _selection(case, len(layers), "baseline", NONE_TRUSTED, refused=tuple(refused))
+        return _selection(case, len(layers), "baseline", untrusted, refused=tuple(refused))
     if followed is None:
-        why, deepest = f"{NONE_TRUSTED}: the deepest layer{within}", layers.index(case.candidates()[-1])
+        why, deepest = f"the deepest layer{within}: {untrusted}", layers.index(case.candidates()[-1])
         return _selection(case, deepest, "deepest", why, refused=tuple(refused))
     rule = followed.rule
     end = "the lowest mean rank over its metrics" if rule.parts else f"its {rule.direction} of {rule.metric}"
+    if rule.share is not None:
+        end = f"the layer nearest to {rule.share:.0%} of the depth, the share that ranks best on scored models"
     if rule.metric == "half_text_reciprocal_rank":
         end = "where the halves of a text find each other best, if that is clear, else the deepest layer"
     return _selection(
@@ -177,51 +207,54 @@ def by_rule(case: Case, followed: Followed | None, refused: Sequence[Refused], f
 
 def _why(case: Case, scored: Scored, name: str, chosen: int, columns: Sequence[int]) -> str:
     best, within = best_of(scored, columns), case.budget.within
-    at = scored.baseline_name if best == scored.baseline else f"layer {scored.layers[best]}"
+    at, shallowest, less = scored.name(best), "the shallowest layer", "no shallower layer"
+    if any(scored.dims):
+        shallowest, less = f"{shallowest}, at its fewest dimensions,", "nothing shallower or shorter"
     if name == "max-loss":
         most = case.budget.max_loss or 0
         difference, error = scored.difference(chosen, scored.baseline)
         sure = f"; {'' if (SURE * error - difference) * scored.points <= most + 1e-9 else 'not '}certain"
         sure = f"{sure} at {SURE:g} standard errors" if error else ""
         known = sure if math.isfinite(error) else "; how sure that is, is not known"
-        return f"the shallowest layer that loses at most {most:g} points{within}{known}"
+        return f"{shallowest} that loses at most {most:g} points{within}{known}"
     if name == "best":
         return f"the best score{within}"
     if name == SHIFT:
         return f"right most often on {scored.title}{within}; a tie goes to accuracy on the source"
     if chosen == best:
-        return f"the best score{within}; no shallower layer comes within one standard error of it"
+        return f"the best score{within}; {less} comes within one standard error of it"
     if scored.means[chosen] >= scored.means[best]:
         return f"as good as the best, {at}{within}"
     of = f"paired over {len(scored.values):,} {scored.unit}s" if scored.is_paired else "of the best score"
-    return f"the shallowest layer within one standard error ({of}) of the best, {at}{within}"
+    return f"{shallowest} within one standard error ({of}) of the best, {at}{within}"
 
 
 def _selection(case: Case, chosen: int, rule: str, why: str, values: pd.Series | None = None, **more: Any) -> Selection:
-    layers, scored = case.layers, case.scored
-    baseline = len(layers)
+    columns, scored = case.columns, case.scored
+    baseline = len(columns)
     rows = tuple(_candidate(case, column, values) for column in range(baseline))
     shown = _candidate(case, baseline, None)
     found = (*rows, shown)[chosen]
     alike = scored is None or np.allclose(scored.values[:, chosen], scored.values[:, -1], rtol=0, atol=1e-12)
-    shipped = chosen == baseline or (found.layer == case.last and bool(alike))
+    shipped = chosen == baseline or ((found.layer, found.dim) == (case.last, None) and bool(alike))
     about = {**case.about, "baseline_name": SHIPPED, "measured": case.costs and case.costs.measured}
     if scored is not None:
-        best = best_of(scored, [i for i, layer in enumerate(layers) if layer >= case.first_layer])
-        about |= {"best": layers[best], "scored_on": scored.title, "share": scored.share, "basis": scored.basis}
-        about |= {"lacking": scored.lacking, "baseline_name": scored.baseline_name}
+        whole = [i for i, (layer, dim) in enumerate(columns) if layer >= case.first_layer and dim is None]
+        about |= {"best": columns[best_of(scored, whole)][0], "scored_on": scored.title, "share": scored.share}
+        about |= {"basis": scored.basis, "lacking": scored.lacking, "baseline_name": scored.baseline_name}
     judged = more.get("apart") or found
     gain, error = (0.0, 0.0) if shipped else (judged.difference, judged.difference_error)
     return Selection(
         layer=found.layer, depth=case.last, as_shipped=shipped, rule=rule, why=why, gain=gain, gain_error=error,
-        baseline=shown, layers=rows, **about | more,
+        baseline=shown, layers=tuple(row for row in rows if row.dim is None), dim=found.dim,
+        cuts=tuple(row for row in rows if row.dim), **about | more,
     )  # fmt: skip
 
 
 def _candidate(case: Case, column: int, values: pd.Series | None) -> Candidate:
     """Return what is known of one layer, or in the last column of the model as shipped."""
-    scored, costs, is_baseline = case.scored, case.costs, column == len(case.layers)
-    layer = case.last if is_baseline else case.layers[column]
+    scored, costs, is_baseline = case.scored, case.costs, column == len(case.columns)
+    layer, dim = (case.last, None) if is_baseline else case.columns[column]
     known: dict[str, Any] = {}
     if costs is not None and (cost := costs.full if is_baseline else costs.layers.get(layer)) is not None:
         known |= vars(cost)
@@ -231,7 +264,7 @@ def _candidate(case: Case, column: int, values: pd.Series | None) -> Candidate:
         difference, error = scored.difference(column, scored.baseline)
         known |= {"score": float(scored.means[column]), "stderr": _known(scored.errors[column])}
         known |= {"difference": difference, "difference_error": _known(error)}
-    return Candidate(layer, **known)
+    return Candidate(layer, **known, dim=dim)
 
 
 def _known(value: Any) -> float | None:

@@ -37,8 +37,8 @@ POOLINGS = ("mean", "cls", "last")
 """Poolings that `truncate` can record in a checkpoint."""
 MINILM = "all-MiniLM-L6-v2"
 OF_LAYERS = (
-    "labels", "rule", "holdout", "target_labels", "max_loss", "max_ms", "max_mb", "evidence", "tasks", "model",
-    "revision", "site",
+    "labels", "rule", "holdout", "target_labels", "max_loss", "max_ms", "max_mb", "max_dim", "evidence", "tasks",
+    "model", "revision", "site",
 )  # fmt: skip
 """Options that choose a layer."""
 
@@ -156,19 +156,23 @@ def _of_evaluation(
         grid, scored, shift = scored_under_shift(evaluation, asked)
     else:
         grid, scored, notes = judged(evaluation, asked)
+        if asked.tasks is None and grid.rows["shifted_from"].any():
+            notes.append("source and target of a shift count alike; `rule='shift'` chooses by few labels of the target")
     name, pooling = str(grid.about["model"]), grid.about["pooling"]
-    origin = evaluation.origins.get(name)
+    origin = evaluation.origins.get(name, ModelOrigin(None, 0))
+    if budget.max_dim is not None:  # refused before the long part
+        bound = Budget(max_dim=budget.max_dim)
+        Case({"width": origin.width}, bound, asked.first_layer, origin.depth, scored, None).allowed()
     model = source_of(name, origin) if asked.cost_model is None else asked.cost_model
     opened = Opened(model, asked.device, reporter, str(grid.about["revision"]))
-    costs, missing = _costs(opened, scored.layers, asked, budget)
+    costs, missing = _costs(opened, list(dict.fromkeys(scored.layers)), asked, budget)
     sites = opened.source().model.sites if costs is not None else evaluation.scores["site"].dropna().unique()
     about = {
         "model": name, "source": str(model) if isinstance(model, (str, Path)) else name, "site": grid.about["site"],
         "pooling": pooling, "pooled": opened.pools_as_ours(pooling), "sites": tuple(map(str, sites)),
-        "notes": (*notes, *missing, *_unused(asked)),
+        "notes": (*notes, *missing, *_unused(asked)), "width": origin.width,
     }  # fmt: skip
-    depth = 0 if origin is None else origin.depth
-    case = Case(about, budget, asked.first_layer, depth, scored, costs)
+    case = Case(about, budget, asked.first_layer, origin.depth, scored, costs)
     found = by_scores(case, scored, asked.rule)
     if shift is not None:
         return replace(found, shift=under_shift(found, shift, case, asked))
@@ -178,6 +182,8 @@ def _of_evaluation(
 def _of_run(run: Run, rules: Sequence[Rule], asked: Asked, budget: Budget, reporter: Reporter) -> Selection:
     opened = Opened(run if asked.cost_model is None else asked.cost_model, asked.device, reporter)
     pooling, has_scores = _pooling(run, asked), asked.labels is not None or has_labels(run)
+    if budget.max_dim is not None:
+        raise LayerscopeError("max_dim needs scores at fewer dimensions: give an evaluation made with `dims`")
     free = asked.rule is not None and asked.rule not in BY_SCORE
     if asked.rule in BY_SCORE and not has_scores:
         raise LayerscopeError(f"rule {asked.rule!r} needs scores, and this run has no labels: give labels")

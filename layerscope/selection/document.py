@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pandas as pd
+
 from layerscope.core.errors import count
-from layerscope.scores.naming import Unit
+from layerscope.scores.dimensions import ALL, NUMBERS, dims_table
+from layerscope.scores.naming import Unit, cut_in_words
 from layerscope.scores.rules import Rule
-from layerscope.selection.shift_tables import tables as shift_tables, trade
-from layerscope.show.document import EMPTY, Cell, Code, Column, Document, Facts, Row, Section, Table, columns, row
+from layerscope.selection.shift import tables as shift_tables, trade
+from layerscope.show.document import EMPTY, MARK, Cell, Code, Column, Document, Facts, Row, Section, Table, columns, row
 
 if TYPE_CHECKING:
     from layerscope.selection.selection import Apart, Candidate, OfTask, Selection
@@ -65,6 +68,9 @@ def answer(selection: Selection) -> str:
     if chosen.parameters is not None:
         facts += [f"{chosen.parameters:,} parameters", f"{chosen.megabytes:,.1f} MB"]
         facts += [f"{chosen.milliseconds:.2f} ms per sample", f"{chosen.speedup:.2f}× as fast"]
+    if selection.dim:  # 4 bytes each
+        whole = f", not {4 * selection.width:,}" if selection.width else ""
+        facts.append(f"{4 * selection.dim:,} MB per million vectors{whole}")
     return " · ".join(facts)
 
 
@@ -76,7 +82,7 @@ def _scored(selection: Selection) -> Iterator[str]:
     yield f"{score}{f' ({selection.basis})' if selection.basis else ''}"
     if not selection.as_shipped:
         yield f"{difference} against {selection.baseline_name}"
-    if first.layer == 0 != selection.layer and (first.score or 0) > (chosen.score or 0):
+    if first.layer == 0 != selection.layer and not selection.dim and (first.score or 0) > (chosen.score or 0):
         shown = _joined(_judged(first, selection.share)[0])
         yield f"layer 0 has {shown} and is no candidate: it is before the first block"
 
@@ -112,10 +118,12 @@ def ship(selection: Selection) -> tuple[str, str]:
     if selection.layer == 0:
         return "", "nothing to truncate: layer 0 is what the first block reads, and no model ends there"
     source, name = selection.source or selection.model, f"{selection.model.split('/')[-1]}-layer{selection.layer}"
+    name += f"-dim{selection.dim}" if selection.dim else ""
     how = ["--site", "raw", "--format", "onnx"] if selection.raw_only else []
     if selection.pooled and not selection.raw_only and not (selection.mix and "normed" in selection.sites):
         how = ["--format", "sentence-transformers", "--pooling", str(selection.pooling)]
     what = ["--mix", selection.weights] if selection.mix else ["--layer", str(selection.layer)]
+    what += ["--dim", str(selection.dim)] if selection.dim else []
     return shlex.join(["layerscope", "truncate", source, *what, *how, "--out", name]), ""
 
 
@@ -125,11 +133,19 @@ def record(rule: Rule, forced: bool = False) -> list[str]:
         return ["it was never tried on a model held out: it is followed because you named it"]
     tried, models = len(rule.choices), len({choice.model for choice in rule.choices})
     wrong = f", by {_points(rule.worst_gain)} at worst" if rule.failures else ""
+    gain, last, regret = (
+        _points(rule.mean_gain),
+        rule.mean_regret + rule.mean_gain,
+        _points(rule.mean_regret, sign=False),
+    )
+    fixed = ["", ""] if rule.share else [_points(rule.fixed_gain), _points(rule.fixed_regret, sign=False)]
+    than = [f", a fixed share of depth: {number}" * bool(number) for number in fixed]
     lines = [
-        f"in {tried} choices on {models} model{'s' * (models > 1)} held out it gained {_points(rule.mean_gain)} over "
-        f"the last layer on average (a layer at random: {_points(rule.chance_gain)}, a fixed share of depth: "
-        f"{_points(rule.fixed_gain)}) and fell behind it "
-        f"{rule.failures} of {tried} times{wrong}"
+        f"in {tried} choices on {models} model{'s' * (models > 1)} held out it gained {gain} over the last layer on "
+        f"average (a layer at random: {_points(rule.chance_gain)}{than[0]}) and fell behind it {rule.failures} of "
+        f"{tried} times{wrong}",
+        f"regret, what the best layer scores more: {regret} on average (the last layer: {_points(last, sign=False)}"
+        f"{than[1]})",
     ]
     for choice in rule.choices:
         most = _points(choice.best - choice.last)
@@ -147,28 +163,42 @@ def _tables(selection: Selection) -> Iterator[Table]:
         yield from shift_tables(selection.shift)
     if any(known is not None for c in selection.layers for known in (c.score, c.value, c.parameters)):
         yield _layers(selection)
+    if selection.cuts:
+        yield _cuts(selection)
     if selection.by_task:
         rows = []
         for task in selection.by_task:
             score, difference = _judged(task, selection.share)
-            layer = _text("baseline" if task.as_shipped else str(task.layer))
+            layer = _text("baseline" if task.as_shipped else str(cut_in_words(task.layer, task.dim)))
             rows.append(row(task.task, layer, score, EMPTY if task.as_shipped else difference))
         titles = (Column("task", "left"), Column("layer"), *columns(("score", "difference"), "decimal"))
         yield Table("What each task alone would choose", titles, tuple(rows), name="alone")
+
+
+def _cuts(selection: Selection) -> Table:
+    """Return the scores of layers by dimensions, the chosen one marked."""
+    found: dict[str, dict[int, float | None]] = {}
+    for candidate in (*selection.cuts, *selection.layers):
+        found.setdefault(str(candidate.dim or ALL), {})[candidate.layer] = candidate.score
+    chosen = {} if selection.as_shipped or selection.mix else {str(selection.dim or ALL): selection.layer}
+    unit, legend = Unit(selection.share, 1 if selection.share else 2), f"{MARK} the choice. {NUMBERS}"
+    return dims_table(f"Layers × dimensions{unit.title}", pd.DataFrame(found), unit, chosen, legend)
 
 
 def _refused(selection: Selection) -> Table:
     rows = []
     for entry in selection.refused[:MOST_REFUSED]:
         rule = entry.rule
-        gains = [Cell(_points(gain), value=gain) for gain in (rule.mean_gain, rule.chance_gain, rule.fixed_gain)]
+        shown = (rule.mean_gain, True), (rule.mean_regret, False), (rule.fixed_regret, False)
+        cells = [Cell(_points(value, sign), value=value) for value, sign in shown]
         failed = Cell(f"{rule.failures} of {len(rule.choices)}", value=rule.failures)
-        rows.append(row(rule.name, *gains, failed, _text(entry.reason)))
+        rows.append(row(rule.name, *cells, failed, _text(entry.reason)))
     first, last = (Column(title, "left", wraps=True) for title in ("rule", "why"))
-    titles = (first, *columns(("gain", "at random", "fixed", "failed")), last)
+    titles = (first, *columns(("gain", "regret", "fixed", "failed")), last)
     more = len(selection.refused) - len(rows)
-    legend = (f"{count(more, 'more rule')} not followed; the JSON output lists all of them.",) if more else ()
-    return Table("Rules that were not followed", titles, tuple(rows), legend, name="refused")
+    legend = ["Gain: over the last layer; regret: what the best layer scores more; fixed: the regret of a fixed share."]
+    legend += [f"{count(more, 'more rule')} not followed; the JSON output lists all of them."] if more else []
+    return Table("Rules that were not followed", titles, tuple(rows), tuple(legend), name="refused")
 
 
 def _layers(selection: Selection) -> Table:
@@ -178,24 +208,20 @@ def _layers(selection: Selection) -> Table:
     titles = [*columns(("layer",)), *(columns(("score", "difference"), "decimal") if scored else ())]
     titles += columns((*(["value"] if valued else []), *(["weights", "MB", "ms", "faster"] if cost else [])))
     rows = []
-    for candidate in (*selection.layers, *([selection.mixed] if selection.mixed else []), baseline):
-        shipped, mixed = candidate is baseline, candidate is selection.mixed
-        cells = [
-            Cell("baseline")
-            if shipped
-            else Cell(selection.mix if mixed else str(candidate.layer), value=candidate.layer)
-        ]
+    for candidate in (*selection.layers, *([selection.chosen] if selection.mixed or selection.dim else []), baseline):
+        shipped, name = candidate is baseline, str(cut_in_words(candidate.layer, candidate.dim))
+        name = selection.mix if candidate is selection.mixed else "baseline" if shipped else name
+        cells = [Cell(name, value=None if shipped else candidate.layer)]
         if scored:
             score, difference = _judged(candidate, selection.share)
             cells += [score, EMPTY if shipped else difference]
         if valued:
             cells.append(EMPTY if candidate.value is None else Cell(f"{candidate.value:.4g}", value=candidate.value))
         cells += _costs(candidate) if cost else []
-        chosen = mixed or (not selection.mix and shipped == selection.as_shipped and candidate.layer == selection.layer)
-        marks = replace(_text(_marks(candidate, shipped, selection)), marked=chosen)
-        rows.append(Row((*cells, marks), marked=chosen))
+        marks = replace(_text(_marks(candidate, shipped, selection)), marked=candidate is selection.chosen)
+        rows.append(Row((*cells, marks), marked=marks.marked))
     titles.append(Column("", "left"))
-    few = "" if selection.shift is None else f" on {selection.shift.labels:,} labels of the target"
+    few = "" if selection.shift is None else f" on {selection.shift['labels']:,} labels of the target"
     return Table(f"Every layer{few}", tuple(titles), tuple(rows), (_legend(selection),), name="layers")
 
 
@@ -208,7 +234,7 @@ def _marks(candidate: Candidate, shipped: bool, selection: Selection) -> str:
         marks.append("best")
     if not shipped and best is not None and candidate.layer == 0 != best.layer:
         marks += ["no candidate"] if (candidate.score or 0) > (best.score or 0) else []
-    if not shipped and candidate is not selection.mixed and candidate.layer == selection.depth:
+    if not shipped and candidate in selection.layers and candidate.layer == selection.depth:
         marks.append("last")
     return ", ".join(marks)
 
@@ -268,7 +294,7 @@ def _joined(cell: Cell) -> str:
     return f"{cell.text} {cell.detail}".strip()
 
 
-def _points(value: float) -> str:
-    """Return a gain of a rule's record, whose units are those of its own scores; shares in percent."""
+def _points(value: float, sign: bool = True) -> str:
+    """Return a number of a rule's record, whose units are those of its own scores; shares in percent."""
     share = abs(value) <= 1
-    return Unit(share, 1 if share else 2).number(value, sign=True)
+    return Unit(share, 1 if share else 2).number(value, sign)

@@ -24,17 +24,15 @@ from layerscope.scores.files import is_csv
 from layerscope.scores.fitting import fit_rules
 from layerscope.scores.metric_values import PUBLISHED as METRICS, open_metrics
 from layerscope.scores.opening import PUBLISHED as SCORES, open_evaluation
-from layerscope.scores.rules import Rule, open_rules, shipped_rules
+from layerscope.scores.rules import DEPTH, Rule
+from layerscope.scores.saved_rules import open_rules, shipped_rules
+from layerscope.scores.trust import distrust, more_evidence
 from layerscope.selection.by_score import BY_SCORE
 from layerscope.selection.selection import Refused
 from layerscope.truncation.source import Source
 
 HALF_TEXT = "half-text"
 RANK = "half_text_reciprocal_rank"
-MODELS = 2
-"""Held-out models of the same kind that a rule must have been tried on."""
-FAILED = 1 / 4
-"""Share of its choices that may score less than the last layer, mean over models."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +63,9 @@ class Reader:
         """
         if rule.metric == RANK:
             return self._half_text(rule)
+        if rule.metric == DEPTH:
+            depths = pd.Series({layer: layer / self.run.depth for layer in self.allowed})
+            return Followed(rule, rule.choose(depths, self.allowed[0]), depths)
         parts = rule.parts or (rule,)
         read = [self._read(part, alike) for part in parts]
         frame = pd.DataFrame({part.metric: values for part, (values, _) in zip(parts, read, strict=True)})
@@ -161,19 +162,19 @@ def named_rule(rules: Sequence[Rule], name: str) -> Rule:
     raise LayerscopeError(f"rule {name!r} does not exist{choices(name, known, 'there are')}")
 
 
-def trusted(rules: Sequence[Rule], reader: Reader) -> tuple[Followed | None, tuple[Refused, ...]]:
-    """Return the trusted rule of the highest mean gain that the run can follow, and those refused before it."""
+def trusted(rules: Sequence[Rule], reader: Reader) -> tuple[Followed | None, tuple[Refused, ...], str]:
+    """Return the trusted rule of the highest mean gain that the run can follow, those refused, and what would help."""
     kind = kind_of(reader.run)
     refused: list[Refused] = []
     for rule in sorted(rules, key=lambda rule: -rule.mean_gain if rule.choices else math.inf):
-        reason = distrust(rule, kind)
+        reason = distrust(rule, kind, len(rules))
         if reason is None:
             try:
-                return reader.follow(rule, alike=True), tuple(refused)
+                return reader.follow(rule, alike=True), tuple(refused), ""
             except LayerscopeError as error:
                 reason = str(error)
         refused.append(Refused(rule, reason))
-    return None, tuple(refused)
+    return None, tuple(refused), more_evidence(rules, kind)
 
 
 def kind_of(run: Run) -> str | None:
@@ -187,24 +188,3 @@ def kind_of(run: Run) -> str | None:
     # only where layers were compared do its pairs show whether a model is causal
     compared = "cosine_similarity" in run.info["options"]["metrics"]
     return "bidirectional" if compared and model.get("lens") != "pooled" else None
-
-
-def distrust(rule: Rule, kind: str | None) -> str | None:
-    """Return why a rule is not to be trusted for a model of this kind, or None where it is.
-
-    It must have been tried on two held-out models of that kind, gain more than nothing, than a layer drawn at random
-    and than a fixed share of depth chosen on the other models, fall behind the last layer in at most a quarter of its
-    choices, and have had one direction in all of them. Every mean is over models, each that over its checkpoints.
-    """
-    tried = replace(rule, choices=tuple(choice for choice in rule.choices if choice.kind in (None, kind)))
-    models = {choice.model for choice in tried.choices}
-    checks = (
-        (len(models) < MODELS, f"tried on {len(models)} held-out {kind or 'comparable'} models, {MODELS} are needed"),
-        (not tried.mean_gain > 0, "gains nothing over the last layer on average"),
-        (not tried.mean_gain > tried.chance_gain, "gains no more than a layer drawn at random"),
-        (math.isnan(tried.fixed_gain), "was never compared with a fixed share of depth"),
-        (not tried.mean_gain > tried.fixed_gain, "gains no more than a fixed share of depth"),
-        (tried.failure_share > FAILED, f"fell behind the last layer {tried.failures} of {len(tried.choices)} times"),
-        (tried.direction and tried.agreeing < len(tried.choices), "its direction differs between the models"),
-    )
-    return next((reason for wrong, reason in checks if wrong), None)

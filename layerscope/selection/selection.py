@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from layerscope.core.saved import Store, jsonable
-from layerscope.scores.rules import Rule, as_record, from_record
+from layerscope.scores.rules import Rule
+from layerscope.scores.saved_rules import as_record, from_record
 from layerscope.selection.document import document as as_document
 from layerscope.show.notebook import Shown
 
@@ -31,6 +32,8 @@ class Candidate:
     megabytes: float | None = None
     milliseconds: float | None = None
     speedup: float | None = None
+    dim: int | None = None
+    """How many dimensions of its vectors are kept; None is all."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,8 @@ class Refused:
 class Apart:
     """The chosen score on units that had no part in choosing: each block is judged at the layer the others choose.
 
-    `layers` counts the blocks that led to each layer, None being the model as shipped; `unit` is fold or task, or
+    `layers` counts the blocks that led to each layer, None being the model as shipped (a text names layer and
+    dimensions where these are fewer than all); `unit` is fold or task, or
     sample where samples were held out and judged at the one layer that all others choose.
     """
 
@@ -53,13 +57,16 @@ class Apart:
     stderr: float | None
     difference: float
     difference_error: float
-    layers: tuple[tuple[int | None, int], ...]
+    layers: tuple[tuple[int | str | None, int], ...]
     unit: str
 
 
 @dataclass(frozen=True)
 class OfTask:
-    """The layer that one task alone would choose, its score there, and the difference to the baseline."""
+    """The layer that one task alone would choose, its score there, and the difference to the baseline.
+
+    `dim` is how many dimensions are kept, None for all.
+    """
 
     task: str
     layer: int
@@ -67,55 +74,7 @@ class OfTask:
     score: float
     difference: float
     difference_error: float | None
-
-
-@dataclass(frozen=True)
-class Rival:
-    """The layer that some evidence chooses, and its accuracy on samples that had no part in choosing it.
-
-    Gains are over the layer that accuracy on the source chooses, paired; `layer` None is the model as shipped.
-    """
-
-    by: str
-    layer: int | None
-    source: float
-    source_error: float
-    target: float
-    target_error: float
-    source_gain: float
-    source_gain_error: float
-    target_gain: float
-    target_gain_error: float
-
-
-@dataclass(frozen=True)
-class Worth:
-    """What so many labels of the target are worth, over seeded draws: mean and 90 % range of the gain in accuracy.
-
-    `worse` is the share of draws that choose a layer worse on the target than the one that the source chooses.
-    """
-
-    labels: int
-    gain: float
-    low: float
-    high: float
-    worse: float
-
-
-@dataclass(frozen=True)
-class UnderShift:
-    """Tasks of source and target, how many labels chose and judged, and what each evidence chooses, few labels first.
-
-    `layers` counts in how many seeded draws of as many labels each layer is chosen.
-    """
-
-    source: str
-    target: str
-    labels: int
-    judged: int
-    rivals: tuple[Rival, ...]
-    layers: tuple[tuple[int | None, int], ...]
-    worth: tuple[Worth, ...]
+    dim: int | None = None
 
 
 @dataclass(frozen=True)
@@ -173,8 +132,15 @@ class Selection(Shown):
     scores."""
     weights: str = ""
     mixed: Candidate | None = None
-    shift: UnderShift | None = None
-    """Of the rule shift what other evidence chooses, and what labels of the target are worth."""
+    dim: int | None = None
+    """How many dimensions of the chosen layer's vectors, of `width`, are kept; None is all. `cuts` are all layers at
+    fewer dimensions."""
+    width: int | None = None
+    cuts: tuple[Candidate, ...] = ()
+    shift: dict[str, Any] | None = None
+    """Of the rule shift: the tasks `source` and `target`, numbers of `labels` that chose and samples `judged`, `rivals`
+    (what few labels, the source, the last layer and all labels choose; gains over the source's) and `worth` of labels
+    over seeded draws (mean gain, 90 % range, share of draws `worse` than the source's)."""
     folder: Path | None = None
     """Where it was opened from."""
 
@@ -192,7 +158,9 @@ class Selection(Shown):
         """What was chosen, in words."""
         if self.mix:
             return f"mix of layers {self.mix!r} up to layer {self.layer} of {self.depth}"
-        return self.baseline_name if self.as_shipped else f"layer {self.layer} of {self.depth}"
+        of = f" of {self.width}" if self.width else ""
+        at = f" at {self.dim}{of} dimensions" if self.dim else ""
+        return self.baseline_name if self.as_shipped else f"layer {self.layer} of {self.depth}{at}"
 
     @property
     def raw_only(self) -> bool:
@@ -204,7 +172,9 @@ class Selection(Shown):
         """The chosen layer's scores and costs."""
         if self.mixed is not None:
             return self.mixed
-        return self.baseline if self.as_shipped else next(c for c in self.layers if c.layer == self.layer)
+        if self.as_shipped:
+            return self.baseline
+        return next(c for c in (*self.layers, *self.cuts) if (c.layer, c.dim) == (self.layer, self.dim))
 
     document = as_document
 
@@ -244,16 +214,11 @@ def _made(facts: dict[str, Any], _: Any, folder: Path) -> Selection:
     made = {
         "baseline": Candidate(**facts["baseline"]),
         "layers": tuple(Candidate(**row) for row in facts["layers"]),
+        "cuts": tuple(Candidate(**row) for row in facts.get("cuts", ())),
         "by_task": tuple(OfTask(**row) for row in facts["by_task"]),
         "apart": facts["apart"] and Apart(**facts["apart"]),
         "mixed": facts.get("mixed") and Candidate(**facts["mixed"]),
-        "shift": facts.get("shift") and _under_shift(facts["shift"]),
         "evidence": facts["evidence"] and from_record(facts["evidence"]),
         "refused": tuple(Refused(from_record(row), row["reason"]) for row in facts["refused"]),
     }
     return Selection(**facts | made, folder=folder)
-
-
-def _under_shift(facts: dict[str, Any]) -> UnderShift:
-    rivals, worth = tuple(Rival(**row) for row in facts["rivals"]), tuple(Worth(**row) for row in facts["worth"])
-    return UnderShift(**facts | {"rivals": rivals, "worth": worth})

@@ -28,6 +28,7 @@ def select(
     max_loss: Annotated[float | None, Number(0), BOUNDS] = None,
     max_ms: Annotated[float | None, Number(above=0), BOUNDS] = None,
     max_mb: Annotated[float | None, Number(above=0), BOUNDS] = None,
+    max_dim: Annotated[int | None, Whole(1), BOUNDS] = None,
     first_layer: Annotated[int, Whole(0), BOUNDS] = 1,
     evidence: Annotated[Any, Repeated(), FREE] = None,
     drop: Annotated[int | None, Whole(1), BLOCKS] = None,
@@ -50,8 +51,9 @@ def select(
     within one standard error of the best, the error that of the difference paired over samples, or over three tasks or
     more (of fewer tasks that of the score itself, where it is known). Its gain is that on folds, or on tasks where
     there are three, that had no part in choosing. Fewer than 50 judged samples, or less than half of all, choose
-    nothing. Without scores it is the rule of the best gain on models held out whose record may be trusted and whose
-    metric the run has, measured alike; where there is none, the model as shipped. Layer 0 is no candidate.
+    nothing. Where fewer dimensions were scored too, they are the fewest of that layer. Without scores it is the rule of
+    the best gain on models held out whose record may be trusted and whose metric the run has, measured alike; where
+    there is none, the model as shipped. Layer 0 is no candidate.
 
     With `drop` it is that many blocks which matter least: by removing the one that costs least again and again, by how
     little a block turns its input (ShortGPT), by the angle over a row of blocks (Gromov et al. 2024), and the last
@@ -63,7 +65,8 @@ def select(
         labels: of a run's samples, one each in their order, instead of its own.
         rule: rule to choose by: one-standard-error or best, which need scores; shift, by few labels of the target of an
             evaluation's shift; or the name of one that needs no labels, such as half-text (the two halves of a text
-            find each other; runs the model), whatever its record.
+            find each other; runs the model) or fixed-share (the share of depth that ranks best on scored models),
+            whatever its record.
         holdout: share of a run's labelled samples that judges the chosen layer and has no part in choosing it, drawn
             evenly over the classes by the run's seed; by default every fold is judged at the layer the others choose.
         target_labels: labels of the target that choose by the rule shift, drawn with the seed; the others judge the
@@ -71,6 +74,7 @@ def select(
         max_loss: largest acceptable loss, in points; the shallowest layer within it is chosen.
         max_ms: most milliseconds per sample that a layer may take, as measured on this machine.
         max_mb: most megabytes that the weights may take.
+        max_dim: most dimensions of a vector, each of which takes 4 bytes, where an evaluation has scores of fewer.
         first_layer: first layer to consider; 0 includes the embeddings.
         evidence: file of rules that scores saved; or several, scores first and then metrics, to fit rules on, each a
             CSV or the folder of a run; by default the rules that come with the package.

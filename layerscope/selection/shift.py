@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.options import Asked
+from layerscope.core.saved import jsonable
 from layerscope.inputs.corpus import LEAST
+from layerscope.probes.scores import error_of
 from layerscope.scores.evaluation import Evaluation
 from layerscope.scores.grids import Grid
+from layerscope.scores.naming import Unit
 from layerscope.scores.shifts import Floats, Shift, paired, shifts_of
 from layerscope.selection.by_score import Scored, grid_of, most_right, of_samples
-from layerscope.selection.choice import Case
-from layerscope.selection.selection import Rival, Selection, UnderShift, Worth
+from layerscope.show.document import EMPTY, Cell, Column, Row, Table, columns, row
+
+if TYPE_CHECKING:
+    from layerscope.selection.choice import Case
+    from layerscope.selection.selection import Selection
 
 LABELS = 100
 NUMBERS = (10, 25, 50, 100, 250, 500, 1000)
 """Labels of the target whose worth is shown."""
 DRAWS = 200
 BLOCKS = 5
+UNIT = Unit(percent=True)
 
 
 def scored_under_shift(evaluation: Evaluation, asked: Asked) -> tuple[Grid, Scored, Shift]:
@@ -52,8 +59,11 @@ def scored_under_shift(evaluation: Evaluation, asked: Asked) -> tuple[Grid, Scor
     return grid, of_samples(shift.on_target[few], **about, basis=basis, held=held), shift
 
 
-def under_shift(found: Selection, shift: Shift, case: Case, asked: Asked) -> UnderShift:
-    """Return the layer that few labels found beside those that the source, the depth and all labels choose."""
+def under_shift(found: Selection, shift: Shift, case: Case, asked: Asked) -> dict[str, Any]:
+    """Return the layer that few labels found beside those that source, depth and all labels choose, and labels' worth.
+
+    Each is judged on samples that had no part in choosing it, those of the target on all but the few.
+    """
     labels, n, baseline = asked.target_labels or LABELS, len(shift.on_target), len(shift.layers) - 1
     _, rest = _drawn(n, labels, asked.seed)
     columns = [shift.layers.index(layer) for layer in case.candidates()]
@@ -61,36 +71,30 @@ def under_shift(found: Selection, shift: Shift, case: Case, asked: Asked) -> Und
     prior, even = shift.on_source.mean(0).tolist(), [0.0] * len(shift.layers)
     by_source = most_right(shift.on_source, even, columns)
     by_few = baseline if found.as_shipped else shift.layers.index(found.layer)
+    last = shift.layers.index(case.last) if case.last in shift.layers else baseline
     crossed, _ = _crossed(shift.on_source, even, columns, asked.seed)
     all_labels, most = _crossed(shift.on_target, prior, columns, asked.seed)
-    last = shift.layers.index(case.last) if case.last in shift.layers else baseline
-    reference = shift.on_target[rest, by_source]
-
-    def rival(by: str, column: int, source: Floats, target: Floats) -> Rival:
-        both = (source, crossed), (target, reference)
-        shown = [float(n) for own, _ in both for n in (own.mean(), own.std(ddof=1) / len(own) ** 0.5)]
-        return Rival(by, shift.layers[column], *shown, *(n for pair in both for n in paired(np.stack(pair, 1), 0, 1)))
-
-    rivals = (
-        rival(f"{labels:,} target labels", by_few, shift.on_source[:, by_few], shift.on_target[rest, by_few]),
-        rival("source accuracy", by_source, crossed, reference),
-        rival("last layer", last, shift.on_source[:, last], shift.on_target[rest, last]),
-        rival("all other target labels", most, shift.on_source[:, most], all_labels[rest]),
-    )
-    worth, led = [], Counter[int]()
-    for number in sorted({*NUMBERS, labels}):
-        if n - number < LEAST:
-            break
-        gains = []
-        for draw in range(DRAWS):
-            chosen, others = _drawn(n, number, asked.seed, draw + 1)
-            column = most_right(shift.on_target[chosen], prior, columns)
-            gains.append(float((shift.on_target[others, column] - shift.on_target[others, by_source]).mean()))
-            led[column] += number == labels
-        low, high = np.quantile(gains, (0.05, 0.95)).tolist()
-        worth.append(Worth(number, float(np.mean(gains)), low, high, float(np.mean(np.array(gains) < 0))))
-    layers = tuple((shift.layers[column], count) for column, count in led.most_common() if count)
-    return UnderShift(shift.source, shift.target, labels, len(rest), rivals, layers, tuple(worth))
+    names = f"{labels:,} target labels", "source accuracy", "last layer", "all other target labels"
+    rivals = []
+    for by, column in zip(names, (by_few, by_source, last, most), strict=True):
+        rival: dict[str, Any] = {"by": by, "layer": shift.layers[column]}
+        here = crossed if by == names[1] else shift.on_source[:, column]
+        there = (all_labels if by == names[-1] else shift.on_target[:, column])[rest]
+        for on, own, other in ("source", here, crossed), ("target", there, shift.on_target[rest, by_source]):
+            gain, error = paired(own, other)
+            rival |= {on: own.mean(), f"{on}_error": error_of(own), f"{on}_gain": gain, f"{on}_gain_error": error}
+        rivals.append(rival)
+    worth = []
+    for number in (number for number in sorted({*NUMBERS, labels}) if n - number >= LEAST):
+        draws = [_drawn(n, number, asked.seed, draw) for draw in range(1, DRAWS + 1)]
+        chosen = [(most_right(shift.on_target[few], prior, columns), others) for few, others in draws]
+        right = shift.on_target
+        gains = [(right[others, column] - right[others, by_source]).mean() for column, others in chosen]
+        low, high = np.quantile(gains, (0.05, 0.95))
+        worse = np.less(gains, 0).mean()
+        worth.append({"labels": number, "gain": np.mean(gains), "low": low, "high": high, "worse": worse})
+    about = {"source": shift.source, "target": shift.target, "labels": labels, "judged": len(rest)}
+    return about | {"rivals": tuple(map(jsonable, rivals)), "worth": tuple(map(jsonable, worth))}
 
 
 def _drawn(n: int, labels: int, seed: int, draw: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -104,3 +108,54 @@ def _crossed(values: Floats, prior: Sequence[float], columns: Sequence[int], see
     block = np.random.default_rng([seed, 7]).permutation(len(values)) % BLOCKS
     led = [most_right(values[block != number], prior, columns) for number in range(BLOCKS)]
     return values[np.arange(len(values)), np.array(led)[block]], Counter(led).most_common(1)[0][0]
+
+
+def trade(found: Mapping[str, Any]) -> str:
+    """Return in a sentence what the layer of few labels wins and loses against the one that the source chooses."""
+    few, source, *_ = found["rivals"]
+    worth = next(one for one in found["worth"] if one["labels"] == found["labels"])
+    mean = f"{UNIT.difference(worth['gain'])} on average over draws of {found['labels']:,} labels"
+    known = f"{mean}, {100 * worth['worse']:.0f} % of which choose a worse one"
+    if few["layer"] == source["layer"]:
+        return f"accuracy on the source chooses {_layer(few)} too; {known}"
+    there, here = (UNIT.difference(few[f"{on}_gain"], few[f"{on}_gain_error"]) for on in ("target", "source"))
+    return (
+        f"{_layer(few)} instead of {_layer(source)}, which accuracy on the source chooses: {there} on the target, "
+        f"{here} on the source; {known}"
+    )
+
+
+def tables(found: Mapping[str, Any]) -> Iterator[Table]:
+    """Yield what each evidence chooses, and what so many labels of the target are worth."""
+    titles = Column("chosen by", "left"), Column("layer"), *columns(("source", "target", "gain"), "decimal")
+    legend = (
+        f"Accuracy in %, ± one standard error, never on samples that chose: of the target on {found['judged']:,} "
+        "samples that are not among the few labels, for all labels in folds, as for source accuracy. Gain: on the "
+        "target, over the layer that source accuracy chooses, paired over samples."
+    )
+    rows = []
+    for order, one in enumerate(found["rivals"]):
+        layer = Cell("as shipped" if one["layer"] is None else str(one["layer"]), value=one["layer"])
+        gain = _cell(one["target_gain"], one["target_gain_error"], sign=True) if one["target_gain_error"] else EMPTY
+        cells = [_cell(one[name], one[f"{name}_error"]) for name in ("source", "target")]
+        rows.append(Row((Cell(one["by"]), layer, *cells, gain), marked=not order))
+    yield Table("Under shift", titles, tuple(rows), (legend,), name="under-shift")
+    legend = (
+        f"Gain on the target: mean over {DRAWS} seeded draws of so many labels, and where 90 % of them lie. Worse: "
+        "draws that choose a worse layer than source accuracy does."
+    )
+    titles = *columns(("labels", "gain", "from", "to"), "decimal"), Column("worse")
+    many = []
+    for one in found["worth"]:
+        shown = [_cell(one[name], sign=True) for name in ("gain", "low", "high")]
+        ends = Cell(f"{one['labels']:,}", value=one["labels"]), Cell(f"{100 * one['worse']:.0f} %", value=one["worse"])
+        many.append(row(ends[0], *shown, ends[1]))
+    yield Table("What labels of the target are worth", titles, tuple(many), (legend,), name="worth")
+
+
+def _layer(one: Mapping[str, Any]) -> str:
+    return "the model as shipped" if one["layer"] is None else f"layer {one['layer']}"
+
+
+def _cell(value: float, error: float | None = None, sign: bool = False) -> Cell:
+    return Cell(UNIT.number(value, sign), "" if error is None else f"±{UNIT.number(error)}", value)

@@ -1,7 +1,5 @@
 """Training of a sentence encoder at every layer, on pairs of texts, by the Trainer of sentence-transformers."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path

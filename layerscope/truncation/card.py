@@ -95,6 +95,7 @@ def write_card(source: Source, made: Truncated, folder: Path) -> None:
         is_like = f"the mix of the full model's {mix_in_words(source.mix)}"
     gives = f"Its output is {is_like}"
     gives += "" if stack.norm is None else f", {where} the final norm ({escape(stack.norm)})"
+    gives += "" if source.dim is None else f", at the first {source.dim} dimensions of its vectors"
     modality = source.model.encoder.modality
     # a tokenizer without a pad token takes one text at a time
     alone = modality == "text" and getattr(loaded.processor, "pad_token", None) is None

@@ -148,7 +148,8 @@ def write_sentence_transformer(source: Source, depth: Depth, expected: Expected,
             how = {"local_files_only": True, "dtype": source.dtype}
             transformer = Transformer(plain, max_seq_length=source.model.max_length, model_kwargs=how)
             pooling = Pooling(source.model.stack.width, pooling_mode=MODES[mode])
-            model = SentenceTransformer(modules=[transformer, *mixing, pooling], device="cpu")
+            modules = [transformer, *mixing, *shortened([pooling], source)]
+            model = SentenceTransformer(modules=modules, device="cpu")
             model.save_pretrained(str(folder), create_model_card=False)
     again = SentenceTransformer(
         str(folder), device=str(source.model.device), local_files_only=True, model_kwargs={"dtype": source.dtype}
@@ -156,6 +157,9 @@ def write_sentence_transformer(source: Source, depth: Depth, expected: Expected,
     if source.mix is not None:  # by layers of the full model, as `evaluate` reads them
         full = MixedLayers(source.module, source.model.stack, source.mix, source.model.final)
         wanted = vectors_of(full, expected.inputs, list(again)[2:]).numpy()
+    if source.dim is not None:
+        is_unit = type(again[-1]).__name__ == "Normalize"
+        wanted = wanted[:, : source.dim] / (np.linalg.norm(wanted[:, : source.dim], axis=1)[:, None] if is_unit else 1)
     found, close = _encoded(again, source), close_in(source.dtype)
     by = float(np.abs(found - wanted).max()) if found.shape == wanted.shape else float("inf")
     if not np.isfinite(by) or not np.allclose(found, wanted, rtol=close, atol=close):
@@ -179,16 +183,37 @@ def _save_served(
         name, own = next((name, own) for name, own in outer.items() if type(own).__name__ == "Pooling")
         served._modules[name] = type(own)(own.embedding_dimension, pooling_mode=MODES[pooling])
     first._modules[next(name for name, own in inner.items() if own is source.module)] = built
-    if mixing:
-        modules = first, *mixing, *[*served._modules.values()][1:]
-        served._modules.update({str(number): module for number, module in enumerate(modules)})
     try:
+        wanted = _encoded(served, source)
+        if mixing or source.dim is not None:
+            modules = first, *mixing, *shortened([*served._modules.values()][1:], source)
+            served._modules.clear()
+            served._modules.update({str(number): module for number, module in enumerate(modules)})
         served.save_pretrained(str(folder), create_model_card=False)
-        return _encoded(served, source)
+        return wanted
     finally:
         served._modules.clear()
         served._modules.update(outer)
         first._modules.update(inner)
+
+
+def vector_width(served: Any, pooled: int) -> int:
+    """Return the number of dimensions of a SentenceTransformer's vectors; of a plain model those that are pooled."""
+    widths = [module.out_features for module in served or () if hasattr(module, "out_features")]
+    return int(widths[-1] if widths else pooled)
+
+
+def shortened(modules: Sequence[nn.Module], source: Source) -> list[nn.Module]:
+    """Return the modules after a transformer with one that keeps the first dimensions, before a final Normalize."""
+    if source.dim is None:
+        return [*modules]
+    from sentence_transformers.models import Dense
+
+    width = vector_width(source.model.loaded.served, source.model.stack.width)
+    rows = torch.eye(source.dim, width, dtype=source.dtype, device=source.model.device)
+    kept = Dense(width, source.dim, bias=False, activation_function=nn.Identity(), init_weight=rows)
+    at = len(modules) - (type(modules[-1]).__name__ == "Normalize")
+    return [*modules[:at], kept, *modules[at:]]
 
 
 def _encoded(served: Any, source: Source) -> NDArray[np.float32]:

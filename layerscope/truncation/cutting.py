@@ -18,7 +18,7 @@ from layerscope.models.load import without_bars
 from layerscope.scores import Evaluation, open_evaluation
 from layerscope.scores.evaluation import ORIGINS, STORE
 from layerscope.truncation.card import write_card
-from layerscope.truncation.checkpoint import MODES, write_checkpoint, write_sentence_transformer
+from layerscope.truncation.checkpoint import MODES, vector_width, write_checkpoint, write_sentence_transformer
 from layerscope.truncation.depth import find_depth
 from layerscope.truncation.expected import expected_at, kept_without
 from layerscope.truncation.figures import Made, Truncated, measure
@@ -67,9 +67,10 @@ def cut(asked: Asked) -> list[Truncated]:
     if asked.mix is not None:
         source = replace(source, mix=mix_of(asked.mix, depth))
         asked.layers = [max(source.mix or ())]
-    layers = checked_layers(asked.layers or ([depth] if drop else ()), depth)
+    layers = checked_layers(asked.layers or ([depth] if drop or asked.dim else ()), depth)
     cuts = [kept_blocks(layer, drop, depth) for layer in layers]
     format = _format(asked, source)
+    source = replace(source, dim=checked_dim(asked.dim, source, format))
     whole = depth in layers and not drop
     last = (f"layer {depth} is the last of {source.name}: all its blocks are kept",) if whole else ()
     for note in (*source.model.notes, *last):
@@ -101,6 +102,7 @@ def resolved(asked: Asked) -> tuple[Asked, str | None]:
     if given.source is None:
         raise LayerscopeError(f"the selection does not say where {given.model} is: give the model and a layer")
     options = {"given": given.source, "layers": asked.layers or [given.layer]}
+    options |= {} if asked.layers or asked.dim else {"dim": given.dim}
     if given.weights and not asked.layers:
         options |= {"mix": asked.mix or Weights().take("mix", given.weights), "layers": None}
     if given.raw_only and asked.format == "auto":
@@ -168,6 +170,20 @@ def _format_of_mix(asked: Asked, source: Source) -> str:
             "`format='onnx'` holds the mix that was scored"
         )
     return str(asked.format)
+
+
+def checked_dim(dim: int | None, source: Source, format: str) -> int | None:
+    """Return how many dimensions of the vectors are kept, None for all; raises where nothing makes such vectors."""
+    name, served = source.name, source.model.loaded.served
+    if dim is None:
+        return None
+    if source.unit != "text" or format == "transformers" or (format == "onnx" and served is None):
+        mend = "`format='sentence-transformers'` makes it one" if source.unit == "text" else "cut its own where used"
+        raise LayerscopeError(f"`dim` needs a sentence encoder's vectors, and {name} as {format} gives none: {mend}")
+    width = vector_width(served, source.model.stack.width)
+    if dim > width:
+        raise LayerscopeError(f"dim is {dim}: the vectors of {name} have {width} dimensions, give fewer")
+    return dim if dim < width else None
 
 
 def checked_layers(layers: Iterable[int], depth: int) -> list[int]:

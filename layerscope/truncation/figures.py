@@ -120,7 +120,7 @@ def measure(source: Source, made: Sequence[Made], format: str, site: str) -> lis
     if onnx:
         with tempfile.TemporaryDirectory(dir=made[0].folder, prefix=".full-") as name:  # the full model as the others
             folder = Path(name)
-            export(replace(source, mix=None), made[0].depth, range(deepest), site, folder)
+            export(replace(source, mix=None, dim=None), made[0].depth, range(deepest), site, folder)
             runs = [onnx_run(file, work.inputs) for file in (folder, *(entry.folder for entry in made))]
             size, (whole, *times) = _on_disk(folder), work.milliseconds_of(runs)
     else:

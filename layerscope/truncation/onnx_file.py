@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.models.forward import Inputs, accepts
-from layerscope.truncation.checkpoint import save_processors
+from layerscope.truncation.checkpoint import save_processors, shortened
 from layerscope.truncation.depth import Depth
 from layerscope.truncation.expected import base_of, shallower
 from layerscope.truncation.mixing import MixedLayers
@@ -102,7 +102,7 @@ def export(source: Source, depth: Depth, kept: Sequence[int], site: str, folder:
         module = MixedLayers(built, stack, source.mix, site)
     after, outputs = None, ["token_embeddings", SENTENCE]
     if served is not None:
-        after = nn.Sequential(*map(copy.deepcopy, list(served)[1:]))
+        after = nn.Sequential(*map(copy.deepcopy, shortened(list(served)[1:], source)))
     else:
         with torch.inference_mode():
             output: Any = module(**batch)

@@ -54,6 +54,8 @@ class Source:
     trained: Scores = ({}, {})
     mix: Weights | None = None
     """The weights of the layers that the truncated model is to mix; None where it ends at one."""
+    dim: int | None = None
+    """How many of the first dimensions its vectors keep; None is all."""
 
     @property
     def module(self) -> Any:
@@ -83,7 +85,7 @@ class Source:
 
     def scores(self, format: str) -> Scores:
         """Return the scores of layers as they are written: of states by a run, of the trained head by a training."""
-        if self.mix is not None:
+        if self.mix is not None or self.dim is not None:
             return {}, {}
         if self.run is None:
             return ({}, {}) if format == "sentence-transformers" else self.trained

@@ -21,6 +21,7 @@ def truncate(
     layers: Annotated[Sequence[int] | None, Several(Whole(), such_as="2,4 or 2-4")] = None,
     drop: Annotated[Sequence[int] | None, Several(Whole(1), such_as="4-7,9")] = None,
     mix: Annotated[Sequence[int] | Mapping[int, float] | None, Weights()] = None,
+    dim: Annotated[int | None, Whole(1)] = None,
     pooling: Annotated[str | None, OneOf(POOLINGS)] = None,
     site: Annotated[str, OneOf(SITES)] = "normed",
     processor: Annotated[Any, IN_CODE] = None,
@@ -46,6 +47,8 @@ def truncate(
             says which matter least, and `train` heals what is left.
         mix: layers to mix, as 3,6 or with weights 3=0.4,6=0.6, instead of one; the model ends at the deepest. It is a
             SentenceTransformer with WeightedLayerPooling where the model has no final norm, else ONNX.
+        dim: dimensions that are kept of the vectors of a sentence encoder, its first ones, by a Dense module before a
+            final Normalize; by default all of them, or those of a selection.
         pooling: pooling of a sentence-transformers model; by default the model's own, or that of the scores.
         site: where the last layer is read: normed, or raw (before the final norm), which only onnx can hold.
         processor: tokenizer, image processor or feature extractor of a transformers model given as an object.

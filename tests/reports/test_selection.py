@@ -80,7 +80,15 @@ def test_a_record_tells_how_often_and_how_wrongly_a_rule_failed():
     assert "in 2 choices on 2 models held out it gained +2.5" in lines[0] and "(a layer at random: +3.5, a" in lines[0]
     assert "a fixed share of depth: +5.5) and" in lines[0]
     assert "fell behind it 1 of 2 times, by −5.0 at worst" in lines[0]
-    assert lines[1:] == ["  m r: layer 2, +10.0; the best +20.0", "  n r: layer 4, −5.0; the best +10.0", "  by us"]
+    regret = (
+        "regret, what the best layer scores more: 12.5 on average (the last layer: 15.0, a fixed share of depth: 9.5)"
+    )
+    assert lines[1:] == [
+        regret,
+        "  m r: layer 2, +10.0; the best +20.0",
+        "  n r: layer 4, −5.0; the best +10.0",
+        "  by us",
+    ]
     assert "never tried" in record(Rule("r", "lidar", "maximum", math.nan, ()))[0]
 
 

@@ -55,9 +55,10 @@ def test_scores_of_the_model_held_out_do_not_change_its_layer():
     scores = pd.concat([scored({"a": SCORES[m]}, m) for m in "mno"])
     metrics = pd.concat([measured({"lidar": LIDAR[m]}, m) for m in "mno"])
     other = scores.assign(score=scores["score"].where(scores["model"] != "o", -scores["score"]))
-    (before,) = ls.fit_rules(metrics, Evaluation(scores))
-    (after,) = ls.fit_rules(metrics, Evaluation(other))
-    assert before.layers["o"] == after.layers["o"]
+    before, after = (
+        {r.name: r.layers["o"] for r in ls.fit_rules(metrics, Evaluation(given))} for given in (scores, other)
+    )
+    assert before == after and before.keys() == {"minimum lidar · d", "fixed-share"}
 
 
 def test_revisions_of_a_model_are_held_out_together():
@@ -65,7 +66,7 @@ def test_revisions_of_a_model_are_held_out_together():
     scores = Evaluation(pd.concat([scored({"a": SCORES[m]}, m).assign(revision=r) for m, r in revisions]))
     lidar = LIDAR | {"m": [0, 4, 3, 2, 1]}  # -0.2: o's other revision, with +0.8, would turn o's direction around
     metrics = pd.concat([measured({"lidar": lidar[m]}, m).assign(revision=r) for m, r in revisions])
-    (rule,) = ls.fit_rules(metrics, scores)
+    rule = next(found for found in ls.fit_rules(metrics, scores) if found.metric == "lidar")
     assert [c.direction for c in rule.choices] == ["maximum", "minimum", "minimum"]
     assert rule.layers == {"m": 1, "o r": 1, "o s": 1} and rule.gains == pytest.approx({"m": -0.2, "o": -0.3})
     assert rule.mean_gain == pytest.approx((-0.2 - 0.3) / 2) and rule.failures == 3
@@ -77,6 +78,10 @@ def test_a_fixed_share_of_depth_is_chosen_on_the_other_models():
     # ranks of layers 1 to 4: m 1 4 3 2, n 1 2 4 3, o 1 2 3 4; layer 3 is the best, or the middle of a tie, of every two
     assert {c.model: c.fixed for c in rule.choices} == {"m": 0.5, "n": 0.8, "o": 0.3}
     assert rule.fixed_gain == pytest.approx(np.mean([0.1, 0.3, -0.1]))
+    assert (rule.mean_regret, rule.fixed_regret) == pytest.approx((0, np.mean([0.1, 0, 0.1])))
+    own = fitted()["depth"]
+    assert own.layers == {"m": 3, "n": 3, "o": 3} and own.share == 0.75 and math.isnan(own.fixed_gain)
+    assert own.mean_gain == pytest.approx(rule.fixed_gain) and own.rival_gain == own.chance_gain
     deeper = ("p", pd.Series(np.arange(9.0), index=range(9)))
     pairs = [("q", pd.Series([0.0, 5, 1, 2], index=range(1, 5))), ("q", pd.Series([0.0, 5, 1, 2], index=range(1, 5)))]
     assert fixed_layers([deeper, *pairs]) == [4, 4, 4], "half the depth of one, all of the depth of the other"
@@ -88,8 +93,8 @@ def test_models_that_are_scored_in_part_enter_no_rule():
     one_task = scored({"a": SCORES["o"]}, "p")
     metrics = pd.concat([measured({"entropy": ENTROPY[m]}, name) for m, name in zip("mnoo", "mnop", strict=True)])
     evaluation = Evaluation(pd.concat([whole, without_last, one_task]))
-    (rule,) = ls.fit_rules(metrics, evaluation)
-    assert set(rule.gains) == {"m", "n"}
+    rule, fixed = ls.fit_rules(metrics, evaluation)
+    assert set(fixed.gains) == {"m", "n"} and set(rule.gains) == {"m", "n"}
     table = evaluation.summary().set_index("model")
     assert table.loc["p", "left_out"] == [0, 1, 2, 3, 4] and math.isnan(table.loc["p", "best"])
     assert table.loc["o", ["last_layer", "last", "best"]].tolist() == [2, 0.2, 0.2], "no more is known from the scores"
@@ -152,7 +157,7 @@ def test_one_model_is_not_enough():
 def test_a_metric_without_a_direction_gives_no_rule():
     scores = Evaluation(pd.concat([scored({"a": SCORES[m]}, m) for m in "mn"]))
     metrics = pd.concat([measured({"flat": [1.0] * 5, "empty": [None] * 5, "entropy": ENTROPY[m]}, m) for m in "mn"])
-    assert [rule.metric for rule in ls.fit_rules(metrics, scores)] == ["entropy"]
+    assert [rule.metric for rule in ls.fit_rules(metrics, scores)] == ["entropy", "depth"]
 
 
 def test_best_mean_gain_comes_first_and_the_table_tells_all():
@@ -168,8 +173,8 @@ def test_best_mean_gain_comes_first_and_the_table_tells_all():
 def test_a_metric_that_is_the_score_finds_the_best_layer(models):
     scores = Evaluation(pd.concat([scored({"a": values}, f"m{i}") for i, values in enumerate(models)]))
     metrics = pd.concat([measured({"oracle": values}, f"m{i}") for i, values in enumerate(models)])
-    for rule in ls.fit_rules(metrics, scores):
-        assert rule.direction == "maximum" and rule.failures == 0
+    for rule in (found for found in ls.fit_rules(metrics, scores) if found.share is None):
+        assert rule.mean_regret == 0 and rule.direction == "maximum" and rule.failures == 0
         assert all(choice.score == choice.best and choice.gain >= 0 for choice in rule.choices)
 
 

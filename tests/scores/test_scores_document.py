@@ -116,7 +116,8 @@ def test_correlations_and_rules(two_models, lidar):
     (line,) = {line for line in printed(one, correlations=alone).splitlines() if line.startswith("  lidar")}
     assert line.split() == ["lidar", "−1.00", "−1.00", "…", "−1.00", "−1.00", "−1.00"]
     assert "minimum lidar · d" in text and "+40.00 (2)" in text and "0 of 2" in text
-    assert "worst" not in text
+    (fixed,) = (line.split() for line in text.splitlines() if line.startswith("fixed-share "))
+    assert fixed[:6] == ["fixed-share", "−10.00", "+1.67", "30.00", "1", "of"]  # gain, a random layer's, regret, failed
 
 
 def test_a_rule_that_failed_tells_how_wrongly(two_models, lidar):
@@ -192,7 +193,7 @@ def test_rules_for_many_models_stay_a_table_that_fits(width):
     text = printed(evaluation, width, rules=fit_rules(values, evaluation))
     assert max(map(len, text.splitlines())) <= width
     rules = text.partition("Rules without labels, in points\n")[2].partition("Gain over the last layer by model")
-    assert rules[0].split()[:5] == ["rule", "mean", "rival", "failed", "agree"]
+    assert rules[0].split()[:5] == ["rule", "gain", "rival", "regret", "failed"]
     assert "organisation" not in rules[0] and rules[2].count("organisation/") == 22
 
 

@@ -29,6 +29,10 @@ def rule(run: Run, *gains: float, **more: object) -> Rule:
     return Rule(correlation=-0.5, choices=tuple(choices), **about | more)
 
 
+STEADY = (0.03, 0.031, 0.029)
+"""Gains that differ little between models."""
+
+
 def quick(given: object, **options: object) -> layerscope.Selection:
     return layerscope.select(given, **{"cost": False, "progress": False} | options)
 
@@ -40,7 +44,7 @@ def test_without_a_trusted_rule_it_is_the_model_as_shipped(bare):
 
 
 def test_a_trusted_rule_is_followed_on_the_run_s_own_metric(bare, tmp_path):
-    trusted = rule(bare, 0.03, 0.02)
+    trusted = rule(bare, *STEADY)
     found = quick(bare, evidence=save_rules([trusted], tmp_path / "rules.json"))
     values = bare.metric("prompt_entropy", site="raw").drop(0)
     assert found.layer == values.idxmax() == 1 and found.evidence.gains == trusted.gains and found.gain is None
@@ -59,7 +63,7 @@ def test_a_trusted_rule_is_followed_on_the_run_s_own_metric(bare, tmp_path):
     ],
 )
 def test_a_metric_must_be_measured_alike(bare, change, reason):
-    found = quick(bare, evidence=[rule(bare, 0.03, 0.02, **change)])
+    found = quick(bare, evidence=[rule(bare, *STEADY, **change)])
     if reason is None:
         assert found.rule == "prompt entropy"
     else:
@@ -70,7 +74,8 @@ def test_a_metric_must_be_measured_alike(bare, change, reason):
     ("gains", "reason"),
     [
         ((0.03,), "tried on 1 held-out causal models, 2 are needed"),
-        ((0.03, -0.04), "gains nothing"),
+        ((0.03, -0.04), "gains no more than the last layer"),
+        ((0.03, 0.02), "lead over the last layer, +2.50 ±0.50, is not certain: 2 models, 1 rule tried"),
         ((0.005, 0.005), "no more than a layer drawn at random"),
         ((0.2, 0.2, -0.01), "fell behind the last layer 1 of 3 times"),
         ((0.2, 0.2, 0.2, -0.01), None),
@@ -101,7 +106,7 @@ def test_models_of_another_kind_prove_nothing(bare):
     assert "0 held-out bidirectional" in distrust(rule(bare, 0.03, 0.02), "bidirectional")
     two_ways = rule(bare, 0.03, 0.02)
     fixed = distrust(rule(bare, 0.03, 0.02, fixed=0.03), "causal")
-    assert fixed == "gains no more than a fixed share of depth"
+    assert fixed == "gains no more than a fixed share of depth: regret 37.50, against 37.00"
     unknown = replace(two_ways, choices=tuple(replace(choice, fixed=None) for choice in two_ways.choices))
     assert distrust(unknown, "causal") == "was never compared with a fixed share of depth"
     steps = replace(two_ways, choices=(*two_ways.choices, *[replace(two_ways.choices[0], score=0.4)] * 9))
@@ -119,14 +124,14 @@ def test_a_rule_that_is_asked_for_is_followed_with_its_record(bare):
 
 
 def test_rules_fitted_on_scores_and_metrics_that_are_given(bare):
-    entropy = {"m": [9, 1, 2, 3], "n": [9, 3, 1, 2]}
-    scores = {"m": [0, 0.9, 0.5, 0.4], "n": [0, 0.3, 0.9, 0.4]}
+    entropy = dict.fromkeys("mno", [9, 1, 2, 3]) | dict.fromkeys("pqr", [9, 2, 1, 3])
+    scores = dict.fromkeys("mno", [0, 0.9, 0.8, 0.4]) | dict.fromkeys("pqr", [0, 0.8, 0.9, 0.4])
     name = bare.info["data"]["name"]
     metrics = [
         measured({"prompt_entropy": entropy[m]}, m, variant="alpha=1", site="raw", pooling=None).assign(dataset=name)
-        for m in "mn"
+        for m in scores
     ]
-    evaluation = Evaluation(pd.concat([scored({"a": scores[m]}, m) for m in "mn"]))
+    evaluation = Evaluation(pd.concat([scored({"a": scores[m]}, m) for m in scores]))
     found = quick(bare, evidence=(evaluation, *metrics))
     assert found.rule == f"minimum prompt_entropy · {name}" and found.evidence.failures == 0
 
@@ -171,3 +176,23 @@ def test_the_command_without_labels(bare, cli, tmp_path):
 def test_evidence_that_is_a_folder_is_refused(tmp_path: Path):
     with pytest.raises(LayerscopeError, match=r"is not a file of rules: give one that `save_rules` wrote"):
         rules_from(str(tmp_path))
+
+
+def test_the_fixed_share_is_a_rule_of_its_own(bare, cli):
+    found = quick(bare, rule="fixed-share")
+    (shipped,) = (rule for rule in shipped_rules() if rule.name == "fixed-share")
+    assert (found.layer, found.forced, found.evidence) == (2, True, shipped) and shipped.share == 0.79
+    assert [row.value for row in found.layers[1:]] == pytest.approx([1 / 3, 2 / 3, 1])
+    assert found.why == "the layer nearest to 79% of the depth, the share that ranks best on scored models"
+    assert quick(bare, rule="fixed-share", first_layer=3).layer == 3, "the nearest that may be chosen"
+    shown = cli("select", bare.path, "--rule", "fixed-share", "--no-cost").out
+    assert "regret, what the best layer scores more: 2.1 on average" in " ".join(shown.split())
+
+
+def test_a_metric_is_refused_where_the_share_regrets_less_and_what_would_help_is_said(bare):
+    found = quick(bare)
+    reasons = {entry.rule.name: entry.reason for entry in found.refused}
+    assert reasons["maximum infonce · tasks"] == "gains no more than a fixed share of depth: regret 1.60, against 1.36"
+    assert "lead over the last layer, +1.65 ±0.57, is not certain: 4 models" in reasons["fixed-share"]
+    assert "would take some 22 scored models, at the spread of these 4" in found.why
+    assert found.document().reasons[0].endswith(found.why)

@@ -56,13 +56,16 @@ def test_few_labels_find_the_layer_of_the_target_where_accuracy_on_the_source_do
     assert found.layer == 1 == hits[few].mean(0)[1:4].argmax() + 1
     assert found.apart.score == pytest.approx(hits[rest, 1].mean()) and found.apart.layers == ((1, 500),)
     test = stats.ttest_rel(hits[rest, 1], hits[rest, 3])
-    few_labels, source, last, every = found.shift.rivals
-    assert (few_labels.layer, source.layer, last.layer, every.layer) == (1, 3, 3, 1)
-    assert few_labels.target_gain == pytest.approx(hits[rest, 1].mean() - hits[rest, 3].mean())
-    assert few_labels.target_gain / few_labels.target_gain_error == pytest.approx(test.statistic)
-    assert few_labels.source == pytest.approx(right(ON_SOURCE, 500, 0)[:, 1].mean()) and few_labels.source_gain < -0.1
-    assert last.target == source.target and source.target_gain_error == 0
-    assert (found.shift.labels, found.shift.judged) == (100, 500)
+    few_labels, source, last, _ = found.shift["rivals"]
+    assert tuple(one["layer"] for one in found.shift["rivals"]) == (1, 3, 3, 1)
+    assert few_labels["target_gain"] == pytest.approx(hits[rest, 1].mean() - hits[rest, 3].mean())
+    assert few_labels["target_gain"] / few_labels["target_gain_error"] == pytest.approx(test.statistic)
+    assert (
+        few_labels["source"] == pytest.approx(right(ON_SOURCE, 500, 0)[:, 1].mean())
+        and few_labels["source_gain"] < -0.1
+    )
+    assert last["target"] == source["target"] and source["target_gain_error"] == 0
+    assert (found.shift["labels"], found.shift["judged"]) == (100, 500)
     assert open_selection(found.save(tmp_path / "choice")).shift == found.shift
     shown = found.document()
     assert shown.answer.startswith("layer 1 of 3 · 85.0 %") and "chosen by 100 others" in shown.answer
@@ -75,20 +78,19 @@ def test_few_labels_find_the_layer_of_the_target_where_accuracy_on_the_source_do
 def test_what_labels_are_worth_is_what_draws_of_them_choose():
     scores = evaluation()
     found, hits = select(scores).shift, right(ON_TARGET, 600, 5).astype(float)
-    assert [one.labels for one in found.worth] == [10, 25, 50, 100, 250, 500]
+    assert [one["labels"] for one in found["worth"]] == [10, 25, 50, 100, 250, 500]
     gains = []
     for draw in range(1, 201):
         order = np.random.default_rng([0, 6, draw]).permutation(600)
         means = hits[order[:25]].mean(0) + 1e-6 * right(ON_SOURCE, 500, 0).mean(0)  # a tie is the source's
         layer = 1 + means[1:4].argmax()
         gains.append(hits[order[25:], layer].mean() - hits[order[25:], 3].mean())
-    worth = found.worth[1]
-    assert worth.gain == pytest.approx(np.mean(gains)) and worth.worse == np.mean(np.array(gains) < 0)
-    assert (worth.low, worth.high) == pytest.approx(tuple(np.quantile(gains, [0.05, 0.95])))
-    assert worth.gain < found.worth[-1].gain, "more labels choose better"
-    assert sum(n for _, n in found.layers) == 200
-    drawn = [select(scores, seed=seed).shift.rivals[0].target for seed in range(3)]
-    assert len(set(drawn)) > 1 and drawn[0] == select(scores).shift.rivals[0].target
+    worth = found["worth"][1]
+    assert worth["gain"] == pytest.approx(np.mean(gains)) and worth["worse"] == np.mean(np.array(gains) < 0)
+    assert (worth["low"], worth["high"]) == pytest.approx(tuple(np.quantile(gains, [0.05, 0.95])))
+    assert worth["gain"] < found["worth"][-1]["gain"], "more labels choose better"
+    drawn = [select(scores, seed=seed).shift["rivals"][0]["target"] for seed in range(3)]
+    assert len(set(drawn)) > 1 and drawn[0] == select(scores).shift["rivals"][0]["target"]
 
 
 def test_no_sample_judges_a_choice_that_it_had_a_part_in():
@@ -101,13 +103,13 @@ def test_no_sample_judges_a_choice_that_it_had_a_part_in():
     assert np.mean(found) < values[:, 1:4].mean(0).max() - 0.01
     shift = select(evaluation(on_target=coins, n=400)).shift
     order = np.random.default_rng([0, 6, 0]).permutation(400)
-    assert shift.rivals[0].target == values[order[100:], shift.rivals[0].layer].mean()
+    assert shift["rivals"][0]["target"] == values[order[100:], shift["rivals"][0]["layer"]].mean()
     # the choice sees nothing of the others: turned over, they change its score alone
     upset = coins.copy()
     upset[order[100:]] = ~upset[order[100:]]
     again = select(evaluation(on_target=upset, n=400)).shift
-    assert again.rivals[0].layer == shift.rivals[0].layer
-    assert again.rivals[0].target == pytest.approx(1 - shift.rivals[0].target)
+    assert again["rivals"][0]["layer"] == shift["rivals"][0]["layer"]
+    assert again["rivals"][0]["target"] == pytest.approx(1 - shift["rivals"][0]["target"])
 
 
 def test_an_evaluation_under_a_shift_says_what_is_best_where():

@@ -133,7 +133,7 @@ def chosen_without_labels(assets: Assets) -> Evidence:
     frame = released.metrics(assets)
     frame = frame[frame["revision"].isin(("", "main")) & frame["dataset"].str.startswith(released.TASKS_OF)]
     evaluation = released.scores(assets)
-    rules = fit_rules(corpus_averages(one_variant(frame)), evaluation)
+    rules = [rule for rule in fit_rules(corpus_averages(one_variant(frame)), evaluation) if rule.share is None]
     table = 100 * _table(evaluation, MODEL)
     found = {r.metric: mean((table.loc[r.layers[MODEL]] - table.iloc[-1]).tolist()) for r in rules if MODEL in r.layers}
     numbers = []
