@@ -186,6 +186,7 @@ def open_reading(folder: str | Path) -> Reading:
 
 
 def _made(facts: dict[str, Any], frames: dict[str, pd.DataFrame], folder: Path) -> Reading:
+    facts = {"tuned": None, **facts}  # which readings did not always have
     read = {name: facts["predicted" if name == "kind" else name] for name in FACTS}
     grid, saturation = frames["grid"], frames["saturation"]
     if read["kind"] != "class":  # a token may be an empty text
