@@ -22,6 +22,7 @@ from layerscope.generation.draft_report import STORE, DraftReport
 from layerscope.generation.forecast import PASSES, Reading, Setting, best, clocked, read, replay
 from layerscope.generation.generating import from_data, open_texts
 from layerscope.generation.speculation import SelfSpeculation
+from layerscope.logit_lens.translators import Translators
 from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
 from layerscope.profiling.identity import weights_fingerprint
@@ -48,6 +49,7 @@ class Writer:
     model: LayeredModel
     batches: Sequence[Sequence[Sequence[int]]]
     most: int
+    lens: Translators | None = None
 
     def __call__(self, batch: int, **how: Any) -> Tensor:
         """Return prompts, padded at the left, and what follows them, for one batch."""
@@ -82,7 +84,8 @@ def study_drafts(asked: Asked, model: LayeredModel) -> DraftReport:
     layers = sorted({*(asked.exits or range(1, depth))})
     if odd := [layer for layer in layers if layer >= depth]:
         raise LayerscopeError(f"layer {odd[0]} cannot draft: give `exits` of 1 … {depth - 1}")
-    SelfSpeculation(model.module, layers[0])  # a model whose blocks cannot run apart is refused before the work
+    # a model whose blocks cannot run apart, or with the translators of another, is refused before the work
+    lens = SelfSpeculation(model.module, layers[0], lens=asked.draft_lens).halves.lens
     corpus = open_texts(asked)
     given = from_data(model, corpus, Asked(**vars(asked) | {"samples": asked.samples or PROMPTS}))
     check_room(model, given.prompts, "prompt", asked.max_new_tokens)
@@ -101,7 +104,7 @@ def study_drafts(asked: Asked, model: LayeredModel) -> DraftReport:
         reporter.say(note)
     batches = [given.prompts[i : i + size] for start in (0, half) for i in range(start, start + half - size + 1, size)]
     with evaluating(model.module):
-        report = _study(asked, Writer(model, batches, asked.max_new_tokens), layers, notes, corpus.name, reporter)
+        report = _study(asked, Writer(model, batches, asked.max_new_tokens, lens), layers, notes, corpus.name, reporter)
     return report if out is None else replace(report, folder=report.save(out))
 
 
@@ -129,7 +132,7 @@ def _study(
                 advance(1)
 
         plain = [list[float]() for _ in range(half)]
-        cost = clocked(model, timed, write, most)
+        cost = clocked(model, timed, write, most, writer.lens)
         seconds = float(np.mean(plain, 1).sum())
     tokens = None if asked.draft_tokens == "auto" else asked.draft_tokens
     found = {layer: best(texts, layer, cost, most, tokens, asked.threshold) for layer in timed}
@@ -172,6 +175,7 @@ def _study(
         plain_rate=raced.rates[PLAIN], plain_memory=raced.memory[PLAIN],
         weights=weights_fingerprint(model.module, torch.bfloat16),
         same=raced.same, texts=raced.total, layers=table, notes=(*notes, *raced.notes),
+        lens=str(asked.draft_lens or ""),
     )  # fmt: skip
 
 
@@ -183,8 +187,8 @@ def _promise(agreement: Any, depth: int, layer: int) -> float:
 
 def _readings(writer: Writer, batch: int, made: Tensor) -> list[Reading]:
     """Return what each layer says along the texts of a batch."""
-    prompts = writer.batches[batch]
-    return [read(writer.model, prompt, new) for prompt, new in zip(prompts, writer.new(batch, made), strict=True)]
+    pairs = zip(writer.batches[batch], writer.new(batch, made), strict=True)
+    return [read(writer.model, prompt, new, writer.lens) for prompt, new in pairs]
 
 
 def _agreement(texts: Sequence[Sequence[Reading]]) -> NDArray[np.float64]:
@@ -218,7 +222,7 @@ def _race(
     ways: dict[Way, dict[str, Any]] = {PLAIN: {}}
     for layer, own in settings.items():
         drafts = SelfSpeculation(
-            writer.model.module, layer, own.tokens, threshold=own.threshold or None, fall_back=False
+            writer.model.module, layer, own.tokens, own.threshold or None, lens=writer.lens, fall_back=False
         )
         ways[DRAFTS, layer] = {"custom_generate": drafts}
     if len(writer.batches[0]) == 1:  # of a batch, transformers' own takes one text

@@ -37,6 +37,7 @@ def exits(
     prefix: Annotated[int, Whole(1), DRAFTS] = 32,
     max_new_tokens: Annotated[int, Whole(1), DRAFTS] = 64,
     draft_tokens: Annotated[int | str, Whole(1, words=("auto",)), DRAFTS] = "auto",
+    draft_lens: Annotated[str | Path | None, DRAFTS] = None,
     processor: Annotated[Any, MODEL] = None,
     out: Annotated[str | Path | None, Folder(), OUTPUT] = None,
     progress: Annotated[bool, IN_CODE] = True,
@@ -73,6 +74,7 @@ def exits(
         prefix: number of tokens at the beginning of each text that serve as its prompt.
         max_new_tokens: new tokens per text at most.
         draft_tokens: tokens drafted before each verification, or auto: by acceptance and cost.
+        draft_lens: folder of translators that `lens` trained for this model, through which layers draft.
         processor: tokenizer or processor, where the model has none.
         out: folder for the report, with the exit model in `model` where exits pay; the command line writes a page there
             too.

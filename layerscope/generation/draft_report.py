@@ -50,9 +50,9 @@ class DraftReport(Saved):
     With `layer` as the draft's, at most `draft_tokens` tokens a round and none below the probability `threshold`
     (0: no threshold), chosen on half of the `prompts`, texts were `measured` times as fast on the other half as plain
     decoding, which writes `plain_rate` tokens a second with `plain_memory` bytes beside the weights; `predicted` is
-    what the choice promised. `same` of `texts` were the same as by plain decoding. `weights` tells the
-    model from others. `layers` has a row for each layer
-    that was compared, its columns being those of `LAYERS`.
+    what the choice promised. `same` of `texts` were the same as by plain decoding. `weights` tells the model from
+    others; `lens` is the folder of the translators through which layers drafted, if any. `layers` has a row for each
+    layer that was compared, its columns being those of `LAYERS`.
 
     >>> report = layerscope.open_draft_report("tiny-drafts")
     >>> report.depth, report.prompts, report.layers["layer"].tolist()
@@ -81,6 +81,7 @@ class DraftReport(Saved):
     texts: int
     layers: pd.DataFrame = field(repr=False)
     notes: tuple[str, ...] = ()
+    lens: str = ""
     folder: Path | None = None
 
     def __post_init__(self) -> None:
@@ -149,6 +150,7 @@ def _findings(report: DraftReport) -> Iterator[str]:
 
 def _settings(report: DraftReport) -> Iterator[tuple[str, str]]:
     yield from {
+        **({"tuned lens": report.lens} if report.lens else {}),
         "model": report.model, "data": report.data, "prompts": f"{report.prompts:,}, half to choose on",
         "batch size": str(report.batch_size), "new tokens": f"{report.max_new_tokens} at most",
         "number type": report.dtype, "machine": report.machine,
@@ -227,6 +229,5 @@ def _table(report: DraftReport) -> Table:
 
 
 def _drafts(tokens: int, threshold: float) -> Cell:
-    """Return how much is drafted."""
     text = f"{tokens}, {threshold:g}" if threshold else str(tokens)
     return Cell(text, value=text) if tokens else EMPTY

@@ -16,6 +16,7 @@ from torch import Tensor
 from layerscope.core.errors import LayerscopeError, count
 from layerscope.generation.pace import MOST, Pace
 from layerscope.generation.speculation import SelfSpeculation
+from layerscope.logit_lens.translators import Translators
 from layerscope.models import LayeredModel
 from layerscope.models.encode import TextEncoder
 
@@ -64,15 +65,16 @@ class Rounds:
 
 
 @torch.inference_mode()
-def read(model: LayeredModel, prompt: Sequence[int], new: Sequence[int]) -> Reading:
-    """Return what each layer says along a text that the model wrote."""
+def read(model: LayeredModel, prompt: Sequence[int], new: Sequence[int], lens: Translators | None = None) -> Reading:
+    """Return what each layer says along a text that the model wrote, through translators if there are some."""
     assert model.lens is not None and isinstance(model.encoder, TextEncoder)
     inputs = model.encoder.batch_ids([[*prompt, *new[:-1]]]).to(model.device)
     states, tokens, sure = list[Tensor](), list[Tensor](), list[Tensor]()
 
     def keep(layer: int, site: str, found: Tensor) -> None:
         if site == "raw" and layer:
-            states.append(found[0, len(prompt) :])
+            own = found[0, len(prompt) :]
+            states.append(own if lens is None else lens.translated(layer, own))
 
     model.run(inputs, keep, until=model.stack.depth - 1)
     for logits in model.lens.token_logits(torch.cat(states), inputs):
@@ -171,9 +173,9 @@ class Timed(Pace):
 class Timing(SelfSpeculation):
     """Writes texts by the rounds of a `Timed`."""
 
-    def __init__(self, module: Any, timed: Timed, threshold: float | None = None) -> None:
+    def __init__(self, module: Any, timed: Timed, threshold: float | None, lens: Translators | None) -> None:
         self.timed = timed
-        super().__init__(module, threshold=threshold)
+        super().__init__(module, threshold=threshold, lens=lens)
 
     def _pace(self) -> Pace:
         self.timed.begin()
@@ -181,15 +183,16 @@ class Timing(SelfSpeculation):
 
 
 def clocked(
-    model: LayeredModel, layers: Sequence[int], write: Callable[[SelfSpeculation], object], most: int
-) -> Clocked:
+    model: LayeredModel, layers: Sequence[int], write: Callable[[SelfSpeculation], object], most: int,
+    lens: Translators | None = None,
+) -> Clocked:  # fmt: skip
     """Return what rounds cost; `write` writes all batches of prompts by self-speculation, up to `most` new tokens."""
     depth = model.stack.depth
 
     def timed(layers: Sequence[int], sizes: Sequence[int], threshold: float | None = None) -> Timed:
         found = Timed(depth, layers, sizes)
         for _ in range(PASSES):
-            write(Timing(model.module, found, threshold))
+            write(Timing(model.module, found, threshold, lens))
             if found.fewest >= ENOUGH:
                 break
         return found

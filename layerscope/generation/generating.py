@@ -150,9 +150,10 @@ def continuations(
 
 def _drafts(model: LayeredModel, layers: Sequence[int], asked: Asked) -> Drafts | None:
     """Return what drafts, if asked for; raises `LayerscopeError` where it is not the last layer's text."""
-    layer, tokens, threshold = asked.draft_layer, asked.draft_tokens, asked.draft_threshold
-    if (layer is None or asked.drafts is not None) and (tokens, threshold) != ("auto", None):
-        name = "draft_tokens" if tokens != "auto" else "draft_threshold"
+    layer, tokens, threshold, lens = asked.draft_layer, asked.draft_tokens, asked.draft_threshold, asked.draft_lens
+    given = {"draft_tokens": tokens != "auto", "draft_threshold": threshold is not None, "draft_lens": lens is not None}
+    if (layer is None or asked.drafts is not None) and any(given.values()):
+        name = next(name for name, there in given.items() if there)
         raise LayerscopeError(f"`{name}` needs a layer that drafts: try `draft_layer='auto'`, without `drafts`")
     if asked.drafts is not None:
         if layer is not None:
@@ -161,11 +162,12 @@ def _drafts(model: LayeredModel, layers: Sequence[int], asked: Asked) -> Drafts 
         if found.weights != weights_fingerprint(model.module, torch.bfloat16):
             raise LayerscopeError(f"{str(asked.drafts)!r} is about another model, {found.model}: run layerscope exits")
         layer, tokens, threshold = found.layer if found.pays else None, found.draft_tokens, found.threshold or None
+        lens = found.lens or None
     if layer is None:
         return None
     if list(layers) != [model.stack.depth]:
         raise LayerscopeError("drafts speed up the last layer's text: leave `layers` out")
-    return Drafts(model, layer, tokens, threshold)
+    return Drafts(model, layer, tokens, threshold, lens)
 
 
 def _table(

@@ -177,7 +177,6 @@ def _settings(found: Generation) -> Iterator[tuple[str, str]]:
 
 
 def _by_layer(found: Generation) -> Table:
-    """Return the four measures of each layer."""
     rows = []
     for layer, own in found.measures.groupby("layer"):
         cells = [
@@ -239,7 +238,6 @@ def _texts(found: Generation) -> Iterator[Table]:
 
 
 def _frame(found: Generation) -> Frame:
-    """Return every text, to be filtered and sorted."""
     names = ["layer", "sample", "prompt", "text", *(PER_TEXT if not found.measures.empty else ())]
     frame = found.texts[names].assign(**{name: found.texts[name].map(plain) for name in ("prompt", "text")})
     lead = "One row for each layer and text; choose a layer, or click a heading to sort by it."

@@ -31,6 +31,7 @@ def generate(
     draft_layer: Annotated[int | str | None, Whole(1, words=("auto",)), SPECULATION] = None,
     draft_tokens: Annotated[int | str, Whole(1, words=("auto",)), SPECULATION] = "auto",
     draft_threshold: Annotated[float | None, Number(0, 1), SPECULATION] = None,
+    draft_lens: Annotated[str | Path | None, SPECULATION] = None,
     drafts: Annotated[str | Path | None, SPECULATION] = None,
     measure: Annotated[bool, MEASURES] = False,
     encoder: Annotated[Any, MEASURES] = "minilm",
@@ -78,8 +79,9 @@ def generate(
         draft_tokens: tokens drafted before each verification, or auto: by acceptance and cost, none where drafts do not
             pay.
         draft_threshold: probability of the likeliest token below which drafting stops and verification begins.
-        drafts: folder that `exits` wrote for this model: layer, number of tokens and threshold as chosen there; plain
-            decoding where they did not pay.
+        draft_lens: folder of translators that `lens` trained for this model, through which the layer drafts.
+        drafts: folder that `exits` wrote for this model: layer, number of tokens, threshold and lens as chosen there;
+            plain decoding where they did not pay.
         measure: measure accuracy, perplexity, coherence and diversity by layer.
         encoder: sentence encoder that measures coherence: a sentence-transformers model, or minilm.
         processor: tokenizer of a model given as an object.

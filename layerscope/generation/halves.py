@@ -6,12 +6,14 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy, deepcopy
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError, first_line
+from layerscope.logit_lens.translators import Translators, open_translators
 from layerscope.models.capture import Enough, evaluating
 from layerscope.models.forward import FAILURES, Inputs, accepts, hidden_of
 from layerscope.models.lens import Lens, replaced
@@ -31,8 +33,9 @@ class Halves:
     were cut back for it while another text kept them.
     """
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: Any, lens: str | Path | Translators | None = None) -> None:
         self.module, self.stack, name = module, stack_of(module), type(module).__name__
+        self.lens = open_translators(Path(lens), module, self.stack) if isinstance(lens, str | Path) else lens
         self.blocks = [module.get_submodule(path) for path in self.stack.blocks]
         self.depth = len(self.blocks)
         self.cache_name = next((each for each in CACHES if accepts(module, each)), "")
@@ -163,8 +166,9 @@ class Halves:
         once, by_one = found
         return bool((once - by_one).norm() > 1e-3 * by_one.norm())
 
-    def read(self, states: Tensor) -> Tensor:
-        """Return the logits [N, V] of the model's head for states [N, D] of any layer."""
+    def read(self, states: Tensor, layer: int) -> Tensor:
+        """Return the logits [N, V] of the model's head for states [N, D] of any layer, translated if they are to be."""
+        states = states if self.lens is None else self.lens.translated(layer, states)
         lens = Lens(self.module, self.stack, "tokens", self.module.config.get_text_config(decoder=True).vocab_size)
         ids = torch.zeros(1, 1, dtype=torch.long, device=states.device)
         return torch.cat([*lens.token_logits(states, Inputs({"input_ids": ids}))])
@@ -253,6 +257,8 @@ class Halves:
                 self.state = hidden
                 if not self.head:
                     raise Enough
+                if self.lens is not None and layer < self.depth:
+                    return self.stack.handed_on(self.lens.translated(layer, hidden))
             return output
         hidden = self.given if index + 1 == self.first else hidden_of((*args, *kwargs.values()))
         return self.stack.handed_on(hidden)

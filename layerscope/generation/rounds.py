@@ -50,7 +50,9 @@ class Texts:
             logits = halves.prompts(ids)
             recent = max(4, SURVEY // len(ids))
             if halves.kept:
-                self._compare(halves.read(halves.state[:, -recent:].flatten(0, 1)), mask[:, -recent:].bool())
+                self._compare(
+                    halves.read(halves.state[:, -recent:].flatten(0, 1), halves.depth), mask[:, -recent:].bool()
+                )
             halves.keep = ()
             pending = self._written(logits, last, *self._accepted(self._processed(logits, last), last, []))
             while self.left:
@@ -64,7 +66,7 @@ class Texts:
         """
         own = own.view(*real.shape, -1)
         for layer, states in self.halves.kept.items():
-            scores = self.halves.read(torch.cat(states, 1)[:, -real.shape[1] :].flatten(0, 1)).view_as(own)
+            scores = self.halves.read(torch.cat(states, 1)[:, -real.shape[1] :].flatten(0, 1), layer).view_as(own)
             scores = scores if tokens is None else self._processed(scores, tokens)
             good = (scores.argmax(-1) == own.argmax(-1)).float()
             if self.sample or self.threshold:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -111,9 +111,11 @@ def continued(decoder: Decoder, prompts: Mapping[int, list[int]], choose: Choose
 class Drafts:
     """Continues prompts by self-speculation; `report` sums up what was drafted for all of them."""
 
-    def __init__(self, model: LayeredModel, layer: int | str, tokens: int | str, threshold: float | None) -> None:
-        self.model, self.report = model, Speculated()
-        self.decoding = SelfSpeculation(model.module, layer, tokens, threshold, fall_back="auto" in (layer, tokens))
+    def __init__(
+        self, model: LayeredModel, layer: int | str, tokens: int | str, threshold: float | None, lens: Any = None
+    ) -> None:
+        self.model, self.report, falls = model, Speculated(), "auto" in (layer, tokens)
+        self.decoding = SelfSpeculation(model.module, layer, tokens, threshold, lens=lens, fall_back=falls)
         self.decoding.scored = True
 
     @property

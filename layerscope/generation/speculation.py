@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.generation.halves import Halves, positions_of
 from layerscope.generation.pace import Pace
 from layerscope.generation.rounds import Texts
+from layerscope.logit_lens.translators import Translators
 
 HANDED_ON = {"attention_mask", "position_ids", "past_key_values", "cache_params", "use_cache", "logits_to_keep"}
 REFUSED = ("output_scores", "output_logits", "output_attentions", "output_hidden_states", "prefill_chunk_size")
@@ -66,6 +68,7 @@ class SelfSpeculation:
         draft_tokens: tokens drafted before each verification, or auto.
         threshold: probability, 0 … 1: drafting stops before a token where the layer's likeliest one has less, by the
             mean over a batch's texts.
+        lens: folder of translators that `lens` trained for this model: the layer drafts through its own (a tuned lens).
         fall_back: decode plainly where drafting does not pay; with False every round drafts.
         streamer: streamer of transformers, which receives each token (transformers does not pass its own on; nor its
             tokenizer: give stop strings as `stopping_criteria=[StopStringCriteria(tokenizer, strings)]`).
@@ -89,9 +92,10 @@ class SelfSpeculation:
 
     def __init__(
         self, model: Any, draft_layer: int | str = "auto", draft_tokens: int | str = "auto",
-        threshold: float | None = None, *, fall_back: bool = True, streamer: Any = None,
+        threshold: float | None = None, *, lens: str | Path | Translators | None = None, fall_back: bool = True,
+        streamer: Any = None,
     ) -> None:  # fmt: skip
-        self.halves, self.fall_back, self.streamer = Halves(model), fall_back, streamer
+        self.halves, self.fall_back, self.streamer = Halves(model, lens), fall_back, streamer
         depth = self.halves.depth
         if depth < 2 or (draft_layer != "auto" and not 1 <= int(draft_layer) < depth):
             raise LayerscopeError(f"layer {draft_layer} cannot draft: give one of 1 … {depth - 1} as `draft_layer`")

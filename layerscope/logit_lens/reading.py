@@ -186,6 +186,7 @@ def open_reading(folder: str | Path) -> Reading:
 
 
 def _made(facts: dict[str, Any], frames: dict[str, pd.DataFrame], folder: Path) -> Reading:
+    facts = {"tuned": None, **facts}  # which readings did not always have
     read = {name: facts["predicted" if name == "kind" else name] for name in FACTS}
     grid, saturation = frames["grid"], frames["saturation"]
     if read["kind"] != "class":  # a token may be an empty text
@@ -201,7 +202,6 @@ def visible(text: str) -> str:
 
 
 def _curve(reading: Reading, total: str) -> Chart:
-    """Return the shares of predictions that have settled as a curve."""
     layers, shares = (tuple(reading.cumulative[name].astype(float)) for name in ("layer", "share"))
     points = [(f"{layer:.0f}", chance(share)) for layer, share in zip(layers, shares, strict=True)]
     texts = tuple(f"layer {layer}: {share} settled" for layer, share in points)

@@ -7,6 +7,7 @@ digests of what was trained on. Folders of the tuned-lens package (`config.json`
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,8 +37,10 @@ from layerscope.models.capture import evaluating
 from layerscope.models.encode import TextEncoder
 from layerscope.models.forward import Inputs
 from layerscope.models.lens import CHUNK
+from layerscope.models.stack import Stack
 from layerscope.profiling.identity import weights_fingerprint
 
+HASH = "unembed_hash"
 KIND, ABOUT, WEIGHTS, STEP = "translators", "translators.json", "translators.safetensors", "step"
 AGAIN = "train them again in a new folder"
 TOKENS = 1024
@@ -83,25 +86,26 @@ def translators_for(
     seen, of = seen_of(shown, asked.tuned)
     if seen:
         notes += (f"{seen:,} of {of:,} samples were trained on: translators do better there than on other text",)
-    return open_translators(asked.tuned, model), notes
+    return open_translators(asked.tuned, model.module, model.stack), notes
 
 
-def open_translators(folder: Path, model: LayeredModel) -> Translators:
+def open_translators(folder: Path, module: nn.Module, stack: Stack) -> Translators:
     """Return the translators in a folder, of ours or of the tuned-lens package, in float32 on the model's device.
 
     Raises `LayerscopeError` where there are none, and for those of another model.
     """
     facts, tensors = _read(folder)
-    _refuse_other(folder, facts, {name: value for name, value in _about(model).items() if name in facts})
+    about = _about(module, stack) | ({HASH: _unembed_hash(module)} if facts.get(HASH) else {})
+    _refuse_other(folder, facts, {name: value for name, value in about.items() if name in facts})
     if STEP in tensors:
         raise LayerscopeError(f"{str(folder)!r} holds a training that was stopped: give `train` again to resume it")
-    found = Translators(model.stack.depth, model.stack.width)
+    found = Translators(stack.depth, stack.width)
     shapes = {name: own.shape for name, own in found.state_dict().items()}
     if {name: own.shape for name, own in tensors.items() if torch.isfinite(own).all()} != shapes:
-        layers = f"layers 0 to {len(found) - 1} of width {model.stack.width}"
+        layers = f"layers 0 to {len(found) - 1} of width {stack.width}"
         raise LayerscopeError(f"{str(folder)!r} holds something else than finite translators for {layers}: {AGAIN}")
     found.load_state_dict(tensors)
-    return found.to(model.device)
+    return found.to(next(module.parameters()).device)
 
 
 def _read(folder: Path) -> tuple[Mapping[str, Any], dict[str, Tensor]]:
@@ -113,7 +117,7 @@ def _read(folder: Path) -> tuple[Mapping[str, Any], dict[str, Tensor]]:
             return read_facts(folder / ABOUT, KIND, AGAIN), load_file(folder / WEIGHTS)
         config = json_object(folder / "config.json") or {}
         tensors = torch.load(folder / "params.pt", "cpu", weights_only=True)
-        facts = {"depth": config["num_hidden_layers"], "width": config["d_model"]}
+        facts = {"depth": config["num_hidden_layers"], "width": config["d_model"], HASH: config.get(HASH)}
         return facts, {str(name): tensor.float() for name, tensor in tensors.items()}
     except (SafetensorError, OSError, EOFError, RuntimeError, KeyError, AttributeError, UnpicklingError) as error:
         files = f"{WEIGHTS}, or config.json and params.pt of tuned-lens"
@@ -122,10 +126,16 @@ def _read(folder: Path) -> tuple[Mapping[str, Any], dict[str, Tensor]]:
         ) from error
 
 
-def _about(model: LayeredModel) -> dict[str, Any]:
+def _unembed_hash(module: nn.Module) -> str:
+    """Return by what tuned-lens knows a model again: the printed corners of its output embeddings."""
+    weight = module.get_output_embeddings().weight  # type: ignore[operator]  # to torch it is no method
+    return hashlib.sha256(np.array_str(weight.detach().cpu().float().numpy(), precision=1).encode()).hexdigest()
+
+
+def _about(module: nn.Module, stack: Stack) -> dict[str, Any]:
     """Return what translators must have been trained for to fit a model, whatever the dtype that it is loaded in."""
-    weights = weights_fingerprint(model.module, torch.bfloat16)
-    return {"part": model.stack.part, "depth": model.stack.depth, "width": model.stack.width, "weights": weights}
+    weights = weights_fingerprint(module, torch.bfloat16)
+    return {"part": stack.part, "depth": stack.depth, "width": stack.width, "weights": weights}
 
 
 def _refuse_other(folder: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
@@ -148,7 +158,7 @@ def _trained(model: LayeredModel, asked: Asked, reporter: Reporter) -> tuple[str
     if (total := len(windows) * size) < TOKENS:
         raise LayerscopeError(f"{corpus.name} has {total:,} tokens to train on: give {TOKENS:,} or more")
     own_folder(folder, KIND, ABOUT, "tuned")
-    job = {**_about(model), "text": corpus.fingerprint(), "window": size, "steps": asked.steps}
+    job = {**_about(model.module, model.stack), "text": corpus.fingerprint(), "window": size, "steps": asked.steps}
     if (folder / WEIGHTS).is_file():
         _refuse_other(folder, read_facts(folder / ABOUT, KIND, AGAIN), job)
     else:

@@ -21,6 +21,7 @@ from .curvature import (
 )
 from .dataset_entropy import dataset_entropy as dataset_entropy
 from .dime import dime as dime
+from .dip import dip as dip
 from .effective_depth import effective_depth as effective_depth
 from .effective_rank import effective_rank as effective_rank
 from .exits import (

@@ -278,12 +278,15 @@ class FromAllViews(How):
 class Readings:
     """The top predictions `[L+1, n]` of layers 0..L, and what is known of the right ones.
 
-    `target` is `[n]`, where the answers are known; `nll` `[L+1, n]`, nats of a language model's next tokens.
+    `target` is `[n]`, where the answers are known; `nll` `[L+1, n]`, nats of a language model's next tokens. Of some
+    positions it keeps the `states` `[L+1, m, D]` and the tokens `following` them `[m]`.
     """
 
     prediction: Tensor
     target: Tensor | None = None
     nll: Tensor | None = None
+    states: Tensor | None = None
+    following: Tensor | None = None
 
 
 ByLayer: TypeAlias = Iterator[tuple[int, Estimate]]
@@ -298,3 +301,5 @@ class FromReadings(How):
     """Yields a layer and its value; None where a training measures it, and no run of `profile` does."""
     language_model: bool = False
     """Whether it is defined for the next token alone."""
+    states: bool = False
+    """Whether it needs the states of tokens, which a run keeps of some positions."""

@@ -42,6 +42,7 @@ class BatchMeasure:
         self.inside: list[tuple[int, Tensor]] = []
         self.unprojected: list[Tensor] = []
         self.lens_states: list[Tensor] = []
+        self.token_states: list[Tensor] = []
         self.mask: Tensor | Literal["unknown"] | None = "unknown"
 
     def visit(self, layer: int, site: str, tokens: Tensor) -> None:
@@ -66,11 +67,15 @@ class BatchMeasure:
             self.means.append(pool(tokens, mask, "mean"))  # sees every token, so that no NaN goes unseen
         if site == "raw" and self.model.projection is not None:
             self._project(self.model.projection, layer, tokens, mask)
-        if self.original and site == "raw" and self.model.lens is not None and self.options.wants("lens"):
-            if self.model.lens.kind == "pooled":
-                self.lens_states.append(tokens.clone())  # a block may change its input in place
-            else:
-                self.lens_states.append(tokens[self._lens_index()])
+        if self.original and self.model.lens is not None and self.options.wants("lens"):
+            self._keep(site, tokens, self.model.lens.kind)
+
+    def _keep(self, site: str, tokens: Tensor, kind: str) -> None:
+        """Keep what the head is to read of a layer, and the states of tokens that a metric needs."""
+        if site == "raw":  # a block may change its input in place
+            self.lens_states.append(tokens.clone() if kind == "pooled" else tokens[self._index("lens")])
+        if site == self.model.sites[-1] and "next" in self.rows:
+            self.token_states.append(tokens[self._index("next")])
 
     def tensors(self) -> dict[str, Tensor]:
         """Return everything measured, on the CPU."""
@@ -85,6 +90,10 @@ class BatchMeasure:
                 out[".".join(filter(None, (name, variants, site)))] = values
         if self.lens_states:
             out |= self._lens(torch.stack(self.lens_states))
+        if self.token_states:
+            sample, position = self._index("next")
+            states = torch.stack(self.token_states).float()
+            out |= {"next.row": sample.int(), "next.following": self._after(sample, position), "next.states": states}
         return {k: v.cpu() for k, v in {**out, "broken": self._first_broken()}.items()}
 
     def _project(self, projection: Projection, layer: int, tokens: Tensor, mask: Tensor | None) -> None:
@@ -104,11 +113,16 @@ class BatchMeasure:
                 found = how.compute(tokens if prefix is None else tokens.first(prefix))
                 self.parts.setdefault((metric.name, how, site, prefix), []).append(found)
 
-    def _lens_index(self) -> tuple[Tensor, Tensor]:
-        """Return sample and position of every token that the lens reads."""
-        chosen = [(i, p) for i, positions in enumerate(self.rows["lens"]) for p in positions]
+    def _index(self, name: str) -> tuple[Tensor, Tensor]:
+        """Return sample and position of every token that the plan names so."""
+        chosen = [(i, p) for i, positions in enumerate(self.rows[name]) for p in positions]
         index = torch.tensor(chosen, dtype=torch.int64, device=self.model.device).view(-1, 2)
         return index[:, 0], index[:, 1]
+
+    def _after(self, sample: Tensor, position: Tensor) -> Tensor:
+        """Return the token that follows each position."""
+        ids = self.inputs.named.get("decoder_input_ids", self.inputs.named["input_ids"])
+        return ids[sample, position + 1]
 
     def _lens(self, states: Tensor) -> dict[str, Tensor]:
         """Read layers 0..L through the head: predictions, and for known targets their negative log likelihood."""
@@ -121,12 +135,11 @@ class BatchMeasure:
             if "target" in self.rows:
                 target = torch.tensor(self.rows["target"].to_numpy(), device=states.device)
         else:
-            sample, position = self._lens_index()
+            sample, position = self._index("lens")
             out = {"lens.row": sample.int(), "lens.position": position.int()}
             logits = lens.token_logits(states.flatten(0, 1), inputs) if len(sample) else iter(())
             if self.model.causal:
-                ids = self.inputs.named.get("decoder_input_ids", self.inputs.named["input_ids"])
-                target = ids[sample, position + 1]
+                target = self._after(sample, position)
         predictions = [states.new_empty(0, dtype=torch.int32)]
         losses, start = [states.new_empty(0, dtype=torch.float32)], 0
         for rows in logits:

@@ -48,6 +48,8 @@ def _bytes(plan: pd.DataFrame, job: Job) -> int:
     states = kept * (model.stack.depth + 1) * len(model.sites)
     states += len(plan) * len(vectors.poolings) * len(model.sublayers.taps)
     numbers = states * model.stack.width
+    if "next" in plan:
+        numbers += int(plan["next"].map(len).sum()) * (model.stack.depth + 1) * model.stack.width
     if model.projection is not None:
         projected = len(plan) * (model.stack.depth + 1)
         states, numbers = states + projected, numbers + projected * model.projection.width
@@ -190,16 +192,14 @@ def _forward(job: Job, rows: pd.DataFrame, measure: Measures) -> Tensors:
 
 
 def joined(parts: list[Tensors]) -> Tensors:
-    """Join batches along the samples; rows the lens has read count on from batch to batch."""
+    """Join batches along the samples; the rows of tokens count on from batch to batch."""
     out: Tensors = {}
-    start, shifted = 0, []
-    for part in parts:
-        if "lens.row" in part:
-            shifted.append(part["lens.row"] + start)
-        start += len(part["broken"])
+    starts = np.cumsum([0, *(len(part["broken"]) for part in parts)]).tolist()
     for key, first in parts[0].items():
-        out[key] = torch.cat([part[key] for part in parts], 0 if first.ndim == 1 else 1)
-    return out | ({"lens.row": torch.cat(shifted)} if shifted else {})
+        moved = key.endswith(".row")
+        found = [part[key] + start if moved else part[key] for part, start in zip(parts, starts, strict=False)]
+        out[key] = torch.cat(found, 0 if first.ndim == 1 else 1)
+    return out
 
 
 def _refuse_hopeless(folder: RunFolder, model: LayeredModel) -> None:

@@ -16,12 +16,13 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.core.options import Asked, declared
 from layerscope.inputs import Corpus, augment
 from layerscope.inputs.samples import content, key_of
+from layerscope.metrics.factors import FromReadings
 from layerscope.models import LayeredModel, Vectors
 from layerscope.models.encode import TOKENISED_AT_ONCE, TextEncoder
 from layerscope.models.layered import class_numbers
 from layerscope.models.pooling import parse as parse_pooling
 from layerscope.profiling.profiler import profile
-from layerscope.runs.registry import METRICS, Metric, choose_metrics
+from layerscope.runs.registry import METRICS, Metric, choose_metrics, measured
 
 ELSEWHERE = (
     "model", "data", "labels", "processor", "text_column", "label_column", "revision", "device", "trust_remote_code",
@@ -101,11 +102,11 @@ def make_plan(job: Job) -> pd.DataFrame:
     """Return a row for every forward of a sample: the originals, then the views of some of them.
 
     Columns: sample (number in the corpus), name, view (0: the sample itself), length (tokens), label, position (of a
-    causal language model's vector for similarities), lens (token positions read by the lens), batch, shard, offset
-    (row in the shard), key (of a text, by which `evaluate` finds its states), copy (an exact one of an earlier sample;
-    only where there are some). Rows are sorted by length, longest first, so that a batch holds little padding and
-    memory runs out early or never. `attrs["cut"]` is the number of samples cut at the maximal length, `attrs["empty"]`
-    that of samples without a token, which have no row.
+    causal language model's vector for similarities), lens (token positions read by the lens), next (those of them whose
+    states are kept), batch, shard, offset (row in the shard), key (of a text, by which `evaluate` finds its states),
+    copy (an exact one of an earlier sample; only where there are some). Rows are sorted by length, longest first, so
+    that a batch holds little padding and memory runs out early or never. `attrs["cut"]` is the number of samples cut at
+    the maximal length, `attrs["empty"]` that of samples without a token, which have no row.
     """
     model, corpus, options = job.model, job.corpus, job.options
     lengths = np.array(model.encoder.lengths(corpus.samples))
@@ -205,8 +206,11 @@ def _with_positions(plan: pd.DataFrame, job: Job) -> pd.DataFrame:
             most = None if products <= LENS_WHOLE else min(LENS_MOST, max(LENS_LEAST, int(total * LENS_SHARE)))
         drawn = np.random.default_rng([options.seed, 4]).choice(total, min(most or total, total), replace=False)
         ends = np.cumsum(readable)
-        by_row = np.split(np.sort(drawn), np.searchsorted(np.sort(drawn), ends)[:-1])
-        plan["lens"] = [(own - start).tolist() for own, start in zip(by_row, ends - readable, strict=True)]
+        kept = model.causal and any(how.states for m, how in measured(FromReadings) if options.measures(m))
+        positions = {"lens": drawn} | ({"next": drawn[:LENS_MOST]} if kept else {})
+        for name, chosen in positions.items():
+            by_row = np.split(np.sort(chosen), np.searchsorted(np.sort(chosen), ends)[:-1])
+            plan[name] = [(own - start).tolist() for own, start in zip(by_row, ends - readable, strict=True)]
     return plan
 
 

@@ -15,6 +15,7 @@ from layerscope.core.progress import Reporter
 from layerscope.metrics import factors
 from layerscope.metrics.arrays import mean
 from layerscope.metrics.cosine_similarity import cosine_to
+from layerscope.metrics.dip import FromValues
 from layerscope.metrics.label_information import FromClasses
 from layerscope.metrics.pairs import CENTERING, FromPairs, FromPath
 from layerscope.probes.scores import FromLabels, FromScore, usable_classes
@@ -58,6 +59,7 @@ def token_rows(source: Source) -> Iterator[Row]:
         whole, _, prefix = (variant or "").partition(",prefix=")
         return name, int(prefix or 0), whole, site
 
+    distributions = source.wanted(FromValues)
     rare = {metric.name for metric, how in measured(factors.FromTokens) if how.rare}
     with source.folder.shard(next(source.original_shards())[0]) as file:
         keys = sorted(filter(is_scalar, file.keys()), key=order)
@@ -70,8 +72,13 @@ def token_rows(source: Source) -> Iterator[Row]:
         layers = torch.cat(parts, 1)
         if name in rare and not bool(layers.any()):
             continue
-        for layer, values in zip(source.run.layers_at(site), layers, strict=True):
-            yield source.row(name, Column(site, layer), *mean(values.double()), variant=variant)
+        dips = [] if "prefix=" in (variant or "") else [(m, how) for m, how in distributions if how.of == name]
+        for layer, values in zip(source.run.layers_at(site), layers.double(), strict=True):
+            yield source.row(name, Column(site, layer), *mean(values), variant=variant)
+            known = values[~values.isnan()]
+            for metric, how in dips if len(known) else ():
+                value = how.compute(known)
+                yield source.row(metric.name, Column(site, layer), value, n=len(known), variant=variant)
 
 
 def pooled_rows(source: Source) -> Iterator[Row]:
@@ -200,26 +207,33 @@ def _by_sample(
 
 def lens_rows(source: Source) -> Iterator[Row]:
     """Yield accuracy and perplexity by layer where the answers are known, and where predictions stop changing."""
-    parts: dict[str, list[Tensor]] = {}
-    for shard, fine in source.original_shards() if source.is_ours else ():  # one block
-        with source.folder.shard(shard) as file:
-            keys = [*filter(lambda key: key.startswith("lens."), file.keys())]
-            kept = torch.from_numpy(fine)
-            if "lens.row" in keys:
-                kept = kept[file.get_tensor("lens.row").long()]
-            if keys:
-                parts.setdefault("drawn", []).append(torch.tensor([len(kept)]))
-            for key in keys:
-                parts.setdefault(key.removeprefix("lens."), []).append(file.get_tensor(key)[..., kept])
-    found = {key: torch.cat(shards, -1) for key, shards in parts.items()}
+    (found, drawn), (some, kept) = (_of_tokens(source, kind) for kind in ("lens", "next"))
     if "prediction" not in found or not found["prediction"].shape[1]:
         return
     nll = found.get("nll") if source.run.info["model"]["language_model"] else None
-    readings = factors.Readings(found["prediction"], found.get("target"), nll)
+    readings = factors.Readings(
+        found["prediction"], found.get("target"), nll, some.get("states"), some.get("following")
+    )
     for metric, how in source.wanted(factors.FromReadings):
         for layer, estimate in how.compute(readings) if how.compute else ():
             column = Column(source.run.final, layer)
-            yield source.row(metric.name, column, *estimate, total=int(found["drawn"].sum()))
+            yield source.row(metric.name, column, *estimate, total=kept if how.states else drawn)
+
+
+def _of_tokens(source: Source, kind: str) -> tuple[dict[str, Tensor], int]:
+    """Return what shards hold of one kind by name, of finite samples, and how many tokens or samples these are."""
+    parts, drawn = dict[str, list[Tensor]](), 0
+    for shard, fine in source.original_shards() if source.is_ours else ():  # one block
+        with source.folder.shard(shard) as file:
+            tensors = {key: file.get_tensor(key) for key in file.keys() if key.startswith(f"{kind}.")}  # noqa: SIM118
+        kept = torch.from_numpy(fine)
+        if f"{kind}.row" in tensors:
+            kept = kept[tensors[f"{kind}.row"].long()]
+        drawn += len(kept) if tensors else 0
+        for key, tensor in tensors.items():
+            fine_ones = tensor[kept] if tensor.ndim == 1 else tensor[:, kept]
+            parts.setdefault(key.removeprefix(f"{kind}."), []).append(fine_ones)
+    return {key: torch.cat(shards, min(1, shards[0].ndim - 1)) for key, shards in parts.items()}, drawn
 
 
 def label_rows(source: Source) -> Iterator[Row]:

@@ -8,18 +8,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+import torch
+from torch import Tensor
 
 from layerscope.runs.curves import KINDS, TABLE_ALONE, Curve, Values, value_text
-from layerscope.runs.registry import about, capital, file_name, meaning_of, named, scale
+from layerscope.runs.registry import about, capital, file_name, is_scalar, meaning_of, named, parse_key, scale
 from layerscope.show.numbers import number
 from layerscope.show.plain import plain, pooling_name
-from layerscope.show.plots import Axis, Box, Boxes, Chart, Series
+from layerscope.show.plots import Axis, Box, Boxes, Chart, HeatMap, Series
 
 if TYPE_CHECKING:
     from layerscope.runs.run import Run
 
 WHISKERS = (5, 95)
 """Percentiles between which the whiskers reach."""
+BINS = 30
+"""Bars of a histogram."""
 OUTLIERS = 20
 """At most this many samples beyond the whiskers of a layer are kept by name, those below 0 and the furthest first."""
 
@@ -80,10 +84,44 @@ def box(name: str, values: Values, samples: Iterable[object]) -> Box:
     return Box(name, (first, median, third), (low, high), float(values.mean()), len(values), outliers, negative)
 
 
-def quality(run: Run, known: Sequence[Curve]) -> Iterator[Boxes | Chart]:
+def quality(run: Run, known: Sequence[Curve]) -> Iterator[Boxes | Chart | HeatMap]:
     """Yield what stands below the curves of quality."""
     yield from along(run, known)
+    yield from histograms(run)
     yield from box_plots(run, "samples.path")
+
+
+def histograms(run: Run) -> Iterator[HeatMap]:
+    """Yield the distribution of the samples' prompt entropies at each layer: two bands are two kinds of samples."""
+    found: dict[str, list[Tensor]] = {}
+    for shard in run.folder.shards if run.has_states else ():
+        with run.folder.shard(shard) as file:
+            for key in filter(is_scalar, file.keys()):
+                metric, variant, site = parse_key(key)
+                if metric == "prompt_entropy" and site == "raw" and "prefix=" not in str(variant):
+                    found.setdefault(str(variant), []).append(file.get_tensor(key))
+    table = run.at()
+    for variant, parts in found.items():
+        layers = [own[np.isfinite(own)] for own in torch.cat(parts, 1).double().numpy()]
+        edges = np.histogram_bin_edges(np.concatenate(layers), BINS)
+        shares = np.stack([100 * np.histogram(own, edges)[0] / max(1, len(own)) for own in layers], 1)
+        title, unit = named("prompt_entropy", variant), about("prompt_entropy").unit
+        yield HeatMap(
+            title=f"Each sample's {title}",
+            variant=variant.replace(",", ", "),
+            summary=f"A histogram for each layer of {len(layers[0]):,} samples: two bands are two kinds of samples.",
+            about=meaning_of("prompt_entropy", table),
+            unit="% of the samples",
+            name=f"histogram-{file_name('prompt_entropy', variant)}",
+            rows=tuple(f"{middle:.2f}" for middle in (edges[1:] + edges[:-1]) / 2),
+            columns=tuple(map(str, range(run.depth + 1))),
+            values=tuple(tuple(line) for line in shares.tolist()),
+            high=None,
+            across="layer",
+            down=f"{title} ({unit})",
+            upward=True,
+            depth=run.depth,
+        )
 
 
 def along(run: Run, known: Sequence[Curve]) -> Iterator[Chart]:

@@ -11,7 +11,8 @@ import numpy as np
 from layerscope.core.errors import count
 from layerscope.runs.curves import SIMILAR, Curve, curves, value_text, which
 from layerscope.runs.probed import VERDICTS, Finding, Numbers, is_within, probed
-from layerscope.show.numbers import apart, error, number
+from layerscope.runs.registry import capital
+from layerscope.show.numbers import INTERVAL, apart, error, number
 
 if TYPE_CHECKING:
     from layerscope.runs.run import Run
@@ -125,6 +126,7 @@ def _decisions(run: Run, known: dict[str, Curve]) -> Iterator[Finding]:
         score = "accuracy" if "layer_accuracy" in known else "score"
         text = f"layer {first} of {run.depth} is the first within a point of the last layer's {score}{where}."
         yield Finding("effective_depth", f"Effective depth: {text}", {"layer": first})
+    yield from _informed(known)
     for name, word in (("perplexity", "Perplexity"), ("layer_accuracy", "Accuracy through the model's head")):
         curve = known.get(name)
         if curve is None or not math.isfinite(curve.last()[0]):
@@ -134,6 +136,21 @@ def _decisions(run: Run, known: dict[str, Curve]) -> Iterator[Finding]:
         if other is not None and other < curve.layers[-1] and curve.at(other)[0] != value:
             text += f"; at layer {other}: {value_text(curve, *curve.at(other))}"
         yield Finding(name, f"{text}.", {"last": value, "last_stderr": stderr, "extreme_layer": other})
+
+
+def _informed(known: dict[str, Curve]) -> Iterator[Finding]:
+    """Yield which layer's states share most with labels or next tokens."""
+    for name, what in (("label_information", "your labels"), ("next_token_information", "the next token")):
+        curve = known.get(name)
+        if curve is None or (top := curve.stands_out) is None:
+            continue
+        (value, spread), end = curve.at(top), curve.last()
+        numbers: Numbers = {"layer": top, "value": value, "spread": spread, "last": end[0]}
+        answer = f"the states of layer {top} of {curve.layers[-1]} share most with {what}"
+        if value <= INTERVAL * spread:
+            numbers, answer = numbers | {"layer": None}, f"no layer shares more with {what} than chance does"
+        text = f"{curve.title}: {answer}, {value_text(curve, value, spread)}; the last has {value_text(curve, *end)}."
+        yield Finding(name, capital(text), numbers, answer)
 
 
 def _sinks(run: Run, known: list[Curve]) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar, get_args
 
 from layerscope import metrics, probes
 from layerscope.core.errors import LayerscopeError, choices
+from layerscope.metrics.dip import FromValues
 from layerscope.metrics.factors import FromReadings
 from layerscope.metrics.metric import How, Metric as Metric, Needs as Needs, records
 from layerscope.probes.scores import FromLabels
@@ -20,14 +21,15 @@ if TYPE_CHECKING:
 
 H = TypeVar("H", bound=How)
 ORDER = (
-    "sinks", "prompt_entropy", "curvature", "zero_steps", "norm_mean", "norm_median", "norm_max", "sink_share",
-    "dataset_entropy", "effective_rank", "rankme", "anisotropy", "intrinsic_dimension", "alpha_req", "nesum",
-    "infonce", "infonce_bound", "lidar", "dime", "monotone_triples", "monotone_share", "straightness", "line_distance",
-    "norm_ratio", "steady_norm", "cosine_similarity", "cka", "angular_distance", "cka_rbf", "cca",
+    "sinks", "prompt_entropy", "entropy_dip", "curvature", "zero_steps", "norm_mean", "norm_median", "norm_max",
+    "sink_share", "dataset_entropy", "effective_rank", "rankme", "anisotropy", "intrinsic_dimension", "alpha_req",
+    "nesum", "infonce", "infonce_bound", "lidar", "dime", "monotone_triples", "monotone_share", "straightness",
+    "line_distance", "norm_ratio", "steady_norm", "cosine_similarity", "cka", "angular_distance", "cka_rbf", "cca",
     "svcca", "pwcca", "procrustes", "rsa", "pnka", "mutual_knn", "modality_gap", "label_probability",
     "label_probability_rises", "label_probability_monotone", "layer_accuracy", "f1", "perplexity", "cross_entropy",
-    "pair_spearman", "pair_accuracy", "nc1", "nc2_norms", "nc2_angles", "nc3", "saturation_layer", "agreement",
-    "saturated", "effective_depth", "linear_probe", "linear_probe_c", "knn_probe", "label_information",
+    "next_token_information", "pair_spearman", "pair_accuracy", "nc1", "nc2_norms", "nc2_angles", "nc3",
+    "saturation_layer", "agreement", "saturated", "effective_depth", "linear_probe", "linear_probe_c", "knn_probe",
+    "label_information",
 )  # fmt: skip
 """Metrics are shown in this order; one that is not listed follows those of its kind."""
 SEVEN = ("prompt_entropy", "curvature", "dataset_entropy", "effective_rank", "infonce", "lidar", "dime")
@@ -144,4 +146,5 @@ def choose_metrics(asked: str | Iterable[str]) -> tuple[str, ...]:
         if name not in SETS and name not in METRICS:
             raise LayerscopeError(f"metric {name!r} does not exist{choices(name, [*SETS, *METRICS], 'choose from')}")
         chosen |= set(SETS.get(name, (name,)))
+    chosen |= {how.of for name in chosen if isinstance(how := METRICS[name].how, FromValues)}
     return tuple(name for name in METRICS if name in chosen)

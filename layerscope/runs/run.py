@@ -275,7 +275,6 @@ def open_run(path: str | Path) -> Run:
 
 
 def _runs_in(folder: Path) -> list[Path]:
-    """Return the run folders right below a folder."""
     try:
         return sorted(inside for inside in folder.iterdir() if RunFolder.exists(inside))
     except OSError:

@@ -192,6 +192,8 @@ def score_findings(entry: Grid) -> list[str]:
         found.append(
             f"On {other:,} of {tasks:,} tasks another layer than the last is best; with each task at its own best "
             f"layer the average is {unit.text(entry.oracle)}."
+            if other
+            else f"The last layer is best on each of the {tasks:,} tasks."
         )
     if len(gains := entry.gains_of_mixes):
         most = gains.loc[gains["gain"].idxmax()]

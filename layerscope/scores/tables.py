@@ -114,16 +114,23 @@ def _by_task(entry: Grid, title: str) -> Table:
     return Table(title, titles, tuple(rows), tuple(_legend(entry, "In parentheses: ")))
 
 
+FIXED = (
+    "Means of layers with equal weights. Mixes are learned, and have a gain, on tasks of linear-probe and token-probe: "
+    "elsewhere no labels are set apart to learn by, or in classification by mteb only a few, others in each round."
+)
+"""How to read a table of fixed mixes."""
+
+
 def mixes_tables(entry: Grid, title: str) -> Iterator[Table]:
     """Yield for each task a row for each mix of layers: score, gain over the best single layer, and its layers."""
-    legend = (
+    learned = (
         "Gain: over one layer, the best single one, mix and layer both chosen on samples that do not judge them; ± its "
         "standard error, paired. Layers: those of the largest weights, learned on all samples. concat: all layers side "
         "by side, reduced to their width; truncate does not write it."
     )
     titles = Column("mix", "left"), *columns(("score", "gain"), "decimal"), Column("layers", "left")
     for order, (task, mixes) in enumerate(entry.mixes.groupby("task", sort=False)):
-        rows = []
+        rows, legend = [], learned if mixes["gain"].notna().any() else FIXED
         for found in mixes.to_dict(orient="records"):
             gain, error, weighed = found["gain"], found["gain_error"], _weighed(found["weights"])
             score, number = _cell(entry.at(found["mix"], str(task)), entry.unit, marked=False), entry.unit.number

@@ -24,6 +24,7 @@ from layerscope.show.document import Document, Table, columns, row
 from layerscope.truncation.checkpoint import auto_class
 from layerscope.truncation.depth import Depth, depth_of
 from layerscope.truncation.expected import gaps_in
+from layerscope.truncation.mixing import mix_in_words
 from layerscope.truncation.onnx_file import FILE, export, onnx_run
 from layerscope.truncation.source import Source
 
@@ -58,11 +59,11 @@ class Truncated:
     """A truncated model with its figures, those of the full model beside them.
 
     `layer` is how many layers it has; `dropped` are the blocks it lacks, counted from 1, where it does not merely end
-    earlier. `dtype` is that of its weights, `difference` the largest between its output and the full model's layer.
-    `megabytes` are those of its weights on disk (of the full model: what they would be), `milliseconds` a sample's
-    share of a forward, `speedup` that of the full model over its own, `ideal` the same of their operations; `score` and
-    `stderr` what `scored` says at that layer, None where there is none: the linear probe of a run, or accuracy or
-    perplexity as `train` measured them, over `samples` of `data`.
+    earlier; `mix` names layers that it mixes, with their weights. `dtype` is that of its weights, `difference` the
+    largest between its output and the full model's layer. `megabytes` are those of its weights on disk (of the full
+    model: what they would be), `milliseconds` a sample's share of a forward, `speedup` that of the full model over its
+    own, `ideal` the same of their operations; `score` and `stderr` what `scored` says at that layer, None where there
+    is none: the linear probe of a run, or accuracy or perplexity as `train` measured them, over `samples` of `data`.
 
     >>> from layerscope.truncation import truncate_layers
     >>> made, = truncate_layers("tiny-bert", [2], "shallow", progress=False)
@@ -95,12 +96,15 @@ class Truncated:
     samples: int | None = None
     data: str | None = None
     dropped: tuple[int, ...] = ()
+    mix: str = ""
 
     @property
     def cut(self) -> str:
         """What was done to the full model, in words."""
         if self.dropped:
             return f"without {spans(self.dropped, 'block')} of {self.depth}"
+        if self.mix:
+            return f"a mix of {self.mix} of {self.depth}"
         return f"layers 1 to {self.layer} of {self.depth}"
 
     def shown(self, full: bool = False) -> str:
@@ -128,6 +132,7 @@ def measure(source: Source, made: Sequence[Made], format: str, site: str) -> lis
     unknown, operations = (None, None), work.operations(full)
     beside: dict[str, Any] = {
         "model": source.name, "depth": deepest, "format": format,
+        "mix": "" if source.mix is None else mix_in_words(source.mix),
         "site": site if source.model.stack.norm is not None else "raw",
         "dtype": "float32" if onnx else str(source.dtype).removeprefix("torch."),
         "full_parameters": parameters(full), "full_megabytes": size, "full_milliseconds": whole,

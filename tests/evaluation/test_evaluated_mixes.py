@@ -104,6 +104,8 @@ def test_mteb_judges_the_mixes_that_need_no_learning(model: str, tmp_path: Path)
     cosines = (unit[:8] * unit[8:]).sum(1)
     assert rows.loc["last 2", "score"] == pytest.approx(spearmanr(cosines, scores).statistic, abs=1e-6)
     assert rows["gain"].isna().all(), "without samples there is no paired error"
+    (table,) = [part for part in found.document().parts if getattr(part, "name", "") == "mixes"]
+    assert table.legend[0].startswith("Means of layers") and "best single" not in table.legend[0]
 
 
 def test_words_have_mixes_too(model: str, tmp_path: Path):

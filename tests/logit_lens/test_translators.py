@@ -17,6 +17,7 @@ from torch import nn
 from typed import cli
 
 from layerscope import LayerscopeError, lens
+from layerscope.core.saved import read_facts, write_facts
 from layerscope.logit_lens import translators
 from layerscope.logit_lens.reading import open_reading
 from layerscope.show.page.page import render
@@ -290,3 +291,13 @@ def test_the_command_beats_the_plain_lens_on_a_real_model(cli, shared, tmp_path)
     assert len(json.loads(done.out)["tuned"]) == 5
     done = cli("lens", model, "--prompt", "Once", "--train", tmp_path / "train.txt")
     assert done.status == 2 and "--train needs --tuned" in done.line
+
+
+def test_a_reading_saved_before_there_was_a_tuned_lens_opens(tmp_path):
+    reading = lens(tiny.llama(), "w1 w2 w3", processor=tiny.tokenizer(special=False), progress=False)
+    path = reading.save(tmp_path / "old") / "lens.json"
+    facts = read_facts(path, "reading of the lens", "")
+    old = {name: value for name, value in facts.items() if name not in ("tuned", "format", "kind")}
+    write_facts(path, "reading of the lens", old)
+    found = open_reading(tmp_path / "old")
+    assert found.summary == reading.summary and found.tuned is None

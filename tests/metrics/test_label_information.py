@@ -74,3 +74,19 @@ def test_a_run_has_it_by_layer(tmp_path) -> None:
         row = found.query(f"layer == {layer}").iloc[0]
         assert row["value"] == pytest.approx(wanted.value - wanted.chance, abs=1e-6)
         assert row["stderr"] == pytest.approx(wanted.spread, abs=1e-6)
+
+
+def test_the_first_line_of_a_run_names_the_layer_that_knows_most_or_that_none_does(tmp_path) -> None:
+    rng = np.random.default_rng(0)
+    texts = [
+        f"{a} {b}" for a in ("good", "fine", "bad", "poor") for b in ("food", "book", "film", "day", "play", "cup")
+    ]
+    options = {"metrics": "label_information", "views": 0, "progress": False}
+    known = layerscope.profile("minilm", texts, labels=[i < 12 for i in range(24)], out=tmp_path / "a", **options)
+    value = known.metric("label_information")
+    layer = int(value[1:].idxmax())
+    assert f"no layer is named: the states of layer {layer} of 6 share most with your labels" in known.document().answer
+    none = layerscope.profile("minilm", texts, labels=rng.permutation(24) < 12, out=tmp_path / "b", **options)
+    (found,) = none.as_dict()["findings"]
+    chance = none.table().set_index("layer").loc[1:].eval("value / stderr").max() < 1.96
+    assert (found["layer"] is None) == chance == ("than chance does" in none.document().answer)

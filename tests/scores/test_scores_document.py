@@ -208,3 +208,11 @@ def test_eleven_tasks_keep_their_names_at_80_columns():
 def test_a_notebook_shows_an_evaluation():
     found = Evaluation(scored({"<b>a</b>": M}))._repr_html_()
     assert "scores best on &lt;b&gt;a&lt;/b&gt;" in found and "<b>" not in found
+
+
+def test_where_the_last_layer_is_best_on_every_task_that_is_said():
+    rising = [0.1, 0.2, 0.3, 0.4]
+    every = " ".join(printed(Evaluation(scored({"a": rising, "b": rising}))).split())
+    assert "The last layer is best on each of the 2 tasks." in every and "On 0 of" not in every
+    some = " ".join(printed(Evaluation(scored({"a": rising, "b": M}))).split())
+    assert "On 1 of 2 tasks another layer than the last is best" in some and "each of the" not in some

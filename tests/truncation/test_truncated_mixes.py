@@ -115,3 +115,19 @@ def test_the_command_names_the_mend(cli: Callable[..., Printed], tmp_path: Path)
     failed = cli("truncate", "minilm", "--mix", "3=1,5=-1", "--out", str(tmp_path / "no"))
     assert failed.status == 2
     assert failed.err.strip().endswith("no mean can be made with them: give others")
+
+
+def test_the_first_line_of_the_command_names_the_mix(cli: Callable[..., Printed], tmp_path: Path) -> None:
+    model = str(tiny.saved(tiny.bert(), tmp_path / "bert", special=True))
+    shown = cli(
+        "truncate",
+        model,
+        "--mix",
+        "1=0.25,2=0.75",
+        "--format",
+        "sentence-transformers",
+        "--out",
+        str(tmp_path / "mixed"),
+    )
+    assert shown.status == 0, shown.err
+    assert ", a mix of layers 1 (0.25) and 2 (0.75) of 3: " in shown.out.splitlines()[0]
