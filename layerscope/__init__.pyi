@@ -8,6 +8,7 @@ from . import (
 )
 from .comparison import Comparison as Comparison, compare as compare, open_comparison as open_comparison
 from .core.errors import LayerscopeError as LayerscopeError
+from .core.hub import push_to_hub as push_to_hub
 from .early_exit import ExitReport as ExitReport, exits as exits, open_exit_report as open_exit_report
 from .evaluation import evaluate as evaluate
 from .generation import (
@@ -17,14 +18,19 @@ from .generation import (
     open_draft_report as open_draft_report,
     open_generation as open_generation,
 )
-from .logit_lens import Reading as Reading, lens as lens
+from .logit_lens import Reading as Reading, lens as lens, open_reading as open_reading
 from .models.inspector import inspect as inspect
 from .papers import reproduce as reproduce
 from .profiling import profile as profile
 from .reports.page import report as report
 from .runs import Run as Run, open_run as open_run
 from .scores import Evaluation as Evaluation, open_evaluation as open_evaluation
-from .selection import Selection as Selection, select as select
+from .selection import (
+    Selection as Selection,
+    open_removal as open_removal,
+    open_selection as open_selection,
+    select as select,
+)
 from .training.training import train as train
 from .truncation import truncate as truncate
 

@@ -10,7 +10,7 @@ import pandas as pd
 from layerscope.comparison.document import document as as_document
 from layerscope.core.errors import LayerscopeError, choices
 from layerscope.core.saved import Store, jsonable, typed
-from layerscope.show.notebook import Shown
+from layerscope.show.pushed import Saved
 
 COLUMNS = {
     "kind": "object", "run": "object", "run_b": "object", "metric": "object", "variant": "object", "layer": "Int64",
@@ -39,7 +39,7 @@ class Member:
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison(Shown):
+class Comparison(Saved):
     """What two runs or more of the same samples have in common, and where they differ.
 
     `frame` holds a row for each number, with the columns of `COLUMNS`; layers are named by number and site. Its `kind`:

@@ -60,7 +60,6 @@ def document(comparison: Comparison) -> Document:
 
 
 def _pair(pair: Pair) -> Document:
-    """Return one pair of several as a page shows it."""
     return Document(
         headline(pair),
         title=(pair.name,),

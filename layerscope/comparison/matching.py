@@ -78,7 +78,7 @@ def opened(given: Sequence[Run | str | Path], paired: bool = False) -> list[Run]
         raise LayerscopeError("compare needs two runs or more: give the folder of each")
     if len(given) > MOST_RUNS:
         raise LayerscopeError(f"{len(given)} runs are too many to compare at once: give {MOST_RUNS} at most")
-    runs = [entry if isinstance(entry, Run) else open_run(Path(entry).expanduser()) for entry in given]
+    runs = [entry if isinstance(entry, Run) else open_run(entry) for entry in given]
     paths = [run.path.resolve() for run in runs]
     for run, path in zip(runs, paths, strict=True):
         run.need_states()

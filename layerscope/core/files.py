@@ -22,6 +22,7 @@ from filelock import BaseFileLock, FileLock, Timeout
 from safetensors import SafetensorError
 
 from layerscope.core.errors import LayerscopeError, near, refuse_dangling, unreadable
+from layerscope.core.hub import on_this_machine
 
 CHECKSUM = "checksum"
 HELD = ".layerscope-writes"
@@ -163,7 +164,7 @@ def existing(path: str | Path, what: str, known: Collection[str] = ()) -> Path:
     """
     found = Path(path)
     try:
-        found = found.expanduser()
+        found = on_this_machine(path)
         if found.is_dir():
             next(found.iterdir(), None)
         elif found.is_file():  # a pipe may be opened only once

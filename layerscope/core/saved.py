@@ -22,6 +22,7 @@ from layerscope.core.files import (
     write_parquet,
     writing,
 )
+from layerscope.core.hub import on_this_machine
 
 FORMAT = 3
 """Of every saved result; it rises when what is written changes."""
@@ -78,7 +79,7 @@ class Store:
         Raises `LayerscopeError` for a folder without one, for files that are damaged or were changed, and for a result
         of another version.
         """
-        path = Path(folder).expanduser()
+        path = on_this_machine(folder)
         if not self.is_in(path):
             raise LayerscopeError(f"{str(path)!r} holds no {self.what} ({self.manifest}): give the folder of one")
         facts = read_facts(path / self.manifest, self.what, self.again)

@@ -9,7 +9,7 @@ import pandas as pd
 from layerscope.core.saved import Store, jsonable, typed
 from layerscope.early_exit.document import document
 from layerscope.show.document import Document
-from layerscope.show.notebook import Shown
+from layerscope.show.pushed import Saved
 
 TABLES: dict[str, dict[str, str]] = {
     "curve": {
@@ -30,7 +30,7 @@ STORE = Store("report of exits", "exits.json", "run layerscope exits again", TAB
 
 
 @dataclass(frozen=True, eq=False)
-class ExitReport(Shown):
+class ExitReport(Saved):
     """What early exits cost and gain for one classifier, on one data set and machine.
 
     A sample leaves at the first of the `exits` whose `criterion` reaches the `threshold` (infinity: never), measured on

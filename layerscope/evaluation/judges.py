@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from layerscope.core.hub import go_offline_without_hub
 from layerscope.core.workers import one_thread
 from layerscope.evaluation.judging import UndefinedError, UnjudgedError, Workers, judge, line_of, most_texts
 from layerscope.evaluation.layer_encoder import LayerEncoder
 from layerscope.evaluation.texts import MEND, TextStates
-from layerscope.inputs.hub import go_offline_without_hub
 from layerscope.runs.folder import amount, need_room
 from layerscope.scores.opening import META
 

@@ -16,12 +16,12 @@ import numpy as np
 
 from layerscope.core.errors import LayerscopeError, choices, near
 from layerscope.core.files import existing
+from layerscope.core.hub import go_offline_without_hub
 from layerscope.core.progress import Reporter
 from layerscope.evaluation.judging import line_of, quiet
 from layerscope.evaluation.layer_lm import LayerLM
 from layerscope.evaluation.probe_states import ProbeKind, ProbeTask, Tokens
 from layerscope.inputs import Corpus
-from layerscope.inputs.hub import go_offline_without_hub
 from layerscope.models import LayeredModel
 from layerscope.probes import ProbeScore
 from layerscope.probes.mixes import Weights

@@ -10,10 +10,10 @@ import pandas as pd
 
 from layerscope.core.saved import Store, jsonable, typed
 from layerscope.show.document import EMPTY, Cell, Column, Document, Facts, Row, Section, Sentences, Table
-from layerscope.show.notebook import Shown
 from layerscope.show.numbers import number, percent, times
 from layerscope.show.plain import plain
 from layerscope.show.plots import Axis, Chart, Meaning, Series
+from layerscope.show.pushed import Saved
 
 LAYERS = {
     "layer": "int64", "chosen": "bool", "agreement": "float64", "draft_tokens": "int64", "threshold": "float64",
@@ -44,7 +44,7 @@ LEGEND = (
 
 
 @dataclass(frozen=True, eq=False)
-class DraftReport(Shown):
+class DraftReport(Saved):
     """What self-speculation costs and gains for one language model, on prompts like these, on this machine.
 
     With `layer` as the draft's, at most `draft_tokens` tokens a round and none below the probability `threshold`
@@ -229,6 +229,5 @@ def _table(report: DraftReport) -> Table:
 
 
 def _drafts(tokens: int, threshold: float) -> Cell:
-    """Return how much is drafted."""
     text = f"{tokens}, {threshold:g}" if threshold else str(tokens)
     return Cell(text, value=text) if tokens else EMPTY

@@ -12,10 +12,10 @@ import pandas as pd
 from layerscope.core.errors import count
 from layerscope.core.saved import Store, jsonable
 from layerscope.show.document import Cell, Column, Document, Facts, Frame, Section, Sentences, Table, row
-from layerscope.show.notebook import Shown
 from layerscope.show.numbers import error, number, percent
 from layerscope.show.plain import plain
 from layerscope.show.plots import Axis, Chart, Meaning, Series
+from layerscope.show.pushed import Saved
 
 TEXTS = {
     "layer": "int64", "sample": "object", "prompt": "object", "text": "object", "prompt_ids": "object",
@@ -56,7 +56,7 @@ ABOUT = {
 
 
 @dataclass(frozen=True)
-class Generation(Shown):
+class Generation(Saved):
     """Texts continued by a language model at some of its depths, with measures of quality if asked for.
 
     `texts` has a row for each layer and sample: the `prompt`, the `text` that continues it, their token ids
@@ -177,7 +177,6 @@ def _settings(found: Generation) -> Iterator[tuple[str, str]]:
 
 
 def _by_layer(found: Generation) -> Table:
-    """Return the four measures of each layer."""
     rows = []
     for layer, own in found.measures.groupby("layer"):
         cells = [
@@ -239,7 +238,6 @@ def _texts(found: Generation) -> Iterator[Table]:
 
 
 def _frame(found: Generation) -> Frame:
-    """Return every text, to be filtered and sorted."""
     names = ["layer", "sample", "prompt", "text", *(PER_TEXT if not found.measures.empty else ())]
     frame = found.texts[names].assign(**{name: found.texts[name].map(plain) for name in ("prompt", "text")})
     lead = "One row for each layer and text; choose a layer, or click a heading to sort by it."

@@ -1,19 +1,16 @@
-import os
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from layerscope.core.errors import LayerscopeError, first_line, folder_name, near, needs
+from layerscope.core.hub import hub_answers
 from layerscope.inputs.columns import Columns, choose_columns, choose_label, class_labels, text_corpus
 from layerscope.inputs.corpus import Corpus
 from layerscope.inputs.media import Files
 from layerscope.inputs.samples import Modality
 
 _SPLITS = ("validation", "test", "train")
-_PATIENCE = 5.0  # seconds until the hub counts as out of reach
 _LOOKED_AT = 1000  # rows, to guess the columns
 _MEDIA: dict[str, Modality] = {"Image": "image", "Audio": "audio"}
 
@@ -24,7 +21,7 @@ def hub_corpus(spec: str, columns: Columns) -> Corpus:
     The split defaults to the first of validation, test and train that exists, and a note says so. Without a hub only
     what is cached opens; everything else raises `LayerscopeError` within seconds.
     """
-    spec, _, split = spec.partition(":")
+    spec, _, split = spec.removeprefix("//").partition(":")  # hf://name is hf:name
     if spec.startswith((".", "/", "~")):
         return saved_corpus(Path(spec).expanduser(), columns, split)
     parts = spec.split("/")
@@ -124,7 +121,7 @@ def _loaded(parts: Sequence[str]) -> Any:
     tries: list[tuple[str, str | None]] = [("/".join(parts[:2]), parts[2] if len(parts) == 3 else None)]
     if len(parts) == 2:
         tries.append((parts[0], parts[1]))
-    reachable, shown = _hub_answers(), "/".join(parts)
+    reachable, shown = hub_answers(), "/".join(parts)
     failed: list[Exception] = []
     for name, config in tries:
         try:
@@ -138,40 +135,6 @@ def _loaded(parts: Sequence[str]) -> Any:
     else:
         fault = "is not cached and the hub cannot be reached: save it elsewhere with save_to_disk and give its folder"
     raise LayerscopeError(f"hf:{shown} {fault}") from failed[0]
-
-
-@cache
-def go_offline_without_hub() -> None:
-    """Spare the user a minute of retries for each file of a model where the hub does not answer."""
-    from huggingface_hub import constants
-
-    constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE or not _hub_answers()
-
-
-def _hub_answers() -> bool:
-    """Return whether the hub answers at all, within a few seconds, name look-up included."""
-    import urllib.error
-    import urllib.request
-
-    if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "TRUE", "YES", "ON"):
-        return False
-    if "all" in urllib.request.getproxies():
-        return True  # the hub's client goes through such a proxy, urllib cannot
-    answers: list[bool] = []
-
-    def ask() -> None:
-        try:
-            urllib.request.urlopen(os.environ.get("HF_ENDPOINT", "https://huggingface.co"), timeout=_PATIENCE).close()
-            answers.append(True)
-        except urllib.error.HTTPError:  # a refusal is an answer
-            answers.append(True)
-        except (OSError, ValueError):
-            pass
-
-    asking = threading.Thread(target=ask, daemon=True)
-    asking.start()
-    asking.join(_PATIENCE + 1)
-    return bool(answers)
 
 
 @contextmanager

@@ -146,7 +146,6 @@ def _folder(path: Path, modality: Modality | None, columns: Columns) -> Corpus:
 
 
 def _is_archive(name: str) -> bool:
-    """Return whether a file name is that of a tar or zip archive."""
     return name.lower().endswith(ARCHIVES)
 
 

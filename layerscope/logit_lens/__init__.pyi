@@ -1,2 +1,2 @@
 from .lens_reader import lens as lens
-from .reading import Reading as Reading
+from .reading import Reading as Reading, open_reading as open_reading

@@ -12,10 +12,10 @@ from layerscope.core.errors import count
 from layerscope.core.saved import Store, jsonable
 from layerscope.logit_lens import fidelity
 from layerscope.show.document import Cell, Column, Document, Head, Prediction, Section, Sentences, Table, TokenGrid, row
-from layerscope.show.notebook import Shown
 from layerscope.show.numbers import chance
 from layerscope.show.plain import plain
 from layerscope.show.plots import Axis, Chart, Series
+from layerscope.show.pushed import Saved
 
 Kind = Literal["next", "masked", "itself", "tag", "class"]
 NOUNS = {"masked": "masked token", "class": "sample"}
@@ -56,7 +56,7 @@ HEAD = (
 
 
 @dataclass(frozen=True)
-class Reading(Shown):
+class Reading(Saved):
     """What every layer of a model would predict for some samples, by the model's own head.
 
     `kind` says what is predicted: the "next" token, the "masked" ones, each token "itself" (a masked language model
@@ -202,7 +202,6 @@ def visible(text: str) -> str:
 
 
 def _curve(reading: Reading, total: str) -> Chart:
-    """Return the shares of predictions that have settled as a curve."""
     layers, shares = (tuple(reading.cumulative[name].astype(float)) for name in ("layer", "share"))
     points = [(f"{layer:.0f}", chance(share)) for layer, share in zip(layers, shares, strict=True)]
     texts = tuple(f"layer {layer}: {share} settled" for layer, share in points)

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from layerscope.core.errors import LayerscopeError, first_line, near, needs, refuse_dangling, unreadable
-from layerscope.inputs.hub import go_offline_without_hub
+from layerscope.core.hub import go_offline_without_hub
 
 EMBEDDED = "minilm"
 """The name of the model that comes as a Python package: all-MiniLM-L6-v2."""

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from layerscope.core.errors import LayerscopeError, needs
-from layerscope.inputs.hub import go_offline_without_hub
+from layerscope.core.hub import go_offline_without_hub
 from layerscope.models.checks import EMBEDDED, check_folder, check_name, clear_errors, embedded
 from layerscope.models.encode import modalities_of, modality_of
 from layerscope.models.mean_head import as_configured

@@ -34,7 +34,6 @@ class Reproduction(Shown):
     versions: dict[str, Any]
 
     def __repr__(self) -> str:
-        """Return the verdicts in a few words."""
         return f"Reproduction({self.recipe.name!r}, scale={self.scale!r}: {self.summary})"
 
     @property
@@ -141,7 +140,6 @@ class Board(Shown):
     folder: Path | None = None
 
     def __repr__(self) -> str:
-        """Return how many recipes held, did not hold and are not decided."""
         return f"Board(scale={self.scale!r}: {self.document().answer.rstrip('.')})"
 
     def named(self) -> list[tuple[str, Verdict]]:
@@ -149,7 +147,6 @@ class Board(Shown):
         return [named for found in self.reproductions for named in found.named()]
 
     def __getitem__(self, name: str) -> Reproduction:
-        """Return a recipe's result by its name."""
         return next(found for found in self.reproductions if found.recipe.name == name)
 
     def document(self) -> Document:

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
     Picture = Chart | HeatMap | Boxes | Bars | TokenGrid
 
-    Judge = Callable[["Assets"], "Evidence"]
-
+Judge = Callable[["Assets"], "Evidence"]
 SCALES = ("small", "published", "paper")
 Scale = Literal["small", "published", "paper"]
 TRACING = "Jiang, Zhou, Zhu: Tracing Representation Progression (ICLR 2025)"

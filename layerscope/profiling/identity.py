@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.core.hub import on_this_machine
 from layerscope.inputs import Corpus
 from layerscope.inputs.samples import Window
 from layerscope.models import LayeredModel, Loaded, LoadOptions, Override
@@ -177,8 +178,8 @@ def run_of(given: Any) -> Run | None:
     """Return the run that was given, opened where it is a folder of one; None where a model was given."""
     if isinstance(given, Run):
         return given
-    is_run = isinstance(given, (str, Path)) and (Path(given).expanduser() / "run.json").is_file()
-    return open_run(Path(given).expanduser()) if is_run else None
+    folder = on_this_machine(given) if isinstance(given, (str, Path)) else None
+    return open_run(folder) if folder is not None and (folder / "run.json").is_file() else None
 
 
 def model_of(run: Run, override: Override, options: LoadOptions) -> tuple[str, Override, LoadOptions]:

@@ -18,7 +18,8 @@ def report(shown: Annotated[Any, Repeated()], out: Annotated[str | Path | None, 
 
     Args:
         shown: folders of runs, evaluations, exits, comparisons, selections, readings of the lens and generated texts,
-            folders of mteb results, or CSV files of scores; in Python also such results themselves.
+            folders of mteb results, CSV files of scores, or hf://user/name of a result on the hub; in Python also such
+            results themselves.
         out: file of the page; by default report.html, in the folder of a single result other than scores, and else in
             the current folder. A file that is there is replaced.
 

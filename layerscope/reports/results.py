@@ -10,6 +10,7 @@ from layerscope.comparison import comparison
 from layerscope.comparison.matching import OPTIONS
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import existing
+from layerscope.core.hub import page_folder
 from layerscope.early_exit import exit_report
 from layerscope.generation import draft_report, generation
 from layerscope.logit_lens import reading
@@ -47,7 +48,7 @@ def write_report(shown: Any, out: str | Path | None) -> Path:
     """Do what `report` is asked for."""
     runs, scores, others = opened(shown)
     folders = [*(run.path for run in runs), *(getattr(entry, "folder", None) or Path() for entry in others)]
-    own = folders[0] if len(folders) == 1 and not scores else Path()
+    own = page_folder(folders[0]) if len(folders) == 1 and not scores else Path()
     return write_page(own / "report.html" if out is None else out, lambda: _rendered(runs, scores, others))
 
 

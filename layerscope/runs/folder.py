@@ -41,6 +41,9 @@ COLUMNS = {
 OWN = {".lock", "log.jsonl", "plan.parquet", ".plan.parquet.part", ".run.json.part", "shards", "tables"}
 """What may lie in a folder where a run is started: what a run that was killed early leaves."""
 
+FILES = ("run.json", "plan.parquet", "log.jsonl", "depths.csv", "shards/[0-9]*", "tables/*.parquet")
+"""What a run has, and the history of a training."""
+
 
 class RunFolder:
     """The files of one run: their names, how they are written, and which are finished.
@@ -87,6 +90,18 @@ class RunFolder:
     def exists(path: Path) -> bool:
         """Return whether a run was started there."""
         return (path / "run.json").is_file()
+
+    def files(self) -> list[str]:
+        """Return the run's own files, without what else lies in its folder, such as a page."""
+        return [path.relative_to(self.path).as_posix() for own in FILES for path in sorted(self.path.glob(own))]
+
+    def copy(self, out: str | Path) -> Path:
+        """Copy the run's own files into a folder, new or empty, and return it."""
+        folder = files.own_folder(out)
+        for file in self.files():
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(self.path / file, folder / file)
+        return folder
 
     @property
     def shards(self) -> list[int]:

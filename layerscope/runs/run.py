@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError, near, refuse_dangling
+from layerscope.core.hub import on_this_machine, page_folder
 from layerscope.core.saved import jsonable, typed
 from layerscope.runs import history
 from layerscope.runs.curves import curves
@@ -19,11 +20,11 @@ from layerscope.runs.folder import COLUMNS, RunFolder
 from layerscope.runs.registry import is_scalar, parse_key
 from layerscope.runs.states import OWN, PROJECTED, Column, StoredStates, gather, sublayers_in
 from layerscope.show.document import Document
-from layerscope.show.notebook import Shown
+from layerscope.show.pushed import Saved
 from layerscope.show.written import write_page
 
 
-class Run(Shown):
+class Run(Saved):
     """What `profile` returns and `open_run` opens: every metric at every layer, and the pooled states.
 
     >>> run = layerscope.open_run("runs/minilm")
@@ -211,7 +212,14 @@ class Run(Shown):
 
             return render([self.document()])
 
-        return write_page(self.path / "report.html" if path is None else path, text)
+        return write_page(page_folder(self.path) / "report.html" if path is None else path, text)
+
+    def save(self, path: str | Path) -> Path:
+        """Copy the run into a folder, new or empty, without what else lies in its own, and return it."""
+        return self.folder.copy(path)
+
+    def _pushed(self, room: Path) -> tuple[Path, list[str]]:
+        return self.path, self.folder.files()  # states are large: no copy is made of them
 
     def states(self, pooling: str, columns: tuple[Column, ...], rows: npt.NDArray[Any]) -> StoredStates:
         """Return rows of the plan as a lazy array [N, layers, D], of the projected site [N, layers, P]."""
@@ -247,14 +255,14 @@ class Run(Shown):
 
 
 def open_run(path: str | Path) -> Run:
-    """Open a run folder.
+    """Open a run folder, or a run that was pushed to the hub, by `hf://user/name`.
 
     Raises `LayerscopeError` for a folder that is missing or holds no run; the error names the runs nearby.
 
     >>> layerscope.open_run("runs/minilm")
     Run('runs/minilm': all-MiniLM-L6-v2, 6 layers, reviews)
     """
-    folder = Path(path)
+    folder = on_this_machine(path)
     refuse_dangling(folder)
     if folder.is_file():
         raise LayerscopeError(f"{str(path)!r} is a file: give the folder of a run")
@@ -263,11 +271,10 @@ def open_run(path: str | Path) -> Run:
         raise LayerscopeError(f"run folder {str(path)!r} does not exist{hint}")
     if not RunFolder.exists(folder) and (inside := _runs_in(folder)):
         raise LayerscopeError(f"{str(path)!r} is not a run but holds some: give {', '.join(map(str, inside[:5]))}")
-    return Run(path)
+    return Run(folder)
 
 
 def _runs_in(folder: Path) -> list[Path]:
-    """Return the run folders right below a folder."""
     try:
         return sorted(inside for inside in folder.iterdir() if RunFolder.exists(inside))
     except OSError:

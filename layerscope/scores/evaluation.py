@@ -19,7 +19,7 @@ from layerscope.scores.document import as_dict, document as as_document
 from layerscope.scores.files import refuse_duplicates
 from layerscope.scores.grids import MIN_SHARE, Grid, grids, summary, wide
 from layerscope.scores.naming import CUTS, VARIANT
-from layerscope.show.notebook import Shown
+from layerscope.show.pushed import Saved
 
 if TYPE_CHECKING:
     from layerscope.scores.metric_values import Metrics
@@ -53,7 +53,7 @@ class ModelOrigin:
     width: int | None = None
 
 
-class Evaluation(Shown):
+class Evaluation(Saved):
     """What `evaluate` returns and `open_evaluation` opens: a score per layer per task, in the scores' own units.
 
     >>> scores = pd.DataFrame({"model": "m", "layer": [1, 2, 3], "task": "topics", "score": [0.5, 0.7, 0.6]})

@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError, choices
-from layerscope.core.files import existing
+from layerscope.core.files import existing, json_object
 from layerscope.core.progress import Reporter
 from layerscope.evaluation.half_text import Halves, clear_maximum, half_text_ranks, halves_of
 from layerscope.evaluation.texts import TextStates
@@ -23,9 +23,9 @@ from layerscope.runs.run import Run
 from layerscope.scores.files import is_csv
 from layerscope.scores.fitting import fit_rules
 from layerscope.scores.metric_values import PUBLISHED as METRICS, open_metrics
-from layerscope.scores.opening import PUBLISHED as SCORES, open_evaluation
+from layerscope.scores.opening import PUBLISHED as SCORES, holds_scores, merged, open_evaluation
 from layerscope.scores.rules import DEPTH, Rule
-from layerscope.scores.saved_rules import open_rules, shipped_rules
+from layerscope.scores.saved_rules import KIND, open_rules, shipped_rules
 from layerscope.scores.trust import distrust, more_evidence
 from layerscope.selection.by_score import BY_SCORE
 from layerscope.selection.selection import Refused
@@ -137,18 +137,27 @@ def rules_from(evidence: Any) -> list[Rule]:
         raise LayerscopeError("evidence is empty: give a rules file, or scores and then metrics")
     if all(isinstance(rule, Rule) for rule in given):
         return given
-    scores, *metrics = given
-    if not metrics:
-        path = existing(scores, "evidence")
+    if len(given) == 1:
+        scores, path = given[0], existing(given[0], "evidence")
+        if path.is_dir():  # a data set of the hub may hold the file
+            path = next((file for file in path.glob("*.json") if (json_object(file) or {}).get("kind") == KIND), path)
         if is_csv(path) or path.is_dir():
             raise LayerscopeError(
                 f"evidence {str(scores)!r} is not a file of rules: give one that `save_rules` wrote, or a "
                 f"CSV of scores ({', '.join(SCORES)}), then metrics (run folders, or CSVs of {', '.join(METRICS)})"
             )
         return open_rules(path)
-    evaluation = scores if hasattr(scores, "grids") else open_evaluation(scores)
+    scores = [entry for entry in given if entry is given[0] or _is_evaluation(entry)]
+    evaluation = merged([entry if hasattr(entry, "grids") else open_evaluation(entry) for entry in scores])
+    metrics = [entry for entry in given if not any(entry is other for other in scores)]
     frames = [metric if isinstance(metric, pd.DataFrame) else open_metrics(metric) for metric in metrics]
     return fit_rules(pd.concat(frames, ignore_index=True), evaluation)
+
+
+def _is_evaluation(entry: Any) -> bool:
+    """Return whether this is an evaluation or the folder of one; a CSV may be of metrics too."""
+    path = existing(entry, "evidence") if isinstance(entry, (str, Path)) else None
+    return hasattr(entry, "grids") if path is None else path.is_dir() and holds_scores(path)
 
 
 def named_rule(rules: Sequence[Rule], name: str) -> Rule:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from layerscope.core.errors import spans
 from layerscope.core.saved import Store, jsonable
 from layerscope.show.document import Cell, Column, Document, Section, Table, columns, row
-from layerscope.show.notebook import Shown
+from layerscope.show.pushed import Saved
 
 STORE = Store("choice of blocks", "removal.json", "run layerscope select again", {})
 MEASURES = {
@@ -40,7 +40,7 @@ class Choice(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Removal(Shown):
+class Removal(Saved):
     """Blocks of one model that matter least, by several ways of choosing them.
 
     `choices` begin with the recommended one: that of the lowest cost on the `chosen_on` samples that chose, among those

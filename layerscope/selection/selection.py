@@ -10,7 +10,7 @@ from layerscope.core.saved import Store, jsonable
 from layerscope.scores.rules import Rule
 from layerscope.scores.saved_rules import as_record, from_record
 from layerscope.selection.document import document as as_document
-from layerscope.show.notebook import Shown
+from layerscope.show.pushed import Saved
 
 STORE = Store("selection", "selection.json", "run layerscope select again", {})
 
@@ -78,7 +78,7 @@ class OfTask:
 
 
 @dataclass(frozen=True)
-class Selection(Shown):
+class Selection(Saved):
     """A choice of a layer of one model.
 
     `layer` is the last one that is kept, of `depth`; `as_shipped` says that the choice is the model as shipped.

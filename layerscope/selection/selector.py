@@ -77,7 +77,7 @@ def select(
         max_dim: most dimensions of a vector, each of which takes 4 bytes, where an evaluation has scores of fewer.
         first_layer: first layer to consider; 0 includes the embeddings.
         evidence: file of rules that scores saved; or several, scores first and then metrics, to fit rules on, each a
-            CSV or the folder of a run; by default the rules that come with the package.
+            CSV, a folder or hf://user/name, of one model or of many; by default the rules that come with the package.
         drop: number of blocks to leave out; runs the model on the run's samples.
         data: samples for half-text and drop; by default those of the run.
         seed: random seed.

@@ -1,5 +1,6 @@
 """Names and texts that came from data, made fit to be shown."""
 
+import html
 import re
 import unicodedata
 
@@ -15,6 +16,12 @@ def plain(text: str) -> str:
         return text
     steers = {c for c in set(text) if unicodedata.category(c) in SPELT or c in DIRECTIONS}
     return "".join(c.encode("unicode_escape").decode() if c in steers else c for c in text)
+
+
+def escape(text: str) -> str:
+    """Return a text in one line that Markdown and HTML show as it is."""
+    line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return html.escape(re.sub(r"[!#$*@\[\\\]^_`{|}~]", r"\\\g<0>", line), quote=False)
 
 
 def pooling_name(pooling: str | None) -> str:

@@ -16,6 +16,7 @@ from layerscope.models import LayeredModel
 from layerscope.models.encode import encoder_for
 from layerscope.models.mean_head import is_mean_head
 from layerscope.runs import open_run
+from layerscope.show.plain import escape
 from layerscope.training.data import READS, TAGGING, choose_task, describe, encode, prepare, read
 from layerscope.training.depths import SCORES, Trained, compare, shallower
 from layerscope.training.fit import Job, check_reports, fit, is_main
@@ -24,7 +25,7 @@ from layerscope.training.loss import exit_weights
 from layerscope.training.start import PlainClassifier, find, sees_both_sides, start
 from layerscope.training.trainer import layered_model
 from layerscope.training.training import SENTENCES, described, settings_of
-from layerscope.truncation.card import LOADS, MEAN, READERS, escape
+from layerscope.truncation.card import LOADS, MEAN, READERS
 from layerscope.truncation.checkpoint import auto_class
 
 OBJECTIVES = {

@@ -13,7 +13,7 @@ import torch
 from transformers.utils import ModelOutput
 
 from layerscope.core.errors import LayerscopeError, listed
-from layerscope.inputs.hub import go_offline_without_hub
+from layerscope.core.hub import go_offline_without_hub
 from layerscope.models.checks import EMBEDDED, check_folder, check_name, clear_errors, embedded, near_folder
 from layerscope.models.load import eager, load_processor, without_bars
 from layerscope.models.mean_head import as_configured, is_mean_head, mean_headed

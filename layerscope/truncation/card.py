@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import html
-import re
 from importlib.metadata import version
 from pathlib import Path
 
@@ -11,6 +9,7 @@ from huggingface_hub.utils import yaml_dump
 
 from layerscope.core.errors import spans
 from layerscope.models.mean_head import is_mean_head
+from layerscope.show.plain import escape
 from layerscope.truncation.figures import Truncated
 from layerscope.truncation.mixing import mix_in_words
 from layerscope.truncation.onnx_file import SENTENCE, output_of
@@ -140,12 +139,6 @@ Written by layerscope {escape(version("layerscope"))}; loaded again and compared
 before it was named: the largest difference is {made.difference:.1g}, in {made.dtype}.
 """
     (folder / "README.md").write_text(card, encoding="utf-8", errors="replace")
-
-
-def escape(text: str) -> str:
-    """Return a text in one line that Markdown and HTML show as it is."""
-    line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-    return html.escape(re.sub(r"[!#$*@\[\\\]^_`{|}~]", r"\\\g<0>", line), quote=False)
 
 
 def _head(source: Source, made: Truncated) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import folder_aside, own_folder
+from layerscope.core.hub import on_this_machine
 from layerscope.core.option_kinds import Weights
 from layerscope.core.options import Asked, checked
 from layerscope.core.progress import reporting
@@ -91,8 +92,8 @@ def resolved(asked: Asked) -> tuple[Asked, str | None]:
     """Return the options with a model or a run as `given`, and the pooling of the scores that named it."""
     given = asked.given
     if isinstance(given, (str, Path)):
-        folder = Path(given).expanduser()
-        given = open_evaluation(given) if (folder / ORIGINS).is_file() or STORE.is_in(folder) else None
+        folder = on_this_machine(given)
+        given = open_evaluation(folder) if (folder / ORIGINS).is_file() or STORE.is_in(folder) else None
     if isinstance(given, Evaluation):
         return _by_evaluation(given, asked)
     if not hasattr(given, "as_shipped"):  # which a selection has

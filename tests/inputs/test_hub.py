@@ -103,4 +103,4 @@ def test_a_hub_behind_a_proxy_that_only_its_client_knows_counts_as_there(monkeyp
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:9")
-    assert hub._hub_answers()
+    assert hub.hub_answers()

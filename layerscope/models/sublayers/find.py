@@ -150,7 +150,6 @@ def _changes(
 
 
 def _additions(run: BlockRun, norms: list[Step]) -> list[Addition]:
-    """Return the residual additions of a block in their order."""
     if run.states[0].value.ndim != 3 or run.states[0].value.shape[1] < LEAST_TOKENS:
         return []
     found: list[Addition] = []

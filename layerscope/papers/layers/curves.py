@@ -8,7 +8,7 @@ import pandas as pd
 from layerscope.papers import drawing, released
 from layerscope.papers.assets import Assets
 from layerscope.papers.intervals import mean, slope
-from layerscope.papers.recipe import LAYERS, Claim, Evidence, Number, recipe
+from layerscope.papers.recipe import Claim, Evidence, Number
 
 BIDIRECTIONAL = ("bert-base", "bert-large")
 MODEL = "Pythia-410m"
@@ -19,8 +19,8 @@ BY_SIZE = {"compression": ("prompt_entropy", "maxEntropy"), "smoothness": ("curv
            "invariance": ("infonce", "raw")}  # fmt: skip
 
 
-@recipe(
-    "L-fig2", LAYERS, "A valley of prompt entropy in the middle of autoregressive models",
+@released.published(
+    "L-fig2", "A valley of prompt entropy in the middle of autoregressive models",
     *(
         Claim(
             model, f"In {model}, prompt entropy is lower in the middle third of the layers than in the others.",
@@ -36,11 +36,8 @@ BY_SIZE = {"compression": ("prompt_entropy", "maxEntropy"), "smoothness": ("curv
         0.0, "above", "models",
         decided_by="a third bidirectional model; the authors released values of two",
     ),
-    scales={"published": None},
-    lacks={
-        "small": "an autoregressive model that has the valley",
-        "paper": "Pythia-410M, Mamba-370M and BERT on WikiText-103, from the hub",
-    },
+    small="an autoregressive model that has the valley",
+    paper="Pythia-410M, Mamba-370M and BERT on WikiText-103, from the hub",
     note=released.NOTE + " (prompt entropy: tokens centred, then scaled to unit length)",
 )  # fmt: skip
 def valleys(assets: Assets) -> Evidence:
@@ -62,8 +59,8 @@ def valleys(assets: Assets) -> Evidence:
     )
 
 
-@recipe(
-    "L-fig4", LAYERS, "Training changes the middle layers most; early layers settle first",
+@released.published(
+    "L-fig4", "Training changes the middle layers most; early layers settle first",
     Claim(
         "middle", "Over training, metrics change more in the middle third of the layers than in the others.",
         "sum of changes between checkpoints, share of the metric's range, middle third minus the other two",
@@ -75,12 +72,8 @@ def valleys(assets: Assets) -> Evidence:
         f"share of a layer's change that comes after step {LATE:,}, last two thirds minus the first",
         0.0, "above", "metrics",
     ),
-    scales={"published": None},
-    lacks={
-        "small": "a language model with checkpoints of its training (layerscope profile and compare draw them)",
-        "paper": "the checkpoints of Pythia-410M on WikiText-103, from the hub",
-    },
-    note=released.NOTE,
+    small="a language model with checkpoints of its training (layerscope profile and compare draw them)",
+    paper="the checkpoints of Pythia-410M on WikiText-103, from the hub",
 )  # fmt: skip
 def changed_by_training(assets: Assets) -> Evidence:
     """Compare how much each third changes between neighbouring checkpoints, by metric (figures 4 and 11)."""
@@ -114,8 +107,8 @@ def by_step(frame: pd.DataFrame, metric: str) -> pd.DataFrame:
     return found.sort_index().drop(columns=0, errors="ignore").dropna(axis=1)
 
 
-@recipe(
-    "L-fig12", LAYERS, "Larger models compress more in the middle, are smoother and more invariant",
+@released.published(
+    "L-fig12", "Larger models compress more in the middle, are smoother and more invariant",
     Claim(
         "compression", "The larger the model, the lower the prompt entropy of its middle layers.",
         "slope of prompt entropy, as a share of its maximum, per tenfold size; mean of the middle third "
@@ -132,12 +125,8 @@ def by_step(frame: pd.DataFrame, metric: str) -> pd.DataFrame:
         "slope of the InfoNCE loss per tenfold size, nats; mean of the middle third of the layers",
         0.0, "below", "models",
     ),
-    scales={"published": None},
-    lacks={
-        "small": "language models of several sizes",
-        "paper": "Pythia 14M to 1B on WikiText-103, from the hub",
-    },
-    note=released.NOTE,
+    small="language models of several sizes",
+    paper="Pythia 14M to 1B on WikiText-103, from the hub",
 )  # fmt: skip
 def larger_models(assets: Assets) -> Evidence:
     """Fit each metric in the middle of the models against the logarithm of their size."""

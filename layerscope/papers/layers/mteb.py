@@ -9,7 +9,7 @@ import pandas as pd
 from layerscope.papers import drawing, released
 from layerscope.papers.assets import Assets
 from layerscope.papers.intervals import bootstrap, mean
-from layerscope.papers.recipe import LAYERS, Claim, Evidence, Number, Printed, recipe
+from layerscope.papers.recipe import Claim, Evidence, Number, Printed
 from layerscope.scores import Evaluation, corpus_averages, fit_rules, one_variant
 from layerscope.scores.statistics import distance_correlation, kendall, spearman
 
@@ -36,8 +36,8 @@ def gains(table: pd.DataFrame) -> list[float]:
     return found
 
 
-@recipe(
-    "L-fig1", LAYERS, "Middle layers beat the last one on MTEB",
+@released.published(
+    "L-fig1", "Middle layers beat the last one on MTEB",
     *(
         Claim(
             model, f"In {model}, the middle layer that the other tasks choose beats the last on the one left out.",
@@ -45,14 +45,11 @@ def gains(table: pd.DataFrame) -> list[float]:
         )
         for model in released.SCORED
     ),
-    scales={"published": None},
     printed=(
         Printed("Pythia-410m, gain of the best layer [%]", 2.0, "section 4.1: 2 to 16 %", "a range over models"),
     ),
-    lacks={
-        "small": "MTEB scores by layer of a model that needs no download (layerscope evaluate computes them)",
-        "paper": "Mamba-370M, BERT and Llama-3 on 32 tasks of MTEB, from the hub",
-    },
+    small="MTEB scores by layer of a model that needs no download (layerscope evaluate computes them)",
+    paper="Mamba-370M, BERT and Llama-3 on 32 tasks of MTEB, from the hub",
     note="Scores are the authors' own, by task and layer",
 )  # fmt: skip
 def middle_layers(assets: Assets) -> Evidence:
@@ -78,20 +75,16 @@ def _summary(model: str, table: pd.DataFrame) -> Iterator[Number]:
     yield Number(f"{model}, gain of the best layer [%]", 100 * float(average.max() / average.iloc[-1] - 1))
 
 
-@recipe(
-    "L-fig3", LAYERS, "Curvature, DiME and InfoNCE follow the scores most closely",
+@released.published(
+    "L-fig3", "Curvature, DiME and InfoNCE follow the scores most closely",
     Claim(
         "lead", "Curvature, DiME and InfoNCE follow the mean score more closely than the entropies and LiDAR do.",
         "distance correlation with the mean score over layers, mean of these three metrics minus that of "
         "the others",
         0.0, "above", "tasks",
     ),
-    scales={"published": None},
-    lacks={
-        "small": "scores on 32 tasks by layer (layerscope scores correlates metrics with scores of your own)",
-        "paper": "Pythia-410M on 32 tasks of MTEB, from the hub",
-    },
-    note=released.NOTE,
+    small="scores on 32 tasks by layer (layerscope scores correlates metrics with scores of your own)",
+    paper="Pythia-410M on 32 tasks of MTEB, from the hub",
 )  # fmt: skip
 def metrics_that_follow(assets: Assets) -> Evidence:
     """Correlate each metric, averaged over data sets, with the mean score over resampled tasks (figures 3 and 8)."""
@@ -123,21 +116,17 @@ def _average(frame: pd.DataFrame, metric: str) -> pd.Series:
     return released.curves(frame, metric, variant).dropna(axis=1).mean()
 
 
-@recipe(
-    "L-appE", LAYERS, "A layer chosen without labels beats the last one",
+@released.published(
+    "L-appE", "A layer chosen without labels beats the last one",
     Claim(
         METRIC, "On Pythia-410M, the layer that DiME chooses without labels beats the last layer.",
         "gain in score over the last layer, percentage points, mean over tasks; whether to minimise or maximise "
         "DiME is fitted on other models",
         0.0, "above", "tasks",
     ),
-    scales={"published": None},
     printed=(Printed(f"gain by {METRIC} [%]", 3.0, "appendix E", "the direction was not fitted on other models"),),
-    lacks={
-        "small": "scores on 32 tasks by layer (layerscope select chooses a layer of your own model without labels)",
-        "paper": "Pythia-410M on 32 tasks of MTEB, from the hub",
-    },
-    note=released.NOTE,
+    small="scores on 32 tasks by layer (layerscope select chooses a layer of your own model without labels)",
+    paper="Pythia-410M on 32 tasks of MTEB, from the hub",
 )  # fmt: skip
 def chosen_without_labels(assets: Assets) -> Evidence:
     """Fit on the other models whether to minimise or maximise DiME, and score the layer it chooses on each task."""

@@ -1,0 +1,174 @@
+"""The Hugging Face hub: folders pushed to it, those that `hf://user/name` names fetched, and its errors as one line."""
+
+import os
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from layerscope.core.errors import LayerscopeError, first_line
+
+HERE = "path/to/this/folder"
+"""What stands in a model's card until the model has a name on the hub."""
+CARD = "README.md"
+NAME = re.compile(r"hf:/{1,2}(?:datasets/)?([^/@]+/[^/@]+)(?:@(.+))?")  # a Path has one slash where the text had two
+MODELS = ("config.json", "modules.json", "adapter_config.json", "model.onnx")
+ASIDE = ("checkpoints", "baselines", "history")
+"""Folders that `train` keeps beside a model."""
+LOGIN = "log in (hf auth login), or give a `token`"
+FAULTS = {
+    401: f"is refused without a valid token: {LOGIN}",
+    403: f"is not for this token to use: {LOGIN} that may",
+    404: f"is not there: check the name, and where it is private {LOGIN}",
+    429: "was asked too often (429): wait some minutes, then do the same again",
+}
+"""What a status of the hub means, and the mend."""
+_PATIENCE = 5.0  # seconds until the hub counts as out of reach
+
+
+def on_this_machine(given: str | Path) -> Path:
+    """Return a path, `~` spelt out; of `hf://user/name` or `hf://user/name@revision` the folder it is fetched to.
+
+    Without a network that is what was fetched before. Raises `LayerscopeError` where the hub does not give it.
+    """
+    if not str(given).startswith("hf:/"):
+        return Path(given).expanduser()
+    if (found := NAME.fullmatch(str(given))) is None:
+        raise LayerscopeError(f"{str(given)!r} names no result: write hf://user/name, or hf://user/name@revision")
+    from huggingface_hub import snapshot_download
+
+    name, revision = found.groups()
+    go_offline_without_hub()
+    with _one_line(f"data set hf://{name}{f'@{revision}' if revision else ''}"):
+        return Path(snapshot_download(name, repo_type="dataset", revision=revision))
+
+
+def page_folder(result: Path) -> Path:
+    """Return where the page of a saved result goes: into its folder; of one fetched from the hub, into this one."""
+    return Path() if result.parent.name == "snapshots" else result
+
+
+def push_to_hub(folder: str | Path, name: str, *, private: bool | None = None, token: str | None = None) -> str:
+    """Push a model that `truncate`, `train` or `exits` wrote to the hub, and return its name there.
+
+    Its card says how it is loaded by that name. Results have a `push_to_hub` of their own.
+
+    Args:
+        folder: folder of the model; a training's history, checkpoints and baselines stay here.
+        name: the model's name on the hub, `user/name`; one that is there is updated.
+        private: whether a new model is private; by default as your account has it.
+        token: access token that may write; by default that of `hf auth login`.
+
+    Raises:
+        LayerscopeError: for a folder without a model, and where the hub refuses or cannot be reached.
+
+    """
+    path = Path(folder).expanduser()
+    if not any((path / file).is_file() for file in MODELS):
+        mend = "give that of a model; a result is pushed by its own method, open_run(folder).push_to_hub(name)"
+        raise LayerscopeError(f"folder {str(path)!r} holds no model: {mend}")
+    card = path / CARD
+    text = card.read_text(encoding="utf-8") if card.is_file() else None
+    return push(path, files_in(path), text, name, "model", private, token)
+
+
+def files_in(folder: Path) -> list[str]:
+    """Return the files in a folder, but hidden ones and what lies beside a model."""
+    found = (path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file())
+    return [path.as_posix() for path in found if path.parts[0] not in ASIDE and not re.search(r"(^|/)\.", str(path))]
+
+
+def push(
+    folder: Path, files: Sequence[str], card: str | None, name: str, kind: str, private: bool | None, token: str | None
+) -> str:
+    """Commit files of a folder, and a card, to a repository, made where it is missing; return its full name.
+
+    Results replace an earlier one of their kind there; a repository of anything else is refused.
+    """
+    from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
+
+    with _one_line(f"{'data set' if kind == 'dataset' else kind} {name!r}"):
+        api = HfApi(token=token, library_name="layerscope", library_version=version("layerscope"))
+        name = api.create_repo(name, repo_type=kind, private=private, exist_ok=True).repo_id
+        there = (
+            set(api.list_repo_files(name, repo_type=kind)) - {".gitattributes", CARD} if kind == "dataset" else set()
+        )
+        facts = {file for file in files if file.endswith(".json") and "/" not in file}
+        if there and not facts & there:
+            raise LayerscopeError(f"data set {name!r} holds something else ({min(there)}): choose a new name")
+        operations: list[Any] = [CommitOperationAdd(file, folder / file) for file in files if file != CARD]
+        operations += [CommitOperationDelete(file) for file in sorted(there - set(files))]
+        if card is not None:
+            operations.append(CommitOperationAdd(CARD, card.replace(HERE, name).encode()))
+        api.create_commit(name, operations, commit_message="Written by layerscope", repo_type=kind)
+    return name
+
+
+@contextmanager
+def _one_line(what: str) -> Iterator[None]:
+    """Within, what the hub's client raises becomes one line on `what`, with the mend."""
+    try:
+        yield
+    except (LayerscopeError, MemoryError):
+        raise
+    except Exception as error:  # of httpx, of the hub's client and its storage, and of the disk
+        raise LayerscopeError(f"{what} {_fault(error)}") from error
+
+
+def _fault(error: Exception) -> str:
+    """Return what went wrong between here and the hub, and how to go on; what is saved here is whole in any case."""
+    chain: list[Any] = [error]
+    while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None:
+        chain.append(cause)
+    names = {type(each).__name__ for each in chain}
+    status = next((each.response.status_code for each in chain if hasattr(each, "response")), None)
+    if "RevisionNotFoundError" in names:
+        return "has no such revision: give a branch, a tag or a commit of it"
+    if "OfflineModeIsEnabled" in names or "LocalEntryNotFoundError" in names and status is None:
+        return "was not fetched before, and the hub cannot be reached: check the network (and HF_HUB_OFFLINE)"
+    if status is not None and status >= 500:
+        return f"waits for the hub, which has a fault of its own ({status}): try again later"
+    if status in FAULTS:
+        return FAULTS[status]
+    if names & {"HFValidationError", "HfHubHTTPError", "BadRequestError"}:
+        line = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        return f"is refused ({line.strip()[:160]}): name it user/name"
+    return f"was cut off from the hub ({first_line(error)}): check the network and the disk, then do the same again"
+
+
+@cache
+def go_offline_without_hub() -> None:
+    """Spare the user a minute of retries for each file of a model where the hub does not answer."""
+    from huggingface_hub import constants
+
+    constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE or not hub_answers()
+
+
+def hub_answers() -> bool:
+    """Return whether the hub answers at all, within a few seconds, name look-up included."""
+    import urllib.error
+    import urllib.request
+
+    if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "TRUE", "YES", "ON"):
+        return False
+    if "all" in urllib.request.getproxies():
+        return True  # the hub's client goes through such a proxy, urllib cannot
+    answers: list[bool] = []
+
+    def ask() -> None:
+        try:
+            urllib.request.urlopen(os.environ.get("HF_ENDPOINT", "https://huggingface.co"), timeout=_PATIENCE).close()
+            answers.append(True)
+        except urllib.error.HTTPError:  # a refusal is an answer
+            answers.append(True)
+        except (OSError, ValueError):
+            pass
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(_PATIENCE + 1)
+    return bool(answers)

@@ -1,0 +1,225 @@
+"""A small Hugging Face hub over loopback: repositories, commits, large files and downloads, as its own client asks."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from huggingface_hub import DatasetCard, ModelCard
+from werkzeug.exceptions import HTTPException
+from werkzeug.routing import Map, Rule
+from werkzeug.serving import WSGIRequestHandler, make_server
+from werkzeug.wrappers import Request, Response
+
+LARGE = (".parquet", ".safetensors", ".onnx")
+"""What the hub's own .gitattributes keeps as large files."""
+OWNER, READER = "hf_owner", "hf_reader"
+"""A token that may write for `user`, and one that may only read."""
+USER = "user"
+
+
+class Hub:
+    """Repositories by (kind, name), each a list of commits: files by path. `fault` may answer a request instead."""
+
+    def __init__(self) -> None:
+        self.repos: dict[tuple[str, str], list[dict[str, bytes]]] = {}
+        self.private: set[tuple[str, str]] = set()
+        self.large: dict[str, bytes] = {}
+        self.fault: Callable[[Request], Response | None] = lambda request: None
+        self.seen: list[str] = []
+        self.agents: set[str] = set()
+        repo = "/api/<kind>s/<owner>/<name>"
+        self.urls = Map([
+            Rule("/", endpoint="home"),
+            Rule("/api/repos/create", endpoint="create", methods=["POST"]),
+            Rule("/api/validate-yaml", endpoint="validate", methods=["POST"]),
+            Rule(repo, endpoint="info"),
+            Rule(f"{repo}/revision/<revision>", endpoint="info"),
+            Rule(f"{repo}/tree/<revision>", endpoint="tree"),
+            Rule(f"{repo}/preupload/<revision>", endpoint="preupload", methods=["POST"]),
+            Rule(f"{repo}/commit/<revision>", endpoint="commit", methods=["POST"]),
+            Rule("/<owner>/<name>.git/info/lfs/objects/batch", endpoint="batch", methods=["POST"]),
+            Rule("/datasets/<owner>/<name>.git/info/lfs/objects/batch", endpoint="batch", methods=["POST"]),
+            Rule("/large/<oid>", endpoint="upload", methods=["PUT"]),
+            Rule("/<owner>/<name>/resolve/<revision>/<path:path>", endpoint="resolve", defaults={"kind": "model"}),
+            Rule("/datasets/<owner>/<name>/resolve/<revision>/<path:path>", endpoint="resolve",
+                 defaults={"kind": "dataset"}),
+        ])  # fmt: skip
+
+    def files(self, name: str, kind: str = "dataset") -> dict[str, bytes]:
+        """Return the files of the last commit."""
+        return self.repos[kind, name][-1]
+
+    def __call__(self, environ: dict[str, Any], start: Any) -> Any:
+        """Answer one request."""
+        request = Request(environ)
+        self.seen.append(f"{request.method} {request.path}")
+        self.agents.add(request.headers.get("User-Agent", ""))
+        try:
+            endpoint, values = self.urls.bind_to_environ(environ).match()
+            answer = self.fault(request) or getattr(self, endpoint)(request, **values)
+        except HTTPException as error:
+            answer = error
+        return answer(environ, start)
+
+    def home(self, request: Request) -> Response:
+        return Response("a hub")
+
+    def create(self, request: Request) -> Response:
+        if (refusal := self._refused(request)) is not None:
+            return refusal
+        asked = request.get_json()
+        owner, kind = asked.get("organization") or USER, asked.get("type") or "model"
+        if owner != USER:
+            return _error(403, "You don't have the rights to create a repo under this namespace")
+        key, there = (kind, f"{owner}/{asked['name']}"), False
+        there = key in self.repos
+        if not there:
+            self.repos[key] = [{".gitattributes": b""}]
+            self.private |= {key} if asked.get("visibility") == "private" or asked.get("private") else set()
+        url = request.host_url + ("datasets/" if kind == "dataset" else "") + key[1]
+        return _json({"url": url, "error": "exists"} if there else {"url": url}, 409 if there else 200)
+
+    def validate(self, request: Request) -> Response:
+        asked = request.get_json()
+        card = (DatasetCard if asked["repoType"] == "dataset" else ModelCard)(asked["content"])
+        known = isinstance(card.data.to_dict().get("tags"), list)
+        return _json({"errors": [] if known else [{"message": "no tags"}], "warnings": []})
+
+    def info(self, request: Request, kind: str, owner: str, name: str, revision: str = "main") -> Response:
+        found = self._commit(request, kind, f"{owner}/{name}", revision)
+        if isinstance(found, Response):
+            return found
+        number, files = found
+        siblings = [{"rfilename": path} for path in files]
+        return _json({"id": f"{owner}/{name}", "sha": _sha(number), "siblings": siblings, "private": False})
+
+    def tree(self, request: Request, kind: str, owner: str, name: str, revision: str) -> Response:
+        found = self._commit(request, kind, f"{owner}/{name}", revision)
+        if isinstance(found, Response):
+            return found
+        return _json([
+            {"type": "file", "path": path, "size": len(data), "oid": hashlib.sha1(data).hexdigest()}
+            | ({"lfs": {"size": len(data), "oid": _digest(data), "pointerSize": 130}} if path.endswith(LARGE) else {})
+            for path, data in found[1].items()
+        ])  # fmt: skip
+
+    def preupload(self, request: Request, kind: str, owner: str, name: str, revision: str) -> Response:
+        if (refusal := self._refused(request)) is not None:
+            return refusal
+        files = request.get_json()["files"]
+        modes = {True: "lfs", False: "regular"}
+        return _json({
+            "files": [
+                {"path": file["path"], "uploadMode": modes[file["path"].endswith(LARGE)], "shouldIgnore": False}
+                for file in files
+            ]
+        })  # fmt: skip
+
+    def batch(self, request: Request, owner: str, name: str) -> Response:
+        return _json({
+            "transfer": "basic",
+            "objects": [
+                {**each, "actions": {"upload": {"href": f"{request.host_url}large/{each['oid']}"}}}
+                for each in request.get_json(force=True)["objects"]
+            ],
+        })  # fmt: skip
+
+    def upload(self, request: Request, oid: str) -> Response:
+        data = request.get_data()
+        assert _digest(data) == oid
+        self.large[oid] = data
+        return Response("")
+
+    def commit(self, request: Request, kind: str, owner: str, name: str, revision: str) -> Response:
+        if (refusal := self._refused(request)) is not None:
+            return refusal
+        commits = self.repos[kind, f"{owner}/{name}"]
+        files = dict(commits[-1])
+        for line in request.get_data().splitlines():
+            entry = json.loads(line)
+            value = entry["value"]
+            if entry["key"] == "file":
+                files[value["path"]] = base64.b64decode(value["content"])
+            elif entry["key"] == "lfsFile":
+                files[value["path"]] = self.large[value["oid"]]
+            elif entry["key"] == "deletedFile":
+                del files[value["path"]]
+        commits.append(files)
+        return _json({"commitUrl": f"{request.host_url}{owner}/{name}", "commitOid": _sha(len(commits) - 1)})
+
+    def resolve(self, request: Request, kind: str, owner: str, name: str, revision: str, path: str) -> Response:
+        found = self._commit(request, kind, f"{owner}/{name}", revision)
+        if isinstance(found, Response):
+            return found
+        number, files = found
+        if path not in files:
+            return _error(404, "no such file", "EntryNotFound")
+        headers = {"X-Repo-Commit": _sha(number), "ETag": f'"{_digest(files[path])}"'}
+        return Response(files[path], headers=headers, mimetype="application/octet-stream")
+
+    def _commit(self, request: Request, kind: str, name: str, revision: str) -> tuple[int, dict[str, bytes]] | Response:
+        key, known = (kind, name), _token(request) in (OWNER, READER)
+        if key not in self.repos or (key in self.private and not known):
+            return _error(404 if known else 401, "Repository not found", "RepoNotFound")
+        commits = self.repos[key]
+        shas = {_sha(number): number for number in range(len(commits))} | {"main": len(commits) - 1}
+        if revision not in shas:
+            return _error(404, "Invalid rev id", "RevisionNotFound")
+        return shas[revision], commits[shas[revision]]
+
+    def _refused(self, request: Request) -> Response | None:
+        if (token := _token(request)) == OWNER:
+            return None
+        return _error(403, "no right to write") if token == READER else _error(401, "Invalid username or password.")
+
+
+class _Quiet(WSGIRequestHandler):
+    def log(self, *args: Any) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def serving() -> Iterator[tuple[Hub, str]]:
+    """Within, a hub answers at an address of this machine."""
+    hub = Hub()
+    server = make_server("127.0.0.1", 0, hub, threaded=True, request_handler=_Quiet)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield hub, f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+
+
+def cut(request: Request) -> Response:
+    """Cut the connection without an answer."""
+    request.environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+    return Response("")
+
+
+def _token(request: Request) -> str:
+    return request.headers.get("Authorization", "").removeprefix("Bearer ")
+
+
+def _json(value: Any, status: int = 200) -> Response:
+    return Response(json.dumps(value), status, mimetype="application/json")
+
+
+def _error(status: int, message: str, code: str = "") -> Response:
+    return Response(json.dumps({"error": message}), status, {"X-Error-Message": message, "X-Error-Code": code})
+
+
+def _sha(number: int) -> str:
+    return f"{number:040x}"
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
