@@ -21,7 +21,7 @@ check: $(VENV)/.dev  ## style, types, and which room imports which
 	$(BIN)/lint-imports
 
 docs: $(VENV)/.dev  ## the site, with its notebooks run, in build/site; a warning is an error
-	OMP_NUM_THREADS=1 $(BIN)/sphinx-build -W --keep-going -q -b html -d build/doctrees docs build/site
+	OMP_NUM_THREADS=1 $(BIN)/sphinx-build -j auto -W --keep-going -q -b html -d build/doctrees docs build/site
 
 bench: $(VENV)/.dev  ## what the README claims about speed and memory; takes about half an hour
 	$(BIN)/python benchmarks/profile_overhead.py

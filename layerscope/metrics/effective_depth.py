@@ -3,8 +3,8 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_finite64, check_choice
-from layerscope.metrics.factors import FromReadings
 from layerscope.metrics.metric import Metric
+from layerscope.metrics.readings import FromReadings
 
 _LAST_BITS = 1e-7  # 0.9 in float32 is less than 1 - 0.1
 

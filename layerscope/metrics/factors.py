@@ -1,4 +1,4 @@
-"""What metrics are computed from: tokens, pooled states, views or readings, with the factors that metrics share.
+"""What metrics are computed from: tokens, pooled states or views, with the factors that metrics share.
 
 Each has the record of how a run takes a metric of its kind.
 """
@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import product
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor
 
-from layerscope.metrics.arrays import Array, Estimate, as_finite64, as_tensor, centred, real_first, real_mask, unit_rows
+from layerscope.metrics.arrays import Array, as_finite64, as_tensor, centred, real_first, real_mask, unit_rows
 from layerscope.metrics.blocks import RowBlocks
 from layerscope.metrics.metric import How, Needs
 from layerscope.metrics.spectrum import row_factor, singular_values
@@ -272,34 +272,3 @@ class FromAllViews(How):
 
     needs: ClassVar[Needs] = "views"
     compute: Callable[[Tensor], float | Tensor]
-
-
-@dataclass(frozen=True)
-class Readings:
-    """The top predictions `[L+1, n]` of layers 0..L, and what is known of the right ones.
-
-    `target` is `[n]`, where the answers are known; `nll` `[L+1, n]`, nats of a language model's next tokens. Of some
-    positions it keeps the `states` `[L+1, m, D]` and the tokens `following` them `[m]`.
-    """
-
-    prediction: Tensor
-    target: Tensor | None = None
-    nll: Tensor | None = None
-    states: Tensor | None = None
-    following: Tensor | None = None
-
-
-ByLayer: TypeAlias = Iterator[tuple[int, Estimate]]
-
-
-@dataclass(frozen=True)
-class FromReadings(How):
-    """A metric of what the model's head reads from each layer."""
-
-    needs: ClassVar[Needs] = "lens"
-    compute: Callable[[Readings], ByLayer] | None = None
-    """Yields a layer and its value; None where a training measures it, and no run of `profile` does."""
-    language_model: bool = False
-    """Whether it is defined for the next token alone."""
-    states: bool = False
-    """Whether it needs the states of tokens, which a run keeps of some positions."""

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, Estimate, as_finite64
-from layerscope.metrics.factors import ByLayer, FromReadings, Readings
 from layerscope.metrics.matrix_entropy import scaled_rows
 from layerscope.metrics.metric import How, Metric, Needs
+from layerscope.metrics.readings import ByLayer, FromReadings, Readings
 from layerscope.metrics.spectrum import eigenvalues, entropy_of_spectrum, small_gram
 
 OFTEN = 10

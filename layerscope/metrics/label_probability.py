@@ -3,8 +3,8 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array
-from layerscope.metrics.factors import FromReadings
 from layerscope.metrics.metric import Metric
+from layerscope.metrics.readings import FromReadings
 
 
 def label_probability(logits: Array, labels: Array) -> Tensor:

@@ -7,8 +7,8 @@ from torch.linalg import vector_norm
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_finite64, check_choice
-from layerscope.metrics.factors import FromReadings
 from layerscope.metrics.metric import Metric
+from layerscope.metrics.readings import FromReadings
 
 _CUT = 1e-10
 

@@ -1,5 +1,5 @@
-from layerscope.metrics.factors import FromReadings
 from layerscope.metrics.metric import Metric
+from layerscope.metrics.readings import FromReadings
 
 PAIR_SPEARMAN = Metric(
     None,

@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 from layerscope.metrics.arrays import Array, Estimate, as_finite64, as_result, mean
-from layerscope.metrics.factors import ByLayer, FromReadings, Readings
 from layerscope.metrics.metric import Metric
+from layerscope.metrics.readings import ByLayer, FromReadings, Readings
 
 
 def perplexity(nll: Array) -> float | Tensor:

@@ -3,8 +3,8 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, mean
-from layerscope.metrics.factors import ByLayer, FromReadings, Readings
 from layerscope.metrics.metric import Metric
+from layerscope.metrics.readings import ByLayer, FromReadings, Readings
 
 
 def saturation_layer(predictions: Array, first_layer: int = 1) -> Tensor:

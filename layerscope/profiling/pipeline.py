@@ -14,7 +14,7 @@ from layerscope.core.options import Asked
 from layerscope.core.progress import reporting
 from layerscope.inputs import Corpus, draw, make_extreme, open_corpus, pack
 from layerscope.inputs.views import check_views
-from layerscope.metrics.factors import FromReadings
+from layerscope.metrics.readings import FromReadings
 from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load, vectors_for
 from layerscope.models.encode import TextEncoder, modality_of
 from layerscope.profiling.identity import describe, refuse_another

@@ -16,7 +16,7 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.core.options import Asked, declared
 from layerscope.inputs import Corpus, augment
 from layerscope.inputs.samples import content, key_of
-from layerscope.metrics.factors import FromReadings
+from layerscope.metrics.readings import FromReadings
 from layerscope.models import LayeredModel, Vectors
 from layerscope.models.encode import TOKENISED_AT_ONCE, TextEncoder
 from layerscope.models.layered import class_numbers

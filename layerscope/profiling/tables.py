@@ -18,6 +18,7 @@ from layerscope.metrics.cosine_similarity import cosine_to
 from layerscope.metrics.dip import FromValues
 from layerscope.metrics.label_information import FromClasses
 from layerscope.metrics.pairs import CENTERING, FromPairs, FromPath
+from layerscope.metrics.readings import FromReadings, Readings
 from layerscope.probes.scores import FromLabels, FromScore, usable_classes
 from layerscope.profiling.plan import Options
 from layerscope.profiling.source import FOLDS, Numbers, Row, Source, can_be_probed
@@ -211,10 +212,8 @@ def lens_rows(source: Source) -> Iterator[Row]:
     if "prediction" not in found or not found["prediction"].shape[1]:
         return
     nll = found.get("nll") if source.run.info["model"]["language_model"] else None
-    readings = factors.Readings(
-        found["prediction"], found.get("target"), nll, some.get("states"), some.get("following")
-    )
-    for metric, how in source.wanted(factors.FromReadings):
+    readings = Readings(found["prediction"], found.get("target"), nll, some.get("states"), some.get("following"))
+    for metric, how in source.wanted(FromReadings):
         for layer, estimate in how.compute(readings) if how.compute else ():
             column = Column(source.run.final, layer)
             yield source.row(metric.name, column, *estimate, total=kept if how.states else drawn)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, TypeVar, get_args
 from layerscope import metrics, probes
 from layerscope.core.errors import LayerscopeError, choices
 from layerscope.metrics.dip import FromValues
-from layerscope.metrics.factors import FromReadings
 from layerscope.metrics.metric import How, Metric as Metric, Needs as Needs, records
+from layerscope.metrics.readings import FromReadings
 from layerscope.probes.scores import FromLabels
 from layerscope.show.numbers import number
 from layerscope.show.plots import Meaning

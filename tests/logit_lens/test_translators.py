@@ -284,8 +284,8 @@ def test_the_command_beats_the_plain_lens_on_a_real_model(cli, shared, tmp_path)
     assert done.status == 0 and "5 of the 5 layers before the last come nearer" in " ".join(done.out.split())
     found = open_reading(out).tuned
     assert (found["kl_tuned"] < found["kl_plain"]).all() and (found["kl_plain"] - found["kl_tuned"]).min() > 0.15
-    assert (found["agreement_tuned"] > found["agreement_plain"]).all()
-    assert (found["kl_plain"] - found["kl_tuned"] > 5 * found["stderr"]).all()
+    better = found["kl_plain"] - found["kl_tuned"] > 5 * found["stderr"]
+    assert (better & (found["agreement_tuned"] > found["agreement_plain"])).all()
     assert "KL plain" in done.out and max(map(len, done.out.splitlines()[:-4])) <= 80
     done = cli("lens", model, *options, "--json")
     assert len(json.loads(done.out)["tuned"]) == 5
@@ -299,5 +299,4 @@ def test_a_reading_saved_before_there_was_a_tuned_lens_opens(tmp_path):
     facts = read_facts(path, "reading of the lens", "")
     old = {name: value for name, value in facts.items() if name not in ("tuned", "format", "kind")}
     write_facts(path, "reading of the lens", old)
-    found = open_reading(tmp_path / "old")
-    assert found.summary == reading.summary and found.tuned is None
+    assert open_reading(tmp_path / "old").tuned is None

@@ -1,0 +1,41 @@
+"""What metrics of predictions are computed from: what the model's own head reads from each layer."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import ClassVar, TypeAlias
+
+from torch import Tensor
+
+from layerscope.metrics.arrays import Estimate
+from layerscope.metrics.metric import How, Needs
+
+
+@dataclass(frozen=True)
+class Readings:
+    """The top predictions `[L+1, n]` of layers 0..L, and what is known of the right ones.
+
+    `target` is `[n]`, where the answers are known; `nll` `[L+1, n]`, nats of a language model's next tokens. Of some
+    positions it keeps the `states` `[L+1, m, D]` and the tokens `following` them `[m]`.
+    """
+
+    prediction: Tensor
+    target: Tensor | None = None
+    nll: Tensor | None = None
+    states: Tensor | None = None
+    following: Tensor | None = None
+
+
+ByLayer: TypeAlias = Iterator[tuple[int, Estimate]]
+
+
+@dataclass(frozen=True)
+class FromReadings(How):
+    """A metric of what the model's head reads from each layer."""
+
+    needs: ClassVar[Needs] = "lens"
+    compute: Callable[[Readings], ByLayer] | None = None
+    """Yields a layer and its value; None where a training measures it, and no run of `profile` does."""
+    language_model: bool = False
+    """Whether it is defined for the next token alone."""
+    states: bool = False
+    """Whether it needs the states of tokens, which a run keeps of some positions."""
