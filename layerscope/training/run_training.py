@@ -24,9 +24,10 @@ from layerscope.training.folder import BASELINES, REPORT, TrainingFolder, nothin
 from layerscope.training.loss import exit_weights
 from layerscope.training.start import PlainClassifier, find, sees_both_sides, start
 from layerscope.training.trainer import layered_model
-from layerscope.training.training import SENTENCES, described, settings_of
-from layerscope.truncation.card import LOADS, MEAN, READERS
+from layerscope.training.training import SENTENCES, TASKS, described, settings_of
+from layerscope.truncation.card import LOADS, MEAN, PIPELINES, READERS, head
 from layerscope.truncation.checkpoint import auto_class
+from layerscope.truncation.source import Whence, copy_terms, whereabouts
 
 OBJECTIVES = {
     "standard": "the last layer's loss alone",
@@ -102,10 +103,15 @@ def run_training(asked: Asked, settings: dict[str, Any]) -> Trained:
     if not is_main():
         return Trained(folder.path, folder.history, (), "")
     done = compare(folder, {depth: beside for depth, (_, beside) in others.items()}, asked.part, reporter)
-    _write_card(done, folder, module)
+    given = origin.source if origin.module is not None else str(asked.model)
+    whence = (None, None) if from_config else whereabouts(given, None)
+    data = [asked.train[3:].partition(":")[0]] if str(asked.train).startswith("hf:") else []
+    _write_card(done, folder, module, whence, data)
     for depth, (other, beside) in others.items():
         lines = tuple(line for line in done.lines if line.depth == depth)
-        _write_card(replace(done, path=beside.path, history=beside.history, lines=lines), beside, other.module)
+        _write_card(
+            replace(done, path=beside.path, history=beside.history, lines=lines), beside, other.module, whence, data
+        )
     try:
         open_run(folder.history).report(folder.path / REPORT)
     except LayerscopeError as error:  # plotly is an extra, and the training is whole without a page
@@ -130,7 +136,7 @@ def _baselines(
     return found
 
 
-def _write_card(done: Trained, folder: TrainingFolder, module: Any) -> None:
+def _write_card(done: Trained, folder: TrainingFolder, module: Any, whence: Whence, data: Sequence[str]) -> None:
     """Write README.md into the folder of a trained model."""
     about, settings = folder.about, folder.about["settings"]
     task, name = settings["task"], escape(about["model"]["name"])
@@ -158,11 +164,12 @@ def _write_card(done: Trained, folder: TrainingFolder, module: Any) -> None:
         f"{times[line.layer]} |"
         for line in done.own
     )
+    last, work = done.own[-1], PIPELINES.get(TASKS[task])
+    score = last.metric.removeprefix("layer_"), last.value, held["name"]
+    top = head(whence, library, work, [settings["objective"]], done.path.name, score, datasets=data, same=False)
+    copy_terms(whence[1], folder.path)
     card = f"""---
-library_name: {library}
-tags:
-- layerscope
-- {settings["objective"]}
+{top}
 ---
 
 # {name}, {task}

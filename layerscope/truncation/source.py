@@ -31,6 +31,8 @@ KEPT = ("license", "license_name", "license_link", "language", "tags", "datasets
 """What a card says of the model that holds at every depth; its results do not."""
 HISTORY = "history"
 QUANTISED = "{} is quantised: truncate the model it was made from and quantise that"
+Whence = tuple[str | None, Path | None]
+"""A model's name on the hub, and the folder of its files."""
 Scores = tuple[Mapping[int, tuple[float, float]], dict[str, Any]]
 """The score of every layer with its standard error; and its name (`scored`), its `data` and how many `samples`."""
 
@@ -191,7 +193,7 @@ def _scores(name: str, run: Run, rows: pd.DataFrame) -> Scores:
     return by_layer, {"scored": name, "data": data["name"], "samples": data["samples"]}
 
 
-def whereabouts(given: str, revision: str | None) -> tuple[str | None, Path | None]:
+def whereabouts(given: str, revision: str | None) -> Whence:
     """Return a model's name on the hub and the folder of its files (of the hub's: card, terms, heads), None without."""
     if given == EMBEDDED:
         return EMBEDDED_HUB, Path(embedded(given))

@@ -1,40 +1,19 @@
 """Results pushed to a hub and opened from it, by the hub's own client against a server on this machine."""
 
-import time
-
 import pandas as pd
 import pytest
-from hub_server import OWNER, cut, serving
-from huggingface_hub import DatasetCard, constants
+from hub_server import OWNER, cut, hub
+from huggingface_hub import DatasetCard
 from small_runs import labelled, rows
 from werkzeug.wrappers import Response
 
 import layerscope
-from layerscope.core.hub import go_offline_without_hub, on_this_machine, page_folder
+from layerscope.core.hub import on_this_machine, page_folder
 from layerscope.scores import Evaluation, save_rules, shipped_rules
 from layerscope.selection.label_free import rules_from
 
-__all__ = ["labelled", "rows"]
+__all__ = ["hub", "labelled", "rows"]
 SCORES = pd.DataFrame({"model": "m", "layer": [0, 1, 2, 3], "task": "topics", "score": [0.2, 0.5, 0.7, 0.6]})
-
-
-@pytest.fixture
-def hub(monkeypatch, tmp_path):
-    """Return a hub that the client in this process takes for the only one; `hub.url` is where it is."""
-    with serving() as (found, url):
-        for name, value in {"HF_ENDPOINT": url, "HF_TOKEN": OWNER, "HF_HUB_OFFLINE": "0"}.items():
-            monkeypatch.setenv(name, value)
-        template = f"{url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
-        for name, value in {
-            "ENDPOINT": url, "HUGGINGFACE_CO_URL_TEMPLATE": template, "HF_HUB_OFFLINE": False,
-            "HF_HUB_DISABLE_XET": True, "HF_HUB_CACHE": str(tmp_path / "cache"),
-        }.items():  # fmt: skip
-            monkeypatch.setattr(constants, name, value)
-        monkeypatch.setattr(time, "sleep", lambda seconds: None)  # the client waits between its tries
-        go_offline_without_hub.cache_clear()
-        found.url = url
-        yield found
-        go_offline_without_hub.cache_clear()
 
 
 def test_a_run_comes_back_as_it_was(hub, labelled):
