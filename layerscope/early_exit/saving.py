@@ -22,7 +22,7 @@ from layerscope.models.load import without_bars
 from layerscope.models.mean_head import is_mean_head
 from layerscope.models.weights import numbers_of
 from layerscope.show.plain import escape
-from layerscope.truncation.card import LOADS, MEAN, PIPELINES, READERS, head
+from layerscope.truncation.card import LOADS, MEAN, READERS, head, pipeline_of
 from layerscope.truncation.checkpoint import auto_class
 from layerscope.truncation.source import copy_terms, whereabouts
 
@@ -101,7 +101,7 @@ def _card(model: ExitModel, out: Path, report: ExitReport | None) -> str:
     auto, name = auto_class(model.model), model.layered.loaded.name
     mean = is_mean_head(model.config)
     score = ("accuracy with early exits", report.accuracy, report.data) if report else ("", None, "")
-    pipeline = "text-classification" if mean else PIPELINES.get(auto)
+    pipeline = "text-classification" if mean else pipeline_of(auto)
     top = head(whence, "transformers", pipeline, ["early-exit"], f"{name} with early exits", score)
     sure = f"{escape(report.verdict)}. {escape(report.goal)}." if report else "It was calibrated by its maker."
     reader = READERS[model.layered.encoder.modality]

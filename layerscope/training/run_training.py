@@ -25,7 +25,7 @@ from layerscope.training.loss import exit_weights
 from layerscope.training.start import PlainClassifier, find, sees_both_sides, start
 from layerscope.training.trainer import layered_model
 from layerscope.training.training import SENTENCES, TASKS, described, settings_of
-from layerscope.truncation.card import LOADS, MEAN, PIPELINES, READERS, head
+from layerscope.truncation.card import LOADS, MEAN, READERS, head, pipeline_of
 from layerscope.truncation.checkpoint import auto_class
 from layerscope.truncation.source import Whence, copy_terms, whereabouts
 
@@ -39,13 +39,6 @@ OBJECTIVES = {
 }
 
 
-LOADED = """```python
-import transformers
-
-model = transformers.{}.from_pretrained("path/to/this/folder")
-{}
-```
-"""
 SHORTER = "A model that ends at layer K: `layerscope truncate path/to/this/folder --layer K --out small`."
 SHORTER_VECTORS = """
 Shorter vectors: `SentenceTransformer("path/to/this/folder", truncate_dim=D)`."""
@@ -145,26 +138,23 @@ def _write_card(done: Trained, folder: TrainingFolder, module: Any, whence: When
     speed = f" Speed: {escape(done.measured)}." if done.measured else ""
     times = {line.layer: "–" if line.ms_per_sample is None else f"{line.ms_per_sample:.2f}" for line in done.own}
     modality, plain = READS.get(task, "text"), isinstance(module, PlainClassifier)
-    reading = f'processor = transformers.{READERS[modality]}.from_pretrained("path/to/this/folder")'
-    if modality == "image" and not any(folder.path.glob("p*processor_config.json")):
-        size, channels = getattr(module.config, "image_size", 224), getattr(module.config, "num_channels", 3)
-        reading = f"# pixel_values: {channels} channel{'s' * (channels != 1)}, resized to {size}, scaled to -1 ... 1"
     sentences, of_dims = task == SENTENCES, settings["dims"]
     trained_dims = f", at {', '.join(map(str, of_dims))} and all dimensions of the embedding" if of_dims else ""
     library = "sentence-transformers" if sentences else "pytorch" if plain else "transformers"
-    if plain:
-        use = PLAIN
-    elif sentences:
-        use = f"```python\n{LOADS[library]}\n```\n{SHORTER}" + SHORTER_VECTORS * (not done.dims.empty)
-    else:
-        use = LOADED.format(auto_class(module), reading) + SHORTER
+    auto = "" if plain or sentences else auto_class(module)
+    loads = "" if plain else LOADS[library].format(auto=auto, reader=READERS[modality])
+    if modality == "image" and not any(folder.path.glob("p*processor_config.json")):
+        size, channels = getattr(module.config, "image_size", 224), getattr(module.config, "num_channels", 3)
+        reading = f"# pixel_values: {channels} channel{'s' * (channels != 1)}, resized to {size}, scaled to -1 ... 1"
+        loads = "\n".join([*loads.splitlines()[:-1], reading])
+    use = PLAIN if plain else f"```python\n{loads}\n```\n{SHORTER}" + SHORTER_VECTORS * (not done.dims.empty)
     dims, first = [*done.dims.columns[::-1]], done.own[0]
     rows = "\n".join(
         f"| {line.layer} | {' | '.join([str(line), *(line.shown(done.dims.at[line.layer, d]) for d in dims)])} | "
         f"{times[line.layer]} |"
         for line in done.own
     )
-    last, work = done.own[-1], PIPELINES.get(TASKS[task])
+    last, work = done.own[-1], task if sentences else pipeline_of(TASKS[task])
     score = last.metric.removeprefix("layer_"), last.value, held["name"]
     top = head(whence, library, work, [settings["objective"]], done.path.name, score, datasets=data, same=False)
     copy_terms(whence[1], folder.path)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
-from huggingface_hub import EvalResult, ModelCardData
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from huggingface_hub.utils import yaml_dump
 
 from layerscope.core.errors import spans
+from layerscope.core.hub import CARD
 from layerscope.models.mean_head import is_mean_head
 from layerscope.show.plain import escape
 from layerscope.truncation.figures import Truncated
 from layerscope.truncation.mixing import mix_in_words
 from layerscope.truncation.onnx_file import SENTENCE, output_of
-from layerscope.truncation.source import Source, Whence, card_head
+from layerscope.truncation.source import KEPT, Source, Whence
 
 WARNING = (
     "**Its vectors are not comparable with the full model's.** Layers speak different languages: an index, a cache or "
@@ -77,17 +80,6 @@ logits = (model(**batch).logits * mask).sum(1) / mask.sum(1)
 `AutoModelForSequenceClassification` would read the first token through weights that were never trained, and answer at
 random: an empty weight in the checkpoint keeps it from loading.
 """
-PIPELINES = {
-    "AutoModel": "feature-extraction",
-    "AutoModelForSequenceClassification": "text-classification",
-    "AutoModelForTokenClassification": "token-classification",
-    "AutoModelForCausalLM": "text-generation",
-    "AutoModelForMaskedLM": "fill-mask",
-    "AutoModelForImageClassification": "image-classification",
-    "AutoModelForAudioClassification": "audio-classification",
-    "SentenceTransformer": "sentence-similarity",
-}
-"""What the hub calls the work of a class."""
 READERS = {"text": "AutoTokenizer", "image": "AutoImageProcessor", "audio": "AutoFeatureExtractor"}
 
 
@@ -165,7 +157,10 @@ def head(
     one is named; with `same` the model does what its source did, whose pipeline then goes first.
     """
     hub, beside = whence
-    kept = card_head(beside)
+    kept: dict[str, Any] = {}
+    with suppress(Exception):  # none, or written by hand, and broken in as many ways
+        theirs = ModelCard.load(Path(beside or "") / CARD, ignore_metadata_errors=True).data.to_dict()
+        kept = {key: theirs[key] for key in KEPT if theirs.get(key)}
     pipeline = kept.get("pipeline_tag") or pipeline if same else pipeline
     tags = [*dict.fromkeys([*kept.pop("tags", []), "layerscope", *tags])]
     found = {**kept, "library_name": library, "pipeline_tag": pipeline, "tags": tags}
@@ -182,12 +177,19 @@ def head(
     return str(yaml_dump(ModelCardData(**found).to_dict(), sort_keys=False, allow_unicode=False)).strip()
 
 
+def pipeline_of(auto: str) -> str | None:
+    """Return what transformers and the hub call the work of a class, None where they have no word for it."""
+    from transformers.pipelines import SUPPORTED_TASKS as TASKS
+
+    return next((task for task, about in TASKS.items() if auto in [kind.__name__ for kind in about["pt"]]), None)
+
+
 def _head(source: Source, made: Truncated) -> str:
     """Return the head of a truncated model's card: without a head of its own it gives states, whatever its source."""
     served = made.format == "sentence-transformers"
     headless = made.auto == "AutoModel" and not served
     auto = "AutoModelForSequenceClassification" if is_mean_head(source.module.config) else made.auto
-    pipeline = PIPELINES.get("SentenceTransformer" if served else auto)
+    pipeline = "sentence-similarity" if served else pipeline_of(auto)
     pipeline = f"image-{pipeline}" if headless and source.unit == "image" else pipeline
     library = {"onnx": "onnxruntime"}.get(made.format, made.format)
     score, name = (made.scored, made.score, str(made.data)), f"{made.model} {made.cut}"

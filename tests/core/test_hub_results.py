@@ -29,11 +29,11 @@ def test_a_run_comes_back_as_it_was(hub, labelled):
     assert str(labelled.document().answer)[:20] in card.text
 
 
-def test_a_run_is_saved_without_what_else_lies_in_its_folder(labelled, tmp_path):
-    (labelled.path / "notes.txt").write_text("mine alone")
+def test_a_run_is_saved_as_a_copy_of_its_folder(labelled, tmp_path):
     copied = layerscope.open_run(labelled.save(tmp_path / "copy"))
     pd.testing.assert_frame_equal(copied.table(), labelled.table(), check_exact=True)
-    assert not (copied.path / "notes.txt").exists()
+    with pytest.raises(layerscope.LayerscopeError, match="is not empty: name a new folder"):
+        labelled.save(tmp_path / "copy")
 
 
 def test_every_kind_of_result_opens_by_its_own_function_and_by_report(hub, labelled, tmp_path, monkeypatch):
