@@ -19,10 +19,10 @@ NAME = re.compile(r"hf:/{1,2}(?:datasets/)?([^/@]+/[^/@]+)(?:@(.+))?")  # a Path
 MODELS = ("config.json", "modules.json", "adapter_config.json", "model.onnx")
 ASIDE = ("checkpoints", "baselines", "history")
 """Folders that `train` keeps beside a model."""
-LOGIN = "log in (hf auth login), or give a `token`"
+LOGIN = "log in (hf auth login, or HF_TOKEN)"
 FAULTS = {
     401: f"is refused without a valid token: {LOGIN}",
-    403: f"is not for this token to use: {LOGIN} that may",
+    403: f"is not for this token to use: {LOGIN} with one that may",
     404: f"is not there: check the name, and where it is private {LOGIN}",
     429: "was asked too often (429): wait some minutes, then do the same again",
 }
