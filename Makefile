@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: demo test check bench campaign clean
+.PHONY: demo test check docs bench campaign clean
 
 demo: $(VENV)/.demo  ## install, then profile the embedded MiniLM on Python's own documentation
 	$(BIN)/layerscope demo --out runs/demo
@@ -19,6 +19,9 @@ check: $(VENV)/.dev  ## style, types, and which room imports which
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: $(VENV)/.dev  ## the site, with its notebooks run, in build/site; a warning is an error
+	OMP_NUM_THREADS=1 $(BIN)/sphinx-build -W --keep-going -q -b html -d build/doctrees docs build/site
 
 bench: $(VENV)/.dev  ## what the README claims about speed and memory; takes about half an hour
 	$(BIN)/python benchmarks/profile_overhead.py

@@ -43,6 +43,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_version(cli) -> None:
     printed = cli("--version")
     assert printed == Printed(0, f"layerscope {layerscope.__version__}\n", "")
+    lines = cli("--version", "--verbose").out.splitlines()
+    assert lines[0] == f"layerscope {layerscope.__version__}"
+    assert f"torch {torch.__version__}" in lines
+    assert f"Python {sys.version.split()[0]}" in lines
 
 
 def test_help_does_not_wait_for_torch() -> None:

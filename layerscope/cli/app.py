@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import platform
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from importlib import metadata
 from typing import Any
 
 from cyclopts import (
@@ -65,13 +68,26 @@ class _Defaults(Toml):
         super().__call__(*given)
 
 
+def versions(*, verbose: bool) -> Iterator[str]:
+    """Yield the lines of `--version`; with `--verbose` the system's, Python's and those of the libraries too."""
+    yield f"layerscope {layerscope.__version__}"
+    if verbose:
+        yield f"{platform.platform()}, {os.cpu_count()} cores"
+        yield f"Python {platform.python_version()}"
+        lines = [line for line in metadata.requires("layerscope") or () if '"dev"' not in line]
+        needed = dict.fromkeys(re.split(r"[^\w.-]", line)[0] for line in lines)
+        for name in (name for name in needed if name != "layerscope"):
+            with suppress(metadata.PackageNotFoundError):
+                yield f"{name} {metadata.version(name)}"
+
+
 app = App(
     name="layerscope",
     help="See what every layer of a model knows, find the layer that serves you best, and use it.",
     help_epilogue=f"Start here: layerscope demo, then layerscope profile MODEL --data FILE.\n"
     f"Defaults of your own: a table for each command in {SETTINGS}, such as [profile] with samples = 5000.",
     help_format="plaintext",
-    version=f"layerscope {layerscope.__version__}",
+    version=lambda: "\n".join(versions(verbose="--verbose" in sys.argv)),
     config=_Defaults(SETTINGS),
     group_commands=Group("Options", sort_key=len(COMMANDS)),
     result_action="return_value",

@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from importlib.util import find_spec
 from typing import Any
 
 from layerscope.core.errors import spelled
@@ -62,6 +63,7 @@ class Screen(Reporter):
                 self.quiet = True
 
         self.console = Patient(stderr=True, file=sys.stderr)
+        self._has_bars = self.console.is_terminal or (self.console.is_jupyter and find_spec("ipywidgets") is not None)
         self._shown: Any = None
 
     def say(self, line: str) -> None:
@@ -76,7 +78,7 @@ class Screen(Reporter):
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         rate_column, outer = TextColumn("{task.fields[rate]}"), self._shown
         progress = outer or Progress(
-            *columns, rate_column, console=self.console, transient=True, disable=not self.console.is_terminal
+            *columns, rate_column, console=self.console, transient=True, disable=not self._has_bars
         )
 
         def advance(steps: int, note: str = "") -> None:

@@ -2,7 +2,9 @@
 
 import math
 from abc import ABC, abstractmethod
+from typing import Any
 
+from layerscope.core.errors import needs
 from layerscope.show.document import MARK, Document
 from layerscope.show.numbers import bar, spark
 from layerscope.show.plain import plain
@@ -15,6 +17,28 @@ class Shown(ABC):
     @abstractmethod
     def document(self) -> Document:
         """Return the answer, sentences and tables."""
+
+    def plot(self, name: str | None = None, *, width: float | None = None) -> Any:
+        """Return one of the figures that `report(figures=…)` writes, as a figure of matplotlib.
+
+        Args:
+            name: name of the figure, as its file is called (`curves`, `cka`, `scores`), or of a metric; by default the
+                first there is.
+            width: its width in inches: 6.3, that of a page's text, by default; 3.15 is a column.
+
+        Raises:
+            LayerscopeError: for a figure that this result does not have, with those it has; where matplotlib is
+                missing.
+
+        Example:
+            >>> figure = layerscope.open_run("runs/minilm").plot("effective_rank", width=3.15)
+            >>> [panel.get_title(loc="left") for panel in figure.axes]
+            ['Effective rank']
+
+        """
+        with needs("figures", "figures need matplotlib"):
+            from layerscope.show.figures.draw import figure
+        return figure(self.document(), name, width)
 
     def _repr_html_(self) -> str:
         return html(self.document())

@@ -1,10 +1,12 @@
 """Documents in a notebook: everything the terminal shows, every text escaped."""
 
 import math
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 
+from layerscope import LayerscopeError
 from layerscope.show.document import (
     Cell,
     Column,
@@ -13,6 +15,7 @@ from layerscope.show.document import (
     Head,
     Prediction,
     Row,
+    Section,
     Sentences,
     Table,
     TokenGrid,
@@ -86,3 +89,34 @@ def test_a_result_shows_its_document():
     assert "found" in Result()._repr_html_()
     with pytest.raises(TypeError, match="abstract method document"):
         Shown()
+
+
+class Drawn(Shown):
+    """A result with two maps and nothing else, or as many members as there are names."""
+
+    def __init__(self, *members):
+        self.members = members
+
+    def document(self):
+        cells = {"columns": ("a", "b"), "values": ((1.0, 0.5), (0.5, 1.0))}
+        maps = tuple(HeatMap(title=name, name=name, rows=(name, "last"), **cells) for name in ("one", "two"))
+        own = Document("an answer", ("model",), sections=(Section("maps", "Maps", "", maps),))
+        return replace(own, members=tuple(replace(own, title=(name,)) for name in self.members))
+
+
+def test_a_result_draws_the_figure_that_is_named_or_its_first_one():
+    for figure, name in ((Drawn().plot("two"), "two"), (Drawn().plot(), "one")):
+        assert name in [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    picture, shown = Drawn().plot(width=3.15)._repr_png_()
+    assert picture.startswith(b"\x89PNG")
+    assert shown == {"width": 346}
+
+
+def test_members_of_a_result_share_a_figure():
+    titles = [axis.get_title(loc="left") for axis in Drawn("first", "second").plot("one").axes]
+    assert {"first", "second"} <= set(titles)
+
+
+def test_a_figure_that_is_not_there_is_named_with_those_that_are():
+    with pytest.raises(LayerscopeError, match=r"^figure 'tow' does not exist, did you mean two\? \(.* one, two\)$"):
+        Drawn().plot("tow")

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError, choices
 from layerscope.show.document import Document, TokenGrid
 from layerscope.show.figures import style
 from layerscope.show.figures.charts import Owned, Panel, draw_charts
@@ -39,6 +39,22 @@ def draw(given: Sequence[tuple[str, Document]], folder: str | Path) -> list[Path
         for name, drawer in singles(given):
             written += style.save(drawer(style.COLUMN_WIDTH), target, name)
     return written
+
+
+def figure(document: Document, name: str | None = None, width: float | None = None) -> Any:
+    """Return the figure of a document that has this name, or of a metric; by default the first there is."""
+    members = document.members or (document,)
+    given = [("" if len(members) == 1 else " on ".join(member.title), member) for member in members]
+    alone = {single.removeprefix("curve-"): drawer for single, drawer in singles(given)}
+    found = dict(figures(given))
+    found |= {single: drawer for single, drawer in alone.items() if single not in found}
+    drawer = next(iter(found.values()), None) if name is None else found.get(name)
+    if drawer is None and not found:
+        raise LayerscopeError(f"the {document.kind} has no plot")
+    if drawer is None:
+        raise LayerscopeError(f"figure {name!r} does not exist{choices(str(name), found, 'there are')}")
+    with style.styled():
+        return drawer(style.TEXT_WIDTH if width is None else width)
 
 
 def figures(given: Sequence[tuple[str, Document]]) -> Iterator[tuple[str, Drawer]]:

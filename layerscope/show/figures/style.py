@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from layerscope.show.plain import plain
 from layerscope.show.plots import NOTHING, Axis
 
 DPI = 300
+SCREEN = 110
+"""Pixels of a screen to an inch."""
 MADE_BY = "layerscope"
 """What every figure file says of itself."""
 TEXT_WIDTH = 6.3
@@ -64,6 +67,17 @@ STYLE: dict[str, Any] = {
 }  # fmt: skip
 
 
+class SheetFigure(Figure):
+    """A figure that a notebook shows, whether pyplot was imported there or not."""
+
+    def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
+        """Return the picture, and the width in pixels that it is shown at."""
+        buffer = BytesIO()
+        with styled():
+            self.savefig(buffer, format="png")
+        return buffer.getvalue(), {"width": round(SCREEN * self.get_figwidth())}
+
+
 @contextmanager
 def styled() -> Iterator[None]:
     """Draw in this room's style and leave the caller's settings as they were."""
@@ -94,7 +108,7 @@ def panel_columns(width: float, panels: int) -> int:
 def sheet(width: float, panels: int, columns: int, height: float, title: str) -> tuple[Any, list[Any]]:
     """Return a figure with a canvas of its own, and its panels in reading order, each of this height in inches."""
     rows = -(-panels // columns)
-    figure = Figure(figsize=(width, rows * height + 0.25), dpi=DPI, layout="constrained")
+    figure = SheetFigure(figsize=(width, rows * height + 0.25), dpi=DPI, layout="constrained")
     FigureCanvasAgg(figure)
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
     for axis in axes[panels:]:

@@ -1,0 +1,127 @@
+"""What pages take from the code: a command's options, the records of metrics, docstrings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from itertools import groupby
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+import layerscope
+from layerscope.cli.app import app as command_line
+from layerscope.metrics.metric import Metric
+from layerscope.runs.registry import DEFAULT, METRICS, capital
+
+COMPUTED_FROM = {
+    "tokens": "The tokens of each sample",
+    "pooled": "The pooled states of all samples",
+    "views": "Samples and their augmentations",
+    "path": "The path of a sample from layer to layer",
+    "pairs": "Two layers",
+    "lens": "What a layer predicts",
+    "labels": "States and your labels",
+}
+
+
+def options(command: str) -> str:
+    """Return the usage and options of a command as Markdown."""
+    own = command_line[command]
+    said = f"# {command}", str(own.help)
+    lines = own.generate_docs(output_format="markdown").splitlines()
+    text = "\n".join(line for line in lines if line not in said)
+    return text.replace(f"```console\n{command}", f"```console\n$ layerscope {command}", 1)
+
+
+def metrics() -> str:
+    """Return every metric that can be chosen, by what it is computed from, as Markdown."""
+    return "\n\n".join(_metrics())
+
+
+def _metrics() -> Iterator[str]:
+    for needs, records in groupby(METRICS.values(), key=lambda metric: metric.needs):
+        yield f"## {COMPUTED_FROM[needs]}"
+        yield from (_metric(record) for record in records)
+
+
+def _metric(metric: Metric) -> str:
+    """Return what is known of a metric, by the words that its record has."""
+    default = ", measured by default" if metric.name in DEFAULT else ""
+    facts = [("Formula", metric.formula), ("Reading", metric.direction), ("Source", metric.source)]
+    lines = [f"- {name}: {_plain(text)}" for name, text in facts if text]
+    title = f"### {_plain(capital(metric.title))}"
+    return "\n".join([title, "", f"`{metric.name}`{default}. {_plain(metric.meaning)}", "", *lines])
+
+
+def _plain(text: str) -> str:
+    """Return a text with nothing that Markdown would read as its own."""
+    for mark in "\\*_<>[]|$":
+        text = text.replace(mark, f"\\{mark}")
+    return text
+
+
+def public(module: str) -> str:
+    """Return the names that a module hands on, and `layerscope` itself does not, for autodoc."""
+    elsewhere = [name for name in layerscope.__all__ if getattr(layerscope, name) in vars_of(module)]
+    left_out = f"   :exclude-members: {', '.join(elsewhere)}\n" if elsewhere and module != "layerscope" else ""
+    return f"```{{eval-rst}}\n.. automodule:: {module}\n   :members:\n   :imported-members:\n{left_out}```"
+
+
+def vars_of(module: str) -> list[Any]:
+    """Return what a module hands on."""
+    found = import_module(module)
+    return [getattr(found, name) for name in found.__all__]
+
+
+class Options(SphinxDirective):
+    """`{options} COMMAND`: its usage and options."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        """Return what stands on the page."""
+        return self.parse_text_to_nodes(options(self.arguments[0]))
+
+
+class Metrics(SphinxDirective):
+    """`{metrics}`: all of them."""
+
+    def run(self) -> list[nodes.Node]:
+        """Return what stands on the page."""
+        return self.parse_text_to_nodes(metrics(), allow_section_headings=True)
+
+
+class Public(SphinxDirective):
+    """`{public} MODULE`: its names, with their docstrings."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        """Return what stands on the page."""
+        return self.parse_text_to_nodes(public(self.arguments[0]))
+
+
+def escape(app: Sphinx, what: str, name: str, found: Any, options: Any, lines: list[str]) -> None:
+    """Keep formulas in docstrings, which are plain text, from being read as markup."""
+    lines[:] = [line if line.lstrip().startswith((">>>", "...")) else _escaped(line) for line in lines]
+
+
+def _escaped(line: str) -> str:
+    """Return a line of a docstring as reStructuredText, in which single backticks alone mean something."""
+    parts = line.replace("\\", "\\\\").split("`")
+    for i in range(0, len(parts), 2):
+        for mark in "*|_":
+            parts[i] = parts[i].replace(mark, f"\\{mark}")
+    return "`".join(parts)
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Tell Sphinx of the directives, and of docstrings in plain text."""
+    app.add_directive("options", Options)
+    app.add_directive("metrics", Metrics)
+    app.add_directive("public", Public)
+    app.connect("autodoc-process-docstring", escape, priority=900)
+    return {"parallel_read_safe": True}

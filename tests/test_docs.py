@@ -1,0 +1,84 @@
+"""The site and the README: every command, option and public name is there, and every command line shown is one."""
+
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from test_examples import FACES
+
+from layerscope.cli.app import NAMES, app
+
+HERE = Path(__file__).parent.parent
+PAGES = [HERE / "README.md", *sorted((HERE / "docs").rglob("*.md"))]
+FENCE = re.compile(r"^```(?:console|bash|\{code-cell\} ipython3)\n(.*?)^```", re.M | re.S)
+
+
+def shown() -> list[tuple[str, str]]:
+    """Return the page and the text of every command line of ours that a page shows."""
+    return [
+        (page.name, line.removeprefix("$ "))
+        for page in PAGES
+        for block in FENCE.findall(page.read_text(encoding="utf-8"))
+        for line in block.splitlines()
+        if line.removeprefix("$ ").startswith("layerscope ")
+    ]
+
+
+def names_of(command: str) -> set[str]:
+    own = app[command]
+    return {name for argument in own.assemble_argument_collection() for name in argument.names} | {*own.help_flags}
+
+
+@pytest.mark.parametrize("command", NAMES)
+def test_every_command_has_a_page_with_every_option(command: str) -> None:
+    pytest.importorskip("sphinx")
+    sys.path.insert(0, str(HERE / "docs" / "_extensions"))
+    from from_the_code import options
+
+    page = (HERE / "docs" / "commands" / f"{command}.md").read_text(encoding="utf-8")
+    assert f"```{{options}} {command}\n" in page
+    text = options(command)
+    assert f"$ layerscope {command}" in text
+    assert [name for name in names_of(command) - {"--help", "-h"} if name not in text] == []
+
+
+def test_every_command_line_on_a_page_is_one() -> None:
+    lines = shown()
+    assert len(lines) > 60
+    for page, line in lines:
+        words = shlex.split(line, comments=True)
+        command = next((word for word in words[1:] if not word.startswith("-")), None)
+        if command is None or command.isupper():  # layerscope --help, layerscope COMMAND
+            continue
+        assert command in NAMES, (page, line)
+        options = {word.partition("=")[0] for word in words if word.startswith("--")}
+        assert options <= names_of(command), (page, line)
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    pages = [page.read_text(encoding="utf-8") for page in (HERE / "docs" / "api").glob("*.md")]
+    assert [face for face in FACES if not any(f"```{{public}} {face}\n" in page for page in pages)] == []
+
+
+def test_every_page_is_in_a_table_of_contents() -> None:
+    entries = [line for page in PAGES for line in page.read_text(encoding="utf-8").splitlines()]
+    assert [page.stem for page in PAGES[1:] if page.stem != "index" and not any(
+        line.rpartition("/")[2] == page.stem for line in entries
+    )] == []  # fmt: skip
+
+
+def test_the_metric_of_the_guide_works() -> None:
+    guide = (HERE / "docs" / "guides" / "add-a-metric.md").read_text(encoding="utf-8")
+    made: dict[str, object] = {"__name__": "participation"}
+    exec(re.findall(r"^```python\n(.*?)^```", guide, re.M | re.S)[0], made)
+    rows = np.random.default_rng(0).normal(size=(50, 4)) * np.array([3.0, 1.0, 1.0, 0.1])
+    values = np.linalg.eigvalsh(np.cov(rows.T))
+    found = made["participation"](torch.from_numpy(rows))  # type: ignore[operator]
+    assert float(found) == pytest.approx(values.sum() ** 2 / np.square(values).sum(), rel=1e-9)
+    record = made["PARTICIPATION"]
+    assert record.name == "participation"  # type: ignore[attr-defined]
+    assert record.source.startswith("Gao et al. 2017")  # type: ignore[attr-defined]
