@@ -59,6 +59,11 @@ def push_to_hub(folder: str | Path, name: str, *, private: bool | None = None, t
     checkpoints and baselines stay here. `private` is for a new model, by default as your account has it; `token` may
     write, by default that of `hf auth login`. Raises `LayerscopeError` for a folder without a model, and where the hub
     refuses or cannot be reached. A result has a `push_to_hub` of its own.
+
+    >>> layerscope.push_to_hub("runs/minilm", "user/name")
+    Traceback (most recent call last):
+        ...
+    layerscope.core.errors.LayerscopeError: 'runs/minilm' holds no model: give its folder; a result has a ...
     """
     path = Path(folder).expanduser()
     if not any((path / file).is_file() for file in MODELS):
