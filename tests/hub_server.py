@@ -7,15 +7,19 @@ import hashlib
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from huggingface_hub import DatasetCard, ModelCard
+import pytest
+from huggingface_hub import DatasetCard, ModelCard, constants
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import Map, Rule
 from werkzeug.serving import WSGIRequestHandler, make_server
 from werkzeug.wrappers import Request, Response
+
+from layerscope.core.hub import go_offline_without_hub
 
 LARGE = (".parquet", ".safetensors", ".onnx")
 """What the hub's own .gitattributes keeps as large files."""
@@ -197,6 +201,25 @@ def serving() -> Iterator[tuple[Hub, str]]:
     finally:
         server.shutdown()
         thread.join()
+
+
+@pytest.fixture
+def hub(monkeypatch, tmp_path):
+    """Return a hub that the client in this process takes for the only one; `hub.url` is where it is."""
+    with serving() as (found, url):
+        for name, value in {"HF_ENDPOINT": url, "HF_TOKEN": OWNER, "HF_HUB_OFFLINE": "0"}.items():
+            monkeypatch.setenv(name, value)
+        template = f"{url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        for name, value in {
+            "ENDPOINT": url, "HUGGINGFACE_CO_URL_TEMPLATE": template, "HF_HUB_OFFLINE": False,
+            "HF_HUB_DISABLE_XET": True, "HF_HUB_CACHE": str(tmp_path / "cache"),
+        }.items():  # fmt: skip
+            monkeypatch.setattr(constants, name, value)
+        monkeypatch.setattr(time, "sleep", lambda seconds: None)  # the client waits between its tries
+        go_offline_without_hub.cache_clear()
+        found.url = url
+        yield found
+        go_offline_without_hub.cache_clear()
 
 
 def cut(request: Request) -> Response:

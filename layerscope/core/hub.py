@@ -19,10 +19,10 @@ NAME = re.compile(r"hf:/{1,2}(?:datasets/)?([^/@]+/[^/@]+)(?:@(.+))?")  # a Path
 MODELS = ("config.json", "modules.json", "adapter_config.json", "model.onnx")
 ASIDE = ("checkpoints", "baselines", "history")
 """Folders that `train` keeps beside a model."""
-LOGIN = "log in (hf auth login), or give a `token`"
+LOGIN = "log in (hf auth login, or HF_TOKEN)"
 FAULTS = {
     401: f"is refused without a valid token: {LOGIN}",
-    403: f"is not for this token to use: {LOGIN} that may",
+    403: f"is not for this token to use: {LOGIN} with one that may",
     404: f"is not there: check the name, and where it is private {LOGIN}",
     429: "was asked too often (429): wait some minutes, then do the same again",
 }
@@ -53,24 +53,21 @@ def page_folder(result: Path) -> Path:
 
 
 def push_to_hub(folder: str | Path, name: str, *, private: bool | None = None, token: str | None = None) -> str:
-    """Push a model that `truncate`, `train` or `exits` wrote to the hub, and return its name there.
+    """Push the folder of a model that `truncate`, `train` or `exits` wrote, and return its name on the hub.
 
-    Its card says how it is loaded by that name. Results have a `push_to_hub` of their own.
+    Its card then loads it by that name, `user/name`; a model that is there is updated. A training's history,
+    checkpoints and baselines stay here. `private` is for a new model, by default as your account has it; `token` may
+    write, by default that of `hf auth login`. Raises `LayerscopeError` for a folder without a model, and where the hub
+    refuses or cannot be reached. A result has a `push_to_hub` of its own.
 
-    Args:
-        folder: folder of the model; a training's history, checkpoints and baselines stay here.
-        name: the model's name on the hub, `user/name`; one that is there is updated.
-        private: whether a new model is private; by default as your account has it.
-        token: access token that may write; by default that of `hf auth login`.
-
-    Raises:
-        LayerscopeError: for a folder without a model, and where the hub refuses or cannot be reached.
-
+    >>> layerscope.push_to_hub("runs/minilm", "user/name")
+    Traceback (most recent call last):
+        ...
+    layerscope.core.errors.LayerscopeError: 'runs/minilm' holds no model: give its folder; a result has a ...
     """
     path = Path(folder).expanduser()
     if not any((path / file).is_file() for file in MODELS):
-        mend = "give that of a model; a result is pushed by its own method, open_run(folder).push_to_hub(name)"
-        raise LayerscopeError(f"folder {str(path)!r} holds no model: {mend}")
+        raise LayerscopeError(f"{str(path)!r} holds no model: give its folder; a result has a push_to_hub of its own")
     card = path / CARD
     text = card.read_text(encoding="utf-8") if card.is_file() else None
     return push(path, files_in(path), text, name, "model", private, token)
@@ -94,9 +91,8 @@ def push(
     with _one_line(f"{'data set' if kind == 'dataset' else kind} {name!r}"):
         api = HfApi(token=token, library_name="layerscope", library_version=version("layerscope"))
         name = api.create_repo(name, repo_type=kind, private=private, exist_ok=True).repo_id
-        there = (
-            set(api.list_repo_files(name, repo_type=kind)) - {".gitattributes", CARD} if kind == "dataset" else set()
-        )
+        held = api.list_repo_files(name, repo_type=kind) if kind == "dataset" else ()
+        there = {*held} - {".gitattributes", CARD}
         facts = {file for file in files if file.endswith(".json") and "/" not in file}
         if there and not facts & there:
             raise LayerscopeError(f"data set {name!r} holds something else ({min(there)}): choose a new name")

@@ -15,13 +15,20 @@ import torch
 from torch import nn
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.core.hub import CARD, HERE
 from layerscope.core.saved import Store, write_facts
 from layerscope.early_exit.calibration import Calibration, Goal
 from layerscope.models.load import without_bars
+from layerscope.models.mean_head import is_mean_head
 from layerscope.models.weights import numbers_of
+from layerscope.show.plain import escape
+from layerscope.truncation.card import LOADS, MEAN, READERS, head, pipeline_of
+from layerscope.truncation.checkpoint import auto_class
+from layerscope.truncation.source import copy_terms, whereabouts
 
 if TYPE_CHECKING:
     from layerscope.early_exit.exit_model import ExitModel
+    from layerscope.early_exit.exit_report import ExitReport
 
 FILE = "early_exit.json"
 STORE = Store("exit model", FILE, "wrap the classifier with ExitModel(...), calibrate it and save it", {})
@@ -62,8 +69,8 @@ def check_made_for(model: ExitModel, calibration: Calibration) -> None:
             raise LayerscopeError(f"this calibration {other.format(theirs, name, own)}: calibrate this model as it is")
 
 
-def save(model: ExitModel, folder: str | Path) -> Path:
-    """Write the model, its processor, its layers' heads and `early_exit.json`; transformers loads the plain model."""
+def save(model: ExitModel, folder: str | Path, report: ExitReport | None = None) -> Path:
+    """Write the model with card, processor, heads and `early_exit.json`; transformers loads the plain model."""
     out = Path(folder).expanduser()
     if out.is_file():
         raise LayerscopeError(f"{str(out)!r} is a file: name a folder")
@@ -77,12 +84,52 @@ def save(model: ExitModel, folder: str | Path) -> Path:
                 model.processor.save_pretrained(out)
             if (heads := model.own_heads()) is not None:
                 heads.save(out)
+            if not (out / CARD).exists():
+                (out / CARD).write_text(_card(model, out, report), encoding="utf-8", errors="replace")
     except OSError as error:
         raise LayerscopeError(f"{str(out)!r} cannot be written ({error.strerror}): name another folder") from error
     names = ("exits", "criterion", "threshold", "override", "calibration")
     facts = {"fingerprint": fingerprint(model), "files": sorted(_files(out) - before), "sha256": {}}
     write_facts(out / FILE, STORE.what, {name: getattr(model, name) for name in names} | facts)
     return out
+
+
+def _card(model: ExitModel, out: Path, report: ExitReport | None) -> str:
+    """Return the card of an exit model, with what a report measured of it; the licence beside its source comes too."""
+    whence = whereabouts(getattr(model.config, "_name_or_path", ""), model.layered.loaded.revision)
+    copy_terms(whence[1], out)
+    auto, name = auto_class(model.model), model.layered.loaded.name
+    mean = is_mean_head(model.config)
+    score = ("accuracy with early exits", report.accuracy, report.data) if report else ("", None, "")
+    pipeline = "text-classification" if mean else pipeline_of(auto)
+    top = head(whence, "transformers", pipeline, ["early-exit"], f"{name} with early exits", score)
+    sure = f"{escape(report.verdict)}. {escape(report.goal)}." if report else "It was calibrated by its maker."
+    reader = READERS[model.layered.encoder.modality]
+    return f"""---
+{top}
+---
+
+# {escape(name)} with early exits
+{MEAN if mean else ""}
+{escape(name)}, whose samples leave at layer {", ".join(map(str, model.exits))} of {model.depth} once \
+{model.criterion} reaches {model.threshold:.4g}. {sure}
+
+## Use
+
+The classifier itself, at full depth, without layerscope:
+
+```python
+{LOADS["transformers"].format(auto=auto, reader=reader)}
+```
+
+With its exits:
+
+```python
+from layerscope.early_exit import ExitModel
+
+model = ExitModel.from_pretrained("{HERE}")
+```
+"""
 
 
 def strangers(folder: Path) -> list[str]:

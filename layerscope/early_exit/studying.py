@@ -26,7 +26,7 @@ from layerscope.early_exit.exit_model import ExitModel, IsLanguageModelError
 from layerscope.early_exit.exit_report import STORE, ExitReport
 from layerscope.early_exit.findings import judged
 from layerscope.early_exit.recorded import NEVER, Layers, Recorded, check_threshold, record
-from layerscope.early_exit.saving import STORE as MODELS, fingerprint, precision, strangers
+from layerscope.early_exit.saving import STORE as MODELS, fingerprint, precision, save, strangers
 from layerscope.early_exit.study import DRAFTS, GOAL, Accuracy, Confidence, Disagreement, exits
 from layerscope.early_exit.timing import Raced, measure_times, race_alone, race_exits
 from layerscope.early_exit.validation import Validation, in_order, read_validation
@@ -143,7 +143,7 @@ def _written(report: ExitReport, model: ExitModel, calibration: Calibration | No
     elif report.pays:
         model.leave(report.exits, report.threshold, report.criterion)
         with folder_aside(out / MODEL) as aside:
-            (model if calibration is None else model.use(calibration)).save_pretrained(aside)
+            save(model if calibration is None else model.use(calibration), aside, report)
         report = replace(report, path=str(out / MODEL))
         report.save(out)
     return report

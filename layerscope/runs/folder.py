@@ -95,14 +95,6 @@ class RunFolder:
         """Return the run's own files, without what else lies in its folder, such as a page."""
         return [path.relative_to(self.path).as_posix() for own in FILES for path in sorted(self.path.glob(own))]
 
-    def copy(self, out: str | Path) -> Path:
-        """Copy the run's own files into a folder, new or empty, and return it."""
-        folder = files.own_folder(out)
-        for file in self.files():
-            (folder / file).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(self.path / file, folder / file)
-        return folder
-
     @property
     def shards(self) -> list[int]:
         """Numbers of all shards of the plan."""

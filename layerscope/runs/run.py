@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError, near, refuse_dangling
+from layerscope.core.files import own_folder
 from layerscope.core.hub import on_this_machine, page_folder
 from layerscope.core.saved import jsonable, typed
 from layerscope.runs import history
@@ -215,8 +217,8 @@ class Run(Saved):
         return write_page(page_folder(self.path) / "report.html" if path is None else path, text)
 
     def save(self, path: str | Path) -> Path:
-        """Copy the run into a folder, new or empty, without what else lies in its own, and return it."""
-        return self.folder.copy(path)
+        """Copy the run's folder to another, new or empty, and return that."""
+        return Path(shutil.copytree(self.path, own_folder(path), dirs_exist_ok=True))
 
     def _pushed(self, room: Path) -> tuple[Path, list[str]]:
         return self.path, self.folder.files()  # states are large: no copy is made of them

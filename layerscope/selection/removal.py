@@ -114,7 +114,13 @@ class Removal(Saved):
 
 
 def open_removal(folder: str | Path) -> Removal:
-    """Return the choice of blocks that was saved into a folder."""
+    """Return the choice of blocks that was saved into a folder.
+
+    >>> layerscope.open_removal("runs/minilm")
+    Traceback (most recent call last):
+        ...
+    layerscope.core.errors.LayerscopeError: 'runs/minilm' holds no ...
+    """
     return STORE.open(folder, _made)
 
 

@@ -21,16 +21,9 @@ class Saved(Shown):
         """Push the result to the hub as a data set repository with a card; return `hf://user/name`, which opens it.
 
         It replaces an earlier result of its kind there; nothing else is overwritten. What is pushed names the model and
-        the data; a run also holds the beginnings of its first samples, and the states of all.
-
-        Args:
-            name: name of the repository, `user/name`; it is made where it is missing.
-            private: whether a new repository is private; by default as your account has it.
-            token: access token that may write; by default that of `hf auth login`.
-
-        Raises:
-            LayerscopeError: where the hub refuses or cannot be reached; what is saved here is untouched.
-
+        the data; a run also holds the beginnings of its first samples, and the states of all. `private` is for a new
+        repository, by default as your account has it; `token` may write, by default that of `hf auth login`. Raises
+        `LayerscopeError` where the hub refuses or cannot be reached; what is saved here is untouched.
         """
         with tempfile.TemporaryDirectory() as room:
             folder, files = self._pushed(Path(room) / "result")

@@ -24,9 +24,10 @@ from layerscope.training.folder import BASELINES, REPORT, TrainingFolder, nothin
 from layerscope.training.loss import exit_weights
 from layerscope.training.start import PlainClassifier, find, sees_both_sides, start
 from layerscope.training.trainer import layered_model
-from layerscope.training.training import SENTENCES, described, settings_of
-from layerscope.truncation.card import LOADS, MEAN, READERS
+from layerscope.training.training import SENTENCES, TASKS, described, settings_of
+from layerscope.truncation.card import LOADS, MEAN, READERS, head, pipeline_of
 from layerscope.truncation.checkpoint import auto_class
+from layerscope.truncation.source import Whence, copy_terms, whereabouts
 
 OBJECTIVES = {
     "standard": "the last layer's loss alone",
@@ -38,13 +39,6 @@ OBJECTIVES = {
 }
 
 
-LOADED = """```python
-import transformers
-
-model = transformers.{}.from_pretrained("path/to/this/folder")
-{}
-```
-"""
 SHORTER = "A model that ends at layer K: `layerscope truncate path/to/this/folder --layer K --out small`."
 SHORTER_VECTORS = """
 Shorter vectors: `SentenceTransformer("path/to/this/folder", truncate_dim=D)`."""
@@ -102,10 +96,15 @@ def run_training(asked: Asked, settings: dict[str, Any]) -> Trained:
     if not is_main():
         return Trained(folder.path, folder.history, (), "")
     done = compare(folder, {depth: beside for depth, (_, beside) in others.items()}, asked.part, reporter)
-    _write_card(done, folder, module)
+    given = origin.source if origin.module is not None else str(asked.model)
+    whence = (None, None) if from_config else whereabouts(given, None)
+    data = [asked.train[3:].partition(":")[0]] if str(asked.train).startswith("hf:") else []
+    _write_card(done, folder, module, whence, data)
     for depth, (other, beside) in others.items():
         lines = tuple(line for line in done.lines if line.depth == depth)
-        _write_card(replace(done, path=beside.path, history=beside.history, lines=lines), beside, other.module)
+        _write_card(
+            replace(done, path=beside.path, history=beside.history, lines=lines), beside, other.module, whence, data
+        )
     try:
         open_run(folder.history).report(folder.path / REPORT)
     except LayerscopeError as error:  # plotly is an extra, and the training is whole without a page
@@ -130,7 +129,7 @@ def _baselines(
     return found
 
 
-def _write_card(done: Trained, folder: TrainingFolder, module: Any) -> None:
+def _write_card(done: Trained, folder: TrainingFolder, module: Any, whence: Whence, data: Sequence[str]) -> None:
     """Write README.md into the folder of a trained model."""
     about, settings = folder.about, folder.about["settings"]
     task, name = settings["task"], escape(about["model"]["name"])
@@ -139,30 +138,28 @@ def _write_card(done: Trained, folder: TrainingFolder, module: Any) -> None:
     speed = f" Speed: {escape(done.measured)}." if done.measured else ""
     times = {line.layer: "–" if line.ms_per_sample is None else f"{line.ms_per_sample:.2f}" for line in done.own}
     modality, plain = READS.get(task, "text"), isinstance(module, PlainClassifier)
-    reading = f'processor = transformers.{READERS[modality]}.from_pretrained("path/to/this/folder")'
-    if modality == "image" and not any(folder.path.glob("p*processor_config.json")):
-        size, channels = getattr(module.config, "image_size", 224), getattr(module.config, "num_channels", 3)
-        reading = f"# pixel_values: {channels} channel{'s' * (channels != 1)}, resized to {size}, scaled to -1 ... 1"
     sentences, of_dims = task == SENTENCES, settings["dims"]
     trained_dims = f", at {', '.join(map(str, of_dims))} and all dimensions of the embedding" if of_dims else ""
     library = "sentence-transformers" if sentences else "pytorch" if plain else "transformers"
-    if plain:
-        use = PLAIN
-    elif sentences:
-        use = f"```python\n{LOADS[library]}\n```\n{SHORTER}" + SHORTER_VECTORS * (not done.dims.empty)
-    else:
-        use = LOADED.format(auto_class(module), reading) + SHORTER
+    auto = "" if plain or sentences else auto_class(module)
+    loads = "" if plain else LOADS[library].format(auto=auto, reader=READERS[modality])
+    if modality == "image" and not any(folder.path.glob("p*processor_config.json")):
+        size, channels = getattr(module.config, "image_size", 224), getattr(module.config, "num_channels", 3)
+        reading = f"# pixel_values: {channels} channel{'s' * (channels != 1)}, resized to {size}, scaled to -1 ... 1"
+        loads = "\n".join([*loads.splitlines()[:-1], reading])
+    use = PLAIN if plain else f"```python\n{loads}\n```\n{SHORTER}" + SHORTER_VECTORS * (not done.dims.empty)
     dims, first = [*done.dims.columns[::-1]], done.own[0]
     rows = "\n".join(
         f"| {line.layer} | {' | '.join([str(line), *(line.shown(done.dims.at[line.layer, d]) for d in dims)])} | "
         f"{times[line.layer]} |"
         for line in done.own
     )
+    last, work = done.own[-1], task if sentences else pipeline_of(TASKS[task])
+    score = last.metric.removeprefix("layer_"), last.value, held["name"]
+    top = head(whence, library, work, [settings["objective"]], done.path.name, score, datasets=data, same=False)
+    copy_terms(whence[1], folder.path)
     card = f"""---
-library_name: {library}
-tags:
-- layerscope
-- {settings["objective"]}
+{top}
 ---
 
 # {name}, {task}

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from huggingface_hub.utils import yaml_dump
 
 from layerscope.core.errors import spans
+from layerscope.core.hub import CARD
 from layerscope.models.mean_head import is_mean_head
 from layerscope.show.plain import escape
 from layerscope.truncation.figures import Truncated
 from layerscope.truncation.mixing import mix_in_words
 from layerscope.truncation.onnx_file import SENTENCE, output_of
-from layerscope.truncation.source import Source, card_head
+from layerscope.truncation.source import KEPT, Source, Whence
 
 WARNING = (
     "**Its vectors are not comparable with the full model's.** Layers speak different languages: an index, a cache or "
@@ -141,16 +146,57 @@ before it was named: the largest difference is {made.difference:.1g}, in {made.d
     (folder / "README.md").write_text(card, encoding="utf-8", errors="replace")
 
 
+def head(
+    whence: Whence, library: str, pipeline: str | None, tags: Sequence[str],
+    name: str, score: tuple[str, float | None, str], *, datasets: Sequence[str] = (), same: bool = True,
+    task: str | None = None,
+) -> str:  # fmt: skip
+    """Return the YAML head of a model's card: what its source's card says that still holds, and what this model is.
+
+    `whence` is what `whereabouts` says of the source, `score` a metric, its value and its data, of another `task` where
+    one is named; with `same` the model does what its source did, whose pipeline then goes first.
+    """
+    hub, beside = whence
+    kept: dict[str, Any] = {}
+    with suppress(Exception):  # none, or written by hand, and broken in as many ways
+        theirs = ModelCard.load(Path(beside or "") / CARD, ignore_metadata_errors=True).data.to_dict()
+        kept = {key: theirs[key] for key in KEPT if theirs.get(key)}
+    pipeline = kept.get("pipeline_tag") or pipeline if same else pipeline
+    tags = [*dict.fromkeys([*kept.pop("tags", []), "layerscope", *tags])]
+    found = {**kept, "library_name": library, "pipeline_tag": pipeline, "tags": tags}
+    if datasets:
+        own = kept.get("datasets") or []
+        found["datasets"] = [*dict.fromkeys([*([own] if isinstance(own, str) else own), *datasets])]
+    if base := hub or kept.get("base_model"):
+        found |= {"base_model": base, "base_model_relation": "finetune"}  # the hub's word for other weights or depth
+    metric, value, data = score
+    if value is not None and pipeline is not None:
+        kind = {"perplexity": "perplexity", "pair_spearman": "spearmanr"}.get(metric, "accuracy")
+        result = EvalResult(task or pipeline, data, data, kind, round(value, 4), metric_name=metric)
+        found |= {"model_name": name, "eval_results": [result]}
+    return str(yaml_dump(ModelCardData(**found).to_dict(), sort_keys=False, allow_unicode=False)).strip()
+
+
+def pipeline_of(auto: str) -> str | None:
+    """Return what transformers and the hub call the work of a class, None where they have no word for it."""
+    from transformers.pipelines import SUPPORTED_TASKS as TASKS
+
+    return next((task for task, about in TASKS.items() if auto in [kind.__name__ for kind in about["pt"]]), None)
+
+
 def _head(source: Source, made: Truncated) -> str:
-    """The YAML head: what the full model's card says that holds at every depth, and what this model is."""
-    kept = card_head(source.beside)
-    base = {"base_model": source.hub} if source.hub is not None else {}
-    tags = dict.fromkeys([*kept.pop("tags", []), "layerscope", "truncated"])
+    """Return the head of a truncated model's card: without a head of its own it gives states, whatever its source."""
+    served = made.format == "sentence-transformers"
+    headless = made.auto == "AutoModel" and not served
+    auto = "AutoModelForSequenceClassification" if is_mean_head(source.module.config) else made.auto
+    pipeline = "sentence-similarity" if served else pipeline_of(auto)
+    pipeline = f"image-{pipeline}" if headless and source.unit == "image" else pipeline
     library = {"onnx": "onnxruntime"}.get(made.format, made.format)
-    head = {**kept, **base, "library_name": library, "tags": [*tags]}
-    if "base_model" in head:
-        head["base_model_relation"] = "finetune"  # the hub's word for a model of other weights or depth
-    return str(yaml_dump(head, sort_keys=False, allow_unicode=False)).strip()
+    score, name = (made.scored, made.score, str(made.data)), f"{made.model} {made.cut}"
+    task = f"{source.model.encoder.modality}-classification" if made.scored == "linear probe" else None
+    return head(
+        (source.hub, source.beside), library, pipeline, ["truncated"], name, score, same=not headless, task=task
+    )
 
 
 def _after(source: Source, output: str) -> str:

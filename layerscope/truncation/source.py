@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pandas as pd
 import torch
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.core.hub import CARD
 from layerscope.models import LayeredModel, Loaded, LoadOptions, Override, find_layers, load
 from layerscope.models.checks import EMBEDDED, embedded, hub_files
 from layerscope.models.encode import modalities_of
@@ -24,13 +24,14 @@ from layerscope.runs import Run, open_run
 from layerscope.runs.history import DEPTHS, depths
 
 EMBEDDED_HUB = "sentence-transformers/all-MiniLM-L6-v2"
-CARD = "README.md"
 TERMS = ("LICENSE*", "LICENCE*", "NOTICE*", "COPYING*")
 """Files that go with every copy of the weights."""
 KEPT = ("license", "license_name", "license_link", "language", "tags", "datasets", "pipeline_tag", "base_model")
 """What a card says of the model that holds at every depth; its results do not."""
 HISTORY = "history"
 QUANTISED = "{} is quantised: truncate the model it was made from and quantise that"
+Whence = tuple[str | None, Path | None]
+"""A model's name on the hub, and the folder of its files."""
 Scores = tuple[Mapping[int, tuple[float, float]], dict[str, Any]]
 """The score of every layer with its standard error; and its name (`scored`), its `data` and how many `samples`."""
 
@@ -191,7 +192,7 @@ def _scores(name: str, run: Run, rows: pd.DataFrame) -> Scores:
     return by_layer, {"scored": name, "data": data["name"], "samples": data["samples"]}
 
 
-def whereabouts(given: str, revision: str | None) -> tuple[str | None, Path | None]:
+def whereabouts(given: str, revision: str | None) -> Whence:
     """Return a model's name on the hub and the folder of its files (of the hub's: card, terms, heads), None without."""
     if given == EMBEDDED:
         return EMBEDDED_HUB, Path(embedded(given))
@@ -207,15 +208,3 @@ def copy_terms(beside: Path | None, folder: Path) -> None:
     for path in [path for pattern in TERMS for path in sorted(beside.glob(pattern))] if beside is not None else ():
         if path.is_file():
             shutil.copyfile(path, folder / path.name)
-
-
-def card_head(beside: Path | None) -> dict[str, Any]:
-    """Return what the card beside a model says that holds at every depth; nothing of a card that cannot be read."""
-    from huggingface_hub import ModelCard
-
-    if beside is None or not (beside / CARD).is_file():
-        return {}
-    with suppress(Exception):  # written by hand, and broken in as many ways
-        head = ModelCard.load(beside / CARD, ignore_metadata_errors=True).data.to_dict()
-        return {name: head[name] for name in KEPT if head.get(name)}
-    return {}

@@ -1,40 +1,19 @@
 """Results pushed to a hub and opened from it, by the hub's own client against a server on this machine."""
 
-import time
-
 import pandas as pd
 import pytest
-from hub_server import OWNER, cut, serving
-from huggingface_hub import DatasetCard, constants
+from hub_server import OWNER, cut, hub
+from huggingface_hub import DatasetCard
 from small_runs import labelled, rows
 from werkzeug.wrappers import Response
 
 import layerscope
-from layerscope.core.hub import go_offline_without_hub, on_this_machine, page_folder
+from layerscope.core.hub import on_this_machine, page_folder
 from layerscope.scores import Evaluation, save_rules, shipped_rules
 from layerscope.selection.label_free import rules_from
 
-__all__ = ["labelled", "rows"]
+__all__ = ["hub", "labelled", "rows"]
 SCORES = pd.DataFrame({"model": "m", "layer": [0, 1, 2, 3], "task": "topics", "score": [0.2, 0.5, 0.7, 0.6]})
-
-
-@pytest.fixture
-def hub(monkeypatch, tmp_path):
-    """Return a hub that the client in this process takes for the only one; `hub.url` is where it is."""
-    with serving() as (found, url):
-        for name, value in {"HF_ENDPOINT": url, "HF_TOKEN": OWNER, "HF_HUB_OFFLINE": "0"}.items():
-            monkeypatch.setenv(name, value)
-        template = f"{url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
-        for name, value in {
-            "ENDPOINT": url, "HUGGINGFACE_CO_URL_TEMPLATE": template, "HF_HUB_OFFLINE": False,
-            "HF_HUB_DISABLE_XET": True, "HF_HUB_CACHE": str(tmp_path / "cache"),
-        }.items():  # fmt: skip
-            monkeypatch.setattr(constants, name, value)
-        monkeypatch.setattr(time, "sleep", lambda seconds: None)  # the client waits between its tries
-        go_offline_without_hub.cache_clear()
-        found.url = url
-        yield found
-        go_offline_without_hub.cache_clear()
 
 
 def test_a_run_comes_back_as_it_was(hub, labelled):
@@ -50,11 +29,11 @@ def test_a_run_comes_back_as_it_was(hub, labelled):
     assert str(labelled.document().answer)[:20] in card.text
 
 
-def test_a_run_is_saved_without_what_else_lies_in_its_folder(labelled, tmp_path):
-    (labelled.path / "notes.txt").write_text("mine alone")
+def test_a_run_is_saved_as_a_copy_of_its_folder(labelled, tmp_path):
     copied = layerscope.open_run(labelled.save(tmp_path / "copy"))
     pd.testing.assert_frame_equal(copied.table(), labelled.table(), check_exact=True)
-    assert not (copied.path / "notes.txt").exists()
+    with pytest.raises(layerscope.LayerscopeError, match="is not empty: name a new folder"):
+        labelled.save(tmp_path / "copy")
 
 
 def test_every_kind_of_result_opens_by_its_own_function_and_by_report(hub, labelled, tmp_path, monkeypatch):

@@ -10,6 +10,7 @@ import tiny
 import torch
 import transformers as hf
 import yaml
+from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 
@@ -71,7 +72,12 @@ def test_the_card_tells_numbers_and_warns(run: layerscope.Run, tmp_path: Path) -
     assert f"{made.score:.1%}" in card
     assert "on the labels of a-b-x (40 samples, mean pooling)" in card
     head = yaml.safe_load(card.split("---")[1])
-    assert head == {"library_name": "transformers", "tags": ["layerscope", "truncated"]}
+    (found,) = head.pop("model-index")
+    assert head == {"library_name": "transformers", "pipeline_tag": "fill-mask", "tags": ["layerscope", "truncated"]}
+    (result,) = ModelCard(card).data.eval_results
+    shown = result.task_type, result.metric_name, result.dataset_name
+    assert shown == ("text-classification", "linear probe", "a-b-x")
+    assert result.metric_value == pytest.approx(made.score, abs=1e-4) and found["name"].endswith("layers 1 to 2 of 3")
     assert 'transformers.AutoModelForMaskedLM.from_pretrained("path/to/this/folder")' in card
 
 
@@ -98,11 +104,11 @@ def test_what_the_makers_say_goes_with_the_model(card: str, tmp_path: Path) -> N
     text = (Path(made.path) / "README.md").read_text()
     head = yaml.safe_load(text.split("---")[1])
     assert (Path(made.path) / "LICENSE.txt").read_text() == LICENCE
-    own = {"library_name": "transformers", "tags": ["layerscope", "truncated"]}
+    own = {"library_name": "transformers", "pipeline_tag": "fill-mask", "tags": ["layerscope", "truncated"]}
     if card is CARD:
         own["tags"] = ["bert", "<b>", *own["tags"]]
         own |= {"license": "apache-2.0", "language": ["en", "de"], "datasets": "mine/texts"}
-        own |= {"pipeline_tag": "fill-mask", "base_model": "someone/else", "base_model_relation": "finetune"}
+        own |= {"base_model": "someone/else", "base_model_relation": "finetune"}
     assert head == own
     assert f"the largest difference is {made.difference:.1g}, in float32" in text and made.difference < 1e-5
 
