@@ -276,8 +276,8 @@ def test_a_reading_is_saved_opened_and_shown(trained, tmp_path):
 
 def test_the_command_beats_the_plain_lens_on_a_real_model(cli, shared, tmp_path):
     text = (shared / "data" / "tiny_shakespeare" / "input.txt").read_text()
-    (tmp_path / "train.txt").write_text(text[:200_000])
-    (tmp_path / "held.txt").write_text(text[-20_000:])
+    for name, part in (("train.txt", text[:200_000]), ("held.txt", text[-20_000:])):
+        (tmp_path / name).write_text(part)
     model, folder, out = shared / "models" / "stories260K", tmp_path / "translators", tmp_path / "out"
     options = ("--data", tmp_path / "held.txt", "--samples", 60, "--tuned", folder)
     done = cli("lens", model, *options, "--train", tmp_path / "train.txt", "--steps", 20, "--out", out)
