@@ -14,7 +14,7 @@ demo: $(VENV)/.demo  ## install, then profile the embedded MiniLM on Python's ow
 test: $(VENV)/.dev  ## install everything, then run all tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-check: $(VENV)/.dev  ## style, types, and which room imports which
+check: $(VENV)/.dev  ## style, types and import rules
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

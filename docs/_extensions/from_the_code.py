@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from importlib import import_module
+from inspect import isclass, isfunction
 from itertools import groupby
 from typing import Any
 
@@ -12,7 +14,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 import layerscope
-from layerscope.cli.app import app as command_line
+from layerscope.cli.app import NAMES, app as command_line
 from layerscope.metrics.metric import Metric
 from layerscope.runs.registry import DEFAULT, METRICS, capital
 
@@ -25,6 +27,8 @@ COMPUTED_FROM = {
     "lens": "What a layer predicts",
     "labels": "States and your labels",
 }
+
+TOP = [getattr(layerscope, name) for name in layerscope.__all__]
 
 
 def options(command: str) -> str:
@@ -64,16 +68,20 @@ def _plain(text: str) -> str:
 
 
 def public(module: str) -> str:
-    """Return the names that a module hands on, and `layerscope` itself does not, for autodoc."""
-    elsewhere = [name for name in layerscope.__all__ if getattr(layerscope, name) in vars_of(module)]
-    left_out = f"   :exclude-members: {', '.join(elsewhere)}\n" if elsewhere and module != "layerscope" else ""
-    return f"```{{eval-rst}}\n.. automodule:: {module}\n   :members:\n   :imported-members:\n{left_out}```"
-
-
-def vars_of(module: str) -> list[Any]:
-    """Return what a module hands on."""
+    """Return the names that a module hands on, and `layerscope` itself does not, for autodoc: functions first."""
     found = import_module(module)
-    return [getattr(found, name) for name in found.__all__]
+    own = {name: getattr(found, name) for name in found.__all__}
+    if module == "layerscope":
+        order = [*NAMES, *own]
+        own = {name: own[name] for name in sorted(own, key=order.index)}
+    else:
+        own = {name: value for name, value in own.items() if not any(value is known for known in TOP)}
+    lines = [f".. currentmodule:: {module}"]
+    for name in [name for name, value in own.items() if isfunction(value)]:
+        lines += ["", f".. autofunction:: {name}"]
+    for name in [name for name, value in own.items() if isclass(value)]:
+        lines += ["", f".. autoclass:: {name}", "   :members:"]
+    return "\n".join(["```{eval-rst}", *lines, "```"])
 
 
 class Options(SphinxDirective):
@@ -111,6 +119,9 @@ def escape(app: Sphinx, what: str, name: str, found: Any, options: Any, lines: l
 
 def _escaped(line: str) -> str:
     """Return a line of a docstring as reStructuredText, in which single backticks alone mean something."""
+    field = re.match(r"\s*:param [^:]*:", line)  # the name of a parameter is escaped already
+    if field:
+        return field[0] + _escaped(line[field.end() :])
     parts = line.replace("\\", "\\\\").split("`")
     for i in range(0, len(parts), 2):
         for mark in "*|_":

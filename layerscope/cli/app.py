@@ -32,7 +32,7 @@ OF_TORCH = re.compile(r"PytorchStreamWriter|inline_container\.cc:\d+\] \. unexpe
 OF_RUST = re.compile(r"\(os error (\d+)\)")
 COMMANDS = {
     "See": {
-        "demo": "Profile the embedded MiniLM on the docstrings of Python's library: no download, about a minute.",
+        "demo": "Profile the embedded MiniLM on the docstrings of Python's library: no download, a few minutes.",
         "profile": "Measure every layer of a model over your data in one pass.",
         "inspect": "Show what is found in a model: blocks, final norm, head, and what a run would take.",
         "lens": "Show what every layer would predict, token by token, and where predictions settle.",

@@ -36,7 +36,7 @@ def run_demo(
     samples: Annotated[int | str, Whole(50, words=("all",))] = 1000,
     command: Annotated[str, IN_CODE] = "",
 ) -> tuple[str, Any]:
-    """Profile the embedded MiniLM on the docstrings of Python's library: no download, about a minute.
+    """Profile the embedded MiniLM on the docstrings of Python's library: no download, a few minutes.
 
     Return the answer, `layer k: x % · the model as shipped: y % · z× faster · N`, and the run behind it: the layer that
     `select` takes, cross-validated linear-probe accuracies ± one standard error, and the speed measured here.
