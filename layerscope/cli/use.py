@@ -21,6 +21,7 @@ Three depths of the model of a run, with what each costs and scores:
 
 A mix of two layers, with the weights that select names:
   layerscope truncate minilm --mix 4=0.47,5=0.53 --out mixed
+
 Without four blocks in the middle, and trained again to heal:
   layerscope truncate ./my-lm --drop 4-7 --out shorter
   layerscope train shorter --train novel.txt --task causal-lm --out healed

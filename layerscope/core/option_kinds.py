@@ -162,21 +162,27 @@ class Names(Kind):
 
 @dataclass(frozen=True)
 class Weights(Kind):
-    """Names with a weight each, 1 where none is given; a text holds them as STS12=2,trec."""
+    """Names with a weight each, 1 where none is given; a text holds them as STS12=2,trec.
 
+    With `together` a weight is given to all of them or to none.
+    """
+
+    together: bool = False
     metavar: ClassVar[str] = "NAMES"
 
     def take(self, name: str, value: Any) -> Any:
         """Return the weight of each name."""
         if isinstance(value, Mapping):
             return value
-        found = {}
-        for part in Names().take(name, value):
+        found, parts = {}, Names().take(name, value)
+        if self.together and 0 < sum("=" in str(part) for part in parts) < len(parts):
+            raise LayerscopeError(f"{name} gives some a weight and others none: give all of them one, or none")
+        for part in parts:
             own, sign, weight = part.rpartition("=")
             try:
                 found[own.strip() if sign else part] = float(weight) if sign else 1.0
             except ValueError:
-                line = f"{name}: the weight of {own!r} is {weight!r}: give a number above 0"
+                line = f"{name}: the weight of {own!r} is {weight!r}: give a number"
                 raise LayerscopeError(line) from None
         return found
 

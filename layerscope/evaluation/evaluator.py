@@ -75,7 +75,7 @@ def evaluate(
 
     Example:
         >>> layerscope.evaluate("tiny-bert", "knn-probe:reviews.csv", pooling="mean", progress=False)
-        Evaluation('tiny-bert': 1 models, 4 layers, 1 tasks, 0 missing)
+        Evaluation('tiny-bert': 1 model, 4 layers, 1 task, 0 missing)
 
     """
     asked = checked(evaluate, locals())

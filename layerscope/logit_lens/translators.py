@@ -111,7 +111,7 @@ def open_translators(folder: Path, module: nn.Module, stack: Stack) -> Translato
 def _read(folder: Path) -> tuple[Mapping[str, Any], dict[str, Tensor]]:
     """Return what translators are of, as far as is known, and their tensors by name; no code of a pickle runs."""
     if not folder.is_dir():
-        raise LayerscopeError(f"{str(folder)!r} does not exist: train translators there with `train`")
+        raise LayerscopeError(f"{str(folder)!r} does not exist: lens trains translators there, by its option `train`")
     try:
         if (folder / WEIGHTS).is_file():
             return read_facts(folder / ABOUT, KIND, AGAIN), load_file(folder / WEIGHTS)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from layerscope.core.errors import LayerscopeError, choices
+from layerscope.core.errors import LayerscopeError, choices, count
 from layerscope.core.files import aside
 from layerscope.core.saved import Store, typed
 from layerscope.scores.document import as_dict, document as as_document
@@ -83,9 +83,10 @@ class Evaluation(Saved):
         """By model where it came from and how deep it is, as far as `evaluate` wrote it."""
 
     def __repr__(self) -> str:
-        models = len(self.scores[["model", "revision"]].drop_duplicates())
-        layers, tasks = self.scores["layer"].nunique(), self.scores["task"].nunique()
-        return f"Evaluation({self.source!r}: {models} models, {layers} layers, {tasks} tasks, {self.missing} missing)"
+        models = count(len(self.scores[["model", "revision"]].drop_duplicates()), "model")
+        layers, tasks = (count(self.scores[one].nunique(), one) for one in ("layer", "task"))
+        failed = f", not scored: {', '.join(self.failed)}" if self.failed else ""
+        return f"Evaluation({self.source!r}: {models}, {layers}, {tasks}, {self.missing} missing{failed})"
 
     @property
     def missing(self) -> int:

@@ -49,7 +49,7 @@ def paired(one: Floats, two: Floats) -> tuple[float, float]:
 
 def shifts_of(grid: Grid) -> Iterator[Shift]:
     """Yield the shifts that a model's layers were scored under, where it is known which samples are right."""
-    rows = grid.rows[grid.rows["right"].notna() & (grid.rows["kind"] != "mix")]
+    rows = grid.rows[grid.rows["right"].notna() & grid.rows["kind"].isin(("layer", "baseline"))]
     right: dict[str, dict[int | None, Floats]] = {}
     for task, layer, kept, n in zip(rows["task"], rows["layer"], rows["right"], rows["n"], strict=True):
         right.setdefault(task, {})[None if pd.isna(layer) else int(layer)] = right_of(kept, n).astype(float)

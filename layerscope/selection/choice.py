@@ -105,7 +105,8 @@ class Case:
         found = [i for i, dim in known if self.is_short(dim)]
         if not found:
             fewest = min((dim for _, dim in known if dim), default=None)
-            mend = "evaluate with `dims` first" if fewest is None else f"the fewest are {fewest}"
+            lack = "evaluate with `dims` first, and choose by `tasks` that have such scores"
+            mend = lack if fewest is None else f"the fewest are {fewest}"
             raise LayerscopeError(f"no layer has scores at {most} dimensions or fewer: {mend}")
         return found
 

@@ -149,7 +149,8 @@ def _of_evaluation(
     if asked.rule not in (None, *BY_SCORE):
         named_rule(rules, asked.rule)  # one that does not exist is refused as such
         raise LayerscopeError(
-            f"rule {asked.rule!r} reads metrics of a run: give the run, or choose {', '.join(BY_SCORE)} of scores"
+            f"rule {asked.rule!r} needs no scores and is followed on a run: give the run, or choose "
+            f"{', '.join(BY_SCORE)} of scores"
         )
     shift, notes = None, list[str]()
     if asked.rule == SHIFT:

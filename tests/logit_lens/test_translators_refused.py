@@ -59,7 +59,7 @@ def spoilt(path):
 
 
 @pytest.mark.parametrize(("make", "line"), [
-    (lambda tmp, own: tmp / "nowhere", "does not exist: train translators there with `train`"),
+    (lambda tmp, own: tmp / "nowhere", "does not exist: lens trains translators there"),
     (lambda tmp, own: tmp, "holds no whole translators"),
     (lambda tmp, own: publish(tmp / "a", {}, 12, 768), r"\(depth: 12 there, 3 here\)"),
     (lambda tmp, own: publish(tmp / "a", {}, 3, 64), r"\(width: 64 there, 32 here\)"),

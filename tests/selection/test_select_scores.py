@@ -174,7 +174,7 @@ def test_what_is_neither_run_nor_evaluation(tmp_path: Path):
     with pytest.raises(LayerscopeError, match="does not exist"):
         quick(tmp_path / "nowhere")
     evaluation = Evaluation(scored({"x": [0.1, 0.4, 0.2]}))
-    with pytest.raises(LayerscopeError, match="reads metrics of a run"):
+    with pytest.raises(LayerscopeError, match="is followed on a run"):
         quick(evaluation, rule="half-text")
 
 

@@ -152,3 +152,14 @@ def test_without_a_shift_there_is_no_such_rule(labelled: layerscope.Run, tmp_pat
     )
     done = cli("select", evaluation(n=60).save(tmp_path / "scores"), "--rule", "shift", "--no-cost")
     assert done.status == 2 and "of which --target-labels 100 leaves 0, and 50 must judge" in done.line
+
+
+@pytest.mark.parametrize("kind", ["prefix", "PCA"])
+def test_a_layer_of_fewer_dimensions_is_not_the_layer(kind: str):
+    plain = evaluation()
+    cut = plain.scores[plain.scores["kind"] == "layer"].assign(kind=kind, dims=32, right=b64encode(bytes(75)).decode())
+    both = layerscope.Evaluation(pd.concat([plain.scores, cut]))
+    (wanted,), (found,) = (list(shifts_of(each.grids()[0])) for each in (plain, both))
+    assert found.layers == wanted.layers
+    np.testing.assert_array_equal(found.on_source, wanted.on_source)
+    np.testing.assert_array_equal(found.on_target, wanted.on_target)

@@ -89,6 +89,7 @@ def test_weights_are_those_of_a_mean() -> None:
         ("3,9", "layer 9 of the mix does not exist: this model has layers 0..6"),
         ("3=1,4=-1", "the weights of the mix sum to 0"),
         ("3", "a mix needs two layers or more"),
+        ("3=0.4,4", "mix gives some a weight and others none: give all of them one, or none"),
         ("last", "mix has the layer 'last'"),
         ("3=x,4=1", "mix: the weight of '3' is 'x'"),
         ("3=inf,4=1", "the weight of layer 3 in the mix is inf"),
