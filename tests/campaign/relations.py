@@ -20,11 +20,11 @@ KEYS = ["metric", "variant", "layer", "site", "layer_b", "site_b", "pooling"]
 STAYS = 2e-5
 """Share of a value that rounding may change in float32."""
 COUNTED = ("monotone_triples", "monotone_share", "steady_norm")
-COARSE = {"pwcca": 3e-2, "rsa": 1e-4, "mutual_knn": 3e-2, "linear_probe": 0.1, "knn_probe": 0.1}
+COARSE = {"pwcca": 3e-2, "rsa": 1e-4, "entropy_dip": 1e-3, "mutual_knn": 3e-2, "linear_probe": 0.1, "knn_probe": 0.1}
 COARSE |= dict.fromkeys(COUNTED, 3e-2)
 COARSE["linear_probe_c"] = float("inf")  # one step of a grid
 OTHER = {"linear_probe_c": "labels"}
-"""Weights of directions that hardly vary, ranks and neighbours: they jump where a number changes by its last place."""
+"""Weights of directions that hardly vary, ranks, neighbours, gaps of like numbers: they jump by the last place."""
 LEAST = 1e-3
 """Below this a value is compared as it is, not as a share."""
 
