@@ -1,36 +1,40 @@
-"""Progress in a notebook, run by a real kernel: lines, and bars where ipywidgets can draw them."""
+"""Progress in a notebook: lines, and bars where ipywidgets can draw them."""
+
+from typing import Any
 
 import pytest
+from rich import console
 
-nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
-pytest.importorskip("ipykernel")
-
-CODE = """
-import sys
-{before}
+from layerscope.core import progress
 from layerscope.core.progress import reporting
 
-reporter = reporting(True)
-reporter.say("a line [b]")
-with reporter.bar("layers", 3) as advance:
-    advance(3)
-"""
+display = pytest.importorskip("IPython.display")
 
 
-def outputs(before: str) -> list[dict[str, str]]:
-    """Return the data that a cell shows."""
-    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CODE.format(before=before))])
-    nbclient.NotebookClient(book, kernel_name="python3").execute()
-    return [output["data"] for output in book.cells[0].outputs]
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What a notebook would show, in order."""
+    found: list[Any] = []
+    monkeypatch.setattr(console, "_is_jupyter", lambda: True)
+    monkeypatch.setattr(display, "display", lambda thing, *_, **__: found.append(thing))
+    return found
 
 
-def test_lines_and_bars_are_shown() -> None:
-    pytest.importorskip("ipywidgets")
-    line, bar, *_ = outputs("")
-    assert line["text/plain"] == "a line [b]\n"
-    assert "application/vnd.jupyter.widget-view+json" in bar
+def report() -> None:
+    reporter = reporting(True)
+    reporter.say("a line [b]")
+    with reporter.bar("layers", 3) as advance:
+        advance(3)
 
 
-def test_without_ipywidgets_there_are_lines_alone() -> None:
-    hidden = "import importlib.util; importlib.util.find_spec = lambda name: None"
-    assert [data["text/plain"] for data in outputs(hidden)] == ["a line [b]\n"]
+def test_lines_and_bars_are_shown(shown: list[Any]) -> None:
+    widgets = pytest.importorskip("ipywidgets")
+    report()
+    assert shown[0].text == "a line [b]\n"
+    assert isinstance(shown[1], widgets.Output)
+
+
+def test_without_ipywidgets_there_are_lines_alone(shown: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "find_spec", lambda name: None)
+    report()
+    assert [thing.text for thing in shown] == ["a line [b]\n"]
