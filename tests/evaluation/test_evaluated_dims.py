@@ -182,6 +182,6 @@ def test_the_command(model: str, texts: str, tmp_path: Path, cli):
     )  # fmt: skip
     assert shown.status == 0
     assert "Layers × dimensions" in shown.out
-    assert max(map(len, shown.out.splitlines())) <= 80
+    assert max(map(len, shown.out.partition("next:")[0].splitlines())) <= 80, "all but commands with long paths"
     assert "dimensions" in " ".join(shown.out.split())[:300], "in the answer"
     assert pd.read_csv(tmp_path / "t.csv", dtype=str)["dims"].dropna().tolist() == ["8", "8", "16", "16"]
