@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -109,7 +110,9 @@ def wrapped(served: Any) -> Any:
     """Return a SentenceTransformer as mteb evaluates it."""
     from mteb.models import SentenceTransformerEncoderWrapper
 
-    return SentenceTransformerEncoderWrapper(served)
+    with warnings.catch_warnings():  # mteb reads the width by a method that sentence-transformers has renamed
+        warnings.simplefilter("ignore", FutureWarning)
+        return SentenceTransformerEncoderWrapper(served)
 
 
 @dataclass(frozen=True)
