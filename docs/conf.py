@@ -7,7 +7,7 @@ import layerscope
 
 sys.path.insert(0, str(Path(__file__).parent / "_extensions"))
 
-project, author, copyright = "layerscope", "layerscope developers", "layerscope developers"  # noqa: A001
+project, author, project_copyright = "layerscope", "layerscope developers", "layerscope developers"
 version = release = layerscope.__version__
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton", "from_the_code"]
 exclude_patterns = ["_build"]

@@ -92,7 +92,7 @@ def _above_chance(states: Array, labels: Array, seed: int = 0) -> Estimate:
 
 
 def _about_next(readings: Readings) -> ByLayer:
-    """Yield the information of token states about those next tokens that are seen often enough to be told apart."""
+    """Yield the information that token states hold about the next token, among tokens that occur often enough."""
     if readings.states is None or readings.following is None:
         return
     tokens = readings.following.numpy()

@@ -199,7 +199,8 @@ class Bench:
     @property
     def setup(self) -> Vision:
         """The scale."""
-        return self.assets.settings  # type: ignore[no-any-return]
+        found: Vision = self.assets.settings
+        return found
 
     def histories(self, kind: Kind) -> list[Run]:
         """Return the history of each seed."""

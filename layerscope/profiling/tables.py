@@ -224,7 +224,7 @@ def _of_tokens(source: Source, kind: str) -> tuple[dict[str, Tensor], int]:
     parts, drawn = dict[str, list[Tensor]](), 0
     for shard, fine in source.original_shards() if source.is_ours else ():  # one block
         with source.folder.shard(shard) as file:
-            tensors = {key: file.get_tensor(key) for key in file.keys() if key.startswith(f"{kind}.")}  # noqa: SIM118
+            tensors = {key: file.get_tensor(key) for key in sorted(file.keys()) if key.startswith(f"{kind}.")}
         kept = torch.from_numpy(fine)
         if f"{kind}.row" in tensors:
             kept = kept[tensors[f"{kind}.row"].long()]

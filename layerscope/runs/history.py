@@ -63,7 +63,7 @@ def document(run: Run) -> Document:
     left_out = "layer_accuracy" if "perplexity" in by_name else "agreement"
     columns = [by_name[name] for name in SHOWN if name in by_name and name != left_out]
     titles = {NAMES.get(curve.metric, curve.title): about(curve.metric).reading for curve in columns}
-    titles |= {f"{(curve.variant or '')[len(DIMS) :]} dims": "the same of so many first dimensions" for curve in narrow}
+    titles |= {f"{(curve.variant or '')[len(DIMS) :]} dims": "the same, of the first dimensions" for curve in narrow}
     columns += narrow
     rows = [Row((Cell(str(n)), *(cell(curve, *curve.at(n)) for curve in columns))) for n in range(1, run.depth + 1)]
     heads = (Column("layer"), *(Column(title, "decimal") for title in titles))

@@ -126,7 +126,7 @@ def trade(found: Mapping[str, Any]) -> str:
 
 
 def tables(found: Mapping[str, Any]) -> Iterator[Table]:
-    """Yield what each evidence chooses, and what so many labels of the target are worth."""
+    """Yield the layer that each kind of evidence chooses, and the gain by number of target labels."""
     titles = Column("chosen by", "left"), Column("layer"), *columns(("source", "target", "gain"), "decimal")
     legend = (
         f"Accuracy in %, ± one standard error, never on samples that chose: of the target on {found['judged']:,} "
@@ -141,8 +141,8 @@ def tables(found: Mapping[str, Any]) -> Iterator[Table]:
         rows.append(Row((Cell(one["by"]), layer, *cells, gain), marked=not order))
     yield Table("Under shift", titles, tuple(rows), (legend,), name="under-shift")
     legend = (
-        f"Gain on the target: mean over {DRAWS} seeded draws of so many labels, and where 90 % of them lie. Worse: "
-        "draws that choose a worse layer than source accuracy does."
+        f"Gain on the target: mean over {DRAWS} seeded draws of that many labels, and the range of 90 % of them. "
+        "Worse: draws that choose a worse layer than source accuracy does."
     )
     titles = *columns(("labels", "gain", "from", "to"), "decimal"), Column("worse")
     many = []

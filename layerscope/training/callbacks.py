@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from transformers import TrainerCallback
+from transformers import Trainer, TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 
 from layerscope.core.errors import LayerscopeError
@@ -119,13 +119,13 @@ def _largest(value: Tensor) -> float:
     return float(value)
 
 
-class Watched:
+class Watched(Trainer):  # type: ignore[misc]  # transformers is not typed
     """A `guard`, and a `history` of what each layer scores at each evaluation, for trainers of exits.
 
     They have an `objective`, a `layered` model, the `site` of its scores, and `readings`: what each exit gives.
     """
 
-    def watch(self: Any, layers: Sequence[int], history: str | Path | None) -> None:
+    def watch(self, layers: Sequence[int], history: str | Path | None) -> None:
         """Guard the exits at these layers, and write what layers score into a run folder, where one is given."""
         self.guard = Guard(self, layers)
         self.add_callback(self.guard)
@@ -133,23 +133,23 @@ class Watched:
         if self.history is not None:
             self.add_callback(self.history)
 
-    def compute_loss(self: Any, model: Any, inputs: Any, return_outputs: bool = False, *args: Any, **named: Any) -> Any:
+    def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, *args: Any, **named: Any) -> Any:
         """Return the Trainer's loss, which the guard sees."""
-        found = super().compute_loss(model, inputs, return_outputs, *args, **named)  # type: ignore[misc]
+        found = super().compute_loss(model, inputs, return_outputs, *args, **named)
         if model.training:
             self.guard.seen.append(((found[0] if return_outputs else found).detach(), inputs))  # read once a step
         return found
 
-    def train(self: Any, resume_from_checkpoint: str | bool | None = None, *args: Any, **options: Any) -> Any:
+    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **options: Any) -> Any:
         """Train as the Trainer does; raises `LayerscopeError` for a loss that is not finite or another objective."""
         self.guard.check_resumed(resume_from_checkpoint)
-        return super().train(resume_from_checkpoint, *args, **options)  # type: ignore[misc]
+        return super().train(resume_from_checkpoint, *args, **options)
 
-    def _save_checkpoint(self: Any, model: Any, trial: Any) -> None:
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
         self.guard.before_save(Path(self._get_output_dir(trial)))
-        super()._save_checkpoint(model, trial)  # type: ignore[misc]
+        super()._save_checkpoint(model, trial)
 
-    def keep(self: Any, which: str, name: Any, samples: int, rows: list[Row]) -> None:
+    def keep(self, which: str, name: Any, samples: int, rows: list[Row]) -> None:
         """Add the scores of an evaluation on data of this name to the history, in the process that writes."""
         if self.history is None or not rows or not self.is_world_process_zero():
             return

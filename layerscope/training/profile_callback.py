@@ -20,7 +20,7 @@ METRICS = ("dataset_entropy", "effective_rank", "linear_probe")
 
 
 class ProfileCallback(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
-    """Profiles the model that a Trainer trains, every so many steps, and logs each layer's metrics as the Trainer logs.
+    """Profiles a model at regular intervals while a Trainer trains it, and logs each layer's metrics beside the loss.
 
     A value is called `layers/METRIC/LAYER`, and goes wherever `report_to` sends the loss. Each profile stays as a run
     in `out/step-N`; `layerscope compare` draws them as maps of layer by step. Training goes on as it would have done:

@@ -40,7 +40,7 @@ EVALUATION = "Evaluation"
 """What the Trainer calls the loop of `evaluate`, unlike that of `predict`."""
 
 
-class AlignedTrainer(Watched, Trainer):  # type: ignore[misc]  # transformers is not typed
+class AlignedTrainer(Watched):
     """`transformers.Trainer` with an objective over exits; everything else is the Trainer's.
 
     Every evaluation reads each layer 1 … L through the model's head (with "classifiers" each through its own), in the

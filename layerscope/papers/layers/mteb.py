@@ -1,6 +1,8 @@
 """What the released scores of layers on MTEB show: middle layers, and metrics that find them without labels."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -96,7 +98,7 @@ def metrics_that_follow(assets: Assets) -> Evidence:
     curves = {name: curve[layers].to_numpy() for name, curve in averages.items()}
 
     def lead(tasks: npt.NDArray[np.float64]) -> float:
-        by_metric = {name: float(distance_correlation(curve, tasks.mean(axis=0))) for name, curve in curves.items()}
+        by_metric = {name: _with_mean(distance_correlation, curve, tasks) for name, curve in curves.items()}
         return float(np.mean([by_metric[name] for name in STRONG]) - np.mean([by_metric[name] for name in OTHERS]))
 
     tasks = table.loc[layers].to_numpy().T
@@ -104,10 +106,15 @@ def metrics_that_follow(assets: Assets) -> Evidence:
     numbers = []
     for name, curve in curves.items():
         for label, statistic in statistics.items():
-            found = bootstrap(tasks, lambda rows, s=statistic, c=curve: s(c, rows.mean(axis=0)))  # type: ignore[misc]
+            found = bootstrap(tasks, partial(_with_mean, statistic, curve))
             numbers.append(Number.of(f"{label} of {name} with the mean score", found))
     plot = drawing.bars("Correlation with the mean MTEB score", "distance correlation", numbers[:: len(statistics)])
     return Evidence({"lead": bootstrap(tasks, lead)}, numbers, [plot], released.flagged(frame))
+
+
+def _with_mean(statistic: Callable[..., Any], curve: npt.NDArray[np.float64], tasks: npt.NDArray[np.float64]) -> float:
+    """Return how a metric by layer goes with the mean score of tasks `[tasks, layers]`."""
+    return float(statistic(curve, tasks.mean(axis=0)))
 
 
 def _average(frame: pd.DataFrame, metric: str) -> pd.Series:

@@ -192,6 +192,12 @@ def cosine_regulariser(bench: Bench) -> Evidence:
     )
 
 
+def _at_the_last_layer(bench: Bench, rival: Kind) -> Evidence:
+    """Return what aligned training gains over another at the last layer."""
+    gain = bench.gain(ALIGNED, rival, ACCURACY, bench.setup.depth)
+    return Evidence({"last": gain}, plots=[bench.chart("Accuracy by layer", ACCURACY)])
+
+
 @trained(
     "T-fig15", "Linear weights keep the last layer better than uniform ones",
     Claim(
@@ -202,8 +208,7 @@ def cosine_regulariser(bench: Bench) -> Evidence:
 )  # fmt: skip
 def linear_weights(bench: Bench) -> Evidence:
     """Compare the last layer's accuracy under both weights."""
-    gain = bench.gain(ALIGNED, UNIFORM, ACCURACY, bench.setup.depth)
-    return Evidence({"last": gain}, plots=[bench.chart("Accuracy by layer", ACCURACY)])
+    return _at_the_last_layer(bench, UNIFORM)
 
 
 @trained(
@@ -232,8 +237,7 @@ def collapse(bench: Bench) -> Evidence:
 )  # fmt: skip
 def alternating(bench: Bench) -> Evidence:
     """Compare the last layer's accuracy under both schedules."""
-    gain = bench.gain(ALIGNED, ALWAYS, ACCURACY, bench.setup.depth)
-    return Evidence({"last": gain}, plots=[bench.chart("Accuracy by layer", ACCURACY)])
+    return _at_the_last_layer(bench, ALWAYS)
 
 
 @trained(
