@@ -58,10 +58,11 @@ class Truncated:
 
     `layer` is how many layers it has; `dropped` are the blocks it lacks, counted from 1, where it does not merely end
     earlier; `mix` names layers that it mixes, with their weights; `dim` is how many dimensions its vectors keep, None
-    for all. `dtype` is that of its weights, `difference` the largest between its output and the full model's layer. `megabytes` are those of its weights on disk (of the full
-    model: what they would be), `milliseconds` a sample's share of a forward, `speedup` that of the full model over its
-    own, `ideal` the same of their operations; `score` and `stderr` what `scored` says at that layer, None where there
-    is none: the linear probe of a run, or accuracy or perplexity as `train` measured them, over `samples` of `data`.
+    for all. `dtype` is that of its weights, `difference` the largest between its output and the full model's layer.
+    `megabytes` are those of its weights on disk (of the full model: what they would be), `milliseconds` a sample's
+    share of a forward, `speedup` that of the full model over its own, `ideal` the same of their operations; `score` and
+    `stderr` what `scored` says at that layer, None where there is none: the linear probe of a run, or accuracy or
+    perplexity as `train` measured them, over `samples` of `data`.
 
     >>> from layerscope.truncation import truncate_layers
     >>> made, = truncate_layers("tiny-bert", [2], "shallow", progress=False)
