@@ -28,6 +28,10 @@ class Chunk:
 
     `labels` of one chunk may be numbers and those of another texts. A chunk that was not wanted is not `read`: it has
     its number and its rows alone.
+
+    >>> from layerscope.inputs import open_stream
+    >>> next(open_stream("reviews.csv").chunks()).samples[:2]
+    ['the food was good', 'the food was great']
     """
 
     number: int
@@ -100,6 +104,11 @@ def open_stream(
     or of dicts, such as a `datasets.IterableDataset`, are read as they are needed; their columns are chosen by the
     first 1,000 rows. Everything else that `open_corpus` takes is opened as it does. Raises `LayerscopeError` for data
     that cannot be read.
+
+    >>> from layerscope.inputs import open_stream
+    >>> stream = open_stream(f"text {i}" for i in range(3000))
+    >>> stream.length, [len(chunk.samples) for chunk in stream.chunks()]
+    (None, [1024, 1024, 952])
     """
     columns = Columns(text_column, label_column)
     paths = _files(data) if labels is None and isinstance(data, (str, Path)) else []
