@@ -1,7 +1,5 @@
 """The work of `evaluate`: every layer of a model on tasks, each sample embedded once."""
 
-from __future__ import annotations
-
 import tempfile
 from contextlib import ExitStack
 from functools import partial

@@ -1,7 +1,5 @@
 """A model as tasks of mteb read it: the tower whose layers are judged, what stands beside it, and every row."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -44,11 +42,6 @@ class Readers:
     beside: tuple[LayeredModel, ...] = ()
 
     @property
-    def towers(self) -> tuple[LayeredModel, ...]:
-        """All models, the judged one first."""
-        return self.model, *self.beside
-
-    @property
     def sites(self) -> tuple[str, ...]:
         """The sites that can be judged, that by default last; towers are compared in the space that they share."""
         if self.beside:
@@ -82,6 +75,7 @@ def readers_of(loaded: Loaded, override: Override, tasks: Sequence[Any]) -> Read
 
 
 def layered(loaded: Loaded, override: Override, modality: str) -> LayeredModel:
+    """Return a model with the layers that read a modality; raises `LayerscopeError` where those of texts have none."""
     loaded = replace(loaded, prompt="")  # tasks say which prompt a text gets
     read, samples = made_up_samples(loaded, modality)
     if loaded.lack and modality == "text":

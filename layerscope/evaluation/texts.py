@@ -1,7 +1,5 @@
 """Pooled states of texts, images or sounds at every layer, each sample embedded once and kept on disk."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 import time
