@@ -2,61 +2,128 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cache, wraps
+from functools import cache, partial, wraps
+from itertools import count
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.core.wire import FAILED, GIVE, GIVE_FIRST, OVER, SAID, Key, Wire, connect
 
 ARRIVAL = timedelta(minutes=10)
 """All processes must have come to the verb they share within this time of the first."""
-PATIENCE = timedelta(days=14)
-"""How long one waits for the work of another: one that died is noticed by its closed connection, not by a clock."""
 
 P = ParamSpec("P")
+S = TypeVar("S")
 T = TypeVar("T")
 
 
 @dataclass
 class Team:
-    """Processes 0 … size − 1 of one job, by default one; they exchange objects only where all `meet`."""
+    """Processes 0 … size − 1 of one job, by default one: what they share they all call, in the same order."""
 
     rank: int = 0
     size: int = 1
-    exchange: Callable[[Any], list[Any]] = lambda value: [value]
-    """Give an object, and return what each process gave, in their order."""
-    together: bool = True
-    """Until an error is known to all."""
+    wire: Wire | None = None
+    verb: int = 0
+    step: int = 0
+    failed: int = -1
+    """The verb of which the others have been told that it failed."""
 
     @property
     def leads(self) -> bool:
-        """Whether this is the process that plans, writes the tables and prints."""
+        """Whether this is the process that plans, writes what all have found, and prints."""
         return self.rank == 0
+
+    def begin(self) -> None:
+        """Begin a verb, which all processes do."""
+        self.verb, self.step = self.verb + 1, 0
 
     def meet(self, value: Any = None) -> list[Any]:
         """Wait for all and return what each brings, in their order; an error of one is raised in every process."""
-        try:
-            brought = self.exchange((None, value))
-        except RuntimeError as error:
-            self.together = False
-            raise LayerscopeError("another process has ended: the same command goes on from here") from error
-        failed = next((error for error, _ in brought if error is not None), None)
-        if failed is not None:
-            self.together = False
-            raise failed
-        return [value for _, value in brought]
+        return self.found(self.bring(value))
+
+    def bring(self, value: Any, to_first: bool = False) -> Any:
+        """Begin a meeting without waiting for it, and return what `is_ready` and `found` take.
+
+        With `to_first` what is brought goes to the first process alone; the others have nothing to wait for.
+        """
+        if self.wire is None:
+            return [value]
+        key = self._next()
+        self.wire.give(key, value, GIVE_FIRST if to_first else GIVE)
+        return key
+
+    def is_ready(self, meeting: Any) -> bool:
+        """Return whether all have brought what they bring."""
+        return self.wire is None or self.wire.has(meeting, self.size)
+
+    def found(self, meeting: Any) -> list[Any]:
+        """Wait for all and return what each has brought."""
+        return list(meeting) if self.wire is None else self.wire.get(meeting, self.size)
+
+    def lead(self, call: Callable[[], T]) -> T:
+        """Return in every process what a call gives in the first; the others wait and do nothing, as timings need."""
+        if self.wire is None:
+            return call()
+        self.meet()
+        found: T = _or_raise(self.meet(_tried(call) if self.leads else None)[0])
+        return found
+
+    def each(self, call: Callable[[S], T], items: Iterable[S], about: str = "") -> Iterator[T]:
+        """Yield what a call gives for each item, in their order, in every process; one that is free takes the next.
+
+        As `map` does, where this is the only process. A `LayerscopeError` of an item is raised in all of them.
+        What is `about` something may be called within the call of another `each`: whoever comes there joins in.
+        """
+        if self.wire is None:
+            yield from map(call, items)
+            return
+        every, done, free = list(items), 0, True
+        key = (self.verb, self.step, about) if about else self._next()
+        while done < len(every):
+            if free and (number := self.wire.take(key)) < len(every):
+                self.wire.give((*key, number), _tried(partial(call, every[number])))
+            else:
+                free = False
+            while done < len(every) and (not free or self.wire.has((*key, done))):
+                yield _or_raise(self.wire.get((*key, done))[0])
+                done += 1
+
+    def numbers(self) -> Iterator[int]:
+        """Yield 0, 1, … as they are asked for, each number in one process alone."""
+        return count() if self.wire is None else iter(partial(self.wire.take, self._next()), None)
 
     def fail(self, error: Exception) -> None:
-        """Bring an error of this process to where the others meet next, unless they know of one."""
-        if not self.together:
-            return
-        self.together = False
-        ours = error if isinstance(error, LayerscopeError) else RuntimeError(f"{type(error).__name__}: {error}")
-        with suppress(RuntimeError):  # the others may have ended
-            self.exchange((ours, None))
+        """Tell the others of an error of this process: whatever they wait for in this verb raises it."""
+        if self.wire is not None:
+            ours = error if isinstance(error, LayerscopeError) else RuntimeError(f"{type(error).__name__}: {error}")
+            self.wire.give((self.verb, FAILED), ours)
+            self.failed = self.verb
+
+    def _next(self) -> Key:
+        assert self.wire is not None
+        self.step += 1
+        self.wire.forget(self.verb, self.step)
+        return self.verb, self.step
+
+
+def _tried(call: Callable[[], T]) -> tuple[LayerscopeError | None, T | None]:
+    """Return what a call gives, or the error on what it was given."""
+    try:
+        return None, call()
+    except LayerscopeError as error:
+        return error, None
+
+
+def _or_raise(tried: Any) -> Any:
+    error, value = tried
+    if error is not None:
+        raise error
+    return value
 
 
 def launched() -> int:
@@ -77,28 +144,16 @@ def team() -> Team:
 
 @cache
 def _join() -> Team | LayerscopeError:
-    """Join once; what is exchanged is small and on the CPU, hence gloo, whatever device each process computes on."""
-    if launched() == 1:
+    """Join once, by the address that the launcher gave all of them."""
+    if (size := launched()) == 1:
         return Team()
-    import torch.distributed as dist
+    from torch.distributed.rendezvous import rendezvous
 
     try:
-        if dist.is_initialized():
-            dist.new_group(backend="gloo", timeout=ARRIVAL)
-        else:
-            dist.init_process_group("gloo", timeout=ARRIVAL)
-        group = dist.new_group(backend="gloo", timeout=PATIENCE)
-    except RuntimeError:
-        return LayerscopeError(
-            f"{launched()} processes were started and some did not join: start the same command in each"
-        )
-
-    def exchange(value: Any) -> list[Any]:
-        found = [None] * dist.get_world_size(group)
-        dist.all_gather_object(found, value, group=group)
-        return found
-
-    return Team(dist.get_rank(group), dist.get_world_size(group), exchange)
+        store, rank, _ = next(iter(rendezvous("env://", timeout=ARRIVAL)))
+        return Team(rank, size, connect(rank, size, store, ARRIVAL.total_seconds()))
+    except (RuntimeError, OSError, EOFError):
+        return LayerscopeError(f"{size} processes were started and some did not join: start the same command in each")
 
 
 def as_one(verb: Callable[P, T]) -> Callable[P, T]:
@@ -107,9 +162,11 @@ def as_one(verb: Callable[P, T]) -> Callable[P, T]:
     @wraps(verb)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
         ours = team()
-        ours.together = True
+        ours.begin()
         try:
-            return verb(*args, **kwargs)
+            found = verb(*args, **kwargs)
+            ours.meet()  # one that ends before the others are done has died
+            return found
         except Exception as error:
             ours.fail(error)
             raise
@@ -119,19 +176,19 @@ def as_one(verb: Callable[P, T]) -> Callable[P, T]:
 
 @contextmanager
 def one_voice(line: str) -> Iterator[bool]:
-    """Yield whether this process is to report an error: the first, or each where one is gone; all go on once it has.
+    """Yield whether this process is to report an error: the first that is left; all go on once it has.
 
     A launcher ends all processes when the first has failed, so that none may end before the error is reported.
     """
-    if launched() == 1:
+    joined = _join()
+    if isinstance(joined, LayerscopeError) or joined.wire is None:
         yield True
         return
-    with suppress(LayerscopeError):
-        team().fail(LayerscopeError(line))
-    here = _all_here()
-    yield os.environ.get("RANK") == "0" or not here
-    if here:
-        _all_here()
+    if joined.failed != joined.verb:
+        joined.begin()
+        joined.fail(LayerscopeError(line))
+    yield joined.wire.first_left((joined.verb, OVER)) == joined.rank
+    joined.wire.first_left((joined.verb, SAID))
 
 
 def leave(status: int) -> NoReturn:
@@ -143,12 +200,3 @@ def leave(status: int) -> NoReturn:
                 stream.flush()
         os._exit(status)
     sys.exit(status)
-
-
-def _all_here() -> bool:
-    """Wait for the other processes, and return whether each is still there."""
-    try:
-        team().exchange(None)
-    except (LayerscopeError, RuntimeError):
-        return False
-    return True

@@ -131,8 +131,7 @@ def run_pass(
 ) -> None:
     """Compute every shard that is not finished; a batch that does not fit into memory is computed in halves.
 
-    The processes of a team take a shard each and meet after it, so that an error of one ends all; neighbouring shards
-    hold texts of one length, so that none waits for long. A single sample that does not fit ends the pass.
+    The processes of a team share the shards, and an error of one ends all; a single sample that does not fit is one.
     """
     team = team or Team()
     todo: list[int] = team.meet([shard for shard in folder.shards if not folder.is_finished(shard)])[0]
@@ -143,20 +142,20 @@ def run_pass(
         folder.log("halved", batch=batch, rows=len(rows))
         reporter.say(f"out of memory: batch {batch} of {len(rows)} samples is computed in halves")
 
+    def write(shard: int) -> None:
+        parts = []
+        for _, rows in folder.rows(shard).groupby("batch", sort=True):
+            parts += list(compute(job, rows, halved, measure))
+            if team.size == 1:
+                advance(len(rows))
+        folder.write_shard(shard, joined(parts))
+        folder.log("shard", shard=shard, forwards=len(parts), rows=len(folder.rows(shard)))
+        _refuse_hopeless(folder, job.model)
+
     with evaluating(job.model.module), reporter.bar("forward", len(folder.plan), "samples") as advance:
         advance(len(folder.plan) - sum(len(folder.rows(shard)) for shard in todo))
-        for start in range(0, len(todo), team.size):
-            turn = todo[start : start + team.size]
-            for shard in turn[team.rank : team.rank + 1]:
-                parts = []
-                for _, rows in folder.rows(shard).groupby("batch", sort=True):
-                    parts += list(compute(job, rows, halved, measure))
-                    advance(len(rows))
-                folder.write_shard(shard, joined(parts))
-                folder.log("shard", shard=shard, forwards=len(parts), rows=len(folder.rows(shard)))
-            team.meet()
-            advance(sum(len(folder.rows(shard)) for rank, shard in enumerate(turn) if rank != team.rank))
-            _refuse_hopeless(folder, job.model)
+        for shard, _ in zip(todo, team.each(write, todo), strict=True):
+            advance(0 if team.size == 1 else len(folder.rows(shard)))
 
 
 def compute(

@@ -36,12 +36,15 @@ class Source:
     `rows` are the plan's rows of finite samples, in plan order; `distinct` those without exact copies, in the order of
     the samples: a probe that is trained on a sample is not to be judged on its copy; `probed` those of them that probes
     take. `total` counts the samples that were drawn, so that what is left out is counted (NaN, infinity, no token). A
-    table is made in blocks that the processes of a team share; `block` numbers the one that is made now.
+    table is made in blocks that the processes of a team share; `block` numbers the one that is made now. `kept` are
+    blocks, tables of samples, and frames for these.
     """
 
     def __init__(self, run: Run, options: Options, team: Team | None = None) -> None:
         self.run, self.options, self.folder, self.team = run, options, run.folder, team or Team()
-        self.block = 0
+        self.numbers = self.team.numbers()
+        self.block = self.mine = -1
+        self.kept: list[tuple[int, str, pd.DataFrame]] = []
         self.sample, self.view = (run.folder.plan[name].to_numpy() for name in ("sample", "view"))
         self.fine = self.folder.finite()
         self.rows = np.flatnonzero((self.view == 0) & self.fine)
@@ -65,14 +68,22 @@ class Source:
     @property
     def is_ours(self) -> bool:
         """Whether the present block is this process's."""
-        return self.block % self.team.size == self.team.rank
+        return self.block == self.mine
+
+    def turn(self) -> bool:
+        """Go on to the next block, and return whether it is this process's: each takes the next one that is free."""
+        self.block += 1
+        if self.mine < self.block:
+            self.mine = next(self.numbers)
+        return self.is_ours
 
     def share(self, items: Iterable[T]) -> Iterator[T]:
         """Yield those of the items, a block each, that are this process's."""
-        for item in items:
-            self.block += 1
-            if self.is_ours:
-                yield item
+        return (item for item in items if self.turn())
+
+    def keep(self, table: str, frame: pd.DataFrame) -> None:
+        """Keep a part of a table of samples."""
+        self.kept.append((self.block, table, frame))
 
     def layers(self) -> Iterator[tuple[str, Column, StoredStates]]:
         """Yield pooling and layer with the finite samples' states, this process's share.

@@ -1,9 +1,11 @@
 """From the run folder to the table: every metric by layer, without the model."""
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, product
 from operator import itemgetter
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -39,16 +41,26 @@ def write_tables(run: Run, options: Options, reporter: Reporter, team: Team) -> 
     """Compute every metric asked for that is not yet in the run folder, and keep each kind as soon as it is known."""
     source = Source(run, options, team)
     todo: list[Needs] = team.meet([kind for kind in STEPS if options.wants(kind) and not run.folder.has_table(kind)])[0]
+    made = deque[tuple[Needs, Any]]()
     with reporter.bar("metrics", len(todo)) as advance:
         for kind in todo:
-            source.block = 0
+            source.turn()
+            source.kept = []
             own = [(source.block, row) for row in STEPS[kind](source) if source.is_ours]
-            # sorted: in the order in which one process makes them
-            rows = [row for _, row in sorted(chain(*team.meet(own)), key=itemgetter(0))]
-            if team.leads:
-                frame = pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
-                run.folder.write_table(kind, frame.assign(part=run.info["model"]["part"]))
-            advance(1)
+            made.append((kind, team.bring((own, source.kept), to_first=True)))
+            while team.leads and made and (kind is todo[-1] or team.is_ready(made[0][1])):
+                done, meeting = made.popleft()
+                _write(run, done, team.found(meeting))
+                advance(1)
+
+
+def _write(run: Run, kind: Needs, parts: Iterable[Any]) -> None:
+    """Write a kind's table, and those of its samples, in the order in which one process makes them."""
+    rows, kept = (sorted(chain(*part), key=itemgetter(0)) for part in zip(*parts, strict=True))
+    for table in dict.fromkeys(name for _, name, _ in kept):
+        run.folder.write_table(table, (frame for _, name, frame in kept if name == table))
+    frame = pd.DataFrame([row for _, row in rows], columns=list(COLUMNS)).astype(COLUMNS)
+    run.folder.write_table(kind, frame.assign(part=run.info["model"]["part"]))
 
 
 def token_rows(source: Source) -> Iterator[Row]:
@@ -179,17 +191,14 @@ def path_rows(source: Source) -> Iterator[Row]:
     """Yield how far each sample's vector goes from layer to layer, and keep each sample's value."""
     poolings, depth = [*source.run.info["pair_pooling"], *source.poolings], source.run.depth
     layers = tuple(Column("raw", layer) for layer in range(depth + 1))
-    parts: list[tuple[int, pd.DataFrame]] = []
     for pooling, (metric, how) in source.share(product(poolings, source.wanted(FromPath))):
         for variant, values in how.measured(source.run.states(pooling, layers, source.rows), source.options):
             columns = layers[how.first :][: values.shape[1]] if metric.curve else layers[-1:]
             for column, own in zip(columns, values.T, strict=True):
                 yield source.row(metric.name, column, *mean(own), variant=variant, pooling=pooling)
-            kept = _by_sample(source, metric.name, variant, pooling, columns, values)
-            parts += [(source.block, part) for part in kept if pooling == poolings[0]]
-    found = sorted(chain(*source.team.meet(parts)), key=itemgetter(0))
-    if source.team.leads and found:
-        source.folder.write_table("samples.path", (part for _, part in found))
+            if pooling == poolings[0]:
+                for part in _by_sample(source, metric.name, variant, pooling, columns, values):
+                    source.keep("samples.path", part)
 
 
 def _by_sample(
@@ -242,7 +251,6 @@ def label_rows(source: Source) -> Iterator[Row]:
         return
     total = len(rows) + source.total - len(source.distinct)
     judged = source.sample[rows][usable_classes(labels, len(rows), FOLDS)[0]]
-    parts: list[tuple[int, pd.DataFrame]] = []
     for pooling, layer in source.share(product(source.poolings, range(source.run.depth + 1))):
         column = Column(source.run.final, layer)
         states = source.run.states(pooling, (column,), rows)[:][:, 0]
@@ -253,18 +261,16 @@ def label_rows(source: Source) -> Iterator[Row]:
             name, score = metric.name, how.probe(states, labels, folds=FOLDS, seed=source.options.seed)
             known = {"metric": name, "pooling": pooling, "layer": layer, "site": column.site}
             right = np.asarray(score.right, dtype=np.float64)
-            parts.append((source.block, pd.DataFrame({"sample": judged, **known, "value": right})))
+            source.keep("samples.probes", pd.DataFrame({"sample": judged, **known, "value": right, "variant": None}))
             yield source.row(name, column, score.mean, score.stderr, score.n, total=total, pooling=pooling)
             for more, beside in source.wanted(FromScore):
                 if name in more.beside:
                     value = beside.compute(score)
                     yield source.row(more.name, column, value, n=score.n, total=total, pooling=pooling)
-    found = sorted(chain(*source.team.meet(parts)), key=itemgetter(0))
-    if source.team.leads and found:
-        source.folder.write_table("samples.probes", (part.assign(variant=None) for _, part in found))
 
 
 STEPS: dict[Needs, Callable[[Source], Iterator[Row]]] = {
-    "tokens": token_rows, "pooled": pooled_rows, "views": view_rows, "path": path_rows, "pairs": pair_rows,
-    "lens": lens_rows, "labels": label_rows,
+    "labels": label_rows, "tokens": token_rows, "pooled": pooled_rows, "views": view_rows, "path": path_rows,
+    "pairs": pair_rows, "lens": lens_rows,
 }  # fmt: skip
+"""Steps by what they need; where processes share them, small ones fill the time after the long ones."""

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -140,7 +141,8 @@ def killed(forks: Forks, given: Path, out: Path, rank: int, shards: int, tables:
     both[rank].kill()
     assert both[rank].wait().status == -signal.SIGKILL
     left = both[1 - rank].wait()
-    assert (left.status, left.line) == (2, "layerscope: another process has ended: the same command goes on from here")
+    line = f"layerscope: process {rank} on {socket.gethostname()} has ended: the same command goes on from here"
+    assert (left.status, left.line) == (2, line)
     assert left.err.splitlines()[-1] == left.line
 
 
