@@ -11,6 +11,7 @@ import layerscope
 from layerscope.cli import output
 from layerscope.cli.making import Options, command, command_line
 from layerscope.cli.output import Csv, Json, into
+from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError
 from layerscope.scores.scoring import read_scores
 
@@ -61,6 +62,8 @@ def evaluate(
     options |= {"tasks": [*names, *map(_own, task_file or [])]}
     options["out"] = options.get("out") or str(Path("scores") / Path(options["model_or_run"]).name)
     found = layerscope.evaluate(**options)
+    if not processes.team().leads:
+        return
     print(f"results: {options['out']}", file=sys.stderr)
     output.write_table(table, lambda: wide_csv(found))
     output.finish(json, found.as_dict, found.document)

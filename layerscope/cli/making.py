@@ -16,7 +16,7 @@ from layerscope.core.errors import LayerscopeError, use_flags
 from layerscope.core.option_kinds import Folder, InCode, OneOf, Repeated
 from layerscope.core.options import OUTPUT, Option, declared
 
-SHARED = ("profile", "train")
+SHARED = ("evaluate", "exits", "profile", "select", "train")
 """The commands whose work several processes share."""
 OPTIONS = "Options"
 HINTS = {Folder: Path, Repeated: list[str]}

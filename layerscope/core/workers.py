@@ -8,14 +8,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from layerscope.core.processes import launched
+
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def wanted(jobs: int | str, most: int) -> int:
-    """Return how many processes to work in: "auto" is one for each core, and `most` is what there is to do."""
+    """Return how many processes to work in: "auto" is one for each core, and `most` is what there is to do.
+
+    Processes of this machine that were launched together share its cores.
+    """
     from joblib import cpu_count
 
-    return max(1, min(int(cpu_count() if jobs == "auto" else jobs), most))
+    beside = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if launched() > 1 else 1
+    return max(1, min(int(cpu_count() // beside if jobs == "auto" else jobs), most))
 
 
 def started(jobs: int) -> Any:

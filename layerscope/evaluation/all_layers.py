@@ -1,14 +1,16 @@
 """The work of `evaluate`: every layer of a model on tasks, each sample embedded once."""
 
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import own_folder
 from layerscope.core.options import Asked
+from layerscope.core.processes import Team
 from layerscope.core.progress import reporting
 from layerscope.evaluation.encoders import Readers, encoders_of, readers_of, slots_of, stores_of, width_at
 from layerscope.evaluation.judges import STATES, Judge
@@ -27,9 +29,8 @@ from layerscope.scores.probe_results import has_probes, refuse_other_data
 
 def evaluate_layers(asked: Asked) -> Evaluation:
     """Do what `evaluate` is asked for."""
-    reporter, out = reporting(asked.progress), None if asked.out is None else Path(asked.out)
-    if out is not None and not (out.is_dir() and holds_scores(out)):
-        own_folder(out, "evaluation", ORIGINS)  # refuses a folder of other things
+    team = processes.team()
+    reporter, out = reporting(asked.progress and team.leads), _folder(asked.out, team)
     tasks, probes = open_tasks(asked.tasks, asked.samples, asked.seed, asked.split, asked.shift)
     _refuse_dims(asked, any(tasks) or any(probe.kind.cuts for probe in probes))
     options, override, given, pooling = asked.of(LoadOptions), asked.of(Override), asked.model_or_run, asked.pooling
@@ -44,7 +45,7 @@ def evaluate_layers(asked: Asked) -> Evaluation:
         groups: dict[Any, list[ProbeTask]] = {}
         for probe in probes:  # linear and kNN probe of the same data share a study
             groups.setdefault((probe.kind.states, id(probe.data)), []).append(probe)
-        studies = [Study(group, folder, loaded, override, rows_of, asked, reporter) for group in groups.values()]
+        studies = [Study(group, folder, loaded, override, rows_of, asked, reporter, team) for group in groups.values()]
         readers = readers_of(loaded, override, tasks) if tasks else Readers(studies[0].model)
         model, failed = readers.model, dict[str, str]()
         depth, width = model.stack.depth, model.stack.width
@@ -59,20 +60,22 @@ def evaluate_layers(asked: Asked) -> Evaluation:
         named = [(task.metadata.name, task.metadata.revision) for task in tasks]
         for name, data in [*named, *((task.name, study.data_of(task)) for study in studies for task in study.tasks)]:
             refuse_other_data(folder, name, data)
-        stack.enter_context(locked(folder))
+        team.meet()  # all have looked at the folder before one writes to it
+        stack.enter_context(locked(folder) if team.leads else nullcontext())
         stack.enter_context(quiet())
         known = ModelOrigin(_source(given), depth, Serving(loaded).width(width) if asked.dims else None)
-        add_origin(folder, loaded.name, known)
+        team.lead(partial(add_origin, folder, loaded.name, known))
         done = 0
         for study in studies:
             failed |= study.judge(run, done, len(probes))
             done += len(study.tasks)
         if tasks:
-            stores = stores_of(readers, slots, folder / STATES, reporter, run)
+            stores = stores_of(readers, slots, folder / STATES, reporter, run, team)
             encoders = encoders_of(readers, stores, slots, asked.mixes, dims)
-            judge = Judge(folder, stores, encoders, workers, asked.keep_states)
+            judge = Judge(folder, stores, encoders, workers, asked.keep_states, team)
             judge.all(tasks)
             failed |= judge.failed
+        team.meet()  # all is written
         if not any(folder.glob(f"results/**/{META}")) and not has_probes(folder):
             name, reason = next(iter(failed.items()))
             raise LayerscopeError(f"no task could be judged; {name}: {reason}")
@@ -80,6 +83,15 @@ def evaluate_layers(asked: Asked) -> Evaluation:
         found.source = loaded.name if out is None else found.source
         found.failed = failed
         return found
+
+
+def _folder(out: str | Path | None, team: Team) -> Path | None:
+    """Return the folder that is written to; raises `LayerscopeError` for one that holds other things."""
+    if out is None and team.size > 1:
+        raise LayerscopeError("processes that work together need a folder that they share: give `out`")
+    if out is not None and not (Path(out).is_dir() and holds_scores(Path(out))):
+        own_folder(out, "evaluation", ORIGINS)
+    return None if out is None else Path(out)
 
 
 def _refuse_dims(asked: Asked, apply: bool) -> None:

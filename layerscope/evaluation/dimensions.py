@@ -1,11 +1,11 @@
 """Layers at fewer dimensions as rows of a probe: their first ones, and principal components, of stored states."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 
 from layerscope.evaluation.layer_encoder import Serving
 from layerscope.evaluation.probe_states import Pooled, ProbeTask, Tokens
 from layerscope.models import LayeredModel
+from layerscope.probes import ProbeScore
 from layerscope.probes.linear import components_probe
 from layerscope.scores.naming import CUTS
 from layerscope.scores.probe_results import ProbeScores, Slot
@@ -31,13 +31,12 @@ class Shorter:
         lacking = {slot: [cut for cut in cuts if scores.find(slot, *cut) is None] for slot in self.states.slots}
         return {slot: wanted for slot, wanted in lacking.items() if wanted}
 
-    def judge(self, task: ProbeTask, scores: ProbeScores, slot: Slot, wanted: Sequence[Cut], seed: int) -> None:
-        """Judge and keep the rows of one layer that are wanted."""
+    def judge(self, task: ProbeTask, slot: Slot, wanted: Sequence[Cut], seed: int) -> dict[Cut, ProbeScore]:
+        """Return the scores of one layer that are wanted."""
         states, labels = self.states.layer(slot)
         prefixes, components = ([number for kind, number in wanted if kind == each] for each in CUTS)
         found = {(CUTS[0], number): task.score((states[:, :number], labels), seed) for number in prefixes}
         if components:
             of_components = components_probe(states, labels, components, seed=seed)
             found |= {(CUTS[1], number): score for number, score in of_components.items()}
-        for (kind, number), score in found.items():
-            scores.add(kind, slot, asdict(score) | {"score": score.mean, "dims": number})
+        return found

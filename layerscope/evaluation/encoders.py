@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from layerscope.core.errors import LayerscopeError, choices, listed
+from layerscope.core.processes import Team
 from layerscope.core.progress import Reporter
 from layerscope.evaluation.layer_encoder import LayerEncoder, Serving, wrapped
 from layerscope.evaluation.texts import TextStates
@@ -118,13 +119,13 @@ def slots_of(
 
 
 def stores_of(
-    readers: Readers, slots: list[Slot], folder: Path, reporter: Reporter, run: Run | None
+    readers: Readers, slots: list[Slot], folder: Path, reporter: Reporter, run: Run | None, team: Team
 ) -> list[TextStates]:
     """Return the states of the judged tower, some of which a run may have, and of those beside it."""
     model, wanted = readers.model, [*slots, last_of(readers.model)]
     reused = reusable(run, model, wanted)  # no run has those of images by what the model is shown
-    stores = [TextStates(model, wanted, folder, reporter, reused)]
-    return stores + [TextStates(tower, [last_of(tower)], folder, reporter) for tower in readers.beside]
+    stores = [TextStates(model, wanted, folder, reporter, reused, team)]
+    return stores + [TextStates(tower, [last_of(tower)], folder, reporter, team=team) for tower in readers.beside]
 
 
 def encoders_of(

@@ -2,6 +2,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
+from layerscope.core import processes
 from layerscope.core.option_kinds import IN_CODE, SEED, Folder, Names, Number, Several, Whole
 from layerscope.core.options import OUTPUT, Loading, checked
 
@@ -12,6 +13,7 @@ TASKS = "Tasks"
 PASS = "The pass"
 
 
+@processes.as_one
 def evaluate(
     model_or_run: Any,
     tasks: Annotated[Any, TASKS] = (),

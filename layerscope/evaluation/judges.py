@@ -5,10 +5,12 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from layerscope.core.hub import go_offline_without_hub
+from layerscope.core.processes import Team
 from layerscope.core.workers import one_thread
 from layerscope.evaluation.judging import UndefinedError, UnjudgedError, Workers, judge, line_of, most_samples
 from layerscope.evaluation.layer_encoder import LayerEncoder
@@ -27,11 +29,12 @@ class Judge:
     """
 
     def __init__(
-        self, folder: Path, stores: Sequence[TextStates], encoders: list[Any], workers: Workers, keep_states: bool
-    ) -> None:
+        self, folder: Path, stores: Sequence[TextStates], encoders: list[Any], workers: Workers, keep_states: bool,
+        team: Team,
+    ) -> None:  # fmt: skip
         from mteb.cache import ResultCache
 
-        self.folder, self.stores, self.encoders, self.workers = folder, stores, encoders, workers
+        self.folder, self.stores, self.encoders, self.workers, self.team = folder, stores, encoders, workers, team
         self.keep_states, self.states, self.reporter = keep_states, stores[0], stores[0].reporter
         self.cache = ResultCache(folder)
         self.failed: dict[str, str] = {}
@@ -41,23 +44,33 @@ class Judge:
         """Judge every task at every layer that has no result of this data yet."""
         for number, task in enumerate(tasks, start=1):
             name = task.metadata.name
-            missing = [encoder for encoder in self.encoders if not self._is_done(task, encoder.mteb_model_meta)]
+            missing = self.team.lead(partial(self._missing, task))
             if not missing:
                 self.reporter.say(f"{name}: {len(self.encoders)} results are there already")
                 continue
             given = task.data_loaded
-            try:
-                if not given:
-                    go_offline_without_hub()
-                    task.load_data()
-            except Exception as error:  # datasets and the hub fail in many ways
-                path = task.metadata.dataset.get("path", "?")
-                reason = "the hub cannot be reached" if isinstance(error, ConnectionError) else line_of(error)
-                self._fail(task, f"its data {path!r} cannot be loaded ({reason})")
+            if reason := next(filter(None, self.team.meet(self._load(task))), ""):
+                self._fail(task, reason)
                 continue
-            self._task(task, missing, f"{name} ({number} of {len(tasks)})")
+            self._task(task, [self.encoders[i] for i in missing], f"{name} ({number} of {len(tasks)})")
             if not given:
                 task.unload_data()
+
+    def _missing(self, task: Any) -> list[int]:
+        """Return the numbers of the encoders that a task has no result of."""
+        return [i for i, encoder in enumerate(self.encoders) if not self._is_done(task, encoder.mteb_model_meta)]
+
+    def _load(self, task: Any) -> str:
+        """Load the data of a task, and return why that cannot be, or an empty text."""
+        try:
+            if not task.data_loaded:
+                go_offline_without_hub()
+                task.load_data()
+        except Exception as error:  # datasets and the hub fail in many ways
+            path = task.metadata.dataset.get("path", "?")
+            reason = "the hub cannot be reached" if isinstance(error, ConnectionError) else line_of(error)
+            return f"its data {path!r} cannot be loaded ({reason})"
+        return ""
 
     @property
     def _embedding(self) -> float:
@@ -82,18 +95,32 @@ class Judge:
         size, kind = self.states.size(samples), PLURAL[self.states.modality] if len(self.stores) == 1 else "samples"
         self.reporter.say(f"{title}: up to {samples:,} {kind} at {n} layers, {amount(size)} until its scores are saved")
         need_room(self.folder, size - self.states.size(len(self.states)), MEND)
+        # workers judge many at a time; without them each process takes one after another
+        at_once = 1 if self.workers.jobs == 1 and self.team.size > 1 else math.ceil(len(encoders) / self.team.size)
+        parts = [encoders[i : i + at_once] for i in range(0, len(encoders), at_once)]
         with self.reporter.bar(title, len(encoders), "layers") as advance:
-            try:
-                for encoder, result in self._judged(task, encoders):
-                    if result is None:
-                        self.reporter.say(f"{title}: layer 0 has no score, as its vectors are all the same")
-                    else:
-                        self._keep(result, self._path(task, encoder.mteb_model_meta), encoder.mteb_model_meta)
-                    advance(1)
-            except UnjudgedError as error:  # the task's own code; its texts stay embedded
-                self._fail(task, str(error))
-                self.unfinished = True
-                return
+
+            def keep(part: Sequence[Any]) -> tuple[int, int, str]:
+                """Keep results; return which process did, how many there are none of, and why there are no more."""
+                undefined = 0
+                try:
+                    for encoder, result in self._judged(task, part):
+                        undefined += result is None
+                        if result is not None:
+                            self._keep(result, self._path(task, encoder.mteb_model_meta), encoder.mteb_model_meta)
+                        advance(1)
+                except UnjudgedError as error:  # the task's own code; its texts stay embedded
+                    return self.team.rank, undefined, str(error)
+                return self.team.rank, undefined, ""
+
+            for part, (rank, undefined, fault) in zip(parts, self.team.each(keep, parts), strict=True):
+                advance(0 if rank == self.team.rank else len(part))
+                if undefined:
+                    self.reporter.say(f"{title}: layer 0 has no score, as its vectors are all the same")
+                if fault:
+                    self._fail(task, fault)
+                    self.unfinished = True
+                    return
         if not self.keep_states and not self.unfinished:
             for store in self.stores:
                 store.drop()

@@ -1,6 +1,7 @@
 """A language model as lm-evaluation-harness sees one, with answers of every layer from one forward."""
 
 import copy
+import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Unpack
@@ -13,6 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from layerscope.core.errors import LayerscopeError, needs
 from layerscope.core.options import Loading, checked
+from layerscope.core.processes import Team
 from layerscope.core.progress import reporting
 from layerscope.evaluation.judging import quiet
 from layerscope.inputs.samples import key_of
@@ -80,7 +82,7 @@ class LayerLM(HFLM):  # type: ignore[misc]  # lm_eval is not typed
         self.layers = tuple(sorted(set(wanted)))
         if odd := [layer for layer in self.layers if not 0 <= layer <= depth]:
             raise LayerscopeError(f"layer {odd[0]} does not exist: {name} has the layers 0 to {depth}")
-        self.layer, self.reporter = self.layers[-1], reporting(progress)
+        self.layer, self.reporter, self.team = self.layers[-1], reporting(progress), Team()
         self.samples_per_batch = None if batch_size == "auto" else int(batch_size)
         self._known: dict[bytes, Any] = {}
         with evaluating(model.module), quiet():  # the harness warns of every model in memory
@@ -133,11 +135,17 @@ class LayerLM(HFLM):  # type: ignore[misc]  # lm_eval is not typed
                 raise LayerscopeError(f"a context has {sizes}: {name} takes 1 or more, and 1 to {most:,}")
             reads.setdefault(tuple((context + own)[-most - 1 : -1]), []).append(i)
         found, rows = np.empty((2, len(requests), len(self.layers))), list(reads)
+
+        def answer(batch: list[int]) -> Any:
+            spans = [(row, requests[i][2]) for row, n in enumerate(batch) for i in reads[rows[n]]]
+            return self._batch([rows[n] for n in batch], spans)
+
+        batches = batches_of(self.layered, [*map(len, rows)], self.samples_per_batch)
+        answers = self.team.each(answer, batches, f"answers to {hashlib.sha256(repr(requests).encode()).hexdigest()}")
         with self.reporter.bar("every layer", len(rows), "texts") as advance, evaluating(self.layered.module):
-            for batch in batches_of(self.layered, [*map(len, rows)], self.samples_per_batch):
+            for batch, found_here in zip(batches, answers, strict=True):
                 owners = [i for n in batch for i in reads[rows[n]]]
-                spans = [(row, requests[i][2]) for row, n in enumerate(batch) for i in reads[rows[n]]]
-                found[:, owners] = self._batch([rows[n] for n in batch], spans)
+                found[:, owners] = found_here
                 for i, column in np.argwhere(np.isnan(found[0, owners])):
                     text = self.tokenizer.decode(requests[owners[i]][1])[:60]
                     where = f"layer {self.layers[column]} after {text!r}"

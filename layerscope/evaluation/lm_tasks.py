@@ -15,6 +15,7 @@ import numpy as np
 from layerscope.core.errors import LayerscopeError, choices, near
 from layerscope.core.files import existing
 from layerscope.core.hub import go_offline_without_hub
+from layerscope.core.processes import Team
 from layerscope.core.progress import Reporter
 from layerscope.evaluation.judging import line_of, quiet
 from layerscope.evaluation.layer_lm import LayerLM
@@ -47,9 +48,9 @@ class Answers(Tokens):
         self.slots, self.last = [(layer, site, POOLING) for layer in layers], (depth, site, POOLING)
         self.lm = LayerLM(model, layers=[*layers, depth], progress=False)
 
-    def compute(self, job: Any, path: Any, manifest: Any, reporter: Reporter, _: Any) -> None:
+    def compute(self, job: Any, path: Any, manifest: Any, reporter: Reporter, team: Team, _: Any) -> None:
         """Leave the work to the first layer that is scored, which gives the answers of all."""
-        self.lm.reporter = reporter
+        self.lm.reporter, self.lm.team = reporter, team
 
     def layer(self, slot: Slot, weights: Weights | None = None, finished: bool = True) -> tuple[LayerLM]:
         """Return the model as it answers at a layer."""

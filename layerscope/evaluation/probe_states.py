@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError, count
+from layerscope.core.processes import Team
 from layerscope.core.progress import Reporter
 from layerscope.evaluation.layer_encoder import Serving
 from layerscope.inputs import Corpus, draw, open_corpus
@@ -24,11 +25,10 @@ from layerscope.models.encode import AudioEncoder
 from layerscope.models.forward import Inputs, accepts
 from layerscope.probes import ProbeScore, attention_probe, knn_probe, linear_probe, token_probe
 from layerscope.probes.mixes import Weights
-from layerscope.profiling.passing import open_or_start, report_broken, run_pass
+from layerscope.profiling.passing import report_broken, shared_run
 from layerscope.profiling.plan import Job
 from layerscope.profiling.source import Source
 from layerscope.runs import Run
-from layerscope.runs.folder import locked
 from layerscope.runs.states import Column
 from layerscope.scores.naming import CUTS
 from layerscope.scores.probe_results import Slot
@@ -73,13 +73,13 @@ class Pooled:
         own = () if pools_itself else model.pooling[:1]
         self.kept = self.poolings = tuple(dict.fromkeys([*(pooling for _, _, pooling in slots), *own]))
 
-    def compute(self, job: Job, path: Path, manifest: dict[str, Any], reporter: Reporter, known: Run | None) -> None:
+    def compute(
+        self, job: Job, path: Path, manifest: dict[str, Any], reporter: Reporter, team: Team, known: Run | None
+    ) -> None:
         """Run the model over the data, where no run of them is known; what is kept is a run folder without tables."""
-        if known is None:
-            with locked(path):
-                run_pass(job, open_or_start(path, manifest, job, reporter), reporter)
-        self.run = known or Run(path)
-        report_broken(self.run, reporter)
+        self.run = known or shared_run(path, manifest, job, reporter, team)
+        if known is not None:
+            report_broken(known, reporter)
         self.rows = Source(self.run, job.options).distinct  # as a run of `profile` is probed
         self.finish = Serving(self.loaded).finish
 
@@ -154,13 +154,12 @@ class Tokens:
         found = {Column(site, layer) for layer, site, _ in [*slots, self.last]}
         self.kept = tuple(sorted(found, key=lambda column: (column.site, column.layer)))
 
-    def compute(self, job: Job, path: Path, manifest: dict[str, Any], reporter: Reporter, _: Run | None) -> None:
+    def compute(
+        self, job: Job, path: Path, manifest: dict[str, Any], reporter: Reporter, team: Team, _: Run | None
+    ) -> None:
         """Run the model over the data, or what is missing, and keep tokens of the layers asked for."""
         measure = partial(TokenMeasure, set(self.kept), self.positions)
-        with locked(path):
-            run_pass(job, open_or_start(path, manifest, job, reporter, self._bytes), reporter, measure)
-        self.run = Run(path)
-        report_broken(self.run, reporter)
+        self.run = shared_run(path, manifest, job, reporter, team, measure, self._bytes)
 
     def layer(self, slot: Slot, weights: Weights | None = None, finished: bool = True) -> tuple[Any, ...]:
         """Return the tokens [M, D] of all samples, how many each has, and the labels."""

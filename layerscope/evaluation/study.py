@@ -15,6 +15,7 @@ import numpy as np
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.option_kinds import Weights as OfText
 from layerscope.core.options import Asked
+from layerscope.core.processes import Team
 from layerscope.core.progress import Reporter
 from layerscope.evaluation.dimensions import Shorter
 from layerscope.evaluation.judges import STATES
@@ -50,10 +51,11 @@ class Study:
         slots_of: Callable[[LayeredModel], list[Slot]],
         asked: Asked,
         reporter: Reporter,
+        team: Team,
     ) -> None:
         data = tasks[0].data
         first = [data.samples[i] for i in range(min(PROBED, len(data.samples)))]
-        self.tasks, self.folder, self.loaded, self.reporter = tuple(tasks), folder, loaded, reporter
+        self.tasks, self.folder, self.loaded, self.reporter, self.team = tuple(tasks), folder, loaded, reporter, team
         self.keep_states = asked.keep_states
         # the pass keeps nothing but states for a metric of labels, and no views
         self.options = Options(metrics=("linear_probe",), views=0, samples=None, seed=asked.seed)
@@ -66,11 +68,11 @@ class Study:
         self.layers = sorted({layer for layer, *_ in self.states.slots})
         self.fingerprint = data.fingerprint()
         others = (replace(task, data=task.shift, shift=None) for task in tasks if task.shift is not None)
-        same = folder, loaded, override, slots_of, asked, reporter
+        same = folder, loaded, override, slots_of, asked, reporter, team
         self.shift = next((Study([other], *same) for other in others), None)
         """Reads the states of the samples that judge the probes under a shift."""
-        self.both: dict[Any, tuple[ProbeScore, ProbeScore]] = {}
-        """By slot and mix the scores of a probe on both data."""
+        self.both: dict[Slot, tuple[ProbeScore, ...]] = {}
+        """By slot the scores of a probe on both data, under a shift."""
         self.scores: dict[str, ProbeScores] = {}
 
     def data_of(self, task: ProbeTask) -> str:
@@ -117,13 +119,15 @@ class Study:
             source = None if task.shift is None else replace(task, shift=None).name
             about += () if self.shift is None or source is None else (self.shift.identity,)
             digest, revision = hashlib.sha256(repr(about).encode()).hexdigest(), revision_of(self.loaded)
-            scores = ProbeScores(self.folder, self.loaded.name, revision, task.name, self.data_of(task), digest, source)
+            known = self.loaded.name, revision, task.name, self.data_of(task), digest, source
+            scores = ProbeScores(self.folder, *known, writes=self.team.leads)
             self.scores[task.name] = scores
             if self._lacks(task, scores):
                 todo.append((task, scores, f"{task.name} ({number} of {total})"))
             else:
                 self.reporter.say(f"{task.name}: {len(self.rows)} results are there already")
         failed = {}
+        self.team.meet()  # all have read what is there before one adds to it
         try:
             if todo:
                 self._compute(run)
@@ -133,7 +137,8 @@ class Study:
             failed = {task.name: str(error) for task, scores, _ in todo if self._lacks(task, scores)}
             for name in failed:
                 self.reporter.say(f"{name} is left out: {error}")
-        if not failed and not self.keep_states:
+        self.team.meet()  # and all have read the states
+        if self.team.leads and not failed and not self.keep_states:
             for study in filter(None, (self, self.shift)):
                 shutil.rmtree(study.path, ignore_errors=True)
             with suppress(OSError):
@@ -153,17 +158,21 @@ class Study:
         if run is not None and (run.info["data"]["fingerprint"] != self.fingerprint or run.info["options"]["prompt"]):
             run = None
         known = reusable(run, self.model, [slot for _, slot in self.rows if slot[2] != SHIPPED])
-        self.states.compute(job, self.path, manifest, self.reporter, known)
+        self.states.compute(job, self.path, manifest, self.reporter, self.team, known)
 
     def _fit(self, task: ProbeTask, scores: ProbeScores, title: str) -> None:
         missing, skipped, states = self.missing(scores), 0, self.states
         mixes, fitted = self.unmixed(task, scores), dict[Slot, ProbeScore]()
-        cuts = self.shorter.missing(task, scores)
+        cuts, seed = self.shorter.missing(task, scores), self.options.seed
+        unknown = [slot for _, slot in missing if scores.find(slot, any_pooling=not states.pools) is None]
+        new = {slot[: 3 if states.pools else 2]: slot for slot in unknown}  # what is the same is judged once
+        judged = self.team.each(partial(self._scores, task), new.values())
         with self.reporter.bar(title, len(missing) + len(mixes) + len(cuts), "layers") as advance:
             for kind, slot in missing:
                 known = scores.find(slot, any_pooling=not states.pools)
                 if known is None:
-                    found = fitted[slot] = self._score(task, slot)
+                    own = self.both[slot] = next(judged)
+                    found = fitted[slot] = own[task.shift is not None]
                     if found.n_skipped > skipped:
                         skipped = found.n_skipped
                         self.reporter.say(f"{task.name}: {skipped:,} {states.items} of rare labels are left out")
@@ -177,19 +186,20 @@ class Study:
                     if scores.find((name, *at), "mix") is None:  # it was killed between two of them
                         scores.add("mix", (name, *at), asdict(mix.score) | about | {"weights": as_text(mix.weights)})
                 advance(1)
-            for slot, wanted in cuts.items():
-                self.shorter.judge(task, scores, slot, wanted, self.options.seed)
+            shorter = self.team.each(lambda cut: self.shorter.judge(task, *cut, seed), cuts.items())
+            for slot, by_cut in zip(cuts, shorter, strict=True):
+                for (kind, number), score in by_cut.items():
+                    scores.add(kind, slot, asdict(score) | {"score": score.mean, "dims": number})
                 advance(1)
 
-    def _score(self, task: ProbeTask, slot: Slot, weights: Weights | None = None) -> ProbeScore:
-        """Return the score of a layer or a mix; a probe that is judged on two data is fitted once for both."""
+    def _scores(self, task: ProbeTask, slot: Slot, weights: Weights | None = None) -> tuple[ProbeScore, ...]:
+        """Return the score of a layer or a mix, and that under a shift: one probe is judged on both data."""
         if self.shift is None:
-            return task.score(self.states.layer(slot, weights), self.options.seed)
-        key = slot, repr(weights)
-        if key not in self.both:
-            states, other = self.states.layer(slot, weights), self.shift.states.layer(slot, weights)
-            self.both[key] = shifted_probe(*states, *other, seed=self.options.seed)
-        return self.both[key][task.shift is not None]
+            return (task.score(self.states.layer(slot, weights), self.options.seed),)
+        if weights is None and slot in self.both:
+            return self.both[slot]
+        states, other = self.states.layer(slot, weights), self.shift.states.layer(slot, weights)
+        return shifted_probe(*states, *other, seed=self.options.seed)
 
     def _mixes(
         self, task: ProbeTask, at: tuple[str, str], known: dict[int, ProbeScore]
@@ -198,18 +208,21 @@ class Study:
         read, depth = partial(self.states.layer, (self.layers[-1], *at)), self.model.stack.depth
         if task.shift is not None:
             rival: Any = None  # the first is one layer
-            for name, weights in self._learned(task, at):
-                score = self._score(task, (self.layers[-1], *at), weights)
+            mixes, slot = dict(self._learned(task, at)), (self.layers[-1], *at)
+            judged = self.team.each(partial(self._scores, task, slot), mixes.values())
+            for (name, weights), (_, score) in zip(mixes.items(), judged, strict=True):
                 right = np.asarray(score.right, dtype=np.float64)
                 gain = right - (np.nan if rival is None else rival)
                 yield name, MixScore(score, float(gain.mean()), error_of(gain), weights)
                 rival = right if rival is None else rival
             return
         if task.kind.learns_mixes:
-            yield from linear_mixes(read, self.layers, depth, known, seed=self.options.seed)
+            yield from linear_mixes(read, self.layers, depth, known, seed=self.options.seed, share=self.team.each)
             return
-        for name, weights in fixed_mixes(self.layers, depth).items():
-            yield name, MixScore(task.score(read(weights), self.options.seed), math.nan, math.nan, weights)
+        fixed = fixed_mixes(self.layers, depth)
+        scores = self.team.each(lambda weights: task.score(read(weights), self.options.seed), fixed.values())
+        for (name, weights), score in zip(fixed.items(), scores, strict=True):
+            yield name, MixScore(score, math.nan, math.nan, weights)
 
     def _learned(self, task: ProbeTask, at: tuple[str, str]) -> Iterator[tuple[str, Weights]]:
         """Yield the mixes of layers, with weights learned on the samples that a probe under a shift is fitted on."""

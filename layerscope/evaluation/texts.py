@@ -18,6 +18,7 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import aside
+from layerscope.core.processes import Team
 from layerscope.core.progress import Reporter
 from layerscope.core.workers import torch_threads
 from layerscope.inputs.media import read_image, read_waveform
@@ -81,7 +82,7 @@ class StoredTexts:
         keys = [key_of(sample) for sample in samples]
         missing = {key: sample for key, sample in zip(keys, samples, strict=True) if key not in self._rows}
         if missing:
-            self._embed(list(missing.values()))
+            self._embed(missing)
         return keys
 
     def vectors(self, keys: Sequence[bytes], layer: int, site: str, pooling: str) -> Floats:
@@ -109,7 +110,7 @@ class StoredTexts:
         """Return the dimensions of a sample's vector at a slot."""
         return self.widths[_tensor(slot) == PROJECTED]
 
-    def _embed(self, samples: list[Any]) -> None:
+    def _embed(self, samples: dict[bytes, Any]) -> None:
         raise MissingTextsError(f"{len(samples)} samples")
 
     def _know(self, part: Path) -> bool:
@@ -130,7 +131,8 @@ class TextStates(StoredTexts):
     maximal length, slots). States are written in parts, each one safetensors file that is there whole or not at all,
     so that a killed process loses at most the part it was working on. States that a `run` of the same model has are not
     computed again. `forwards` and `embedded` count the batches and samples that this process ran, `seconds` the time
-    that took. Images and sounds may be files (paths or bytes), which are decoded batch by batch.
+    that took. Images and sounds may be files (paths or bytes), which are decoded batch by batch. The processes of a
+    `team` share the work, and the folder, unless each writes all states into one `alone`.
 
     >>> from pathlib import Path
     >>> from layerscope.models import LoadOptions, Override, find_layers, load
@@ -148,9 +150,11 @@ class TextStates(StoredTexts):
         folder: Path,
         reporter: Reporter | None = None,
         run: Run | None = None,
+        team: Team | None = None,
+        alone: bool = False,
     ) -> None:
         slots = sorted(set(slots))
-        self.model, self.reporter = model, reporter or Reporter()
+        self.model, self.reporter, self.team, self.alone = model, reporter or Reporter(), team or Team(), alone
         self.forwards = self.embedded = 0
         self.seconds = 0.0
         self.threads = torch.get_num_threads()
@@ -166,14 +170,18 @@ class TextStates(StoredTexts):
         return samples * (sum(map(self.width, self.slots)) * 4 + KEY_BYTES)
 
     def drop(self) -> None:
-        """Forget all samples and delete their states."""
+        """Forget all samples and delete their states, once no process needs them."""
         self._rows.clear()
-        shutil.rmtree(self.folder, ignore_errors=True)
-        with suppress(OSError):
-            self.folder.parent.rmdir()
+        self.team.meet()
+        if self.team.leads:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            with suppress(OSError):
+                self.folder.parent.rmdir()
+        self.team.meet()
 
-    def _embed(self, samples: list[Any]) -> None:
-        start = time.perf_counter()
+    def _embed(self, missing: dict[bytes, Any]) -> None:
+        start, samples = time.perf_counter(), list(missing.values())
+        about = hashlib.sha256(b"".join(missing)).hexdigest()  # the others embed the same, sooner or later
         # images have one size, and need not be decoded for it
         lengths = self.model.encoder.lengths(samples if self.modality == "image" else map(self._decoded, samples))
         batches = batches_of(self.model, lengths)
@@ -185,11 +193,16 @@ class TextStates(StoredTexts):
             self.reporter.bar(f"{kind} at all layers", len(samples), kind) as advance,
             evaluating(self.model.module),
         ):
-            for first in range(0, len(batches), BATCHES_PER_PART):
-                chosen = batches[first : first + BATCHES_PER_PART]
+            parts = [batches[first : first + BATCHES_PER_PART] for first in range(0, len(batches), BATCHES_PER_PART)]
+
+            def embed(chosen: list[list[int]]) -> Any:
                 done = [self._batch([self._decoded(samples[i]) for i in rows], lengths[rows[0]]) for rows in chosen]
-                self._write([samples[i] for rows in chosen for i in rows], done)
-                advance(sum(map(len, chosen)))
+                return done if self.alone else self._write([samples[i] for rows in chosen for i in rows], done)
+
+            for chosen, made in zip(parts, self.team.each(embed, parts, about), strict=True):
+                own = [samples[i] for rows in chosen for i in rows]
+                self._know(self.folder / (self._write(own, made) if self.alone else made))
+                advance(len(own))
         self.seconds += time.perf_counter() - start
 
     def _decoded(self, sample: Any) -> Any:
@@ -233,13 +246,14 @@ class TextStates(StoredTexts):
                 )
         return found
 
-    def _write(self, samples: list[Any], batches: list[dict[Slot, Tensor]]) -> None:
+    def _write(self, samples: list[Any], batches: list[dict[Slot, Tensor]]) -> str:
+        """Write a part, and return its name."""
         keys = np.frombuffer(b"".join(map(key_of, samples)), dtype=np.uint8).reshape(-1, KEY_BYTES)
         tensors = {"keys": torch.from_numpy(keys.copy())}
         for name in set(map(_tensor, self.slots)):
             columns = [torch.cat([batch[slot] for batch in batches]) for slot in self.columns(name)]
             tensors[name] = torch.stack(columns)
-        last = max((int(part.stem) for part in self.folder.glob("*.safetensors")), default=-1)
-        part = self.folder / f"{last + 1:05d}.safetensors"
+        last = max((int(part.name[:5]) for part in self.folder.glob("*.safetensors")), default=-1)
+        part = self.folder / f"{last + 1:05d}-{self.team.rank}.safetensors"
         aside(part, lambda path: save_file(tensors, path))
-        self._know(part)
+        return part.name

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -67,8 +68,9 @@ def as_text(weights: Weights) -> str:
 
 
 def linear_mixes(
-    read: Read, layers: Sequence[int], depth: int, known: Mapping[int, ProbeScore], folds: int = 5, seed: int = 0
-) -> Iterator[tuple[str, MixScore]]:
+    read: Read, layers: Sequence[int], depth: int, known: Mapping[int, ProbeScore], folds: int = 5, seed: int = 0,
+    share: Callable[..., Iterator[Any]] = map,
+) -> Iterator[tuple[str, MixScore]]:  # fmt: skip
     """Yield mixes by name, each judged by the classifier of `linear_probe`, or `token_probe` where `read` gives words.
 
     They are the fixed ones; `pair`, the best of all pairs of layers; `scalar mix`, softmax weights of all layers; and
@@ -76,7 +78,8 @@ def linear_mixes(
     lowest log-loss over the other folds. Pair and weights are those of the lowest leave-one-out log-loss of a ridge
     classifier on at most 512 samples of the other folds, states of every layer scaled to equal size first; the
     principal components are those of at most 1,500. Layer 0 may be in a mix and is no single layer to choose.
-    `known` are scores of layers that were judged before. Raises `LayerscopeError` for layers of unlike width.
+    `known` are scores of layers that were judged before; `share` maps as `map` does, in several processes. Raises
+    `LayerscopeError` for layers of unlike width.
 
     Source: Peters et al. 2018, Deep contextualized word representations, for the scalar mix (a probe of unit rows does
     not see its scale); Bertinetto et al. 2019, Meta-learning with differentiable closed-form solvers, for the ridge.
@@ -98,18 +101,23 @@ def linear_mixes(
         apart = np.asarray(score.right, dtype=np.float64) - rival
         return MixScore(score, float(apart.mean()), error_of(apart, data.groups), weights)
 
+    def fixed(weights: Weights) -> MixScore:
+        return against(data.probe(weights), weights)
+
     def learned(learn: Callable[[Tensor, Tensor], Tensor]) -> MixScore:
         by_fold = [data.learned(learn, data.fold != number) for number in range(folds)]
         score = data.judged(lambda number: data.mixed(by_fold[number]))
         return against(score, data.learned(learn, data.fold >= 0))
 
     best = list(alone)[int(losses.mean(1).argmin())]
-    yield ONE_LAYER, MixScore(data.score(rival), math.nan, math.nan, {best: 1.0})
-    for name, weights in fixed_mixes(layers, depth).items():
-        yield name, against(data.probe(weights), weights)
-    yield PAIR, learned(_pair)
-    yield SCALAR, learned(_scalar)
-    yield CONCAT, against(data.judged(data.components), {})
+    ways: dict[str, Callable[[], MixScore]] = {
+        ONE_LAYER: lambda: MixScore(data.score(rival), math.nan, math.nan, {best: 1.0}),
+        **{name: partial(fixed, weights) for name, weights in fixed_mixes(layers, depth).items()},
+        PAIR: partial(learned, _pair),
+        SCALAR: partial(learned, _scalar),
+        CONCAT: lambda: against(data.judged(data.components), {}),
+    }
+    yield from zip(ways, share(lambda way: way(), ways.values()), strict=True)
 
 
 class _Data:

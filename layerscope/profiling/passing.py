@@ -114,6 +114,23 @@ def _left_out(plan: pd.DataFrame, job: Job) -> list[str]:
     return lines
 
 
+def shared_run(
+    path: Path, manifest: dict[str, Any], job: Job, reporter: Reporter, team: Team, measure: Measures | None = None,
+    size_of: Size = _bytes,
+) -> Run:  # fmt: skip
+    """Return the run of a folder, started or resumed and its pass whole, by all processes of a team."""
+
+    def start() -> None:
+        open_or_start(path, manifest, job, reporter, size_of)
+
+    team.lead(start)
+    run = Run(path)
+    refuse_another(path, run.info, manifest)
+    run_pass(job, run.folder, reporter, measure or BatchMeasure, team)
+    report_broken(run, reporter)
+    return run
+
+
 def report_broken(run: Run, reporter: Reporter) -> None:
     """Name the samples that are left out for a NaN or an infinity, with their first layer."""
     plan, layers = run.folder.plan, run.folder.broken()
@@ -142,20 +159,20 @@ def run_pass(
         folder.log("halved", batch=batch, rows=len(rows))
         reporter.say(f"out of memory: batch {batch} of {len(rows)} samples is computed in halves")
 
-    def write(shard: int) -> None:
+    def write(shard: int) -> int:
         parts = []
         for _, rows in folder.rows(shard).groupby("batch", sort=True):
             parts += list(compute(job, rows, halved, measure))
-            if team.size == 1:
-                advance(len(rows))
+            advance(len(rows))
         folder.write_shard(shard, joined(parts))
         folder.log("shard", shard=shard, forwards=len(parts), rows=len(folder.rows(shard)))
         _refuse_hopeless(folder, job.model)
+        return team.rank
 
     with evaluating(job.model.module), reporter.bar("forward", len(folder.plan), "samples") as advance:
         advance(len(folder.plan) - sum(len(folder.rows(shard)) for shard in todo))
-        for shard, _ in zip(todo, team.each(write, todo), strict=True):
-            advance(0 if team.size == 1 else len(folder.rows(shard)))
+        for shard, rank in zip(todo, team.each(write, todo), strict=True):
+            advance(0 if rank == team.rank else len(folder.rows(shard)))
 
 
 def compute(

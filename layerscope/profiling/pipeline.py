@@ -17,8 +17,8 @@ from layerscope.inputs.views import check_views
 from layerscope.metrics.readings import FromReadings
 from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load, vectors_for
 from layerscope.models.encode import TextEncoder, modality_of
-from layerscope.profiling.identity import describe, refuse_another
-from layerscope.profiling.passing import open_or_start, report_broken, run_pass
+from layerscope.profiling.identity import describe
+from layerscope.profiling.passing import shared_run
 from layerscope.profiling.plan import Job, Options
 from layerscope.profiling.source import can_be_probed
 from layerscope.profiling.tables import write_tables
@@ -62,14 +62,7 @@ def run_profile(asked: Asked) -> Run:
     own = "" if isinstance(data, (str, Path)) else f"-{manifest['data']['fingerprint'][:8]}"
     path = asked.out or Path("runs") / folder_name(f"{loaded.name}-{corpus.name}{own}")
     with locked(path) if team.leads else nullcontext():
-        if team.leads:
-            open_or_start(path, manifest, job, reporter)
-        team.meet()
-        run = Run(path)
-        refuse_another(path, run.info, manifest)
-        run_pass(job, run.folder, reporter, team=team)
-        if team.leads:
-            report_broken(run, reporter)
+        run = shared_run(path, manifest, job, reporter, team)
         write_tables(run, options, reporter, team)
         team.meet()
     return run

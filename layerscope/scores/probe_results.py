@@ -25,15 +25,19 @@ OF_MIXES = ("mix", "gain", "gain_error", "weights")
 
 
 class ProbeScores:
-    """The scores of one task, kept as long as they are of this `digest`: of the same weights, data and options."""
+    """The scores of one task, kept as long as they are of this `digest`: of the same weights, data and options.
+
+    Of several processes one `writes` them.
+    """
 
     def __init__(
-        self, folder: Path, model: str, revision: str, task: str, data: str, digest: str, source: str | None = None
-    ) -> None:
+        self, folder: Path, model: str, revision: str, task: str, data: str, digest: str, source: str | None = None,
+        writes: bool = True,
+    ) -> None:  # fmt: skip
         name = folder_name(f"{model}-{revision[:20]}")
         self.path = folder / FOLDER / name / f"{folder_name(task)}.json"
         known: dict[str, str | None] = {"model": model, "revision": revision, "task": task, "data": data}
-        self.about = known | {"digest": digest, "shifted_from": source}
+        self.about, self.writes = known | {"digest": digest, "shifted_from": source}, writes
         self.rows: list[dict[str, Any]] = self._there()
 
     def find(
@@ -58,8 +62,9 @@ class ProbeScores:
             chosen |= {"mix": slot[0], "layer": None} | {name: values.get(name) for name in OF_MIXES[1:]}
         chosen |= {"dims": values["dims"]} if "dims" in values else {}
         self.rows.append({"kind": kind, **about, **{name: values[name] for name in VALUES}, **chosen})
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        write_facts(self.path, KIND, {**self.about, "rows": self.rows})
+        if self.writes:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            write_facts(self.path, KIND, {**self.about, "rows": self.rows})
 
     def _there(self) -> list[dict[str, Any]]:
         if not self.path.is_file():

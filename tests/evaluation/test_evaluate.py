@@ -283,7 +283,7 @@ def test_a_task_on_the_texts_of_a_run_needs_no_forward(model, tasks, counted, tm
     assert counted
     counted.clear()
     with monkeypatch.context() as patched:
-        patched.setattr("layerscope.evaluation.probe_states.run_pass", pytest.fail)
+        patched.setattr("layerscope.evaluation.probe_states.shared_run", pytest.fail)
         found = layerscope.evaluate(run, [probe, tasks[0]], progress=False)
     assert counted == [] and found.table().equals(direct.table()) and found.baseline().equals(direct.baseline())
     layerscope.evaluate(run, tasks[1], progress=False)
