@@ -134,4 +134,6 @@ The two blocks that matter least, for truncate --drop:
 """, argument="RUN_OR_SCORES")  # fmt: skip
 def select(options: Options, *, json: Json = False) -> None:
     """Print the choice, and write its page."""
-    output.result(layerscope.select(**options), json, options.get("out"))
+    found = layerscope.select(**options)
+    if processes.team().leads:
+        output.result(found, json, options.get("out"))

@@ -7,6 +7,7 @@ import layerscope
 from layerscope.cli import output
 from layerscope.cli.making import Options, command
 from layerscope.cli.output import Figures, Json
+from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.options import checked
 
@@ -97,7 +98,9 @@ A language model: which layer should draft text like this, and does that pay on 
 """)  # fmt: skip
 def exits(options: Options, *, figures: Figures = None, json: Json = False) -> None:
     """Print the report, and write its page and figures."""
-    output.result(layerscope.exits(**options), json, options.get("out"), figures)
+    found = layerscope.exits(**options)
+    if processes.team().leads:
+        output.result(found, json, options.get("out"), figures)
 
 
 @command(layerscope.generate, """

@@ -27,6 +27,8 @@ FINEST = 1e-9
 """A goal's distance from 0 and 1 at least; no data set is large enough for less."""
 DESIGN = 0.2
 """The share of the samples that chooses exits; the others are tested."""
+SHOWN = 9
+"""Thresholds of a curve beside the one that was chosen."""
 
 
 @dataclass(frozen=True)
@@ -265,3 +267,15 @@ def check_exits(exits: Iterable[Any], depth: int) -> tuple[int, ...]:
     if len(found) < len(layers):
         raise LayerscopeError(f"exits {layers} name a layer twice: name each once")
     return found
+
+
+def thresholds_shown(recorded: Recorded, exits: Sequence[int], chosen: float) -> tuple[float, ...]:
+    """Return some thresholds, descending: evenly spaced in the depth that samples reach, with the chosen one."""
+    every = path(recorded.criterion, recorded.classes, exits)
+    if not every:
+        return (chosen,)
+    layers = np.broadcast_to([*exits, recorded.depth], (len(recorded), len(exits) + 1))
+    reached = along(recorded, exits, every, layers)
+    wanted = np.linspace(reached[0], reached[-1], SHOWN)
+    nearest = {every[int(np.abs(reached - depth).argmin())] for depth in wanted}
+    return tuple(sorted({*nearest, chosen}, reverse=True))

@@ -11,15 +11,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError, count
 from layerscope.core.memory import peak_bytes
 from layerscope.core.options import Asked
+from layerscope.core.processes import Team
 from layerscope.core.progress import Reporter, reporting
 from layerscope.core.stopwatch import Stopwatch, machine
 from layerscope.early_exit.findings import judged
 from layerscope.generation.decoder import check_room, ends_of
 from layerscope.generation.draft_report import STORE, DraftReport
-from layerscope.generation.forecast import PASSES, Reading, Setting, best, clocked, read, replay
+from layerscope.generation.forecast import PASSES, Clocked, Reading, Setting, best, clocked, read, replay
 from layerscope.generation.generating import from_data, open_texts
 from layerscope.generation.speculation import SelfSpeculation
 from layerscope.logit_lens.translators import Translators
@@ -78,7 +80,8 @@ def study_drafts(asked: Asked, model: LayeredModel) -> DraftReport:
     if asked.max_new_tokens < FEWEST:
         short = f"`max_new_tokens={asked.max_new_tokens}`"
         raise LayerscopeError(f"{short} is too short to time drafts: give at least {FEWEST}")
-    depth, reporter = model.stack.depth, reporting(asked.progress)
+    team = processes.team()
+    depth, reporter = model.stack.depth, reporting(asked.progress and team.leads)
     if depth < 2:
         raise LayerscopeError(f"{model.loaded.name} has one block: no earlier layer can draft")
     layers = sorted({*(asked.exits or range(1, depth))})
@@ -104,43 +107,49 @@ def study_drafts(asked: Asked, model: LayeredModel) -> DraftReport:
         reporter.say(note)
     batches = [given.prompts[i : i + size] for start in (0, half) for i in range(start, start + half - size + 1, size)]
     with evaluating(model.module):
-        report = _study(asked, Writer(model, batches, asked.max_new_tokens, lens), layers, notes, corpus.name, reporter)
-    return report if out is None else replace(report, folder=report.save(out))
+        writer = Writer(model, batches, asked.max_new_tokens, lens)
+        report = _study(asked, writer, layers, notes, corpus.name, reporter, team)
+    return report if out is None else replace(report, folder=team.lead(partial(report.save, out)))
 
 
 def _study(
-    asked: Asked, writer: Writer, layers: Sequence[int], notes: Sequence[str], data: str, reporter: Reporter
+    asked: Asked, writer: Writer, layers: Sequence[int], notes: Sequence[str], data: str, reporter: Reporter, team: Team
 ) -> DraftReport:
     """Choose on the first half of the batches, and measure on the other."""
     model, most, half = writer.model, writer.most, len(writer.batches) // 2
     watch, depth = Stopwatch(model.device), model.stack.depth
     with reporter.bar("plain decoding", half, "batches") as advance:
         texts = []
-        for batch in range(half):
-            texts.append(_readings(writer, batch, writer(batch)))
+        for readings in team.each(lambda batch: _readings(writer, batch, writer(batch)), range(half)):
+            texts.append(readings)
             advance(1)
     agreement = _agreement(texts)
     if np.isnan(agreement).any():
         raise LayerscopeError(f"the model ends each text of {data} after a token: there is nothing to draft")
     timed = sorted(sorted(layers, key=partial(_promise, agreement, depth))[-TIMED:])
-    with reporter.bar("rounds of drafts", PASSES * half, "batches") as advance:
 
-        def write(how: SelfSpeculation) -> None:
-            for batch in range(half):  # in turns, so that a busy machine slows both
-                plain[batch].append(watch.seconds(partial(writer, batch)))
-                writer(batch, custom_generate=how)
-                advance(1)
+    def timings() -> tuple[Clocked, float]:
+        """Return what rounds of drafts cost, and the seconds of plain decoding."""
+        with reporter.bar("rounds of drafts", PASSES * half, "batches") as advance:
 
-        plain = [list[float]() for _ in range(half)]
-        cost = clocked(model, timed, write, most, writer.lens)
-        seconds = float(np.mean(plain, 1).sum())
+            def write(how: SelfSpeculation) -> None:
+                for batch in range(half):  # in turns, so that a busy machine slows both
+                    plain[batch].append(watch.seconds(partial(writer, batch)))
+                    writer(batch, custom_generate=how)
+                    advance(1)
+
+            plain = [list[float]() for _ in range(half)]
+            cost = clocked(model, timed, write, most, writer.lens)
+        return cost, float(np.mean(plain, 1).sum())
+
+    cost, seconds = team.lead(timings)
     tokens = None if asked.draft_tokens == "auto" else asked.draft_tokens
     found = {layer: best(texts, layer, cost, most, tokens, asked.threshold) for layer in timed}
     settings = {layer: setting for layer, (setting, _) in found.items()}
     predicted = {layer: seconds / expected for layer, (_, expected) in found.items()}
     chosen = max(predicted, key=lambda layer: predicted[layer])
-    raced = _race(writer, half, settings, chosen, watch, reporter)
-    held = [_readings(writer, half + batch, made) for batch, made in enumerate(raced.texts)]
+    raced = team.lead(lambda: _race(writer, half, settings, chosen, watch, reporter))
+    held = [*team.each(lambda batch: _readings(writer, half + batch, raced.texts[batch]), range(len(raced.texts)))]
     rows = []
     for layer, agrees in zip(layers, _agreement(held)[np.array(layers) - 1], strict=True):
         own, way = settings.get(layer), (DRAFTS, layer)

@@ -5,7 +5,7 @@ The criteria are, of the softmax, its maximum (the paper's), the difference of i
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -149,15 +149,19 @@ class Recorded:
 
 def record(
     model: "ExitModel",
-    batches: Iterable[Inputs],
+    batches: Iterable[Any],
     labels: NDArray[np.int64] | None = None,
     advance: Callable[[int], None] = lambda rows: None,
+    share: Callable[..., Iterator[Any]] = map,
 ) -> Recorded:
-    """Return what every layer of a model says of each sample of some batches; `advance` counts the rows of each."""
+    """Return what every layer of a model says of each sample of some batches; `advance` counts the rows of each.
+
+    `share` maps as `map` does, in several processes, and may make inputs of what the batches are.
+    """
     parts = []
-    for inputs in batches:
-        parts.append(_batch(model, inputs.to(model.device)))
-        advance(len(parts[-1][2]))
+    for part in share(lambda inputs: _batch(model, inputs.to(model.device)), batches):
+        parts.append(part)
+        advance(len(part[2]))
     scores, predictions, lengths = (np.concatenate(column) for column in zip(*parts, strict=True))
     return Recorded(model.criterion, model.classes, scores, predictions, lengths, labels)
 

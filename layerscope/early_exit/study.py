@@ -2,6 +2,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
+from layerscope.core import processes
 from layerscope.core.option_kinds import IN_CODE, SEED, Folder, Number, OneOf, Several, Whole
 from layerscope.core.options import DATA, MODEL, OUTPUT, LoadingAndReading, checked
 
@@ -18,6 +19,7 @@ Accuracy = Annotated[float | None, Number(above=0, below=1, such_as="0.9"), GOAL
 Confidence = Annotated[float, Number(above=0, below=1, such_as="0.95"), GOAL]
 
 
+@processes.as_one
 def exits(
     model: Any,
     data: Annotated[Any, DATA],

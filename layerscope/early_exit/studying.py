@@ -12,6 +12,7 @@ import pandas as pd
 from torch import nn
 
 import layerscope.early_exit.calibration as exact
+from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import folder_aside
 from layerscope.core.option_kinds import Whole
@@ -20,7 +21,7 @@ from layerscope.core.progress import Reporter, reporting
 from layerscope.core.saved import jsonable
 from layerscope.core.stopwatch import machine
 from layerscope.early_exit.calibration import Calibration, Goal
-from layerscope.early_exit.cost_model import Exits, Rows, Simulation, Times, choose_exits
+from layerscope.early_exit.cost_model import Exits, Plan, Rows, Simulation, Times, choose_exits
 from layerscope.early_exit.draft_study import study_drafts
 from layerscope.early_exit.exit_model import ExitModel, IsLanguageModelError
 from layerscope.early_exit.exit_report import STORE, ExitReport
@@ -43,8 +44,6 @@ MODEL = "model"
 """The folder of the exit model within that of the report."""
 SAMPLES, BATCH = 5000, 32
 """Samples, and samples in a batch, where none are given."""
-SHOWN = 9
-"""Thresholds of the curve beside the one that was chosen."""
 
 
 def study_exits(asked: Asked) -> ExitReport | DraftReport:
@@ -73,11 +72,26 @@ def study_exits(asked: Asked) -> ExitReport | DraftReport:
     if model.exit_heads:
         own = f"layers with a head of their own, from {HEADS}: {', '.join(model.exit_heads)}"
         read = replace(read, notes=(own, *read.notes))
-    reporter = reporting(asked.progress)
+    team = processes.team()
+    reporter = reporting(asked.progress and team.leads)
     for note in read.notes:
         reporter.say(note)
-    report, calibration = _report(model, read, goal, asked, reporter)
-    return report if out is None else _written(report, model, calibration, out)
+    batch_size = (asked.batch_size or BATCH) if read.together else 1
+    design, tested = np.arange(0), np.arange(len(read))
+    if asked.threshold is None:
+        if asked.exits is None:
+            design, tested = exact.split(len(read), goal, asked.seed)
+        exact.check_enough(len(tested), goal)  # before the long pass over them
+    plan = read.plan(batch_size)
+    with reporter.bar("every layer", len(read), "samples") as advance:
+        share = lambda call, plan: team.each(lambda rows: call(read.batch(rows)), plan)  # noqa: E731
+        recorded = record(model, plan, read.labels, advance, share)
+
+    def measured() -> ExitReport:
+        report, calibration = _report(model, read, recorded, plan, (design, tested), goal, asked, reporter)
+        return report if out is None else _written(report, model, calibration, out)
+
+    return team.lead(measured)
 
 
 def _refuse(asked: Asked, group: str, why: str, *names: str) -> None:
@@ -88,25 +102,21 @@ def _refuse(asked: Asked, group: str, why: str, *names: str) -> None:
 
 
 def _report(
-    model: ExitModel, read: Validation, goal: Goal, asked: Asked, reporter: Reporter
-) -> tuple[ExitReport, Calibration | None]:
-    """Return the report of exits, and the calibration behind it, None for a threshold that was stated."""
-    batch_size = (asked.batch_size or BATCH) if read.together else 1
-    design, tested = np.arange(0), np.arange(len(read))
-    if asked.threshold is None:
-        if asked.exits is None:
-            design, tested = exact.split(len(read), goal, asked.seed)
-        exact.check_enough(len(tested), goal)  # before the long pass over them
-    plan = read.plan(batch_size)
-    with reporter.bar("every layer", len(read), "samples") as advance:
-        recorded = record(model, map(read.batch, plan), read.labels, advance)
+    model: ExitModel, read: Validation, recorded: Recorded, plan: Plan, parts: tuple[Rows, Rows], goal: Goal,
+    asked: Asked, reporter: Reporter,
+) -> tuple[ExitReport, Calibration | None]:  # fmt: skip
+    """Return the report of exits, and the calibration behind it, None for a threshold that was stated.
+
+    Of a calibration the first of `parts` chooses exits, and the other certifies them.
+    """
+    (design, tested), batch_size = parts, (asked.batch_size or BATCH) if read.together else 1
     times = measure_times(model, read, recorded.lengths, plan, reporter)
     chosen, threshold, calibration = model.exits, asked.threshold, None
     if threshold is None:
         calibration = certify(model, recorded, times, goal, design, tested, batch_size)
         chosen, threshold = calibration.exits, calibration.threshold
     shown, threshold = chosen or tuple(range(1, model.depth)), float(threshold) if chosen else NEVER
-    thresholds = thresholds_shown(recorded, shown, threshold)
+    thresholds = exact.thresholds_shown(recorded, shown, threshold)
     raced = race_exits(model, read, plan, shown, thresholds, reporter)
     simulation = Simulation(recorded, raced.plan, times, trims=model.trims)
     curve = curve_table(recorded, shown, thresholds, threshold, simulation, raced)
@@ -158,18 +168,6 @@ def _folder(out: str | Path) -> Path:
             f"{str(folder / MODEL)!r} holds {others[0]!r}, which no exit model was saved with: name a new folder"
         )
     return folder
-
-
-def thresholds_shown(recorded: Recorded, exits: Sequence[int], chosen: float) -> tuple[float, ...]:
-    """Return some thresholds, descending: evenly spaced in the depth that samples reach, with the chosen one."""
-    every = exact.path(recorded.criterion, recorded.classes, exits)
-    if not every:
-        return (chosen,)
-    layers = np.broadcast_to([*exits, recorded.depth], (len(recorded), len(exits) + 1))
-    reached = exact.along(recorded, exits, every, layers)
-    wanted = np.linspace(reached[0], reached[-1], SHOWN)
-    nearest = {every[int(np.abs(reached - depth).argmin())] for depth in wanted}
-    return tuple(sorted({*nearest, chosen}, reverse=True))
 
 
 def curve_table(

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError, choices, count
 from layerscope.core.options import Asked
 from layerscope.core.progress import Reporter
@@ -198,11 +199,15 @@ def probed(run: Run, labels: Sequence[Any] | None, pooling: str, holdout: float 
     rows, known, apart = rows[kept], known[kept], apart[kept]
     columns = []
     with reporter.bar("linear probe at every layer", run.depth + 1, "layers") as advance:
-        for layer in range(run.depth + 1):
+
+        def hits(layer: int) -> Any:
             states = run.states(pooling, (Column(run.final, layer),), rows)[:][:, 0]
-            right, fold, *_ = linear_probe_hits(states, known, FOLDS, options.seed, apart)
-            columns.append(right)
+            return linear_probe_hits(states, known, FOLDS, options.seed, apart)
+
+        for found_here in processes.team().each(hits, range(run.depth + 1)):
+            columns.append(found_here[0])
             advance(1)
+    fold = found_here[1]
     values = np.stack([*columns, columns[-1]], 1).astype(np.float64)
     n = int((~apart).sum())
     title = f"linear probe of {judged.classes} labels, {FOLDS}-fold, {n:,} samples of {run.info['data']['name']}"

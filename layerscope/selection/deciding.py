@@ -10,6 +10,7 @@ from typing import Any
 
 from huggingface_hub import try_to_load_from_cache
 
+from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.options import Asked
 from layerscope.core.progress import Reporter, reporting
@@ -71,7 +72,7 @@ class Opened:
         if beyond:
             raise LayerscopeError(f"{source.name} has {depth} layers, and layer {beyond[0]} was scored: another model")
         self.reporter.say(f"costs: {source.name} at {len(layers)} depths")
-        return costs_by_depth(source, layers)
+        return processes.team().lead(lambda: costs_by_depth(source, layers))
 
     def pools_as_ours(self, pooling: str | None) -> bool:
         """Return whether a layer was pooled by us: by another pooling than the model's makers serve it with, if any.
@@ -107,7 +108,8 @@ def decide(asked: Asked) -> Selection | Removal:
     if budget.costs and not asked.cost:
         raise LayerscopeError("a bound on ms or MB needs measured costs: do not switch them off")
     folder = None if asked.out is None else (STORE if asked.drop is None else BLOCKS).folder(asked.out)
-    reporter = reporting(asked.progress)
+    leads = processes.team().leads
+    reporter = reporting(asked.progress and leads)
     given, rules = asked.given, rules_from(asked.evidence)
     if isinstance(given, (str, Path)):
         given = open_run_or_scores(given)
@@ -125,7 +127,7 @@ def decide(asked: Asked) -> Selection | Removal:
         found = _of_run(given, rules, asked, budget, reporter)
     else:
         raise LayerscopeError(f"select takes a run or an evaluation, not a {type(given).__name__}")
-    if folder is not None:
+    if folder is not None and leads:
         found.save(folder)
     return found
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError, choices
 from layerscope.core.files import existing, json_object
 from layerscope.core.progress import Reporter
@@ -101,7 +102,8 @@ class Reader:
         self.reporter.say(f"half-text: the halves of {len(halves):,} texts through {model.loaded.name}")
         with tempfile.TemporaryDirectory() as folder:
             columns = [(layer, model.final, self.pooling) for layer in self.allowed]
-            states = TextStates(replace(model, encoder=encoder), columns, Path(folder), self.reporter)
+            shared: dict[str, Any] = {"team": processes.team(), "alone": True}
+            states = TextStates(replace(model, encoder=encoder), columns, Path(folder), self.reporter, **shared)
             ranks = half_text_ranks(states, halves, model.final, self.pooling, self.allowed)
         short = f" ({halves.short:,} were too short)" if halves.short else ""
         note = f"value: mean of 1 / rank at which the halves of {len(halves):,} texts find each other{short}"

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, cross_entropy
 
+from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.options import Asked
 from layerscope.core.progress import Reporter
@@ -132,11 +133,14 @@ class Meter:
     @torch.inference_mode()
     def _given(self, blocks: Blocks) -> Tensor:
         """Return a loss, log-probabilities or a vector of each sample, float64, in the order of the batches."""
-        found, model = [], self.model
-        for inputs in self.batches:
+        model = self.model
+
+        def given(inputs: Inputs) -> Tensor:
             with skipping(model.module, model.stack, blocks):
                 states = states_at(model.module, model.stack, inputs, model.stack.depth)
-            found.append(self._read(states, replace(inputs, mask=model.mask(inputs, states["raw"]))).double().cpu())
+            return self._read(states, replace(inputs, mask=model.mask(inputs, states["raw"]))).double().cpu()
+
+        found = [*processes.team().each(given, self.batches)]
         self.advance(1)
         return torch.cat(found)
 
@@ -173,15 +177,18 @@ class Meter:
         Source: Men et al. 2024, ShortGPT, equation 1; Gromov et al. 2024, The Unreasonable Ineffectiveness of the
         Deeper Layers, equation 7, whose vectors are the last token's: so they are here for language models.
         """
-        model, how, cosines, vectors = self.model, "last" if self.kind == "tokens" else self.pooling, [], []
-        for inputs in self.batches:
+        model, how = self.model, "last" if self.kind == "tokens" else self.pooling
+
+        def read(inputs: Inputs) -> tuple[Tensor, Tensor]:
             raw = self._layers(inputs)
             mask = model.mask(inputs, raw[0])
             real = ... if mask is None else mask.bool()
             pairs = pairwise(states.double() for states in raw)
-            cosines.append(torch.stack([cosine_similarity(*pair, dim=-1)[real].flatten() for pair in pairs]))
-            vectors.append(torch.stack([pool(states, mask, how) for states in raw]).double())
+            cosines = torch.stack([cosine_similarity(*pair, dim=-1)[real].flatten() for pair in pairs])
+            return cosines.cpu(), torch.stack([pool(states, mask, how) for states in raw]).double().cpu()
+
+        found = [*processes.team().each(read, self.batches)]
         self.advance(1)
-        layers = torch.cat(vectors, 1)
+        cosines, layers = (torch.cat(parts, 1) for parts in zip(*found, strict=True))
         angles = angular_distance(layers[:-n], layers[n:], center=False).mean(-1)
-        return (1 - torch.cat(cosines, 1).mean(1)).cpu().numpy(), angles.cpu().numpy()
+        return (1 - cosines.mean(1)).numpy(), angles.numpy()

@@ -2,6 +2,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from layerscope.core import processes
 from layerscope.core.option_kinds import IN_CODE, SEED, Folder, Number, Repeated, Weights, Whole
 from layerscope.core.options import OUTPUT, checked
 
@@ -16,6 +17,7 @@ COSTS = "Costs"
 BLOCKS = "Samples for half-text and blocks to drop"
 
 
+@processes.as_one
 def select(
     given: Any,
     *,
