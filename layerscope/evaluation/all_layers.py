@@ -21,7 +21,7 @@ from layerscope.evaluation.study import Study
 from layerscope.evaluation.tasks import open_tasks
 from layerscope.models import LoadOptions, Override, load
 from layerscope.profiling.identity import check_unchanged, model_of, run_of
-from layerscope.runs.folder import locked
+from layerscope.runs.guard import locked
 from layerscope.scores.evaluation import ORIGINS, Evaluation, ModelOrigin, add_origin
 from layerscope.scores.opening import META, holds_scores, open_evaluation
 from layerscope.scores.probe_results import has_probes, refuse_other_data

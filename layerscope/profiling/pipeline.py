@@ -23,7 +23,7 @@ from layerscope.profiling.plan import Job, Options
 from layerscope.profiling.source import can_be_probed
 from layerscope.profiling.tables import write_tables
 from layerscope.runs import Run
-from layerscope.runs.folder import locked
+from layerscope.runs.guard import locked
 from layerscope.runs.registry import METRICS, SETS
 
 WINDOW = 256

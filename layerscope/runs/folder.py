@@ -17,12 +17,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from filelock import FileLock, Timeout
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from layerscope.core import files
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import aside, digest, foreign, read_json, read_parquet, unwritable, write_json, write_parquet
 
@@ -36,7 +34,7 @@ COLUMNS = {
 }  # fmt: skip
 """The long frame: a row for each metric, layer (and second layer), site and pooling, and step of a training."""
 
-OWN = {".lock", "log.jsonl", "plan.parquet", ".plan.parquet.part", ".run.json.part", "shards", "tables"}
+OWN = {".lock", ".owner", "log.jsonl", "plan.parquet", ".plan.parquet.part", ".run.json.part", "shards", "tables"}
 """What may lie in a folder where a run is started: what a run that was killed early leaves."""
 
 FILES = ("run.json", "plan.parquet", "log.jsonl", "depths.csv", "shards/[0-9]*", "tables/*.parquet")
@@ -221,35 +219,6 @@ class RunFolder:
 
     def _table(self, name: str) -> Path:
         return self.path / "tables" / f"{name}.parquet"
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold a run folder for this process alone; a second process is refused, and a refused start leaves nothing."""
-    made = files.absent(path)
-    # for a moment, as a start that was refused may take the file away between our opening and locking it
-    lock = FileLock(path / ".lock", timeout=0.2)
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    except Timeout:
-        raise LayerscopeError(
-            f"another process is writing to {str(path)!r}: wait for it, or choose another folder with `out`"
-        ) from None
-    except OSError as error:
-        raise LayerscopeError(
-            f"run folder {str(path)!r} cannot be written ({error.strerror}): choose another with `out`"
-        ) from error
-    try:
-        yield
-    finally:
-        started = (path / "run.json").is_file()
-        if not started:
-            with suppress(OSError):  # Windows deletes no open file: there the release does
-                (path / ".lock").unlink()
-        lock.release()
-        if not started:
-            files.drop_empty([path / "shards", path / "tables", *made])
 
 
 def need_room(path: Path, size: int, mend: str = "") -> None:

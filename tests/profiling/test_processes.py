@@ -17,7 +17,7 @@ from commands import Forks
 from tiny import one_thread
 
 import layerscope
-from layerscope.runs.folder import locked
+from layerscope.runs.guard import locked
 
 __all__ = ["one_thread"]
 SAMPLES = 45
@@ -27,14 +27,13 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--np
 
 
 def started(*command: str) -> subprocess.Popen[str]:
-    here = Path(__file__).parent
-    paths = os.pathsep.join([str(here), str(here.parent), *sys.path])
+    paths = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
     return subprocess.Popen([*TORCHRUN, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                             env=os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"})  # fmt: skip
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=300)
     return process.returncode, out, err
 
 
@@ -79,7 +78,7 @@ def launched(given: Path, single: layerscope.Run) -> tuple[int, str, str]:
     }
     (given / "commands.json").write_text(json.dumps(commands))
     with locked(given / "held"):
-        return ended(started(str(Path(__file__).parent / "together.py"), str(given)))
+        return ended(started(str(Path(__file__).parents[1] / "together.py"), str(given)))
 
 
 @pytest.fixture(scope="module")

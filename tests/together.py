@@ -13,7 +13,9 @@ import sys
 from pathlib import Path
 
 from layerscope.cli import main, start
+from layerscope.early_exit import timing
 from layerscope.profiling import passing
+from layerscope.truncation import figures
 
 RANK = int(os.environ["RANK"])
 
@@ -34,6 +36,8 @@ def broken_second(*_: object) -> None:
 
 
 if __name__ == "__main__":
+    timing.FEWEST = timing.MOST = figures.FEWEST = figures.MOST = 1  # how fast these models are is not looked at
+    timing.RACE = timing.ALONE = 0.2
     folder, told = Path(sys.argv[1]), {}
     commands = json.loads((folder / "commands.json").read_text())
     last = commands.pop("last")
