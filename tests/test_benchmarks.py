@@ -23,6 +23,7 @@ SMALL = {
     "memory": ["--child", "texts.csv"],
     "one_pass": ["--samples", "8", "--repeats", "1"],
     "page": ["--runs", "1", "--depth", "3", "--tabs", "1"],
+    "processes": ["--samples", "60", "--repeats", "1", "--verb", "profile"],
     "profile_overhead": ["--child", "--case", "minilm", "--repeats", "1", "--texts", "8"],
     "self_speculation": ["--batch", "1", "--tokens", "12", "--repeats", "1", "--layers", "8", "--width", "48"],
     "sentence_losses": ["--steps", "1", "--batch", "2", "--dev", "8", "--seeds", "1"],
@@ -33,7 +34,7 @@ SMALL = {
     "truncated": ["--case", "minilm", "--repeats", "1"],
     "view_metrics": ["--samples", "40", "--width", "16", "--threads", "1"],
 }
-DATA = {"all_layers": "--data", "sentence_losses": "--data", "shipped_rules": "--shared"}
+DATA = {"all_layers": "--data", "processes": "--data", "sentence_losses": "--data", "shipped_rules": "--shared"}
 DATA |= dict.fromkeys(("corpus_proxies", "label_free_rules"), "--shared")
 NEEDS_A_MODEL = {"exit_guarantee"}
 """Takes a classifier that was trained before; its parts are tested with the guarantee."""
