@@ -1,7 +1,5 @@
 """The command line: each command is made of a verb, whose result it prints; one module for each group of commands."""
 
-from __future__ import annotations
-
 import os
 import sys
 from contextlib import nullcontext, suppress

@@ -1,7 +1,5 @@
 """The command, its sub-commands, each imported when it is used, and the one line that a wrong command line gets."""
 
-from __future__ import annotations
-
 import errno
 import os
 import platform

@@ -1,7 +1,5 @@
 """A command made of a verb: its options are those of the verb's signature, its help the verb's docstring."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import shlex

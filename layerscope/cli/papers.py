@@ -1,7 +1,5 @@
 """The command that runs the papers' claims."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from cyclopts import Parameter

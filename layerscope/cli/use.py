@@ -1,7 +1,5 @@
 """The commands that make something of a model and its results: truncate, train, exits, generate, report."""
 
-from __future__ import annotations
-
 from itertools import chain
 
 import layerscope

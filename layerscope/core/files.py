@@ -3,8 +3,6 @@
 A folder that a verb writes is never one in which someone else left something.
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """What values an option takes: read from a command line's text, and refused with one line where they are wrong."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Mapping

@@ -3,8 +3,6 @@
 `Annotated[int, Whole(1), "The pass"]` is a whole number of at least 1, in the group "The pass" of the command's help.
 """
 
-from __future__ import annotations
-
 import builtins
 import inspect
 import re

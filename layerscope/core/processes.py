@@ -1,7 +1,5 @@
 """The processes that torchrun or accelerate started together: they share the work, and report an error once."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterator

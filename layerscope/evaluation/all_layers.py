@@ -1,7 +1,5 @@
 """The work of `evaluate`: every layer of a model on tasks, each text embedded once."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack

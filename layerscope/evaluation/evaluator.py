@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
@@ -33,7 +31,7 @@ def evaluate(
     processor: Annotated[Any, IN_CODE] = None,
     progress: Annotated[bool, IN_CODE] = True,
     **shared: Unpack[Loading],
-) -> Evaluation:
+) -> "Evaluation":
     """Score every layer of a model on tasks, and the model as shipped; every text is embedded once.
 
     Args:

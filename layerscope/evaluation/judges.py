@@ -1,7 +1,5 @@
 """The judge of every layer on mteb's own tasks."""
 
-from __future__ import annotations
-
 import math
 import os
 import tempfile

@@ -1,7 +1,5 @@
 """One layer on one task by mteb's own judging, here or in processes that read the states on disk, without the model."""
 
-from __future__ import annotations
-
 import copy
 import logging
 import math

@@ -1,7 +1,5 @@
 """One layer of a model as mteb sees an encoder; texts come embedded from a store that all layers share."""
 
-from __future__ import annotations
-
 import copy
 import warnings
 from collections.abc import Iterable, Sequence

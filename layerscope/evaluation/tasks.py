@@ -1,7 +1,5 @@
 """Tasks as they are named: mteb's by name, mteb's as objects, and your own data by their kind."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Pooled states of texts at every layer, each text embedded once and kept on disk."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 import time

@@ -1,7 +1,5 @@
 """The work of `generate`: continue texts at every depth, and measure the continuations."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial

@@ -1,7 +1,5 @@
 """What similarities of every two layers share: each layer is prepared once for all its pairs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -122,7 +120,7 @@ class FromPairs(How):
         """Return whether it is one of sums of products, or a sample's value that does not depend on the mean of all."""
         return self.of_sums is not None or (self.by_sample is not None and "uncentered" in asked.cosine)
 
-    def forms(self, asked: Any) -> Iterator[FromPairs]:
+    def forms(self, asked: Any) -> "Iterator[FromPairs]":
         """Yield the measure in each form that the options ask for."""
         if self.choice is None:
             yield self

@@ -4,8 +4,6 @@ A standard checkpoint holds one head, that of the last layer. `exit_heads.safete
 layers before, each as `K.weight` [classes, D] and `K.bias`, and in its metadata the path of the head they stand in for.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -92,7 +90,7 @@ class ExitHeads:
         if flat:
             save_file(flat, Path(folder) / HEADS, {"format": "pt", "head": self.path})
 
-    def below(self, layer: int) -> ExitHeads:
+    def below(self, layer: int) -> "ExitHeads":
         """Return the heads of the layers before this one, which a model that ends here keeps."""
         return ExitHeads(self.path, {own: head for own, head in self.heads.items() if own < layer})
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
@@ -53,7 +51,7 @@ def profile(
     progress: Annotated[bool, IN_CODE] = True,
     command: Annotated[str, IN_CODE] = "",
     **shared: Unpack[LoadingAndReading],
-) -> Run:
+) -> "Run":
     """Measure every layer of a model over your data in one pass.
 
     Processes that torchrun or accelerate started share the work, each calling this with the same arguments: the run is

@@ -1,7 +1,5 @@
 """What truncated models cost and score beside the full one: weights, operations and milliseconds, as a table too."""
 
-from __future__ import annotations
-
 import shlex
 import tempfile
 from collections.abc import Callable, Sequence
