@@ -4,11 +4,8 @@
 the same grouping gives the same bits. All are float64.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, fields
-from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -16,8 +13,6 @@ from torch import Tensor
 from layerscope.metrics.arrays import Estimate, as_finite64, unit_rows
 from layerscope.metrics.factors import Rows
 from layerscope.metrics.spectrum import add_product, mirrored
-
-S = TypeVar("S", bound="Sums")
 
 
 @dataclass(frozen=True)
@@ -39,7 +34,7 @@ class ValueSums(Sums):
     squares: Tensor
 
     @classmethod
-    def of(cls, values: Tensor) -> ValueSums:
+    def of(cls, values: Tensor) -> "ValueSums":
         """Return those of `[..., n]` values.
 
         >>> from layerscope.metrics.moments import ValueSums
@@ -55,12 +50,12 @@ class ValueSums(Sums):
         return cls(count, first.squeeze(-1) + mean, ((off - mean[..., None]) * known).square().sum(-1))
 
     @classmethod
-    def from_estimate(cls, mean: Tensor, stderr: Tensor, count: Tensor) -> ValueSums:
+    def from_estimate(cls, mean: Tensor, stderr: Tensor, count: Tensor) -> "ValueSums":
         """Return those behind a mean, its standard error (NaN of one value) and the number of values."""
         count = count.double()
         return cls(count, mean.nan_to_num(0.0), (stderr.square() * (count - 1) * count).nan_to_num(0.0))
 
-    def __add__(self, other: ValueSums) -> ValueSums:
+    def __add__(self, other: "ValueSums") -> "ValueSums":
         count = self.count + other.count
         share = other.count / count.clamp(min=1)
         apart = (other.mean - self.mean).where(self.count > 0, 0.0)
@@ -91,7 +86,7 @@ class RowSums(Sums):
     units: Tensor
 
     @classmethod
-    def of(cls, rows: Tensor) -> RowSums:
+    def of(cls, rows: Tensor) -> "RowSums":
         """Return those of `[..., n, D]` finite rows.
 
         >>> from layerscope.metrics import effective_rank
@@ -107,7 +102,7 @@ class RowSums(Sums):
         count = torch.tensor(float(rows.shape[-2]), dtype=torch.float64)
         return cls(count, (first + mean).squeeze(-2), (rows - first) - mean, unit_rows(rows))
 
-    def __add__(self, other: RowSums) -> RowSums:
+    def __add__(self, other: "RowSums") -> "RowSums":
         count = self.count + other.count
         apart = other.mean - self.mean
         between = apart[..., None, :] * (self.count * other.count / count).sqrt()
@@ -153,7 +148,7 @@ class PairSums(Sums):
     cubic: Tensor
 
     @classmethod
-    def around(cls, shift: Tensor) -> PairSums:
+    def around(cls, shift: Tensor) -> "PairSums":
         """Return the sums of no sample yet, around a point `[L, D]`."""
         layers, size = len(shift), shift.numel()
         shapes = (shift.shape, (size, size), (layers, layers), (layers, size))
@@ -176,7 +171,7 @@ class PairSums(Sums):
         ):  # fmt: skip
             total.add_(more)
 
-    def __add__(self, other: PairSums) -> PairSums:
+    def __add__(self, other: "PairSums") -> "PairSums":
         ours, theirs = self.tensors(), other.tensors()
         return PairSums(**{name: ours[name] if name == "shift" else ours[name] + theirs[name] for name in ours})
 
@@ -197,4 +192,3 @@ class PairSums(Sums):
         across = torch.einsum("bai,ai->ba", turned, off)
         diagonals = self.quartic - 2.0 * (along + along.mT) - both - 4.0 * across
         return products.square_().view(layers, width, layers, width).sum((1, 3)), diagonals, traces
-
