@@ -153,7 +153,7 @@ class PairSums(Sums):
         layers, size = len(shift), shift.numel()
         shapes = (shift.shape, (size, size), (layers, layers), (layers, size))
         sums = (torch.zeros(shape, dtype=torch.float64) for shape in shapes)
-        return cls(torch.zeros((), dtype=torch.float64), shift.double(), *sums)
+        return cls(torch.zeros((), dtype=torch.float64), shift.double().clone(), *sums)
 
     @staticmethod
     def memory(layers: int, width: int) -> int:

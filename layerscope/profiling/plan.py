@@ -16,6 +16,7 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.core.options import Asked, declared
 from layerscope.inputs import Corpus, augment
 from layerscope.inputs.samples import content, key_of
+from layerscope.metrics.factors import FromTokens
 from layerscope.metrics.readings import FromReadings
 from layerscope.models import LayeredModel, Vectors
 from layerscope.models.encode import TOKENISED_AT_ONCE, TextEncoder
@@ -84,6 +85,9 @@ class Options(Asked):
             if self.until_stderr is not None:
                 raise LayerscopeError("until_stderr ends a stream early: give keep_states=none or sample:N as well")
             return
+        watched = any(isinstance(METRICS[name].how, FromTokens) for name in self.metrics)
+        if self.until_stderr is not None and not watched:
+            raise LayerscopeError("until_stderr watches the metrics of tokens, such as curvature: ask for one")
         whole = f"keep_states={self.keep_states} takes every sample as it is"
         defaults = Options()
         for name in ("samples", "chunk", "repeat_tokens", "random_tokens"):

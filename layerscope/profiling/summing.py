@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from layerscope.metrics.arrays import Estimate
+from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.factors import FromRows
-from layerscope.metrics.moments import PairSums, RowSums, Sums, SummedRows, ValueSums
+from layerscope.metrics.moments import PairSums, RowSums, SummedRows, Sums, ValueSums
 from layerscope.metrics.pairs import FromPairs, FromPath
 from layerscope.profiling.plan import Job, Options
 from layerscope.profiling.source import Row, Source
@@ -28,6 +28,11 @@ def of_stream(options: Options) -> Options:
     found = copy(options)
     found.metrics = tuple(name for name in options.metrics if METRICS[name].how.streams(options))
     found.store_dtype = "float32"
+    if not found.metrics:
+        raise LayerscopeError(
+            f"no sum over samples gives {', '.join(options.metrics)}, and keep_states={options.keep_states} keeps only "
+            "sums of most: leave keep_states out"
+        )
     return found
 
 
@@ -98,9 +103,9 @@ class Summing:
             elif kind == "products":
                 yield from self._products(source, name, sums)
             elif kind == "similarity":
-                yield from of_pairs(source, *more, name, (sums.mean, sums.stderr, sums.count))
+                yield from of_pairs(source, more[0], more[1], name, (sums.mean, sums.stderr, sums.count))
             else:
-                yield from self._path(source, name, *more, sums.estimates())
+                yield from self._path(source, sums, name, *more)
 
     def _pooled(self, source: Source, key: str, sums: RowSums) -> Iterator[Row]:
         site, _, pooling = key.rpartition(".")
@@ -116,11 +121,10 @@ class Summing:
                     found = values, torch.full_like(values, torch.nan), torch.full_like(values, int(sums.count))
                     yield from of_pairs(source, metric.name, form.variant, pooling, found)
 
-    def _path(
-        self, source: Source, pooling: str, name: str, variant: str, found: list[Estimate]
-    ) -> Iterator[Row]:
-        metric, layers = METRICS[name], source.run.columns[: source.run.depth + 1]
-        columns = layers[metric.how.first :][: len(found)] if metric.curve else layers[-1:]
+    def _path(self, source: Source, sums: ValueSums, pooling: str, name: str, variant: str) -> Iterator[Row]:
+        metric, how = next(found for found in source.wanted(FromPath) if found[0].name == name)
+        found, layers = sums.estimates(), source.run.columns[: source.run.depth + 1]
+        columns = layers[how.first :][: len(found)] if metric.curve else layers[-1:]
         yield from of_path(source, name, variant or None, pooling, columns, found)
 
 

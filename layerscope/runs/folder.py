@@ -123,6 +123,13 @@ class RunFolder:
         whole = json.dumps({"sha256": digest(self._shard(shard))})
         aside(self._checksum(shard), lambda p: p.write_text(whole, encoding="utf-8"))
 
+    def drop_states(self) -> None:
+        """Leave in the shards the values of samples, and none of their vectors."""
+        for shard in self.shards:
+            with self.shard(shard) as file:
+                tensors = {key: file.get_tensor(key) for key in sorted(file.keys())}
+            self.write_shard(shard, {key: values for key, values in tensors.items() if values.ndim < 3})
+
     def rows(self, shard: int) -> pd.DataFrame:
         """The rows of the plan in a shard, in the order of its tensors."""
         return self.plan[self.plan["shard"] == shard]
