@@ -76,9 +76,9 @@ def test_killed_at_random_moments(model, data, whole, forks, tmp_path):
     command = ["extract", model, "--data", data, "--layers", "1,3", "--chunk-rows", ROWS, "--out", tmp_path / "states"]
     lots, done = random.Random(0), tmp_path / "states" / "done"
     for _ in range(3):
-        before, more = len(list(done.glob("*.json"))), lots.randint(1, 3)
+        enough = len(list(done.glob("*.json"))) + lots.randint(1, 3)
         running = forks.start(*command)
-        running.until(lambda: len(list(done.glob("*.json"))) >= before + more, lots.random() / 300)
+        running.until(lambda enough=enough: len(list(done.glob("*.json"))) >= enough, lots.random() / 300)
         running.kill()
         assert running.wait().status == -signal.SIGKILL
     two = [forks.start(*command, "--shard", "0/1") for _ in range(2)]  # of one shard
