@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Annotated, Any, TypedDict, TypeVar, get_args, get_origin, get_type_hints
 
 from layerscope.core.errors import LayerscopeError, choices
-from layerscope.core.option_kinds import Kind, Line, Names, OneOf, Whole
+from layerscope.core.option_kinds import Folder, Kind, Line, Memory, Names, OneOf, Whole
 
 T = TypeVar("T")
 MODEL = "Model and weights"
@@ -181,6 +181,18 @@ class Loading(TypedDict, total=False):
         MODEL,
     ]
     device: Device
+    max_memory: Annotated[
+        Mapping[int | str, int | str] | str | None,
+        Memory(),
+        Line("Most memory of each device that device map may fill, such as 0=20GB,cpu=64GB; the rest stays on disk."),
+        MODEL,
+    ]
+    offload: Annotated[
+        str | Path | None,
+        Folder(),
+        Line("Folder for weights that fit nowhere and are not in the checkpoint as they are needed."),
+        MODEL,
+    ]
     trust_remote_code: Annotated[bool, Line("Let the checkpoint's own code run.", False), MODEL]
     allow_pickle: Annotated[bool, Line("Load pickled weights, which can run code.", False), MODEL]
 

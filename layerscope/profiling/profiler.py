@@ -42,6 +42,7 @@ def profile(
     view_kinds: Annotated[str | Iterable[str] | None, Names(), VIEWS] = None,
     view_share: Annotated[float, Number(above=0, most=1), VIEWS] = 0.1,
     batch_size: Annotated[int | None, Whole(1), PASS] = None,
+    parallel: Annotated[str | None, OneOf(("tensor",)), PASS] = None,
     seed: Annotated[int, SEED, PASS] = 0,
     store_dtype: Annotated[str, OneOf(("float32", "float16")), PASS] = "float32",
     out: Annotated[str | Path | None, Folder(), OUTPUT] = None,
@@ -85,6 +86,8 @@ def profile(
             for sounds; by default all of them.
         view_share: share of a text's words that an augmentation changes.
         batch_size: samples per forward; by default fitted to their length.
+        parallel: tensor gives each process of torchrun a part of every weight, for a model that no device holds; by
+            default each has all of them, and a share of the samples.
         seed: random seed.
         store_dtype: number type of the states in the run folder.
         out: run folder, by default runs/MODEL-DATA; the same call on it resumes the run.
