@@ -78,7 +78,7 @@ class Gathered:
         parts: dict[str, Tensors] = {}
         for key, value in tensors.items():
             name, _, own = key.rpartition("|")
-            parts.setdefault(name, {})[own] = value
+            parts.setdefault(name, {})[own] = value.clone()  # what is mapped to a file keeps it from being replaced
         shifts = parts.pop("shift", {})
         # a file lists tensors by size: tables have rows in the order in which sums were first added
         sums = {key: KINDS[key.partition(" ")[0]](**own) for key, own in sorted(parts.items())}

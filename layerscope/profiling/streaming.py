@@ -17,6 +17,7 @@ from layerscope.inputs.streams import Chunk, Stream
 from layerscope.metrics.factors import FromRows
 from layerscope.metrics.moments import ValueSums
 from layerscope.models.capture import evaluating
+from layerscope.models.weights import is_parallel
 from layerscope.profiling.gathered import Gathered, Kept, relative_error, values_in
 from layerscope.profiling.identity import refuse_another
 from layerscope.profiling.passing import Tensors, compute, joined, refuse_hopeless
@@ -34,11 +35,15 @@ NEAR = 64
 
 
 class StreamPass:
-    """The pass of one process of a team: it takes the chunks whose number is its own modulo their size."""
+    """The pass of one process of a team: it takes the chunks whose number is its own modulo their size.
 
-    def __init__(self, job: Job, stream: Stream, folder: Path, begun: dict[str, Any], team: Team) -> None:
-        self.job, self.stream, self.team, self.folder = job, stream, team, folder
-        self.file = folder / f"{team.rank}-of-{team.size}.safetensors"
+    Where each process has a part of every weight, all take every chunk together, and the leader keeps the sums.
+    """
+
+    def __init__(self, job: Job, stream: Stream, parts: list[Path], begun: dict[str, Any], team: Team) -> None:
+        self.job, self.stream, self.team, self.size = job, stream, team, len(parts)
+        self.rank = team.rank % self.size
+        self.file, self.writes = parts[self.rank], team.rank < self.size
         self.gathered = Gathered.load(self.file) if self.file.is_file() else Gathered(begun)
         self.written = self.cost = 0.0
 
@@ -46,13 +51,13 @@ class StreamPass:
         """Take every chunk that is left; what is finished is kept whatever happens."""
         gathered, team = self.gathered, self.team
         summing = Summing(self.job, gathered.sums)
-        if summing.products and not gathered.shifts and team.leads:
+        if summing.products and not gathered.shifts and self.rank == 0:
             gathered.shifts = self._shifts()
-        turn = gathered.next // team.size
+        turn = gathered.next // self.size
         started = team.meet((turn, gathered.reached, gathered.shifts))
         together, gathered.shifts = max(other for other, *_ in started), started[0][2]
         ended = any(reached for _, reached, _ in started)
-        chunks = self.stream.chunks(gathered.next, wanted=lambda number: number % team.size == team.rank)
+        chunks = self.stream.chunks(gathered.next, wanted=lambda number: number % self.size == self.rank)
         own = (chunk for chunk in chunks if chunk.read)
         with evaluating(self.job.model.module), reporter.bar("forward", self.stream.length, "samples") as advance:
             advance(gathered.seen)
@@ -62,13 +67,13 @@ class StreamPass:
                     self._take(chunk, *measured, summing)
                     advance(chunk.rows)
                 turn += 1
-                gathered.next = turn * team.size
+                gathered.next = turn * self.size
                 if turn > together:  # one that was killed later than the others has met them before
                     met = team.meet((chunk is None, self._values()))
-                    gathered.reached = self._reached([values for _, values in met])
+                    gathered.reached = self._reached([values for _, values in met[: self.size]])
                     ended = gathered.reached or all(is_last for is_last, _ in met)
                 self._checkpoint()
-        gathered.save(self.file)
+        self._save()
 
     def _next(self, own: Iterator[Chunk]) -> tuple[Chunk | None, tuple[Any, Tensors]]:
         """Read and measure a chunk; nothing that was added up is lost where that fails."""
@@ -80,7 +85,7 @@ class StreamPass:
             is_empty = chunk is None or not (any(map(str.strip, texts)) or any(lengths))
             return chunk, nothing if chunk is None or is_empty else self._measured(chunk)
         except BaseException:
-            self.gathered.save(self.file)
+            self._save()
             raise
 
     def _take(self, chunk: Chunk, plan: Any, tensors: Tensors, summing: Summing) -> None:
@@ -130,10 +135,14 @@ class StreamPass:
             sums[key] = sums[key] + own if key in sums else own
         return bool(sums and max(map(relative_error, sums.values())) <= self.job.options.until_stderr)
 
+    def _save(self) -> None:
+        if self.writes:
+            self.gathered.save(self.file)
+
     def _checkpoint(self) -> None:
         start = time.monotonic()
         if start - self.written >= REST * self.cost:
-            self.gathered.save(self.file)
+            self._save()
             self.written = time.monotonic()
             self.cost = self.written - start
 
@@ -158,7 +167,8 @@ def gather(
 ) -> Gathered | None:
     """Run the pass, or what is left of it, and return what all processes have gathered; None for a finished run."""
     folder = path / "stream"
-    whole, parts = folder / "whole.safetensors", [folder / f"{i}-of-{team.size}.safetensors" for i in range(team.size)]
+    size = 1 if is_parallel(job.model.module) else team.size
+    whole, parts = folder / "whole.safetensors", [folder / f"{i}-of-{size}.safetensors" for i in range(size)]
     if RunFolder.exists(path):
         info = RunFolder(path).manifest
         refuse_another(path, {**info, "data": info.get("stream", info)["data"]}, begun)
@@ -177,7 +187,7 @@ def gather(
     team.meet()
     if not whole.is_file():
         reporter.say(_plan_of(job, stream, path, started))
-        StreamPass(replace(job, options=of_stream(job.options)), stream, folder, begun, team).run(reporter)
+        StreamPass(replace(job, options=of_stream(job.options)), stream, parts, begun, team).run(reporter)
         team.meet()
         if team.leads:
             found = Gathered.load(parts[0])
