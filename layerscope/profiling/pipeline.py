@@ -22,7 +22,7 @@ from layerscope.profiling.identity import describe, refuse_another
 from layerscope.profiling.passing import open_or_start, report_broken, run_pass
 from layerscope.profiling.plan import Job, Options
 from layerscope.profiling.source import can_be_probed
-from layerscope.profiling.streaming import finish, gather, of_data, of_reservoir, text_head
+from layerscope.profiling.streaming import finish, gather, of_data, text_head
 from layerscope.profiling.summing import of_stream
 from layerscope.profiling.tables import write_tables
 from layerscope.runs import Run
@@ -42,7 +42,8 @@ def run_profile(asked: Asked) -> Run:
     team = processes.team()
     reporter = reporting(asked.progress and team.leads)
     job, stream, data = _ready(asked, options)
-    for note in check_available(options if stream is None else of_stream(options), job.model, job.corpus):
+    summed = job if stream is None else of_stream(job)
+    for note in check_available(summed.options, job.model, job.corpus):
         reporter.say(note)
 
     def described(job: Job) -> dict[str, Any]:
@@ -58,15 +59,20 @@ def run_profile(asked: Asked) -> Run:
     with locked(path) if team.leads else nullcontext():
         if stream is None:
             return _run(path, job, manifest, reporter, team)
-        gathered = gather(job, stream, path, manifest, reporter, team)
+        gathered = gather(summed, stream, path, manifest, reporter, team)
         if gathered is None:
             return Run(path)
-        kept = of_reservoir(job, stream, gathered)
-        for note in check_available(options, kept.model, kept.corpus):
+        corpus = gathered.corpus(stream, options.reservoir or 0)
+        for note in check_available(options, job.model, corpus):
             reporter.say(note)
-        run = _run(path, kept, {**described(kept), "stream": gathered.facts()}, reporter, team)
+        rest = [name for name in options.metrics if name not in summed.options.metrics]
+        rest = [name for name in rest if _lack(name, options, job.model, corpus) is None]
+        notes = *corpus.notes, *gathered.notes(summed, stream, len(corpus), rest)
+        kept = replace(job, corpus=replace(corpus, notes=notes))
+        about = {"samples": gathered.seen, "data": manifest["data"]}
+        run = _run(path, kept, {**described(kept), "stream": about}, reporter, team)
         if team.leads:
-            finish(run, kept, gathered)
+            finish(run, summed, gathered)
         team.meet()
     return run
 
