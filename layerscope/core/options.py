@@ -21,6 +21,9 @@ T = TypeVar("T")
 MODEL = "Model and weights"
 DATA = "Data"
 OUTPUT = "Output"
+PLAIN = (bool, int, float)
+LONGEST = 20
+"""A longer sequence is written as its length."""
 DTYPES = ("auto", "float32", "float16", "bfloat16", "float64")
 Estimators = Annotated[str | Iterable[str], Names(("debiased", "biased"))]
 Centrings = Annotated[str | Iterable[str], Names(("centered", "uncentered"))]
@@ -92,6 +95,28 @@ def every(verb: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
         if name not in options:
             raise LayerscopeError(f"{verb.__name__} has no option {name!r}{choices(name, options)}")
     return {name: flat.get(name, option.default) for name, option in options.items()}
+
+
+def spoken(verb: Callable[..., Any], given: Mapping[str, Any], *without: str) -> str:
+    """Return a call of a verb as Python code, without the arguments left at their defaults and some others."""
+    parts = []
+    for name, value in every(verb, given).items():
+        default = declared(verb)[name].default
+        is_default = value is default or (isinstance(value, (str, int, float)) and value == default)
+        if name not in ("progress", "command", *without) and not is_default:
+            parts.append(_literal(value) if name in ("model", "data") else f"{name}={_literal(value)}")
+    return f"layerscope.{verb.__name__}({', '.join(parts)})"
+
+
+def _literal(value: Any) -> str:
+    """Return a value as Python code; what is no literal (a model, a frame) is its kind in angle brackets."""
+    listed = isinstance(value, (list, tuple)) and len(value) <= LONGEST and all(isinstance(v, PLAIN) for v in value)
+    if listed or isinstance(value, (*PLAIN, str, Path, type(None))):
+        return repr(str(value) if isinstance(value, Path) else value)
+    try:
+        return f"<{type(value).__name__} of {len(value):,}>"
+    except TypeError:  # some models have a length in name only
+        return f"<{type(value).__name__}>"
 
 
 def _shared(shared: Any) -> dict[str, Option]:
