@@ -1,6 +1,7 @@
 """The commands that make something of a model and its results: truncate, train, exits, generate, report."""
 
 from itertools import chain
+from pathlib import Path
 
 import layerscope
 from layerscope.cli import output
@@ -11,6 +12,9 @@ from layerscope.core.options import checked
 
 
 @command(layerscope.truncate, """
+The layer that `layerscope select scores/minilm --out choice` chose:
+  layerscope truncate choice --out small
+
 The first four layers of a sentence encoder, with its pooling, for `SentenceTransformer("small")`:
   layerscope truncate minilm --layer 4 --out small
 
@@ -29,7 +33,8 @@ One ONNX file with a tokenizer:
 """, argument="MODEL_OR_RUN")  # fmt: skip
 def truncate(options: Options, *, json: Json = False) -> None:
     """Print what each depth costs and scores."""
-    if not {"layer", "layers", "drop", "mix", "dim"} & options.keys():
+    options = _chosen(options)
+    if not {"layer", "layers", "drop", "mix", "dim"} & options.keys() and isinstance(options["given"], str):
         raise LayerscopeError(
             "truncate needs a layer: give --layer K, or several with --layers, such as --layers 3,6,9; or blocks to "
             "leave out with --drop, such as --drop 4-7,9"
@@ -40,6 +45,19 @@ def truncate(options: Options, *, json: Json = False) -> None:
 
     made = cut(checked(layerscope.truncate, options))
     output.finish(json, lambda: jsonable(made), lambda: document(made), f"\nwritten: {options['out']}")
+
+
+def _chosen(options: Options) -> Options:
+    """Return the options with the choice that a folder of `select` holds: a layer with its model, or blocks to drop."""
+    from layerscope.selection import open_removal, open_selection, removal, selection
+
+    folder = Path(options["given"])
+    if selection.STORE.is_in(folder):
+        return {**options, "given": open_selection(folder)}
+    if not removal.STORE.is_in(folder):
+        return options
+    found = open_removal(folder)
+    return {"drop": found.blocks, **options, "given": found.source}
 
 
 @command(layerscope.train, """

@@ -198,6 +198,8 @@ class Folder(Kind):
 
     def take(self, name: str, value: Any) -> Any:
         """Return the folder, `~` spelt out; one that could not be made is refused before the long job."""
+        if not str(value):
+            raise LayerscopeError(f"{name} is empty: name a folder")
         try:
             folder = Path(value).expanduser()
             there = next(above for above in (folder, *folder.absolute().parents) if above.exists())
