@@ -89,6 +89,7 @@ def launched(given: Path, single: layerscope.Run) -> tuple[int, str, str]:
             "--json",
         ],
         "tensor": [*asked(given, given / "tensor"), "--parallel", "tensor"],
+        "tensor stream": [*asked(given, given / "tensor-stream"), "--parallel", "tensor", "--keep-states", "sample:20"],
         "no plan": ["profile", str(given / "bert"), "--data", str(given / "texts.csv"), "--parallel", "tensor"],
         "last": [*asked(given, given / "none"), "--samples", "none"],
     }
@@ -143,6 +144,10 @@ def test_processes_that_hold_a_part_of_every_weight_each_make_the_same_run(told,
     assert one.drop(columns=["value", "stderr"]).equals(other.drop(columns=["value", "stderr"]))
     np.testing.assert_allclose(other["value"], one["value"], rtol=1e-4, atol=1e-5)  # sums of parts, in another order
     assert not np.array_equal(other["value"], one["value"]), "the weights were in parts"
+    streamed = layerscope.open_run(given / "tensor-stream")
+    for name in ("curvature", "dataset_entropy"):
+        np.testing.assert_allclose(streamed.metric(name), parts.metric(name), rtol=1e-4)
+    assert set(streamed.table().query("metric == 'dataset_entropy'")["n"]) == {SAMPLES}
 
 
 @pytest.mark.parametrize(
