@@ -74,7 +74,10 @@ def model_of(name: str) -> tuple[Any, Any]:
 
 def write_texts(path: Path, texts: int) -> None:
     """Write seeded texts of 30 common words, a token each; with [CLS] and [SEP] 32."""
-    words, rng = "the time people way day man thing woman life child world school state family".split(), random.Random(0)
+    words, rng = (
+        "the time people way day man thing woman life child world school state family".split(),
+        random.Random(0),
+    )
     rows = (f"{' '.join(rng.choices(words, k=TOKENS - 2))}\n" for _ in range(texts))
     path.write_text("text\n" + "".join(rows))
 

@@ -1,6 +1,7 @@
 """A run folder started or resumed, and the pass: every batch of the plan once, whatever interrupts it."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -9,6 +10,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from layerscope.core.ahead import ahead
 from layerscope.core.errors import LayerscopeError, count, listed
 from layerscope.core.processes import Team
 from layerscope.core.progress import Reporter
@@ -154,8 +156,8 @@ def run_pass(
             own = turn if together else turn[team.rank : team.rank + 1]
             for shard in own:
                 parts = []
-                for _, rows in folder.rows(shard).groupby("batch", sort=True):
-                    parts += list(compute(job, rows, halved, measure))
+                for rows, inputs in ahead(partial(read, job), batches_in(folder.rows(shard))):
+                    parts += list(compute(job, rows, halved, measure, inputs))
                     advance(len(rows))
                 if team.leads or not together:
                     folder.write_shard(shard, joined(parts))
@@ -165,12 +167,24 @@ def run_pass(
             _refuse_hopeless(folder, job.model)
 
 
+def batches_in(plan: pd.DataFrame) -> Iterator[pd.DataFrame]:
+    """Yield the rows of each batch of a plan."""
+    return (rows for _, rows in plan.groupby("batch", sort=True))
+
+
+def read(job: Job, rows: pd.DataFrame) -> Inputs:
+    """Return the samples of a batch as the model takes them."""
+    samples = [view_of(job, int(sample), int(view)) for sample, view in zip(rows["sample"], rows["view"], strict=True)]
+    return job.model.encoder.batch(samples).pinned()
+
+
 def compute(
-    job: Job, rows: pd.DataFrame, halved: Callable[[pd.DataFrame], None], measure: Measures = BatchMeasure
-) -> Iterator[Tensors]:
+    job: Job, rows: pd.DataFrame, halved: Callable[[pd.DataFrame], None], measure: Measures = BatchMeasure,
+    inputs: Inputs | None = None,
+) -> Iterator[Tensors]:  # fmt: skip
     """Yield the measurements of a batch, in one piece or, after a call of `halved`, in two where memory runs out."""
     try:
-        yield _forward(job, rows, measure)
+        yield _forward(job, rows, measure, inputs or read(job, rows))
         return
     except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
@@ -189,9 +203,8 @@ def compute(
 
 
 @torch.inference_mode()
-def _forward(job: Job, rows: pd.DataFrame, measure: Measures) -> Tensors:
-    samples = [view_of(job, int(sample), int(view)) for sample, view in zip(rows["sample"], rows["view"], strict=True)]
-    inputs = job.model.encoder.batch(samples).to(job.model.device)
+def _forward(job: Job, rows: pd.DataFrame, measure: Measures, inputs: Inputs) -> Tensors:
+    inputs = inputs.to(job.model.device)
     measured = measure(job, inputs, rows)
     job.model.run(inputs, measured.visit)
     return measured.tensors()
