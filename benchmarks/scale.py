@@ -34,6 +34,7 @@ MODES: dict[str, dict[str, Any]] = {
     "extract, all layers": {"layers": "all"},
     "profile": {"views": 0},
     "profile, with views": {},
+    "profile --keep-states none": {"views": 0, "keep_states": "none"},
 }
 
 
@@ -45,6 +46,7 @@ class Adds(nn.Module):
         self.bias = nn.Parameter(torch.randn(384))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the states with the bias added."""
         return x + self.bias
 
 
@@ -57,6 +59,7 @@ class Free(nn.Module):
         self.blocks = nn.ModuleList([Adds() for _ in range(6)])
 
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None) -> torch.Tensor:
+        """Return the states after the last block."""
         x = self.embed(input_ids)
         for block in self.blocks:
             x = block(x)
@@ -75,7 +78,23 @@ def model_of(name: str) -> tuple[Any, Any]:
 def write_texts(path: Path, texts: int) -> None:
     """Write seeded texts of 30 common words, a token each; with [CLS] and [SEP] 32."""
     words, rng = (
-        "the time people way day man thing woman life child world school state family".split(),
+        tuple(
+            [
+                "the",
+                "time",
+                "people",
+                "way",
+                "day",
+                "man",
+                "thing",
+                "woman",
+                "life",
+                "child",
+                "world",
+                "school",
+                "state",
+            ]
+        ),
         random.Random(0),
     )
     rows = (f"{' '.join(rng.choices(words, k=TOKENS - 2))}\n" for _ in range(texts))
