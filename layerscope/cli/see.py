@@ -107,7 +107,7 @@ Checkpoints of one training, each metric by layer and step on one page:
 def profile(options: Options, *, revisions: Revisions = None, figures: Figures = None, json: Json = False) -> None:
     """Print the run, or the comparison of all checkpoints, and draw its figures."""
     if revisions is not None:
-        runs = profile_checkpoints(revisions=revisions, **options, command=command_line())
+        runs = profile_checkpoints(options.pop("model", None), revisions, **options, command=command_line())
         if processes.team().leads:
             out = str(runs[0].path.parent / "comparison")
             found = layerscope.compare(runs, out=out)

@@ -16,6 +16,7 @@ from layerscope.core.errors import LayerscopeError, needs
 from layerscope.core.hub import go_offline_without_hub
 from layerscope.models.checks import EMBEDDED, check_folder, check_name, clear_errors, embedded
 from layerscope.models.encode import modalities_of, modality_of
+from layerscope.models.head import without_blocks
 from layerscope.models.mean_head import as_configured
 
 POOLINGS = {"mean": ("mean",), "cls": ("cls",), "lasttoken": ("last",)}
@@ -46,7 +47,10 @@ class Loaded:
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """How weights are fetched, placed and trusted; with `as_stored` the dtype `auto` is the checkpoint's everywhere."""
+    """How weights are fetched, placed and trusted; with `as_stored` the dtype `auto` is the checkpoint's everywhere.
+
+    With `head_only` a model of transformers comes without its blocks.
+    """
 
     revision: str | None = None
     dtype: str = "auto"
@@ -54,6 +58,7 @@ class LoadOptions:
     trust_remote_code: bool = False
     allow_pickle: bool = False
     as_stored: bool = False
+    head_only: bool = False
 
     def torch_device(self) -> torch.device:
         """Return the device; raise where it is not there."""
@@ -104,6 +109,7 @@ def load(model: Any, options: LoadOptions, processor: Any = None) -> Loaded:
 
 
 def _from_source(source: str, options: LoadOptions, processor: Any) -> Loaded:
+    source = embedded(source) if options.head_only else source
     if source == EMBEDDED:
         return replace(_load_sentence_transformer(embedded(source), options), name="all-MiniLM-L6-v2")
     check_name(source)
@@ -118,7 +124,7 @@ def _from_source(source: str, options: LoadOptions, processor: Any) -> Loaded:
             return _load_adapter(folder, options, processor)
     else:
         go_offline_without_hub()
-    wrapped = _file(source, "modules.json", options) is not None
+    wrapped = not options.head_only and _file(source, "modules.json", options) is not None
     loaded = _load_sentence_transformer(source, options) if wrapped else _load_transformers(source, options, processor)
     config = _file(source, "config.json", options)
     if config is not None and config.parent.parent.name == "snapshots":
@@ -163,7 +169,8 @@ def _load_transformers(source: str, options: LoadOptions, processor: Any) -> Loa
     trust = {"trust_remote_code": options.trust_remote_code, "revision": options.revision}
     with clear_errors(source):
         config = transformers.AutoConfig.from_pretrained(source, **trust)
-        module, info = _class_of(config, options).from_pretrained(
+        kind = _class_of(config, options)
+        module, info = (without_blocks(kind) if options.head_only else kind).from_pretrained(
             source,
             config=config,
             dtype=options.torch_dtype(),

@@ -17,10 +17,12 @@ from layerscope.inputs.views import check_views
 from layerscope.metrics.readings import FromReadings
 from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load, vectors_for
 from layerscope.models.encode import TextEncoder, modality_of
+from layerscope.models.stored import StatesModel
 from layerscope.profiling.identity import describe, refuse_another
 from layerscope.profiling.passing import open_or_start, report_broken, run_pass
 from layerscope.profiling.plan import Job, Options
 from layerscope.profiling.source import can_be_probed
+from layerscope.profiling.stored import job_of_states, lack_of_states, left_out
 from layerscope.profiling.tables import write_tables
 from layerscope.runs import Run
 from layerscope.runs.folder import locked
@@ -34,9 +36,49 @@ DEFAULT_DATA = {"text": "stdlib-docs", "image": "digits"}
 def run_profile(asked: Asked) -> Run:
     """Do what `profile` is asked for, and return the run."""
     options = Options(**vars(asked))
-    read = partial(open_corpus, labels=asked.labels, text_column=asked.text_column, label_column=asked.label_column)
+    _check_sources(asked)
     team = processes.team()
     reporter = reporting(asked.progress and team.leads)
+    if asked.states is None:
+        job, data = _job_of_model(asked, options)
+    else:
+        job, data = job_of_states(asked, options), asked.states if asked.data is None else asked.data
+    notes = *job.model.notes, *check_available(options, job.model, job.corpus)
+    job = replace(job, model=replace(job.model, notes=notes))
+    manifest = describe(
+        job, _named(asked.head if asked.model is None else asked.model), _named(data), asked.command,
+        text_column=asked.text_column, label_column=asked.label_column,
+    )  # fmt: skip
+    # data in memory all have one name: their contents tell them apart
+    own = "" if isinstance(data, (str, Path)) else f"-{manifest['data']['fingerprint'][:8]}"
+    path = asked.out or Path("runs") / folder_name(f"{job.model.loaded.name}-{job.corpus.name}{own}")
+    with locked(path) if team.leads else nullcontext():
+        if team.leads:
+            open_or_start(path, manifest, job, reporter)
+        team.meet()
+        run = Run(path)
+        refuse_another(path, run.info, manifest)
+        run_pass(job, run.folder, reporter, team=team)
+        if isinstance(job.model, StatesModel):
+            job.model.states.check_unchanged()
+        if team.leads:
+            report_broken(run, reporter)
+        write_tables(run, options, reporter, team)
+        team.meet()
+    return run
+
+
+def _check_sources(asked: Asked) -> None:
+    if asked.states is None and asked.model is None:
+        raise LayerscopeError("no model is given: name one, or give states that another engine wrote with `states`")
+    for name in ("head", "layers") if asked.states is None else ():
+        if getattr(asked, name) is not None:
+            raise LayerscopeError(f"`{name}` goes with `states`: leave it out where a model runs")
+
+
+def _job_of_model(asked: Asked, options: Options) -> tuple[Job, Any]:
+    """Return a loaded model with its samples, and the data."""
+    read = partial(open_corpus, labels=asked.labels, text_column=asked.text_column, label_column=asked.label_column)
     corpus = None if asked.data is None else read(asked.data)  # wrong data is reported before the model is loaded
     loaded = load(asked.model, asked.of(LoadOptions), asked.processor)
     reads = modality_of(loaded.module)
@@ -50,29 +92,7 @@ def run_profile(asked: Asked) -> Run:
         prompt=options.prompt, sublayers=options.sublayers,
     )  # fmt: skip
     vectors = vectors_for(layered, options.pooling, options.wants("pairs") or options.wants("path"))
-    corpus = _as_read(corpus, layered, options)
-    job = Job(layered, corpus, options, vectors)
-    for note in check_available(options, layered, corpus):
-        reporter.say(note)
-    manifest = describe(
-        job, _named(asked.model), _named(data), asked.command, text_column=asked.text_column,
-        label_column=asked.label_column,
-    )  # fmt: skip
-    # data in memory all have one name: their contents tell them apart
-    own = "" if isinstance(data, (str, Path)) else f"-{manifest['data']['fingerprint'][:8]}"
-    path = asked.out or Path("runs") / folder_name(f"{loaded.name}-{corpus.name}{own}")
-    with locked(path) if team.leads else nullcontext():
-        if team.leads:
-            open_or_start(path, manifest, job, reporter)
-        team.meet()
-        run = Run(path)
-        refuse_another(path, run.info, manifest)
-        run_pass(job, run.folder, reporter, team=team)
-        if team.leads:
-            report_broken(run, reporter)
-        write_tables(run, options, reporter, team)
-        team.meet()
-    return run
+    return Job(layered, _as_read(corpus, layered, options), options, vectors), data
 
 
 def _named(given: Any) -> str:
@@ -120,13 +140,17 @@ def _as_read(corpus: Corpus, model: LayeredModel, options: Options) -> Corpus:
 def check_available(options: Options, model: LayeredModel, corpus: Corpus) -> list[str]:
     """Return a line for each metric asked for by name that is not available here; raise where none is.
 
-    Of a set of metrics those that apply are taken; the only line is on labels that cannot be probed.
+    Of a set of metrics those that apply are taken; the only line is on labels that cannot be probed. Of states that
+    were read there is a line on all that are left out, and one asked for by name is refused.
     """
     missing = {name: reason for name in options.metrics if (reason := _lack(name, options, model, corpus))}
     lines = [f"{name} is not measured: {reason}" for name, reason in missing.items()]
     if len(missing) == len(options.metrics):
         raise LayerscopeError(f"nothing to measure: {'; '.join(lines)}")
-    if options.metrics not in SETS.values():
+    is_set = options.metrics in SETS.values()
+    if isinstance(model, StatesModel):
+        return left_out(missing, is_set)
+    if not is_set:
         return lines
     useless = corpus.labels is not None and "linear_probe" in missing
     return [f"the labels cannot be probed: {missing['linear_probe']}"] if useless else []
@@ -139,6 +163,8 @@ def _lack(name: str, options: Options, model: LayeredModel, corpus: Corpus) -> s
         return "the data have no labels (name their column with `label_column`)"
     if needs == "labels" and not can_be_probed(np.array(corpus.labels)[~corpus.copies]):
         return "it needs two classes with five distinct samples each (take more `samples`)"
+    if isinstance(model, StatesModel) and (reason := lack_of_states(needs, model)):
+        return reason
     if needs == "views" and options.views == 0:
         return "it compares views of a sample (give `views=1` or more)"
     if needs == "tokens" and model.rank == 2:
