@@ -1,7 +1,5 @@
 """The work of `select`: the layer to use, by which rule, with what evidence, what it wins and what it costs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -202,7 +200,8 @@ def _of_run(run: Run, rules: Sequence[Rule], asked: Asked, budget: Budget, repor
     if not has_scores and run.info["data"].get("labels"):
         notes = ("the run's labels give no two classes of five samples to probe: they are left out", *notes)
     about = {
-        "model": str(run.info["model"]["name"]), "source": str(run.path) if run.has_model else "", "site": run.final, "pooling": pooling,
+        "model": str(run.info["model"]["name"]), "source": str(run.path) * run.has_model,
+        "site": run.final, "pooling": pooling,
         "pooled": run.info["data"]["modality"] == "text" and opened.pools_as_ours(pooling), "notes": notes,
     }  # fmt: skip
     case = Case(about, budget, asked.first_layer, run.depth, scored, costs, run.layers)
