@@ -99,6 +99,9 @@ Folders of images and of sounds, each sub-folder a label:
   layerscope profile google/vit-base-patch16-224 --data photos/
   layerscope profile openai/whisper-tiny --part encoder --data calls/
 
+States that vLLM wrote, without the model:
+  layerscope profile --states states/ --layers 0,9,18,27,36 --data texts.csv
+
 Checkpoints of one training, each metric by layer and step on one page:
   layerscope profile EleutherAI/pythia-410m --revisions step1000,step16000,step143000 --data novel.txt --out runs/pythia
 """)  # fmt: skip

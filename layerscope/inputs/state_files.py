@@ -1,7 +1,5 @@
 """How states lie in files: a safetensors file a request, as vLLM writes them; NumPy arrays; Parquet tables."""
 
-from __future__ import annotations
-
 import re
 import zipfile
 from collections.abc import Callable, Iterator, Sequence

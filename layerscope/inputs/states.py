@@ -1,7 +1,5 @@
 """States that another engine wrote, with what is known of their samples: no model, and never all of them at once."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -38,7 +36,7 @@ class States:
     names: tuple[str, ...]
     layers: tuple[int, ...]
     width: int
-    read: Callable[[Sequence[int]], list[Tensor]]
+    read: Callable[[Sequence[int]], "list[Tensor]"]
     tokens: Sequence[np.ndarray[Any, Any]] | None = None
     table: Any = None
     notes: tuple[str, ...] = ()

@@ -1,7 +1,5 @@
 """A model's final norm and head without its blocks: of these, weights are neither read nor held."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

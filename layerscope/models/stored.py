@@ -1,7 +1,5 @@
 """What stands in the place of a model where its states are read: nothing runs but its final norm and head, if given."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """A job whose states another engine wrote: what of a profile can be had without the model."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 
