@@ -208,7 +208,8 @@ def model_of(run: Run, override: Override, options: LoadOptions) -> tuple[str, O
 
     Raises `LayerscopeError` for a run of a model that was in memory, and for the history of a training.
     """
-    run.need_states()
+    if run.is_history:
+        run.need_states()
     if not run.has_model:
         made = f"was made of states from {run.info['model']['states_from']!r}, without a model"
         raise LayerscopeError(f"run {str(run.path)!r} {made}: give the model itself")

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.options import Asked, declared
@@ -17,13 +18,16 @@ from layerscope.runs.registry import Needs
 
 OF_MODELS = (
     "processor", "chunk", "repeat_tokens", "random_tokens", "prompt", "sublayers", "view_kinds", "max_length", "part",
-    "blocks", "norm",
+    "blocks", "norm", "reservoir",
 )  # fmt: skip
 """Options that take a model to run."""
 
 
-def job_of_states(asked: Asked, options: Options) -> Job:
-    """Return the job of a profile of states; raises `LayerscopeError` for options that take the model itself."""
+def of_states(asked: Asked, options: Options) -> tuple[Job, None, Any]:
+    """Return the job of a profile of states, no stream, and what its data are called.
+
+    Raises `LayerscopeError` for options that take the model itself.
+    """
     if asked.model is not None:
         raise LayerscopeError(
             "`states` take the place of a model: give one of the two, and its norm and head by `head`"
@@ -49,7 +53,8 @@ def job_of_states(asked: Asked, options: Options) -> Job:
         notes.append("the states are pooled and taken for means: name another pooling with `pooling`")
     if len(vectors.poolings) > 1 and model.rank == 2:
         raise LayerscopeError(f"pooling is {options.pooling}, and the states were pooled in one way: name that")
-    return Job(replace(model, notes=tuple(notes)), draw(corpus, options.samples, options.seed), options, vectors)
+    job = Job(replace(model, notes=tuple(notes)), draw(corpus, options.samples, options.seed), options, vectors)
+    return job, None, asked.states if asked.data is None else asked.data
 
 
 def lack_of_states(needs: Needs, model: StatesModel) -> str | None:
