@@ -79,7 +79,8 @@ def run_profile(asked: Asked) -> Run:
 
 def _check_sources(asked: Asked) -> None:
     if asked.states is None and asked.model is None:
-        raise LayerscopeError("no model is given: name one, or give states that another engine wrote with `states`")
+        lack = "name one, such as minilm, or states that another engine wrote with `states`"
+        raise LayerscopeError(f"no model is given: {lack}")
     for name in ("head", "layers") if asked.states is None else ():
         if getattr(asked, name) is not None:
             raise LayerscopeError(f"`{name}` goes with `states`: leave it out where a model runs")
