@@ -14,7 +14,7 @@ from layerscope.core.processes import Team
 from layerscope.core.progress import Reporter
 from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
-from layerscope.models.forward import Inputs, is_out_of_memory
+from layerscope.models.forward import Inputs, in_halves
 from layerscope.models.weights import is_parallel
 from layerscope.profiling.identity import refuse_another
 from layerscope.profiling.measure import BatchMeasure
@@ -169,23 +169,11 @@ def compute(
     job: Job, rows: pd.DataFrame, halved: Callable[[pd.DataFrame], None], measure: Measures = BatchMeasure
 ) -> Iterator[Tensors]:
     """Yield the measurements of a batch, in one piece or, after a call of `halved`, in two where memory runs out."""
-    try:
-        yield _forward(job, rows, measure)
-        return
-    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-        if not is_out_of_memory(error):
-            raise
-        if len(rows) == 1:
-            raise LayerscopeError(
-                f"out of memory with a single sample of {rows['length'].iloc[0]} tokens ({rows['name'].iloc[0]}): "
-                "try a smaller `max_length` or `dtype='bfloat16'`; what is finished is kept"
-            ) from error
-    if job.model.device.type == "cuda":
-        torch.cuda.empty_cache()
-    halved(rows)
-    half = len(rows) // 2
-    yield from compute(job, rows.iloc[:half], halved, measure)
-    yield from compute(job, rows.iloc[half:], halved, measure)
+
+    def about(one: pd.DataFrame) -> str:
+        return f"of {one['length'].iloc[0]} tokens ({one['name'].iloc[0]})"
+
+    return (found for _, found in in_halves(rows, lambda own: _forward(job, own, measure), halved, about))
 
 
 @torch.inference_mode()
