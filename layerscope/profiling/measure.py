@@ -156,11 +156,13 @@ class BatchMeasure:
 
     def _first_broken(self) -> Tensor:
         """Return for each sample the first layer with a NaN or an infinity, or −1."""
-        depth, sites = self.model.stack.depth, self.model.sites
+        sites, numbers = self.model.sites, torch.tensor(self.model.layers)
         seen = [self.means, *(v for key, v in self.pooled.items() if key.partition(".")[0] in sites)]
         # both sites of a layer may stand in turn
-        layers = [torch.isfinite(torch.stack(v)).all(-1).view(depth + 1, -1, v[0].shape[0]).all(1) for v in seen if v]
+        layers = [
+            torch.isfinite(torch.stack(v)).all(-1).view(len(numbers), -1, v[0].shape[0]).all(1) for v in seen if v
+        ]
         fine = torch.stack(layers).all(0)
         for layer, means in self.inside:
             fine[layer] &= torch.isfinite(means).all(-1)
-        return torch.where(fine.all(0), -1, (~fine).int().argmax(0)).int()
+        return torch.where(fine.all(0), -1, numbers.to(fine.device)[(~fine).int().argmax(0)]).int()

@@ -48,11 +48,11 @@ def _bytes(plan: pd.DataFrame, job: Job) -> int:
     """Return the size of the pooled states; similarities may keep a vector more of each original."""
     model, vectors = job.model, job.vectors
     kept = len(plan) * len(vectors.poolings) + int((plan["view"] == 0).sum()) * len(vectors.pairs)
-    states = kept * (model.stack.depth + 1) * len(model.sites)
+    states = kept * len(model.layers) * len(model.sites)
     states += len(plan) * len(vectors.poolings) * len(model.sublayers.taps)
     numbers = states * model.stack.width
     if "next" in plan:
-        numbers += int(plan["next"].map(len).sum()) * (model.stack.depth + 1) * model.stack.width
+        numbers += int(plan["next"].map(len).sum()) * len(model.layers) * model.stack.width
     if model.projection is not None:
         projected = len(plan) * (model.stack.depth + 1)
         states, numbers = states + projected, numbers + projected * model.projection.width
@@ -124,8 +124,8 @@ def report_broken(run: Run, reporter: Reporter) -> None:
     if len(broken):
         reporter.say(
             f"{len(broken):,} of {len(plan):,} forwards of {run.info['model']['name']} hold NaN or infinity (first: "
-            f"layer {layers[broken[0]]}, sample {plan['name'].iloc[broken[0]]}): they are left out and counted; "
-            "`dtype='float32'` may help"
+            f"layer {layers[broken[0]]}, sample {plan['name'].iloc[broken[0]]}): they are left out and counted"
+            + ("; `dtype='float32'` may help" if run.has_model else "")
         )
 
 
