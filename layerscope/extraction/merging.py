@@ -1,7 +1,5 @@
 """Shards joined: every chunk there once, whole, of the same options; then the folder is marked as whole."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -66,8 +64,9 @@ def _bring(folder: StatesFolder, other: StatesFolder, reporter: Reporter) -> Non
                 f"chunk {number} is in {str(folder.path)!r} and in {str(other.path)!r}, with other bytes: the shards "
                 "overlap, and were computed in different ways; delete one of the two"
             )
-    if folder.total() is None:
-        folder.take_end(other)
+    end = other.total()
+    if folder.total() is None and end is not None:
+        folder.write_end(end)
     if twice:
         reporter.say(f"{spans(twice, 'chunk')} of {str(other.path)!r} {_is(twice)} there already, the same")
 

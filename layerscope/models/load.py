@@ -14,6 +14,7 @@ from layerscope.core.errors import LayerscopeError, needs
 from layerscope.core.hub import go_offline_without_hub
 from layerscope.models.checks import EMBEDDED, check_folder, check_name, clear_errors, embedded
 from layerscope.models.encode import modalities_of, modality_of
+from layerscope.models.head import without_blocks
 from layerscope.models.mean_head import as_configured
 from layerscope.models.placing import LoadOptions
 from layerscope.models.weights import is_quantised
@@ -73,6 +74,7 @@ def load(model: Any, options: LoadOptions, processor: Any = None) -> Loaded:
 
 
 def _from_source(source: str, options: LoadOptions, processor: Any) -> Loaded:
+    source = embedded(source) if options.head_only else source
     if source == EMBEDDED:
         return replace(_load_sentence_transformer(embedded(source), options), name="all-MiniLM-L6-v2")
     check_name(source)
@@ -87,7 +89,7 @@ def _from_source(source: str, options: LoadOptions, processor: Any) -> Loaded:
             return _load_adapter(folder, options, processor)
     else:
         go_offline_without_hub()
-    wrapped = _file(source, "modules.json", options) is not None
+    wrapped = not options.head_only and _file(source, "modules.json", options) is not None
     loaded = _load_sentence_transformer(source, options) if wrapped else _load_transformers(source, options, processor)
     config = _file(source, "config.json", options)
     if config is not None and config.parent.parent.name == "snapshots":
@@ -137,7 +139,8 @@ def _load_transformers(source: str, options: LoadOptions, processor: Any) -> Loa
             raise LayerscopeError(
                 f"{source!r} ({kind}) has no plan for tensor parallelism in transformers: leave it out"
             )
-        module, info = _class_of(config, options).from_pretrained(
+        kind = _class_of(config, options)
+        module, info = (without_blocks(kind) if options.head_only else kind).from_pretrained(
             source,
             config=config,
             dtype=options.torch_dtype(),
@@ -209,7 +212,8 @@ def _class_of(config: Any, options: LoadOptions) -> Any:
     return getattr(transformers, next((name for name in heads if name in remote), "AutoModel"))
 
 
-def _load_sentence_transformer(source: str, options: LoadOptions) -> Loaded:
+def sentence_transformer(source: str, options: LoadOptions) -> Any:
+    """Return a SentenceTransformer, with mean pooling where what is there is a plain transformer."""
     with needs("sentence-transformers", f"{source!r} is a sentence-transformers model"):
         from sentence_transformers import SentenceTransformer
     if name := next(
@@ -220,8 +224,11 @@ def _load_sentence_transformer(source: str, options: LoadOptions) -> Loaded:
     trust = {"trust_remote_code": options.trust_remote_code, "revision": options.revision}
     device, here = str(options.torch_device()), Path(source).exists()
     with clear_errors(source):
-        model = SentenceTransformer(source, device=device, local_files_only=here, model_kwargs=weights, **trust)
-    return _from_sentence_transformer(model, Path(source).name)
+        return SentenceTransformer(source, device=device, local_files_only=here, model_kwargs=weights, **trust)
+
+
+def _load_sentence_transformer(source: str, options: LoadOptions) -> Loaded:
+    return _from_sentence_transformer(sentence_transformer(source, options), Path(source).name)
 
 
 def _from_sentence_transformer(model: Any, name: str) -> Loaded:
