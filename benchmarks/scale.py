@@ -28,6 +28,7 @@ from layerscope.models.checks import embedded
 from layerscope.profiling.plan import batches_of
 
 TOKENS = 32
+WORDS = ("the", "time", "people", "way", "day", "man", "thing", "woman", "life", "world", "school", "state")
 MODES: dict[str, dict[str, Any]] = {
     "forward": {},
     "extract, last layer": {"layers": [-1]},
@@ -70,34 +71,14 @@ def model_of(name: str) -> tuple[Any, Any]:
     """Return a model with its tokenizer."""
     tokenizer = hf.AutoTokenizer.from_pretrained(embedded("minilm"))
     torch.manual_seed(0)
-    return {"minilm": lambda: "minilm", "bert-base": lambda: hf.BertModel(hf.BertConfig()).eval(), "free": Free}[
-        name
-    ](), tokenizer
+    made = {"minilm": str, "bert-base": lambda _: hf.BertModel(hf.BertConfig()).eval(), "free": lambda _: Free()}
+    return made[name](name), tokenizer
 
 
 def write_texts(path: Path, texts: int) -> None:
     """Write seeded texts of 30 common words, a token each; with [CLS] and [SEP] 32."""
-    words, rng = (
-        tuple(
-            [
-                "the",
-                "time",
-                "people",
-                "way",
-                "day",
-                "man",
-                "thing",
-                "woman",
-                "life",
-                "child",
-                "world",
-                "school",
-                "state",
-            ]
-        ),
-        random.Random(0),
-    )
-    rows = (f"{' '.join(rng.choices(words, k=TOKENS - 2))}\n" for _ in range(texts))
+    rng = random.Random(0)
+    rows = (f"{' '.join(rng.choices(WORDS, k=TOKENS - 2))}\n" for _ in range(texts))
     path.write_text("text\n" + "".join(rows))
 
 
