@@ -15,6 +15,7 @@ from sphinx.util.docutils import SphinxDirective
 
 import layerscope
 from layerscope.cli.app import NAMES, app as command_line
+from layerscope.core.options import Asked
 from layerscope.metrics.metric import Metric
 from layerscope.runs.registry import DEFAULT, METRICS, capital
 
@@ -27,6 +28,10 @@ COMPUTED_FROM = {
     "lens": "What a layer predicts",
     "labels": "States and your labels",
 }
+
+CENTRED, UNCENTRED = (
+    Asked(rows=(rows,), cosine=(cosine,)) for rows, cosine in (("centered", "centered"), ("unit", "uncentered"))
+)
 
 TOP = [getattr(layerscope, name) for name in layerscope.__all__]
 
@@ -55,9 +60,18 @@ def _metric(metric: Metric) -> str:
     """Return what is known of a metric, by the words that its record has."""
     default = ", measured by default" if metric.name in DEFAULT else ""
     facts = [("Formula", metric.formula), ("Reading", metric.direction), ("Source", metric.source)]
+    facts.append(("With `--keep-states none`", _streamed(metric)))
     lines = [f"- {name}: {_plain(text)}" for name, text in facts if text]
     title = f"### {_plain(capital(metric.title))}"
     return "\n".join([title, "", f"`{metric.name}`{default}. {_plain(metric.meaning)}", "", *lines])
+
+
+def _streamed(metric: Metric) -> str:
+    """Return which samples a metric is of where data are streamed."""
+    if metric.how.streams(CENTRED):
+        return "of all samples"
+    rest = "of all samples uncentred, else " if metric.how.streams(UNCENTRED) else ""
+    return f"{rest}of a seeded sample"
 
 
 def _plain(text: str) -> str:
@@ -102,6 +116,30 @@ class Metrics(SphinxDirective):
         return self.parse_text_to_nodes(metrics(), allow_section_headings=True)
 
 
+def from_states() -> str:
+    """Return a table of what states that another engine wrote give, and of what takes the model, by the records."""
+    given = {
+        "states, pooled or of tokens": ("pooled", "path", "pairs"),
+        "and labels": ("labels",),
+        "states of tokens": ("tokens",),
+        "states of tokens and `--head`": ("lens",),
+        "only a model that runs": ("views",),
+    }
+    lines = ["| from | metrics |", "| --- | --- |"]
+    for what, kinds in given.items():
+        names = [f"`{metric.name}`" for metric in METRICS.values() if metric.needs in kinds]
+        lines.append(f"| {what} | {', '.join(names)} |")
+    return "\n".join(lines)
+
+
+class FromStates(SphinxDirective):
+    """`{from-states}`: which metrics states give."""
+
+    def run(self) -> list[nodes.Node]:
+        """Return what stands on the page."""
+        return self.parse_text_to_nodes(from_states())
+
+
 class Public(SphinxDirective):
     """`{public} MODULE`: its names, with their docstrings."""
 
@@ -134,5 +172,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("options", Options)
     app.add_directive("metrics", Metrics)
     app.add_directive("public", Public)
+    app.add_directive("from-states", FromStates)
     app.connect("autodoc-process-docstring", escape, priority=900)
     return {"parallel_read_safe": True}

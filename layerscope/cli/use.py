@@ -1,5 +1,7 @@
-"""The commands that make something of a model and its results: truncate, train, exits, generate, report."""
+"""The commands that make something of a model and its results: truncate, train, exits, generate, extract, report."""
 
+import shlex
+import sys
 from itertools import chain
 from pathlib import Path
 
@@ -118,6 +120,40 @@ def generate(options: Options, *, figures: Figures = None, json: Json = False) -
     if figures is not None and not options.get("measure"):
         raise LayerscopeError("--figures draws what --measure measures: give both")
     output.result(layerscope.generate(**options), json, options.get("out"), figures)
+
+
+@command(layerscope.extract, """
+Two layers of a sentence encoder for every row of a Parquet file, as Parquet:
+  layerscope extract minilm --data tickets.parquet --layers 3,6 --format parquet --out states
+
+The last layer's state of every token, in half precision:
+  layerscope extract gpt2 --data novel.txt --layers -1 --tokens --store-dtype bfloat16 --out tokens
+
+One of eight workers, each started by itself, and what joins them in the end:
+  layerscope extract ./my-encoder --data corpus/ --layers 8,12 --shard 0/8 --out states
+  layerscope merge states
+""")  # fmt: skip
+def extract(options: Options, *, json: Json = False) -> None:
+    """Print what was written."""
+    words = [word for word in sys.argv[1:] if not word.startswith("--shard=")]
+    at = words.index("--shard") if "--shard" in words else len(words)
+    again = shlex.join(["layerscope", *words[:at], *words[at + 2 :]])  # makes whatever is missing, of any shard
+    found = layerscope.extract(**options, command=again)
+    if processes.team().leads:
+        output.finish(json, found.as_dict, found.document, saved=found.path)
+
+
+@command(layerscope.merge, """
+The folder that all workers wrote to:
+  layerscope merge states
+
+Folders of machines that share no disk; the chunks of the others are brought into the first:
+  layerscope merge states /mnt/second/states /mnt/third/states
+""", argument="FOLDERS")  # fmt: skip
+def merge(options: Options, *, json: Json = False) -> None:
+    """Print what is there."""
+    found = layerscope.merge(**options)
+    output.finish(json, found.as_dict, found.document, saved=found.path)
 
 
 @command(layerscope.report, """

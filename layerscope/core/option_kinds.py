@@ -12,6 +12,8 @@ from typing import Any, ClassVar
 from layerscope.core.errors import LayerscopeError, choices
 
 SHARE = re.compile(r"\d{1,9}/\d{1,9}")
+DEVICE = re.compile(r"cpu|\d{1,4}")
+AMOUNT = re.compile(r"\d+(\.\d+)? ?([KMGT]i?B)?")
 RANGE = re.compile(r"(\d{1,4}) *(?:-|\.\.) *(\d{1,4})")
 
 
@@ -142,6 +144,26 @@ class OneOf(Kind):
 
 
 @dataclass(frozen=True)
+class OneOrSome(Kind):
+    """One of some words, or another word with a number after a colon, as in sample:1000."""
+
+    words: tuple[str, ...]
+    counted: str
+    least: int = 1
+
+    metavar: ClassVar[str] = "NAME"
+
+    def take(self, name: str, value: Any) -> Any:
+        """Return the text itself."""
+        word, _, number = str(value).partition(":")
+        fits = number.isdecimal() and int(number) >= self.least
+        if value not in self.words and not (word == self.counted and fits):
+            wanted = f"{', '.join(self.words)} or {self.counted}:N, N a whole number of at least {self.least}"
+            raise LayerscopeError(f"{name} is {shown(value)}: give {wanted}")
+        return value
+
+
+@dataclass(frozen=True)
 class Names(Kind):
     """Names in a list, of those known if there are some; a text holds them with commas."""
 
@@ -183,6 +205,23 @@ class Weights(Kind):
                 line = f"{name}: the weight of {own!r} is {weight!r}: give a number"
                 raise LayerscopeError(line) from None
         return found
+
+
+@dataclass(frozen=True)
+class Memory(Kind):
+    """How much memory each device may hold; a text has them as 0=20GB,cpu=64GB."""
+
+    metavar: ClassVar[str] = "AMOUNTS"
+
+    def take(self, name: str, value: Any) -> Any:
+        """Return the amount of each device: a GPU by its number, or cpu."""
+        parts = (part.strip().partition("=")[::2] for part in value.split(",")) if isinstance(value, str) else ()
+        found = dict(value) if isinstance(value, Mapping) else dict(parts)
+        for device, amount in found.items():
+            if not DEVICE.fullmatch(str(device)) or not AMOUNT.fullmatch(str(amount)):
+                wrong = f"{device}={amount}" if amount else str(device)
+                raise LayerscopeError(f"{name} has {wrong!r}: give each device an amount, such as 0=20GB,cpu=64GB")
+        return {int(device) if str(device) != "cpu" else "cpu": amount for device, amount in found.items()}
 
 
 @dataclass(frozen=True)

@@ -156,6 +156,16 @@ def _join() -> Team | LayerscopeError:
         return LayerscopeError(f"{size} processes were started and some did not join: start the same command in each")
 
 
+def join_tensors() -> None:
+    """Let torch exchange what the parts of one model exchange in a forward: on GPUs by nccl."""
+    import torch
+    import torch.distributed as dist
+
+    both = torch.cuda.is_available() and dist.is_nccl_available()
+    if not dist.is_initialized():
+        dist.init_process_group("cpu:gloo,cuda:nccl" if both else "gloo", timeout=ARRIVAL)
+
+
 def as_one(verb: Callable[P, T]) -> Callable[P, T]:
     """Make an error in one process the error of all of them; none is left waiting."""
 

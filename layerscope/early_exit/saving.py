@@ -4,6 +4,7 @@ import functools
 import hashlib
 import json
 import math
+import tempfile
 from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path
@@ -18,7 +19,7 @@ from layerscope.core.saved import Store, write_facts
 from layerscope.early_exit.calibration import Calibration, Goal
 from layerscope.models.load import without_bars
 from layerscope.models.mean_head import is_mean_head
-from layerscope.models.weights import numbers_of
+from layerscope.models.weights import is_quantised, numbers_of
 from layerscope.show.plain import escape
 from layerscope.truncation.card import LOADS, MEAN, READERS, head, pipeline_of
 from layerscope.truncation.checkpoint import auto_class
@@ -65,6 +66,18 @@ def check_made_for(model: "ExitModel", calibration: Calibration) -> None:
     ):
         if theirs != own:
             raise LayerscopeError(f"this calibration {other.format(theirs, name, own)}: calibrate this model as it is")
+
+
+def check_can_be_saved(model: "ExitModel") -> None:
+    """Raise `LayerscopeError` before the work where transformers cannot write the quantised weights of a model."""
+    if not is_quantised(model.model):
+        return
+    try:
+        with tempfile.TemporaryDirectory() as folder, without_bars():
+            model.model.save_pretrained(folder)
+    except (NotImplementedError, RuntimeError, ValueError) as error:
+        name = model.layered.loaded.name
+        raise LayerscopeError(f"the quantised weights of {name} cannot be written again: leave `out` out") from error
 
 
 def save(model: "ExitModel", folder: str | Path, report: "ExitReport | None" = None) -> Path:

@@ -27,7 +27,7 @@ from layerscope.early_exit.exit_model import ExitModel, IsLanguageModelError
 from layerscope.early_exit.exit_report import STORE, ExitReport
 from layerscope.early_exit.findings import judged
 from layerscope.early_exit.recorded import NEVER, Layers, Recorded, check_threshold, record
-from layerscope.early_exit.saving import STORE as MODELS, fingerprint, precision, save, strangers
+from layerscope.early_exit.saving import STORE as MODELS, check_can_be_saved, fingerprint, precision, save, strangers
 from layerscope.early_exit.study import DRAFTS, GOAL, Accuracy, Confidence, Disagreement, exits
 from layerscope.early_exit.timing import Raced, measure_times, race_alone, race_exits
 from layerscope.early_exit.validation import Validation, in_order, read_validation
@@ -36,6 +36,7 @@ from layerscope.generation.decoder import language_model
 from layerscope.generation.draft_report import DraftReport
 from layerscope.metrics import exit_speedup
 from layerscope.models import Override
+from layerscope.models.placing import refuse_parallel
 from layerscope.models.weights import HEADS
 from layerscope.truncation.figures import parameters
 
@@ -48,6 +49,7 @@ SAMPLES, BATCH = 5000, 32
 
 def study_exits(asked: Asked) -> ExitReport | DraftReport:
     """Do what `exits` is asked for."""
+    refuse_parallel(asked)
     goal = asked.of(Goal)
     if asked.out is not None and not draft_report.STORE.is_in(asked.out):
         _folder(asked.out)  # what is wrong with it is said before the model is loaded
@@ -65,6 +67,8 @@ def study_exits(asked: Asked) -> ExitReport | DraftReport:
         return study_drafts(asked, language_model(found.loaded, asked.of(Override)))
     _refuse(asked, DRAFTS, "is for language models, and this is a classifier")
     out = None if asked.out is None else _folder(asked.out)
+    if out is not None:
+        check_can_be_saved(model)
     read = read_validation(
         model, asked.data, samples=asked.samples or SAMPLES, seed=asked.seed,
         needs_labels=goal.min_accuracy is not None, **reading,
@@ -77,21 +81,26 @@ def study_exits(asked: Asked) -> ExitReport | DraftReport:
     for note in read.notes:
         reporter.say(note)
     batch_size = (asked.batch_size or BATCH) if read.together else 1
-    design, tested = np.arange(0), np.arange(len(read))
-    if asked.threshold is None:
-        if asked.exits is None:
-            design, tested = exact.split(len(read), goal, asked.seed)
-        exact.check_enough(len(tested), goal)  # before the long pass over them
-    plan = read.plan(batch_size)
+    plan, parts = read.plan(batch_size), _parts(len(read), goal, asked)
     with reporter.bar("every layer", len(read), "samples") as advance:
         share = lambda call, plan: team.each(lambda rows: call(read.batch(rows)), plan)  # noqa: E731
         recorded = record(model, plan, read.labels, advance, share)
 
     def measured() -> ExitReport:
-        report, calibration = _report(model, read, recorded, plan, (design, tested), goal, asked, reporter)
+        report, calibration = _report(model, read, recorded, plan, parts, goal, asked, reporter)
         return report if out is None else _written(report, model, calibration, out)
 
     return team.lead(measured)
+
+
+def _parts(n: int, goal: Goal, asked: Asked) -> tuple[Rows, Rows]:
+    """Return which of n samples choose exits and which certify them, refused before the long pass where too few."""
+    parts = np.arange(0), np.arange(n)
+    if asked.threshold is None:
+        if asked.exits is None:
+            parts = exact.split(n, goal, asked.seed)
+        exact.check_enough(len(parts[1]), goal)
+    return parts
 
 
 def _refuse(asked: Asked, group: str, why: str, *names: str) -> None:

@@ -3,6 +3,9 @@
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from heapq import nsmallest
+from itertools import count as count_up, repeat
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,7 @@ import numpy as np
 from layerscope.core.errors import LayerscopeError, folder_name
 from layerscope.core.files import existing
 from layerscope.inputs.columns import Columns, choose_columns, class_labels, missing, text_corpus
-from layerscope.inputs.corpus import Corpus, Labels
+from layerscope.inputs.corpus import Corpus, Labels, draw
 from layerscope.inputs.media import is_hidden, media_kind
 from layerscope.inputs.opening import BUILT_IN, PLAIN_TEXT, data_name, is_archive, open_corpus
 from layerscope.inputs.rows import HEAD, IterableRows, Part, Rows, Wanted, file_fingerprint, file_rows, in_parts
@@ -88,6 +91,19 @@ class Stream:
         """
         found = self.read(lambda number: number >= start and wanted(number))
         return (chunk for chunk in found if chunk.number >= start)
+
+    def draw(self, n: int, seed: int) -> Corpus:
+        """Return `n` samples drawn by the seed, in their order; those of a file read to its end, n in memory."""
+        if self.length == len(self.head):
+            return draw(self.head, n, seed)
+        kept: list[tuple[float, int, int, Any, str, Any]] = []
+        for chunk in self.chunks():
+            lots = np.random.default_rng([seed, chunk.number]).random(len(chunk.samples)).tolist()
+            labels = chunk.labels or [None] * len(lots)
+            rows = zip(lots, repeat(chunk.number), count_up(), chunk.samples, chunk.names, labels, strict=False)
+            kept = nsmallest(n, [*kept, *rows])
+        _, _, _, samples, names, found = zip(*sorted(kept, key=itemgetter(1, 2)), strict=True)
+        return replace(self.head, samples=samples, names=names, labels=None if self.head.labels is None else found)
 
 
 def open_stream(

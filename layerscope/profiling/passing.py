@@ -1,6 +1,7 @@
 """A run folder started or resumed, and the pass: every batch of the plan once, whatever interrupts it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -9,12 +10,14 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from layerscope.core.ahead import ahead
 from layerscope.core.errors import LayerscopeError, count, listed
 from layerscope.core.processes import Team
 from layerscope.core.progress import Reporter
 from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
-from layerscope.models.forward import Inputs, is_out_of_memory
+from layerscope.models.forward import Inputs, in_halves
+from layerscope.models.weights import is_parallel
 from layerscope.profiling.identity import refuse_another
 from layerscope.profiling.measure import BatchMeasure
 from layerscope.profiling.plan import Job, make_plan, view_of
@@ -45,11 +48,11 @@ def _bytes(plan: pd.DataFrame, job: Job) -> int:
     """Return the size of the pooled states; similarities may keep a vector more of each original."""
     model, vectors = job.model, job.vectors
     kept = len(plan) * len(vectors.poolings) + int((plan["view"] == 0).sum()) * len(vectors.pairs)
-    states = kept * (model.stack.depth + 1) * len(model.sites)
+    states = kept * len(model.layers) * len(model.sites)
     states += len(plan) * len(vectors.poolings) * len(model.sublayers.taps)
     numbers = states * model.stack.width
     if "next" in plan:
-        numbers += int(plan["next"].map(len).sum()) * (model.stack.depth + 1) * model.stack.width
+        numbers += int(plan["next"].map(len).sum()) * len(model.layers) * model.stack.width
     if model.projection is not None:
         projected = len(plan) * (model.stack.depth + 1)
         states, numbers = states + projected, numbers + projected * model.projection.width
@@ -138,8 +141,8 @@ def report_broken(run: Run, reporter: Reporter) -> None:
     if len(broken):
         reporter.say(
             f"{len(broken):,} of {len(plan):,} forwards of {run.info['model']['name']} hold NaN or infinity (first: "
-            f"layer {layers[broken[0]]}, sample {plan['name'].iloc[broken[0]]}): they are left out and counted; "
-            "`dtype='float32'` may help"
+            f"layer {layers[broken[0]]}, sample {plan['name'].iloc[broken[0]]}): they are left out and counted"
+            + ("; `dtype='float32'` may help" if run.has_model else "")
         )
 
 
@@ -148,9 +151,12 @@ def run_pass(
 ) -> None:
     """Compute every shard that is not finished; a batch that does not fit into memory is computed in halves.
 
-    The processes of a team share the shards, and an error of one ends all; a single sample that does not fit is one.
+    The processes of a team share the shards, and an error of one ends all; where each has a part of every weight, all
+    compute every shard together. A single sample that does not fit ends the pass.
     """
     team = team or Team()
+    together = is_parallel(job.model.module)
+    share: Callable[..., Iterator[int]] = map if together else team.each
     todo: list[int] = team.meet([shard for shard in folder.shards if not folder.is_finished(shard)])[0]
     _refuse_hopeless(folder, job.model)
 
@@ -161,47 +167,52 @@ def run_pass(
 
     def write(shard: int) -> int:
         parts = []
-        for _, rows in folder.rows(shard).groupby("batch", sort=True):
-            parts += list(compute(job, rows, halved, measure))
+        for rows, inputs in ahead(partial(read, job), batches_in(folder.rows(shard))):
+            parts += list(compute(job, rows, halved, measure, inputs))
             advance(len(rows))
-        folder.write_shard(shard, joined(parts))
-        folder.log("shard", shard=shard, forwards=len(parts), rows=len(folder.rows(shard)))
+        if team.leads or not together:
+            folder.write_shard(shard, joined(parts))
+            folder.log("shard", shard=shard, forwards=len(parts), rows=len(folder.rows(shard)))
+        if together:
+            team.meet()
         _refuse_hopeless(folder, job.model)
         return team.rank
 
     with evaluating(job.model.module), reporter.bar("forward", len(folder.plan), "samples") as advance:
         advance(len(folder.plan) - sum(len(folder.rows(shard)) for shard in todo))
-        for shard, rank in zip(todo, team.each(write, todo), strict=True):
+        for shard, rank in zip(todo, share(write, todo), strict=True):
             advance(0 if rank == team.rank else len(folder.rows(shard)))
 
 
+def batches_in(plan: pd.DataFrame) -> Iterator[pd.DataFrame]:
+    """Yield the rows of each batch of a plan."""
+    return (rows for _, rows in plan.groupby("batch", sort=True))
+
+
+def read(job: Job, rows: pd.DataFrame) -> Inputs:
+    """Return the samples of a batch as the model takes them."""
+    samples = [view_of(job, int(sample), int(view)) for sample, view in zip(rows["sample"], rows["view"], strict=True)]
+    return job.model.encoder.batch(samples).pinned()
+
+
 def compute(
-    job: Job, rows: pd.DataFrame, halved: Callable[[pd.DataFrame], None], measure: Measures = BatchMeasure
-) -> Iterator[Tensors]:
+    job: Job, rows: pd.DataFrame, halved: Callable[[pd.DataFrame], None], measure: Measures = BatchMeasure,
+    inputs: Inputs | None = None,
+) -> Iterator[Tensors]:  # fmt: skip
     """Yield the measurements of a batch, in one piece or, after a call of `halved`, in two where memory runs out."""
-    try:
-        yield _forward(job, rows, measure)
-        return
-    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-        if not is_out_of_memory(error):
-            raise
-        if len(rows) == 1:
-            raise LayerscopeError(
-                f"out of memory with a single sample of {rows['length'].iloc[0]} tokens ({rows['name'].iloc[0]}): "
-                "try a smaller `max_length` or `dtype='bfloat16'`; what is finished is kept"
-            ) from error
-    if job.model.device.type == "cuda":
-        torch.cuda.empty_cache()
-    halved(rows)
-    half = len(rows) // 2
-    yield from compute(job, rows.iloc[:half], halved, measure)
-    yield from compute(job, rows.iloc[half:], halved, measure)
+
+    def about(one: pd.DataFrame) -> str:
+        return f"of {one['length'].iloc[0]} tokens ({one['name'].iloc[0]})"
+
+    def forward(own: pd.DataFrame) -> Tensors:
+        return _forward(job, own, measure, inputs if own is rows and inputs is not None else read(job, own))
+
+    return (found for _, found in in_halves(rows, forward, halved, about))
 
 
 @torch.inference_mode()
-def _forward(job: Job, rows: pd.DataFrame, measure: Measures) -> Tensors:
-    samples = [view_of(job, int(sample), int(view)) for sample, view in zip(rows["sample"], rows["view"], strict=True)]
-    inputs = job.model.encoder.batch(samples).to(job.model.device)
+def _forward(job: Job, rows: pd.DataFrame, measure: Measures, inputs: Inputs) -> Tensors:
+    inputs = inputs.to(job.model.device)
     measured = measure(job, inputs, rows)
     job.model.run(inputs, measured.visit)
     return measured.tensors()
@@ -218,20 +229,25 @@ def joined(parts: list[Tensors]) -> Tensors:
     return out
 
 
+def refuse_hopeless(model: LayeredModel, names: Sequence[str], broken: Tensor) -> None:
+    """Stop where the first samples, or all, give NaN or infinity, from the layers `broken` [n] on (−1: finite)."""
+    if len(broken) >= min(HOPELESS, len(names)) and not bool((broken < 0).any()):
+        raise LayerscopeError(
+            f"layer {int(broken.min())} of {model.loaded.name} gives NaN or infinity for every sample (first: "
+            f"{names[0]}): try `dtype='float32'`, or look at the weights"
+        )
+
+
 def _refuse_hopeless(folder: RunFolder, model: LayeredModel) -> None:
-    """Stop where none of the first samples, or none at all, has a finite state at every layer."""
+    """Stop where none of the samples whose shards are finished has a finite state at every layer."""
     originals = np.flatnonzero(folder.plan["view"].to_numpy() == 0)
-    seen, layer = 0, model.stack.depth
+    found = [torch.empty(0, dtype=torch.int32)]
     for shard in pd.unique(folder.plan["shard"].to_numpy()[originals]):
         if not folder.is_finished(shard):
             break
         with folder.shard(shard) as file:
-            broken = file.get_tensor("broken")
-        if bool((broken < 0).any()):
+            found.append(file.get_tensor("broken"))
+        if bool((found[-1] < 0).any()):
             return
-        seen, layer = seen + len(broken), min(layer, int(broken.min()))
-    if seen >= min(HOPELESS, len(originals)):
-        raise LayerscopeError(
-            f"layer {layer} of {model.loaded.name} gives NaN or infinity for every sample (first: "
-            f"{folder.plan['name'].iloc[originals[0]]}): try `dtype='float32'`, or look at the weights"
-        )
+    names = folder.plan["name"].iloc[originals].tolist()
+    refuse_hopeless(model, names, torch.cat(found))

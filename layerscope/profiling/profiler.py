@@ -1,27 +1,28 @@
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from layerscope.core import processes
-from layerscope.core.option_kinds import IN_CODE, SEED, Folder, Names, Number, OneOf, Several, Whole
-from layerscope.core.options import DATA, OUTPUT, Centrings, Estimators, LoadingAndReading, checked, declared, every
+from layerscope.core.option_kinds import IN_CODE, SEED, Folder, Names, Number, OneOf, OneOrSome, Several, Whole
+from layerscope.core.options import DATA, OUTPUT, Centrings, Estimators, LoadingAndReading, checked, spoken
 
 if TYPE_CHECKING:
     from layerscope.runs import Run
 
 METRIC = "Metrics"
+STATES = "States in the place of a model"
 VIEWS = "Views"
 PASS = "The pass"
-PLAIN = (bool, int, float)
-LONGEST = 20
-"""A longer sequence is written as its length."""
 
 
 @processes.as_one
 def profile(
-    model: Any,
+    model: Any = None,
     data: Annotated[Any, DATA] = None,
     *,
+    states: Annotated[str | Path | None, STATES] = None,
+    layers: Annotated[Iterable[int] | None, Several(Whole(0), such_as="0,8,16,24"), STATES] = None,
+    head: Annotated[str | Path | None, STATES] = None,
     labels: Annotated[Iterable[Any] | None, IN_CODE] = None,
     processor: Annotated[Any, IN_CODE] = None,
     samples: Annotated[int | str | None, Whole(2, words=("all",)), DATA] = 1000,
@@ -45,7 +46,10 @@ def profile(
     view_kinds: Annotated[str | Iterable[str] | None, Names(), VIEWS] = None,
     view_share: Annotated[float, Number(above=0, most=1), VIEWS] = 0.1,
     batch_size: Annotated[int | None, Whole(1), PASS] = None,
+    parallel: Annotated[str | None, OneOf(("tensor",)), PASS] = None,
     seed: Annotated[int, SEED, PASS] = 0,
+    keep_states: Annotated[str, OneOrSome(("all", "none"), "sample", least=2), PASS] = "all",
+    until_stderr: Annotated[float | None, Number(above=0, below=1), PASS] = None,
     store_dtype: Annotated[str, OneOf(("float32", "float16")), PASS] = "float32",
     out: Annotated[str | Path | None, Folder(), OUTPUT] = None,
     progress: Annotated[bool, IN_CODE] = True,
@@ -62,6 +66,10 @@ def profile(
             loaded model or SentenceTransformer, or any torch.nn.Module with a stack of blocks.
         data: CSV, TSV, JSONL, Parquet or text file; folder or archive of images or sounds; hf:name/config:split;
             stdlib-docs or digits, which are the default for text and image models; in Python also samples in memory.
+        states: folder or file of states that another engine wrote, read instead of running a model: vLLM's requests,
+            .npy, .npz or Parquet; data is then a table of their texts and labels, if any.
+        layers: numbers of the layers in the states, in order, where their files do not say: 0 is the embedding output.
+        head: model whose final norm and head read the states of tokens; of its weights only these are loaded.
         labels: a class for each sample of data in memory; a table has them in a column.
         processor: tokenizer, image processor or feature extractor of a model given as an object.
         samples: number of samples, drawn with the seed, or all.
@@ -88,7 +96,13 @@ def profile(
             for sounds; by default all of them.
         view_share: share of a text's words that an augmentation changes.
         batch_size: samples per forward; by default fitted to their length.
+        parallel: tensor gives each process of torchrun a part of every weight, for a model that no device holds; by
+            default each has all of them, and a share of the samples.
         seed: random seed.
+        keep_states: all keeps the pooled states of the samples drawn; none and sample:N take all data, of any size,
+            chunk by chunk, with the states of no sample kept, or of N; what is no sum over samples is measured on these
+            N, or 1,000.
+        until_stderr: end such a pass once every standard error is below this share of its metric's range over layers.
         store_dtype: number type of the states in the run folder.
         out: run folder, by default runs/MODEL-DATA; the same call on it resumes the run.
         progress: show progress on standard error.
@@ -108,29 +122,7 @@ def profile(
     """
     given = dict(locals())
     asked = checked(profile, given)
-    asked.command = command or _spoken(given)
+    asked.command = command or spoken(profile, given)
     from layerscope.profiling.pipeline import run_profile
 
     return run_profile(asked)
-
-
-def _spoken(given: Mapping[str, Any]) -> str:
-    """Return a call of `profile` as Python code, without the arguments left at their defaults."""
-    parts = []
-    for name, value in every(profile, given).items():
-        default = declared(profile)[name].default
-        is_default = value is default or (isinstance(value, (str, int, float)) and value == default)
-        if name not in ("progress", "command") and not is_default:
-            parts.append(_literal(value) if name in ("model", "data") else f"{name}={_literal(value)}")
-    return f"layerscope.profile({', '.join(parts)})"
-
-
-def _literal(value: Any) -> str:
-    """Return a value as Python code; what is no literal (a model, a frame) is its kind in angle brackets."""
-    listed = isinstance(value, (list, tuple)) and len(value) <= LONGEST and all(isinstance(v, PLAIN) for v in value)
-    if listed or isinstance(value, (*PLAIN, str, Path, type(None))):
-        return repr(str(value) if isinstance(value, Path) else value)
-    try:
-        return f"<{type(value).__name__} of {len(value):,}>"
-    except TypeError:  # some models have a length in name only
-        return f"<{type(value).__name__}>"

@@ -198,26 +198,24 @@ def probed(run: Run, labels: Sequence[Any] | None, pooling: str, holdout: float 
     judged = Judged(int((part & kept).sum()), int((sizes >= FOLDS).sum()), int((part & ~kept).sum()))
     rows, known, apart = rows[kept], known[kept], apart[kept]
     columns = []
-    with reporter.bar("linear probe at every layer", run.depth + 1, "layers") as advance:
-
-        def hits(layer: int) -> Any:
-            states = run.states(pooling, (Column(run.final, layer),), rows)[:][:, 0]
-            return linear_probe_hits(states, known, FOLDS, options.seed, apart)
-
-        for found_here in processes.team().each(hits, range(run.depth + 1)):
-            columns.append(found_here[0])
+    with reporter.bar("linear probe at every layer", len(run.layers), "layers") as advance:
+        states = (run.states(pooling, (Column(run.final, layer),), rows) for layer in run.layers)
+        hits = processes.team().each(lambda x: linear_probe_hits(x[:][:, 0], known, FOLDS, options.seed, apart), states)
+        for right, *parts in hits:
+            columns.append(right)
             advance(1)
-    fold = found_here[1]
+    fold = parts[0]
     values = np.stack([*columns, columns[-1]], 1).astype(np.float64)
     n = int((~apart).sum())
     title = f"linear probe of {judged.classes} labels, {FOLDS}-fold, {n:,} samples of {run.info['data']['name']}"
-    found = of_samples(values[~apart], title, blocks=fold[~apart])
+    found = of_samples(values[~apart], title, blocks=fold[~apart], layers=run.layers)
+    found = found if run.has_model else replace(found, baseline_name=LAST)
     if holdout is None:
         return replace(found, basis=judged.text, lacking=judged.lacking)
     return replace(
         found, basis=f"judged on {judged.text}; chosen on {n:,} others",
         lacking=judged.lacking and f"`holdout={holdout:g}` leaves {judged.lacking}",
-        held=of_samples(values[apart], title) if apart.any() else None,
+        held=of_samples(values[apart], title, layers=run.layers) if apart.any() else None,
     )  # fmt: skip
 
 

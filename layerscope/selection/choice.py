@@ -75,11 +75,14 @@ class Case:
     depth: int
     scored: Scored | None
     costs: Costs | None
+    there: tuple[int, ...] = ()
+    """The layers of a run that has some of the model's alone."""
 
     @property
     def columns(self) -> tuple[tuple[int, int | None], ...]:
         """Every layer there is, at all its dimensions, None, and at fewer."""
-        return tuple((layer, None) for layer in range(self.depth + 1)) if self.scored is None else self.scored.columns
+        there = self.there or range(self.depth + 1)
+        return tuple((layer, None) for layer in there) if self.scored is None else self.scored.columns
 
     @property
     def layers(self) -> tuple[int, ...]:
@@ -209,6 +212,9 @@ def _why(case: Case, scored: Scored, name: str, chosen: int, columns: Sequence[i
     at, shallowest, less = scored.name(best), "the shallowest layer", "no shallower layer"
     if any(scored.dims):
         shallowest, less = f"{shallowest}, at its fewest dimensions,", "nothing shallower or shorter"
+    skipped = (i for i, layer in enumerate(scored.layers) if layer < case.first_layer)
+    if any(BY_SCORE[DEFAULT](scored, (i, best)) == i for i in skipped):
+        less = f"from layer {case.first_layer} on, {less}"
     if name == "max-loss":
         most = case.budget.max_loss or 0
         difference, error = scored.difference(chosen, scored.baseline)

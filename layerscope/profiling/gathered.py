@@ -1,0 +1,122 @@
+"""What a pass over a stream has gathered, as a file keeps it: sums, counts, and a seeded sample of the samples."""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from layerscope.core.errors import count
+from layerscope.core.files import aside, foreign
+from layerscope.inputs import Corpus
+from layerscope.inputs.streams import Stream
+from layerscope.metrics.moments import ValueSums
+from layerscope.profiling.passing import Tensors
+from layerscope.profiling.plan import Job
+from layerscope.profiling.summing import KINDS
+from layerscope.runs.registry import METRICS, is_scalar, parse_key
+
+FACTS = "facts"
+
+
+Kept = tuple[float, int, int, str, str, str | int | None]
+"""A sample of the reservoir: priority, number of its chunk, its place there, text, name and label."""
+
+
+@dataclass
+class Gathered:
+    """What a pass has gathered of the chunks before `next`, as a file keeps it.
+
+    `begun` is the manifest that the pass was started with; `seen` counts rows of the data, `empty` those without a
+    token or a text, `cut` texts cut at the maximal length, `broken` samples with NaN or infinity. The reservoir `kept`
+    are the samples of the lowest seeded priorities, whoever reads them, and when. A pass has `ended` with the data or
+    has `reached` the errors that were asked for.
+    """
+
+    begun: dict[str, Any]
+    sums: dict[str, Any] = field(default_factory=dict)
+    kept: list[Kept] = field(default_factory=list)
+    next: int = 0
+    seen: int = 0
+    empty: int = 0
+    cut: int = 0
+    broken: int = 0
+    reached: bool = False
+    ended: bool = False
+
+    def save(self, path: Path) -> None:
+        """Write all of it, whole or not at all."""
+        facts = {name: value for name, value in vars(self).items() if name != "sums"}
+        tensors = {f"{key}|{name}": value for key, own in self.sums.items() for name, value in own.tensors().items()}
+        tensors[FACTS] = torch.frombuffer(bytearray(json.dumps(facts).encode()), dtype=torch.uint8)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside(path, lambda part: save_file({key: value.contiguous() for key, value in tensors.items()}, part))
+
+    @classmethod
+    def load(cls, path: Path) -> "Gathered":
+        """Return what was written; raise `LayerscopeError` where a file is damaged."""
+        try:
+            tensors = load_file(path)
+            facts = json.loads(bytes(tensors.pop(FACTS).numpy()))
+        except Exception as error:  # of a damaged file any
+            raise foreign(path) from error
+        parts: dict[str, Tensors] = {}
+        for key, value in sorted(tensors.items()):
+            name, _, own = key.rpartition("|")
+            parts.setdefault(name, {})[own] = value.clone()  # what is mapped to a file keeps it from being replaced
+        sums = {key: KINDS[key.partition(" ")[0]](**own) for key, own in parts.items()}
+        return cls(**{**facts, "kept": [tuple(one) for one in facts["kept"]]}, sums=sums)
+
+    def join(self, other: "Gathered") -> None:
+        """Add what another process has gathered of other chunks."""
+        for key, own in other.sums.items():
+            self.sums[key] = self.sums[key] + own if key in self.sums else own
+        for name in ("seen", "empty", "cut", "broken"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.kept = sorted([*self.kept, *other.kept])
+
+    def notes(self, job: Job, stream: Stream, kept: int, rest: Sequence[str]) -> list[str]:
+        """Return the lines on what was read and left out, and on which metrics rest on how many samples."""
+        summed, until = job.options.metrics, job.options.until_stderr
+        titles = (", ".join(METRICS[name].title for name in names) for names in (summed, rest))
+        lines = [f"all {count(self.seen, 'sample')}: {next(titles)}"]
+        lines += [f"a seeded sample of {kept:,} of them: {next(titles)}"] if rest else []
+        lines += [f"{self.empty:,} samples have no text: they are left out and counted"] if self.empty else []
+        lines += [f"{self.cut:,} texts are cut at {count(job.model.max_length or 0, 'token')}"] if self.cut else []
+        lines += [f"{self.broken:,} samples hold NaN or infinity: they are left out and counted"] if self.broken else []
+        if until is not None:
+            errors = [relative_error(sums) for key, sums in values_in(self.sums, summed).items()]
+            of = "" if stream.length is None else f" of {stream.length:,}"
+            ended = f"ended after {self.seen:,}{of} samples" if self.reached else "took all data"
+            lines.append(f"the pass {ended}: standard errors are at most {max(errors):.2%} of their range over layers")
+        return lines
+
+    def corpus(self, stream: Stream, most: int) -> Corpus:
+        """Return the samples of the reservoir in the order of the data."""
+        _, _, _, samples, names, labels = zip(*sorted(self.kept[:most], key=itemgetter(1, 2)), strict=True)
+        if len({*map(type, labels)}) > 1:  # no column mixes numbers and texts
+            labels = tuple(map(str, labels))
+        known = None if stream.label_column is None and stream.head.labels is None else labels
+        return Corpus(stream.name, "text", samples, names, known, stream.notes)
+
+
+def values_in(sums: dict[str, Any], asked: Sequence[str]) -> dict[str, ValueSums]:
+    """Return the sums whose errors decide about the end of a pass: of metrics of tokens, at the layers themselves."""
+    found = {key.removeprefix("tokens "): own for key, own in sums.items() if isinstance(own, ValueSums)}
+    keys = {key: parse_key(key) for key in found if is_scalar(key)}
+    return {key: found[key] for key, (metric, _, site) in keys.items() if metric in asked and site == "raw"}
+
+
+def relative_error(sums: ValueSums) -> float:
+    """Return the largest standard error of a value over the range of its means, both over layers."""
+    known = sums.count > 1
+    if not bool(known.any()):
+        return 0.0
+    means, error = sums.mean[known], float(sums.stderr[known].max())
+    spread = float(means.max() - means.min())
+    return error / spread if spread else math.inf if error else 0.0
