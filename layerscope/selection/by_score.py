@@ -196,15 +196,14 @@ def probed(run: Run, labels: Sequence[Any] | None, pooling: str, holdout: float 
     kept = np.isin(known, names[sizes >= FOLDS])
     part = np.ones(len(known), dtype=bool) if holdout is None else apart
     judged = Judged(int((part & kept).sum()), int((sizes >= FOLDS).sum()), int((part & ~kept).sum()))
-    rows, known, apart = rows[kept], known[kept], apart[kept]
-    columns = []
+    rows, known, apart, columns = rows[kept], known[kept], apart[kept], list[Any]()
     with reporter.bar("linear probe at every layer", len(run.layers), "layers") as advance:
         states = (run.states(pooling, (Column(run.final, layer),), rows) for layer in run.layers)
         hits = processes.team().each(lambda x: linear_probe_hits(x[:][:, 0], known, FOLDS, options.seed, apart), states)
-        for right, *parts in hits:
-            columns.append(right)
+        for own in hits:
+            columns.append(own[0])
             advance(1)
-    fold = parts[0]
+    fold = own[1]
     values = np.stack([*columns, columns[-1]], 1).astype(np.float64)
     n = int((~apart).sum())
     title = f"linear probe of {judged.classes} labels, {FOLDS}-fold, {n:,} samples of {run.info['data']['name']}"
