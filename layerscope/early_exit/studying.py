@@ -36,7 +36,6 @@ from layerscope.generation.decoder import language_model
 from layerscope.generation.draft_report import DraftReport
 from layerscope.metrics import exit_speedup
 from layerscope.models import Override
-from layerscope.models.placing import refuse_parallel
 from layerscope.models.weights import HEADS
 from layerscope.truncation.figures import parameters
 
@@ -49,7 +48,6 @@ SAMPLES, BATCH = 5000, 32
 
 def study_exits(asked: Asked) -> ExitReport | DraftReport:
     """Do what `exits` is asked for."""
-    refuse_parallel(asked)
     goal = asked.of(Goal)
     if asked.out is not None and not draft_report.STORE.is_in(asked.out):
         _folder(asked.out)  # what is wrong with it is said before the model is loaded

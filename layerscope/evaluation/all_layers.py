@@ -20,7 +20,6 @@ from layerscope.evaluation.probe_states import ProbeTask
 from layerscope.evaluation.study import Study
 from layerscope.evaluation.tasks import open_tasks
 from layerscope.models import LoadOptions, Override, load
-from layerscope.models.placing import refuse_parallel
 from layerscope.profiling.identity import check_unchanged, model_of, run_of
 from layerscope.runs.guard import locked
 from layerscope.scores.evaluation import ORIGINS, Evaluation, ModelOrigin, add_origin
@@ -30,7 +29,6 @@ from layerscope.scores.probe_results import has_probes, refuse_other_data
 
 def evaluate_layers(asked: Asked) -> Evaluation:
     """Do what `evaluate` is asked for."""
-    refuse_parallel(asked)
     team = processes.team()
     reporter, out = reporting(asked.progress and team.leads), _folder(asked.out, team)
     tasks, probes = open_tasks(asked.tasks, asked.samples, asked.seed, asked.split, asked.shift)

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from layerscope.core.errors import LayerscopeError, needs
-from layerscope.core.options import Asked
 from layerscope.core.processes import join_tensors
 
 
@@ -91,12 +90,6 @@ class LoadOptions:
             return {"distributed_config": DistributedConfig(tp_plan="auto")}
         except TypeError:  # transformers before 5.17
             return {"tp_plan": "auto"}
-
-
-def refuse_parallel(asked: Asked) -> None:
-    """Raise where each process would hold a part of a model that each is to run for itself."""
-    if asked.parallel is not None:
-        raise LayerscopeError("`parallel` is for profile: here each process runs the model for itself, leave it out")
 
 
 def share(memory: Mapping[int | str, int], rank: int, processes: int) -> dict[int | str, int]:
