@@ -43,7 +43,7 @@ def test_opens_without_a_word_and_draws_everything(browser, single, width, schem
         assert "[object" not in opened.text("body")
         assert all(opened.ask("cards.flatMap(c => c.plots).map(p => p.querySelectorAll('.main-svg').length)"))
         assert opened.ask("cards.map(c => c.figure.file)") == FILES
-        assert opened.texts("main section h2") == ["What stands out", "Early exit", "What was run"]
+        assert opened.texts("main section h2") == ["What stands out", "Early exit", "What was run", "How to cite"]
         assert opened.text("h1") == f"{HOSTILE} on held out"
         assert opened.text("#findings .answer strong") == made().verdict
         assert opened.texts("#findings li")[0] == made().goal
