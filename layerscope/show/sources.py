@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
 from importlib.metadata import metadata
 from importlib.resources import files
 
@@ -32,6 +32,12 @@ class Paper:
         first, *others = self.families
         return f"{' and '.join(self.families) if len(others) < 2 else f'{first} et al.'} {self.year}"
 
+    @property
+    def words(self) -> str:
+        """Its title as a page shows it."""
+        signs = {r"\&": "&", r"$\alpha$": "α", "---": "—", "--": "–"}
+        return reduce(lambda title, sign: title.replace(*sign), signs.items(), self.title)
+
     def is_in(self, source: str) -> bool:
         """Return whether words on a source name this paper: its first author and year, or its title up to a colon."""
         short, colon, _ = self.title.partition(":")
@@ -47,7 +53,8 @@ def papers() -> tuple[Paper, ...]:
 
 
 def _paper(entry: str) -> Paper:
-    author, title, year = (re.search(rf"^  {name} = {{+(.+?)}}+,$", entry, re.M) for name in ("author", "title", "year"))
+    names = ("author", "title", "year")
+    author, title, year = (re.search(rf"^  {name} = {{+(.+?)}}+,$", entry, re.M) for name in names)
     if not (author and title and year):
         raise ValueError(f"an entry lacks author, title or year: {entry}")
     families = (name.partition(",")[0] for name in author[1].split(" and "))

@@ -105,7 +105,7 @@ def test_from_data_to_a_model_that_leaves_early_and_what_does_not_pay_takes_its_
     assert done.status == 0 and not (out / "model").exists(), "one's own earlier result is replaced"
     assert done.out.splitlines()[-2:] == [f"written: {out}", f"page: {out}/report.html"]
     assert (figures / "exits_accuracy_against_speed.pdf").is_file()
-    assert done.out.splitlines()[0].startswith("does not pay: ")
+    assert done.out.splitlines()[0].startswith("Does not pay: ")
     assert done.out.splitlines()[0].endswith("; use the plain model")
     report = layerscope.open_exit_report(out)
     assert report.calibration["goal"] == {"max_disagreement": None, "min_accuracy": 0.5, "confidence": 0.9}

@@ -43,11 +43,11 @@ def draw_charts(panels: Sequence[Panel], names: Sequence[str], title: str, width
     if first.sheet:
         most = 2 if style.is_narrow(width) else 3
         columns = 2 if len(panels) == 4 else min(most, len(panels))
-        height = 1.75 if len(panels) == 1 else 1.45 if most == 3 else 1.3
+        height = 1.75 if len(panels) == 1 else 1.5
     figure, axes = style.sheet(width, len(panels), columns, height, title)
     several = len({owned.plot.x.depth for _, charts in panels for owned in charts} - {None}) > 1
     for axis, (name, charts) in zip(axes, panels, strict=True):
-        across = _panel(axis, charts, names, 8 if width / columns > 2 else 5, several)
+        across = _panel(axis, charts, names, 8 if width / columns > 2 else 4, several)
         axis.set_title(name)
         if axis in axes[-columns:]:
             axis.set_xlabel(across)

@@ -159,7 +159,9 @@ def _bar(figure: Any, axes: list[Any], image: Any, part: HeatMap) -> None:
         )  # fmt: skip
     style.plain_ticks(bar)
     note = part.note.split("; ") if part.note and _named(part) else []
-    bar.set_label("\n".join(line for text in [_title(part), *note] for line in style.broken(figure, text, 0.65, style.SIZE)))
+    lines = [line for text in [_title(part), *note] for line in style.broken(figure, text, 0.65, style.SIZE)]
+    figure.set_figheight(figure.get_figheight() + 0.14 * (len(lines) - 1))
+    bar.set_label("\n".join(lines))
 
 
 def draw_boxes(owned: Sequence[Owned], title: str, width: float) -> Any:

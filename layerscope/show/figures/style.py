@@ -15,7 +15,7 @@ from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import aside
@@ -66,13 +66,15 @@ MARKED = 16
 SIZE = 8
 """Points: all text but titles, as large as a caption's."""
 STYLE: dict[str, Any] = {
-    "font.family": "DejaVu Sans", "font.size": SIZE, "axes.titlesize": SIZE, "axes.labelsize": SIZE, "xtick.labelsize": SIZE,
-    "ytick.labelsize": SIZE, "legend.fontsize": SIZE, "figure.titlesize": 9, "axes.spines.top": False,
+    "font.family": "DejaVu Sans", "font.size": SIZE, "axes.titlesize": SIZE, "axes.labelsize": SIZE,
+    "xtick.labelsize": SIZE, "ytick.labelsize": SIZE, "legend.fontsize": SIZE, "figure.titlesize": SIZE + 1,
+    "axes.spines.top": False,
     "axes.spines.right": False, "axes.linewidth": 0.6, "axes.edgecolor": "#444444", "xtick.major.width": 0.6,
     "ytick.major.width": 0.6, "xtick.major.size": 2.5, "ytick.major.size": 2.5, "axes.grid": True,
     "grid.color": "#e4e4e4", "grid.linewidth": 0.5, "axes.axisbelow": True, "lines.linewidth": 1.2,
     "lines.markersize": 3, "figure.facecolor": "white", "legend.frameon": False, "legend.columnspacing": 1.4,
-    "axes.ymargin": 0.09, "text.parse_math": False, "pdf.fonttype": 42, "svg.hashsalt": "layerscope", "figure.constrained_layout.h_pad": 0.04,
+    "axes.ymargin": 0.09, "text.parse_math": False, "pdf.fonttype": 42, "svg.hashsalt": MADE_BY,
+    "figure.constrained_layout.h_pad": 0.04,
     "figure.constrained_layout.w_pad": 0.04, "axes.titlelocation": "left",
 }  # fmt: skip
 
@@ -217,7 +219,7 @@ def scale(axis: Any, values: Values, about: Axis) -> None:
         axis.set_yscale("log")
         wide = values.max() / values.min()
         steps = (1.0, 2.0, 5.0) if wide < 30 else (1.0, 3.0) if wide < 1000 else (1.0,)
-        axis.yaxis.set_major_locator(LogLocator(subs=steps))
+        axis.yaxis.set_major_locator(LogLocator(subs=steps) if wide > 5 else MaxNLocator(4))
         axis.yaxis.set_minor_locator(NullLocator())
         axis.yaxis.set_major_formatter(FuncFormatter(partial(_tick, digits=3)))
         return
@@ -261,7 +263,7 @@ def save(figure: Any, folder: Path, name: str) -> list[Path]:
 
 
 def broken(figure: Any, title: str, share: float, size: float) -> list[str]:
-    """Return the lines of a text, each broken between words where it is too wide, the last one cut where it still is."""
+    """Return the lines of a text, broken between words where it is too wide; the last one is cut where it still is."""
     lines: list[str] = []
     for part in title.split("\n"):
         words, first = part.split(" "), len(lines)

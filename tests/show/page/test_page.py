@@ -204,7 +204,7 @@ def test_the_command_prints_the_path_of_the_page_and_the_figures(labelled, tmp_p
     assert printed["page"] == str(page)
     assert page.is_file()
     assert sorted(printed["figures"]) == sorted(str(path) for path in figures.iterdir())
-    assert {Path(path).suffix for path in printed["figures"]} == {".png", ".pdf"}
+    assert {Path(path).suffix for path in printed["figures"]} == {".png", ".pdf", ".svg"}
 
 
 def test_a_table_that_changed_is_read_again(labelled, tmp_path):

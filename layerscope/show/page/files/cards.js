@@ -59,7 +59,7 @@ function drawCard(entry, colors) {
   settle(entry, colors);
   entry.drawn = true;
   entry.plots.forEach((plot, slot) => {
-    const { data, layout, empty } = PLOTS[figure.kind](figure, figure.choices[picked[slot]], view, colors, plot.clientWidth);
+    const { data, layout, empty } = PLOTS[figure.kind](figure, figure.choices[picked[slot]], view, colors, plot.clientWidth, plot.clientHeight);
     plot.classList.toggle("empty", Boolean(empty));
     if (empty) {
       Plotly.purge(plot);
@@ -75,13 +75,14 @@ function drawCard(entry, colors) {
 
 // Below a plot: which line is which, and about how many samples it is, where all lines are about as many.
 function writeKey(key, figure, picked, colors) {
-  const choices = (figure.overlaid && !view.beside ? figure.choices : picked.map((i) => figure.choices[i])).filter(({ run }) => view.runs.has(run));
+  const choices = (figure.overlaid && !view.beside ? figure.choices : picked.map((i) => figure.choices[i]))
+    .filter(({ run, series }) => view.runs.has(run) && series.some(({ y }) => y.some((value) => value !== null)));
   const lines = choices.flatMap(({ run, series }) => series.filter(({ mark, right }) => mark !== "guide" && !right).map((one) => ({ run, one, name: seriesName(run, one, figure) })));
   const first = lines.filter(({ name }, i) => name && lines.findIndex((other) => other.name === name) === i);
   const notes = (own) => [...new Set(own.map(({ one }) => one.note).filter(Boolean))];
   const alike = notes(lines).length === 1;
   const single = figure.overlaid || new Set(choices.map(({ run }) => run)).size === 1;
-  const told = first.length > 1 || !figure.overlaid || lines.some(({ run, one }) => one.detail || !page.runs[run].alone);
+  const told = first.length > 1 || (first.length && lines.some(({ name }) => !name)) || !figure.overlaid || lines.some(({ run, one }) => one.detail || !page.runs[run].alone);
   const names = told ? first.map(({ run, one, name }) => {
     const style = look(run, one, colors);
     const drawn = one.mark === "bars" ? { ...style, symbol: "bars", dash: null } : one.mark === "points" ? { ...style, dash: null } : style;
@@ -167,7 +168,7 @@ for (const entry of cards) {
 function saveImage(figure, choice, plot) {
   const before = root.dataset.theme;
   root.dataset.theme = "light";
-  const { data, layout, empty } = PLOTS[figure.kind](figure, choice, view, theme(), plot.clientWidth);
+  const { data, layout, empty } = PLOTS[figure.kind](figure, choice, view, theme(), plot.clientWidth, plot.clientHeight);
   root.dataset.theme = before;
   if (empty) return;
   const title = figure.title + (figure.unit ? ` (${figure.unit})` : "");

@@ -154,7 +154,7 @@ const LEGIBLE = 0.5; // a table that had to shrink more stays off the paper
 const wideTables = () => [...document.querySelectorAll(".tabled:not(.long) .table")];
 addEventListener("beforeprint", () => {
   screenTheme = root.dataset.theme;
-  opened = [...document.querySelectorAll("#runs details:not([open])")];
+  opened = [...document.querySelectorAll("#runs details:not([open]), #cite details:not([open])")];
   opened.forEach((details) => { details.open = true; });
   setTheme("light");
   root.classList.add("printing");
@@ -164,6 +164,11 @@ addEventListener("beforeprint", () => {
     const zoom = Math.min(1, wide.clientWidth / wide.querySelector("table").scrollWidth);
     wide.style.zoom = zoom;
     wide.closest(".tabled")?.classList.toggle("onscreen", zoom < LEGIBLE);
+  });
+  document.querySelectorAll("main > section").forEach((section) => { // a heading has something below it
+    const tabled = [...section.querySelectorAll(".tabled")];
+    const gone = tabled.length && !section.querySelector(".card, .grid") && tabled.every((one) => one.matches(".long, .onscreen"));
+    section.classList.toggle("onscreen", Boolean(gone));
   });
 });
 addEventListener("afterprint", () => {

@@ -65,7 +65,7 @@ const PLOTS = {
     const known = lines.filter(({ series }) => !(series.mark === "guide" || series.mark === "level" || series.right));
     if (!known.some(({ series }) => series.y.some((value) => value !== null))) {
       const reasons = [...new Set(known.map(({ series }) => series.note).filter(Boolean))];
-      return { empty: shown.length ? ["no value", ...reasons].join(": ") : "no run with this metric is chosen" };
+      return { empty: shown.length ? ["no value", ...reasons].join("; ") : "no run with this metric is chosen" };
     }
     const alike = figure.choices.filter((one) => one.x.title === shown[0].x.title);
     const x = across(alike, view);
@@ -81,7 +81,7 @@ const PLOTS = {
     return { data: [...drawn.flatMap((line) => line.traces), ...(marks.length ? [markTrace(marks)] : [])], layout: layout(colors, { xaxis: x.axis, yaxis, ...more }) };
   },
 
-  map(figure, choice, view, colors, width) {
+  map(figure, choice, view, colors, width, height) {
     const { rows, columns, values, rings = [], depth } = choice;
     const alike = figure.choices.flatMap((other) => (other.unit === choice.unit ? other.values.flat() : [])).filter((value) => value !== null);
     if (!alike.length) return { empty: figure.note || "no value" };
@@ -115,7 +115,9 @@ const PLOTS = {
     const xaxis = { ...axis, title: title(choice.across), range: ends(columns), ...ticks(columns.map((name) => percent(choice.across, name)), (width - 100) / Math.max(30, 8 * Math.min(10, widest)), 10) };
     const yaxis = { ...axis, title: labels ? {} : title(choice.down), range: choice.upward || choice.square ? ends(rows) : ends(rows).reverse(), ...ticks(rows.map((name) => percent(choice.down, name)), labels ? rows.length : 11, roomFor(width)) };
     if (choice.square && !labels) yaxis.scaleanchor = "x";
-    return { data, layout: layout(colors, { xaxis, yaxis, margin: { l: labels ? 14 + CHARACTER * labels : 52, r: 4, t: 10, b: 40 } }) };
+    const left = labels ? 14 + CHARACTER * labels : 52;
+    const right = choice.square && !labels ? Math.max(64, width - left - (height - 50)) : 4; // the scale stands beside the square
+    return { data, layout: layout(colors, { xaxis, yaxis, margin: { l: left, r: right, t: 10, b: 40 } }) };
   },
 
   boxes(figure, choice, view, colors) {
