@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: demo test check docs bench campaign clean
+.PHONY: demo test check docs dist bench campaign clean
 
 demo: $(VENV)/.demo  ## install, then profile the embedded MiniLM on Python's own documentation
 	$(BIN)/layerscope demo --out runs/demo
@@ -22,6 +22,13 @@ check: $(VENV)/.dev  ## style, types and import rules
 
 docs: $(VENV)/.dev  ## the site, with its notebooks run, in build/site; a warning is an error
 	OMP_NUM_THREADS=1 $(BIN)/sphinx-build -j auto -W --keep-going -q -b html -d build/doctrees docs build/site
+
+dist: $(VENV)/.dev  ## build/dist: sdist and wheel, and every command tried with the wheel's base dependencies alone
+	rm -rf build/dist build/clean
+	$(BIN)/python -m build --outdir build/dist
+	$(PYTHON) -m venv build/clean
+	build/clean/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt build/dist/*.whl
+	build/clean/bin/python tests/installed.py
 
 bench: $(VENV)/.dev  ## what the README claims about speed and memory; takes about half an hour
 	$(BIN)/python benchmarks/profile_overhead.py

@@ -11,6 +11,13 @@ from .core.errors import LayerscopeError as LayerscopeError
 from .core.hub import push_to_hub as push_to_hub
 from .early_exit import ExitReport as ExitReport, exits as exits, open_exit_report as open_exit_report
 from .evaluation import evaluate as evaluate
+from .extraction import (
+    Extraction as Extraction,
+    Extractor as Extractor,
+    extract as extract,
+    merge as merge,
+    open_extraction as open_extraction,
+)
 from .generation import (
     DraftReport as DraftReport,
     Generation as Generation,

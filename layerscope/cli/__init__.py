@@ -1,7 +1,5 @@
 """The command line: each command is made of a verb, whose result it prints; one module for each group of commands."""
 
-from __future__ import annotations
-
 import os
 import sys
 from contextlib import nullcontext, suppress
@@ -16,7 +14,7 @@ from layerscope.core.errors import LayerscopeError, spelled, use_flags
 from layerscope.core.progress import heed_interrupts
 
 INTERRUPTED = 130
-GO_ON = ("demo", "evaluate", "profile", "train")
+GO_ON = ("demo", "evaluate", "extract", "profile", "train")
 """The commands that go on where they were stopped."""
 QUIET = {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "TOKENIZERS_PARALLELISM": "false"}
 """What keeps the libraries' own chatter off the screen."""

@@ -1,7 +1,5 @@
 """The command, its sub-commands, each imported when it is used, and the one line that a wrong command line gets."""
 
-from __future__ import annotations
-
 import errno
 import os
 import platform
@@ -48,6 +46,8 @@ COMMANDS = {
         "train": "Train a model so that every layer can be its last; the result is a standard checkpoint.",
         "exits": "Let easy samples leave early, or early layers draft text, and see what that gains on your machine.",
         "generate": "Generate text at any depth of a language model, and measure its quality by layer.",
+        "extract": "Write the states of chosen layers for all your data, in one process or in many.",
+        "merge": "Join the shards of an extraction, check every file, and mark the folder as whole.",
         "report": "Write one HTML page about results of any kind; it opens offline.",
     },
     "Papers": {

@@ -1,7 +1,5 @@
 """The commands that choose a layer: evaluate, scores, select."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A command made of a verb: its options are those of the verb's signature, its help the verb's docstring."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import shlex
@@ -14,11 +12,11 @@ from typing import Annotated, Any
 from cyclopts import App, Group, Parameter
 
 from layerscope.core import processes
-from layerscope.core.errors import LayerscopeError, use_flags
+from layerscope.core.errors import LayerscopeError, listed, use_flags
 from layerscope.core.option_kinds import Folder, InCode, OneOf, Repeated
 from layerscope.core.options import OUTPUT, Option, declared
 
-SHARED = ("profile", "train")
+SHARED = ("extract", "profile", "train")
 """The commands whose work several processes share."""
 OPTIONS = "Options"
 HINTS = {Folder: Path, Repeated: list[str]}
@@ -45,7 +43,7 @@ def command(verb: Callable[..., Any], examples: str, *, argument: str = "") -> C
             if (started := processes.launched()) > 1 and do.__name__ not in SHARED:
                 raise LayerscopeError(
                     f"{started} processes were started, and layerscope {do.__name__} works in one: start it without "
-                    f"torchrun or accelerate ({' and '.join(SHARED)} work in several)"
+                    f"torchrun or accelerate ({listed(SHARED)} work in several)"
                 )
             use_flags([_flag(name) for name in options])
             given, rest = {}, {}

@@ -1,7 +1,5 @@
 """What a command leaves on standard output: tables for a person, or JSON for a machine."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

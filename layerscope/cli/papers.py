@@ -1,16 +1,16 @@
 """The command that runs the papers' claims."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from cyclopts import Parameter
 
 import layerscope
 from layerscope.cli import output
-from layerscope.cli.making import Options, command
+from layerscope.cli.making import OPTIONS, Options, command
 from layerscope.cli.output import Json
 from layerscope.core.errors import LayerscopeError
+
+FLAG = Parameter(group=OPTIONS, show_default=False, negative=())
 
 
 @command(layerscope.reproduce, """
@@ -26,8 +26,12 @@ Every claim that the authors' released values can decide, on one page:
 def reproduce(
     options: Options,
     *,
-    all: Annotated[bool, Parameter(help="Run every recipe of the scale.", show_default=False, negative=())] = False,
-    list: Annotated[bool, Parameter(help="List the recipes, run none.", show_default=False, negative=())] = False,
+    all: Annotated[
+        bool, Parameter(help="Run every recipe of the scale.", show_default=False, negative=(), group=OPTIONS)
+    ] = False,
+    list: Annotated[
+        bool, Parameter(help="List the recipes, run none.", show_default=False, negative=(), group=OPTIONS)
+    ] = False,
     json: Json = False,
 ) -> None:
     """Print the verdicts, and write results, figures and the page."""

@@ -1,7 +1,5 @@
 """The commands that look at a model: demo, profile, inspect, lens, compare."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -52,7 +50,7 @@ def run_demo(
     return _answer(cast(layerscope.Selection, layerscope.select(run, progress=False))), run
 
 
-def _answer(found: layerscope.Selection) -> str:
+def _answer(found: "layerscope.Selection") -> str:
     """Return the choice in a line, its score that of docstrings which had no part in choosing."""
     shipped = _share(found.baseline)
     about = found.basis.replace("sample", "docstring", 1).replace("classes", "modules", 1)

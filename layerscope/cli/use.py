@@ -1,18 +1,23 @@
-"""The commands that make something of a model and its results: truncate, train, exits, generate, report."""
+"""The commands that make something of a model and its results: truncate, train, exits, generate, extract, report."""
 
-from __future__ import annotations
-
+import shlex
+import sys
 from itertools import chain
+from pathlib import Path
 
 import layerscope
 from layerscope.cli import output
 from layerscope.cli.making import Options, command
 from layerscope.cli.output import Figures, Json
+from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.options import checked
 
 
 @command(layerscope.truncate, """
+The layer that `layerscope select scores/minilm --out choice` chose:
+  layerscope truncate choice --out small
+
 The first four layers of a sentence encoder, with its pooling, for `SentenceTransformer("small")`:
   layerscope truncate minilm --layer 4 --out small
 
@@ -31,7 +36,8 @@ One ONNX file with a tokenizer:
 """, argument="MODEL_OR_RUN")  # fmt: skip
 def truncate(options: Options, *, json: Json = False) -> None:
     """Print what each depth costs and scores."""
-    if not {"layer", "layers", "drop", "mix", "dim"} & options.keys():
+    options = _chosen(options)
+    if not {"layer", "layers", "drop", "mix", "dim"} & options.keys() and isinstance(options["given"], str):
         raise LayerscopeError(
             "truncate needs a layer: give --layer K, or several with --layers, such as --layers 3,6,9; or blocks to "
             "leave out with --drop, such as --drop 4-7,9"
@@ -42,6 +48,19 @@ def truncate(options: Options, *, json: Json = False) -> None:
 
     made = cut(checked(layerscope.truncate, options))
     output.finish(json, lambda: jsonable(made), lambda: document(made), f"\nwritten: {options['out']}")
+
+
+def _chosen(options: Options) -> Options:
+    """Return the options with the choice that a folder of `select` holds: a layer with its model, or blocks to drop."""
+    from layerscope.selection import open_removal, open_selection, removal, selection
+
+    folder = Path(options["given"])
+    if selection.STORE.is_in(folder):
+        return {**options, "given": open_selection(folder)}
+    if not removal.STORE.is_in(folder):
+        return options
+    found = open_removal(folder)
+    return {"drop": found.blocks, **options, "given": found.source}
 
 
 @command(layerscope.train, """
@@ -99,6 +118,40 @@ def generate(options: Options, *, figures: Figures = None, json: Json = False) -
     if figures is not None and not options.get("measure"):
         raise LayerscopeError("--figures draws what --measure measures: give both")
     output.result(layerscope.generate(**options), json, options.get("out"), figures)
+
+
+@command(layerscope.extract, """
+Two layers of a sentence encoder for every row of a Parquet file, as Parquet:
+  layerscope extract minilm --data tickets.parquet --layers 3,6 --format parquet --out states
+
+The last layer's state of every token, in half precision:
+  layerscope extract gpt2 --data novel.txt --layers -1 --tokens --store-dtype bfloat16 --out tokens
+
+One of eight workers, each started by itself, and what joins them in the end:
+  layerscope extract ./my-encoder --data corpus/ --layers 8,12 --shard 0/8 --out states
+  layerscope merge states
+""")  # fmt: skip
+def extract(options: Options, *, json: Json = False) -> None:
+    """Print what was written."""
+    words = [word for word in sys.argv[1:] if not word.startswith("--shard=")]
+    at = words.index("--shard") if "--shard" in words else len(words)
+    again = shlex.join(["layerscope", *words[:at], *words[at + 2 :]])  # makes whatever is missing, of any shard
+    found = layerscope.extract(**options, command=again)
+    if processes.team().leads:
+        output.finish(json, found.as_dict, found.document, saved=found.path)
+
+
+@command(layerscope.merge, """
+The folder that all workers wrote to:
+  layerscope merge states
+
+Folders of machines that share no disk; the chunks of the others are brought into the first:
+  layerscope merge states /mnt/second/states /mnt/third/states
+""", argument="FOLDERS")  # fmt: skip
+def merge(options: Options, *, json: Json = False) -> None:
+    """Print what is there."""
+    found = layerscope.merge(**options)
+    output.finish(json, found.as_dict, found.document, saved=found.path)
 
 
 @command(layerscope.report, """

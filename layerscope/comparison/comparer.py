@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def compare(
-    runs: Annotated[Sequence[Run | str | Path], Repeated()],
+    runs: "Annotated[Sequence[Run | str | Path], Repeated()]",
     *,
     similarity: Annotated[str | Iterable[str] | None, Names()] = None,
     metrics: Annotated[str | Iterable[str] | None, Names()] = None,
@@ -24,7 +22,7 @@ def compare(
     paired: bool = False,
     out: Annotated[str | Path | None, Folder(), OUTPUT] = None,
     progress: Annotated[bool, IN_CODE] = True,
-) -> Comparison:
+) -> "Comparison":
     """Compare runs: which layers are alike, where metrics differ, and what training changes.
 
     No model is run. Every run is compared with the first, on the samples that are whole in all of them. Where depths

@@ -1,7 +1,5 @@
 """What runs hold of each metric, and how it differs by depth, B − A: paired by sample where both keep each value."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -31,7 +29,7 @@ OF_TOKENS = ("perplexity", "layer_accuracy", "label_probability", "cross_entropy
 
 
 def chosen_metrics(
-    sides: Sequence[Side], known: Sequence[dict[Key, Measured]], asked: Sequence[str] | None
+    sides: Sequence[Side], known: "Sequence[dict[Key, Measured]]", asked: Sequence[str] | None
 ) -> tuple[list[Key], list[str]]:
     """Return the metrics that every run has in the same variant, in the order of the registry, and what is left out.
 
@@ -83,7 +81,7 @@ def _other_blocks(
     return LayerscopeError(f"{title} cannot be compared ({_listed(sides, own)}): it needs {what}; {mend}{out}")
 
 
-def partners(a: Side, b: Side, of_a: Measured, of_b: Measured) -> Iterator[tuple[Column, Column]]:
+def partners(a: Side, b: Side, of_a: "Measured", of_b: "Measured") -> Iterator[tuple[Column, Column]]:
     """Yield the layers to compare: those of the shallower run, each with the nearest of the other.
 
     The last layers, after the norm where there is one, are partners as well.
@@ -98,12 +96,14 @@ def partners(a: Side, b: Side, of_a: Measured, of_b: Measured) -> Iterator[tuple
         yield ends
 
 
-def _last(side: Side, entry: Measured) -> Column:
+def _last(side: Side, entry: "Measured") -> Column:
     final = Column(side.run.final, side.depth)
     return final if final in entry.rows else Column(entry.site, side.depth)
 
 
-def difference_rows(sides: Sequence[Side], known: Sequence[dict[Key, Measured]], keys: Sequence[Key]) -> Iterator[Row]:
+def difference_rows(
+    sides: Sequence[Side], known: "Sequence[dict[Key, Measured]]", keys: Sequence[Key]
+) -> Iterator[Row]:
     """Yield B − A of each metric at each pair of layers, for every run B and the first, with its standard error."""
     a, first = sides[0], per_sample(sides[0])
     for b, measured in zip(sides[1:], known[1:], strict=True):

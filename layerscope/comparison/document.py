@@ -1,7 +1,5 @@
 """A comparison as a document: the answer, maps of layers by layers, differences by depth, layers by checkpoints."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -23,7 +21,7 @@ MOST_PAIRS = 3
 """Of more pairs than this only the answers are shown: the page has the rest."""
 
 
-def document(comparison: Comparison) -> Document:
+def document(comparison: "Comparison") -> Document:
     """Return a comparison as it is shown; of several pairs a page has a document for each."""
     pairs, members, series = findings.pairs(comparison), comparison.runs, comparison.series
     single = len(pairs) == 1
@@ -83,7 +81,7 @@ def _facts(pair: Pair) -> Facts:
     return Facts((("data", c.data), ("samples", f"{c.n:,}"), ("left out", f"{c.left_out:,}"), *runs))
 
 
-def _size(member: Member) -> str:
+def _size(member: "Member") -> str:
     return f"{member.depth} layers, {member.width:,} wide, {member.pooling} pooling"
 
 
@@ -120,7 +118,7 @@ def _by_layer(
     return Table(title, (Column("layer"), *columns(titles, align)), tuple(rows), legend)
 
 
-def _course(comparison: Comparison) -> Iterator[str]:
+def _course(comparison: "Comparison") -> Iterator[str]:
     """Yield which layer a series of checkpoints changes most, where that is known."""
     metric, _, first = next(findings.maps(comparison))
     ends, near = first.to_numpy()[:, 0], findings.alike(first, metric)[:, 0]
@@ -133,7 +131,7 @@ def _course(comparison: Comparison) -> Iterator[str]:
         )
 
 
-def _checkpoints(comparison: Comparison) -> Iterator[Table]:
+def _checkpoints(comparison: "Comparison") -> Iterator[Table]:
     """Yield layers by checkpoints: similarity to the last one in numbers, each metric's course as a spark line."""
     known, names = list(findings.maps(comparison)), findings.checkpoints(comparison)
     _, title, first = known[0]

@@ -4,8 +4,6 @@ Layer 0 is shown everywhere and never a candidate: no sentence or mark names it 
 where a layer from 1 on could be.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -44,9 +42,9 @@ class Match(NamedTuple):
 class Pair:
     """The first run beside another: A and B."""
 
-    comparison: Comparison
-    a: Member
-    b: Member
+    comparison: "Comparison"
+    a: "Member"
+    b: "Member"
 
     @property
     def name(self) -> str:
@@ -86,7 +84,7 @@ class Pair:
         ]  # fmt: skip
 
 
-def pairs(comparison: Comparison) -> list[Pair]:
+def pairs(comparison: "Comparison") -> list[Pair]:
     """Return every run beside the first."""
     first, *others = comparison.runs
     return [Pair(comparison, first, other) for other in others]
@@ -180,7 +178,7 @@ def largest(rows: pd.DataFrame) -> Any:
     return sure["value"].abs().idxmax() if len(sure) else None
 
 
-def _sure(rows: pd.DataFrame) -> pd.Series[bool]:
+def _sure(rows: pd.DataFrame) -> pd.Series:
     return rows["value"].abs() > SURE * rows["stderr"]
 
 
@@ -207,16 +205,16 @@ def layer_name(layer: Layer) -> str:
     return "the final layer" if layer == "final" else f"layer {layer}"
 
 
-def _depths(layers: Iterable[Layer], member: Member) -> list[float]:
+def _depths(layers: Iterable[Layer], member: "Member") -> list[float]:
     return [1.0 if layer == "final" else float(layer) / member.depth for layer in layers]
 
 
-def checkpoints(comparison: Comparison) -> list[str]:
+def checkpoints(comparison: "Comparison") -> list[str]:
     """Return the column heads of a map by checkpoint: steps where they are known, else the names of the runs."""
     return [plain(m.name) if m.step is None else f"{m.step:,}" for m in comparison.runs]
 
 
-def maps(comparison: Comparison) -> Iterator[tuple[str, str, pd.DataFrame]]:
+def maps(comparison: "Comparison") -> Iterator[tuple[str, str, pd.DataFrame]]:
     """Yield metric, title and map of layers by checkpoints: similarities to the last and the one before come first."""
     frame, names = comparison.named, [member.name for member in comparison.runs]
 

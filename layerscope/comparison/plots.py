@@ -1,7 +1,5 @@
 """The plots of a comparison: layers of one run by layers of another, differences by depth, layers by checkpoints."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -57,7 +55,7 @@ def _apart(name: str, other: str) -> str:
     return rest.removesuffix(")") if rest and other.startswith(f"{model} (") else name
 
 
-def _within(pair: Pair, run: Member, metric: str, variant: str) -> HeatMap:
+def _within(pair: Pair, run: "Member", metric: str, variant: str) -> HeatMap:
     """Return the similarity of every two layers of one of two towers, on a scale of its own and without rings."""
     own, title = square_map(replace(pair, a=run, b=run), metric, variant), capital(named(metric, variant))
     return replace(
@@ -143,7 +141,7 @@ def _point(pair: Pair, point: Any) -> str:
     return f"{layers}: {findings.difference_text(point)}"
 
 
-def course(comparison: Comparison) -> Section:
+def course(comparison: "Comparison") -> Section:
     """Return maps of layers by checkpoints: similarity to the last and to the one before, then each metric."""
     drawn = []
     steps = dict(zip([member.name for member in comparison.runs], findings.checkpoints(comparison), strict=True))

@@ -3,8 +3,6 @@
 A folder that a verb writes is never one in which someone else left something.
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json
@@ -29,9 +27,12 @@ HELD = ".layerscope-writes"
 """The file that a process holds locked in a folder it is writing; no other folder is taken for one of ours."""
 
 
-def aside(path: Path, write: Any) -> None:
-    """Write beside the file and rename: a reader sees the whole file or none."""
-    part = path.with_name(f".{path.name}.part")
+def aside(path: Path, write: Any, writer: str = "") -> None:
+    """Write beside the file and rename: a reader sees the whole file or none.
+
+    Several processes that may write one file at a time each give a `writer`, a name of their own.
+    """
+    part = path.with_name(f".{path.name}{writer}.part")
     try:
         path.parent.mkdir(exist_ok=True)  # someone may have deleted it
         part.unlink(missing_ok=True)
@@ -68,10 +69,10 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def write_json(path: Path, facts: Mapping[str, Any]) -> None:
-    """Write an object with a checksum of its members, whole or not at all."""
+def write_json(path: Path, facts: Mapping[str, Any], writer: str = "") -> None:
+    """Write an object with a checksum of its members, whole or not at all; `writer` as in `aside`."""
     text = json.dumps({**facts, CHECKSUM: _checksum(facts)}, indent=2)  # escaped: half a character can be written
-    aside(path, lambda part: part.write_text(text, encoding="utf-8"))
+    aside(path, lambda part: part.write_text(text, encoding="utf-8"), writer)
 
 
 def _checksum(facts: Mapping[str, Any]) -> str:

@@ -1,7 +1,5 @@
 """How many bytes of tensors a call holds at most."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """What values an option takes: read from a command line's text, and refused with one line where they are wrong."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -14,6 +12,8 @@ from typing import Any, ClassVar
 from layerscope.core.errors import LayerscopeError, choices
 
 SHARE = re.compile(r"\d{1,9}/\d{1,9}")
+DEVICE = re.compile(r"cpu|\d{1,4}")
+AMOUNT = re.compile(r"\d+(\.\d+)? ?([KMGT]i?B)?")
 RANGE = re.compile(r"(\d{1,4}) *(?:-|\.\.) *(\d{1,4})")
 
 
@@ -188,6 +188,23 @@ class Weights(Kind):
 
 
 @dataclass(frozen=True)
+class Memory(Kind):
+    """How much memory each device may hold; a text has them as 0=20GB,cpu=64GB."""
+
+    metavar: ClassVar[str] = "AMOUNTS"
+
+    def take(self, name: str, value: Any) -> Any:
+        """Return the amount of each device: a GPU by its number, or cpu."""
+        parts = (part.strip().partition("=")[::2] for part in value.split(",")) if isinstance(value, str) else ()
+        found = dict(value) if isinstance(value, Mapping) else dict(parts)
+        for device, amount in found.items():
+            if not DEVICE.fullmatch(str(device)) or not AMOUNT.fullmatch(str(amount)):
+                wrong = f"{device}={amount}" if amount else str(device)
+                raise LayerscopeError(f"{name} has {wrong!r}: give each device an amount, such as 0=20GB,cpu=64GB")
+        return {int(device) if str(device) != "cpu" else "cpu": amount for device, amount in found.items()}
+
+
+@dataclass(frozen=True)
 class Repeated(Kind):
     """Values in a list; a command line repeats the option."""
 
@@ -200,6 +217,8 @@ class Folder(Kind):
 
     def take(self, name: str, value: Any) -> Any:
         """Return the folder, `~` spelt out; one that could not be made is refused before the long job."""
+        if not str(value):
+            raise LayerscopeError(f"{name} is empty: name a folder")
         try:
             folder = Path(value).expanduser()
             there = next(above for above in (folder, *folder.absolute().parents) if above.exists())

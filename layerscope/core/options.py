@@ -3,8 +3,6 @@
 `Annotated[int, Whole(1), "The pass"]` is a whole number of at least 1, in the group "The pass" of the command's help.
 """
 
-from __future__ import annotations
-
 import builtins
 import inspect
 import re
@@ -12,16 +10,20 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any, TypedDict, TypeVar, get_args, get_origin, get_type_hints
 
 from layerscope.core.errors import LayerscopeError, choices
-from layerscope.core.option_kinds import Kind, Line, Names, OneOf, Whole
+from layerscope.core.option_kinds import Folder, Kind, Line, Memory, Names, OneOf, Whole
 
 T = TypeVar("T")
 MODEL = "Model and weights"
 DATA = "Data"
 OUTPUT = "Output"
+PLAIN = (bool, int, float)
+LONGEST = 20
+"""A longer sequence is written as its length."""
 DTYPES = ("auto", "float32", "float16", "bfloat16", "float64")
 Estimators = Annotated[str | Iterable[str], Names(("debiased", "biased"))]
 Centrings = Annotated[str | Iterable[str], Names(("centered", "uncentered"))]
@@ -95,6 +97,28 @@ def every(verb: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: flat.get(name, option.default) for name, option in options.items()}
 
 
+def spoken(verb: Callable[..., Any], given: Mapping[str, Any], *without: str) -> str:
+    """Return a call of a verb as Python code, without the arguments left at their defaults and some others."""
+    parts = []
+    for name, value in every(verb, given).items():
+        default = declared(verb)[name].default
+        is_default = value is default or (isinstance(value, (str, int, float)) and value == default)
+        if name not in ("progress", "command", *without) and not is_default:
+            parts.append(_literal(value) if name in ("model", "data") else f"{name}={_literal(value)}")
+    return f"layerscope.{verb.__name__}({', '.join(parts)})"
+
+
+def _literal(value: Any) -> str:
+    """Return a value as Python code; what is no literal (a model, a frame) is its kind in angle brackets."""
+    listed = isinstance(value, (list, tuple)) and len(value) <= LONGEST and all(isinstance(v, PLAIN) for v in value)
+    if listed or isinstance(value, (*PLAIN, str, Path, type(None))):
+        return repr(str(value) if isinstance(value, Path) else value)
+    try:
+        return f"<{type(value).__name__} of {len(value):,}>"
+    except TypeError:  # some models have a length in name only
+        return f"<{type(value).__name__}>"
+
+
 def _shared(shared: Any) -> dict[str, Option]:
     """Return the options that a `TypedDict` declares, or a dataclass whose docstring has a line on each."""
     if shared is Any:
@@ -157,6 +181,18 @@ class Loading(TypedDict, total=False):
         MODEL,
     ]
     device: Device
+    max_memory: Annotated[
+        Mapping[int | str, int | str] | str | None,
+        Memory(),
+        Line("Most memory of each device that device map may fill, such as 0=20GB,cpu=64GB; the rest stays on disk."),
+        MODEL,
+    ]
+    offload: Annotated[
+        str | Path | None,
+        Folder(),
+        Line("Folder for weights that fit nowhere and are not in the checkpoint as they are needed."),
+        MODEL,
+    ]
     trust_remote_code: Annotated[bool, Line("Let the checkpoint's own code run.", False), MODEL]
     allow_pickle: Annotated[bool, Line("Load pickled weights, which can run code.", False), MODEL]
 

@@ -1,7 +1,5 @@
 """The processes that torchrun or accelerate started together: they share the work, and report an error once."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -82,13 +80,15 @@ def _join() -> Team | LayerscopeError:
     """Join once; what is exchanged is small and on the CPU, hence gloo, whatever device each process computes on."""
     if launched() == 1:
         return Team()
+    import torch
     import torch.distributed as dist
 
+    both = torch.cuda.is_available() and dist.is_nccl_available()  # the parts of a model on GPUs meet by nccl
     try:
         if dist.is_initialized():
             dist.new_group(backend="gloo", timeout=ARRIVAL)
         else:
-            dist.init_process_group("gloo", timeout=ARRIVAL)
+            dist.init_process_group("cpu:gloo,cuda:nccl" if both else "gloo", timeout=ARRIVAL)
         group = dist.new_group(backend="gloo", timeout=PATIENCE)
     except RuntimeError:
         return LayerscopeError(

@@ -1,7 +1,5 @@
 """What a long job reports while it runs: lines and bars on standard error, or nothing."""
 
-from __future__ import annotations
-
 import signal
 import sys
 from collections.abc import Callable, Iterator

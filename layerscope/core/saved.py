@@ -1,7 +1,5 @@
 """Results in folders: facts as JSON and frames beside them, all with checksums; opened again or refused in one line."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass

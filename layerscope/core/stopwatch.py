@@ -1,7 +1,5 @@
 """How long something takes on this machine: warmed up, in turns, with the device waited for, as medians."""
 
-from __future__ import annotations
-
 import platform
 import time
 from collections.abc import Callable, Sequence

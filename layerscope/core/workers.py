@@ -1,7 +1,5 @@
 """Processes that work beside this one: of one thread each, deaf to Ctrl-C, and gone when this one is."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,7 +1,5 @@
 """A report of exits as a document: the verdict, the guarantee, and what both rest on in charts and tables."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -44,7 +42,7 @@ FORECAST = Meaning(
 )
 
 
-def document(report: ExitReport) -> Document:
+def document(report: "ExitReport") -> Document:
     """Return what exits gain, what is guaranteed, and the charts and tables that both rest on."""
     tables = (_curve(report), _layers(report), _depths(report))
     chosen_on = f", the exits chosen on {report.design:,}" if report.design else ""
@@ -99,7 +97,7 @@ def _series(
     )
 
 
-def _speed(report: ExitReport) -> Chart:
+def _speed(report: "ExitReport") -> Chart:
     (own, plain), reached, cut = qualities(report), window(report), truncations(report)
     curve = measured(report, report.curve).sort_values("mean_layer", ascending=False)
     what = "Accuracy" if report.labelled else "Agreement"
@@ -133,7 +131,7 @@ def _speed(report: ExitReport) -> Chart:
     )  # fmt: skip
 
 
-def _leaving(report: ExitReport) -> Chart:
+def _leaving(report: "ExitReport") -> Chart:
     rows = report.layers
 
     def kind(row: Any) -> str:
@@ -161,7 +159,7 @@ def _leaving(report: ExitReport) -> Chart:
     )  # fmt: skip
 
 
-def _forecast(report: ExitReport) -> Iterator[Chart]:
+def _forecast(report: "ExitReport") -> Iterator[Chart]:
     rows = report.curve.dropna(subset=["predicted", "measured"])
     if rows.empty:
         return
@@ -189,7 +187,7 @@ def _forecast(report: ExitReport) -> Iterator[Chart]:
 
 
 def _table(
-    report: ExitReport, title: str, name: str, rows: pd.DataFrame, columns: dict[Column, Show], legend: str,
+    report: "ExitReport", title: str, name: str, rows: pd.DataFrame, columns: dict[Column, Show], legend: str,
     marked: str = "",
 ) -> Table:  # fmt: skip
     """Return a row for each of a table, its cells made by the functions beside their columns."""
@@ -209,7 +207,7 @@ def _percent(name: str, digits: int = 1) -> Show:
     return _as(lambda share: percent(share, digits), name, 100)
 
 
-def _curve(report: ExitReport) -> Table:
+def _curve(report: "ExitReport") -> Table:
     def name(row: Any) -> Cell:
         return Cell(f"{CHOSEN} " * row["chosen"] + threshold(row["threshold"]), value=row["threshold"])
 
@@ -230,7 +228,7 @@ def _curve(report: ExitReport) -> Table:
     return _table(report, f"By threshold ({CHOSEN} chosen)", "exit-curve", report.curve, columns, legend, "chosen")
 
 
-def _layers(report: ExitReport) -> Table:
+def _layers(report: "ExitReport") -> Table:
     def exit(row: Any) -> Cell:
         text = "end" if row["layer"] == report.depth else "yes" if row["checked"] else "–"
         return Cell(text, value=text)
@@ -252,7 +250,7 @@ def _layers(report: ExitReport) -> Table:
     return _table(report, "Where samples leave", "exit-layers", report.layers, columns, legend, "checked")
 
 
-def _depths(report: ExitReport) -> Table:
+def _depths(report: "ExitReport") -> Table:
     columns = {
         Column("layers"): _as(lambda layer: f"{layer} of {report.depth}", "layer"),
         Column("accuracy", unit="%"): _percent("accuracy"),

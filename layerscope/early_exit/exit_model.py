@@ -1,7 +1,5 @@
 """A classifier whose rows leave at the first exit that is sure of them, called as the classifier itself is."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -176,7 +174,7 @@ class ExitModel(nn.Module):
 
     def leave(
         self, exits: Sequence[int] | None = None, threshold: float = NEVER, criterion: str = "confidence"
-    ) -> ExitModel:
+    ) -> "ExitModel":
         """Set where rows leave, and when; returns the model. See the class for what is what."""
         OneOf(CRITERIA).take("criterion", criterion)
         self.calibration: Calibration | None = None
@@ -185,7 +183,7 @@ class ExitModel(nn.Module):
         self.criterion = criterion
         return self
 
-    def use(self, calibration: Calibration) -> ExitModel:
+    def use(self, calibration: Calibration) -> "ExitModel":
         """Set exits, criterion and threshold of a calibration; raises for one that is another model's."""
         if not isinstance(calibration, Calibration):
             raise LayerscopeError(
@@ -201,7 +199,7 @@ class ExitModel(nn.Module):
         return save(self, folder)
 
     @classmethod
-    def from_pretrained(cls, source: str | Path, *, revision: str | None = None, **options: Any) -> ExitModel:
+    def from_pretrained(cls, source: str | Path, *, revision: str | None = None, **options: Any) -> "ExitModel":
         """Return an exit model as it was saved, from a folder or the hub; `options` are those of the class.
 
         Raises `LayerscopeError` where nothing says where rows leave, and where that was saved with other weights.

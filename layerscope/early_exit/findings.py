@@ -1,7 +1,5 @@
 """What a report of exits says in sentences and numbers, the same in a terminal and on the page."""
 
-from __future__ import annotations
-
 import math
 from typing import TYPE_CHECKING
 
@@ -16,7 +14,7 @@ LEAST_SPAN = 0.002
 """Shares that lie closer together are no curve to look at."""
 
 
-def findings(report: ExitReport) -> list[str]:
+def findings(report: "ExitReport") -> list[str]:
     """Return what a reader should know beside the verdict and the guarantee, a sentence each."""
     found = [f"No sample leaves early: all go through {report.depth} layers."]
     if report.exits and math.isfinite(report.threshold):
@@ -40,7 +38,7 @@ def findings(report: ExitReport) -> list[str]:
     return [*found, *against_truncation(report)]
 
 
-def against_truncation(report: ExitReport) -> list[str]:
+def against_truncation(report: "ExitReport") -> list[str]:
     """Return which is faster at the same accuracy (without labels: agreement): exits, or the model cut at a layer."""
     rows = truncations(report)
     if not len(rows) or not math.isfinite(report.measured):
@@ -65,26 +63,26 @@ def against_truncation(report: ExitReport) -> list[str]:
     ]
 
 
-def truncations(report: ExitReport) -> pd.DataFrame:
+def truncations(report: "ExitReport") -> pd.DataFrame:
     """Return the truncated models that were measured, by layer, with what is drawn of them as `quality`."""
     rows = measured(report, report.depths[report.depths["layer"] < report.depth])
     return rows.sort_values("layer").dropna(subset=["quality"])
 
 
-def measured(report: ExitReport, rows: pd.DataFrame) -> pd.DataFrame:
+def measured(report: "ExitReport", rows: pd.DataFrame) -> pd.DataFrame:
     """Return the rows that were measured, with their accuracy, or agreement with the plain model, as `quality`."""
     quality = rows["accuracy"] if report.labelled else 1 - rows["disagreement"]
     return rows.assign(quality=quality)[rows["measured"].notna()]
 
 
-def qualities(report: ExitReport) -> tuple[float, float]:
+def qualities(report: "ExitReport") -> tuple[float, float]:
     """Return the accuracy of the chosen setting and of the plain model, or their agreement with the plain model."""
     if report.accuracy is None or report.plain_accuracy is None:
         return 1 - report.disagreement, 1.0
     return report.accuracy, report.plain_accuracy
 
 
-def window(report: ExitReport) -> tuple[tuple[float, float], tuple[float, float]] | None:
+def window(report: "ExitReport") -> tuple[tuple[float, float], tuple[float, float]] | None:
     """Return the speed-ups and the shares a plot of quality against speed begins and ends at.
 
     What exits reach fills it: far below, where shallow truncated models lie, nobody chooses. None is no bound, where

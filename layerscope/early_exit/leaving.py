@@ -1,7 +1,5 @@
 """Run one batch block by block, and let rows leave it: the model's own forward, on fewer and fewer rows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -40,7 +38,7 @@ class _Done(Exception):
 
 def run(
     model: LayeredModel,
-    tail: Tail,
+    tail: "Tail",
     call: Callable[[], Any],
     inputs: Inputs,
     exits: Sequence[int],
@@ -75,7 +73,7 @@ class _Forward:
     left: Left
 
     def __init__(
-        self, model: LayeredModel, tail: Tail, inputs: Inputs, exits: frozenset[int], decide: Decide, watch: Watch
+        self, model: LayeredModel, tail: "Tail", inputs: Inputs, exits: frozenset[int], decide: Decide, watch: Watch
     ) -> None:
         self.model, self.tail, self.inputs, self.exits = model, tail, inputs, exits
         self.decide, self.watch = decide, watch

@@ -4,8 +4,6 @@ The criteria are, of the softmax, its maximum (the paper's), the difference of i
 1 − entropy / log K, each in 0 … 1; and for how many exits in a row the prediction has not changed.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -116,7 +114,7 @@ class Recorded:
         """What the full model predicts, [N]."""
         return self.predictions[:, -1]
 
-    def take(self, rows: NDArray[np.int64]) -> Recorded:
+    def take(self, rows: NDArray[np.int64]) -> "Recorded":
         """Return these samples alone."""
         labels = None if self.labels is None else self.labels[rows]
         parts = {name: getattr(self, name)[rows] for name in ("scores", "predictions", "lengths")}
@@ -150,7 +148,7 @@ class Recorded:
 
 
 def record(
-    model: ExitModel,
+    model: "ExitModel",
     batches: Iterable[Inputs],
     labels: NDArray[np.int64] | None = None,
     advance: Callable[[int], None] = lambda rows: None,
@@ -164,7 +162,7 @@ def record(
     return Recorded(model.criterion, model.classes, scores, predictions, lengths, labels)
 
 
-def _batch(model: ExitModel, inputs: Inputs) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _batch(model: "ExitModel", inputs: Inputs) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the scores [B, L], the predictions [B, L] and the real positions [B] of a batch."""
     scores: list[Tensor] = []
     predictions: list[Tensor] = []

@@ -1,11 +1,10 @@
 """An exit model as a folder: the classifier's own checkpoint, with one file on where rows leave; and as a pickle."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import json
 import math
+import tempfile
 from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path
@@ -20,7 +19,7 @@ from layerscope.core.saved import Store, write_facts
 from layerscope.early_exit.calibration import Calibration, Goal
 from layerscope.models.load import without_bars
 from layerscope.models.mean_head import is_mean_head
-from layerscope.models.weights import numbers_of
+from layerscope.models.weights import is_quantised, numbers_of
 from layerscope.show.plain import escape
 from layerscope.truncation.card import LOADS, MEAN, READERS, head, pipeline_of
 from layerscope.truncation.checkpoint import auto_class
@@ -36,7 +35,7 @@ SAMPLED = 1024
 """Numbers of each weight that its fingerprint reads."""
 
 
-def fingerprint(model: ExitModel) -> str:
+def fingerprint(model: "ExitModel") -> str:
     """Return a sha256 (hex) of the weights of a model and its layers' heads: names, shapes, and some numbers of each.
 
     They are read in bfloat16: the precision in which a checkpoint is loaded makes no other model of it.
@@ -56,7 +55,7 @@ def precision(module: nn.Module) -> str:
     return str(next(module.parameters()).dtype).removeprefix("torch.")
 
 
-def check_made_for(model: ExitModel, calibration: Calibration) -> None:
+def check_made_for(model: "ExitModel", calibration: Calibration) -> None:
     """Raise `LayerscopeError` where a calibration was made for another model, or for it in another precision."""
     name, runs_in = model.layered.loaded.name, precision(model.model)
     for theirs, own, other in (
@@ -69,7 +68,19 @@ def check_made_for(model: ExitModel, calibration: Calibration) -> None:
             raise LayerscopeError(f"this calibration {other.format(theirs, name, own)}: calibrate this model as it is")
 
 
-def save(model: ExitModel, folder: str | Path, report: ExitReport | None = None) -> Path:
+def check_can_be_saved(model: "ExitModel") -> None:
+    """Raise `LayerscopeError` before the work where transformers cannot write the quantised weights of a model."""
+    if not is_quantised(model.model):
+        return
+    try:
+        with tempfile.TemporaryDirectory() as folder, without_bars():
+            model.model.save_pretrained(folder)
+    except (NotImplementedError, RuntimeError, ValueError) as error:
+        name = model.layered.loaded.name
+        raise LayerscopeError(f"the quantised weights of {name} cannot be written again: leave `out` out") from error
+
+
+def save(model: "ExitModel", folder: str | Path, report: "ExitReport | None" = None) -> Path:
     """Write the model with card, processor, heads and `early_exit.json`; transformers loads the plain model."""
     out = Path(folder).expanduser()
     if out.is_file():
@@ -94,7 +105,7 @@ def save(model: ExitModel, folder: str | Path, report: ExitReport | None = None)
     return out
 
 
-def _card(model: ExitModel, out: Path, report: ExitReport | None) -> str:
+def _card(model: "ExitModel", out: Path, report: "ExitReport | None") -> str:
     """Return the card of an exit model, with what a report measured of it; the licence beside its source comes too."""
     whence = whereabouts(getattr(model.config, "_name_or_path", ""), model.layered.loaded.revision)
     copy_terms(whence[1], out)

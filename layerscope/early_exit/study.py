@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
@@ -42,7 +40,7 @@ def exits(
     out: Annotated[str | Path | None, Folder(), OUTPUT] = None,
     progress: Annotated[bool, IN_CODE] = True,
     **shared: Unpack[LoadingAndReading],
-) -> ExitReport | DraftReport:
+) -> "ExitReport | DraftReport":
     """Let easy samples leave early, or early layers draft text, and see what that gains on your machine.
 
     One pass says what every layer would predict of each sample; the time of every stage is measured at the batch sizes

@@ -26,7 +26,7 @@ from layerscope.early_exit.exit_model import ExitModel, IsLanguageModelError
 from layerscope.early_exit.exit_report import STORE, ExitReport
 from layerscope.early_exit.findings import judged
 from layerscope.early_exit.recorded import NEVER, Layers, Recorded, check_threshold, record
-from layerscope.early_exit.saving import STORE as MODELS, fingerprint, precision, save, strangers
+from layerscope.early_exit.saving import STORE as MODELS, check_can_be_saved, fingerprint, precision, save, strangers
 from layerscope.early_exit.study import DRAFTS, GOAL, Accuracy, Confidence, Disagreement, exits
 from layerscope.early_exit.timing import Raced, measure_times, race_alone, race_exits
 from layerscope.early_exit.validation import Validation, in_order, read_validation
@@ -66,6 +66,8 @@ def study_exits(asked: Asked) -> ExitReport | DraftReport:
         return study_drafts(asked, language_model(found.loaded, asked.of(Override)))
     _refuse(asked, DRAFTS, "is for language models, and this is a classifier")
     out = None if asked.out is None else _folder(asked.out)
+    if out is not None:
+        check_can_be_saved(model)
     read = read_validation(
         model, asked.data, samples=asked.samples or SAMPLES, seed=asked.seed,
         needs_labels=goal.min_accuracy is not None, **reading,

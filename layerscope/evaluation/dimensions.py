@@ -1,7 +1,5 @@
 """Layers at fewer dimensions as rows of a probe: their first ones, and principal components, of stored states."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict
 

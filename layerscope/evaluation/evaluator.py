@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
@@ -33,19 +31,20 @@ def evaluate(
     processor: Annotated[Any, IN_CODE] = None,
     progress: Annotated[bool, IN_CODE] = True,
     **shared: Unpack[Loading],
-) -> Evaluation:
-    """Score every layer of a model on tasks, and the model as shipped; every text is embedded once.
+) -> "Evaluation":
+    """Score every layer of a model on tasks, and the model as shipped; every sample is embedded once.
 
     Args:
         model_or_run: hub name, local folder, PEFT adapter folder, minilm, or the folder of a run, whose model,
             revision, part, blocks, norm and pooling apply unless they are given here; in Python also what `profile`
             takes.
-        tasks: names of mteb tasks, separated by commas; layer-by-layer is the 32 of the paper, in English. In Python a
-            list of names, mteb task objects, and `KIND:PATH` of your own files; of data in memory `{KIND: data}`, a
-            pandas frame with the columns of such a file. Kinds for texts are those of `task_from_file`; linear-probe,
-            knn-probe and attention-probe read labelled texts, images or sounds, whatever `profile` does, and
-            token-probe sentences with a label for each word. lm:NAME and lm:FILE.yaml are tasks of
-            lm-evaluation-harness; @METRIC after them names another than the first of which more is better.
+        tasks: names of mteb tasks, separated by commas, of texts, images or sounds, or of two of these for a model of
+            two towers; layer-by-layer is the 32 of the paper, in English. In Python a list of names, mteb task objects,
+            and `KIND:PATH` of your own files; of data in memory `{KIND: data}`, a pandas frame or a `datasets.Dataset`
+            with the columns of such a file. Kinds for texts are those of `task_from_file`; linear-probe, knn-probe and
+            attention-probe read labelled texts, images or sounds, whatever `profile` does, and token-probe sentences
+            with a label for each word. lm:NAME and lm:FILE.yaml are tasks of lm-evaluation-harness; @METRIC after them
+            names another than the first of which more is better.
         out: folder of the results, in mteb's own layout and in `probes`; the same call on it resumes.
         samples: number of rows of each own file, and of documents of an lm task, drawn with the seed; by default all.
         seed: random seed.
@@ -54,6 +53,8 @@ def evaluate(
         shift: labelled data of another source or time: every layer's linear-probe, fitted on its own data alone, is
             judged on these too, as a task beside the cross-validated one.
         sites: where layers are read: raw, normed, or both with a comma; by default normed where there is a final norm.
+            projected is the space that two towers share, for mteb tasks, and the only one where a task reads two
+            modalities.
         layers: layers to score: all, or such as 0,3 or 1-6; 0 is the embedding output.
         pooling: how tokens become one vector: auto (the model's own way), or some of mean, cls, last, first with
             commas.

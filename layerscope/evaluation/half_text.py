@@ -1,7 +1,5 @@
 """A proxy without labels: the two halves of a text must find each other among all other halves."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -117,7 +115,7 @@ def cut_in_half(text: str) -> tuple[str, str] | None:
     return (first, second) if first and second else None
 
 
-def halves_of(corpus: Corpus, most: int = MOST, seed: int = 0) -> Halves:
+def halves_of(corpus: "Corpus", most: int = MOST, seed: int = 0) -> Halves:
     """Return the halves of at most `most` seeded texts of a corpus, each text once.
 
     Lines of running text are joined to passages of 64 words first. Raises `LayerscopeError` for a corpus of other than
@@ -153,7 +151,7 @@ def halves_of(corpus: Corpus, most: int = MOST, seed: int = 0) -> Halves:
     return Halves(first, second, short, len(texts) - len(unique))
 
 
-def half_text_ranks(states: TextStates, halves: Halves, site: str, pooling: str, layers: Sequence[int]) -> Floats:
+def half_text_ranks(states: "TextStates", halves: Halves, site: str, pooling: str, layers: Sequence[int]) -> Floats:
     """Return `half_text_reciprocal_rank` at each of these layers, `[N, layers]`; the halves are embedded once."""
     keys, n = states.keys([*halves.first, *halves.second]), len(halves)
     vectors = (states.vectors(keys, layer, site, pooling) for layer in layers)

@@ -1,7 +1,5 @@
 """The judge of every layer on mteb's own tasks."""
 
-from __future__ import annotations
-
 import math
 import os
 import tempfile
@@ -12,9 +10,10 @@ from typing import Any
 
 from layerscope.core.hub import go_offline_without_hub
 from layerscope.core.workers import one_thread
-from layerscope.evaluation.judging import UndefinedError, UnjudgedError, Workers, judge, line_of, most_texts
+from layerscope.evaluation.judging import UndefinedError, UnjudgedError, Workers, judge, line_of, most_samples
 from layerscope.evaluation.layer_encoder import LayerEncoder
 from layerscope.evaluation.texts import MEND, TextStates
+from layerscope.models.encode import PLURAL
 from layerscope.runs.folder import amount, need_room
 from layerscope.scores.opening import META
 
@@ -28,12 +27,12 @@ class Judge:
     """
 
     def __init__(
-        self, folder: Path, states: TextStates, encoders: list[Any], workers: Workers, keep_states: bool
+        self, folder: Path, stores: Sequence[TextStates], encoders: list[Any], workers: Workers, keep_states: bool
     ) -> None:
         from mteb.cache import ResultCache
 
-        self.folder, self.states, self.encoders, self.workers = folder, states, encoders, workers
-        self.keep_states, self.reporter = keep_states, states.reporter
+        self.folder, self.stores, self.encoders, self.workers = folder, stores, encoders, workers
+        self.keep_states, self.states, self.reporter = keep_states, stores[0], stores[0].reporter
         self.cache = ResultCache(folder)
         self.failed: dict[str, str] = {}
         self.unfinished = False
@@ -60,6 +59,10 @@ class Judge:
             if not given:
                 task.unload_data()
 
+    @property
+    def _embedding(self) -> float:
+        return sum(store.seconds for store in self.stores)
+
     def _is_done(self, task: Any, meta: Any) -> bool:
         """Return whether a whole result of the same data is there."""
         from mteb.results import TaskResult
@@ -75,15 +78,15 @@ class Judge:
             return False
 
     def _task(self, task: Any, encoders: Sequence[Any], title: str) -> None:
-        texts, n = most_texts(task), len({slot[0] for slot in self.states.slots})
-        size = self.states.size(texts)
-        self.reporter.say(f"{title}: up to {texts:,} texts at {n} layers, {amount(size)} until its scores are saved")
+        samples, n = most_samples(task), len({slot[0] for slot in self.states.slots})
+        size, kind = self.states.size(samples), PLURAL[self.states.modality] if len(self.stores) == 1 else "samples"
+        self.reporter.say(f"{title}: up to {samples:,} {kind} at {n} layers, {amount(size)} until its scores are saved")
         need_room(self.folder, size - self.states.size(len(self.states)), MEND)
         with self.reporter.bar(title, len(encoders), "layers") as advance:
             try:
                 for encoder, result in self._judged(task, encoders):
                     if result is None:
-                        self.reporter.say(f"{title}: layer 0 has no score, as its vectors are the same for every text")
+                        self.reporter.say(f"{title}: layer 0 has no score, as its vectors are all the same")
                     else:
                         self._keep(result, self._path(task, encoder.mteb_model_meta), encoder.mteb_model_meta)
                     advance(1)
@@ -92,14 +95,15 @@ class Judge:
                 self.unfinished = True
                 return
         if not self.keep_states and not self.unfinished:
-            self.states.drop()
+            for store in self.stores:
+                store.drop()
 
     def _judged(self, task: Any, encoders: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
         """Yield encoders with their results: the first judged here, which embeds all texts, the others by workers."""
         for i, encoder in enumerate(encoders, start=1):
-            embedding, began = self.states.seconds, time.perf_counter()
+            embedding, began = self._embedding, time.perf_counter()
             result = self._here(task, encoder)
-            seconds = time.perf_counter() - began - (self.states.seconds - embedding)
+            seconds = time.perf_counter() - began - (self._embedding - embedding)
             yield encoder, result
             if isinstance(encoder, LayerEncoder) and self.workers.worth(seconds, len(encoders) - i):
                 break

@@ -1,7 +1,5 @@
 """One layer on one task by mteb's own judging, here or in processes that read the states on disk, without the model."""
 
-from __future__ import annotations
-
 import copy
 import logging
 import math
@@ -22,7 +20,7 @@ from layerscope.evaluation.layer_encoder import LayerEncoder
 from layerscope.evaluation.texts import MissingTextsError
 
 BATCH = 256
-"""Texts that mteb hands over at once; how they are batched for the model is the store's."""
+"""Samples that mteb hands over at once; how they are batched for the model is the store's."""
 INPUTS = ("input_column_name", "input1_column_name", "input2_column_name", "column_names")
 """Where mteb's task classes name the columns of their texts."""
 CHATTY = ("mteb", "lm_eval", "datasets", "sentence_transformers")
@@ -89,27 +87,42 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def _undisturbed(task: Any) -> Iterator[None]:
-    """Keep the bars of datasets off the screen, judge every layer on the same draws, and read labels once.
+    """Keep the bars of datasets off the screen, judge every layer on the same draws, and read labels and files once.
 
     mteb hands a lazy column of datasets to each score of a classification, and scikit-learn reads that row by row,
-    again and again: for two classes it takes longer than all the probes.
+    again and again: for two classes it takes longer than all the probes. Images and sounds are handed over undecoded:
+    a store knows them by their bytes, and decodes those that it has not embedded.
     """
     import datasets
     from mteb.abstasks import AbsTaskClassification
 
     draws, hidden = copy.deepcopy((task.rng_state, task.np_rng)), datasets.are_progress_bars_disabled()
+    given = task.dataset
     scores = getattr(task, "_calculate_scores", None) if isinstance(task, AbsTaskClassification) else None
     if scores is not None:
         task._calculate_scores = lambda labels, *found, **named: scores(labels[:], *found, **named)
     datasets.disable_progress_bars()
     try:
+        task.dataset = given if task.metadata.modalities == ["text"] else undecoded(given)
         yield
     finally:
-        task.rng_state, task.np_rng = draws
+        task.dataset, (task.rng_state, task.np_rng) = given, draws
         if scores is not None:
             del task._calculate_scores
         if not hidden:
             datasets.enable_progress_bars()
+
+
+def undecoded(data: Any) -> Any:
+    """Return the data of a task with the images and sounds of its tables as their files."""
+    import datasets
+
+    if isinstance(data, dict):
+        return type(data)({name: undecoded(part) for name, part in data.items()})
+    for column, feature in getattr(data, "features", {}).items():
+        if isinstance(feature, (datasets.Image, datasets.Audio)):
+            data = data.cast_column(column, type(feature)(decode=False))
+    return data
 
 
 def line_of(error: Exception) -> str:
@@ -118,20 +131,20 @@ def line_of(error: Exception) -> str:
     return f"{type(error).__name__}: {lines[0][:200]}".rstrip(": ")
 
 
-def most_texts(task: Any) -> int:
-    """Return the texts of a loaded task at most: repeated ones count each time, and all that it may draw from."""
+def most_samples(task: Any) -> int:
+    """Return the samples of a loaded task at most: repeated ones count each time, and all that it may draw from."""
     splits, total = {*task.eval_splits, getattr(task, "train_split", None)}, 0
     for subset in [task.dataset[name] for name in task.hf_subsets or [] if name in task.dataset] or [task.dataset]:
         for name, rows in subset.items():
             if name in splits:
                 # a split of a retrieval has two tables
                 tables = [rows["queries"], rows["corpus"]] if isinstance(rows, dict) else [rows]
-                total += sum(_texts(task, table, name) for table in tables)
+                total += sum(_samples(task, table, name) for table in tables)
     return total
 
 
-def _texts(task: Any, table: Any, split: str) -> int:
-    """Return the texts in a table; cells may be lists of texts."""
+def _samples(task: Any, table: Any, split: str) -> int:
+    """Return the samples in a table; cells may be lists of texts."""
     rows = len(table)
     if split == getattr(task, "train_split", None) and split not in task.eval_splits:
         rows = min(rows, len(set(table[task.label_column_name])) * task.samples_per_label * task.n_experiments)
@@ -140,6 +153,8 @@ def _texts(task: Any, table: Any, split: str) -> int:
     found = [table[name] for name in columns if name in table.column_names]
     if not found or not rows:  # without such columns a corpus, queries, or a kind of task of its own
         return rows
+    if "text" not in task.metadata.modalities:  # a look at a cell would decode it
+        return rows * len(found)
     return sum(sum(map(len, cells)) if isinstance(cells[0], (list, tuple)) else rows for cells in found)
 
 

@@ -1,7 +1,5 @@
 """The kinds of tasks on a table of your own texts, judged by mteb: a record each."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,12 +1,11 @@
-"""One layer of a model as mteb sees an encoder; texts come embedded from a store that all layers share."""
-
-from __future__ import annotations
+"""One layer of a model as mteb sees an encoder; samples come embedded from a store that all layers share."""
 
 import copy
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,8 @@ from torch import nn
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.evaluation.texts import Floats, StoredTexts
+from layerscope.inputs import Waveform
+from layerscope.inputs.media import array_image, mono, to_rgb
 from layerscope.models import Loaded
 from layerscope.probes.mixes import Weights
 
@@ -115,11 +116,25 @@ def wrapped(served: Any) -> Any:
         return SentenceTransformerEncoderWrapper(served)
 
 
+def sample_of(modality: str, cell: Any) -> Any:
+    """Return an image or a sound that mteb hands over: an undecoded file as its bytes or path, others ready to read."""
+    if isinstance(cell, dict) and "bytes" in cell:
+        return cell["bytes"] if cell["bytes"] is not None else Path(cell["path"])
+    if modality == "image":
+        return to_rgb(cell) if hasattr(cell, "convert") else array_image(cell)
+    if isinstance(cell, dict):
+        return Waveform(mono(np.asarray(cell["array"])), int(cell["sampling_rate"]))
+    decoded = cell.get_all_samples()  # of torchcodec
+    return Waveform(mono(decoded.data.numpy()), int(decoded.sample_rate))
+
+
 @dataclass(frozen=True)
 class LayerEncoder:
     """What mteb's `EncoderProtocol` asks for, of one layer, site and pooling."""
 
     states: StoredTexts
+    beside: tuple[StoredTexts, ...]
+    """Of the other modalities of a task, each with one slot, at which it is compared with every layer."""
     serving: Serving
     layer: int
     site: str
@@ -140,11 +155,19 @@ class LayerEncoder:
         prompt_type: Any = None,
         **options: Any,
     ) -> Floats:
-        """Return the vectors [n, D] of all texts in mteb's batches, which the store embeds where it can and must."""
-        prompt = self.serving.prompt(task_metadata, prompt_type)
-        texts = [prompt + text for batch in inputs for text in batch["text"]]
-        keys, mixed = self.states.keys(texts), (self.weights or {self.layer: 1.0}).items()
-        parts = [np.float32(weight) * self.states.vectors(keys, i, self.site, self.pooling) for i, weight in mixed]
+        """Return the vectors [n, D] of all samples in mteb's batches, which the store embeds where it can and must."""
+        prompt, store, samples = self.serving.prompt(task_metadata, prompt_type), self.states, list[Any]()
+        for batch in inputs:
+            store = next(store for store in (self.states, *self.beside) if store.modality in batch)
+            given = batch[store.modality]
+            samples += [
+                prompt + cell if store.modality == "text" else sample_of(store.modality, cell) for cell in given
+            ]
+        keys = store.keys(samples)
+        if store is not self.states:
+            return store.vectors(keys, *store.slots[0])
+        mixed = (self.weights or {self.layer: 1.0}).items()
+        parts = [np.float32(weight) * store.vectors(keys, i, self.site, self.pooling) for i, weight in mixed]
         return self.serving.finish(sum(parts[1:], parts[0]), self.dims)
 
     def similarity(self, embeddings1: Any, embeddings2: Any, *, pairwise: bool = False) -> Any:

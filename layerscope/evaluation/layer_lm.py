@@ -1,7 +1,5 @@
 """A language model as lm-evaluation-harness sees one, with answers of every layer from one forward."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial

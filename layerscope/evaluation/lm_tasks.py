@@ -1,7 +1,5 @@
 """Tasks of lm-evaluation-harness: opened by name or from a file, and scored at every layer of a language model."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

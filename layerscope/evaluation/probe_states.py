@@ -1,7 +1,5 @@
 """The states that probes of one data set share, kept by one pass, and what a probe reads of them at one layer."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Tasks as they are named: mteb's by name, mteb's as objects, and your own data by their kind."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,6 +23,8 @@ from layerscope.probes.attention import validation
 from layerscope.scores.files import refuse_columns, refuse_rows
 
 LAYER_BY_LAYER = "layer-by-layer"
+READ = ("text", "image", "audio")
+"""Modalities of mteb's tasks that models are run on."""
 LM = "lm"
 """The kind of tasks that lm-evaluation-harness knows by name, or reads from a file."""
 PAPER_TASKS = (
@@ -50,7 +50,7 @@ def open_tasks(
     may stand alone. The name `layer-by-layer` stands for `PAPER_TASKS`, and an aggregate for its tasks; of each data
     set `samples` seeded rows are taken; an attention probe is judged on the share `split` of them, and a linear probe
     also, as a task of its own, on the data `shift`. Raises `LayerscopeError` for a task that does not exist, for one of
-    mteb that reads no texts, and for two of one name.
+    mteb whose inputs no encoder takes, and for two of one name.
     """
     whole = isinstance(tasks, (str, Mapping)) or hasattr(tasks, "metadata") or not isinstance(tasks, Iterable)
     found: list[Any] = []
@@ -134,10 +134,21 @@ def _of_mteb(task: Any) -> Iterator[Any]:
         raise LayerscopeError(f"a task is a name, KIND:PATH or a task of mteb, not a {type(task).__name__}")
     for one in named:
         for part in one.tasks if hasattr(one, "taskname_to_task") else [one]:
-            if list(part.metadata.modalities) != ["text"]:
-                reads = ", ".join(part.metadata.modalities)
-                raise LayerscopeError(f"task {part.metadata.name} reads {reads}: evaluate takes tasks of texts")
+            _refuse_inputs(part.metadata)
             yield part
+
+
+def _refuse_inputs(about: Any) -> None:
+    """Raise where a task has inputs that no encoder of one modality takes."""
+    unread = [kind for kind in about.modalities if kind not in READ]
+    if unread:
+        raise LayerscopeError(f"task {about.name} reads {listed(unread)}: evaluate takes texts, images and sounds")
+    sides = (about.category or "").split("2")
+    if any(len(side) > 1 for side in sides) and about.type != "Compositionality":  # which embeds each by itself
+        raise LayerscopeError(
+            f"task {about.name} mixes {' and '.join(about.modalities)} in one input ({about.category}): evaluate takes "
+            "tasks whose inputs are each of one modality"
+        )
 
 
 def _by_name(name: str) -> list[Any]:

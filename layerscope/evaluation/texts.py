@@ -1,12 +1,11 @@
-"""Pooled states of texts at every layer, each text embedded once and kept on disk."""
-
-from __future__ import annotations
+"""Pooled states of texts, images or sounds at every layer, each sample embedded once and kept on disk."""
 
 import hashlib
 import shutil
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +20,17 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import aside
 from layerscope.core.progress import Reporter
 from layerscope.core.workers import torch_threads
+from layerscope.inputs.media import read_image, read_waveform
 from layerscope.inputs.samples import KEY_BYTES, key_of
 from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
+from layerscope.models.encode import PLURAL
 from layerscope.models.pooling import pool
 from layerscope.profiling.identity import states_fingerprint
 from layerscope.profiling.plan import batches_of
 from layerscope.runs import Run
 from layerscope.runs.folder import need_room
-from layerscope.runs.states import Column
+from layerscope.runs.states import PROJECTED, Column
 from layerscope.scores.probe_results import Slot
 
 Floats = npt.NDArray[np.float32]
@@ -38,47 +39,56 @@ FORMAT = 3
 MEND = "take fewer `samples`, `layers` or poolings, or another `out`"
 
 
+def _tensor(slot: Slot) -> str:
+    """Name the tensor of a part that has the states of a slot: those in a shared space have a width of their own."""
+    return PROJECTED if slot[1] == PROJECTED else "states"
+
+
 class MissingTextsError(Exception):
-    """Texts that the store does not hold, where no model is at hand to embed them: caught within."""
+    """Samples that the store does not hold, where no model is at hand to embed them: caught within."""
 
 
 class StoredTexts:
     """Pooled states as they lie on disk, read by any process without the model.
 
-    The parts in a folder have `keys` [n, 16] of texts with `states` [P, n, D], a row for each of `slots`. The texts of
-    a `run` of the same model are known too; their states stay in the run. A pickle holds no states: it opens the folder
-    again where it is unpickled, with the parts that are there by then.
+    The parts in a folder have `keys` [n, 16] of samples of one `modality` with `states` [P, n, D], a row for each of
+    `slots`, and those in the space of two towers as `projected` [Q, n, W]; `widths` are (D, W). The texts of a `run` of
+    the same model are known too; their states stay in the run. A pickle holds no states: it opens the folder again
+    where it is unpickled, with the parts that are there by then.
     """
 
-    def __init__(self, folder: Path, slots: Sequence[Slot], width: int, run: Run | None = None) -> None:
-        self.folder, self.slots, self.width, self.run = folder, tuple(slots), width, run
+    def __init__(
+        self, folder: Path, slots: Sequence[Slot], widths: tuple[int, int], modality: str, run: Run | None = None
+    ) -> None:
+        self.folder, self.slots, self.widths, self.modality, self.run = folder, tuple(slots), widths, modality, run
         self._rows: dict[bytes, tuple[Path, int]] = {}
         self.broken = [part for part in sorted(self.folder.glob("*.safetensors")) if not self._know(part)]
         if run is not None:
             self._rows |= {key: (run.path, row) for key, row in run.keyed_rows().items()}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return StoredTexts, (self.folder, self.slots, self.width, self.run)
+        return StoredTexts, (self.folder, self.slots, self.widths, self.modality, self.run)
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def keys(self, texts: Sequence[str]) -> list[bytes]:
-        """Return the keys of texts, prompts included, after embedding those that are not there yet.
+    def keys(self, samples: Sequence[Any]) -> list[bytes]:
+        """Return the keys of texts, prompts included, or of images or sounds, after embedding those not there yet.
 
         Without the model these raise `MissingTextsError`; with it states that are not finite, and a disk without room
         for them, `LayerscopeError`.
         """
-        keys = [key_of(text) for text in texts]
-        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._rows}
+        keys = [key_of(sample) for sample in samples]
+        missing = {key: sample for key, sample in zip(keys, samples, strict=True) if key not in self._rows}
         if missing:
             self._embed(list(missing.values()))
         return keys
 
     def vectors(self, keys: Sequence[bytes], layer: int, site: str, pooling: str) -> Floats:
         """Return the states of one layer, [n, D] float32, in the order of `keys`."""
-        column = self.slots.index((layer, site, pooling))
-        out = np.empty((len(keys), self.width), dtype=np.float32)
+        slot = layer, site, pooling
+        column = self.columns(_tensor(slot)).index(slot)
+        out = np.empty((len(keys), self.width(slot)), dtype=np.float32)
         by_part: dict[Path, list[tuple[int, int]]] = {}
         for i, (part, row) in enumerate(map(self._rows.__getitem__, keys)):
             by_part.setdefault(part, []).append((i, row))
@@ -88,11 +98,19 @@ class StoredTexts:
                 out[to] = self.run.states(pooling, (Column(site, layer),), rows)[:][:, 0].numpy()
                 continue
             with safe_open(part, framework="np") as file:
-                out[to] = file.get_slice("states")[column][rows]
+                out[to] = file.get_slice(_tensor(slot))[column][rows]
         return out
 
-    def _embed(self, texts: list[str]) -> None:
-        raise MissingTextsError(f"{len(texts)} texts")
+    def columns(self, tensor: str) -> list[Slot]:
+        """Return the slots whose states a tensor has, in its order."""
+        return [slot for slot in self.slots if _tensor(slot) == tensor]
+
+    def width(self, slot: Slot) -> int:
+        """Return the dimensions of a sample's vector at a slot."""
+        return self.widths[_tensor(slot) == PROJECTED]
+
+    def _embed(self, samples: list[Any]) -> None:
+        raise MissingTextsError(f"{len(samples)} samples")
 
     def _know(self, part: Path) -> bool:
         """Take in the keys of a part, and return whether it can be read."""
@@ -106,13 +124,13 @@ class StoredTexts:
 
 
 class TextStates(StoredTexts):
-    """A store of pooled states: one forward of a text gives its states at all `slots` (layer, site, pooling).
+    """A store of pooled states: one forward of a sample gives its states at all `slots` (layer, site, pooling).
 
     It has a folder of its own below `folder`, named after all that the states depend on (weights, dtype, tokenizer,
     maximal length, slots). States are written in parts, each one safetensors file that is there whole or not at all,
     so that a killed process loses at most the part it was working on. States that a `run` of the same model has are not
-    computed again. `forwards` and `embedded` count the batches and texts that this process ran, `seconds` the time that
-    took.
+    computed again. `forwards` and `embedded` count the batches and samples that this process ran, `seconds` the time
+    that took. Images and sounds may be files (paths or bytes), which are decoded batch by batch.
 
     >>> from pathlib import Path
     >>> from layerscope.models import LoadOptions, Override, find_layers, load
@@ -138,67 +156,89 @@ class TextStates(StoredTexts):
         self.threads = torch.get_num_threads()
         about = FORMAT, states_fingerprint(model), slots  # all that the states of a text depend on
         name = hashlib.sha256(repr(about).encode()).hexdigest()[:16]
-        super().__init__(folder / name, slots, model.stack.width, run)
-        for part in self.broken:  # its texts are embedded again
+        projection = 0 if model.projection is None else model.projection.width
+        super().__init__(folder / name, slots, (model.stack.width, projection), model.encoder.modality, run)
+        for part in self.broken:  # its samples are embedded again
             part.unlink()
 
-    def size(self, texts: int) -> int:
-        """Return the bytes that the states of this many texts take on disk."""
-        return texts * (len(self.slots) * self.width * 4 + KEY_BYTES)
+    def size(self, samples: int) -> int:
+        """Return the bytes that the states of this many samples take on disk."""
+        return samples * (sum(map(self.width, self.slots)) * 4 + KEY_BYTES)
 
     def drop(self) -> None:
-        """Forget all texts and delete their states."""
+        """Forget all samples and delete their states."""
         self._rows.clear()
         shutil.rmtree(self.folder, ignore_errors=True)
         with suppress(OSError):
             self.folder.parent.rmdir()
 
-    def _embed(self, texts: list[str]) -> None:
+    def _embed(self, samples: list[Any]) -> None:
         start = time.perf_counter()
-        lengths = self.model.encoder.lengths(texts)
+        # images have one size, and need not be decoded for it
+        lengths = self.model.encoder.lengths(samples if self.modality == "image" else map(self._decoded, samples))
         batches = batches_of(self.model, lengths)
         self.folder.mkdir(parents=True, exist_ok=True)
-        need_room(self.folder, self.size(len(texts)), MEND)
+        need_room(self.folder, self.size(len(samples)), MEND)
+        kind = PLURAL[self.modality]
         with (
             torch_threads(self.threads),  # amid a judging that has fewer
-            self.reporter.bar("texts at all layers", len(texts), "texts") as advance,
+            self.reporter.bar(f"{kind} at all layers", len(samples), kind) as advance,
             evaluating(self.model.module),
         ):
             for first in range(0, len(batches), BATCHES_PER_PART):
                 chosen = batches[first : first + BATCHES_PER_PART]
-                done = [self._batch([texts[i] for i in rows], lengths[rows[0]]) for rows in chosen]
-                self._write([texts[i] for rows in chosen for i in rows], done)
+                done = [self._batch([self._decoded(samples[i]) for i in rows], lengths[rows[0]]) for rows in chosen]
+                self._write([samples[i] for rows in chosen for i in rows], done)
                 advance(sum(map(len, chosen)))
         self.seconds += time.perf_counter() - start
 
-    def _batch(self, texts: list[str], longest: int) -> Tensor:
-        """Return the states [P, B, D] of one forward; texts without a single token are zero vectors."""
+    def _decoded(self, sample: Any) -> Any:
+        if not isinstance(sample, (bytes, Path)):
+            return sample
+        return read_image(sample) if self.modality == "image" else read_waveform(sample)
+
+    def _batch(self, samples: list[Any], longest: int) -> dict[Slot, Tensor]:
+        """Return by slot the vectors [B, D] of one forward; zeros of texts without a token and of too short sounds."""
         if longest == 0:
-            return torch.zeros(len(self.slots), len(texts), self.width)
-        inputs = self.model.encoder.batch(texts).to(self.model.device)
-        pooled: dict[Slot, Tensor] = {}
+            return {slot: torch.zeros(len(samples), self.width(slot)) for slot in self.slots}
+        inputs = self.model.encoder.batch(samples).to(self.model.device)
+        found: dict[Slot, Tensor] = {}
+        held: dict[int, Tensor] = {}
+        projected = {layer for layer, *_ in self.columns(PROJECTED)}
 
         def visit(layer: int, site: str, tokens: Tensor) -> None:
             for slot in self.slots:
                 if slot[:2] == (layer, site):
-                    pooled[slot] = pool(tokens, self.model.mask(inputs, tokens), slot[2])
+                    found[slot] = pool(tokens, self.model.mask(inputs, tokens), slot[2]).cpu()
+            if site == "raw" and layer in projected:
+                held[layer] = tokens.clone()  # a block may change its input in place
 
         self.model.run(inputs, visit)
         self.forwards += 1
-        self.embedded += len(texts)
-        states = torch.stack([pooled[slot] for slot in self.slots]).cpu()
-        broken = (~torch.isfinite(states).all(-1)).nonzero()
-        if len(broken):
-            column, row = broken[0].tolist()
-            raise LayerscopeError(
-                f"{self.model.loaded.name} gives NaN or infinity at layer {self.slots[column][0]} for the text "
-                f"{texts[row][:60]!r}: try `dtype='float32'`, or leave that text out"
-            )
-        return states
+        self.embedded += len(samples)
+        for slot in self.columns(PROJECTED):
+            projection, tokens = self.model.projection, held[slot[0]]
+            assert projection is not None
+            found[slot] = projection.vectors(tokens, replace(inputs, mask=self.model.mask(inputs, tokens))).cpu()
+        for slot, vectors in found.items():
+            broken = (~torch.isfinite(vectors).all(-1)).nonzero()
+            if len(broken):
+                sample = samples[int(broken[0])]
+                named = (
+                    f"the text {sample[:60]!r}" if isinstance(sample, str) else f"one of the {PLURAL[self.modality]}"
+                )
+                raise LayerscopeError(
+                    f"{self.model.loaded.name} gives NaN or infinity at layer {slot[0]} for {named}: try "
+                    "`dtype='float32'`, or leave that sample out"
+                )
+        return found
 
-    def _write(self, texts: list[str], batches: list[Tensor]) -> None:
-        keys = np.frombuffer(b"".join(map(key_of, texts)), dtype=np.uint8).reshape(-1, KEY_BYTES)
-        tensors = {"states": torch.cat(batches, 1).contiguous(), "keys": torch.from_numpy(keys.copy())}
+    def _write(self, samples: list[Any], batches: list[dict[Slot, Tensor]]) -> None:
+        keys = np.frombuffer(b"".join(map(key_of, samples)), dtype=np.uint8).reshape(-1, KEY_BYTES)
+        tensors = {"keys": torch.from_numpy(keys.copy())}
+        for name in set(map(_tensor, self.slots)):
+            columns = [torch.cat([batch[slot] for batch in batches]) for slot in self.columns(name)]
+            tensors[name] = torch.stack(columns)
         last = max((int(part.stem) for part in self.folder.glob("*.safetensors")), default=-1)
         part = self.folder / f"{last + 1:05d}.safetensors"
         aside(part, lambda path: save_file(tensors, path))

@@ -1,7 +1,5 @@
 """The work of `generate`: continue texts at every depth, and measure the continuations."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -15,12 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError, count
-from layerscope.core.options import Asked
+from layerscope.core.options import Asked, declared
 from layerscope.core.progress import Reporter, reporting
 from layerscope.core.saved import typed
 from layerscope.generation.decoder import check_room, layers_of, open_decoder, open_language_model, token_ids
 from layerscope.generation.draft_report import open_draft_report
 from layerscope.generation.generation import MEASURED, STORE, TEXTS, Generation
+from layerscope.generation.generator import generate
 from layerscope.generation.sampling import Continued, Drafts, Sampling, continued
 from layerscope.generation.scoring import Scores, scores_of
 from layerscope.inputs import Corpus, draw, open_corpus, pack
@@ -63,7 +62,7 @@ def run_generate(asked: Asked) -> Generation:
     for note in given.notes:
         reporter.say(note)
     scores = scores_of(model, given.rows, layers, reporter) if asked.measure else None
-    drafts = _drafts(model, layers, asked)
+    drafts = _drafts(model, layers, asked, reporter)
     if asked.drafts is not None and drafts is None:
         given = given._replace(notes=(*given.notes, f"decoded plainly: drafts do not pay, by {asked.drafts}"))
     tables = [_table(model, given, layer, sampling, reporter, drafts) for layer in layers]
@@ -91,6 +90,8 @@ def _opened(asked: Asked) -> Corpus | None:
     """Return the data, None where prompts are given."""
     if (asked.prompt is None) == (asked.data is None):
         raise LayerscopeError("generate needs texts to continue: give a prompt or data, one of the two")
+    if not asked.measure and asked.encoder != declared(generate)["encoder"].default:
+        raise LayerscopeError("`encoder` measures coherence: add `measure=True`, or leave it out")
     if asked.measure and asked.max_new_tokens < FEWEST:
         short = f"`max_new_tokens={asked.max_new_tokens}`"
         raise LayerscopeError(f"{short} is too short for diversity, which counts 4-grams: give at least {FEWEST}")
@@ -148,7 +149,7 @@ def continuations(
     return [found[i] for i in range(len(prompts))]
 
 
-def _drafts(model: LayeredModel, layers: Sequence[int], asked: Asked) -> Drafts | None:
+def _drafts(model: LayeredModel, layers: Sequence[int], asked: Asked, reporter: Reporter) -> Drafts | None:
     """Return what drafts, if asked for; raises `LayerscopeError` where it is not the last layer's text."""
     layer, tokens, threshold, lens = asked.draft_layer, asked.draft_tokens, asked.draft_threshold, asked.draft_lens
     given = {"draft_tokens": tokens != "auto", "draft_threshold": threshold is not None, "draft_lens": lens is not None}
@@ -163,6 +164,11 @@ def _drafts(model: LayeredModel, layers: Sequence[int], asked: Asked) -> Drafts 
             raise LayerscopeError(f"{str(asked.drafts)!r} is about another model, {found.model}: run layerscope exits")
         layer, tokens, threshold = found.layer if found.pays else None, found.draft_tokens, found.threshold or None
         lens = found.lens or None
+        if layer is not None and found.batch_size != asked.batch_size:
+            reporter.say(
+                f"{asked.drafts} was measured at batch size {found.batch_size}, and this is {asked.batch_size}: "
+                "the gain will differ"
+            )
     if layer is None:
         return None
     if list(layers) != [model.stack.depth]:

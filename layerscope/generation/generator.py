@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
@@ -39,7 +37,7 @@ def generate(
     out: Annotated[str | Path | None, Folder(), OUTPUT] = None,
     progress: Annotated[bool, IN_CODE] = True,
     **shared: Unpack[LoadingAndReading],
-) -> Generation:
+) -> "Generation":
     """Generate text at any depth of a language model, and measure its quality by layer.
 
     Each depth is the model cut there: its own forward and cache, its final norm and head, without the penalties that

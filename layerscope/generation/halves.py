@@ -1,7 +1,5 @@
 """A language model whose early and late blocks run apart, over one cache that can be cut back."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy, deepcopy

@@ -1,7 +1,5 @@
 """Rounds of self-speculation: draft with the early blocks, verify with the others, keep what both agree on."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -21,7 +19,7 @@ class Texts:
     """The texts of one batch while they are generated."""
 
     def __init__(
-        self, owner: SelfSpeculation, processors: Any, criteria: Any, config: Any, streamer: Any,
+        self, owner: "SelfSpeculation", processors: Any, criteria: Any, config: Any, streamer: Any,
         offset: int, batch: int,
     ) -> None:  # fmt: skip
         from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria

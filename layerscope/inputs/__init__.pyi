@@ -2,6 +2,7 @@ from .corpus import Corpus as Corpus, draw as draw
 from .media import resample as resample
 from .opening import open_corpus as open_corpus
 from .samples import Modality as Modality, Waveform as Waveform, Window as Window
+from .streams import Chunk as Chunk, Stream as Stream, open_stream as open_stream
 from .views import (
     DEFAULT_SHARE as DEFAULT_SHARE,
     VIEW_KINDS as VIEW_KINDS,

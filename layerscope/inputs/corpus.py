@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -61,7 +59,7 @@ class Corpus:
     def __len__(self) -> int:
         return len(self.samples)
 
-    def take(self, indices: Sequence[int]) -> Corpus:
+    def take(self, indices: Sequence[int]) -> "Corpus":
         """Return the samples at `indices`, in that order; what is lazy stays lazy."""
         chosen = [int(i) for i in indices]
         return replace(
@@ -146,7 +144,7 @@ class Judged:
     skipped: int
 
     @classmethod
-    def of(cls, labels: Iterable[Any]) -> Judged:
+    def of(cls, labels: Iterable[Any]) -> "Judged":
         """Return what can be judged of samples with these labels."""
         sizes = Counter(labels).values()
         kept = [size for size in sizes if size >= WHOLE]

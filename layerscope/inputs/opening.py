@@ -27,6 +27,7 @@ from layerscope.inputs.samples import Lines, Modality
 from layerscope.inputs.tables import PARQUET, TABLES, read_frame, read_text
 
 ARCHIVES = (".tar.gz", ".tar.xz", ".tar.bz2", ".tar", ".tgz", ".txz", ".zip")
+PLAIN_TEXT = "plain text: one sample a non-empty line, named by its number"
 MEMORY_LIMIT = 2 * 2**30  # bytes, uncompressed
 LOOKED_FOR = f"images ({', '.join(SUFFIXES['image'])}) or sounds ({', '.join(SUFFIXES['audio'])})"
 _DESCRIPTIONS = ("readme", "source", "license", "licence")
@@ -97,19 +98,13 @@ def _open_path(path: Path, modality: Modality | None, columns: Columns) -> Corpu
         raise LayerscopeError(f"{path} is a device: give a file")
     if path.is_dir():
         return _folder(path, modality, columns)
-    *rest, suffix = ["", *(suffix.lower() for suffix in path.suffixes)]
-    if suffix == ".gz" and not _is_archive(path.name):
-        suffix = rest[-1]
-        if suffix in PARQUET:
-            raise LayerscopeError(f"{path} is Parquet inside gzip: unpack it first")
-    name = path.name.removesuffix(".gz").removesuffix(suffix)
-    name = f"{path.resolve().parent.name}-{name}" if name.lower() in _PLAIN_NAMES else name
+    name, suffix = data_name(path)
     if suffix in TABLES:
         notes: list[str] = []
         frame = read_frame(path, suffix, notes)
         return frame_corpus(frame, name, columns, str(path), notes)
     columns.refuse(str(path))
-    if _is_archive(path.name):
+    if is_archive(path.name):
         return _archive(path, modality, ())
     if (kind := media_kind(path.name)) is not None:
         raise LayerscopeError(f"{path} is a single {kind} file: give the folder it lies in, or a list of paths")
@@ -119,9 +114,20 @@ def _open_path(path: Path, modality: Modality | None, columns: Columns) -> Corpu
         except (OSError, ValueError) as error:
             raise LayerscopeError(f"{path} is not a complete .npy file: write it again with numpy.save") from error
         return replace(memory_corpus(array, modality, columns), name=folder_name(name))
-    lines, note = Lines.of(read_text(path)), "plain text: one sample a non-empty line, named by its number"
+    lines, note = Lines.of(read_text(path)), PLAIN_TEXT
     names = tuple(map(str, lines.numbers))
     return Corpus(folder_name(name), "text", lines, names, notes=(note,), running=True)
+
+
+def data_name(path: Path) -> tuple[str, str]:
+    """Return what the data in a file are called, and the file's suffix, without `.gz`."""
+    *rest, suffix = ["", *(suffix.lower() for suffix in path.suffixes)]
+    if suffix == ".gz" and not is_archive(path.name):
+        suffix = rest[-1]
+        if suffix in PARQUET:
+            raise LayerscopeError(f"{path} is Parquet inside gzip: unpack it first")
+    name = path.name.removesuffix(".gz").removesuffix(suffix)
+    return f"{path.resolve().parent.name}-{name}" if name.lower() in _PLAIN_NAMES else name, suffix
 
 
 def _folder(path: Path, modality: Modality | None, columns: Columns) -> Corpus:
@@ -137,7 +143,7 @@ def _folder(path: Path, modality: Modality | None, columns: Columns) -> Corpus:
     if any(media_kind(name) for name, _ in files):
         return of_one_kind(files, modality, path.resolve().name, str(path), ())
     rest = [file for _, file in files if not file.stem.lower().startswith(_DESCRIPTIONS)]
-    if len(rest) == 1 and _is_archive(rest[0].name):
+    if len(rest) == 1 and is_archive(rest[0].name):
         return _archive(rest[0], modality, (f"opened the archive {rest[0].name}",))
     if not files:
         raise LayerscopeError(f"{path} is an empty folder: it should hold {LOOKED_FOR}")
@@ -145,7 +151,8 @@ def _folder(path: Path, modality: Modality | None, columns: Columns) -> Corpus:
     raise LayerscopeError(f"{path} holds no {LOOKED_FOR}: give one of its files instead ({names})")
 
 
-def _is_archive(name: str) -> bool:
+def is_archive(name: str) -> bool:
+    """Return whether a file is an archive, by its name."""
     return name.lower().endswith(ARCHIVES)
 
 

@@ -1,6 +1,7 @@
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -81,14 +82,19 @@ def content(samples: Sequence[Any], index: int) -> bytes:
     return _encoded(samples[index]) if stored is None else stored(index)
 
 
-def key_of(text: str) -> bytes:
-    """Return the key by which the states of a text are found, 16 bytes; prompts are part of it."""
-    return hashlib.sha256(_encoded(text)).digest()[:KEY_BYTES]
+def key_of(sample: Any) -> bytes:
+    """Return the key by which the states of a sample are found, 16 bytes; of a file (a path or bytes) of its bytes.
+
+    A prompt is part of a text.
+    """
+    return hashlib.sha256(_encoded(sample)).digest()[:KEY_BYTES]
 
 
 def _encoded(sample: Any) -> bytes:
     if isinstance(sample, str):
         return sample.encode("utf-8", "surrogatepass")
+    if isinstance(sample, (bytes, Path)):
+        return sample if isinstance(sample, bytes) else sample.read_bytes()
     if isinstance(sample, Window):
         return repr(sample.ids).encode() + _encoded(sample.text)
     if isinstance(sample, Waveform):

@@ -1,8 +1,11 @@
+import codecs
 import csv
 import gzip
 import io
 import json
 import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,9 @@ JSON_LINES = (".jsonl", ".ndjson", ".json")
 PARQUET = (".parquet", ".pq")
 TABLES = (*SEPARATORS, *JSON_LINES, *PARQUET)
 KINDS = "give CSV, TSV, JSONL, Parquet or plain text, or a folder or archive (.tar, .zip) of images or sounds"
+UNQUOTED = "quotation marks taken as text"
+"""Many TSV files quote nothing, and their texts may begin with a quotation mark."""
+LOOKED_AT = 65536  # bytes, to see whether a file is text
 _CONTROLS = bytes(set(range(32)) - {8, 9, 10, 12, 13, 27})
 """Control characters that no text has."""
 
@@ -53,86 +59,119 @@ def read_frame(path: Path, suffix: str, notes: list[str]) -> Any:
 
 def read_text(path: Path) -> str:
     """Return the text of a UTF-8 file, unpacked where its name ends in `.gz`, with line ends as newlines."""
-    try:
+    with _whole(path):
         data = path.read_bytes()
         data = gzip.decompress(data) if path.suffix.lower() == ".gz" and data else data
+    if not data.strip():
+        raise LayerscopeError(f"{path} is empty: give a file with at least one sample")
+    _check_start(data[:LOOKED_AT], path)
+    return _decoded(data, path)
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """Yield the lines of a text as `read_text` gives it, each with its end, without the whole of it in memory."""
+    at = 0
+    with _whole(path), gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
+        start = file.read(LOOKED_AT)
+        if not start:
+            raise LayerscopeError(f"{path} is empty: give a file with at least one sample")
+        _check_start(start, path)
+        file.seek(0)
+        for line in file:
+            yield _decoded(line, path, at)
+            at += len(line)
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[None]:
+    """Within, a file that cannot be read, or is no whole gzip file, is one line."""
+    try:
+        yield
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise LayerscopeError(f"{path} is not a whole gzip file ({error}): pack it again") from error
     except OSError as error:
         raise unreadable(path, error) from error
-    if not data.strip():
-        raise LayerscopeError(f"{path} is empty: give a file with at least one sample")
-    start = data[:65536]
+
+
+def _check_start(start: bytes, path: Path) -> None:
+    """Raise where a file begins as no text in UTF-8 does."""
     # UTF-16 has its mark, or (Latin) a zero in every second byte and hardly any other
     few, many = sorted((start[::2].count(0), start[1::2].count(0)))
     latin = len(start) > 3 and many > 0.2 * len(start) and few < 0.1 * many
-    if latin or data.startswith((b"\xff\xfe", b"\xfe\xff")):
+    if latin or start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise LayerscopeError(f"{path} is UTF-16 text: save it as UTF-8")
-    try:
-        text, fault = data.decode("utf-8-sig"), ""
-    except UnicodeDecodeError as error:
-        fault = f"byte {error.start:,} is 0x{data[error.start]:02x}"
-    if (fault and b"\0" in data) or len(start) - len(start.translate(None, _CONTROLS)) > 0.1 * len(start):
+    if len(start) - len(start.translate(None, _CONTROLS)) > 0.1 * len(start):
         raise LayerscopeError(f"{path} is a binary file, not text: {KINDS}")
-    if fault:
-        raise LayerscopeError(f"{path} is not UTF-8 ({fault}): save it as UTF-8")
-    return text.replace("\r\n", "\n")
+
+
+def _decoded(data: bytes, path: Path, at: int = 0) -> str:
+    """Return the text of the bytes from `at` on in a file, with line ends as newlines."""
+    try:
+        return data.decode("utf-8" if at else "utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        if b"\0" in data:
+            raise LayerscopeError(f"{path} is a binary file, not text: {KINDS}") from error
+        fault = f"byte {at + error.start:,} is 0x{data[error.start]:02x}"
+        raise LayerscopeError(f"{path} is not UTF-8 ({fault}): save it as UTF-8") from error
 
 
 def _separated(text: str, path: Path, separator: str, notes: list[str]) -> Any:
-    header = text.split("\n", 1)[0]
-    other = next((sign for sign in ";\t" if sign in header), None)
-    if other and separator == "," and "," not in header:
-        separator = other
-        notes.append(f"separator: {'tab' if separator == chr(9) else separator!r} (guessed)")
+    separator, note = separator_of(text.split("\n", 1)[0], separator)
+    notes += note
+
+    def rows(quoting: int) -> list[list[str]]:
+        return list(separated(io.StringIO(text, newline=""), path, separator, quoting))
+
     try:
-        rows = _rows(text, path, separator, csv.QUOTE_MINIMAL)
+        header, *found = rows(csv.QUOTE_MINIMAL)
     except LayerscopeError:
         if separator != "\t":
             raise
-        # Many TSV files quote nothing, and their texts may begin with a quotation mark.
-        rows = _rows(text, path, separator, csv.QUOTE_NONE)
-        notes.append("quotation marks taken as text")
-    if len(rows) < 2:
+        header, *found = rows(csv.QUOTE_NONE)
+        notes.append(UNQUOTED)
+    if not found:
         raise LayerscopeError(f"{path} has a header but no rows: give at least one text")
     import pandas as pd
 
-    return pd.DataFrame(rows[1:], columns=rows[0], dtype=object)
+    return pd.DataFrame(found, columns=header, dtype=object)
 
 
-def _rows(text: str, path: Path, separator: str, quoting: Any) -> list[list[str]]:
-    """Return rows of equal length; unlike with pandas, none is filled up or mended."""
+def separator_of(header: str, separator: str) -> tuple[str, list[str]]:
+    """Return what separates the columns of a header, and a note where that is not what the file's name says."""
+    other = next((sign for sign in ";\t" if sign in header), None)
+    if other and separator == "," and "," not in header:
+        return other, [f"separator: {'tab' if other == chr(9) else other!r} (guessed)"]
+    return separator, []
+
+
+def separated(lines: Iterable[str], path: Path, separator: str, quoting: Any) -> Iterator[list[str]]:
+    """Yield the header and rows of as many fields; unlike with pandas, none is filled up or mended."""
     csv.field_size_limit(2**31 - 1)  # texts may be longer than the module's 131,072 characters
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, quoting=quoting, strict=True)
-    rows: list[list[str]] = []
+    reader = csv.reader(lines, delimiter=separator, quoting=quoting, strict=True)
+    fields = 0
     try:
         for row in filter(None, reader):
-            rows.append(row)
-            if len(row) != len(rows[0]):
+            fields = fields or len(row)
+            if len(row) != fields:
                 raise LayerscopeError(
-                    f"{path}: line {reader.line_num} has {len(row)} fields where the header has {len(rows[0])}: "
+                    f"{path}: line {reader.line_num} has {len(row)} fields where the header has {fields}: "
                     "quote the texts that hold separators or line ends"
                 )
+            yield row
     except csv.Error as error:
         raise LayerscopeError(
             f"{path}: line {reader.line_num} is broken ({error}): close quotes, and double those inside a text"
         ) from error
-    return rows
 
 
 def _json_lines(text: str, path: Path, notes: list[str]) -> Any:
     if text.lstrip().startswith("["):
-        records = _parsed(text, path, "it")
+        records = [as_record(record, path, i) for i, record in enumerate(parsed(text, path, "it"))]
     else:
-        lines = enumerate(text.split("\n"), start=1)
-        records = [_parsed(line, path, f"line {number}") for number, line in lines if line.strip()]
+        lines = ((number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip())
+        records = [as_record(parsed(line, path, f"line {k}"), path, i) for i, (k, line) in enumerate(lines)]
     if not records:
         raise LayerscopeError(f"{path} has no records: give at least one text")
-    records = [{"text": record} if isinstance(record, str) else record for record in records]
-    for i, record in enumerate(records):
-        if not isinstance(record, dict):
-            found = json.dumps(record, ensure_ascii=False)
-            raise LayerscopeError(f'{path}: record {i} is {found:.40}, not an object: write {{"text": …}} a line')
     whole = [without_surrogates(record) for record in records]
     if halves := [str(i) for i, record in enumerate(records) if whole[i] != record]:
         notes.append(f"{count(len(halves), 'row')} held half characters, now U+FFFD: rows {listed(halves)}")
@@ -155,7 +194,17 @@ def without_surrogates(value: Any) -> Any:
     return value
 
 
-def _parsed(text: str, path: Path, what: str) -> Any:
+def as_record(record: Any, path: Path, number: int) -> dict[str, Any]:
+    """Return what a line of JSON holds as an object: a text is its only member."""
+    record = {"text": record} if isinstance(record, str) else record
+    if not isinstance(record, dict):
+        found = json.dumps(record, ensure_ascii=False)
+        raise LayerscopeError(f'{path}: record {number} is {found:.40}, not an object: write {{"text": …}} a line')
+    return record
+
+
+def parsed(text: str, path: Path, what: str) -> Any:
+    """Return what a text of JSON holds; `what` names it in the line on one that is broken."""
     try:
         return json.loads(text)
     except (json.JSONDecodeError, RecursionError) as error:
@@ -164,14 +213,22 @@ def _parsed(text: str, path: Path, what: str) -> Any:
 
 
 def _parquet(path: Path) -> Any:
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    try:
+    with whole_parquet(path):
         with pq.ParquetFile(path) as file:
             table = file.read()
         table.validate(full=True)  # texts that are not UTF-8 would break later, when they are looked at
         return table.to_pandas()
+
+
+@contextmanager
+def whole_parquet(path: Path) -> Iterator[None]:
+    """Within, a Parquet file that cannot be read, or not whole, is one line."""
+    import pyarrow as pa
+
+    try:
+        yield
     except PermissionError as error:
         raise unreadable(path, error) from error
     except (pa.ArrowException, OSError) as error:

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
@@ -27,7 +25,7 @@ def lens(
     out: Annotated[str | Path | None, Folder(), OUTPUT] = None,
     progress: Annotated[bool, IN_CODE] = True,
     **shared: Unpack[LoadingAndReading],
-) -> Reading:
+) -> "Reading":
     """Show what every layer would predict, token by token, and where predictions settle.
 
     One forward a sample; then each layer's states go through all that the model runs after its last block. Of the last

@@ -5,8 +5,6 @@ A folder of ours holds `translators.json` (of which model, trained on what), `tr
 digests of what was trained on. Folders of the tuned-lens package (`config.json`, `params.pt`) are read as well.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import time

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch
@@ -37,7 +35,7 @@ def canonical_correlations(X: Array, Y: Array) -> Tensor:
     tensor([1., 1.], dtype=torch.float64)
     """
 
-    def each(first: Principal, second: Principal) -> Tensor:
+    def each(first: "Principal", second: "Principal") -> Tensor:
         found, rank = first.correlations(second)
         beyond = torch.arange(found.shape[-1], device=found.device) >= rank[..., None]
         return found.masked_fill(beyond, torch.nan)
@@ -56,19 +54,19 @@ class Principal(NamedTuple):
     axes: Tensor
     rank: Tensor
 
-    def kept(self, rank: Tensor) -> Principal:
+    def kept(self, rank: Tensor) -> "Principal":
         """Return the first dimensions alone, `rank` of each item."""
         most = max(1, int(rank.max()))
         there = torch.arange(most, device=rank.device) < rank[..., None]
         basis = self.basis[..., :most] * there[..., None, :]
         return Principal(basis, self.values[..., :most] * there, self.axes[..., :most, :], rank)
 
-    def correlations(self, other: Principal) -> tuple[Tensor, Tensor]:
+    def correlations(self, other: "Principal") -> tuple[Tensor, Tensor]:
         """Return the canonical correlations `[..., r]` with another, and how many there are `[...]`."""
         found = torch.linalg.svdvals(self.basis.mT @ other.basis).clamp(max=1.0)
         return found, self.rank.minimum(other.rank)
 
-    def mean_correlation(self, other: Principal) -> Tensor:
+    def mean_correlation(self, other: "Principal") -> Tensor:
         """Return their mean `[...]` over the smaller rank."""
         found, rank = self.correlations(other)
         return found.sum(-1) / rank

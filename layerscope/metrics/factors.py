@@ -3,8 +3,6 @@
 Each has the record of how a run takes a metric of its kind.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -35,7 +33,7 @@ class Tokens:
         self._found: dict[Callable[[Tokens], Any], Any] = {}
 
     @classmethod
-    def of(cls, tokens: Array | Tokens, mask: Array | None) -> Tokens:
+    def of(cls, tokens: "Array | Tokens", mask: Array | None) -> "Tokens":
         """Return the tokens of arrays, half precision in float32, or tokens as they are."""
         if isinstance(tokens, Tokens):
             return tokens
@@ -78,14 +76,14 @@ class Tokens:
         every = torch.full(self.states.shape[:-2], self.states.shape[-2], device=self.states.device)
         return every if self.used is None else self.used.sum(-1)
 
-    def once(self, factor: Callable[[Tokens], T]) -> T:
+    def once(self, factor: "Callable[[Tokens], T]") -> T:
         """Return what a metric's own factor gives, computed when it is first needed."""
         if factor not in self._found:
             self._found[factor] = factor(self)
         found: T = self._found[factor]
         return found
 
-    def first(self, prefix: int) -> Tokens:
+    def first(self, prefix: int) -> "Tokens":
         """Return the first `prefix` used tokens of samples that have as many; the other samples are empty."""
         found = Tokens(self._fronted[..., :prefix, :], None, self.without_sinks, self.rows)
         found.used, found.lengths = None, torch.where(self.lengths >= prefix, prefix, 0)
@@ -130,7 +128,7 @@ class Rows:
         self.count, self.width = self._rows.shape[-2:]
 
     @classmethod
-    def of(cls, Z: Array | Rows) -> Rows:
+    def of(cls, Z: "Array | Rows") -> "Rows":
         """Return the rows of an array, or rows as they are."""
         return Z if isinstance(Z, Rows) else cls(Z)
 

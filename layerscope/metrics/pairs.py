@@ -1,7 +1,5 @@
 """What similarities of every two layers share: each layer is prepared once for all its pairs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -112,7 +110,7 @@ class FromPairs(How):
     by_sample: Callable[..., Found] | None = None
     """Where each sample has a value: takes `states` and `others`; returns mean, standard error and number."""
 
-    def forms(self, asked: Any) -> Iterator[FromPairs]:
+    def forms(self, asked: Any) -> "Iterator[FromPairs]":
         """Yield the measure in each form that the options ask for."""
         if self.choice is None:
             yield self

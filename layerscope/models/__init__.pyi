@@ -4,5 +4,6 @@ from .layered import (
     find_layers as find_layers,
     vectors_for as vectors_for,
 )
-from .load import Loaded as Loaded, LoadOptions as LoadOptions, load as load
+from .load import Loaded as Loaded, load as load
+from .placing import LoadOptions as LoadOptions
 from .pooling import Vectors as Vectors

@@ -1,7 +1,5 @@
 """Call a module with the inputs it takes, and pick the hidden state out of what a module gets or gives."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -36,7 +34,7 @@ class Inputs:
         """What a plain module is called with."""
         return () if self.positional is None else (self.positional,)
 
-    def to(self, device: torch.device) -> Inputs:
+    def to(self, device: torch.device) -> "Inputs":
         """Return the same batch on another device."""
         named = {k: v.to(device) for k, v in self.named.items()}
         return Inputs(named, *(None if one is None else one.to(device) for one in (self.positional, self.mask)))

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from layerscope.core.option_kinds import IN_CODE
@@ -15,7 +13,7 @@ def inspect(
     processor: Annotated[Any, IN_CODE] = None,
     data: Annotated[Any, IN_CODE] = None,
     **shared: Unpack[Loading],
-) -> list[Inspection]:
+) -> "list[Inspection]":
     """Show what is found in a model: blocks, final norm, head, and what a run would take.
 
     There is one entry for its stack of blocks, or for each of several.

@@ -1,7 +1,6 @@
 """Load a model, and what turns samples into its inputs, from a name, a folder or an object."""
 
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -9,7 +8,6 @@ from logging import ERROR, LogRecord
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
 from layerscope.core.errors import LayerscopeError, needs
@@ -17,6 +15,8 @@ from layerscope.core.hub import go_offline_without_hub
 from layerscope.models.checks import EMBEDDED, check_folder, check_name, clear_errors, embedded
 from layerscope.models.encode import modalities_of, modality_of
 from layerscope.models.mean_head import as_configured
+from layerscope.models.placing import LoadOptions
+from layerscope.models.weights import is_quantised
 
 POOLINGS = {"mean": ("mean",), "cls": ("cls",), "lasttoken": ("last",)}
 """What a SentenceTransformer calls the poolings that are ours too."""
@@ -44,40 +44,6 @@ class Loaded:
         return None if modality == "image" and hasattr(found, "convert_tokens_to_ids") else found
 
 
-@dataclass(frozen=True)
-class LoadOptions:
-    """How weights are fetched, placed and trusted; with `as_stored` the dtype `auto` is the checkpoint's everywhere."""
-
-    revision: str | None = None
-    dtype: str = "auto"
-    device: str = "auto"
-    trust_remote_code: bool = False
-    allow_pickle: bool = False
-    as_stored: bool = False
-
-    def torch_device(self) -> torch.device:
-        """Return the device; raise where it is not there."""
-        if self.device in ("auto", "map"):
-            if not torch.cuda.is_available():
-                return torch.device("cpu")
-            rank = os.environ.get("LOCAL_RANK")  # of several processes each has its own GPU, as far as there are any
-            return torch.device("cuda" if rank is None else f"cuda:{int(rank) % torch.cuda.device_count()}")
-        try:
-            device = torch.device(self.device)
-            torch.empty(1, device=device).cpu()
-        except Exception:  # each kind of device fails in its own way
-            here = ["auto", "cpu", *[f"cuda:{i}" for i in range(torch.cuda.device_count())], "map"]
-            raise LayerscopeError(f"device {self.device!r} is not on this machine: choose {', '.join(here)}") from None
-        return device
-
-    def torch_dtype(self) -> torch.dtype | str:
-        """Return the dtype of the weights; `auto` is float32 on a CPU and the checkpoint's own elsewhere."""
-        if self.dtype == "auto":
-            return torch.float32 if self.torch_device().type == "cpu" and not self.as_stored else "auto"
-        dtype: torch.dtype = getattr(torch, self.dtype)
-        return dtype
-
-
 def eager(model: Any) -> Any:
     """Return the model inside one that `torch.compile` gave: layers are read by hooks, and compiled code has none."""
     return vars(model)["_modules"]["_orig_mod"] if "_orig_mod" in getattr(model, "_modules", {}) else model
@@ -86,6 +52,7 @@ def eager(model: Any) -> Any:
 def load(model: Any, options: LoadOptions, processor: Any = None) -> Loaded:
     """Load a hub name, a local folder or a PEFT adapter folder, or take a model as it is; so with its processor."""
     options.torch_device()  # a wrong one is reported before the weights are read
+    options.placing()
     model = eager(model)
     if isinstance(model, (str, Path)):
         with without_bars():
@@ -98,6 +65,8 @@ def load(model: Any, options: LoadOptions, processor: Any = None) -> Loaded:
         loaded = Loaded(module, processor, Path(name).name)
     else:
         raise LayerscopeError(f"a model is a name, a folder or a torch.nn.Module, not a {type(model).__name__}")
+    if is_quantised(loaded.module):
+        loaded.notes.append(f"the weights of {loaded.name} are quantised: every number is that of the quantised model")
     if isinstance(processor, (str, Path)):
         loaded.processor = load_processor(str(processor), loaded.module, {})
     return loaded
@@ -163,17 +132,22 @@ def _load_transformers(source: str, options: LoadOptions, processor: Any) -> Loa
     trust = {"trust_remote_code": options.trust_remote_code, "revision": options.revision}
     with clear_errors(source):
         config = transformers.AutoConfig.from_pretrained(source, **trust)
+        if options.parallel is not None and not getattr(config, "base_model_tp_plan", None):
+            kind = config.model_type
+            raise LayerscopeError(
+                f"{source!r} ({kind}) has no plan for tensor parallelism in transformers: leave it out"
+            )
         module, info = _class_of(config, options).from_pretrained(
             source,
             config=config,
             dtype=options.torch_dtype(),
             use_safetensors=None if options.allow_pickle else True,
             output_loading_info=True,
-            device_map="auto" if options.device == "map" else None,
+            **options.placing(),
             **({"revision": options.revision} if not options.trust_remote_code else trust),
         )
     loaded = Loaded(as_configured(module), processor, Path(source).name, options.revision)
-    if options.device != "map":
+    if not options.spread:
         module.to(options.torch_device())
     missing = sorted(info["missing_keys"])
     if missing:
@@ -238,6 +212,10 @@ def _class_of(config: Any, options: LoadOptions) -> Any:
 def _load_sentence_transformer(source: str, options: LoadOptions) -> Loaded:
     with needs("sentence-transformers", f"{source!r} is a sentence-transformers model"):
         from sentence_transformers import SentenceTransformer
+    if name := next(
+        (name for name in ("max_memory", "offload", "parallel") if getattr(options, name) is not None), None
+    ):
+        raise LayerscopeError(f"`{name}` is for transformers models, and {source!r} is a SentenceTransformer")
     weights = {"dtype": options.torch_dtype(), "use_safetensors": None if options.allow_pickle else True}
     trust = {"trust_remote_code": options.trust_remote_code, "revision": options.revision}
     device, here = str(options.torch_device()), Path(source).exists()

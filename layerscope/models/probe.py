@@ -1,7 +1,5 @@
 """The samples that a model is probed with, and what they show of how it may be batched."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -54,7 +52,7 @@ def _mate(sample: Any) -> Any:
     return torch.as_tensor(sample).flip(-1) if wave is None else replace(sample, samples=wave[::-1].copy())
 
 
-def states_of(model: LayeredModel, inputs: Inputs | list[Any]) -> dict[str, Tensor]:
+def states_of(model: "LayeredModel", inputs: Inputs | list[Any]) -> dict[str, Tensor]:
     """Return all states of a small batch, or of samples, by site and layer."""
     states: dict[str, Tensor] = {}
     batch = inputs if isinstance(inputs, Inputs) else model.encoder.batch(inputs)
@@ -62,7 +60,7 @@ def states_of(model: LayeredModel, inputs: Inputs | list[Any]) -> dict[str, Tens
     return states
 
 
-def tested_in_batches(model: LayeredModel, short: Any, long: Any, alone: dict[str, Tensor]) -> LayeredModel:
+def tested_in_batches(model: "LayeredModel", short: Any, long: Any, alone: dict[str, Tensor]) -> "LayeredModel":
     """Test whether another sample beside it, or padding, changes a sample's states, and note what follows."""
     together = states_of(model, [long, _mate(long)])
     if not _agree(alone, {key: states[:1] for key, states in together.items()}):
@@ -76,7 +74,7 @@ def tested_in_batches(model: LayeredModel, short: Any, long: Any, alone: dict[st
     return model
 
 
-def _stands_padding(model: LayeredModel, short: Any, long: Any) -> bool:
+def _stands_padding(model: "LayeredModel", short: Any, long: Any) -> bool:
     """Return whether a sample beside a longer one keeps its states, and as many of them as it has alone."""
     batches = [model.encoder.batch(samples).to(model.device) for samples in ([short], [short, long])]
     alone, both = (states_of(model, batch) for batch in batches)

@@ -4,8 +4,6 @@ A standard checkpoint holds one head, that of the last layer. `exit_heads.safete
 layers before, each as `K.weight` [classes, D] and `K.bias`, and in its metadata the path of the head they stand in for.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -36,12 +34,20 @@ def is_offloaded(module: nn.Module) -> bool:
     return any(parameter.is_meta for parameter in module.parameters())
 
 
+def is_parallel(module: nn.Module) -> bool:
+    """Return whether each of several processes holds a part of the weights."""
+    from torch.distributed.tensor import DTensor
+
+    return any(isinstance(weight, DTensor) for weight in module.parameters())
+
+
 def is_quantised(module: nn.Module) -> bool:
     """Return whether some weights are integers with scales: by transformers, torchao, quanto or torch itself."""
     if getattr(module, "hf_quantizer", None) is not None or getattr(module, "is_quantized", False):
         return True
     packed = any({"quantized", "quanto"} & {*type(child).__module__.split(".")} for child in module.modules())
-    return packed or any(is_traceable_wrapper_subclass(weight) for weight in module.parameters())
+    wrapped = any(is_traceable_wrapper_subclass(weight) for weight in module.parameters())
+    return packed or (wrapped and not is_parallel(module))
 
 
 def numbers_of(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
@@ -60,6 +66,8 @@ def _plain(name: str, value: object) -> Iterator[tuple[str, Tensor]]:
     if isinstance(value, (tuple, list)):  # packed weights and their bias
         for index, item in enumerate(value):
             yield from _plain(f"{name}.{index}", item)
+    elif hasattr(value, "full_tensor"):  # every process calls this, and has the whole weight for a moment
+        yield name, value.full_tensor()
     elif isinstance(value, Tensor) and is_traceable_wrapper_subclass(value):
         inside, _ = value.__tensor_flatten__()
         for part in inside:
@@ -92,7 +100,7 @@ class ExitHeads:
         if flat:
             save_file(flat, Path(folder) / HEADS, {"format": "pt", "head": self.path})
 
-    def below(self, layer: int) -> ExitHeads:
+    def below(self, layer: int) -> "ExitHeads":
         """Return the heads of the layers before this one, which a model that ends here keeps."""
         return ExitHeads(self.path, {own: head for own, head in self.heads.items() if own < layer})
 

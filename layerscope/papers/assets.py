@@ -1,7 +1,5 @@
 """What recipes rest on, made once through the public verbs and kept: trained models, runs, reports of exits."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 from abc import ABC, abstractmethod
@@ -32,11 +30,11 @@ class Asset(ABC):
     minutes: ClassVar[float] = 0.1
 
     @abstractmethod
-    def make(self, out: Path, assets: Assets) -> None:
+    def make(self, out: Path, assets: "Assets") -> None:
         """Write it into a folder, from where an earlier call was stopped."""
 
     @property
-    def rests_on(self) -> tuple[Asset, ...]:
+    def rests_on(self) -> "tuple[Asset, ...]":
         """The assets that it reads: by default those among its fields."""
         return tuple(found for each in fields(self) if isinstance(found := getattr(self, each.name), Asset))
 

@@ -1,7 +1,5 @@
 """What a paper claims and how it is judged, fixed before there is any result."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -62,7 +60,7 @@ class Number:
     high: float | None = None
 
     @classmethod
-    def of(cls, quantity: str, found: Interval) -> Number:
+    def of(cls, quantity: str, found: "Interval") -> "Number":
         """Return a quantity with its interval."""
         return cls(quantity, found.value, found.low, found.high)
 
@@ -71,9 +69,9 @@ class Number:
 class Evidence:
     """What a judge found: an interval for each claim by name, numbers, pictures, and sentences about them."""
 
-    intervals: Mapping[str, Interval]
+    intervals: "Mapping[str, Interval]"
     numbers: Sequence[Number] = ()
-    plots: Sequence[Picture] = ()
+    plots: "Sequence[Picture]" = ()
     notes: Sequence[str] = ()
 
 
@@ -92,7 +90,7 @@ class Recipe:
     claims: tuple[Claim, ...]
     judge: Judge
     scales: Mapping[Scale, Any]
-    needs: Callable[[Any], Sequence[Asset]] = lambda settings: ()
+    needs: "Callable[[Any], Sequence[Asset]]" = lambda settings: ()
     printed: tuple[Printed, ...] = ()
     lacks: Mapping[Scale, str] = field(default_factory=dict)
     note: str = ""

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -26,7 +24,7 @@ def reproduce(
     data_dir: Annotated[str | Path | None, Folder(), DATA] = None,
     jobs: Annotated[int | str, Whole(1, words=("auto",))] = "auto",
     progress: Annotated[bool, IN_CODE] = True,
-) -> Board:
+) -> "Board":
     """Test the claims of the two papers, figure by figure, and report which held.
 
     Each recipe tests a figure, table or theorem: its numbers stand beside the printed ones, and each verdict beside its

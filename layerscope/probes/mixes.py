@@ -1,7 +1,5 @@
 """Mixes of layers: what several layers know together. All that is learned is learned inside the folds that judge it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

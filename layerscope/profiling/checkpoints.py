@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +12,7 @@ if TYPE_CHECKING:
 
 def profile_checkpoints(
     model: str | Path, revisions: str | Iterable[str], *, out: str | Path | None = None, **options: Any
-) -> list[Run]:
+) -> "list[Run]":
     """Profile checkpoints of one model over the same data, and return a run for each, ready for `compare`.
 
     `revisions` are branches, tags or commits of a hub model, or folders in a local `model`, as a training saves them

@@ -164,14 +164,20 @@ def refuse_another(path: Path, there: dict[str, Any], here: dict[str, Any]) -> N
     options = Options().identity() | there["options"]  # what an older run does not hold was as by default
     pairs = [(what, there[group].get(key), here[group][key]) for what, group, key in COMPARED]
     pairs += [(name, options.get(name), value) for name, value in here["options"].items()]
-    for name, *values in [*pairs, ("tokens", there["data"].get("tokens"), here["data"]["tokens"])]:
+    if differs := first_difference([*pairs, ("tokens", there["data"].get("tokens"), here["data"]["tokens"])]):
+        raise LayerscopeError(
+            f"run folder {str(path)!r} holds another run ({differs}): choose another folder with `out`, or delete it"
+        )
+
+
+def first_difference(pairs: Iterable[tuple[str, Any, Any]], where: str = "here") -> str:
+    """Return the first of named facts that is another there than here, in words; empty where none is."""
+    for name, *values in pairs:
         if values[0] != values[1]:
             texts = [",".join(map(str, value)) if isinstance(value, list) else str(value) for value in values]
             old, new = (text if len(text) <= 40 else text[:12] + "…" for text in texts)
-            raise LayerscopeError(
-                f"run folder {str(path)!r} holds another run ({name}: {old} there, {new} here): "
-                "choose another folder with `out`, or delete it"
-            )
+            return f"{name}: {old} there, {new} {where}"
+    return ""
 
 
 def run_of(given: Any) -> Run | None:

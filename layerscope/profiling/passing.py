@@ -15,6 +15,7 @@ from layerscope.core.progress import Reporter
 from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
 from layerscope.models.forward import Inputs, is_out_of_memory
+from layerscope.models.weights import is_parallel
 from layerscope.profiling.identity import refuse_another
 from layerscope.profiling.measure import BatchMeasure
 from layerscope.profiling.plan import Job, make_plan, view_of
@@ -132,9 +133,12 @@ def run_pass(
     """Compute every shard that is not finished; a batch that does not fit into memory is computed in halves.
 
     The processes of a team take a shard each and meet after it, so that an error of one ends all; neighbouring shards
-    hold texts of one length, so that none waits for long. A single sample that does not fit ends the pass.
+    hold texts of one length, so that none waits for long. Where each has a part of every weight, all compute every
+    shard together. A single sample that does not fit ends the pass.
     """
     team = team or Team()
+    together = is_parallel(job.model.module)
+    step = 1 if together else team.size
     todo: list[int] = team.meet([shard for shard in folder.shards if not folder.is_finished(shard)])[0]
     _refuse_hopeless(folder, job.model)
 
@@ -145,17 +149,19 @@ def run_pass(
 
     with evaluating(job.model.module), reporter.bar("forward", len(folder.plan), "samples") as advance:
         advance(len(folder.plan) - sum(len(folder.rows(shard)) for shard in todo))
-        for start in range(0, len(todo), team.size):
-            turn = todo[start : start + team.size]
-            for shard in turn[team.rank : team.rank + 1]:
+        for start in range(0, len(todo), step):
+            turn = todo[start : start + step]
+            own = turn if together else turn[team.rank : team.rank + 1]
+            for shard in own:
                 parts = []
                 for _, rows in folder.rows(shard).groupby("batch", sort=True):
                     parts += list(compute(job, rows, halved, measure))
                     advance(len(rows))
-                folder.write_shard(shard, joined(parts))
-                folder.log("shard", shard=shard, forwards=len(parts), rows=len(folder.rows(shard)))
+                if team.leads or not together:
+                    folder.write_shard(shard, joined(parts))
+                    folder.log("shard", shard=shard, forwards=len(parts), rows=len(folder.rows(shard)))
             team.meet()
-            advance(sum(len(folder.rows(shard)) for rank, shard in enumerate(turn) if rank != team.rank))
+            advance(sum(len(folder.rows(shard)) for shard in turn if shard not in own))
             _refuse_hopeless(folder, job.model)
 
 

@@ -25,8 +25,8 @@ from layerscope.profiling.profiler import profile
 from layerscope.runs.registry import METRICS, Metric, choose_metrics, measured
 
 ELSEWHERE = (
-    "model", "data", "labels", "processor", "text_column", "label_column", "revision", "device", "trust_remote_code",
-    "allow_pickle", "out", "progress", "command",
+    "model", "data", "labels", "processor", "text_column", "label_column", "revision", "device", "max_memory",
+    "offload", "parallel", "trust_remote_code", "allow_pickle", "out", "progress", "command",
 )  # fmt: skip
 """Options of `profile` that name what is measured, or where; the run folder knows it otherwise."""
 BATCHES_PER_SHARD = 4

@@ -1,12 +1,10 @@
-from __future__ import annotations
-
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from layerscope.core import processes
 from layerscope.core.option_kinds import IN_CODE, SEED, Folder, Names, Number, OneOf, Several, Whole
-from layerscope.core.options import DATA, OUTPUT, Centrings, Estimators, LoadingAndReading, checked, declared, every
+from layerscope.core.options import DATA, OUTPUT, Centrings, Estimators, LoadingAndReading, checked, spoken
 
 if TYPE_CHECKING:
     from layerscope.runs import Run
@@ -14,9 +12,6 @@ if TYPE_CHECKING:
 METRIC = "Metrics"
 VIEWS = "Views"
 PASS = "The pass"
-PLAIN = (bool, int, float)
-LONGEST = 20
-"""A longer sequence is written as its length."""
 
 
 @processes.as_one
@@ -47,13 +42,14 @@ def profile(
     view_kinds: Annotated[str | Iterable[str] | None, Names(), VIEWS] = None,
     view_share: Annotated[float, Number(above=0, most=1), VIEWS] = 0.1,
     batch_size: Annotated[int | None, Whole(1), PASS] = None,
+    parallel: Annotated[str | None, OneOf(("tensor",)), PASS] = None,
     seed: Annotated[int, SEED, PASS] = 0,
     store_dtype: Annotated[str, OneOf(("float32", "float16")), PASS] = "float32",
     out: Annotated[str | Path | None, Folder(), OUTPUT] = None,
     progress: Annotated[bool, IN_CODE] = True,
     command: Annotated[str, IN_CODE] = "",
     **shared: Unpack[LoadingAndReading],
-) -> Run:
+) -> "Run":
     """Measure every layer of a model over your data in one pass.
 
     Processes that torchrun or accelerate started share the work, each calling this with the same arguments: the run is
@@ -90,6 +86,8 @@ def profile(
             for sounds; by default all of them.
         view_share: share of a text's words that an augmentation changes.
         batch_size: samples per forward; by default fitted to their length.
+        parallel: tensor gives each process of torchrun a part of every weight, for a model that no device holds; by
+            default each has all of them, and a share of the samples.
         seed: random seed.
         store_dtype: number type of the states in the run folder.
         out: run folder, by default runs/MODEL-DATA; the same call on it resumes the run.
@@ -110,29 +108,7 @@ def profile(
     """
     given = dict(locals())
     asked = checked(profile, given)
-    asked.command = command or _spoken(given)
+    asked.command = command or spoken(profile, given)
     from layerscope.profiling.pipeline import run_profile
 
     return run_profile(asked)
-
-
-def _spoken(given: Mapping[str, Any]) -> str:
-    """Return a call of `profile` as Python code, without the arguments left at their defaults."""
-    parts = []
-    for name, value in every(profile, given).items():
-        default = declared(profile)[name].default
-        is_default = value is default or (isinstance(value, (str, int, float)) and value == default)
-        if name not in ("progress", "command") and not is_default:
-            parts.append(_literal(value) if name in ("model", "data") else f"{name}={_literal(value)}")
-    return f"layerscope.profile({', '.join(parts)})"
-
-
-def _literal(value: Any) -> str:
-    """Return a value as Python code; what is no literal (a model, a frame) is its kind in angle brackets."""
-    listed = isinstance(value, (list, tuple)) and len(value) <= LONGEST and all(isinstance(v, PLAIN) for v in value)
-    if listed or isinstance(value, (*PLAIN, str, Path, type(None))):
-        return repr(str(value) if isinstance(value, Path) else value)
-    try:
-        return f"<{type(value).__name__} of {len(value):,}>"
-    except TypeError:  # some models have a length in name only
-        return f"<{type(value).__name__}>"

@@ -1,7 +1,5 @@
 """The figures of results, ready for a paper: PNG, PDF and SVG, in one style."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Results of any kind, opened from their folders and put on one page."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What differs from sample to sample: box plots by layer, and entropy along the sequence with its spread."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -29,7 +27,7 @@ OUTLIERS = 20
 """At most this many samples beyond the whiskers of a layer are kept by name, those below 0 and the furthest first."""
 
 
-def box_plots(run: Run, table: str) -> Iterator[Boxes]:
+def box_plots(run: "Run", table: str) -> Iterator[Boxes]:
     """Yield box plots by layer of each sample's values in a table, for each metric, variant and pooling."""
     low, high = WHISKERS
     for (metric, variant, pooling), drawn in boxes(run, table).items():
@@ -53,7 +51,7 @@ def box_plots(run: Run, table: str) -> Iterator[Boxes]:
         )
 
 
-def boxes(run: Run, table: str) -> dict[tuple[str, str | None, str], list[Box]]:
+def boxes(run: "Run", table: str) -> dict[tuple[str, str | None, str], list[Box]]:
     """Return each sample's values in a table as a box for each layer but the last after its norm.
 
     Keys are metric, variant and pooling; there is none without the table.
@@ -86,14 +84,14 @@ def box(name: str, values: Values, samples: Iterable[object]) -> Box:
     return Box(name, (first, median, third), (low, high), float(values.mean()), len(values), outliers, negative)
 
 
-def quality(run: Run, known: Sequence[Curve]) -> Iterator[Boxes | Chart | HeatMap]:
+def quality(run: "Run", known: Sequence[Curve]) -> Iterator[Boxes | Chart | HeatMap]:
     """Yield what stands below the curves of quality."""
     yield from along(run, known)
     yield from histograms(run)
     yield from box_plots(run, "samples.path")
 
 
-def histograms(run: Run) -> Iterator[HeatMap]:
+def histograms(run: "Run") -> Iterator[HeatMap]:
     """Yield the distribution of the samples' prompt entropies at each layer: two bands are two kinds of samples."""
     found: dict[str, list[Tensor]] = {}
     for shard in run.folder.shards if run.has_states else ():
@@ -127,7 +125,7 @@ def histograms(run: Run) -> Iterator[HeatMap]:
         )
 
 
-def along(run: Run, known: Sequence[Curve]) -> Iterator[Chart]:
+def along(run: "Run", known: Sequence[Curve]) -> Iterator[Chart]:
     """Yield what is measured of each sample's first tokens by their number, at five layers, and its spread."""
     found: dict[tuple[str, str], dict[int, Curve]] = {}
     for curve in known:

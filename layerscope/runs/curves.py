@@ -1,7 +1,5 @@
 """From the tables of a run to named curves and boxes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -103,7 +101,7 @@ class Curve:
         return self.at(self.layers[-1])
 
 
-def curves(run: Run) -> list[Curve]:
+def curves(run: "Run") -> list[Curve]:
     """Return every metric of a run that has a value at each layer; of pairs, the similarity to the last layer.
 
     One curve for each metric, variant and pooling, in the order of the registry; what was never measured is absent.
@@ -117,7 +115,7 @@ def curves(run: Run) -> list[Curve]:
     return sorted((_curve(rows, run) for _, rows in groups), key=lambda c: rank(c.metric))
 
 
-def inside(run: Run) -> list[Curve]:
+def inside(run: "Run") -> list[Curve]:
     """Return the curves of a run's sub-layers, one for each metric, variant, pooling and site; none without them.
 
     With them stands `raw`, the blocks' output, and the sites are in the order in which a block shows them.
@@ -177,7 +175,7 @@ def which(curve: Curve, beside: Iterable[Curve]) -> list[str]:
     return names
 
 
-def _curve(rows: pd.DataFrame, run: Run) -> Curve:
+def _curve(rows: pd.DataFrame, run: "Run") -> Curve:
     rows = rows.sort_values("layer")
     first = rows.iloc[0]
     metric, variant = str(first["metric"]), first["variant"] if isinstance(first["variant"], str) else None

@@ -1,7 +1,5 @@
 """What was run: names of runs, the command, its notes, the first samples, and model, data and options by name."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections import Counter
 from collections.abc import Sequence
@@ -18,7 +16,7 @@ MOST_LABELS = 12
 HASHES = ("fingerprint", "weights", "tokens")
 
 
-def details(run: Run) -> tuple[Code | Facts | Sentences, ...]:
+def details(run: "Run") -> tuple[Code | Facts | Sentences, ...]:
     """Return how a run was made."""
     info = run.info
     model, data = dict(info["model"]), dict(info["data"])
@@ -52,7 +50,7 @@ def details(run: Run) -> tuple[Code | Facts | Sentences, ...]:
     )
 
 
-def unfinished(run: Run) -> tuple[str, ...]:
+def unfinished(run: "Run") -> tuple[str, ...]:
     """Return what a run that was stopped still lacks, one line each."""
     folder = run.folder
     missing = sum(not folder.is_finished(shard) for shard in folder.shards)
@@ -77,7 +75,7 @@ def _shown(name: str, value: object) -> str:
     return f"{text[:12]}…" if name in HASHES else text
 
 
-def run_names(runs: Sequence[Run]) -> list[str]:
+def run_names(runs: "Sequence[Run]") -> list[str]:
     """Return the shortest names by which runs differ, in their order: what came from a model or data, as it is there.
 
     The model's name; `model on data` where the data differ; what it was trained for, where that differs; for runs that

@@ -1,7 +1,5 @@
 """A run as a document: the answer, what stands out, and tables of layers by metrics."""
 
-from __future__ import annotations
-
 import math
 import shlex
 from collections.abc import Iterator, Sequence
@@ -34,7 +32,7 @@ ERROR = "± is one standard error."
 UNJUDGED = f"Without labels {show.MARK} is no verdict: which end of a metric serves a task differs by model and data."
 
 
-def document(run: Run) -> show.Document:
+def document(run: "Run") -> show.Document:
     """Return a run as it is shown: rows are layers 0 … L, and `final` where a norm follows layer L."""
     known = curves.curves(run)
     found = findings(run, known)
@@ -69,13 +67,13 @@ def document(run: Run) -> show.Document:
     )  # fmt: skip
 
 
-def size(run: Run) -> tuple[str, str]:
+def size(run: "Run") -> tuple[str, str]:
     """Return the size of a run's model."""
     model, first = run.info["model"], run.columns[0].layer
     return f"layers {first} to {run.depth}, {model['width']:,} wide", f"{model['parameters']:,} parameters"
 
 
-def every_number(run: Run, known: Sequence[Curve]) -> Iterator[show.Section]:
+def every_number(run: "Run", known: Sequence[Curve]) -> Iterator[show.Section]:
     """Yield what a page has at its end: every metric by layer in one table, and the long frame."""
     order = {needs: i for i, (kinds, _, _) in enumerate(SECTIONS.values()) for needs in kinds}
     shown = sorted(known, key=lambda c: order[about(c.metric).needs])
@@ -109,7 +107,7 @@ def _plain_cell(curve: Curve, layer: int | None) -> show.Cell:
     return show.Cell(text, value=value * curve.scale, marked=marked, more=(("stderr", stderr * curve.scale),))
 
 
-def _tables(group: Group, members: list[Curve], run: Run) -> Iterator[show.Table]:
+def _tables(group: Group, members: list[Curve], run: "Run") -> Iterator[show.Table]:
     """Yield a table for each pooling, projected states last; one that is too wide has one for each kind of metric."""
     for suffix, columns in _by_pooling(members):
         kinds = [(kind, [*own]) for kind, own in groupby(columns, lambda curve: about(curve.metric).needs)]
@@ -129,7 +127,7 @@ def _by_pooling(members: list[Curve]) -> Iterator[tuple[str, list[Curve]]]:
             yield f" · {pooling_name(pooling)}", [c for c in part if c.pooling == pooling]
 
 
-def _inside(panel: list[Curve], run: Run) -> show.Table:
+def _inside(panel: list[Curve], run: "Run") -> show.Table:
     """Return one metric at every site of the blocks, of its first pooling, and how much each addition changes it."""
     panel = [curve for curve in panel if curve.pooling == panel[0].pooling]
     columns = [replace(curve, title=curves.site_name(curve.site), final=None, stands_out=None) for curve in panel]
@@ -138,7 +136,7 @@ def _inside(panel: list[Curve], run: Run) -> show.Table:
     return replace(table, legend=tuple(filter(None, (curves.steps_text(panel), rest))))
 
 
-def _table(title: str, members: Sequence[Curve], run: Run, narrow: tuple[show.Table, ...] = ()) -> show.Table:
+def _table(title: str, members: Sequence[Curve], run: "Run", narrow: tuple[show.Table, ...] = ()) -> show.Table:
     """Return a column for each curve: values with their errors, one of them marked, and a row after the final norm."""
     layers = sorted({layer for c in members for layer in c.layers})
     after = any(c.final is not None for c in members)
@@ -170,7 +168,7 @@ def cell(curve: Curve, value: float, stderr: float, marked: bool = False) -> sho
     return show.Cell(number(value), error(stderr) if known else "", value, marked)
 
 
-def _legend(members: Sequence[Curve], run: Run) -> Iterator[str]:
+def _legend(members: Sequence[Curve], run: "Run") -> Iterator[str]:
     """Yield what was counted and marked, and where it was taken."""
     marked = f" {show.MARK} {_marked(members)}." if any(c.stands_out is not None for c in members) else ""
     yield f"N: {_counted(members, run)}.{marked}"
@@ -193,7 +191,7 @@ def _marked(members: Sequence[Curve]) -> str:
     return f"{ends} of layers 1 and up" + (settled if any(c.metric == "saturated" for c in members) else "")
 
 
-def _counted(members: Sequence[Curve], run: Run) -> str:
+def _counted(members: Sequence[Curve], run: "Run") -> str:
     """Say how many samples (of a language model's lens: tokens) each metric is about, and how many it skips."""
     groups: dict[str, dict[str, None]] = {}
     for c in members:

@@ -1,7 +1,5 @@
 """From the curves of a run to sentences about what stands out."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
     from layerscope.runs.run import Run
 
 
-def findings(run: Run, known: list[Curve] | None = None) -> list[Finding]:
+def findings(run: "Run", known: list[Curve] | None = None) -> list[Finding]:
     """Return what stands out in a run, in sentences computed from its numbers.
 
     Only labels make a layer "best"; everything else is an observation, and layer 0 is never chosen.
@@ -33,7 +31,7 @@ def findings(run: Run, known: list[Curve] | None = None) -> list[Finding]:
     return [*found, *_sinks(run, known), *_decisions(run, {c.metric: c for c in known if c.group == "decisions"})]
 
 
-def answer(run: Run, known: list[Curve], found: list[Finding]) -> str:
+def answer(run: "Run", known: list[Curve], found: list[Finding]) -> str:
     """Return in one line which layer to take, by labels; without them what was observed, and no verdict."""
     judged = [finding for finding in found if finding.name == "best_layer"]
     if judged:
@@ -105,7 +103,7 @@ def _similar(curve: Curve, which: str) -> list[Finding]:
     return [Finding("similar_to_last", text, numbers, close)]
 
 
-def _decisions(run: Run, known: dict[str, Curve]) -> Iterator[Finding]:
+def _decisions(run: "Run", known: dict[str, Curve]) -> Iterator[Finding]:
     """Yield what the model's own head says at each layer, where it has one."""
     rows = run.at()
     mean = rows[rows["metric"] == "saturation_layer"]
@@ -153,7 +151,7 @@ def _informed(known: dict[str, Curve]) -> Iterator[Finding]:
         yield Finding(name, capital(text), numbers, answer)
 
 
-def _sinks(run: Run, known: list[Curve]) -> Iterator[Finding]:
+def _sinks(run: "Run", known: list[Curve]) -> Iterator[Finding]:
     """Yield where tokens of massive norm are, how many, and whether they are in the run's means and entropies."""
     counted = {c.metric: c for c in known if c.metric in ("sink_share", "sinks")}
     curve = counted.get("sink_share") or counted.get("sinks")

@@ -5,8 +5,6 @@ before the first batch), `shards/NNNNN.safetensors` with `NNNNN.json` (its check
 is not finished), `tables/METRIC.parquet` (each metric's rows as soon as they are known), `log.jsonl`.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -71,7 +69,7 @@ class RunFolder:
             raise foreign(path / "plan.parquet")
 
     @classmethod
-    def create(cls, path: Path, manifest: dict[str, Any], plan: pd.DataFrame) -> RunFolder:
+    def create(cls, path: Path, manifest: dict[str, Any], plan: pd.DataFrame) -> "RunFolder":
         """Start a run folder with its manifest and plan; shards and tables left without a manifest are deleted."""
         others = sorted(p.name for p in path.iterdir() if p.name not in OWN) if path.exists() else []
         if others:
@@ -139,7 +137,7 @@ class RunFolder:
         none = np.zeros(len(self.plan), dtype=bool)
         return self.plan["copy"].to_numpy(dtype=bool) if "copy" in self.plan else none
 
-    def labels(self) -> pd.Series[Any] | None:
+    def labels(self) -> pd.Series | None:
         """Return the labels of the samples that probes may judge, each distinct one once; None where there are none."""
         kept = (self.plan["view"] == 0) & ~self.copies
         return self.plan.loc[kept, "label"] if "label" in self.plan else None

@@ -1,7 +1,5 @@
 """The history of a training as a document: what each layer can at the last step."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -50,7 +48,7 @@ COLUMNS = ("name", "objective", "metric", *NUMBERS)
 NAMES = {"layer_accuracy": "accuracy", "cosine_similarity": "cosine to last"}
 
 
-def document(run: Run) -> Document:
+def document(run: "Run") -> Document:
     """Return the last step of a training: a row for each layer, and from which layer on it is as good as the last."""
     model, data = run.info["model"], run.info["data"]
     objective = str(run.info["options"].get("objective", ""))
@@ -82,7 +80,7 @@ def document(run: Run) -> Document:
     )  # fmt: skip
 
 
-def _courses(run: Run) -> Iterator[Chart]:
+def _courses(run: "Run") -> Iterator[Chart]:
     """Yield lines by step."""
     table = run.table()
     for name, title in COURSES.items():
@@ -110,7 +108,7 @@ def _courses(run: Run) -> Iterator[Chart]:
         )
 
 
-def _maps(run: Run) -> Iterator[HeatMap]:
+def _maps(run: "Run") -> Iterator[HeatMap]:
     """Yield layers by steps: accuracy (of a language model perplexity), and cosine to the last layer."""
     table = run.table()
     left_out = "layer_accuracy" if run.info["model"].get("language_model") else "perplexity"
@@ -140,7 +138,7 @@ def _maps(run: Run) -> Iterator[HeatMap]:
         )
 
 
-def effective_depth(run: Run) -> str:
+def effective_depth(run: "Run") -> str:
     """Return from which layer on the model is as good as at its last, and where its predictions settle."""
     rows = run.at()
     depths = rows[rows["metric"] == "effective_depth"].set_index("variant")["value"]
@@ -155,7 +153,7 @@ def effective_depth(run: Run) -> str:
     return text[:1].upper() + text[1:]
 
 
-def depths(run: Run) -> pd.DataFrame | None:
+def depths(run: "Run") -> pd.DataFrame | None:
     """Return a row for each model (`name`) and layer of it that was measured, None where a run has no such file.
 
     Raises `LayerscopeError` for a file that is not what it should be.
@@ -172,7 +170,7 @@ def depths(run: Run) -> pd.DataFrame | None:
         raise LayerscopeError(f"{str(path)!r} cannot be read ({error}): delete it, or train again") from error
 
 
-def clock(run: Run) -> Iterator[Section]:
+def clock(run: "Run") -> Iterator[Section]:
     """Yield what depth buys, where a run has what `train` measured of it."""
     table = depths(run)
     if table is None or not len(table):
@@ -198,7 +196,7 @@ def clock(run: Run) -> Iterator[Section]:
     yield Section("clock", "Depth and the clock", lead, (*charts, whole))
 
 
-def _charts(table: pd.DataFrame, metric: Metric, run: Run) -> Iterator[Chart]:
+def _charts(table: pd.DataFrame, metric: Metric, run: "Run") -> Iterator[Chart]:
     """Yield one metric by layer and by time, a line for each model."""
     title = metric.title.removeprefix("layer ")
     for column, words, across in (

@@ -1,7 +1,5 @@
 """The plots of a run: metrics by layer, every two layers, each sample's way to the last layer, inside the blocks."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -51,7 +49,7 @@ LEAST = 0.05
 """Of the values' size: where no error is known an axis is at least this long, not to magnify what hardly differs."""
 
 
-def sections(run: Run, known: list[Curve]) -> Iterator[Section]:
+def sections(run: "Run", known: list[Curve]) -> Iterator[Section]:
     """Yield the plots of a run under their headings; a heading without a plot is left out."""
     for name, (kinds, title, lead) in SECTIONS.items():
         own = [curve for curve in known if about(curve.metric).needs in kinds]
@@ -64,7 +62,7 @@ def sections(run: Run, known: list[Curve]) -> Iterator[Section]:
         yield Section("sublayers", "Inside the blocks", INSIDE, tuple(found))
 
 
-def by_layer(known: Sequence[Curve], run: Run) -> Iterator[Chart]:
+def by_layer(known: Sequence[Curve], run: "Run") -> Iterator[Chart]:
     """Yield a chart for each metric and variant: a line for each pooling, with errors and the value after the norm."""
     found, table = run_curves.panels(known), run.at()
     metrics = {metric for metric, _ in found}
@@ -102,7 +100,7 @@ def axis_of(curves: Sequence[Curve]) -> Axis:
     return Axis("", log=curves[0].log, scale=curves[0].scale, least=least)
 
 
-def series(curve: Curve, run: Run) -> Series:
+def series(curve: Curve, run: "Run") -> Series:
     """Return a curve as points by layer, the value after the final norm apart from the line."""
     points = [(f"layer {layer}", float(layer), *curve.at(layer)) for layer in curve.layers]
     if curve.final is not None:
@@ -151,7 +149,7 @@ def _legend(known: Sequence[Curve]) -> Iterator[str]:
         yield "Bands: ± one standard error."
 
 
-def _pairs(run: Run, known: Sequence[Curve]) -> Iterator[Plot]:
+def _pairs(run: "Run", known: Sequence[Curve]) -> Iterator[Plot]:
     """Yield a heat map of every two layers for each similarity and pooling, and boxes of each sample's cosine."""
     own, table = {m.name for m in METRICS.values() if m.needs == "pairs"}, run.at()
     # a history knows of each layer and the last one only
@@ -182,7 +180,7 @@ def _pairs(run: Run, known: Sequence[Curve]) -> Iterator[Plot]:
     yield from box_plots(run, "samples.cosine_to_last")
 
 
-def _settling(run: Run, known: Sequence[Curve]) -> Iterator[Chart]:
+def _settling(run: "Run", known: Sequence[Curve]) -> Iterator[Chart]:
     """Yield bars of the share of predictions whose last change is at each layer."""
     table = run.at()
     mean = table.loc[table["metric"] == "saturation_layer", "value"]
@@ -211,7 +209,7 @@ BESIDE = {"quality": quality, "similarity": _pairs, "head": _settling}
 """What stands below the curves of a section, by its name."""
 
 
-def _inside(curves: list[Curve], run: Run, table: pd.DataFrame) -> Chart:
+def _inside(curves: list[Curve], run: "Run", table: pd.DataFrame) -> Chart:
     """Return one metric at every site of the blocks, of the first pooling: a line for each site."""
     panel = [replace(c, final=None, stands_out=None) for c in curves if c.pooling == curves[0].pooling]
     first = panel[0]

@@ -1,7 +1,5 @@
 """Which layer of a run reads the labels best, in sentences."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -44,7 +42,7 @@ def is_within(a: Point, b: Point) -> bool | None:
     return bool(abs(a[0] - b[0]) <= reach) if math.isfinite(reach) else None
 
 
-def probed(run: Run, known: list[Curve]) -> list[Finding]:
+def probed(run: "Run", known: list[Curve]) -> list[Finding]:
     """Return for each pooling which layer reads the labels best, by the linear probe where there is one, else kNN."""
     linear, nearest = ([c for c in known if c.metric == name] for name in ("linear_probe", "knn_probe"))
     given = run.folder.labels()
@@ -87,7 +85,7 @@ class Probe:
             return None
         return value > self.chance + (INTERVAL * stderr if math.isfinite(stderr) else 0.0)
 
-    def finding(self, where: str, judged: Judged | None, last: str, nearest: Probe | None) -> Finding:
+    def finding(self, where: str, judged: Judged | None, last: str, nearest: "Probe | None") -> Finding:
         """Return which layer reads the labels best; `last` is what the last layer is called beside a better one."""
         curve, tops, at_start = self.curve, self.tops, self.curve.at(0)
         layer = self.end if self.end in tops else tops[0]

@@ -1,7 +1,5 @@
 """Every metric that a run can hold, by name: what it is called, and the sets they are chosen in."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from inspect import signature
 from itertools import chain
@@ -110,7 +108,7 @@ def unit_apart(metric: str) -> str:
     return "points" if unit == "%" else unit
 
 
-def meaning_of(metric: str, table: pd.DataFrame | None = None) -> Meaning:
+def meaning_of(metric: str, table: "pd.DataFrame | None" = None) -> Meaning:
     """Return what a metric means and where it comes from; of a run's `table` also its options and how probes fitted."""
     known = about(metric)
     more = [("Formula", known.formula)] if known.formula else []

@@ -1,7 +1,5 @@
 """A finished run, opened from its folder."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any
@@ -129,7 +127,7 @@ class Run(Saved):
         pooling: str | None = None,
         variant: str | None = None,
         step: int | None = None,
-    ) -> pd.Series[float] | pd.DataFrame:
+    ) -> pd.Series | pd.DataFrame:
         """Return one metric: a Series by layer, or for pairs of layers a square frame, of a history one column of it.
 
         `site`, `pooling` and `variant` choose among several; the first of the table is the default (`raw` where the

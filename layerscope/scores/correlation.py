@@ -1,7 +1,5 @@
 """How metrics by layer correlate with scores by layer."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -34,8 +32,8 @@ Draws = Callable[[int], npt.NDArray[np.int64]]
 
 
 def correlate(
-    metrics: Metrics,
-    evaluation: Evaluation,
+    metrics: "Metrics",
+    evaluation: "Evaluation",
     *,
     by: Annotated[Literal["average", "task"], OneOf(("average", "task"))] = "average",
     statistics: Sequence[str] = tuple(STATISTICS),

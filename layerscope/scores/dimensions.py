@@ -1,7 +1,5 @@
 """Scores by layer and number of dimensions: a table and a heat map for the average and for each task, and in words."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any

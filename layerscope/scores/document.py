@@ -1,7 +1,5 @@
 """An evaluation as a document: the best layer, every model's summary, layers by task, metrics and rules beside them."""
 
-from __future__ import annotations
-
 import math
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
@@ -34,12 +32,12 @@ CLEAR = 2.0
 
 
 def document(
-    evaluation: Evaluation,
+    evaluation: "Evaluation",
     *,
     min_share: float = MIN_SHARE,
     correlations: pd.DataFrame | None = None,
     rules: Sequence[Rule] = (),
-    runs: Sequence[Run] = (),
+    runs: "Sequence[Run]" = (),
 ) -> Document:
     """Return the best layer, a row for each model, of one model its layers by task, then correlations and rules.
 
@@ -135,7 +133,7 @@ def _one_or_many(names: Iterable[str], noun: str) -> str:
 
 
 def as_dict(
-    evaluation: Evaluation,
+    evaluation: "Evaluation",
     *,
     min_share: float = MIN_SHARE,
     correlations: pd.DataFrame | None = None,

@@ -1,7 +1,5 @@
 """Scores of layers on tasks."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from contextlib import suppress
@@ -141,7 +139,7 @@ class Evaluation(Saved):
         """Return the scores of each model, revision, site and pooling as layer × task, with what is left out."""
         return grids(self.scores, min_share, {name: origin.depth for name, origin in self.origins.items()})
 
-    def correlate(self, metrics: Metrics, **options: Any) -> pd.DataFrame:
+    def correlate(self, metrics: "Metrics", **options: Any) -> pd.DataFrame:
         """Return how metrics by layer correlate with scores by layer: see `layerscope.scores.correlate`."""
         from layerscope.scores.correlation import correlate
 

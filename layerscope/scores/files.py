@@ -1,7 +1,5 @@
 """CSV files of numbers by layer, read with one clear line where they are not what they should be."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Directions of metrics fitted on evaluations, a model held out at a time."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -46,8 +44,8 @@ class Case:
 
 
 def fit_rules(
-    metrics: Metrics,
-    evaluation: Evaluation,
+    metrics: "Metrics",
+    evaluation: "Evaluation",
     *,
     first_layer: Annotated[int, Whole(0)] = 1,
     min_share: float = MIN_SHARE,
@@ -99,7 +97,7 @@ def rules_of(cases: Sequence[Case], first_layer: int = 1) -> list[Rule]:
     return sorted(single + combined, key=lambda rule: -rule.mean_gain if rule.choices else math.inf)
 
 
-def cases_of(frame: pd.DataFrame, evaluation: Evaluation, first_layer: int, min_share: float) -> list[Case]:
+def cases_of(frame: pd.DataFrame, evaluation: "Evaluation", first_layer: int, min_share: float) -> list[Case]:
     """Return the whole models with scores and metrics, metrics only at layers that have a score."""
     cases = []
     for _, group in groupby(pairs(frame, evaluation.grids(min_share)), key=lambda pair: id(pair[1])):

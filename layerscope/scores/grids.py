@@ -1,7 +1,5 @@
 """Scores of one model by layer and task, and what they come to: first, mean, best, last layer, per-task oracle."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """How metrics by layer correlate with scores, and what rules without labels gain, as tables."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Values of metrics by layer: published ones, or those of a run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -30,7 +28,7 @@ ROUNDING = 1e-3
 COLUMNS = ("model", "revision", "dataset", "metric", "variant", "site", "pooling", "layer", "value")
 
 
-def open_metrics(path: str | Path | Run) -> pd.DataFrame:
+def open_metrics(path: "str | Path | Run") -> pd.DataFrame:
     """Open metrics by layer: a CSV with the columns of `PUBLISHED` (revision, normalization too), or a run.
 
     Returns a long frame: model, revision, dataset, metric, variant (`normalization` of a CSV), site, pooling, layer
@@ -135,7 +133,7 @@ def line_on_impossible(metrics: pd.DataFrame) -> str:
     )
 
 
-def curves(metrics: Metrics) -> pd.DataFrame:
+def curves(metrics: "Metrics") -> pd.DataFrame:
     """Return metrics by layer as `corpus_averages` does, whatever they are given as."""
     if not isinstance(metrics, pd.DataFrame):
         metrics = open_metrics(metrics)
@@ -148,7 +146,7 @@ def curves(metrics: Metrics) -> pd.DataFrame:
     return corpus_averages(metrics.assign(**{k: v for k, v in absent.items() if k not in metrics}))
 
 
-def _of_run(run: Run) -> pd.DataFrame:
+def _of_run(run: "Run") -> pd.DataFrame:
     table = run.at()
     rows = table[table["layer"].notna() & table["layer_b"].isna()]
     model, data = run.info["model"], str(run.info["data"]["name"])

@@ -1,7 +1,5 @@
 """How scores are shown in texts: their unit, layers in a row, correlations."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Published or saved scores, opened; also those that mteb wrote: `model_meta.json` beside a file per task."""
 
-from __future__ import annotations
-
 import json
 import lzma
 import math
@@ -99,7 +97,7 @@ def _saved(facts: dict[str, Any], frames: dict[str, pd.DataFrame], _: Path) -> E
     return evaluation
 
 
-def open_run_or_scores(path: str | Path) -> Run | Evaluation:
+def open_run_or_scores(path: str | Path) -> "Run | Evaluation":
     """Open the run or the scores that a path holds; raises `LayerscopeError` where it holds neither."""
     from layerscope.runs.folder import RunFolder  # runs import torch
     from layerscope.runs.run import open_run

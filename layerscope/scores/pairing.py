@@ -1,7 +1,5 @@
 """How a run's metrics correlate with the scores of its model."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -49,7 +47,7 @@ def is_of(run: Run, grid: Grid) -> bool:
     return same_model({"model": model["name"], "revision": model.get("revision")}, grid.about)
 
 
-def averages(evaluation: Evaluation, runs: Sequence[Run]) -> dict[int, Series]:
+def averages(evaluation: "Evaluation", runs: Sequence[Run]) -> dict[int, Series]:
     """Return for each run whose model has scores their average by layer, to lie over its metrics."""
     unit, known, found = percents(evaluation.scores), evaluation.grids(), {}
     for i, run in enumerate(runs):
@@ -67,7 +65,7 @@ def averages(evaluation: Evaluation, runs: Sequence[Run]) -> dict[int, Series]:
     return found
 
 
-def pairings(runs: Sequence[Run], evaluation: Evaluation, known: Sequence[Grid]) -> list[list[list[Related]]]:
+def pairings(runs: Sequence[Run], evaluation: "Evaluation", known: Sequence[Grid]) -> list[list[list[Related]]]:
     """Return for each of the known scores, and each run of its model, the metrics with three layers in common."""
     found: list[list[list[Related]]] = [[] for _ in known]
     for run in runs:

@@ -1,7 +1,5 @@
 """The plots and tables of scores: average by layer, every layer on every task, how metrics of a run go with them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any

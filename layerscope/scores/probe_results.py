@@ -1,7 +1,5 @@
 """Scores of probes on disk: one file a task, written aside and renamed after every layer."""
 
-from __future__ import annotations
-
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Iterator

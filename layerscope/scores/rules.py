@@ -1,7 +1,5 @@
 """Rules that choose a layer without labels, each with what it gained and missed on models held out."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -94,7 +92,7 @@ class Rule:
     corpus: str | None = None
     site: str | None = None
     pooling: str | None = None
-    parts: tuple[Rule, ...] = ()
+    parts: "tuple[Rule, ...]" = ()
     source: str = ""
     share: float | None = None
 

@@ -1,7 +1,5 @@
 """Rules in files: saved with their record, opened again, and those that come with the package."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import fields

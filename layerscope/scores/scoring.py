@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,7 +20,7 @@ def read_scores(
     first_layer: Annotated[int, Whole(0), METRICS] = 1,
     bootstrap: Annotated[int, Whole(0), METRICS] = 1000,
     seed: Annotated[int, SEED, METRICS] = 0,
-) -> tuple[Evaluation, dict[str, Any], str]:
+) -> "tuple[Evaluation, dict[str, Any], str]":
     """Show published scores by layer, and which metrics predict them.
 
     Args:

@@ -1,7 +1,5 @@
 """Coefficients of correlation between many pairs of rows at once, as a bootstrap needs them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

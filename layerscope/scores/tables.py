@@ -1,7 +1,5 @@
 """Scores as tables: a row for each model, of one model its layers by task or its tasks."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -165,7 +163,7 @@ def _legend(entry: Grid, mark: str) -> Iterator[str]:
         yield "± one standard error."
 
 
-def wide_csv(evaluation: Evaluation, min_share: float = MIN_SHARE) -> str:
+def wide_csv(evaluation: "Evaluation", min_share: float = MIN_SHARE) -> str:
     """Return layer × task as a CSV of all models: model, revision, site, pooling, layer, a column a task, average.
 
     A mix of layers has its name instead of a layer. Where fewer dimensions were judged, a column dims after the layer

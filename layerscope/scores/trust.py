@@ -1,7 +1,5 @@
 """When the record of a rule without labels is enough to follow it unasked, and how much more would be."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

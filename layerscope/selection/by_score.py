@@ -1,7 +1,5 @@
 """Scores of layers and of the baseline on the same units, from probes or tasks, and the rules that choose by them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -52,8 +50,8 @@ class Scored:
     weights: Floats | None = None
     basis: str = ""
     lacking: str = ""
-    held: Scored | None = None
-    by_task: tuple[Scored, ...] = ()
+    held: "Scored | None" = None
+    by_task: "tuple[Scored, ...]" = ()
     baseline_name: str = SHIPPED
     prior: tuple[float, ...] = ()
     """By column the accuracy on the source of a shift, which decides between layers that few labels hold for equal."""
@@ -78,7 +76,7 @@ class Scored:
         """Mean score by column."""
         return np.asarray(np.average(self.values, axis=0, weights=self.weights), dtype=np.float64)
 
-    def without(self, block: int) -> Scored:
+    def without(self, block: int) -> "Scored":
         """Return the scores of all units but those of one block."""
         kept = self.blocks != block
         weights = None if self.weights is None else self.weights[kept]

@@ -1,7 +1,5 @@
 """From scores, rules and bounds to the choice."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

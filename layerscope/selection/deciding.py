@@ -1,7 +1,5 @@
 """The work of `select`: the layer to use, by which rule, with what evidence, what it wins and what it costs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace

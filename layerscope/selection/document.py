@@ -1,7 +1,5 @@
 """A choice of a layer as a document: the answer in one line, why, every alternative, and the command that ships it."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,7 +21,7 @@ MOST_REFUSED = 6
 LEAD = "What every layer scores and costs, and which one was chosen."
 
 
-def document(selection: Selection) -> Document:
+def document(selection: "Selection") -> Document:
     """Return a choice as it is shown."""
     command, reason = ship(selection)
     tables = tuple(_tables(selection))
@@ -55,7 +53,7 @@ def document(selection: Selection) -> Document:
     )
 
 
-def answer(selection: Selection) -> str:
+def answer(selection: "Selection") -> str:
     """Return the answer in one line: layer, score, how much it rests on, difference to the baseline, size and speed."""
     if selection.lacking:
         return f"no layer is recommended: {selection.lacking}"
@@ -74,7 +72,7 @@ def answer(selection: Selection) -> str:
     return " · ".join(facts)
 
 
-def _scored(selection: Selection) -> Iterator[str]:
+def _scored(selection: "Selection") -> Iterator[str]:
     """Yield score and difference of the choice, on data that had no part in it where there is any."""
     chosen, apart, first = selection.chosen, selection.apart, selection.layers[0]
     is_apart = apart is not None and (apart.unit == "sample" or not selection.as_shipped)
@@ -87,7 +85,7 @@ def _scored(selection: Selection) -> Iterator[str]:
         yield f"layer 0 has {shown} and is no candidate: it is before the first block"
 
 
-def judged_on(selection: Selection) -> str:
+def judged_on(selection: "Selection") -> str:
     """Return what chose the layer and what judged it, in a sentence."""
     apart = selection.apart
     if selection.mix:
@@ -109,7 +107,7 @@ def judged_on(selection: Selection) -> str:
     return f"{how} ({led})"
 
 
-def ship(selection: Selection) -> tuple[str, str]:
+def ship(selection: "Selection") -> tuple[str, str]:
     """Return the command that writes the chosen model, or an empty text and why there is none."""
     if selection.lacking:
         return "", "nothing to truncate: too little was judged to choose by"
@@ -156,7 +154,7 @@ def record(rule: Rule, forced: bool = False) -> list[str]:
     return [*lines, "it is followed because you named it"] if forced else lines
 
 
-def _tables(selection: Selection) -> Iterator[Table]:
+def _tables(selection: "Selection") -> Iterator[Table]:
     if selection.refused:
         yield _refused(selection)
     if selection.shift is not None:
@@ -175,7 +173,7 @@ def _tables(selection: Selection) -> Iterator[Table]:
         yield Table("What each task alone would choose", titles, tuple(rows), name="alone")
 
 
-def _cuts(selection: Selection) -> Table:
+def _cuts(selection: "Selection") -> Table:
     """Return the scores of layers by dimensions, the chosen one marked."""
     found: dict[str, dict[int, float | None]] = {}
     for candidate in (*selection.cuts, *selection.layers):
@@ -185,7 +183,7 @@ def _cuts(selection: Selection) -> Table:
     return dims_table(f"Layers × dimensions{unit.title}", pd.DataFrame(found), unit, chosen, legend)
 
 
-def _refused(selection: Selection) -> Table:
+def _refused(selection: "Selection") -> Table:
     rows = []
     for entry in selection.refused[:MOST_REFUSED]:
         rule = entry.rule
@@ -201,7 +199,7 @@ def _refused(selection: Selection) -> Table:
     return Table("Rules that were not followed", titles, tuple(rows), tuple(legend), name="refused")
 
 
-def _layers(selection: Selection) -> Table:
+def _layers(selection: "Selection") -> Table:
     baseline = selection.baseline
     scored, cost = baseline.score is not None, baseline.parameters is not None
     valued = any(c.value is not None for c in (*selection.layers, baseline))
@@ -225,7 +223,7 @@ def _layers(selection: Selection) -> Table:
     return Table(f"Every layer{few}", tuple(titles), tuple(rows), (_legend(selection),), name="layers")
 
 
-def _marks(candidate: Candidate, shipped: bool, selection: Selection) -> str:
+def _marks(candidate: "Candidate", shipped: bool, selection: "Selection") -> str:
     """Return what a row is, best being the highest score of all that could be chosen."""
     marks = []
     best = next((other for other in selection.layers if other.layer == selection.best), None)
@@ -239,7 +237,7 @@ def _marks(candidate: Candidate, shipped: bool, selection: Selection) -> str:
     return ", ".join(marks)
 
 
-def _costs(candidate: Candidate) -> list[Cell]:
+def _costs(candidate: "Candidate") -> list[Cell]:
     if candidate.parameters is None:
         return [Cell("–")] * 4
     millions = candidate.parameters >= 1e6
@@ -251,7 +249,7 @@ def _costs(candidate: Candidate) -> list[Cell]:
     ]  # fmt: skip
 
 
-def _legend(selection: Selection) -> str:
+def _legend(selection: "Selection") -> str:
     sentences = []
     if selection.baseline.score is not None:
         unit = "percent" if selection.share else "the scores' own units"
@@ -269,7 +267,7 @@ def _legend(selection: Selection) -> str:
     return " ".join(sentences)
 
 
-def _judged(found: Candidate | Apart | OfTask, share: bool) -> tuple[Cell, Cell]:
+def _judged(found: "Candidate | Apart | OfTask", share: bool) -> tuple[Cell, Cell]:
     """Return a score and the difference to the baseline, with the standard errors that are known."""
     unit = Unit(share, 1 if share else 2)
     score, difference = found.score, found.difference

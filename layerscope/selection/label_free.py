@@ -1,7 +1,5 @@
 """Rules without labels, followed on a run: the metric's values at the run's layers, and the layer they say."""
 
-from __future__ import annotations
-
 import math
 import tempfile
 from collections.abc import Callable, Sequence

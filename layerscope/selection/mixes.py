@@ -1,7 +1,5 @@
 """A mix of layers instead of one layer, where an evaluation shows that it pays."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What `select` returns for blocks to drop: what each way of choosing them drops, and what that costs."""
 
-from __future__ import annotations
-
 import shlex
 from dataclasses import dataclass, fields
 from itertools import zip_longest

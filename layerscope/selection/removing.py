@@ -1,7 +1,5 @@
 """The work of `select` with `drop`: which blocks matter least, by several ways, and what the model loses by each."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -95,7 +93,7 @@ def _fault(source: Source, blocks: Blocks) -> str:
     return ""
 
 
-def _greedy(meter: Meter, n: int) -> Blocks:
+def _greedy(meter: "Meter", n: int) -> Blocks:
     """Return n blocks, each the one that costs least once those before it are gone."""
     gone: Blocks = ()
     for _ in range(n):

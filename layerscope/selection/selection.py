@@ -1,7 +1,5 @@
 """What `select` returns: the layer, by which rule and evidence, what it wins and costs, and the alternatives."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -44,7 +42,7 @@ def select(
     device: Annotated[str, COSTS] = "auto",
     out: Annotated[str | Path | None, Folder(), OUTPUT] = None,
     progress: Annotated[bool, IN_CODE] = True,
-) -> Selection | Removal:
+) -> "Selection | Removal":
     """Choose a layer, or blocks to drop: what it scores, gains and costs, and how far to trust that.
 
     With scores of tasks (an evaluation) or labels (of a run: a cross-validated linear probe) it is the shallowest layer

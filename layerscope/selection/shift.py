@@ -1,7 +1,5 @@
 """A layer chosen by few labels of the target of a shift, beside what else would choose, judged on the others."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -59,7 +57,7 @@ def scored_under_shift(evaluation: Evaluation, asked: Asked) -> tuple[Grid, Scor
     return grid, of_samples(shift.on_target[few], **about, basis=basis, held=held), shift
 
 
-def under_shift(found: Selection, shift: Shift, case: Case, asked: Asked) -> dict[str, Any]:
+def under_shift(found: "Selection", shift: Shift, case: "Case", asked: Asked) -> dict[str, Any]:
     """Return the layer that few labels found beside those that source, depth and all labels choose, and labels' worth.
 
     Each is judged on samples that had no part in choosing it, those of the target on all but the few.

@@ -1,7 +1,5 @@
 """What a result says of itself: the answer, sentences, tables and charts, without a word on how they are drawn."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
@@ -72,7 +70,7 @@ class Table:
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     legend: tuple[str, ...] = ()
-    narrow: tuple[Table, ...] = ()
+    narrow: "tuple[Table, ...]" = ()
     name: str = ""
     """What a file of it is called."""
 
@@ -150,7 +148,7 @@ class Frame:
     title: str
     lead: str
     name: str
-    frame: pd.DataFrame
+    frame: "pd.DataFrame"
     choose: tuple[str, ...] = ()
 
 
@@ -192,7 +190,7 @@ class Document:
     warnings: tuple[str, ...] = ()
     kind: str = "results"
     depth: int | None = None
-    members: tuple[Document, ...] = ()
+    members: "tuple[Document, ...]" = ()
 
 
 def row(*entries: Cell | str, marked: bool = False, quiet: bool = False) -> Row:

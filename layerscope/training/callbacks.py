@@ -1,7 +1,5 @@
 """What stands beside a training: a guard that stops it before it spoils itself, and the history of its evaluations."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

@@ -1,7 +1,5 @@
 """What neural collapse and the centred cosine need of states that come in batches: sums by class, and some rows."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
@@ -40,7 +38,7 @@ class ClassSums:
         for name, sums in vars(self).items():
             setattr(self, name, sums.to(device))
 
-    def merge(self, other: ClassSums) -> None:
+    def merge(self, other: "ClassSums") -> None:
         """Add the sums over other states of the same classes."""
         other.to(self.moment.device)
         first = self.counts == 0

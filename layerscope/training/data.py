@@ -1,7 +1,5 @@
 """What is learnt from: data read, split where need be, their labels numbered, as examples and batches of each task."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -121,7 +119,7 @@ def describe(corpus: Corpus) -> dict[str, Any]:
 
 def encode(
     train: Corpus, held: Corpus, classes: Sequence[str] | None, encoder: Any, settings: Settings
-) -> tuple[Examples, Examples, Any, tuple[str, ...]]:
+) -> "tuple[Examples, Examples, Any, tuple[str, ...]]":
     """Return examples to train and to evaluate on, what makes batches of them, and notes.
 
     Texts are tokenised once, images and sounds are read when a batch is made.
@@ -211,7 +209,7 @@ class Examples(Dataset[Example]):
             sample = augmented(sample, np.random.default_rng(seed))
         return Example(sample, None if self.labels is None else self.labels[index], seed)
 
-    def drawn(self, n: int | None, seed: int) -> Examples:
+    def drawn(self, n: int | None, seed: int) -> "Examples":
         """Return `n` of these at most, drawn with a seed and never augmented, to evaluate on."""
         rows = list(range(len(self)))
         if n is not None and n < len(self):

@@ -1,7 +1,5 @@
 """Every depth of a trained model, and separate models of some depths, side by side: score, time, size."""
 
-from __future__ import annotations
-
 import copy
 import math
 import shlex
@@ -69,7 +67,7 @@ class Line:
     def __str__(self) -> str:
         return self.shown(self.value, self.stderr)
 
-    def loses(self, other: Line) -> float:
+    def loses(self, other: "Line") -> float:
         """Return how much worse this layer is than another: in accuracy (0 … 1), or as a share of its perplexity."""
         return self.value / other.value - 1 if self.metric == "perplexity" else other.value - self.value
 

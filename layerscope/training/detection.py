@@ -1,7 +1,5 @@
 """Figure 18: every decoder layer of a DETR through the one class head and the one box head, trained and judged."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

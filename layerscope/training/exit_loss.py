@@ -1,7 +1,5 @@
 """The loss of many exits inside the forward of a model, where engines that wrap it see every weight it touches."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import inspect
@@ -103,7 +101,7 @@ class ExitLoss:
             loss = loss + 0.0 * parameter.sum()  # DDP waits for the gradient of every weight
         return ModelOutput(loss=loss)
 
-    def _evaluated(self, parts: Parts, labels: Tensor | None, items: Any, *args: Any) -> Any:
+    def _evaluated(self, parts: "Parts", labels: Tensor | None, items: Any, *args: Any) -> Any:
         """Return what the model itself gives, after `score`, where set, has seen every exit of the same pass."""
         whole = parts.order is None
         more = {"num_items_in_batch": items} if whole and items is not None and self._takes_items else {}

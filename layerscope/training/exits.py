@@ -1,7 +1,5 @@
 """What every exit of a model gives its one head, with gradients, out of a single forward."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial

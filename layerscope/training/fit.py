@@ -1,7 +1,5 @@
 """One model trained into one folder, from its start or from its last checkpoint."""
 
-from __future__ import annotations
-
 import math
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The folder of a training: what is in it, whether it is the same training, and where it resumes."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

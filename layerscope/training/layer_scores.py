@@ -1,7 +1,5 @@
 """What each layer of a model predicts in evaluation batches: sums that grow with neither batches nor exits."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -104,7 +102,7 @@ class LayerScores:
             self._add("saturated", index, settled <= index + 1)
         self.total += len(truth)
 
-    def merge(self, other: LayerScores) -> None:
+    def merge(self, other: "LayerScores") -> None:
         """Add the scores of other batches of the same model, as of another process."""
         self.total += other.total
         self.sums += other.sums

@@ -1,7 +1,5 @@
 """Cross-entropy of many exits through one shared classifier, in memory that grows with neither exits nor classes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any

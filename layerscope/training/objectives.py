@@ -1,7 +1,5 @@
 """The loss over the exits of a model, and the steps of a training that use it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args

@@ -1,7 +1,5 @@
 """A callback that profiles the layers of a model while any Trainer trains it."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The work of `train`: a model and data in, one checkpoint that is useful at every depth out."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from dataclasses import asdict, replace

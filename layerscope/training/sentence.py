@@ -1,7 +1,5 @@
 """A sentence-transformers loss at every layer of its model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any

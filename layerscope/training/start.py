@@ -1,7 +1,5 @@
 """The model a training starts from: a checkpoint with the head of the task, or random weights of a config."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

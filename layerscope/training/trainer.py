@@ -1,7 +1,5 @@
 """A transformers Trainer whose steps train every exit, and whose evaluations score every layer."""
 
-from __future__ import annotations
-
 import inspect
 import random
 from collections.abc import Iterator, Sequence

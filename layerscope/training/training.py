@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -129,7 +127,7 @@ class Settings:
     dtype: Annotated[str, OneOf(("float32", "bf16")), MODEL] = "float32"
     device: Annotated[str, OneOf(("auto", "cpu", "cuda")), MODEL] = "auto"
 
-    def decided(self, task: str, asked: Asked) -> Settings:
+    def decided(self, task: str, asked: Asked) -> "Settings":
         """Return the same with what the task decides filled in; raises `LayerscopeError` where it forbids a setting."""
         if self.augment and task != IMAGE:
             raise LayerscopeError(f"augment crops and turns images, and {task} reads none: leave it out")
@@ -205,7 +203,7 @@ def train(
     return trained(locals()).path
 
 
-def trained(given: dict[str, Any]) -> Trained:
+def trained(given: dict[str, Any]) -> "Trained":
     """Train as the options of `train` say; return what every depth scores and costs, in the process that writes."""
     asked = checked(train, given)
     chosen = given.get("settings", given)  # in Python a dictionary of its own; a command has all options in one

@@ -1,7 +1,5 @@
 """The model card: what a truncated model is, what it costs and scores, and what it must not be mixed with."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib.metadata import version

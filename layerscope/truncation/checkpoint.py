@@ -1,7 +1,5 @@
 """A truncated model as a folder of transformers or sentence-transformers: written, loaded again by these, compared."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The work of `truncate`: one or several depths of a model, each written aside, checked, measured, and then named."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """How a config says which blocks its model has, found by what its fields do, and what a model cut so must give."""
 
-from __future__ import annotations
-
 import copy
 import re
 from collections.abc import Iterator, Mapping, Sequence

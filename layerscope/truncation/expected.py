@@ -1,7 +1,5 @@
 """What a model cut to some of its blocks must give, and how close to it numbers must be."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

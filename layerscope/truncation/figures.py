@@ -1,7 +1,5 @@
 """What truncated models cost and score beside the full one: weights, operations and milliseconds, as a table too."""
 
-from __future__ import annotations
-
 import shlex
 import tempfile
 from collections.abc import Callable, Sequence
@@ -59,11 +57,12 @@ class Truncated:
     """A truncated model with its figures, those of the full model beside them.
 
     `layer` is how many layers it has; `dropped` are the blocks it lacks, counted from 1, where it does not merely end
-    earlier; `mix` names layers that it mixes, with their weights. `dtype` is that of its weights, `difference` the
-    largest between its output and the full model's layer. `megabytes` are those of its weights on disk (of the full
-    model: what they would be), `milliseconds` a sample's share of a forward, `speedup` that of the full model over its
-    own, `ideal` the same of their operations; `score` and `stderr` what `scored` says at that layer, None where there
-    is none: the linear probe of a run, or accuracy or perplexity as `train` measured them, over `samples` of `data`.
+    earlier; `mix` names layers that it mixes, with their weights; `dim` is how many dimensions its vectors keep, None
+    for all. `dtype` is that of its weights, `difference` the largest between its output and the full model's layer.
+    `megabytes` are those of its weights on disk (of the full model: what they would be), `milliseconds` a sample's
+    share of a forward, `speedup` that of the full model over its own, `ideal` the same of their operations; `score` and
+    `stderr` what `scored` says at that layer, None where there is none: the linear probe of a run, or accuracy or
+    perplexity as `train` measured them, over `samples` of `data`.
 
     >>> from layerscope.truncation import truncate_layers
     >>> made, = truncate_layers("tiny-bert", [2], "shallow", progress=False)
@@ -97,15 +96,17 @@ class Truncated:
     data: str | None = None
     dropped: tuple[int, ...] = ()
     mix: str = ""
+    dim: int | None = None
 
     @property
     def cut(self) -> str:
         """What was done to the full model, in words."""
+        narrower = "" if self.dim is None else f", the first {count(self.dim, 'dimension')}"
         if self.dropped:
-            return f"without {spans(self.dropped, 'block')} of {self.depth}"
+            return f"without {spans(self.dropped, 'block')} of {self.depth}{narrower}"
         if self.mix:
-            return f"a mix of {self.mix} of {self.depth}"
-        return f"layers 1 to {self.layer} of {self.depth}"
+            return f"a mix of {self.mix} of {self.depth}{narrower}"
+        return f"{spans(range(1, self.layer + 1), 'layer')} of {self.depth}{narrower}"
 
     def shown(self, full: bool = False) -> str:
         """Return the score of this model, or of the full one, as it is shown."""
@@ -131,7 +132,7 @@ def measure(source: Source, made: Sequence[Made], format: str, site: str) -> lis
         size, (whole, *times) = megabytes(full, source.dtype), work.milliseconds([full, *cuts])
     unknown, operations = (None, None), work.operations(full)
     beside: dict[str, Any] = {
-        "model": source.name, "depth": deepest, "format": format,
+        "model": source.name, "depth": deepest, "format": format, "dim": source.dim,
         "mix": "" if source.mix is None else mix_in_words(source.mix),
         "site": site if source.model.stack.norm is not None else "raw",
         "dtype": "float32" if onnx else str(source.dtype).removeprefix("torch."),

@@ -1,7 +1,5 @@
 """A mix of layers as a model: by sentence-transformers' own WeightedLayerPooling, or as a part of an ONNX file."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """A truncated model as one ONNX file: exported, run by onnxruntime on several lengths, and compared."""
 
-from __future__ import annotations
-
 import copy
 import io
 import logging

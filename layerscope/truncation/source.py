@@ -1,7 +1,5 @@
 """What is to be truncated: a model or the model of a run, opened, and what is known of it beside its weights."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

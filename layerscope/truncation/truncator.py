@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Unpack
@@ -38,7 +36,8 @@ def truncate(
 
     Args:
         given: hub name, local folder, minilm, or the folder or hf://user/name of a run or an evaluation, whose model is
-            used; in Python also a loaded model, a run, an evaluation or a selection.
+            used, or the folder of a choice of `select`, which names the layer or the blocks; in Python also a loaded
+            model, a run, an evaluation or a selection.
         layer: last layer that is kept, from 1 to the model's last; a selection names its own.
         out: new folder for the model.
         format: format to write; auto is what the model itself comes in, or what a selection was made for.

@@ -10,7 +10,7 @@ from tiny import one_thread
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.evaluation import half_text, half_text_recall, half_text_reciprocal_rank
-from layerscope.evaluation.all_layers import _layered
+from layerscope.evaluation.encoders import layered
 from layerscope.evaluation.half_text import clear_maximum, cut_in_half, half_text_ranks, halves_of
 from layerscope.evaluation.texts import TextStates
 from layerscope.inputs import open_corpus
@@ -110,7 +110,7 @@ def test_lines_of_running_text_become_passages(tmp_path: Path):
 
 def test_texts_with_words_of_their_own_find_each_other_in_a_model(tmp_path: Path):
     folder = tiny.saved(tiny.bert(), tmp_path / "tiny", special=True)
-    model = _layered(load(str(folder), LoadOptions(device="cpu"), None), Override())
+    model = layered(load(str(folder), LoadOptions(device="cpu"), None), Override(), "text")
     rng = random.Random(0)
     own = [" ".join(rng.choices(tiny.WORDS[4 * i : 4 * i + 4], k=24)) for i in range(20)]
     mixed = [" ".join(rng.choices(tiny.WORDS, k=24)) for _ in range(200)]

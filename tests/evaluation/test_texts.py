@@ -9,7 +9,7 @@ import tiny
 import torch
 from tiny import one_thread
 
-from layerscope.evaluation.all_layers import _layered
+from layerscope.evaluation.encoders import layered
 from layerscope.evaluation.texts import MissingTextsError, StoredTexts, TextStates
 from layerscope.inputs.samples import key_of
 from layerscope.models import LayeredModel, LoadOptions, Override, load
@@ -23,7 +23,7 @@ MEAN = [(2, "raw", "mean")]
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> LayeredModel:
     folder = tiny.saved(tiny.gpt2(), tmp_path_factory.mktemp("models") / "tiny-gpt2", special=False)
-    return _layered(load(str(folder), LoadOptions(device="cpu"), None), Override())
+    return layered(load(str(folder), LoadOptions(device="cpu"), None), Override(), "text")
 
 
 def test_vectors_are_those_of_the_model_alone(model, tmp_path: Path):

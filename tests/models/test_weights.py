@@ -1,5 +1,6 @@
 """Models whose weights are not plain tensors on one device: offloaded, quantised, compiled."""
 
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -11,6 +12,7 @@ from tiny import one_thread
 
 import layerscope
 from layerscope.core.errors import LayerscopeError
+from layerscope.models import LoadOptions, load
 from layerscope.models.weights import is_quantised
 
 __all__ = ["one_thread"]
@@ -42,6 +44,23 @@ def test_a_model_offloaded_to_disk_gives_what_it_gives_in_memory(folder: Path, p
     assert_same(layerscope.profile(model, tiny.texts(12), out=tmp_path / "run", **OPTIONS), plain)
     with pytest.raises(LayerscopeError, match="are offloaded: load it whole, without a device map"):
         layerscope.truncate(model, 2, tmp_path / "cut", **OPTIONS)
+
+
+def test_a_model_larger_than_the_memory_it_may_take(folder: Path, plain, tmp_path: Path) -> None:
+    pytest.importorskip("accelerate")
+    how = {"device": "map", "max_memory": "cpu=40KB", "offload": tmp_path / "off", "progress": False}
+    run = layerscope.profile(str(folder), tiny.texts(12), out=tmp_path / "run", **how)
+    assert_same(run, plain)
+    loaded = load(str(folder), LoadOptions(device="map", max_memory={"cpu": "40KB"}))
+    assert sum(weight.is_meta for weight in loaded.module.parameters()) > 0
+    (tmp_path / "file").touch()
+    for wrong, line in (
+        ({"max_memory": "cpu=lots"}, "max_memory has 'cpu=lots': give each device an amount, such as 0=20GB,cpu=64GB"),
+        ({"device": "cpu"}, "`max_memory` is for a model on several devices: add `device='map'`"),
+        ({"offload": tmp_path / "file"}, "is a file"),
+    ):
+        with pytest.raises(LayerscopeError, match=re.escape(line)):
+            layerscope.profile(str(folder), tiny.texts(12), out=tmp_path / "none", **{**how, **wrong})
 
 
 def test_a_model_wholly_offloaded(folder: Path, plain, tmp_path: Path) -> None:
@@ -88,7 +107,11 @@ def test_quantised_by_a_library(library: str, tmp_path: Path) -> None:
     run = layerscope.profile(model, tiny.texts(12), out=tmp_path / "run", **options)
     assert run.depth == 3 and len(run.info["model"]["weights"]) == 64
     labelled = (tiny.texts(40), [i % 3 for i in range(40)])
-    report = layerscope.exits(model, labelled, max_disagreement=0.5, out=tmp_path / "exits", **options)
+    assert any("quantised" in note for note in run.info["notes"])
+    report = layerscope.exits(model, labelled, max_disagreement=0.5, **options)
     assert report.depth == 3
+    if library == "torchao":  # its tensors have no storage of their own, which safetensors needs
+        with pytest.raises(LayerscopeError, match="quantised weights of .* cannot be written again: leave `out` out"):
+            layerscope.exits(model, labelled, max_disagreement=0.5, out=tmp_path / "exits", **options)
     with pytest.raises(LayerscopeError, match="is quantised: truncate the model it was made from"):
         layerscope.truncate(model, 2, tmp_path / "cut", **options)

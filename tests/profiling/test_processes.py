@@ -42,6 +42,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a language model and labelled texts."""
     folder = tmp_path_factory.mktemp("given")
     tiny.saved(tiny.llama(), folder / "llama", special=False)
+    tiny.saved(tiny.bert(), folder / "bert", special=True)
     rows = [f"{text},{'ab'[len(text) % 2]}" for text in tiny.texts(SAMPLES, longest=12)]
     (folder / "texts.csv").write_text("\n".join(["text,label", *rows]))
     return folder
@@ -74,6 +75,8 @@ def launched(given: Path, single: layerscope.Run) -> tuple[int, str, str]:
         "only one": [right, [*right, "--samples", "20"]],
         "fault": right,
         "right": right,
+        "tensor": [*asked(given, given / "tensor"), "--parallel", "tensor"],
+        "no plan": ["profile", str(given / "bert"), "--data", str(given / "texts.csv"), "--parallel", "tensor"],
         "last": [*asked(given, given / "none"), "--samples", "none"],
     }
     (given / "commands.json").write_text(json.dumps(commands))
@@ -108,6 +111,16 @@ def test_two_processes_make_the_run_of_one(told, given: Path, single: layerscope
     assert sorted(json.loads(line).get("shard", -1) for line in lines if '"shard"' in line) == two.folder.shards
 
 
+def test_processes_that_hold_a_part_of_every_weight_each_make_the_same_run(told, given: Path, single: layerscope.Run):
+    assert (told[0]["tensor"][0], told[1]["tensor"]) == (0, [0, "", ""]), told[0]["tensor"]
+    parts = layerscope.open_run(given / "tensor")
+    assert parts.info["model"]["weights"] == single.info["model"]["weights"]
+    one, other = single.table(), parts.table()
+    assert one.drop(columns=["value", "stderr"]).equals(other.drop(columns=["value", "stderr"]))
+    np.testing.assert_allclose(other["value"], one["value"], rtol=1e-4, atol=1e-5)  # sums of parts, in another order
+    assert not np.array_equal(other["value"], one["value"]), "the weights were in parts"
+
+
 @pytest.mark.parametrize(
     ("name", "status", "line"),
     [
@@ -117,6 +130,7 @@ def test_two_processes_make_the_run_of_one(told, given: Path, single: layerscope
         ("held", 2, "another process is writing to"),
         ("only one", 2, "holds another run (samples"),
         ("fault", 1, "ValueError: a fault of process 1"),
+        ("no plan", 2, "(bert) has no plan for tensor parallelism in transformers: leave it out"),
     ],
 )
 def test_an_error_is_reported_once_and_ends_both(told, name: str, status: int, line: str):

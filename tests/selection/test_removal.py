@@ -157,6 +157,7 @@ def test_the_block_that_does_nothing_goes_first_and_the_command_ships_it(cli, tm
     again = layerscope.select(run, drop=1, progress=False)
     assert again.as_dict() == found.as_dict() and again.document() == found.document()
     assert cli("report", tmp_path / "choice", "--out", tmp_path / "page.html").status == 0
+    assert f"without block {IDLE} of 5" in cli("truncate", tmp_path / "choice", "--out", tmp_path / "cut").out
     for choice in found.choices:
         assert choice.fault == "" and (choice.way == "the last blocks" or choice.blocks == (IDLE,))
     assert found.choices[0].cost < 0.01 < found.choices[-1].cost

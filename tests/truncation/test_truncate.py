@@ -77,7 +77,7 @@ def test_the_card_tells_numbers_and_warns(run: layerscope.Run, tmp_path: Path) -
     (result,) = ModelCard(card).data.eval_results
     shown = result.task_type, result.metric_name, result.dataset_name
     assert shown == ("text-classification", "linear probe", "a-b-x")
-    assert result.metric_value == pytest.approx(made.score, abs=1e-4) and found["name"].endswith("layers 1 to 2 of 3")
+    assert result.metric_value == pytest.approx(made.score, abs=1e-4) and found["name"].endswith("layers 1-2 of 3")
     assert 'transformers.AutoModelForMaskedLM.from_pretrained("path/to/this/folder")' in card
 
 
@@ -154,7 +154,7 @@ def test_a_run_in_float32_knows_its_model_in_another_precision(tmp_path: Path) -
         layerscope.truncate(tmp_path / "run", 1, tmp_path / "again", progress=False)
 
 
-def test_several_layers_a_selection_and_an_evaluation(bert: Path, tmp_path: Path) -> None:
+def test_several_layers_a_selection_and_an_evaluation(cli, bert: Path, tmp_path: Path) -> None:
     out = layerscope.truncate(bert, layers=[2, 3], out=tmp_path / "depths", progress=False)
     assert [path.name for path in sorted(out.iterdir())] == ["layer-2", "layer-3"]
     assert hf.AutoModel.from_pretrained(out / "layer-3").config.num_hidden_layers == 3
@@ -165,6 +165,10 @@ def test_several_layers_a_selection_and_an_evaluation(bert: Path, tmp_path: Path
     )  # fmt: skip
     cut = SentenceTransformer(str(layerscope.truncate(chosen, out=tmp_path / "chosen", progress=False)), device="cpu")
     assert cut[1].pooling_mode == "cls" and len(cut[0].auto_model.encoder.layer) == 2, "what was scored is shipped"
+    chosen.save(tmp_path / "choice")
+    assert cli("truncate", tmp_path / "choice", "--out", tmp_path / "by-folder").status == 0
+    cut = SentenceTransformer(str(tmp_path / "by-folder"), device="cpu")
+    assert cut[1].pooling_mode == "cls" and len(cut[0].auto_model.encoder.layer) == 2
     with pytest.raises(layerscope.LayerscopeError, match="the selection keeps the model as shipped"):
         layerscope.truncate(replace(chosen, as_shipped=True), out=tmp_path / "none", progress=False)
     rows = [{"model": "m", "kind": "layer", "layer": k, "task": "t", "score": k / 3, "pooling": "mean"} for k in (1, 2)]

@@ -78,6 +78,7 @@ def test_no_place_to_write(refused, bert: Path, tmp_path: Path) -> None:
     (full / "mine.txt").write_text("keep")
     file.write_text("keep")
     assert refused(bert, "--layer", 1) == "truncate needs --out: a new folder for the model"
+    assert refused(bert, "--layer", 1, "--out", "").endswith("out is empty: name a folder")
     assert refused(bert, "--layer", 1, "--out", full).endswith("exists and is not empty: name a new folder")
     assert "is a file" in refused(bert, "--layer", 1, "--out", file)
     assert "is a file" in refused(bert, "--layer", 1, "--out", file / "below")

@@ -16,6 +16,8 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.evaluation.layer_encoder import Serving
 from layerscope.models import LoadOptions, load
 from layerscope.models.checks import embedded
+from layerscope.truncation import truncate_layers
+from layerscope.truncation.figures import document
 
 
 @torch.no_grad()
@@ -103,6 +105,11 @@ def test_what_has_no_such_vectors_is_refused_in_one_line(tmp_path: Path) -> None
         with pytest.raises(LayerscopeError, match=line):
             layerscope.truncate(given, 1, tmp_path / "no", progress=False, **options)
         assert not (tmp_path / "no").exists()
+
+
+def test_the_first_line_names_the_dimensions(tmp_path: Path) -> None:
+    made = truncate_layers("minilm", [4], tmp_path / "cut", dim=64, progress=False)
+    assert document(made).answer.startswith("all-MiniLM-L6-v2, layers 1-4 of 6, the first 64 dimensions: ")
 
 
 def test_all_dimensions_are_no_cut(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """Perceptrons: without residual connections, CKA calls layers alike of which one head reads only the last."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 Plots of one title are one figure, over or beside each other; tables of one name are one, each row with its result.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -227,7 +225,7 @@ def _long(owned: Sequence[tuple[Named, Frame]]) -> Json:
     }
 
 
-def column(name: str, values: pd.Series[Any]) -> Json:
+def column(name: str, values: pd.Series) -> Json:
     """Return a column of a long frame, its texts as numbers of a list of texts, a constant once."""
     found: Json = {"name": name}
     if values.dtype == object or isinstance(values.dtype, pd.StringDtype):

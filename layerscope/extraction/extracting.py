@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Unpack
+
+from layerscope.core import processes
+from layerscope.core.errors import LayerscopeError
+from layerscope.core.option_kinds import IN_CODE, SEED, Folder, Kind, OneOf, Repeated, Several, Whole, shown
+from layerscope.core.options import DATA, OUTPUT, LoadingAndReading, checked, spoken
+
+if TYPE_CHECKING:
+    from layerscope.extraction.extraction import Extraction
+
+STATES = "States"
+WORK = "The work"
+SITES = ("normed", "raw")
+
+
+@dataclass(frozen=True)
+class Shard(Kind):
+    """Which of n equal shares of a job: I/N, counted from 0."""
+
+    metavar: ClassVar[str] = "I/N"
+
+    def take(self, name: str, value: Any) -> Any:
+        """Return both numbers."""
+        text = "/".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
+        found = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
+        if found is None or int(found[1]) >= int(found[2]):
+            raise LayerscopeError(f"{name} is {shown(value)}: give I/N with I from 0 to N - 1, such as 0/4")
+        return int(found[1]), int(found[2])
+
+
+@processes.as_one
+def extract(
+    model: Any,
+    data: Annotated[Any, DATA],
+    layers: Annotated[int | str | Iterable[int], Several(Whole(), ("all",), "8,12 or -1"), STATES],
+    *,
+    out: Annotated[str | Path, Folder(), OUTPUT],
+    labels: Annotated[Iterable[Any] | None, IN_CODE] = None,
+    processor: Annotated[Any, IN_CODE] = None,
+    samples: Annotated[int | str, Whole(1, words=("all",)), DATA] = "all",
+    seed: Annotated[int, SEED, DATA] = 0,
+    chunk: Annotated[int | None, Whole(2), DATA] = None,
+    prompt: Annotated[str, DATA] = "",
+    site: Annotated[str, OneOf(SITES), STATES] = "normed",
+    pooling: Annotated[str, STATES] = "auto",
+    tokens: Annotated[bool, STATES] = False,
+    store_dtype: Annotated[str, OneOf(("float32", "float16", "bfloat16")), STATES] = "float32",
+    format: Annotated[str, OneOf(("safetensors", "parquet")), STATES] = "safetensors",
+    batch_size: Annotated[int | None, Whole(1), WORK] = None,
+    chunk_rows: Annotated[int | None, Whole(1), WORK] = None,
+    shard: Annotated[str | tuple[int, int] | None, Shard(), WORK] = None,
+    progress: Annotated[bool, IN_CODE] = True,
+    command: Annotated[str, IN_CODE] = "",
+    **shared: Unpack[LoadingAndReading],
+) -> Extraction:
+    """Write the states of chosen layers for all your data, in one process or in many.
+
+    Files and streams are read piece by piece, and blocks after the deepest layer are not run. The states are written
+    in chunks, each whole or not at all: the same call goes on where it was stopped. Processes that torchrun or
+    accelerate started share the work.
+
+    Args:
+        model: hub name, local folder, PEFT adapter folder, or minilm, which comes with the package; in Python also a
+            loaded model or SentenceTransformer, or any torch.nn.Module with a stack of blocks.
+        data: CSV, TSV, JSONL, Parquet or text file; folder of such tables; folder or archive of images or sounds;
+            hf:name/config:split; stdlib-docs or digits; in Python also samples in memory and iterables of texts or
+            dicts, such as a datasets.IterableDataset.
+        layers: layers to keep, such as 8,12, or all; negative ones are counted from the end, -1 is the last.
+        out: folder for the states; the same call on it goes on.
+        labels: a class for each sample of data in memory; a table has them in a column.
+        processor: tokenizer, image processor or feature extractor of a model given as an object.
+        samples: number of samples, drawn with the seed as `profile` draws them, or all.
+        seed: random seed of the draw.
+        chunk: pack running text into windows of this many tokens; by default 256 for language models.
+        prompt: text put before every text.
+        site: where a layer is read: normed (after the model's final norm, if it has one), or raw.
+        pooling: how tokens become one vector: auto (the model's own way), or some of mean, cls, last, first with
+            commas.
+        tokens: keep the state of every token, with the token ids, instead of one vector per sample.
+        store_dtype: number type of the states that are written.
+        format: format of the files.
+        batch_size: samples per forward; by default fitted to their length.
+        chunk_rows: rows of the data per file; by default 1,024, and 128 with tokens.
+        shard: compute only share I of N equal shares, such as 0/8; each may run anywhere, and `merge` joins them.
+        progress: show progress on standard error.
+        command: the command line that asks for this, kept in the folder; by default the call itself.
+        **shared: how the model is loaded and the samples are read: `LoadingAndReading`.
+
+    Raises:
+        LayerscopeError: for every wrong input, in one line with the mend; chunks that are finished are kept.
+
+    Example:
+        >>> found = layerscope.extract("minilm", "reviews.csv", [3, -1], out="states", progress=False)
+        >>> found
+        Extraction('states': layers 3,6 of all-MiniLM-L6-v2, 24 samples of reviews)
+        >>> from safetensors.numpy import load_file
+        >>> load_file("states/chunks/000000.safetensors")["states"].shape
+        (2, 24, 384)
+
+    """
+    given = dict(locals())
+    asked = checked(extract, given)
+    asked.command = command or spoken(extract, given, "shard")
+    from layerscope.extraction.pipeline import run_extraction
+
+    return run_extraction(asked)
+
+
+def merge(folders: Annotated[Any, Repeated()], *, progress: Annotated[bool, IN_CODE] = True) -> Extraction:
+    """Join the shards of an extraction, check every file, and mark the folder as whole.
+
+    Args:
+        folders: the folder that all shards were written to; or several, whose chunks are brought into the first.
+        progress: show progress on standard error.
+
+    Raises:
+        LayerscopeError: for missing chunks, with the command that makes them, for damaged files and for chunks that
+            differ between folders, for folders of other options, and for one that is being written.
+
+    Example:
+        >>> how = {"layers": 3, "out": "states", "chunk_rows": 10, "progress": False}
+        >>> for shard in ("0/2", "1/2"):
+        ...     _ = layerscope.extract("minilm", "reviews.csv", shard=shard, **how)
+        >>> layerscope.merge("states", progress=False)
+        Extraction('states': layer 3 of all-MiniLM-L6-v2, 24 samples of reviews)
+
+    """
+    asked = checked(merge, locals())
+    from layerscope.extraction.merging import merged
+
+    return merged(asked)

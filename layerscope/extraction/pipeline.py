@@ -1,0 +1,219 @@
+"""The work of `extract`: model and data in, a folder of states out, chunk by chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from layerscope.core import processes
+from layerscope.core.errors import LayerscopeError
+from layerscope.core.options import Asked
+from layerscope.core.processes import Team
+from layerscope.core.progress import Reporter, reporting
+from layerscope.extraction.extraction import Extraction, of_folder
+from layerscope.extraction.folder import ChunkTable, StatesFolder
+from layerscope.extraction.reading import TOKENS, Wanted, layers_of, read_states
+from layerscope.inputs import Chunk, Corpus, Stream, draw, open_corpus, open_stream, pack
+from layerscope.inputs.streams import corpus_stream
+from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load, vectors_for
+from layerscope.models.capture import evaluating
+from layerscope.profiling.identity import about_model, tokens_fingerprint, versions
+from layerscope.profiling.pipeline import WINDOW
+from layerscope.runs.folder import need_room
+
+CHUNK_ROWS, WITH_TOKENS = 1024, 128
+OPTIONS = ("samples", "seed", "chunk", "prompt", "batch_size")
+
+
+def run_extraction(asked: Asked) -> Extraction:
+    """Do what `extract` is asked for, and return what the folder then holds."""
+    team = processes.team()
+    reporter = reporting(asked.progress and team.leads)
+    stream = _opened(asked)  # wrong data is reported before the model is loaded
+    model = layered(asked, stream.head)
+    stream = _packed(stream, model, asked)
+    wanted = wanted_of(asked, model)
+    manifest = _manifest(asked, model, stream, wanted)
+    path: Path = asked.out
+    if stream.length is not None and wanted.poolings:
+        numbers = len(wanted.layers) * len(wanted.poolings) * model.stack.width
+        need_room(path, stream.length * numbers * wanted.dtype.itemsize // (asked.shard or (0, 1))[1])
+    folder = StatesFolder.open_or_start(path, manifest)
+    for note in (*stream.notes, *model.notes):
+        reporter.say(note)
+    with folder.working():
+        total = _compute(model, stream, wanted, folder, reporter, _share(asked.shard, team), asked.batch_size)
+    team.meet()
+    if asked.shard is None and team.leads:
+        folder.finish([folder.facts(number) or {} for number in range(total)])
+    team.meet()
+    found = of_folder(folder)
+    _report_broken(found, reporter)
+    return found
+
+
+def _opened(asked: Asked) -> Stream:
+    columns = {"text_column": asked.text_column, "label_column": asked.label_column}
+    rows = asked.chunk_rows or (WITH_TOKENS if asked.tokens else CHUNK_ROWS)
+    if asked.samples == "all":
+        return open_stream(asked.data, labels=asked.labels, rows=rows, **columns)
+    corpus = open_corpus(asked.data, labels=asked.labels, **columns)
+    return corpus_stream(draw(corpus, asked.samples, asked.seed), rows)
+
+
+def layered(asked: Asked, head: Corpus) -> LayeredModel:
+    """Return the model, its layers found by a probe on the first samples."""
+    loaded = load(asked.model, asked.of(LoadOptions), asked.processor)
+    return find_layers(
+        loaded, head.modality, head.samples, asked.of(Override), max_length=asked.max_length, prompt=asked.prompt
+    )
+
+
+def _packed(stream: Stream, model: LayeredModel, asked: Asked) -> Stream:
+    """Return running text in windows, for a language model or where that is asked for."""
+    if asked.chunk and not stream.head.running:
+        raise LayerscopeError("`chunk` packs running text, and this data has samples of its own: leave it out")
+    if not (asked.chunk or (stream.head.running and model.is_language_model)):
+        return stream
+    if asked.prompt:
+        raise LayerscopeError("`prompt` goes before texts, and these are packed into windows: leave one of the two out")
+    tokenizer = model.loaded.processor_for("text")
+    window = min(asked.chunk or WINDOW, model.max_length or WINDOW)
+    corpus = draw(pack(open_corpus(asked.data), tokenizer, window), _most(asked.samples), asked.seed)
+    return corpus_stream(corpus, stream.rows)
+
+
+def _most(samples: int | str) -> int | None:
+    return None if isinstance(samples, str) else samples
+
+
+def wanted_of(asked: Asked, model: LayeredModel) -> Wanted:
+    """Return which states are kept; what this model or this format does not have is refused."""
+    layers, dtype = layers_of(asked.layers, model.stack.depth), getattr(torch, asked.store_dtype)
+    site = asked.site if asked.site in model.sites else "raw"
+    if asked.format == "parquet" and dtype == torch.bfloat16:
+        raise LayerscopeError("Parquet has no bfloat16: take `store_dtype='float16'`, or `format='safetensors'`")
+    if not asked.tokens:
+        return Wanted(layers, site, vectors_for(model, asked.pooling, pairs=False).poolings, dtype)
+    if asked.pooling != "auto":
+        raise LayerscopeError("`tokens` keeps the state of every token, and `pooling` makes one of them: give one")
+    if model.rank == 2:
+        raise LayerscopeError(f"the states of {model.loaded.name} have no tokens: leave `tokens` out")
+    return Wanted(layers, site, (), dtype)
+
+
+def _manifest(asked: Asked, model: LayeredModel, stream: Stream, wanted: Wanted) -> dict[str, Any]:
+    """Return what `states.json` holds from the start: the same in every process that shares the work."""
+    named = {
+        key: str(value) if isinstance(value, (str, Path)) else type(value).__name__
+        for key, value in (("model", asked.model), ("data", asked.data))
+    }
+    data = {
+        "name": stream.name,
+        "source": named["data"],
+        "modality": stream.modality,
+        "text_column": stream.text_column,
+        "label_column": stream.label_column,
+        "labels": stream.head.labels is not None,
+        "fingerprint": stream.fingerprint,
+        "tokens": tokens_fingerprint(model, stream.head),
+        "rows": stream.length,
+    }
+    return {
+        **versions(),
+        "command": asked.command,
+        "model": about_model(model, named["model"]),
+        "data": data,
+        "layers": list(wanted.layers),
+        "site": wanted.site,
+        "poolings": list(wanted.poolings),
+        "store_dtype": asked.store_dtype,
+        "file_format": asked.format,
+        "chunk_rows": stream.rows,
+        "options": {"max_length": model.max_length, **{name: getattr(asked, name) for name in OPTIONS}},
+    }
+
+
+def _share(shard: tuple[int, int] | None, team: Team) -> Callable[[int], bool]:
+    """Return which chunks are this process's: those of its shard, shared with the others of its team."""
+    own, shards = shard or (0, 1)
+    return lambda number: number % shards == own and number // shards % team.size == team.rank
+
+
+def _compute(
+    model: LayeredModel,
+    stream: Stream,
+    wanted: Wanted,
+    folder: StatesFolder,
+    reporter: Reporter,
+    is_ours: Callable[[int], bool],
+    batch_size: int | None,
+) -> int:
+    """Compute every chunk of ours that is not finished, and return the number of all chunks."""
+    if there := len(folder.finished()):
+        reporter.say(f"going on with {str(folder.path)!r}: {there} chunks are there")
+
+    def is_due(number: int) -> bool:
+        return is_ours(number) and not folder.is_finished(number)
+
+    chunks = rows = 0
+    with evaluating(model.module), reporter.bar("extract", stream.length or 0, "samples") as advance:
+        for chunk in stream.chunks(wanted=is_due):
+            if chunk.read:
+                write_chunk(model, chunk, wanted, folder, batch_size, reporter.say)
+            chunks, rows = chunk.number + 1, rows + chunk.rows
+            advance(chunk.rows)
+    folder.write_end(chunks, rows)
+    return chunks
+
+
+def write_chunk(
+    model: LayeredModel,
+    chunk: Chunk,
+    wanted: Wanted,
+    folder: StatesFolder,
+    batch_size: int | None,
+    say: Callable[[str], None],
+) -> None:
+    """Compute the states of a chunk and write them."""
+    read = read_states(model, chunk.samples, wanted, batch_size, say)
+    names = [str(chunk.names[i]) for i in read.rows]
+    labels = None if chunk.labels is None else [str(chunk.labels[i]) for i in read.rows]
+    table = ChunkTable(names, labels, wanted.layers, read.states, read.offsets, read.ids)
+    facts = {
+        "samples": len(names),
+        "rows": chunk.rows,
+        "tokens": read.offsets[-1] if TOKENS in read.states else sum(map(len, read.ids or ())),
+        "cut": read.cut,
+        "broken": _broken(names, wanted.layers, read.states, read.offsets),
+    }
+    folder.write(chunk.number, table, facts)
+
+
+def _broken(
+    names: list[str], layers: tuple[int, ...], states: dict[str, torch.Tensor], offsets: list[int]
+) -> list[tuple[str, int]]:
+    """Return the samples with a NaN or an infinity as they are stored, each with the first layer that has one."""
+    first: dict[int, int] = {}
+    for name, found in states.items():
+        for row, place in (~torch.isfinite(found).all(-1)).nonzero().tolist():
+            starts = torch.tensor(offsets) if name == TOKENS else None
+            sample = place if starts is None else int(torch.searchsorted(starts, place, right=True)) - 1
+            first[sample] = min(first.get(sample, layers[-1]), layers[row])
+    return [(names[sample], layer) for sample, layer in sorted(first.items())]
+
+
+def _report_broken(found: Extraction, reporter: Reporter) -> None:
+    """Name the samples that hold NaN or infinity, with their first layer."""
+    broken = [entry for chunk in found.chunks for entry in chunk["broken"]]
+    if broken:
+        name, layer = broken[0]
+        narrow = found.info["store_dtype"] == "float16"
+        mend = "`store_dtype='bfloat16'` reaches further" if narrow else "`dtype='float32'` may help"
+        reporter.say(
+            f"{len(broken):,} of {found.samples:,} samples of {found.info['model']['name']} hold NaN or infinity "
+            f"(first: layer {layer}, sample {name}): they are kept as they are and listed with their chunks; {mend}"
+        )

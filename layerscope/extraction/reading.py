@@ -1,0 +1,156 @@
+"""The states of some samples at some layers: batched by length, read in forwards that end at the deepest layer."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from layerscope.core.errors import LayerscopeError
+from layerscope.models import LayeredModel
+from layerscope.models.capture import capture
+from layerscope.models.encode import TextEncoder
+from layerscope.models.forward import Inputs, is_out_of_memory
+from layerscope.models.pooling import pool
+from layerscope.profiling.plan import batches_of
+
+TOKENS = ""
+"""What stands in the place of a pooling for the states of every token."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which states are kept of a sample: rising `layers` at one site, pooled or (no poolings) of every token."""
+
+    layers: tuple[int, ...]
+    site: str
+    poolings: tuple[str, ...]
+    dtype: torch.dtype = torch.float32
+
+
+@dataclass(frozen=True)
+class Read:
+    """The states of those samples that have a token: `rows` are their numbers.
+
+    `states` has `[layers, n, D]` for each pooling; of every token, `[layers, T, D]` of all samples one after another,
+    sample i from `offsets[i]` to `offsets[i + 1]`. `ids` are the token ids of texts, `cut` counts those that were cut.
+    """
+
+    rows: list[int]
+    states: dict[str, Tensor]
+    offsets: list[int]
+    ids: list[list[int]] | None
+    cut: int
+
+
+def layers_of(asked: Any, depth: int) -> tuple[int, ...]:
+    """Return layers in rising order, each once, negative ones counted from the end; refuse what does not exist."""
+    given = range(depth + 1) if asked == "all" else asked
+    if wrong := next((layer for layer in given if not -depth - 1 <= layer <= depth), None):
+        raise LayerscopeError(f"layer {wrong} does not exist: this model has layers 0..{depth}")
+    return tuple(sorted({layer % (depth + 1) for layer in given}))
+
+
+def read_states(
+    model: LayeredModel,
+    samples: Sequence[Any],
+    wanted: Wanted,
+    batch_size: int | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> Read:
+    """Return the states of samples; a batch that does not fit into memory is computed in halves, which `say` hears.
+
+    Raises `LayerscopeError` for a single sample that does not fit.
+    """
+    encoder, ids = model.encoder, None
+    if isinstance(encoder, TextEncoder):
+        ids = encoder.ids(samples) if len(samples) else []
+        lengths, cut = list(map(len, ids)), 0
+        if longest := [samples[i] for i, length in enumerate(lengths) if length == encoder.max_length]:
+            cut = sum(len(own) > encoder.max_length for own in encoder.ids(longest, whole=True))
+    else:
+        lengths, cut = encoder.lengths(samples), 0
+        cut = getattr(encoder, "cut", 0)
+    rows = [i for i, length in enumerate(lengths) if length > 0]
+
+    def inputs(batch: Sequence[int]) -> Inputs:
+        if ids is not None and isinstance(encoder, TextEncoder):
+            return encoder.batch_ids([ids[rows[i]] for i in batch])
+        return encoder.batch([samples[rows[i]] for i in batch])
+
+    parts: dict[str, list[Tensor]] = {name: [] for name in wanted.poolings or (TOKENS,)}
+    order: list[int] = []
+    for batch in batches_of(model, [lengths[i] for i in rows], batch_size):
+        for done, found in _computed(model, batch, inputs, wanted, say):
+            order += done
+            for name, states in found.items():
+                parts[name] += states
+    offsets, whole = _in_order(parts, order, wanted, model.stack.width)
+    return Read(rows, whole, offsets, None if ids is None else [ids[i] for i in rows], cut)
+
+
+def _in_order(
+    parts: dict[str, list[Tensor]], order: list[int], wanted: Wanted, width: int
+) -> tuple[list[int], dict[str, Tensor]]:
+    """Return batches as one tensor each, in the order of the samples, and where each sample's rows start."""
+    back = sorted(range(len(order)), key=order.__getitem__)
+    offsets, states = list(range(len(order) + 1)), {}
+    for name, found in parts.items():
+        if not found:
+            states[name] = torch.empty(len(wanted.layers), 0, width, dtype=wanted.dtype)
+        elif name == TOKENS:
+            own = [found[i] for i in back]
+            offsets = [0, *torch.tensor([each.shape[1] for each in own]).cumsum(0).tolist()]
+            states[name] = torch.cat(own, 1)
+        else:
+            states[name] = torch.cat(found, 1)[:, back]
+    return offsets if states else [0], states
+
+
+def _computed(
+    model: LayeredModel,
+    batch: Sequence[int],
+    inputs: Callable[[Sequence[int]], Inputs],
+    wanted: Wanted,
+    say: Callable[[str], None],
+) -> Iterator[tuple[Sequence[int], dict[str, list[Tensor]]]]:
+    """Yield the states of a batch, in one piece or in two where memory runs out."""
+    try:
+        yield batch, _forward(model, inputs(batch).to(model.device), wanted)
+        return
+    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        if len(batch) == 1:
+            raise LayerscopeError(
+                "out of memory with a single sample: try a smaller `max_length` or `dtype='bfloat16'`; what is "
+                "finished is kept"
+            ) from error
+    if model.device.type == "cuda":
+        torch.cuda.empty_cache()
+    say(f"out of memory: a batch of {len(batch)} samples is computed in halves")
+    for half in (batch[: len(batch) // 2], batch[len(batch) // 2 :]):
+        yield from _computed(model, half, inputs, wanted, say)
+
+
+@torch.inference_mode()
+def _forward(model: LayeredModel, inputs: Inputs, wanted: Wanted) -> dict[str, list[Tensor]]:
+    """Return one tensor [layers, B, D] for each pooling, or one [layers, T, D] for each sample."""
+    stack = model.stack if wanted.site == "normed" else replace(model.stack, norm=None)
+    layers: list[list[Tensor]] = []
+
+    def visit(layer: int, site: str, states: Tensor) -> None:
+        if layer not in wanted.layers or site != wanted.site:
+            return
+        mask = model.mask(inputs, states)
+        if wanted.poolings:
+            layers.append([pool(states, mask, name).to(wanted.dtype).cpu() for name in wanted.poolings])
+        else:
+            lengths = [states.shape[1]] * len(states) if mask is None else mask.sum(1).tolist()
+            kept = states.to(wanted.dtype, copy=True).cpu()
+            layers.append([own[:length] for own, length in zip(kept, lengths, strict=True)])
+
+    capture(model.module, stack, inputs, visit, wanted.layers[-1])
+    found = [torch.stack(same) for same in zip(*layers, strict=True)]
+    return {name: [found[i]] for i, name in enumerate(wanted.poolings)} or {TOKENS: found}

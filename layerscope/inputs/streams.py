@@ -1,0 +1,238 @@
+"""Data of any size, a chunk of neighbouring samples at a time: what is in memory does not grow with their number."""
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from layerscope.core.errors import LayerscopeError, folder_name
+from layerscope.core.files import existing
+from layerscope.inputs.columns import Columns, choose_columns, class_labels, missing, text_corpus
+from layerscope.inputs.corpus import Corpus, Labels
+from layerscope.inputs.media import is_hidden, media_kind
+from layerscope.inputs.opening import BUILT_IN, PLAIN_TEXT, data_name, is_archive, open_corpus
+from layerscope.inputs.rows import HEAD, IterableRows, Part, Rows, Wanted, file_fingerprint, file_rows, in_parts
+from layerscope.inputs.samples import Lines
+from layerscope.inputs.tables import JSON_LINES, TABLES, read_lines
+
+ROWS = 1024
+"""Rows of a chunk."""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Neighbouring samples: what is left of `rows` rows of the data without empty texts and unlabelled rows.
+
+    `labels` of one chunk may be numbers and those of another texts. A chunk that was not wanted is not `read`: it has
+    its number and its rows alone.
+
+    >>> from layerscope.inputs import open_stream
+    >>> next(open_stream("reviews.csv").chunks()).samples[:2]
+    ['the food was good', 'the food was great']
+    """
+
+    number: int
+    rows: int
+    samples: Sequence[Any] = ()
+    names: Sequence[str] = ()
+    labels: Labels | None = None
+    read: bool = True
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Data read chunk by chunk, as often as wanted (what an iterator yields, once).
+
+    `head` holds the first samples, up to 1,000 rows, or all data that lie in memory anyway: their modality, the notes
+    on the columns, whether they are running text. `length` is the number of rows, None where it is not known before
+    they are read. `fingerprint` is equal for equal data at any path; of files it is made of their sizes and ends.
+
+    >>> from layerscope.inputs import open_stream
+    >>> stream = open_stream("reviews.csv", rows=10)
+    >>> [(chunk.number, len(chunk.samples), chunk.names[0]) for chunk in stream.chunks()]
+    [(0, 10, '0'), (1, 10, '10'), (2, 4, '20')]
+    >>> [chunk.number for chunk in stream.chunks(wanted=lambda number: number % 2 == 1) if chunk.read]
+    [1]
+    """
+
+    head: Corpus
+    rows: int
+    length: int | None
+    fingerprint: str
+    text_column: str | None
+    label_column: str | None
+    read: Callable[[Wanted], Iterator[Chunk]]
+
+    @property
+    def name(self) -> str:
+        """What the data are called."""
+        return self.head.name
+
+    @property
+    def modality(self) -> str:
+        """What the samples are: text, image, audio or tensor."""
+        return self.head.modality
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was guessed, one line each."""
+        return self.head.notes
+
+    def chunks(self, start: int = 0, wanted: Wanted = lambda number: True) -> Iterator[Chunk]:
+        """Yield the chunks from a number on; those that are not `wanted` are skipped as cheaply as the format can.
+
+        Raises `LayerscopeError` where the data turn out to be broken, after the chunks before that.
+        """
+        found = self.read(lambda number: number >= start and wanted(number))
+        return (chunk for chunk in found if chunk.number >= start)
+
+
+def open_stream(
+    data: Any,
+    *,
+    labels: Iterable[Any] | None = None,
+    text_column: str | None = None,
+    label_column: str | None = None,
+    rows: int = ROWS,
+) -> Stream:
+    """Return data of any kind as a `Stream` of chunks of `rows` rows each.
+
+    CSV, TSV, JSONL, Parquet and text files (gzip too, but for Parquet), folders of such tables, and iterables of texts
+    or of dicts, such as a `datasets.IterableDataset`, are read as they are needed; their columns are chosen by the
+    first 1,000 rows. Everything else that `open_corpus` takes is opened as it does. Raises `LayerscopeError` for data
+    that cannot be read.
+
+    >>> from layerscope.inputs import open_stream
+    >>> stream = open_stream(f"text {i}" for i in range(3000))
+    >>> stream.length, [len(chunk.samples) for chunk in stream.chunks()]
+    (None, [1024, 1024, 952])
+    """
+    columns = Columns(text_column, label_column)
+    paths = _files(data) if labels is None and isinstance(data, (str, Path)) else []
+    if paths:
+        name, suffix = data_name(paths[0])
+        where = str(data)
+        name = name if len(paths) == 1 else Path(data).resolve().name
+        if suffix not in TABLES:
+            columns.refuse(where)
+            return _text_stream(paths[0], name, rows)
+        return _table_stream(file_rows(paths, suffix), name, columns, where, rows, file_fingerprint(paths))
+    if isinstance(data, Iterable) and not hasattr(data, "__len__") and not isinstance(data, (str, Path)):
+        name = str(getattr(getattr(data, "info", None), "dataset_name", None) or "stream")
+        found = IterableRows(data, "the iterable")
+        known = hashlib.sha256(repr(found.first).encode("utf-8", "surrogatepass")).hexdigest()
+        return _table_stream(found, name, columns, "the iterable", rows, known)
+    corpus = open_corpus(data, labels=labels, text_column=text_column, label_column=label_column)
+    return corpus_stream(corpus, rows)
+
+
+def corpus_stream(corpus: Corpus, rows: int = ROWS) -> Stream:
+    """Return samples that are open already as a stream."""
+
+    def read(wanted: Wanted) -> Iterator[Chunk]:
+        for number, first in enumerate(range(0, len(corpus), rows)):
+            here = range(first, min(first + rows, len(corpus)))
+            if wanted(number):
+                part = corpus.take(here)
+                yield Chunk(number, len(here), part.samples, part.names, part.labels)
+            else:
+                yield Chunk(number, len(here), read=False)
+
+    return Stream(corpus, rows, len(corpus), corpus.fingerprint(), None, None, read)
+
+
+def _files(data: str | Path) -> list[Path]:
+    """Return the files to read by rows: one of a table or of text, or all tables in a folder; else none."""
+    if isinstance(data, str) and (data in BUILT_IN or data.startswith("hf:") or "://" in data or not data.strip()):
+        return []
+    path = existing(data, "data", (*BUILT_IN, "hf:NAME"))
+    if path.is_dir():
+        inside = sorted(file for file in path.rglob("*") if file.is_file() and not is_hidden(file.name))
+        tables = [file for file in inside if _suffix(file) in TABLES]
+        kinds = {_suffix(file) for file in tables}
+        is_saved = any((path / name).exists() for name in ("dataset_info.json", "dataset_dict.json"))
+        return tables if len(kinds) == 1 and not is_saved and not _has_media(inside) else []
+    other = not path.is_file() or is_archive(path.name) or media_kind(path.name) or _suffix(path) == ".npy"
+    return [] if other or (_suffix(path) in JSON_LINES and _is_array(path)) else [path]
+
+
+def _suffix(path: Path) -> str:
+    return data_name(path)[1]
+
+
+def _has_media(files: Sequence[Path]) -> bool:
+    return any(media_kind(file.name) for file in files)
+
+
+def _is_array(path: Path) -> bool:
+    """Return whether a JSON file is one array, which is read as a whole."""
+    return next((line.lstrip() for line in read_lines(path) if line.strip()), "").startswith("[")
+
+
+def _text_stream(path: Path, name: str, rows: int) -> Stream:
+    def lines() -> Iterator[str]:
+        return (line.rstrip("\n") for line in read_lines(path))
+
+    def read(wanted: Wanted) -> Iterator[Chunk]:
+        for number, (n, part) in enumerate(in_parts(lines(), rows, wanted, lambda part: part)):
+            full = [(number * rows + i, line) for i, line in enumerate(part or ()) if str(line).strip()]
+            samples, names = [line for _, line in full], [str(i + 1) for i, _ in full]
+            yield Chunk(number, n, samples, names, read=part is not None)
+
+    head = Lines.of("\n".join(_until(lines(), HEAD)))
+    if not head:
+        raise LayerscopeError(f"{path} is empty: give a file with at least one sample")
+    corpus = Corpus(folder_name(name), "text", head, tuple(map(str, head.numbers)), notes=(PLAIN_TEXT,), running=True)
+    return Stream(corpus, rows, None, file_fingerprint([path]), None, None, read)
+
+
+def _until(lines: Iterator[str], enough: int) -> Iterator[str]:
+    """Yield lines until so many of them hold something."""
+    for line in lines:
+        yield line
+        enough -= bool(line.strip())
+        if not enough:
+            return
+
+
+def _table_stream(found: Rows, name: str, columns: Columns, where: str, rows: int, fingerprint: str) -> Stream:
+    frame = found.head()
+    if len(frame) == 0:
+        raise LayerscopeError(f"{where} has no rows: give at least one text")
+    frame = frame.set_axis([str(column) for column in frame.columns], axis=1)
+    text, label, guessed = choose_columns(frame, columns, where)
+    cells = None if label is None else frame[label].tolist()
+    notes = [*found.notes, *guessed]
+    head = text_corpus(
+        frame[text].tolist(), name, where, cells, Columns(text, label), columns.label is not None, notes
+    )  # fmt: skip
+    label = None if head.labels is None else label
+    # what was left out of the first rows is no note on the whole
+    head = replace(head, notes=tuple(note for note in head.notes if note in notes or note.startswith("no labels")))
+    names = [text] if label is None else [text, label]
+
+    def read(wanted: Wanted) -> Iterator[Chunk]:
+        for number, (n, part) in enumerate(found.parts(names, rows, wanted)):
+            yield Chunk(number, n, read=False) if part is None else _texts(number, part, names, where, rows)
+
+    known = hashlib.sha256(repr((fingerprint, names)).encode("utf-8", "surrogatepass")).hexdigest()
+    return Stream(head, rows, found.length, known, text, label, read)
+
+
+def _texts(number: int, part: Part, names: Sequence[str], where: str, rows: int) -> Chunk:
+    """Return a chunk of the rows that have a text and, where the data are labelled, a label."""
+    texts, *rest = map(list, zip(*(part or ()), strict=True))
+    blank = missing(texts)
+    for labels in rest:
+        blank = blank | missing(labels) | np.array([str(label).strip().lower() == "nan" for label in labels])
+    kept, first = np.flatnonzero(~blank).tolist(), number * rows
+    if not kept:
+        return Chunk(number, len(texts))
+    cells = [None if empty else text for text, empty in zip(texts, blank, strict=True)]
+    found = text_corpus(cells, "chunk", f"{where}: column {names[0]!r} from row {first:,} on")
+    own = [[labels[i] for i in kept] for labels in rest]
+    classes = next((class_labels(labels) or tuple(map(str, labels)) for labels in own), None)
+    return Chunk(number, len(texts), found.samples, [str(first + i) for i in kept], classes)

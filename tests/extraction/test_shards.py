@@ -1,0 +1,176 @@
+"""Workers that know nothing of each other, killed or started twice, leave the bytes that one process leaves."""
+
+import itertools
+import json
+import random
+import shutil
+import signal
+
+import pandas as pd
+import pytest
+import tiny
+from filelock import FileLock
+from tiny import one_thread
+from typed import cli
+
+import layerscope
+from layerscope.core.errors import LayerscopeError
+
+__all__ = ["cli", "one_thread"]
+
+ROWS = 8
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return tiny.saved(tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert", special=True)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "reviews.jsonl"
+    texts = [*tiny.texts(75), "", *tiny.texts(20, seed=1)]
+    pd.DataFrame({"text": texts}).to_json(path, orient="records", lines=True)
+    return path
+
+
+def extract(model, data, out, **options):
+    options = {"layers": [1, 3], "chunk_rows": ROWS, "progress": False} | options
+    return layerscope.extract(str(model), data, out=out, **options)
+
+
+def contents(folder):
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    found = {str(path.relative_to(folder)): path.read_bytes() for path in files}
+    facts = json.loads(found.pop("states.json"))
+    return found, {name: value for name, value in facts.items() if name not in ("command", "checksum")}
+
+
+@pytest.fixture(scope="module")
+def whole(model, data, tmp_path_factory):
+    out = tmp_path_factory.mktemp("whole") / "states"
+    found = extract(model, data, out)
+    assert found.samples == 95 and found.as_dict()["rows"] == 96 and len(found.chunks) == 12
+    return contents(out)
+
+
+def test_shards_are_one_process(model, data, whole, tmp_path):
+    for shard in ("2/3", "0/3", "1/3"):
+        found = extract(model, data, tmp_path / "states", shard=shard)
+        assert not found.is_whole
+    merged = layerscope.merge(tmp_path / "states", progress=False)
+    assert merged.is_whole and contents(tmp_path / "states") == whole
+    assert extract(model, data, tmp_path / "states").samples == 95  # all is there
+    assert contents(tmp_path / "states") == whole
+
+
+def test_folders_are_joined(model, data, whole, tmp_path):
+    for i in range(3):
+        extract(model, data, tmp_path / f"{i}", shard=(i, 3))
+    extract(model, data, tmp_path / "2", shard=(1, 3))  # twice, the same
+    layerscope.merge([tmp_path / f"{i}" for i in range(3)], progress=False)
+    assert contents(tmp_path / "0") == whole
+
+
+def test_killed_at_random_moments(model, data, whole, forks, tmp_path):
+    command = ["extract", model, "--data", data, "--layers", "1,3", "--chunk-rows", ROWS, "--out", tmp_path / "states"]
+    lots, done = random.Random(0), tmp_path / "states" / "done"
+    for _ in range(3):
+        enough = len(list(done.glob("*.json"))) + lots.randint(1, 3)
+        running = forks.start(*command)
+        running.until(lambda enough=enough: len(list(done.glob("*.json"))) >= enough, lots.random() / 300)
+        running.kill()
+        assert running.wait().status == -signal.SIGKILL
+    two = [forks.start(*command, "--shard", "0/1") for _ in range(2)]  # of one shard
+    assert [running.wait().status for running in two] == [0, 0]
+    assert forks.run("merge", tmp_path / "states").status == 0
+    assert contents(tmp_path / "states") == whole
+
+
+def test_what_merge_refuses(model, data, whole, tmp_path, cli):
+    out = tmp_path / "states"
+    typed = ["extract", model, "--data", data, "--layers", "1,3", "--chunk-rows", ROWS, "--out", out]
+    assert cli(*typed, "--shard", "1/3").status == 0
+    again = f"layerscope extract {model} --data {data} --layers 1,3 --chunk-rows 8 --out {out}"
+    assert (
+        cli("merge", out).line == f"chunks 0,2-3,5-6,8-9,11 of 12 chunks are missing in '{out}': make them with {again}"
+    )
+    assert cli(*typed).status == 0 and contents(out) == whole
+
+    chunk = out / "chunks" / "000004.safetensors"
+    chunk.write_bytes(chunk.read_bytes()[:-1] + b"\1")
+    line = f"chunk 4 of '{out}' is not what was written, and now gone: make it again with {again}"
+    assert cli("merge", out).line == line
+    assert not chunk.exists() and cli(*typed).status == 0 and contents(out) == whole
+
+    with FileLock(out / ".worker-abc.lock"):
+        assert cli("merge", out).line == f"'{out}' is being written: merge it when its workers are done"
+    other = tmp_path / "other"
+    extract(model, data, other, site="raw", layers=[1, 2])
+    line = f"'{out}' holds other states (layers: 1,3 there, 1,2 in '{other}'): name another folder with `out`"
+    assert cli("merge", out, other).line == line
+    shutil.copytree(out, tmp_path / "copy")
+    changed = tmp_path / "copy" / "done" / "000002.json"
+    shutil.copy(tmp_path / "copy" / "done" / "000003.json", changed)
+    shutil.copy(
+        tmp_path / "copy" / "chunks" / "000003.safetensors", tmp_path / "copy" / "chunks" / "000002.safetensors"
+    )
+    assert "chunk 2 is in" in cli("merge", out, tmp_path / "copy").line
+    assert (
+        cli("merge", tmp_path).line == f"'{tmp_path}' holds no states (states.json): give the folder of an extraction"
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        (("--layers", "9"), "layer 9 does not exist: this model has layers 0..3"),
+        (("--layers", "-5"), "layer -5 does not exist: this model has layers 0..3"),
+        (("--shard", "5/4"), "shard is '5/4': give I/N with I from 0 to N - 1, such as 0/4"),
+        (("--shard", "half"), "shard is 'half': give I/N with I from 0 to N - 1, such as 0/4"),
+        (("--format", "parquet", "--store-dtype", "bfloat16"), "Parquet has no bfloat16: take --store-dtype float16"),
+        (("--tokens", "--pooling", "cls"), "--tokens keeps the state of every token, and --pooling makes one of them"),
+        (("--pooling", "max"), "pooling 'max' does not exist"),
+        (("--chunk", "9"), "--chunk packs running text, and this data has samples of its own"),
+    ],
+)
+def test_wrong_options(model, data, tmp_path, cli, given, line):
+    layers = () if "--layers" in given else ("--layers", "1")
+    printed = cli("extract", model, "--data", data, *layers, *given, "--out", tmp_path / "states")
+    assert printed.status == 2 and printed.line.startswith(line)
+    assert not (tmp_path / "states").exists()
+
+
+def test_a_worker_of_other_options_is_refused(model, data, tmp_path, cli):
+    out = tmp_path / "states"
+    extract(model, data, out, shard="0/2")
+    typed = ["extract", model, "--data", data, "--layers", "1,3", "--chunk-rows", ROWS, "--out", out]
+    mend = "name another folder with --out"
+    for more, differs in (
+        (("--prompt", "w1"), "data tokens"),
+        (("--batch-size", 3), "batch_size: None there, 3 here"),
+        (("--store-dtype", "float16"), "store_dtype: float32 there, float16 here"),
+    ):
+        line = cli(*typed, *more).line
+        assert line.startswith(f"'{out}' holds other states ({differs}") and line.endswith(mend)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes.txt").write_text("mine")
+    line = f"--out {tmp_path / 'full'} holds notes.txt and no states: name a new folder"
+    assert cli(*typed[:-1], tmp_path / "full").line == line
+
+
+def test_data_that_break_in_the_middle_keep_what_is_finished(model, tmp_path, cli):
+    rows = "".join(json.dumps({"text": f"w{i}"}) + "\n" for i in range(1030))
+    (tmp_path / "cut.jsonl").write_text(rows + '{"text": "w')
+    typed = ["extract", model, "--data", tmp_path / "cut.jsonl", "--layers", 1, "--chunk-rows", 200, "--out"]
+    assert "line 1031 is not JSON" in cli(*typed, tmp_path / "a").line
+    assert len(layerscope.open_extraction(tmp_path / "a").chunks) == 5
+    assert "nobody has read the data of" in cli("merge", tmp_path / "a").line
+
+    def failing():
+        yield from itertools.repeat("w1 w2", 1500)
+        raise OSError("the line is dead")
+
+    with pytest.raises(LayerscopeError, match=r"the iterable failed at row 1,500 \(OSError: the line is dead\)"):
+        extract(model, failing(), tmp_path / "b", chunk_rows=500)
+    assert layerscope.open_extraction(tmp_path / "b").samples == 1500

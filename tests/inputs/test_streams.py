@@ -1,0 +1,172 @@
+"""Data read chunk by chunk are what they are when they are read whole, and no more of them is in memory."""
+
+import gzip
+import itertools
+import json
+import subprocess
+import sys
+
+import datasets
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from layerscope.core.errors import LayerscopeError
+from layerscope.inputs import open_corpus, open_stream
+
+FRAME = pd.DataFrame(
+    {
+        "id": range(53),
+        "text": ["" if i % 9 == 4 else f'row {i}, "quoted"\nand on' for i in range(53)],
+        "label": [i % 3 for i in range(53)],
+    }
+)
+
+
+STRINGS = b"".join(b'{"text": "n %d"}\n' % (i**9) for i in range(50_000))
+
+
+def written(folder, suffix):
+    path = folder / f"reviews{suffix}"
+    if suffix == ".parquet":
+        FRAME.to_parquet(path, row_group_size=7)
+    elif suffix.startswith(".json"):
+        FRAME.to_json(path, orient="records", lines=suffix != ".json")
+    else:
+        FRAME.to_csv(path, index=False, sep="\t" if ".tsv" in suffix else ",")
+    return path
+
+
+def joined(stream, **options):
+    chunks = [chunk for chunk in stream.chunks(**options) if chunk.read]
+    return [
+        list(itertools.chain.from_iterable(getattr(chunk, name) for chunk in chunks))
+        for name in ("samples", "names", "labels")
+    ]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".jsonl.gz", ".parquet", ".csv.gz", ".json"])
+def test_a_stream_holds_what_the_corpus_holds(tmp_path, suffix):
+    path = written(tmp_path, suffix)
+    corpus, stream = open_corpus(path), open_stream(path, rows=10)
+    assert joined(stream) == [list(corpus.samples), list(corpus.names), list(corpus.labels)]
+    assert (stream.name, stream.modality) == (corpus.name, "text")
+    assert stream.notes[:2] == corpus.notes[:2]
+    assert joined(stream) == joined(stream)
+    odd = open_stream(path, rows=10).chunks(wanted=lambda number: number % 2 == 1)
+    assert [(chunk.number, chunk.read) for chunk in odd] == [
+        (i, i % 2 == 1) for i in range(5 if suffix == ".json" else 6)
+    ]
+    assert next(stream.chunks(3)).number == 3
+
+
+def test_text_keeps_the_numbers_of_its_lines(tmp_path):
+    path = tmp_path / "novel.txt"
+    path.write_bytes("\ufeffone\r\n\r\ntwo\nthree\n".encode())
+    corpus, stream = open_corpus(path), open_stream(path, rows=2)
+    chunks = list(stream.chunks())
+    assert [list(chunk.names) for chunk in chunks] == [["1"], ["3", "4"]]
+    assert [text for chunk in chunks for text in chunk.samples] == list(corpus.samples)
+    assert stream.head.running and stream.notes == corpus.notes
+
+
+def test_row_groups_that_nobody_wants_are_not_read(tmp_path):
+    path = tmp_path / "many.parquet"
+    pq.write_table(pa.table({"text": [f"text {i}" for i in range(4000)]}), path, row_group_size=1000)
+    assert open_stream(path).length == 4000
+    data = bytearray(path.read_bytes())
+    group = pq.read_metadata(path).row_group(1).column(0)
+    start = group.dictionary_page_offset or group.data_page_offset
+    data[start : start + group.total_compressed_size] = bytes(group.total_compressed_size)
+    path.write_bytes(data)  # the second row group can no longer be read
+    stream = open_stream(path, rows=500)
+    assert [c.number for c in stream.chunks(wanted=lambda number: number not in (2, 3)) if c.read] == [0, 1, 4, 5, 6, 7]
+    read = []
+    with pytest.raises(LayerscopeError, match="is not a whole Parquet file"):
+        read.extend(chunk.number for chunk in stream.chunks())
+    assert read == [0, 1]
+
+
+def test_a_folder_of_tables_is_one_stream(tmp_path):
+    for i in range(3):
+        FRAME[i * 20 : i * 20 + 20].to_parquet(tmp_path / f"part-{i}.parquet")
+    stream = open_stream(tmp_path, rows=15)
+    assert stream.length == 53 and stream.name == tmp_path.name
+    assert joined(stream) == joined(open_stream(FRAME, rows=15))
+    pd.DataFrame({"body": ["x"], "label": [1]}).to_parquet(tmp_path / "part-9.parquet")
+    with pytest.raises(LayerscopeError, match=r"part-9.parquet has no column 'text', which .*part-0.parquet has"):
+        list(open_stream(tmp_path).chunks())
+
+
+def test_data_sets_that_are_streams(tmp_path):
+    whole = datasets.Dataset.from_pandas(FRAME)
+    stream = open_stream(whole.to_iterable_dataset(num_shards=2), rows=10)
+    assert joined(stream) == joined(open_stream(FRAME, rows=10))
+    assert stream.length is None
+    once = open_stream(iter(FRAME["text"]), rows=10)
+    assert list(itertools.chain.from_iterable(c.samples for c in once.chunks())) == [t for t in FRAME["text"] if t]
+
+
+def test_an_iterable_that_fails_in_the_middle():
+    def rows():
+        yield from (f"text {i}" for i in range(1500))
+        raise ConnectionError("reset by peer\nand more")
+
+    read, stream = [], open_stream(rows(), rows=500)
+    with pytest.raises(LayerscopeError) as caught:
+        read.extend(chunk.number for chunk in stream.chunks())
+    assert read == [0, 1, 2]
+    line = "the iterable failed at row 1,500 (ConnectionError: reset by peer): mend it, then go on"
+    assert str(caught.value) == line
+    with pytest.raises(LayerscopeError, match="row 1 of the iterable is of type int: yield texts"):
+        open_stream(iter(["a", 3]))
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "line"),
+    [
+        ("a.jsonl", b'{"text": "a"}\n' * 1200 + b'{"text": "b', "line 1201 is not JSON"),
+        ("a.csv", b"text,label\n" + b"a,1\n" * 1200 + b'"b', "line 1202 is broken"),
+        ("a.jsonl.gz", gzip.compress(STRINGS)[:-9000], "whole gzip"),
+        ("a.csv", b"text\n" + b"abc\n" * 1200 + b"\xff\n", "is not UTF-8 (byte 4,805 is 0xff)"),
+        ("a.csv", b"", "is empty"),
+        ("a.txt", b" \n", "is empty"),
+    ],
+)  # fmt: skip
+def test_a_file_that_is_broken_in_the_middle(tmp_path, name, data, line):
+    (tmp_path / name).write_bytes(data)
+    read = []
+    with pytest.raises(LayerscopeError) as caught:
+        read.extend(chunk.number for chunk in open_stream(tmp_path / name, rows=100).chunks())
+    assert line in str(caught.value) and "\n" not in str(caught.value)
+    assert (len(read) >= 12) == (len(data) > 100)
+
+
+def test_labels_may_turn_out_to_be_names(tmp_path):
+    path = tmp_path / "late.jsonl"
+    cells = [*[str(i % 2) for i in range(1000)], "maybe", None, "1"]
+    path.write_text("".join(json.dumps({"text": f"t{i}", "label": cell}) + "\n" for i, cell in enumerate(cells)))
+    last = list(open_stream(path, rows=1000).chunks())[1]
+    assert (last.names, last.labels) == (["1000", "1002"], ("maybe", "1"))
+
+
+def test_memory_does_not_grow_with_the_rows(tmp_path):
+    text = "a text of some length " * 20
+    for name, n in (("few", 2_000), ("many", 60_000)):
+        pq.write_table(pa.table({"text": [f"{i} {text}" for i in range(n)]}), tmp_path / f"{name}.parquet")
+        with (tmp_path / f"{name}.csv").open("w") as file:
+            file.write("text\n" + "".join(f"{i} {text}\n" for i in range(n)))
+    code = (
+        "import resource, sys\n"
+        "from layerscope.inputs import open_stream\n"
+        "for name in sys.argv[1:]:\n"
+        "    n = sum(len(chunk.samples) for chunk in open_stream(name).chunks())\n"
+        "    print(n, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    paths = [tmp_path / name for name in ("few.csv", "few.parquet", "many.csv", "many.parquet")]
+    done = subprocess.run([sys.executable, "-c", code, *paths], capture_output=True, text=True, check=True)
+    read = [tuple(map(int, line.split())) for line in done.stdout.splitlines()]
+    assert [n for n, _ in read] == [2_000, 2_000, 60_000, 60_000]
+    unit = 1 if sys.platform == "darwin" else 1024
+    assert (read[3][1] - read[1][1]) * unit < 12e6  # of 27 MB each
