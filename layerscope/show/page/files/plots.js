@@ -92,6 +92,9 @@ const PLOTS = {
     const print = (value) => (value === null ? "" : choice.unit === "%" ? value.toFixed(1) : high <= 1 && low >= -1 ? value.toFixed(2).replace(/^(-?)0\./, "$1.") : digits(value, 3));
     const printed = choice.shown ?? values.map((line) => line.map(print));
     const labels = rows.every((name) => name.length < 6) ? 0 : Math.max(...rows.map((name) => Math.min(roomFor(width), [...name].length)));
+    const left = labels ? 14 + CHARACTER * labels : 52;
+    const side = Math.min(width - left - 64, height - 50); // of a square, which the scale stands beside and is as high as
+    const right = choice.square && !labels ? width - left - side : 4;
     const cell = (width - 100 - CHARACTER * labels) / columns.length;
     const fits = rows.length <= (labels ? 60 : MOST_PRINTED) && cell > 5 + 6 * Math.max(...printed.flat().map((text) => text.length));
     const named = (title, name) => (title && name !== "final" ? `${title} ${name}` : name);
@@ -103,20 +106,18 @@ const PLOTS = {
       ...(choice.diverging ? { colorscale: [[0, colors.low], [0.5, colors.middle], [1, colors.high]] } : { colorscale: "Cividis", reversescale: Boolean(choice.reversed) }),
       hovertext: rows.map((_, i) => columns.map((__, j) => escaped(short(told(i, j), 160)))),
       text: printed.map((line, i) => line.map((text, j) => (labels && rings[i] === j ? `○ ${text}` : text))), texttemplate: fits ? "%{text}" : "", textfont: { size: 10.5 },
-      colorbar: { thickness: 12, outlinewidth: 0, tickfont: { size: 11 }, ...(choice.log ? powers(low, high) : { nticks: 6 }) },
+      colorbar: { thickness: 12, ...(choice.square && !labels ? { lenmode: "pixels", len: side } : {}), outlinewidth: 0, tickfont: { size: 11 }, ...(choice.log ? powers(low, high) : { nticks: 6 }) },
     }, {
       type: "scatter", mode: "markers", hoverinfo: "skip", visible: !(fits && labels), x: rings.map((j) => j ?? null), y: rings.map((_, i) => i),
       marker: { symbol: "circle-open", size: fits && !labels ? 26 : 9, color: choice.diverging ? colors.ink : RING, line: { width: 2 } },
     }].slice(0, rings.length ? 2 : 1);
     const ends = (names) => [-0.5, names.length - 0.5];
     const axis = { showgrid: false, ticks: "", ...(choice.square ? { constrain: "domain" } : {}) };
-    const title = (text) => titled(cut(view.percent && depth && text === "layer" ? "percent of depth" : text ?? "", roomFor(width)));
+    const title = (text) => titled(cut(view.percent && depth && text === "layer" ? "percent of depth" : text ?? "", Math.max(20, roomFor(width))));
     const widest = Math.max(...columns.map((name) => [...name].length));
     const xaxis = { ...axis, title: title(choice.across), range: ends(columns), ...ticks(columns.map((name) => percent(choice.across, name)), (width - 100) / Math.max(30, 8 * Math.min(10, widest)), 10) };
     const yaxis = { ...axis, title: labels ? {} : title(choice.down), range: choice.upward || choice.square ? ends(rows) : ends(rows).reverse(), ...ticks(rows.map((name) => percent(choice.down, name)), labels ? rows.length : 11, roomFor(width)) };
     if (choice.square && !labels) yaxis.scaleanchor = "x";
-    const left = labels ? 14 + CHARACTER * labels : 52;
-    const right = choice.square && !labels ? Math.max(64, width - left - (height - 50)) : 4; // the scale stands beside the square
     return { data, layout: layout(colors, { xaxis, yaxis, margin: { l: left, r: right, t: 10, b: 40 } }) };
   },
 
