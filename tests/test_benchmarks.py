@@ -18,6 +18,7 @@ SMALL = {
     "aligned_loss": LOSS,
     "all_layers": ["--samples", "20", "--texts", "8", "--no-judging"],
     "early_exit": ["--batches", "1", "--repeats", "1", "--width", "48"],
+    "extraction": ["--texts", "40", "--repeats", "1", "--no-workers"],
     "corpus_proxies": ["--rows", "30", "--tasks", "1", "--model", "stories260K"],
     "label_free_rules": ["--noise", "1"],
     "memory": ["--child", "texts.csv"],

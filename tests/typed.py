@@ -61,3 +61,10 @@ def unread(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
         return int(end.value.code or 0)
 
     return call
+
+
+def flagged(line: str, *arguments: object) -> str:
+    """The line on an option's value as a command prints it: begun with the option as it was typed, not as in Python."""
+    name, _, rest = line.partition(" ")
+    flag = f"--{name.replace('_', '-')}"
+    return f"{flag} {rest}" if flag in arguments and rest.startswith(("is ", "has ")) else line

@@ -15,6 +15,7 @@ from sphinx.util.docutils import SphinxDirective
 
 import layerscope
 from layerscope.cli.app import NAMES, app as command_line
+from layerscope.core.options import Asked
 from layerscope.metrics.metric import Metric
 from layerscope.runs.registry import DEFAULT, METRICS, capital
 
@@ -27,6 +28,10 @@ COMPUTED_FROM = {
     "lens": "What a layer predicts",
     "labels": "States and your labels",
 }
+
+CENTRED, UNCENTRED = (
+    Asked(rows=(rows,), cosine=(cosine,)) for rows, cosine in (("centered", "centered"), ("unit", "uncentered"))
+)
 
 TOP = [getattr(layerscope, name) for name in layerscope.__all__]
 
@@ -55,9 +60,18 @@ def _metric(metric: Metric) -> str:
     """Return what is known of a metric, by the words that its record has."""
     default = ", measured by default" if metric.name in DEFAULT else ""
     facts = [("Formula", metric.formula), ("Reading", metric.direction), ("Source", metric.source)]
+    facts.append(("With `--keep-states none`", _streamed(metric)))
     lines = [f"- {name}: {_plain(text)}" for name, text in facts if text]
     title = f"### {_plain(capital(metric.title))}"
     return "\n".join([title, "", f"`{metric.name}`{default}. {_plain(metric.meaning)}", "", *lines])
+
+
+def _streamed(metric: Metric) -> str:
+    """Return which samples a metric is of where data are streamed."""
+    if metric.how.streams(CENTRED):
+        return "of all samples"
+    rest = "of all samples uncentred, else " if metric.how.streams(UNCENTRED) else ""
+    return f"{rest}of a seeded sample"
 
 
 def _plain(text: str) -> str:

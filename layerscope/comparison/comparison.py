@@ -3,14 +3,14 @@
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import pandas as pd
 
 from layerscope.comparison.document import document as as_document
 from layerscope.core.errors import LayerscopeError, choices
 from layerscope.core.saved import Store, jsonable, typed
-from layerscope.show.pushed import Saved
+from layerscope.show.pushed import Stored
 
 COLUMNS = {
     "kind": "object", "run": "object", "run_b": "object", "metric": "object", "variant": "object", "layer": "Int64",
@@ -39,7 +39,7 @@ class Member:
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison(Saved):
+class Comparison(Stored):
     """What two runs or more of the same samples have in common, and where they differ.
 
     `frame` holds a row for each number, with the columns of `COLUMNS`; layers are named by number and site. Its `kind`:
@@ -56,6 +56,7 @@ class Comparison(Saved):
     ['all-MiniLM-L6-v2', 'tiny-bert', 'prompt_entropy']
     """
 
+    STORE = STORE
     HEADER: ClassVar[str] = ",".join(COLUMNS)
     """The first line of its table as CSV."""
 
@@ -143,18 +144,17 @@ class Comparison(Saved):
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON can hold it; null is what is not known."""
-        return dict(jsonable(self._facts() | {"rows": self.frame}))
+        facts, frames = self._parts()
+        return dict(jsonable(facts | {"rows": frames["comparison"]}))
 
-    def save(self, folder: str | Path) -> Path:
-        """Write `comparison.json` and `comparison.parquet` into a folder that `open_comparison` reads, and return it.
+    def _parts(self) -> tuple[dict[str, Any], dict[str, pd.DataFrame]]:
+        names = ("runs", "data", "n", "left_out", "series", "notes")
+        return {name: getattr(self, name) for name in names}, {"comparison": self.frame}
 
-        A comparison that is there is replaced. Raises `LayerscopeError` where the folder holds something else, or
-        cannot be written.
-        """
-        return STORE.save(folder, self._facts(), {"comparison": self.frame})
-
-    def _facts(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("runs", "data", "n", "left_out", "series", "notes")}
+    @classmethod
+    def _made(cls, facts: dict[str, Any], frames: dict[str, pd.DataFrame], folder: Path) -> Self:
+        runs = tuple(Member(**member) for member in facts.pop("runs"))
+        return cls(runs, **facts, frame=frames["comparison"], folder=folder)
 
 
 def open_comparison(folder: str | Path) -> Comparison:
@@ -166,9 +166,4 @@ def open_comparison(folder: str | Path) -> Comparison:
     >>> layerscope.open_comparison("minilm-and-tiny").n
     24
     """
-
-    def made(facts: dict[str, Any], frames: dict[str, pd.DataFrame], path: Path) -> Comparison:
-        runs = tuple(Member(**member) for member in facts.pop("runs"))
-        return Comparison(runs, **facts, frame=frames["comparison"], folder=path)
-
-    return STORE.open(folder, made)
+    return Comparison.opened(folder)

@@ -71,13 +71,10 @@ def _pair(pair: Pair) -> Document:
 
 
 def _facts(pair: Pair) -> Facts:
-    c, runs = (
-        pair.comparison,
-        [
-            ("run", f"{run.name}: {_size(run)}{f', revision {run.revision}' if run.revision else ''}; {run.path}")
-            for run in (pair.a, pair.b)
-        ],
-    )
+    c, runs = pair.comparison, []
+    for run in (pair.a, pair.b):
+        revision = f", revision {run.revision}" if run.revision else ""
+        runs.append(("run", f"{run.name}: {_size(run)}{revision}; {run.path}"))
     return Facts((("data", c.data), ("samples", f"{c.n:,}"), ("left out", f"{c.left_out:,}"), *runs))
 
 

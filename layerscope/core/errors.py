@@ -13,6 +13,8 @@ from itertools import groupby
 from pathlib import Path
 
 NAMED = re.compile(r"`(\w+)(?:=([^`]*))?`")
+LEADING = re.compile(r"^(\w+)(?= (?:is|has) )")
+"""An option whose value is wrong, as lines on it begin."""
 _flags: set[str] = set()
 
 
@@ -102,21 +104,23 @@ def use_flags(flags: Collection[str]) -> None:
 
 
 def spelled(text: str) -> str:
-    """Return a line with the options it names in backticks spelt as whoever reads it gives them.
+    """Return a line with the options it names, in backticks or as its first word, as whoever reads it gives them.
 
     >>> from layerscope.core.errors import spelled, use_flags
     >>> use_flags(["--dtype", "--allow-pickle"])
     >>> spelled("try `dtype='float32'`, or trust the file with `allow_pickle=True`")
     'try --dtype float32, or trust the file with --allow-pickle'
+    >>> spelled("dtype is 3: give a name")
+    '--dtype is 3: give a name'
     >>> use_flags([])
     >>> spelled("try `dtype='float32'`")
     "try `dtype='float32'`"
     """
 
     def as_flag(found: re.Match[str]) -> str:
-        flag, value = f"--{found[1].replace('_', '-')}", found[2]
+        flag, value = f"--{found[1].replace('_', '-')}", found[2] if found.re is NAMED else None
         if flag not in _flags:
             return found[0]
         return flag if value in (None, "True") else f"{flag} {value.strip(chr(39) + chr(34))}"
 
-    return NAMED.sub(as_flag, text)
+    return LEADING.sub(as_flag, NAMED.sub(as_flag, text))

@@ -144,6 +144,26 @@ class OneOf(Kind):
 
 
 @dataclass(frozen=True)
+class OneOrSome(Kind):
+    """One of some words, or another word with a number after a colon, as in sample:1000."""
+
+    words: tuple[str, ...]
+    counted: str
+    least: int = 1
+
+    metavar: ClassVar[str] = "NAME"
+
+    def take(self, name: str, value: Any) -> Any:
+        """Return the text itself."""
+        word, _, number = str(value).partition(":")
+        fits = number.isdecimal() and int(number) >= self.least
+        if value not in self.words and not (word == self.counted and fits):
+            wanted = f"{', '.join(self.words)} or {self.counted}:N, N a whole number of at least {self.least}"
+            raise LayerscopeError(f"{name} is {shown(value)}: give {wanted}")
+        return value
+
+
+@dataclass(frozen=True)
 class Names(Kind):
     """Names in a list, of those known if there are some; a text holds them with commas."""
 

@@ -43,7 +43,7 @@ class Reporter:
         """Show one line."""
 
     @contextmanager
-    def bar(self, title: str, total: int, unit: str = "") -> Iterator[Advance]:
+    def bar(self, title: str, total: int | None, unit: str = "") -> Iterator[Advance]:
         """Yield a function to call with the number of steps done."""
         yield lambda steps, note="": None
 
@@ -69,7 +69,7 @@ class Screen(Reporter):
         self.console.print(spelled(line), markup=False, highlight=False, soft_wrap=True)
 
     @contextmanager
-    def bar(self, title: str, total: int, unit: str = "") -> Iterator[Advance]:
+    def bar(self, title: str, total: int | None, unit: str = "") -> Iterator[Advance]:
         """Show a bar with the rate and the time left, below the one that is shown: a terminal has one display."""
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

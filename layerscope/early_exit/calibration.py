@@ -43,7 +43,7 @@ class Goal:
 
     def __post_init__(self) -> None:
         if self.max_disagreement is not None and self.min_accuracy is not None:
-            raise LayerscopeError("max_disagreement and min_accuracy are two goals: give one of them")
+            raise LayerscopeError("`max_disagreement` and `min_accuracy` are two goals: give one of them")
         if self.max_disagreement is None and self.min_accuracy is None:
             object.__setattr__(self, "max_disagreement", 0.01)
         for name, example in ((self._bound, 0.01 if self.min_accuracy is None else 0.9), ("confidence", 0.95)):

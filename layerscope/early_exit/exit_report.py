@@ -1,15 +1,14 @@
 """What a model with exits is worth: facts, a curve over thresholds, layers, and truncation at every depth."""
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from layerscope.core.saved import Store, jsonable, typed
-from layerscope.early_exit.document import document
-from layerscope.show.document import Document
-from layerscope.show.pushed import Saved
+from layerscope.core.saved import Store
+from layerscope.early_exit.document import document as as_document
+from layerscope.show.pushed import Stored
 
 TABLES: dict[str, dict[str, str]] = {
     "curve": {
@@ -30,7 +29,7 @@ STORE = Store("report of exits", "exits.json", "run layerscope exits again", TAB
 
 
 @dataclass(frozen=True, eq=False)
-class ExitReport(Saved):
+class ExitReport(Stored):
     """What early exits cost and gain for one classifier, on one data set and machine.
 
     A sample leaves at the first of the `exits` whose `criterion` reaches the `threshold` (infinity: never), measured on
@@ -51,6 +50,8 @@ class ExitReport(Saved):
     >>> report.layers["layer"].tolist()
     [1, 2, 3]
     """
+
+    STORE = STORE
 
     model: str
     depth: int
@@ -82,10 +83,6 @@ class ExitReport(Saved):
     alone: float | None = None
     folder: Path | None = None
 
-    def __post_init__(self) -> None:
-        for name, columns in TABLES.items():
-            object.__setattr__(self, name, typed(getattr(self, name), columns))
-
     @property
     def labelled(self) -> bool:
         """Whether accuracy is known; else agreement with the plain model is shown instead."""
@@ -97,25 +94,7 @@ class ExitReport(Saved):
         rows = self.curve[self.curve["chosen"]]
         return rows.iloc[0] if len(rows) else None
 
-    def document(self) -> Document:
-        """Return the report as it is shown."""
-        return document(self)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return everything as JSON can hold it: tables as lists of rows; null is what is not known.
-
-        Of a threshold null is infinity: no sample leaves early.
-        """
-        return dict(jsonable({name: getattr(self, name) for name in (*FACTS, *TABLES)}))
-
-    def save(self, folder: str | Path) -> Path:
-        """Write `exits.json` and a CSV for each table into a folder, new or an earlier report's, and return it."""
-        facts, tables = ({name: getattr(self, name) for name in names} for names in (FACTS, TABLES))
-        return STORE.save(folder, facts, tables)
-
-
-FACTS = tuple(field.name for field in fields(ExitReport) if field.name not in (*TABLES, "folder"))
-"""The names of what stands beside the tables."""
+    document = as_document
 
 
 def open_exit_report(folder: str | Path) -> ExitReport:
@@ -126,4 +105,4 @@ def open_exit_report(folder: str | Path) -> ExitReport:
     >>> layerscope.open_exit_report("tiny-exits").data
     'reviews'
     """
-    return STORE.open(folder, lambda facts, tables, path: ExitReport(**facts, **tables, folder=path))
+    return ExitReport.opened(folder)

@@ -61,7 +61,8 @@ def evaluate(
         mixes: score mixes of layers too: means of the last layers, and for linear-probe and token-probe the best pair,
             learned weights and a concatenation, all learned inside the folds.
         dims: score the layers at fewer dimensions too, such as 32,64,128: their first ones, and for linear-probe their
-            principal components, fitted inside the folds; for mteb tasks, linear-probe and knn-probe.
+            principal components, fitted inside the folds; for mteb tasks, linear-probe and knn-probe, and not for
+            scores under a `shift`.
         keep_states: keep the pooled states in the folder of the results.
         jobs: processes that score layers at the same time; auto is one for each core where it pays.
         processor: the tokenizer, where the model is an object.

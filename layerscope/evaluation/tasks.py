@@ -18,7 +18,7 @@ from layerscope.core.options import checked
 from layerscope.evaluation.kinds import FILES, FileKind, Splits
 from layerscope.evaluation.probe_states import PROBES, ProbeTask, labelled
 from layerscope.inputs.corpus import Corpus
-from layerscope.inputs.tables import is_frame, table_of, table_suffix
+from layerscope.inputs.tables import is_a, is_frame, table_of, table_suffix
 from layerscope.probes.attention import validation
 from layerscope.scores.files import refuse_columns, refuse_rows
 
@@ -118,9 +118,12 @@ def _shifted(given: Any, source: Corpus, whole: Corpus, samples: int | None, see
     new = np.flatnonzero(~np.isin(target.digests, source.digests))
     if not len(new):
         raise LayerscopeError(f"every sample of {target.name} is in {source.name} too: give other data as `shift`")
-    copies = len(target) - len(new)
-    note = f"{copies:,} of {len(target):,} samples of {target.name} are in {source.name} too: they are left out"
-    return replace(target.take(new.tolist()), notes=(*target.notes, *([note] if copies else [])))
+    copies, notes, named = len(target) - len(new), list(target.notes), f"{target.name} has"
+    if copies:
+        notes.append(f"{copies:,} of {len(target):,} samples of {target.name} are in {source.name} too: left out")
+    if 2 * (there := len(set(target.labels or ()))) < (of := len(set(source.labels or ()))):
+        notes.append(f"{named} {there:,} of the {of:,} classes of {source.name}: scores on it are of these alone")
+    return replace(target.take(new.tolist()), notes=tuple(notes))
 
 
 def _of_mteb(task: Any) -> Iterator[Any]:
@@ -164,7 +167,12 @@ def _by_name(name: str) -> list[Any]:
         return [mteb.get_task(name)]
     except KeyError:
         known = [LAYER_BY_LAYER, *(task.metadata.name for task in mteb.get_tasks(exclude_superseded=False))]
-        hint = near(name, known) or f": give a name of mteb, or KIND:FILE ({', '.join([*FILES, LM])})"
+        begun = [other for other in known if other.lower().startswith(name.lower())]
+        hint = (
+            f", did you mean {listed(begun)}?"
+            if name and begun
+            else near(name, known) or f": give a name of mteb, or KIND:FILE ({', '.join([*FILES, LM])})"
+        )
         raise LayerscopeError(f"task {name!r} does not exist in mteb{hint}") from None
 
 
@@ -176,15 +184,15 @@ def _need_mteb() -> None:
 def task_from_file(
     kind: str, path: Any, samples: Annotated[int | None, Whole(2)] = None, seed: Annotated[int, SEED] = 0
 ) -> Any:
-    """Return an mteb task made of a CSV, TSV, JSONL or Parquet file, or of a pandas frame.
+    """Return an mteb task made of a CSV, TSV, JSONL or Parquet file, a pandas frame or a `datasets.Dataset`.
 
     `kind` is classification or clustering (columns text, label), sts (text_a, text_b, score), pair-classification
     (text_a, text_b, label 0 or 1) or retrieval (query, document and, if given, score: a whole number, 0 for a document
     that is searched but does not answer; all documents of the file are searched for each query). Of a folder the files
-    `test.*` and, for classification, `train.*` are read; one file of a classification is split in two seeded halves,
-    label by label, each text once. `samples` takes that many seeded rows of each file; test rows of a label that is
-    then not among the training rows are left out. The task is named after the file or folder. Raises `LayerscopeError`
-    for columns that are missing and values that cannot be judged.
+    `test.*` and, for classification, `train.*` are read, and so are these splits of a `DatasetDict`; one file of a
+    classification is split in two seeded halves, label by label, each text once. `samples` takes that many seeded rows
+    of each file; test rows of a label that is then not among the training rows are left out. The task is named after
+    the file or folder. Raises `LayerscopeError` for columns that are missing and values that cannot be judged.
 
     >>> from layerscope.evaluation import task_from_file
     >>> task = task_from_file("classification", "reviews.csv")
@@ -194,13 +202,13 @@ def task_from_file(
     checked(task_from_file, locals())
     if kind not in FILES:
         raise LayerscopeError(f"task kind {kind!r} does not exist{choices(kind, FILES)}")
-    about, in_memory = FILES[kind], is_frame(path)
-    if not in_memory and not isinstance(path, (str, Path)):
-        raise LayerscopeError(f"{kind} reads a pandas frame or a file, not a {type(path).__name__}")
-    file = None if in_memory else existing(path, "task file")
+    about, given = FILES[kind], _in_memory(path, FILES[kind])
+    if not given and not isinstance(path, (str, Path)):
+        raise LayerscopeError(f"{kind} reads a pandas frame, a datasets.Dataset or a file, not a {type(path).__name__}")
+    file = None if given else existing(path, "task file")
     source, name = ("the data frame", "frame") if file is None else (str(file), _name(file))
     splits = {}
-    for split, data in ({"test": path} if file is None else _files(file, about)).items():
+    for split, data in (given if file is None else _files(file, about)).items():
         rows = _read(data, kind)
         if samples is not None and len(rows) > samples:
             rows = rows.iloc[np.sort(np.random.default_rng(seed).choice(len(rows), samples, replace=False))]
@@ -211,6 +219,17 @@ def task_from_file(
         splits[split] = about.check(rows, source).reset_index(drop=True)
     splits = about.arrange(splits, samples, seed, source)
     return _task(kind, name, {split: rows.rename(columns=dict(about.renamed)) for split, rows in splits.items()})
+
+
+def _in_memory(data: Any, kind: FileKind) -> dict[str, Any]:
+    """Return the frame of each split of data in memory, none for a file."""
+    if is_a(data, "datasets.DatasetDict"):
+        if "test" not in data:
+            raise LayerscopeError(f"the data set has no split 'test' (its splits: {', '.join(data)}): name one so")
+        return {split: data[split].to_pandas() for split in kind.splits if split in data}
+    if is_a(data, "datasets.Dataset"):
+        return {"test": data.to_pandas()}
+    return {"test": data} if is_frame(data) else {}
 
 
 def _files(path: Path, kind: FileKind) -> dict[str, Path]:

@@ -45,7 +45,7 @@ def run_extraction(asked: Asked) -> Extraction:
     for note in (*stream.notes, *model.notes):
         reporter.say(note)
     with folder.working():
-        total = _compute(model, stream, wanted, folder, reporter, _share(asked.shard, team), asked.batch_size)
+        total = compute(model, stream, wanted, folder, reporter, _share(asked.shard, team), asked.batch_size)
     team.meet()
     if asked.shard is None and team.leads:
         folder.finish([folder.facts(number) or {} for number in range(total)])
@@ -143,7 +143,7 @@ def _share(shard: tuple[int, int] | None, team: Team) -> Callable[[int], bool]:
     return lambda number: number % shards == own and number // shards % team.size == team.rank
 
 
-def _compute(
+def compute(
     model: LayeredModel,
     stream: Stream,
     wanted: Wanted,

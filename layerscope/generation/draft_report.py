@@ -1,19 +1,19 @@
 """What drafts by a language model's early layers are worth: facts, a row for each layer, and how they are shown."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from layerscope.core.saved import Store, jsonable, typed
+from layerscope.core.saved import Store
 from layerscope.show.document import EMPTY, Cell, Column, Document, Facts, Row, Section, Sentences, Table
 from layerscope.show.numbers import number, percent, times
 from layerscope.show.plain import plain
 from layerscope.show.plots import Axis, Chart, Meaning, Series
-from layerscope.show.pushed import Saved
+from layerscope.show.pushed import Stored
 
 LAYERS = {
     "layer": "int64", "chosen": "bool", "agreement": "float64", "draft_tokens": "int64", "threshold": "float64",
@@ -44,7 +44,7 @@ LEGEND = (
 
 
 @dataclass(frozen=True, eq=False)
-class DraftReport(Saved):
+class DraftReport(Stored):
     """What self-speculation costs and gains for one language model, on prompts like these, on this machine.
 
     With `layer` as the draft's, at most `draft_tokens` tokens a round and none below the probability `threshold`
@@ -58,6 +58,8 @@ class DraftReport(Saved):
     >>> report.depth, report.prompts, report.layers["layer"].tolist()
     (3, 4, [1, 2])
     """
+
+    STORE = STORE
 
     model: str
     depth: int
@@ -84,9 +86,6 @@ class DraftReport(Saved):
     lens: str = ""
     folder: Path | None = None
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "layers", typed(self.layers, LAYERS))
-
     def document(self) -> Document:
         """Return the report as it is shown."""
         table = _table(self)
@@ -103,17 +102,6 @@ class DraftReport(Saved):
             depth=self.depth,
         )
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return everything as JSON can hold it, the table as a list of rows."""
-        return dict(jsonable({name: getattr(self, name) for name in (*FACTS, "layers")}))
-
-    def save(self, folder: str | Path) -> Path:
-        """Write `drafts.json` and `layers.csv` into a folder, new or an earlier report's, and return it."""
-        return STORE.save(folder, {name: getattr(self, name) for name in FACTS}, {"layers": self.layers})
-
-
-FACTS = tuple(each.name for each in fields(DraftReport) if each.name not in ("layers", "folder"))
-
 
 def open_draft_report(folder: str | Path) -> DraftReport:
     """Return the report that `exits` saved of a language model.
@@ -123,7 +111,7 @@ def open_draft_report(folder: str | Path) -> DraftReport:
     >>> layerscope.open_draft_report("tiny-drafts").data
     'reviews'
     """
-    return STORE.open(folder, lambda facts, tables, path: DraftReport(**facts, **tables, folder=path))
+    return DraftReport.opened(folder)
 
 
 def _findings(report: DraftReport) -> Iterator[str]:

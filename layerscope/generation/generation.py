@@ -5,17 +5,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pandas as pd
 
 from layerscope.core.errors import count
-from layerscope.core.saved import Store, jsonable
+from layerscope.core.saved import Store
 from layerscope.show.document import Cell, Column, Document, Facts, Frame, Section, Sentences, Table, row
 from layerscope.show.numbers import error, number, percent
 from layerscope.show.plain import plain
 from layerscope.show.plots import Axis, Chart, Meaning, Series
-from layerscope.show.pushed import Saved
+from layerscope.show.pushed import Stored
 
 TEXTS = {
     "layer": "int64", "sample": "object", "prompt": "object", "text": "object", "prompt_ids": "object",
@@ -24,7 +24,6 @@ TEXTS = {
 MEASURED = {"layer": "int64", "measure": "object", "value": "float64", "stderr": "float64", "n": "int64"}
 LISTS = ("prompt_ids", "ids", "log_probs")
 PER_TEXT = ("coherence", "diversity")
-FACTS = ("model", "data", "depth", "layers", "sampling", "prefix", "encoder", "notes")
 STORE = Store(
     "set of generated texts", "generation.json", "run layerscope generate again", {"texts": TEXTS, "measures": MEASURED}
 )
@@ -56,7 +55,7 @@ ABOUT = {
 
 
 @dataclass(frozen=True)
-class Generation(Saved):
+class Generation(Stored):
     """Texts continued by a language model at some of its depths, with measures of quality if asked for.
 
     `texts` has a row for each layer and sample: the `prompt`, the `text` that continues it, their token ids
@@ -69,6 +68,8 @@ class Generation(Saved):
     >>> found.layers, len(found.texts), len(found.measures)
     ((3,), 2, 0)
     """
+
+    STORE = STORE
 
     model: str
     data: str | None
@@ -119,18 +120,15 @@ class Generation(Saved):
             depth=self.depth,
         )
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return everything as JSON can hold it, tables as lists of rows."""
-        facts, frames = self._parts()
-        return dict(jsonable(facts | frames))
-
-    def save(self, folder: str | Path) -> Path:
-        """Write `generation.json` and the tables into a folder, empty or with an earlier result, and return it."""
-        return STORE.save(folder, *self._parts())
-
     def _parts(self) -> tuple[dict[str, Any], dict[str, pd.DataFrame]]:
-        facts = {"summary": self.summary} | {name: getattr(self, name) for name in FACTS}
-        return facts, {"texts": self.texts, "measures": self.measures}
+        facts, frames = super()._parts()
+        return {"summary": self.summary} | facts, frames
+
+    @classmethod
+    def _made(cls, facts: dict[str, Any], frames: dict[str, pd.DataFrame], folder: Path) -> Self:
+        del facts["summary"]
+        lists = {name: frames["texts"][name].map(lambda row: tuple(row.tolist())) for name in LISTS}
+        return super()._made(facts, frames | {"texts": frames["texts"].assign(**lists)}, folder)
 
 
 def open_generation(folder: str | Path) -> Generation:
@@ -142,13 +140,7 @@ def open_generation(folder: str | Path) -> Generation:
     >>> open_generation("texts").texts.equals(found.texts)
     True
     """
-    return STORE.open(folder, _made)
-
-
-def _made(facts: dict[str, Any], frames: dict[str, pd.DataFrame], folder: Path) -> Generation:
-    lists = {name: frames["texts"][name].map(lambda row: tuple(row.tolist())) for name in LISTS}
-    texts = frames["texts"].assign(**lists)
-    return Generation(**{name: facts[name] for name in FACTS}, texts=texts, measures=frames["measures"], folder=folder)
+    return Generation.opened(folder)
 
 
 def _shown(name: str, value: float) -> str:

@@ -3,20 +3,20 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import pandas as pd
 
 from layerscope.core.errors import count
-from layerscope.core.saved import Store, jsonable
+from layerscope.core.saved import Store
 from layerscope.logit_lens import fidelity
 from layerscope.runs.registry import meaning_of
 from layerscope.show.document import Cell, Column, Document, Head, Prediction, Section, Sentences, Table, TokenGrid, row
 from layerscope.show.numbers import chance
 from layerscope.show.plain import plain
 from layerscope.show.plots import Axis, Chart, Series
-from layerscope.show.pushed import Saved
+from layerscope.show.pushed import Stored
 
 Kind = Literal["next", "masked", "itself", "tag", "class"]
 NOUNS = {"masked": "masked token", "class": "sample"}
@@ -28,11 +28,10 @@ SATURATION = {
     "sample": "object", "position": "int64", "token": "object", "generated": "bool", "counted": "bool",
     "layer": "int64", "prediction": "object", "id": "int64", "probability": "float64", "truth": "object",
 }  # fmt: skip
-FACTS = ("model", "part", "data", "kind", "depth", "top", "samples", "texts", "continuations", "notes", "tuned")
 CUMULATIVE = {"layer": "int64", "settled": "int64", "share": "float64"}
 STORE = Store(
     "reading of the lens", "lens.json", "run layerscope lens again",
-    {"grid": GRID, "saturation": SATURATION, "cumulative": CUMULATIVE}, "csv",
+    {"cumulative": CUMULATIVE, "saturation": SATURATION, "grid": GRID}, "csv",
 )  # fmt: skip
 
 SHOWN = 8
@@ -57,7 +56,7 @@ HEAD = (
 
 
 @dataclass(frozen=True)
-class Reading(Saved):
+class Reading(Stored):
     """What every layer of a model would predict for some samples, by the model's own head.
 
     `kind` says what is predicted: the "next" token, the "masked" ones, each token "itself" (a masked language model
@@ -81,6 +80,8 @@ class Reading(Saved):
     >>> reading.cumulative["layer"].tolist()
     [1, 2, 3]
     """
+
+    STORE = STORE
 
     model: str
     part: str
@@ -157,11 +158,6 @@ class Reading(Saved):
         columns = (Column("layer"), Column("settled"), Column("", "left"))
         return Table(f"Settled by layer (of {total})", columns, rows, legend, name="settled-by-layer")
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return everything as JSON can hold it, tables as lists of rows."""
-        facts, frames = self._parts()
-        return dict(jsonable(facts | frames))
-
     def save(self, folder: str | Path) -> Path:
         """Write `lens.json` and a CSV for each table into a folder, empty or with an earlier reading, and return it."""
         facts, frames = self._parts()
@@ -169,9 +165,18 @@ class Reading(Saved):
         return STORE.save(folder, facts, frames)
 
     def _parts(self) -> tuple[dict[str, Any], dict[str, pd.DataFrame]]:
-        facts = {"summary": self.summary, "mean_layer": float(self.counted["layer"].mean())}
-        frames = {"cumulative": self.cumulative, "saturation": self.saturation, "grid": self.grid}
-        return facts | {name: getattr(self, name) for name in FACTS}, frames
+        facts, frames = super()._parts()
+        return {"summary": self.summary, "mean_layer": float(self.counted["layer"].mean())} | facts, frames
+
+    @classmethod
+    def _made(cls, facts: dict[str, Any], frames: dict[str, pd.DataFrame], folder: Path) -> Self:
+        read = {"tuned": None} | {name: fact for name, fact in facts.items() if name not in ("summary", "mean_layer")}
+        read["kind"] = read.pop("predicted")
+        tables = {name: frames[name].fillna({"prediction": ""}) for name in ("grid", "saturation")}
+        if read["kind"] != "class":  # a token may be an empty text
+            tables = {name: frame.fillna({"token": ""}) for name, frame in tables.items()}
+        read["tuned"] = None if read["tuned"] is None else pd.DataFrame(list(read["tuned"]))
+        return super()._made(read, tables, folder)
 
 
 def open_reading(folder: str | Path) -> Reading:
@@ -183,18 +188,7 @@ def open_reading(folder: str | Path) -> Reading:
     >>> open_reading("lens").summary == reading.summary
     True
     """
-    return STORE.open(folder, _made)
-
-
-def _made(facts: dict[str, Any], frames: dict[str, pd.DataFrame], folder: Path) -> Reading:
-    facts = {"tuned": None, **facts}  # which readings did not always have
-    read = {name: facts["predicted" if name == "kind" else name] for name in FACTS}
-    grid, saturation = frames["grid"], frames["saturation"]
-    if read["kind"] != "class":  # a token may be an empty text
-        grid, saturation = (frame.assign(token=frame["token"].fillna("")) for frame in (grid, saturation))
-    grid, saturation = (frame.assign(prediction=frame["prediction"].fillna("")) for frame in (grid, saturation))
-    read["tuned"] = None if read["tuned"] is None else pd.DataFrame(list(read["tuned"]))
-    return Reading(**read, grid=grid, saturation=saturation, folder=folder)
+    return Reading.opened(folder)
 
 
 def visible(text: str) -> str:

@@ -119,6 +119,10 @@ class FromTokens(How):
     rare: bool = False
     """Left out of the table of a run in which it is zero everywhere."""
 
+    def streams(self, asked: Any) -> bool:
+        """Return True: a sample's tokens are all at hand, and its value is added to the others'."""
+        return True
+
 
 class Rows:
     """Rows `[..., N, D]` in float64 and the factors that metrics share, each computed when it is first needed."""
@@ -139,19 +143,28 @@ class Rows:
     @cached_property
     def spectrum(self) -> Tensor:
         """The singular values, descending."""
-        return singular_values(self.factor("raw"))
+        return self._spectrum("raw")
 
     @cached_property
     def centred_spectrum(self) -> Tensor:
         """The singular values, descending, of the rows around their mean."""
-        return singular_values(self._factor(self._around_mean))
+        return self._spectrum("around")
 
     def factor(self, rows: str) -> Tensor:
-        """Return a matrix with the singular values of the rows "raw", at "unit" norm, or "centered" and then so."""
-        scaled = {"raw": lambda block: block, "unit": unit_rows, "centered": lambda x: unit_rows(self._around_mean(x))}
+        """Return a matrix with the singular values of the rows, scaled as named.
+
+        "raw": as they are; "unit": at unit norm; "around": less their mean; "centered": that, and then at unit norm.
+        """
+        scaled = {
+            "raw": lambda block: block, "unit": unit_rows, "around": self._around_mean,
+            "centered": lambda block: unit_rows(self._around_mean(block)),
+        }  # fmt: skip
         if rows not in self._found:
             self._found[rows] = self._factor(scaled[rows])
         return self._found[rows]
+
+    def _spectrum(self, rows: str) -> Tensor:
+        return singular_values(self.factor(rows))[..., : min(self.count, self.width)]
 
     @cached_property
     def _found(self) -> dict[str, Tensor]:
@@ -206,6 +219,12 @@ class FromRows(How):
     """What the choices made here are called in a run's table."""
     least: tuple[int, int] = (0, 0)
     """The fewest samples and features with which it is defined."""
+    of_sums: bool = True
+    """Whether it takes what `moments.SummedRows` has, and not the rows themselves."""
+
+    def streams(self, asked: Any) -> bool:
+        """Return whether it is one of the second moments, which rows at unit norm around their mean are not."""
+        return self.of_sums and (not self.orders or any(rows != "centered" for rows in asked.rows))
 
     def lack(self, count: int, width: int) -> str | None:
         """Return what `count` samples of `width` features lack for a value, or None."""

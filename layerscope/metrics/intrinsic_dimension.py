@@ -94,7 +94,7 @@ def _two_nearest(rows: Tensor, columns: Tensor, same: bool) -> Tensor:
 
 INTRINSIC_DIMENSION = Metric(
     intrinsic_dimension,
-    FromRows(_dimension, variant=lambda rows: f"discard={DISCARD:g}"),
+    FromRows(_dimension, variant=lambda rows: f"discard={DISCARD:g}", of_sums=False),
     unit="dimensions",
     reading="dimensions of the surface the samples lie on",
     formula="Σ xᵢ yᵢ / Σ xᵢ², xᵢ = log μᵢ, yᵢ = −log(1 − i / N), μ = r₂ / r₁ in ascending order, the largest tenth "

@@ -22,6 +22,10 @@ class How:
         """Return what `count` samples of `width` features lack for a value, or None."""
         return None
 
+    def streams(self, asked: Any) -> bool:
+        """Return whether sums over chunks of samples give all or some of what the options ask for, to rounding."""
+        return False
+
 
 @dataclass(frozen=True)
 class Metric:

@@ -83,6 +83,10 @@ class FromPath(How):
     """The layer of the first value; a metric that is no curve has one, at the last layer."""
     choice: Choice | None = None
 
+    def streams(self, asked: Any) -> bool:
+        """Return whether a sample's value does not depend on the mean of all."""
+        return self.choice is None or "uncentered" in asked.cosine
+
     def measured(self, states: States, asked: Any) -> Iterator[tuple[str | None, Tensor]]:
         """Yield each variant with the values `[N, layers]` of every sample."""
         for name in getattr(asked, self.choice.option) if self.choice else (None,):
@@ -109,6 +113,12 @@ class FromPairs(How):
     """Whether it compares vectors, not geometries, so that both layers need the same number of features."""
     by_sample: Callable[..., Found] | None = None
     """Where each sample has a value: takes `states` and `others`; returns mean, standard error and number."""
+    of_sums: Callable[..., Tensor] | None = None
+    """Where sums of products suffice: takes `moments.PairSums` and options; returns `[L, L]`."""
+
+    def streams(self, asked: Any) -> bool:
+        """Return whether it is one of sums of products, or a sample's value that does not depend on the mean of all."""
+        return self.of_sums is not None or (self.by_sample is not None and "uncentered" in asked.cosine)
 
     def forms(self, asked: Any) -> "Iterator[FromPairs]":
         """Yield the measure in each form that the options ask for."""
@@ -119,7 +129,8 @@ class FromPairs(How):
             how = {self.choice.argument: self.choice.values[name]}
             by_sample = self.by_sample and partial(self.by_sample, **how)
             compute, variant = partial(self.compute, **how), self.variant.format(name)
-            yield replace(self, compute=compute, by_sample=by_sample, variant=variant, choice=None)
+            of_sums = self.of_sums and partial(self.of_sums, **how)
+            yield replace(self, compute=compute, by_sample=by_sample, of_sums=of_sums, variant=variant, choice=None)
 
     def rows(self, rows: Numbers) -> Numbers:
         """Return the rows that it reads."""

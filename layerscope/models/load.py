@@ -209,7 +209,8 @@ def _class_of(config: Any, options: LoadOptions) -> Any:
     return getattr(transformers, next((name for name in heads if name in remote), "AutoModel"))
 
 
-def _load_sentence_transformer(source: str, options: LoadOptions) -> Loaded:
+def sentence_transformer(source: str, options: LoadOptions) -> Any:
+    """Return a SentenceTransformer, with mean pooling where what is there is a plain transformer."""
     with needs("sentence-transformers", f"{source!r} is a sentence-transformers model"):
         from sentence_transformers import SentenceTransformer
     if name := next(
@@ -220,8 +221,11 @@ def _load_sentence_transformer(source: str, options: LoadOptions) -> Loaded:
     trust = {"trust_remote_code": options.trust_remote_code, "revision": options.revision}
     device, here = str(options.torch_device()), Path(source).exists()
     with clear_errors(source):
-        model = SentenceTransformer(source, device=device, local_files_only=here, model_kwargs=weights, **trust)
-    return _from_sentence_transformer(model, Path(source).name)
+        return SentenceTransformer(source, device=device, local_files_only=here, model_kwargs=weights, **trust)
+
+
+def _load_sentence_transformer(source: str, options: LoadOptions) -> Loaded:
+    return _from_sentence_transformer(sentence_transformer(source, options), Path(source).name)
 
 
 def _from_sentence_transformer(model: Any, name: str) -> Loaded:

@@ -59,11 +59,8 @@ def _pooled(base: Any) -> type:
         given = signature.bind_partial(self, *args, **named).arguments
         del given["self"]
         rest = dict(given.pop("kwargs", None) or {})
-        items, labels, mask = (
-            rest.pop("num_items_in_batch", None),
-            given.pop("labels", None),
-            given.get("attention_mask"),
-        )
+        items, labels = rest.pop("num_items_in_batch", None), given.pop("labels", None)
+        mask = given.get("attention_mask")
 
         def pool(_: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor] | None:
             return (mean(inputs[0], mask),) if inputs[0].ndim == 3 else None

@@ -1,7 +1,7 @@
 """A sample's vectors from the states of its tokens: pooled, or in the space that two towers share."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -37,6 +37,15 @@ def parse(pooling: str) -> tuple[str, ...]:
         if name not in POOLINGS:
             raise LayerscopeError(f"pooling {name!r} does not exist{choices(name, POOLINGS, 'choose auto or some of')}")
     return names
+
+
+def served(modules: Iterable[Any], states: Tensor, mask: Tensor | None) -> Tensor:
+    """Return the vectors [B, D] that the modules after a SentenceTransformer's first make of states [B, T, D]."""
+    features: Any = {"token_embeddings": states, "attention_mask": mask}
+    for module in modules:
+        features = module(features)
+    vectors: Tensor = features["sentence_embedding"]
+    return vectors
 
 
 def pool(tokens: Tensor, mask: Tensor | None, pooling: str, positions: Tensor | None = None) -> Tensor:

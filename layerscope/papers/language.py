@@ -11,7 +11,7 @@ import pandas as pd
 
 from layerscope.inputs import Corpus, open_corpus
 from layerscope.papers.assets import Asset, Assets
-from layerscope.papers.intervals import Interval, mean
+from layerscope.papers.recipe import Interval, mean
 from layerscope.runs import Run, open_run
 
 Options = tuple[tuple[str, Any], ...]

@@ -1,25 +1,30 @@
-"""What a paper claims and how it is judged, fixed before there is any result."""
+"""What a paper claims and how it is judged, fixed before there is any result, and the intervals that decide."""
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Self
 
-if TYPE_CHECKING:
-    from layerscope.papers.assets import Asset, Assets
-    from layerscope.papers.intervals import Interval
-    from layerscope.show.document import TokenGrid
-    from layerscope.show.plots import Bars, Boxes, Chart, HeatMap
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
 
-    Picture = Chart | HeatMap | Boxes | Bars | TokenGrid
+from layerscope.papers.assets import Asset, Assets
+from layerscope.show.document import TokenGrid
+from layerscope.show.plots import Bars, Boxes, Chart, HeatMap
 
-Judge = Callable[["Assets"], "Evidence"]
-SCALES = ("small", "published", "paper")
+Picture = Chart | HeatMap | Boxes | Bars | TokenGrid
+Judge = Callable[[Assets], "Evidence"]
 Scale = Literal["small", "published", "paper"]
 TRACING = "Jiang, Zhou, Zhu: Tracing Representation Progression (ICLR 2025)"
 LAYERS = "Skean et al.: Layer by Layer (ICML 2025)"
 QUESTIONS = "Questions that readers of the papers asked"
+FEWEST = 3
+"""Fewer values than this decide nothing."""
+LEVEL = 0.95
+RESAMPLES = 2000
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,16 @@ class Printed:
 
 
 @dataclass(frozen=True)
+class Interval:
+    """A statistic and its 95 % interval over `n` values; the ends are NaN where there are too few."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+
+@dataclass(frozen=True)
 class Number:
     """A quantity as computed here; the ends of its interval are None where it has none."""
 
@@ -60,7 +75,7 @@ class Number:
     high: float | None = None
 
     @classmethod
-    def of(cls, quantity: str, found: "Interval") -> "Number":
+    def of(cls, quantity: str, found: Interval) -> Self:
         """Return a quantity with its interval."""
         return cls(quantity, found.value, found.low, found.high)
 
@@ -69,9 +84,9 @@ class Number:
 class Evidence:
     """What a judge found: an interval for each claim by name, numbers, pictures, and sentences about them."""
 
-    intervals: "Mapping[str, Interval]"
+    intervals: Mapping[str, Interval]
     numbers: Sequence[Number] = ()
-    plots: "Sequence[Picture]" = ()
+    plots: Sequence[Picture] = ()
     notes: Sequence[str] = ()
 
 
@@ -90,7 +105,7 @@ class Recipe:
     claims: tuple[Claim, ...]
     judge: Judge
     scales: Mapping[Scale, Any]
-    needs: "Callable[[Any], Sequence[Asset]]" = lambda settings: ()
+    needs: Callable[[Any], Sequence[Asset]] = lambda settings: ()
     printed: tuple[Printed, ...] = ()
     lacks: Mapping[Scale, str] = field(default_factory=dict)
     note: str = ""
@@ -105,3 +120,88 @@ class Recipe:
 def recipe(name: str, paper: str, title: str, *claims: Claim, **about: Any) -> Callable[[Judge], Recipe]:
     """Return a decorator that makes a function, which judges these claims, a recipe; `about` are its other fields."""
     return lambda judge: Recipe(name, paper, title, claims, judge, **about)
+
+
+def exact(value: float) -> Interval:
+    """Return a number that is computed, and not estimated.
+
+    >>> exact(0.5)
+    Interval(value=0.5, low=0.5, high=0.5, n=1)
+    """
+    return Interval(float(value), float(value), float(value), 1)
+
+
+def mean(values: Sequence[float]) -> Interval:
+    """Return the mean of independent values with Student's t interval.
+
+    >>> found = mean([1.0, 2.0, 3.0])
+    >>> round(found.low, 2), round(found.high, 2)
+    (-0.48, 4.48)
+    """
+    from scipy.stats import t
+
+    known = np.asarray(values, dtype=np.float64)
+    known = known[np.isfinite(known)]
+    if not len(known):
+        return Interval(math.nan, math.nan, math.nan, 0)
+    if len(known) < FEWEST:
+        return Interval(float(known.mean()), math.nan, math.nan, len(known))
+    reach = t.ppf((1 + LEVEL) / 2, len(known) - 1) * known.std(ddof=1) / math.sqrt(len(known))
+    return Interval(float(known.mean()), float(known.mean() - reach), float(known.mean() + reach), len(known))
+
+
+def paired(one: Iterable[float], other: Iterable[float]) -> Interval:
+    """Return the mean difference of pairs, one minus the other, with its interval."""
+    return mean([float(a - b) for a, b in zip(one, other, strict=True)])
+
+
+def share(count: int, n: int) -> Interval:
+    """Return a share of independent samples with Wilson's interval.
+
+    >>> found = share(9, 10)
+    >>> round(found.low, 2), round(found.high, 2)
+    (0.6, 0.98)
+    """
+    from scipy.stats import binomtest
+
+    if n < FEWEST:
+        return Interval(count / n if n else math.nan, math.nan, math.nan, n)
+    ends = binomtest(count, n).proportion_ci(LEVEL, method="wilson")
+    return Interval(count / n, float(ends.low), float(ends.high), n)
+
+
+def slope(x: Sequence[float], y: Sequence[float]) -> Interval:
+    """Return the slope of a straight line through points with Student's t interval.
+
+    >>> slope([1, 2, 3, 4], [2.0, 4.1, 5.9, 8.0]).low > 1.5
+    True
+    """
+    from scipy.stats import linregress, t
+
+    if len(x) < FEWEST:
+        return Interval(math.nan, math.nan, math.nan, len(x))
+    line = linregress(x, y)
+    reach = t.ppf((1 + LEVEL) / 2, len(x) - 2) * line.stderr
+    return Interval(float(line.slope), float(line.slope - reach), float(line.slope + reach), len(x))
+
+
+def bootstrap(
+    rows: npt.NDArray[np.float64], statistic: Callable[[npt.NDArray[np.float64]], Any], seed: int = 0
+) -> Interval:
+    """Return a statistic of rows `[n, …]` with the percentile interval over resampled rows."""
+    if len(rows) < FEWEST:
+        return Interval(float(statistic(rows)), math.nan, math.nan, len(rows))
+    draws = np.random.default_rng(seed)
+    found = [float(statistic(rows[draws.integers(len(rows), size=len(rows))])) for _ in range(RESAMPLES)]
+    low, high = np.nanquantile(found, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Interval(float(statistic(rows)), float(low), float(high), len(rows))
+
+
+def before_last(curves: Iterable[pd.Series]) -> Interval:
+    """Return the mean of curves by layer over the layers before the last, with its interval over curves."""
+    return mean([float(curve.iloc[:-1].mean()) for curve in curves])
+
+
+def at_last(curves: Iterable[pd.Series]) -> Interval:
+    """Return the mean of curves by layer at the last layer, with its interval over curves."""
+    return mean([float(curve.iloc[-1]) for curve in curves])

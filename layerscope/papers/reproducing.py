@@ -7,11 +7,11 @@ from layerscope.core.errors import LayerscopeError, count
 from layerscope.core.option_kinds import IN_CODE, Folder, OneOf, Repeated, Whole
 from layerscope.core.options import DATA, OUTPUT, checked
 from layerscope.core.progress import reporting
-from layerscope.papers.recipe import SCALES
 
 if TYPE_CHECKING:
     from layerscope.papers.board import Board
 
+SCALES = ("small", "published", "paper")
 ROOM_MB = 200.0
 """Most disk space that an asset takes at the small scale."""
 

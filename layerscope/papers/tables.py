@@ -6,10 +6,9 @@ from typing import Any
 
 import pandas as pd
 
-from layerscope.papers.intervals import Interval
-from layerscope.papers.recipe import Printed
+from layerscope.papers.recipe import Interval, Printed
 from layerscope.papers.verdicts import Verdict, Word
-from layerscope.show.document import EMPTY, Cell, Column, Table, row
+from layerscope.show.document import EMPTY, Cell, Column, Table, row, words
 
 
 def said(word: Word, count: int = 1) -> str:
@@ -28,23 +27,18 @@ def claims(found: Iterable[tuple[str, Verdict]], in_words: bool = False) -> Tabl
     for recipe, verdict in found:
         claim, interval = verdict.claim, verdict.interval
         cells = (
-            _text(f"{recipe} {claim.name}"),
+            words(f"{recipe} {claim.name}"),
             Cell(verdict.word, value=verdict.word, marked=in_words and verdict.word == "did not hold"),
             Cell(_digits(interval.value), value=interval.value),
-            _text(_interval(interval)),
-            _text(f"{'>' if claim.direction == 'above' else '<'} {claim.threshold:g}".replace("e-0", "e-")),
+            words(_interval(interval)),
+            words(f"{'>' if claim.direction == 'above' else '<'} {claim.threshold:g}".replace("e-0", "e-")),
         )
         counts = (
-            (_text(over(verdict)), _text(measured(verdict))) if in_words else (Cell(str(interval.n), value=interval.n),)
+            (words(over(verdict)), words(measured(verdict))) if in_words else (Cell(str(interval.n), value=interval.n),)
         )
         rows.append(row(*cells, *counts))
     narrow = () if in_words else (Table("Claims", heads[:-1], tuple(row(*each.cells[:-1]) for each in rows)),)
     return Table("Claims", heads, tuple(rows), name="claims", narrow=narrow)
-
-
-def _text(text: str) -> Cell:
-    """Return a cell that a page can sort and save by its text."""
-    return Cell(text, value=text)
 
 
 def _interval(interval: Interval) -> str:
@@ -91,7 +85,7 @@ def numbers(frame: pd.DataFrame) -> Table:
             entry["quantity"],
             *_number(entry["ours"], 4),
             *(_interval_of(entry) if there[0] else ()),
-            *((*_number(entry["printed"], 6), _text(_where(entry))) if there[1] else ()),
+            *((*_number(entry["printed"], 6), words(_where(entry))) if there[1] else ()),
         )
         for entry in frame.to_dict("records")
     ]
@@ -103,7 +97,7 @@ def _number(value: float, digits: int) -> tuple[Cell]:
 
 
 def _interval_of(entry: dict[str, Any]) -> tuple[Cell]:
-    return (EMPTY,) if pd.isna(entry["low"]) else (_text(f"{_digits(entry['low'])} … {_digits(entry['high'])}"),)
+    return (EMPTY,) if pd.isna(entry["low"]) else (words(f"{_digits(entry['low'])} … {_digits(entry['high'])}"),)
 
 
 def _where(entry: dict[str, Any]) -> str:

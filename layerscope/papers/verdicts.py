@@ -4,8 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from layerscope.papers.intervals import FEWEST, Interval
-from layerscope.papers.recipe import Claim
+from layerscope.papers.recipe import FEWEST, Claim, Interval
 
 Word = Literal["held", "did not hold", "not decided"]
 MANY = 10_000

@@ -15,8 +15,7 @@ from layerscope.early_exit import ExitReport, exits, open_exit_report
 from layerscope.inputs import Corpus, open_corpus
 from layerscope.papers import drawing
 from layerscope.papers.assets import Asset, Assets
-from layerscope.papers.intervals import Interval, paired
-from layerscope.papers.recipe import TRACING, Claim, Evidence, Recipe
+from layerscope.papers.recipe import TRACING, Claim, Evidence, Interval, Recipe, paired
 from layerscope.runs import Run, open_run
 from layerscope.show.plots import Chart
 

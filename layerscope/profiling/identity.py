@@ -193,7 +193,8 @@ def model_of(run: Run, override: Override, options: LoadOptions) -> tuple[str, O
 
     Raises `LayerscopeError` for a run of a model that was in memory, and for the history of a training.
     """
-    run.need_states()
+    if run.is_history:
+        run.need_states()
     source, asked = str(run.info["model"]["source"]), run.info["options"]
     if source == run.info["model"]["class"] or source == "SentenceTransformer":
         raise LayerscopeError(f"run {str(run.path)!r} was made of a model in memory ({source}): give the model itself")

@@ -1,6 +1,6 @@
 """A run folder started or resumed, and the pass: every batch of the plan once, whatever interrupts it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -208,20 +208,25 @@ def joined(parts: list[Tensors]) -> Tensors:
     return out
 
 
+def refuse_hopeless(model: LayeredModel, names: Sequence[str], broken: Tensor) -> None:
+    """Stop where the first samples, or all, give NaN or infinity, from the layers `broken` [n] on (−1: finite)."""
+    if len(broken) >= min(HOPELESS, len(names)) and not bool((broken < 0).any()):
+        raise LayerscopeError(
+            f"layer {int(broken.min())} of {model.loaded.name} gives NaN or infinity for every sample (first: "
+            f"{names[0]}): try `dtype='float32'`, or look at the weights"
+        )
+
+
 def _refuse_hopeless(folder: RunFolder, model: LayeredModel) -> None:
-    """Stop where none of the first samples, or none at all, has a finite state at every layer."""
+    """Stop where none of the samples whose shards are finished has a finite state at every layer."""
     originals = np.flatnonzero(folder.plan["view"].to_numpy() == 0)
-    seen, layer = 0, model.stack.depth
+    found = [torch.empty(0, dtype=torch.int32)]
     for shard in pd.unique(folder.plan["shard"].to_numpy()[originals]):
         if not folder.is_finished(shard):
             break
         with folder.shard(shard) as file:
-            broken = file.get_tensor("broken")
-        if bool((broken < 0).any()):
+            found.append(file.get_tensor("broken"))
+        if bool((found[-1] < 0).any()):
             return
-        seen, layer = seen + len(broken), min(layer, int(broken.min()))
-    if seen >= min(HOPELESS, len(originals)):
-        raise LayerscopeError(
-            f"layer {layer} of {model.loaded.name} gives NaN or infinity for every sample (first: "
-            f"{folder.plan['name'].iloc[originals[0]]}): try `dtype='float32'`, or look at the weights"
-        )
+    names = folder.plan["name"].iloc[originals].tolist()
+    refuse_hopeless(model, names, torch.cat(found))

@@ -2,7 +2,6 @@
 
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,10 @@ import numpy as np
 from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError, count, folder_name
 from layerscope.core.options import Asked
-from layerscope.core.progress import reporting
-from layerscope.inputs import Corpus, draw, make_extreme, open_corpus, pack
+from layerscope.core.processes import Team
+from layerscope.core.progress import Reporter, reporting
+from layerscope.inputs import Corpus, draw, make_extreme, open_corpus, open_stream, pack
+from layerscope.inputs.streams import Stream
 from layerscope.inputs.views import check_views
 from layerscope.metrics.readings import FromReadings
 from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load, vectors_for
@@ -21,6 +22,8 @@ from layerscope.profiling.identity import describe, refuse_another
 from layerscope.profiling.passing import open_or_start, report_broken, run_pass
 from layerscope.profiling.plan import Job, Options
 from layerscope.profiling.source import can_be_probed
+from layerscope.profiling.streaming import finish, gather, of_data, of_reservoir, text_head
+from layerscope.profiling.summing import of_stream
 from layerscope.profiling.tables import write_tables
 from layerscope.runs import Run
 from layerscope.runs.folder import locked
@@ -28,50 +31,82 @@ from layerscope.runs.registry import METRICS, SETS
 
 WINDOW = 256
 """Running text is packed into windows of this many tokens for a language model."""
+CHUNK = 1024
+"""Rows of a stream that are measured together."""
 DEFAULT_DATA = {"text": "stdlib-docs", "image": "digits"}
 
 
 def run_profile(asked: Asked) -> Run:
     """Do what `profile` is asked for, and return the run."""
     options = Options(**vars(asked))
-    read = partial(open_corpus, labels=asked.labels, text_column=asked.text_column, label_column=asked.label_column)
     team = processes.team()
     reporter = reporting(asked.progress and team.leads)
-    corpus = None if asked.data is None else read(asked.data)  # wrong data is reported before the model is loaded
+    job, stream, data = _ready(asked, options)
+    for note in check_available(options if stream is None else of_stream(options), job.model, job.corpus):
+        reporter.say(note)
+
+    def described(job: Job) -> dict[str, Any]:
+        return describe(
+            job, _named(asked.model), _named(data), asked.command, text_column=asked.text_column,
+            label_column=asked.label_column,
+        )  # fmt: skip
+
+    manifest = described(job) if stream is None else of_data(described(job), stream)
+    # data in memory all have one name: their contents tell them apart
+    own = "" if isinstance(data, (str, Path)) else f"-{manifest['data']['fingerprint'][:8]}"
+    path = asked.out or Path("runs") / folder_name(f"{job.model.loaded.name}-{job.corpus.name}{own}")
+    with locked(path) if team.leads else nullcontext():
+        if stream is None:
+            return _run(path, job, manifest, reporter, team)
+        gathered = gather(job, stream, path, manifest, reporter, team)
+        if gathered is None:
+            return Run(path)
+        kept = of_reservoir(job, stream, gathered)
+        for note in check_available(options, kept.model, kept.corpus):
+            reporter.say(note)
+        run = _run(path, kept, {**described(kept), "stream": gathered.facts()}, reporter, team)
+        if team.leads:
+            finish(run, kept, gathered)
+        team.meet()
+    return run
+
+
+def _ready(asked: Asked, options: Options) -> tuple[Job, Stream | None, Any]:
+    """Return model and samples, the stream where the data are one, and the data as they were given."""
+
+    def opened(data: Any) -> Corpus | Stream:
+        how = {name: getattr(asked, name) for name in ("labels", "text_column", "label_column")}
+        return open_corpus(data, **how) if options.reservoir is None else open_stream(data, rows=CHUNK, **how)
+
+    found = None if asked.data is None else opened(asked.data)  # wrong data is reported before the model is loaded
     loaded = load(asked.model, asked.of(LoadOptions), asked.processor)
     reads = modality_of(loaded.module)
-    data = DEFAULT_DATA.get(reads) if corpus is None else asked.data
+    data = DEFAULT_DATA.get(reads) if found is None else asked.data
     if data is None:
         raise LayerscopeError(f"{loaded.name} reads {reads}, and layerscope comes with no such data: give `data`")
-    corpus = corpus or read(data)
+    found = found or opened(data)
+    stream, corpus = (found, text_head(found)) if isinstance(found, Stream) else (None, found)
     check_views(corpus.modality, options.view_kinds, options.view_share)
     layered = find_layers(
         loaded, corpus.modality, corpus.samples, asked.of(Override), max_length=options.max_length,
         prompt=options.prompt, sublayers=options.sublayers,
     )  # fmt: skip
     vectors = vectors_for(layered, options.pooling, options.wants("pairs") or options.wants("path"))
-    corpus = _as_read(corpus, layered, options)
-    job = Job(layered, corpus, options, vectors)
-    for note in check_available(options, layered, corpus):
-        reporter.say(note)
-    manifest = describe(
-        job, _named(asked.model), _named(data), asked.command, text_column=asked.text_column,
-        label_column=asked.label_column,
-    )  # fmt: skip
-    # data in memory all have one name: their contents tell them apart
-    own = "" if isinstance(data, (str, Path)) else f"-{manifest['data']['fingerprint'][:8]}"
-    path = asked.out or Path("runs") / folder_name(f"{loaded.name}-{corpus.name}{own}")
-    with locked(path) if team.leads else nullcontext():
-        if team.leads:
-            open_or_start(path, manifest, job, reporter)
-        team.meet()
-        run = Run(path)
-        refuse_another(path, run.info, manifest)
-        run_pass(job, run.folder, reporter, team=team)
-        if team.leads:
-            report_broken(run, reporter)
-        write_tables(run, options, reporter, team)
-        team.meet()
+    return Job(layered, corpus if stream else _as_read(corpus, layered, options), options, vectors), stream, data
+
+
+def _run(path: Path, job: Job, manifest: dict[str, Any], reporter: Reporter, team: Team) -> Run:
+    """Start or resume the run of a folder and finish it."""
+    if team.leads:
+        open_or_start(path, manifest, job, reporter)
+    team.meet()
+    run = Run(path)
+    refuse_another(path, run.info, manifest)
+    run_pass(job, run.folder, reporter, team=team)
+    if team.leads:
+        report_broken(run, reporter)
+    write_tables(run, job.options, reporter, team)
+    team.meet()
     return run
 
 

@@ -16,6 +16,7 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.core.options import Asked, declared
 from layerscope.inputs import Corpus, augment
 from layerscope.inputs.samples import content, key_of
+from layerscope.metrics.factors import FromTokens
 from layerscope.metrics.readings import FromReadings
 from layerscope.models import LayeredModel, Vectors
 from layerscope.models.encode import TOKENISED_AT_ONCE, TextEncoder
@@ -36,6 +37,8 @@ RAGGED = 0.8  # a batch that is worth its while ends where a sample would be a f
 ROWS_PER_BATCH = {"cpu": 64, "cuda": 512}
 LENS_SHARE, LENS_MOST, LENS_LEAST = 1 / 32, 4096, 256
 LENS_WHOLE = 1 << 39  # products of a head that may read every token of all layers: some 20 s of a CPU core
+RESERVOIR = 1000
+"""Samples of a stream whose states metrics are computed from that are no sums, unless the user says how many."""
 ENTROPY_SAMPLES = 256  # eigenvalues are what a pass spends its time on where the forward is fast
 
 
@@ -68,6 +71,29 @@ class Options(Asked):
             raise LayerscopeError(f"pooling is {self.pooling!r}: give auto, or names with commas")
         if self.pooling != "auto":
             parse_pooling(self.pooling)
+        self._check_stream()
+
+    @property
+    def reservoir(self) -> int | None:
+        """How many samples of a stream have their states looked at together; None where all data are."""
+        _, _, number = self.keep_states.partition(":")
+        return None if self.keep_states == "all" else int(number or RESERVOIR)
+
+    def _check_stream(self) -> None:
+        """Raise where options of a stream and of samples that are drawn are mixed."""
+        if self.reservoir is None:
+            if self.until_stderr is not None:
+                raise LayerscopeError("until_stderr ends a stream early: give keep_states=none or sample:N as well")
+            return
+        watched = any(isinstance(METRICS[name].how, FromTokens) for name in self.metrics)
+        if self.until_stderr is not None and not watched:
+            raise LayerscopeError("until_stderr watches the metrics of tokens, such as curvature: ask for one")
+        whole = f"keep_states={self.keep_states} takes every sample as it is"
+        defaults = Options()
+        for name in ("samples", "chunk", "repeat_tokens", "random_tokens"):
+            given = getattr(self, name)
+            if given not in (None, getattr(defaults, name)):
+                raise LayerscopeError(f"{name} is for data that are read at once, and {whole}: leave {name} out")
 
     def measures(self, metric: Metric) -> bool:
         """Return whether a metric was asked for, or comes along with what was."""

@@ -3,7 +3,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from layerscope.core import processes
-from layerscope.core.option_kinds import IN_CODE, SEED, Folder, Names, Number, OneOf, Several, Whole
+from layerscope.core.option_kinds import IN_CODE, SEED, Folder, Names, Number, OneOf, OneOrSome, Several, Whole
 from layerscope.core.options import DATA, OUTPUT, Centrings, Estimators, LoadingAndReading, checked, spoken
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ def profile(
     batch_size: Annotated[int | None, Whole(1), PASS] = None,
     parallel: Annotated[str | None, OneOf(("tensor",)), PASS] = None,
     seed: Annotated[int, SEED, PASS] = 0,
+    keep_states: Annotated[str, OneOrSome(("all", "none"), "sample", least=2), PASS] = "all",
+    until_stderr: Annotated[float | None, Number(above=0, below=1), PASS] = None,
     store_dtype: Annotated[str, OneOf(("float32", "float16")), PASS] = "float32",
     out: Annotated[str | Path | None, Folder(), OUTPUT] = None,
     progress: Annotated[bool, IN_CODE] = True,
@@ -89,6 +91,10 @@ def profile(
         parallel: tensor gives each process of torchrun a part of every weight, for a model that no device holds; by
             default each has all of them, and a share of the samples.
         seed: random seed.
+        keep_states: all keeps the pooled states of the samples drawn; none and sample:N take all data, of any size,
+            chunk by chunk, with the states of no sample kept, or of N; what is no sum over samples is measured on these
+            N, or 1,000.
+        until_stderr: end such a pass once every standard error is below this share of its metric's range over layers.
         store_dtype: number type of the states in the run folder.
         out: run folder, by default runs/MODEL-DATA; the same call on it resumes the run.
         progress: show progress on standard error.

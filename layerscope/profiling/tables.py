@@ -13,17 +13,17 @@ from torch import Tensor
 from layerscope.core.processes import Team
 from layerscope.core.progress import Reporter
 from layerscope.metrics import factors
-from layerscope.metrics.arrays import mean
+from layerscope.metrics.arrays import Estimate, mean
 from layerscope.metrics.cosine_similarity import cosine_to
 from layerscope.metrics.dip import FromValues
 from layerscope.metrics.label_information import FromClasses
-from layerscope.metrics.pairs import CENTERING, FromPairs, FromPath
+from layerscope.metrics.pairs import CENTERING, Found, FromPairs, FromPath
 from layerscope.metrics.readings import FromReadings, Readings
 from layerscope.probes.scores import FromLabels, FromScore, usable_classes
 from layerscope.profiling.plan import Options
 from layerscope.profiling.source import FOLDS, Numbers, Row, Source, can_be_probed
 from layerscope.runs import COLUMNS, Run
-from layerscope.runs.registry import Needs, is_scalar, measured, parse_key
+from layerscope.runs.registry import Needs, about, is_scalar, parse_key
 from layerscope.runs.states import Column
 
 PART = 2048
@@ -61,7 +61,6 @@ def token_rows(source: Source) -> Iterator[Row]:
         return name, int(prefix or 0), whole, site
 
     distributions = source.wanted(FromValues)
-    rare = {metric.name for metric, how in measured(factors.FromTokens) if how.rare}
     with source.folder.shard(next(source.original_shards())[0]) as file:
         keys = sorted(filter(is_scalar, file.keys()), key=order)
     for key in source.share(keys):
@@ -71,25 +70,40 @@ def token_rows(source: Source) -> Iterator[Row]:
             with source.folder.shard(shard) as file:
                 parts.append(file.get_tensor(key)[:, fine])
         layers = torch.cat(parts, 1)
-        if name in rare and not bool(layers.any()):
-            continue
+        yield from of_tokens(source, key, map(mean, layers.double()) if has_values(name, layers) else ())
         dips = [] if "prefix=" in (variant or "") else [(m, how) for m, how in distributions if how.of == name]
-        for layer, values in zip(source.run.layers_at(site), layers.double(), strict=True):
-            yield source.row(name, Column(site, layer), *mean(values), variant=variant)
+        for layer, values in zip(source.run.layers_at(site), layers.double(), strict=True) if dips else ():
             known = values[~values.isnan()]
             for metric, how in dips if len(known) else ():
                 value = how.compute(known)
                 yield source.row(metric.name, Column(site, layer), value, n=len(known), variant=variant)
 
 
+def has_values(name: str, layers: Tensor) -> bool:
+    """Return whether values of a metric of tokens are shown: a rare one is left out where it is zero everywhere."""
+    how = about(name).how
+    return not (isinstance(how, factors.FromTokens) and how.rare) or bool(layers.any())
+
+
+def of_tokens(source: Source, key: str, layers: Iterable[Estimate]) -> Iterator[Row]:
+    """Yield the rows of one per-sample value from its mean over samples at each layer."""
+    name, variant, site = parse_key(key)
+    for layer, estimate in zip(source.run.layers_at(site), layers, strict=False):
+        yield source.row(name, Column(site, layer), *estimate, variant=variant)
+
+
 def pooled_rows(source: Source) -> Iterator[Row]:
     """Yield every metric of the pooled states by layer; those that are not defined for so few samples are left out."""
     for pooling, column, states in source.layers():
-        rows = factors.StoredRows(states)
-        for metric, how in source.wanted(factors.FromRows):
-            if how.lack(rows.count, rows.width) is None:
-                for variant, value in how.measured(rows, source.options):
-                    yield source.row(metric.name, column, value, variant=variant, pooling=pooling)
+        yield from of_rows(source, factors.StoredRows(states), pooling, column)
+
+
+def of_rows(source: Source, rows: factors.Rows, pooling: str, column: Column) -> Iterator[Row]:
+    """Yield every metric of the pooled states of one layer."""
+    for metric, how in source.wanted(factors.FromRows):
+        if how.lack(rows.count, rows.width) is None:
+            for variant, value in how.measured(rows, source.options):
+                yield source.row(metric.name, column, value, n=rows.count, variant=variant, pooling=pooling)
 
 
 def view_rows(source: Source) -> Iterator[Row]:
@@ -163,9 +177,15 @@ def pair_rows(source: Source) -> Iterator[Row]:
         else:
             values = errors = torch.full((len(columns), len(columns)), math.nan, dtype=torch.float64)
             counts = torch.full_like(values, len(rows))
-        for (i, a), (j, b) in product(enumerate(columns), enumerate(columns)):
-            other: Row = {"layer_b": b.layer, "site_b": b.site, "variant": how.variant, "pooling": pooling}
-            yield source.row(metric.name, a, float(values[i, j]), float(errors[i, j]), int(counts[i, j]), **other)
+        yield from of_pairs(source, metric.name, how.variant, pooling, (values, errors, counts))
+
+
+def of_pairs(source: Source, name: str, variant: str, pooling: str, found: Found) -> Iterator[Row]:
+    """Yield the rows of one similarity of every two layers, from values, errors and numbers `[L, L]`."""
+    values, errors, counts = (part.tolist() for part in found)
+    for (i, a), (j, b) in product(enumerate(source.run.columns), repeat=2):
+        other: Row = {"layer_b": b.layer, "site_b": b.site, "variant": variant, "pooling": pooling}
+        yield source.row(name, a, values[i][j], errors[i][j], int(counts[i][j]), **other)
 
 
 def _cosines_to_last(source: Source, pooling: str) -> Iterator[pd.DataFrame]:
@@ -183,13 +203,20 @@ def path_rows(source: Source) -> Iterator[Row]:
     for pooling, (metric, how) in source.share(product(poolings, source.wanted(FromPath))):
         for variant, values in how.measured(source.run.states(pooling, layers, source.rows), source.options):
             columns = layers[how.first :][: values.shape[1]] if metric.curve else layers[-1:]
-            for column, own in zip(columns, values.T, strict=True):
-                yield source.row(metric.name, column, *mean(own), variant=variant, pooling=pooling)
+            yield from of_path(source, metric.name, variant, pooling, columns, map(mean, values.T))
             kept = _by_sample(source, metric.name, variant, pooling, columns, values)
             parts += [(source.block, part) for part in kept if pooling == poolings[0]]
     found = sorted(chain(*source.team.meet(parts)), key=itemgetter(0))
     if source.team.leads and found:
         source.folder.write_table("samples.path", (part for _, part in found))
+
+
+def of_path(
+    source: Source, name: str, variant: str | None, pooling: str, columns: Iterable[Column], found: Iterable[Estimate]
+) -> Iterator[Row]:
+    """Yield the rows of one metric of the way from layer to layer, from its mean over samples at each."""
+    for column, estimate in zip(columns, found, strict=True):
+        yield source.row(name, column, *estimate, variant=variant, pooling=pooling)
 
 
 def _by_sample(

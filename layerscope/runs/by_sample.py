@@ -94,7 +94,7 @@ def quality(run: "Run", known: Sequence[Curve]) -> Iterator[Boxes | Chart | Heat
 def histograms(run: "Run") -> Iterator[HeatMap]:
     """Yield the distribution of the samples' prompt entropies at each layer: two bands are two kinds of samples."""
     found: dict[str, list[Tensor]] = {}
-    for shard in run.folder.shards if run.has_states else ():
+    for shard in run.folder.shards if not run.is_history else ():
         with run.folder.shard(shard) as file:
             for key in filter(is_scalar, file.keys()):
                 metric, variant, site = parse_key(key)

@@ -53,8 +53,8 @@ def document(run: "Run") -> show.Document:
         answer(run, known, found),
         title=(str(model["name"]), str(data["name"])),
         facts=(
-            *size(run), f"{data['samples']:,} samples",
-            *([f"{', '.join(run.info['pooling'])} pooling"] if run.has_states else []),
+            *size(run), samples(run),
+            *([f"{', '.join(run.info['pooling'])} pooling"] if not run.is_history else []),
         ),
         parts=tuple(parts),
         notes=(*([ERROR] if any(np.isfinite(c.stderr).any() for c in known) else []), *([UNJUDGED] if marked else [])),
@@ -65,6 +65,12 @@ def document(run: "Run") -> show.Document:
         kind="runs",
         depth=run.depth,
     )  # fmt: skip
+
+
+def samples(run: "Run") -> str:
+    """Return how many samples a run is about."""
+    kept, stream = f"{run.info['data']['samples']:,}", run.info.get("stream")
+    return f"{stream['samples']:,} samples, of which {kept} were kept" if stream else f"{kept} samples"
 
 
 def size(run: "Run") -> tuple[str, str]:

@@ -36,7 +36,7 @@ COLUMNS = {
 }  # fmt: skip
 """The long frame: a row for each metric, layer (and second layer), site and pooling, and step of a training."""
 
-OWN = {".lock", "log.jsonl", "plan.parquet", ".plan.parquet.part", ".run.json.part", "shards", "tables"}
+OWN = {".lock", "log.jsonl", "plan.parquet", ".plan.parquet.part", ".run.json.part", "shards", "tables", "stream"}
 """What may lie in a folder where a run is started: what a run that was killed early leaves."""
 
 FILES = ("run.json", "plan.parquet", "log.jsonl", "depths.csv", "shards/[0-9]*", "tables/*.parquet")
@@ -71,11 +71,7 @@ class RunFolder:
     @classmethod
     def create(cls, path: Path, manifest: dict[str, Any], plan: pd.DataFrame) -> "RunFolder":
         """Start a run folder with its manifest and plan; shards and tables left without a manifest are deleted."""
-        others = sorted(p.name for p in path.iterdir() if p.name not in OWN) if path.exists() else []
-        if others:
-            raise LayerscopeError(
-                f"folder {str(path)!r} holds other files ({others[0]}) and no run: choose a new folder with `out`"
-            )
+        refuse_other_files(path)
         for name, suffixes in (("shards", ("safetensors", "json")), ("tables", ("parquet",))):
             (path / name).mkdir(parents=True, exist_ok=True)
             for left in (file for suffix in suffixes for file in (path / name).glob(f"*.{suffix}")):
@@ -126,6 +122,13 @@ class RunFolder:
         aside(self._shard(shard), lambda p: save_file(ready, p))
         whole = json.dumps({"sha256": digest(self._shard(shard))})
         aside(self._checksum(shard), lambda p: p.write_text(whole, encoding="utf-8"))
+
+    def drop_states(self) -> None:
+        """Leave in the shards the values of samples, and none of their vectors."""
+        for shard in self.shards:
+            with self.shard(shard) as file:
+                tensors = {key: file.get_tensor(key) for key in sorted(file.keys())}
+            self.write_shard(shard, {key: values for key, values in tensors.items() if values.ndim < 3})
 
     def rows(self, shard: int) -> pd.DataFrame:
         """The rows of the plan in a shard, in the order of its tensors."""
@@ -221,6 +224,15 @@ class RunFolder:
 
     def _table(self, name: str) -> Path:
         return self.path / "tables" / f"{name}.parquet"
+
+
+def refuse_other_files(path: Path) -> None:
+    """Raise where a folder that holds no run holds anything else."""
+    others = sorted(p.name for p in path.iterdir() if p.name not in OWN) if path.exists() else []
+    if others:
+        raise LayerscopeError(
+            f"folder {str(path)!r} holds other files ({others[0]}) and no run: choose a new folder with `out`"
+        )
 
 
 @contextmanager

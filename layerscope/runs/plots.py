@@ -153,7 +153,7 @@ def _pairs(run: "Run", known: Sequence[Curve]) -> Iterator[Plot]:
     """Yield a heat map of every two layers for each similarity and pooling, and boxes of each sample's cosine."""
     own, table = {m.name for m in METRICS.values() if m.needs == "pairs"}, run.at()
     # a history knows of each layer and the last one only
-    for curve in known if run.has_states else ():
+    for curve in known if not run.is_history else ():
         square = run.metric(curve.metric, pooling=curve.pooling, variant=curve.variant)
         if curve.metric not in own or not square.notna().any(axis=None):
             continue

@@ -3,7 +3,9 @@
 from collections.abc import Iterable, Iterator
 from inspect import signature
 from itertools import chain
-from typing import TYPE_CHECKING, TypeVar, get_args
+from typing import TypeVar, get_args
+
+import pandas as pd
 
 from layerscope import metrics, probes
 from layerscope.core.errors import LayerscopeError, choices
@@ -13,9 +15,6 @@ from layerscope.metrics.readings import FromReadings
 from layerscope.probes.scores import FromLabels
 from layerscope.show.numbers import number
 from layerscope.show.plots import Meaning
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 H = TypeVar("H", bound=How)
 ORDER = (

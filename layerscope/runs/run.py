@@ -79,16 +79,21 @@ class Run(Saved):
         return tuple(sublayers_in(self.info).get(site, range(self.depth if site == "normed" else 0, self.depth + 1)))
 
     @property
-    def has_states(self) -> bool:
-        """Whether pooled states are there, as in a run of `profile`; the history of a training has only its rows."""
-        return bool(self.info["pooling"])
+    def is_history(self) -> bool:
+        """Whether this is the history of a training, which has only its rows."""
+        return not self.info["pooling"]
 
     def need_states(self) -> None:
         """Raise `LayerscopeError` where a run has no states."""
-        if not self.has_states:
+        if self.is_history:
             raise LayerscopeError(
                 f"{str(self.path)!r} is the history of a training and holds no states: profile the trained model, and "
                 "give that run"
+            )
+        if self.info["options"].get("keep_states") == "none":
+            raise LayerscopeError(
+                f"{str(self.path)!r} was made with keep_states=none and holds no states: profile again with "
+                "keep_states=sample:1000, and give that run"
             )
 
     @property

@@ -16,7 +16,7 @@ from layerscope.scores.naming import FEW, VARIANT, named_layers
 from layerscope.scores.pairing import Related, pairings
 from layerscope.scores.plots import section
 from layerscope.scores.rules import Rule, rules_table
-from layerscope.scores.shifts import shifts_of
+from layerscope.scores.shifts import error_of_gain, shifts_of
 from layerscope.scores.tables import by_layer, mixes_tables, summary_table
 from layerscope.show.document import Document, Facts, Frame, Part, Section, Sentences
 
@@ -228,7 +228,8 @@ def best_in_words(entry: Grid, site: str = "") -> str:
     against = ""
     if math.isfinite(rival) and (shipped or best != last):
         same = unit.number(average[best]) == unit.number(rival)
-        against = f", as {name}" if same else f", {unit.difference(average[best] - rival)} against {name}"
+        error = error_of_gain(entry, best, None if shipped else last)
+        against = f", as {name}" if same else f", {unit.difference(average[best] - rival, error)} against {name}"
     where, fewer = f" ({site})" * bool(site), fewest_in_words(entry)
     return f"Layer {best} of {last}{where} scores best {on}{each}: {scores}{against}{by_task}{fewer}"
 

@@ -45,6 +45,11 @@ def refuse_columns(frame: pd.DataFrame, needed: Sequence[str], source: object) -
     for name in needed:
         if header.count(name) > 1:
             raise LayerscopeError(f"{source} has the column {name!r} twice: leave one, or rename it")
+        if name not in header and {"layer", "average"} <= set(header):
+            raise LayerscopeError(
+                f"{source} is a table for readers, as --csv writes it: give the folder that evaluate wrote with `out`, "
+                f"or a CSV with the columns {', '.join(needed)}"
+            )
         if name not in header:
             hint = near(name, header) or ":"
             raise LayerscopeError(

@@ -100,10 +100,9 @@ def rule_tables(rules: Sequence[Rule], unit: Unit) -> Iterator[Table]:
     lines = []
     for rule in rules:
         of = len(rule.choices)
-        worst = [_gain(rule.worst_gain, unit) if rule.failures else Cell("–")] if failed else []
+        worst = [unit.cell(rule.worst_gain if rule.failures else None, sign=True)] if failed else []
         agree = "" if rule.direction is None else f"{rule.agreeing} of {of}"
-        regret = Cell(unit.number(rule.mean_regret), value=rule.mean_regret)
-        means = (_gain(rule.mean_gain, unit), _gain(rule.rival_gain, unit), regret)
+        means = *(unit.cell(gain, sign=True) for gain in (rule.mean_gain, rule.rival_gain)), unit.cell(rule.mean_regret)
         cells = [Cell(rule.name), *means, Cell(f"{rule.failures} of {of}"), *worst, Cell(agree)]
         lines.append(Row(tuple(cells), marked=rule.share is None and rule.mean_gain > rule.rival_gain))
     scale = ", in points" if unit.percent else ""
@@ -130,14 +129,10 @@ def _by_model(title: str, rules: Sequence[Rule], unit: Unit, narrow: tuple[Table
         cells = []
         for rule in rules:
             layer = f"({rule.layers[model]})" if model in rule.layers else ""
-            cells.append(_gain(rule.gains.get(model, math.nan), unit, layer))
+            cells.append(unit.cell(rule.gains.get(model, math.nan), sign=True, detail=layer))
         lines.append(row(model, *cells))
     titles = columns(rule.name for rule in rules)
     return Table(title, (Column("model", "left"), *titles), tuple(lines), (BY_MODEL,), narrow)
-
-
-def _gain(gain: float, unit: Unit, detail: str = "") -> Cell:
-    return Cell(unit.number(gain, sign=True), detail if math.isfinite(gain) else "", gain)
 
 
 def rules_verdict(rules: Sequence[Rule]) -> str:

@@ -46,6 +46,13 @@ class Unit:
         shown = self.number(value) + (f" ±{self.number(error)}" if math.isfinite(error) else "")
         return f"{shown} %" if self.percent else shown
 
+    def cell(self, value: float | None, error: float | None = None, sign: bool = False, detail: str = "") -> Cell:
+        """Return a score as a cell, its standard error or another `detail` beside it; `–` where it is unknown."""
+        if value is None:
+            return Cell("–")
+        detail = f"±{self.number(error)}" if error is not None and math.isfinite(error) else detail
+        return Cell(self.number(value, sign), detail if math.isfinite(value) else "", value)
+
     def difference(self, value: float, error: float = math.nan) -> str:
         """Return a difference of two scores, and its standard error, as a sentence has it: of two shares in points."""
         shown = self.number(value, sign=True) + (f" ±{self.number(error)}" if math.isfinite(error) else "")

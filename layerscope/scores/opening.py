@@ -165,14 +165,8 @@ def _about(path: Path) -> tuple[dict[str, Any], bool]:
     about = {"model": str(name).removeprefix(LOCAL), "revision": str(revision)}
     sites = {key: options.get(key) for key in ("site", "pooling")}
     if mix is not None:
-        return {
-            **about,
-            "kind": "mix",
-            "layer": None,
-            "mix": str(mix),
-            "weights": options.get("weights"),
-            **sites,
-        }, False
+        known = {"kind": "mix", "layer": None, "mix": str(mix), "weights": options.get("weights")}
+        return about | known | sites, False
     if layer is None:
         return {**about, "kind": "baseline", "layer": None, "site": None, "pooling": None}, is_tree
     cut = {} if options.get("dims") is None else {"kind": CUTS[0], "dims": options["dims"]}

@@ -1,5 +1,6 @@
 """Probes of one data set that are judged on another: which samples every layer gets right on both."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -47,12 +48,33 @@ def paired(one: Floats, two: Floats) -> tuple[float, float]:
     return float((one - two).mean()), error_of(one - two)
 
 
-def shifts_of(grid: Grid) -> Iterator[Shift]:
-    """Yield the shifts that a model's layers were scored under, where it is known which samples are right."""
+def rights_of(grid: Grid) -> dict[str, dict[int | None, Floats]]:
+    """Return by task and layer, None for the model as shipped, which samples are right, 1, or wrong, 0, where known."""
     rows = grid.rows[grid.rows["right"].notna() & grid.rows["kind"].isin(("layer", "baseline"))]
     right: dict[str, dict[int | None, Floats]] = {}
     for task, layer, kept, n in zip(rows["task"], rows["layer"], rows["right"], rows["n"], strict=True):
         right.setdefault(task, {})[None if pd.isna(layer) else int(layer)] = right_of(kept, n).astype(float)
+    return right
+
+
+def error_of_gain(grid: Grid, layer: int, rival: int | None) -> float:
+    """Return the standard error of what a layer scores more than another, None for the model as shipped.
+
+    Of three tasks or more it is paired over tasks, else over the samples of each where these are known; else NaN.
+    """
+    tasks, right = [str(task) for task in grid.complete], rights_of(grid)
+    if len(tasks) > 2:
+        return error_of(np.array([grid.at(layer, task).value - grid.at(rival, task).value for task in tasks]))
+    known = [right.get(task, {}) for task in tasks]
+    if not all(layer in own and rival in own for own in known):
+        return math.nan
+    return math.hypot(*(paired(own[layer], own[rival])[1] for own in known)) / len(tasks)
+
+
+def shifts_of(grid: Grid) -> Iterator[Shift]:
+    """Yield the shifts that a model's layers were scored under, where it is known which samples are right."""
+    rows, right = grid.rows, rights_of(grid)
+    rows = rows[rows["task"].isin(list(right))]
     for target, source in dict(zip(rows["task"], rows["shifted_from"], strict=True)).items():
         there, here = right[target], right.get(source, {})
         layers = sorted(here.keys() & there.keys(), key=lambda layer: (layer is None, layer))

@@ -131,8 +131,8 @@ def mixes_tables(entry: Grid, title: str) -> Iterator[Table]:
         rows, legend = [], learned if mixes["gain"].notna().any() else FIXED
         for found in mixes.to_dict(orient="records"):
             gain, error, weighed = found["gain"], found["gain_error"], _weighed(found["weights"])
-            score, number = _cell(entry.at(found["mix"], str(task)), entry.unit, marked=False), entry.unit.number
-            shown = Cell(number(gain, sign=True), f"±{number(error)}", gain, more=(("stderr", error),))
+            score = _cell(entry.at(found["mix"], str(task)), entry.unit, marked=False)
+            shown = replace(entry.unit.cell(gain, error, sign=True), more=(("stderr", error),))
             shown = shown if math.isfinite(gain) else EMPTY
             rows.append(Row((Cell(found["mix"], value=found["mix"]), score, shown, Cell(weighed, value=weighed))))
         named = f" of {task}" if len(entry.tasks) > 1 else ""
@@ -150,10 +150,9 @@ def _weighed(weights: str | None) -> str:
 
 
 def _cell(score: Score, unit: Unit, marked: bool) -> Cell:
-    error = f"±{unit.number(score.error)}" if math.isfinite(score.error) and math.isfinite(score.value) else ""
     known = {"stderr": score.stderr, "low": score.low, "high": score.high}
     more = tuple((name, value) for name, value in known.items() if math.isfinite(value))
-    return Cell(unit.number(score.value), error, score.value, marked, more=more)
+    return replace(unit.cell(score.value, score.error), marked=marked, more=more)
 
 
 def _legend(entry: Grid, mark: str) -> Iterator[str]:

@@ -209,6 +209,9 @@ def _why(case: Case, scored: Scored, name: str, chosen: int, columns: Sequence[i
     at, shallowest, less = scored.name(best), "the shallowest layer", "no shallower layer"
     if any(scored.dims):
         shallowest, less = f"{shallowest}, at its fewest dimensions,", "nothing shallower or shorter"
+    skipped = (i for i, layer in enumerate(scored.layers) if layer < case.first_layer)
+    if any(BY_SCORE[DEFAULT](scored, (i, best)) == i for i in skipped):
+        less = f"from layer {case.first_layer} on, {less}"
     if name == "max-loss":
         most = case.budget.max_loss or 0
         difference, error = scored.difference(chosen, scored.baseline)

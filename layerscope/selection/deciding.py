@@ -1,6 +1,6 @@
 """The work of `select`: the layer to use, by which rule, with what evidence, what it wins and what it costs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -111,6 +111,8 @@ def decide(asked: Asked) -> Selection | Removal:
     given, rules = asked.given, rules_from(asked.evidence)
     if isinstance(given, (str, Path)):
         given = open_run_or_scores(given)
+    if isinstance(given, Evaluation) and asked.tasks is not None:
+        asked.tasks = by_beginning(asked.tasks, given.scores["task"].unique())
     _refuse_no_shift(given, asked)
     found: Selection | Removal
     if asked.drop is not None:
@@ -127,6 +129,20 @@ def decide(asked: Asked) -> Selection | Removal:
         raise LayerscopeError(f"select takes a run or an evaluation, not a {type(given).__name__}")
     if folder is not None:
         found.save(folder)
+    return found
+
+
+def by_beginning(weights: Mapping[str, float], known: Iterable[str]) -> dict[str, float]:
+    """Return the weights of tasks by their whole names: a beginning stands for the only one that begins so.
+
+    >>> from layerscope.selection.deciding import by_beginning
+    >>> by_beginning({"trec": 2.0}, ["TREC (linear probe)", "STS12"])
+    {'TREC (linear probe)': 2.0}
+    """
+    names, found = list(map(str, known)), {}
+    for given, weight in weights.items():
+        begun = [name for name in names if name.lower().startswith(given.lower())]
+        found[begun[0] if len(begun) == 1 and given not in names else given] = weight
     return found
 
 
@@ -227,7 +243,7 @@ def _pooling(run: Run, asked: Asked) -> str:
     if asked.model not in (None, model):
         raise LayerscopeError(f"model applies only to evaluations, and this is a run of {model}: leave it out")
     if asked.tasks is not None:
-        raise LayerscopeError("tasks applies only to evaluations: a run is judged by its labels")
+        raise LayerscopeError("`tasks` applies only to evaluations: a run is judged by its labels")
     return str(asked.pooling or known[0])
 
 

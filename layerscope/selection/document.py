@@ -12,7 +12,21 @@ from layerscope.scores.dimensions import ALL, NUMBERS, dims_table
 from layerscope.scores.naming import Unit, cut_in_words
 from layerscope.scores.rules import Rule
 from layerscope.selection.shift import tables as shift_tables, trade
-from layerscope.show.document import EMPTY, MARK, Cell, Code, Column, Document, Facts, Row, Section, Table, columns, row
+from layerscope.show.document import (
+    EMPTY,
+    MARK,
+    Cell,
+    Code,
+    Column,
+    Document,
+    Facts,
+    Row,
+    Section,
+    Table,
+    columns,
+    row,
+    words,
+)
 
 if TYPE_CHECKING:
     from layerscope.selection.selection import Apart, Candidate, OfTask, Selection
@@ -131,19 +145,15 @@ def record(rule: Rule, forced: bool = False) -> list[str]:
         return ["it was never tried on a model held out: it is followed because you named it"]
     tried, models = len(rule.choices), len({choice.model for choice in rule.choices})
     wrong = f", by {_points(rule.worst_gain)} at worst" if rule.failures else ""
-    gain, last, regret = (
-        _points(rule.mean_gain),
-        rule.mean_regret + rule.mean_gain,
-        _points(rule.mean_regret, sign=False),
-    )
+    gain, regret, last = rule.mean_gain, rule.mean_regret, rule.mean_regret + rule.mean_gain
     fixed = ["", ""] if rule.share else [_points(rule.fixed_gain), _points(rule.fixed_regret, sign=False)]
     than = [f", a fixed share of depth: {number}" * bool(number) for number in fixed]
     lines = [
-        f"in {tried} choices on {models} model{'s' * (models > 1)} held out it gained {gain} over the last layer on "
-        f"average (a layer at random: {_points(rule.chance_gain)}{than[0]}) and fell behind it {rule.failures} of "
-        f"{tried} times{wrong}",
-        f"regret, what the best layer scores more: {regret} on average (the last layer: {_points(last, sign=False)}"
-        f"{than[1]})",
+        f"in {tried} choices on {models} model{'s' * (models > 1)} held out it gained {_points(gain)} over the last "
+        f"layer on average (a layer at random: {_points(rule.chance_gain)}{than[0]}) and fell behind it "
+        f"{rule.failures} of {tried} times{wrong}",
+        f"regret, what the best layer scores more: {_points(regret, sign=False)} on average (the last layer: "
+        f"{_points(last, sign=False)}{than[1]})",
     ]
     for choice in rule.choices:
         most = _points(choice.best - choice.last)
@@ -167,7 +177,7 @@ def _tables(selection: "Selection") -> Iterator[Table]:
         rows = []
         for task in selection.by_task:
             score, difference = _judged(task, selection.share)
-            layer = _text("baseline" if task.as_shipped else str(cut_in_words(task.layer, task.dim)))
+            layer = words("baseline" if task.as_shipped else str(cut_in_words(task.layer, task.dim)))
             rows.append(row(task.task, layer, score, EMPTY if task.as_shipped else difference))
         titles = (Column("task", "left"), Column("layer"), *columns(("score", "difference"), "decimal"))
         yield Table("What each task alone would choose", titles, tuple(rows), name="alone")
@@ -190,7 +200,7 @@ def _refused(selection: "Selection") -> Table:
         shown = (rule.mean_gain, True), (rule.mean_regret, False), (rule.fixed_regret, False)
         cells = [Cell(_points(value, sign), value=value) for value, sign in shown]
         failed = Cell(f"{rule.failures} of {len(rule.choices)}", value=rule.failures)
-        rows.append(row(rule.name, *cells, failed, _text(entry.reason)))
+        rows.append(row(rule.name, *cells, failed, words(entry.reason)))
     first, last = (Column(title, "left", wraps=True) for title in ("rule", "why"))
     titles = (first, *columns(("gain", "regret", "fixed", "failed")), last)
     more = len(selection.refused) - len(rows)
@@ -216,7 +226,7 @@ def _layers(selection: "Selection") -> Table:
         if valued:
             cells.append(EMPTY if candidate.value is None else Cell(f"{candidate.value:.4g}", value=candidate.value))
         cells += _costs(candidate) if cost else []
-        marks = replace(_text(_marks(candidate, shipped, selection)), marked=candidate is selection.chosen)
+        marks = replace(words(_marks(candidate, shipped, selection)), marked=candidate is selection.chosen)
         rows.append(Row((*cells, marks), marked=marks.marked))
     titles.append(Column("", "left"))
     few = "" if selection.shift is None else f" on {selection.shift['labels']:,} labels of the target"
@@ -270,22 +280,9 @@ def _legend(selection: "Selection") -> str:
 def _judged(found: "Candidate | Apart | OfTask", share: bool) -> tuple[Cell, Cell]:
     """Return a score and the difference to the baseline, with the standard errors that are known."""
     unit = Unit(share, 1 if share else 2)
-    score, difference = found.score, found.difference
-    stderr = getattr(found, "stderr", None)
-    return (
-        Cell("–") if score is None else Cell(unit.number(score) + " %" * share, _error(stderr, unit), score),
-        Cell("–") if difference is None
-        else Cell(unit.number(difference, sign=True), _error(found.difference_error, unit), difference),
-    )  # fmt: skip
-
-
-def _error(stderr: float | None, unit: Unit) -> str:
-    return "" if stderr is None else f"±{unit.number(stderr)}"
-
-
-def _text(text: str) -> Cell:
-    """Return a cell of words, which a page sorts by."""
-    return Cell(text, value=text)
+    score = unit.cell(found.score, getattr(found, "stderr", None))
+    score = replace(score, text=score.text + " %" * (share and found.score is not None))
+    return score, unit.cell(found.difference, found.difference_error, sign=True)
 
 
 def _joined(cell: Cell) -> str:

@@ -135,27 +135,32 @@ def rules_from(evidence: Any) -> list[Rule]:
         raise LayerscopeError("evidence is empty: give a rules file, or scores and then metrics")
     if all(isinstance(rule, Rule) for rule in given):
         return given
-    if len(given) == 1:
-        scores, path = given[0], existing(given[0], "evidence")
+    if len(given) == 1 and isinstance(given[0], (str, Path)):
+        path = existing(given[0], "evidence")
         if path.is_dir():  # a data set of the hub may hold the file
             path = next((file for file in path.glob("*.json") if (json_object(file) or {}).get("kind") == KIND), path)
-        if is_csv(path) or path.is_dir():
-            raise LayerscopeError(
-                f"evidence {str(scores)!r} is not a file of rules: give one that `save_rules` wrote, or a "
-                f"CSV of scores ({', '.join(SCORES)}), then metrics (run folders, or CSVs of {', '.join(METRICS)})"
-            )
-        return open_rules(path)
-    scores = [entry for entry in given if entry is given[0] or _is_evaluation(entry)]
-    evaluation = merged([entry if hasattr(entry, "grids") else open_evaluation(entry) for entry in scores])
+        if not is_csv(path) and not path.is_dir():
+            return open_rules(path)
+    scores = [entry for entry in given if _is_evaluation(entry, entry is given[0])]
     metrics = [entry for entry in given if not any(entry is other for other in scores)]
+    if not scores or not metrics:
+        there, lacking = ("scores", f"metrics: a run, or a CSV ({', '.join(METRICS)})")
+        if not scores:
+            there, lacking = ("metrics", f"scores: what evaluate wrote, or a CSV ({', '.join(SCORES)}), first")
+        named = ", ".join(str(entry) for entry in given if isinstance(entry, (str, Path)))
+        raise LayerscopeError(
+            f"`evidence` has {there} alone{f' ({named})' if named else ''}, and rules are fitted on scores and metrics "
+            f"of the same models: give, as another `evidence`, {lacking}; or give a file of rules"
+        )
+    evaluation = merged([entry if hasattr(entry, "grids") else open_evaluation(entry) for entry in scores])
     frames = [metric if isinstance(metric, pd.DataFrame) else open_metrics(metric) for metric in metrics]
     return fit_rules(pd.concat(frames, ignore_index=True), evaluation)
 
 
-def _is_evaluation(entry: Any) -> bool:
-    """Return whether this is an evaluation or the folder of one; a CSV may be of metrics too."""
+def _is_evaluation(entry: Any, first: bool) -> bool:
+    """Return whether this is an evaluation or holds one; a CSV may be of metrics too, unless it is the first."""
     path = existing(entry, "evidence") if isinstance(entry, (str, Path)) else None
-    return hasattr(entry, "grids") if path is None else path.is_dir() and holds_scores(path)
+    return hasattr(entry, "grids") if path is None else (first or path.is_dir()) and holds_scores(path)
 
 
 def named_rule(rules: Sequence[Rule], name: str) -> Rule:

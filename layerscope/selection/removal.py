@@ -1,15 +1,15 @@
 """What `select` returns for blocks to drop: what each way of choosing them drops, and what that costs."""
 
 import shlex
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from layerscope.core.errors import spans
-from layerscope.core.saved import Store, jsonable
+from layerscope.core.saved import Store
 from layerscope.show.document import Cell, Column, Document, Section, Table, columns, row
-from layerscope.show.pushed import Saved
+from layerscope.show.pushed import Stored
 
 STORE = Store("choice of blocks", "removal.json", "run layerscope select again", {})
 MEASURES = {
@@ -38,7 +38,7 @@ class Choice(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Removal(Saved):
+class Removal(Stored):
     """Blocks of one model that matter least, by several ways of choosing them.
 
     `choices` begin with the recommended one: that of the lowest cost on the `chosen_on` samples that chose, among those
@@ -46,6 +46,8 @@ class Removal(Saved):
     divergence or 1 − cosine. `influence` is each block's, `angles` those over as many blocks as are dropped, by the
     first of them. `source` is what `truncate` takes.
     """
+
+    STORE = STORE
 
     model: str
     depth: int
@@ -99,16 +101,15 @@ class Removal(Saved):
             sections=(Section("removal", "Blocks to drop", LEAD, parts),),
         )  # fmt: skip
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return everything as JSON can hold it."""
-        facts = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "folder"}
-        choices = [choice._asdict() for choice in self.choices]
-        found: dict[str, Any] = jsonable(facts | {"choices": choices, "blocks": self.blocks})
-        return found
+    def _parts(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        facts, _ = super()._parts()
+        return facts | {"choices": [choice._asdict() for choice in self.choices], "blocks": self.blocks}, {}
 
-    def save(self, folder: str | Path) -> Path:
-        """Write `removal.json` into a folder, in the place of an earlier one, and return the folder."""
-        return STORE.save(folder, self.as_dict(), {})
+    @classmethod
+    def _made(cls, facts: dict[str, Any], frames: dict[str, Any], folder: Path) -> Self:
+        del facts["blocks"]
+        choices = tuple(Choice(**choice) for choice in facts["choices"])
+        return super()._made(facts | {"choices": choices}, frames, folder)
 
 
 def open_removal(folder: str | Path) -> Removal:
@@ -119,12 +120,7 @@ def open_removal(folder: str | Path) -> Removal:
         ...
     layerscope.core.errors.LayerscopeError: 'runs/minilm' holds no ...
     """
-    return STORE.open(folder, _made)
-
-
-def _made(facts: dict[str, Any], _: Any, folder: Path) -> Removal:
-    del facts["blocks"]
-    return Removal(**facts | {"choices": tuple(Choice(**choice) for choice in facts["choices"])}, folder=folder)
+    return Removal.opened(folder)
 
 
 def _cell(value: float | None, detail: str = "") -> Cell:

@@ -21,7 +21,7 @@ from layerscope.models.capture import evaluating
 from layerscope.models.encode import TextEncoder
 from layerscope.models.forward import Inputs
 from layerscope.models.lens import CHUNK, skipping
-from layerscope.models.pooling import pool
+from layerscope.models.pooling import pool, served
 from layerscope.profiling.plan import batches_of
 from layerscope.runs.run import Run
 from layerscope.selection.by_score import Floats, mean_of
@@ -155,11 +155,7 @@ class Meter:
             return model.projection.vectors(raw, inputs)
         if model.loaded.served is None:
             return pool(final, mask, self.pooling)
-        features: Any = {"token_embeddings": final, "attention_mask": mask}
-        for module in list(model.loaded.served)[1:]:
-            features = module(features)
-        vectors: Tensor = features["sentence_embedding"]
-        return vectors
+        return served(list(model.loaded.served)[1:], final, mask)
 
     def _layers(self, inputs: Inputs) -> list[Tensor]:
         states: list[Tensor] = []

@@ -1,14 +1,14 @@
 """What `select` returns: the layer, by which rule and evidence, what it wins and costs, and the alternatives."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from layerscope.core.saved import Store, jsonable
 from layerscope.scores.rules import Rule
 from layerscope.scores.saved_rules import as_record, from_record
 from layerscope.selection.document import document as as_document
-from layerscope.show.pushed import Saved
+from layerscope.show.pushed import Stored
 
 STORE = Store("selection", "selection.json", "run layerscope select again", {})
 
@@ -76,7 +76,7 @@ class OfTask:
 
 
 @dataclass(frozen=True)
-class Selection(Saved):
+class Selection(Stored):
     """A choice of a layer of one model.
 
     `layer` is the last one that is kept, of `depth`; `as_shipped` says that the choice is the model as shipped.
@@ -95,6 +95,8 @@ class Selection(Saved):
     >>> print(selection.why)
     the best score; no shallower layer comes within one standard error of it
     """
+
+    STORE = STORE
 
     model: str
     layer: int
@@ -178,22 +180,27 @@ class Selection(Saved):
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON can hold it."""
-        found: dict[str, Any] = jsonable(self._facts() | {"chosen": self.chosen})
-        return found
+        return super().as_dict() | {"chosen": jsonable(self.chosen)}
 
-    def save(self, folder: str | Path) -> Path:
-        """Write `selection.json` into a folder that `open_selection` reads, and return the folder.
-
-        A selection that is there is replaced. Raises `LayerscopeError` where the folder holds something else, or cannot
-        be written.
-        """
-        return STORE.save(folder, self._facts(), {})
-
-    def _facts(self) -> dict[str, Any]:
-        facts = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "folder"}
+    def _parts(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        facts, _ = super()._parts()
         evidence = None if self.evidence is None else as_record(self.evidence)
         refused = [as_record(entry.rule) | {"reason": entry.reason} for entry in self.refused]
-        return facts | {"evidence": evidence, "refused": refused}
+        return facts | {"evidence": evidence, "refused": refused}, {}
+
+    @classmethod
+    def _made(cls, facts: dict[str, Any], frames: dict[str, Any], folder: Path) -> Self:
+        made = {
+            "baseline": Candidate(**facts["baseline"]),
+            "layers": tuple(Candidate(**row) for row in facts["layers"]),
+            "cuts": tuple(Candidate(**row) for row in facts.get("cuts", ())),
+            "by_task": tuple(OfTask(**row) for row in facts["by_task"]),
+            "apart": facts["apart"] and Apart(**facts["apart"]),
+            "mixed": facts.get("mixed") and Candidate(**facts["mixed"]),
+            "evidence": facts["evidence"] and from_record(facts["evidence"]),
+            "refused": tuple(Refused(from_record(row), row["reason"]) for row in facts["refused"]),
+        }
+        return super()._made(facts | made, frames, folder)
 
 
 def open_selection(folder: str | Path) -> Selection:
@@ -205,18 +212,4 @@ def open_selection(folder: str | Path) -> Selection:
     >>> open_selection("choice").layers == saved.layers
     True
     """
-    return STORE.open(folder, _made)
-
-
-def _made(facts: dict[str, Any], _: Any, folder: Path) -> Selection:
-    made = {
-        "baseline": Candidate(**facts["baseline"]),
-        "layers": tuple(Candidate(**row) for row in facts["layers"]),
-        "cuts": tuple(Candidate(**row) for row in facts.get("cuts", ())),
-        "by_task": tuple(OfTask(**row) for row in facts["by_task"]),
-        "apart": facts["apart"] and Apart(**facts["apart"]),
-        "mixed": facts.get("mixed") and Candidate(**facts["mixed"]),
-        "evidence": facts["evidence"] and from_record(facts["evidence"]),
-        "refused": tuple(Refused(from_record(row), row["reason"]) for row in facts["refused"]),
-    }
-    return Selection(**facts | made, folder=folder)
+    return Selection.opened(folder)

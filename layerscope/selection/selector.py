@@ -62,9 +62,9 @@ def select(
         given: folder of a run or an evaluation, or CSV of scores; in Python also a run or an evaluation itself.
         labels: of a run's samples, one each in their order, instead of its own.
         rule: rule to choose by: one-standard-error or best, which need scores; shift, by few labels of the target of an
-            evaluation's shift; or the name of one that needs no labels, such as half-text (the two halves of a text
-            find each other; runs the model) or fixed-share (the share of depth that ranks best on scored models),
-            whatever its record.
+            evaluation's shift; or, of a run, the name of one that needs no labels, such as half-text (the two halves of
+            a text find each other; runs the model) or fixed-share (the share of depth that ranks best on scored
+            models), whatever its record.
         holdout: share of a run's labelled samples that judges the chosen layer and has no part in choosing it, drawn
             evenly over the classes by the run's seed; by default every fold is judged at the layer the others choose.
         target_labels: labels of the target that choose by the rule shift, drawn with the seed; the others judge the
@@ -74,8 +74,9 @@ def select(
         max_mb: most megabytes that the weights may take.
         max_dim: most dimensions of a vector, each of which takes 4 bytes, where an evaluation has scores of fewer.
         first_layer: first layer to consider; 0 includes the embeddings.
-        evidence: file of rules that scores saved; or several, scores first and then metrics, to fit rules on, each a
-            CSV, a folder or hf://user/name, of one model or of many; by default the rules that come with the package.
+        evidence: file of rules that scores saved; or both scores and metrics (runs) of the same models, to fit rules
+            on, each a folder or hf://user/name, or a CSV, of which that of scores comes first; by default the rules
+            that come with the package.
         drop: number of blocks to leave out; runs the model on the run's samples.
         data: samples for half-text and drop; by default those of the run.
         seed: random seed.
@@ -83,7 +84,8 @@ def select(
         revision: revision of the model, where an evaluation has several.
         site: where layers are read, raw or normed; by default normed where it was scored.
         pooling: pooling to judge layers by, where there are several.
-        tasks: tasks that count, separated by commas, with weights or without: STS12=2,trec; by default all alike.
+        tasks: tasks that count, separated by commas, with weights or without: STS12=2,trec; a beginning that only one
+            task has will do; by default all alike.
         cost: measure the size and speed of every depth.
         cost_model: model to measure, where an evaluation's model is not found by its name.
         device: device to measure on: auto, cpu or cuda:0.

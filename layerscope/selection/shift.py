@@ -134,8 +134,8 @@ def tables(found: Mapping[str, Any]) -> Iterator[Table]:
     rows = []
     for order, one in enumerate(found["rivals"]):
         layer = Cell("as shipped" if one["layer"] is None else str(one["layer"]), value=one["layer"])
-        gain = _cell(one["target_gain"], one["target_gain_error"], sign=True) if one["target_gain_error"] else EMPTY
-        cells = [_cell(one[name], one[f"{name}_error"]) for name in ("source", "target")]
+        gain = UNIT.cell(one["target_gain"], one["target_gain_error"], sign=True) if one["target_gain_error"] else EMPTY
+        cells = [UNIT.cell(one[name], one[f"{name}_error"]) for name in ("source", "target")]
         rows.append(Row((Cell(one["by"]), layer, *cells, gain), marked=not order))
     yield Table("Under shift", titles, tuple(rows), (legend,), name="under-shift")
     legend = (
@@ -145,7 +145,7 @@ def tables(found: Mapping[str, Any]) -> Iterator[Table]:
     titles = *columns(("labels", "gain", "from", "to"), "decimal"), Column("worse")
     many = []
     for one in found["worth"]:
-        shown = [_cell(one[name], sign=True) for name in ("gain", "low", "high")]
+        shown = [UNIT.cell(one[name], sign=True) for name in ("gain", "low", "high")]
         ends = Cell(f"{one['labels']:,}", value=one["labels"]), Cell(f"{100 * one['worse']:.0f} %", value=one["worse"])
         many.append(row(ends[0], *shown, ends[1]))
     yield Table("What labels of the target are worth", titles, tuple(many), (legend,), name="worth")
@@ -153,7 +153,3 @@ def tables(found: Mapping[str, Any]) -> Iterator[Table]:
 
 def _layer(one: Mapping[str, Any]) -> str:
     return "the model as shipped" if one["layer"] is None else f"layer {one['layer']}"
-
-
-def _cell(value: float, error: float | None = None, sign: bool = False) -> Cell:
-    return Cell(UNIT.number(value, sign), "" if error is None else f"±{UNIT.number(error)}", value)

@@ -198,6 +198,11 @@ def row(*entries: Cell | str, marked: bool = False, quiet: bool = False) -> Row:
     return Row(tuple(entry if isinstance(entry, Cell) else Cell(entry) for entry in entries), marked, quiet)
 
 
+def words(text: str) -> Cell:
+    """Return a cell of words, by which a page sorts and saves it."""
+    return Cell(text, value=text)
+
+
 def columns(titles: Iterable[str], align: Align = "right") -> tuple[Column, ...]:
     """Return columns that are all aligned alike."""
     return tuple(Column(title, align) for title in titles)

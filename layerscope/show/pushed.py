@@ -3,9 +3,14 @@
 import re
 import tempfile
 from abc import abstractmethod
+from dataclasses import fields
 from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import pandas as pd
 
 from layerscope.core.hub import HERE, files_in, push
+from layerscope.core.saved import Store, jsonable, typed
 from layerscope.show.notebook import Shown
 from layerscope.show.plain import escape
 
@@ -58,3 +63,43 @@ result = layerscope.open_{kind}("hf://{HERE}")
 
 One page with every table and figure: `layerscope report hf://{HERE}`.
 """
+
+
+class Stored(Saved):
+    """A result of which all is in the fields of a dataclass: the frames that its `STORE` names, facts, and `folder`."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+    STORE: ClassVar[Store]
+
+    def __post_init__(self) -> None:
+        for name in self.STORE.frames.keys() & self.__dataclass_fields__.keys():
+            object.__setattr__(self, name, typed(getattr(self, name), self.STORE.frames[name]))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as JSON can hold it: tables as lists of rows; null is what is not known, or infinite."""
+        facts, frames = self._parts()
+        return dict(jsonable(facts | frames))
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the facts as JSON and each table into a folder, and return it; an earlier result there is replaced.
+
+        Raises `LayerscopeError` where the folder holds something else, or cannot be written.
+        """
+        return self.STORE.save(folder, *self._parts())
+
+    @classmethod
+    def opened(cls, folder: str | Path) -> Self:
+        """Return a result that was saved; see the function that opens its kind."""
+        return cls.STORE.open(folder, cls._made)
+
+    def _parts(self) -> tuple[dict[str, Any], dict[str, pd.DataFrame]]:
+        """Return the facts and the frames that are saved."""
+        names = [field.name for field in fields(self) if field.name not in (*self.STORE.frames, "folder")]
+        facts, frames = ({name: getattr(self, name) for name in own} for own in (names, self.STORE.frames))
+        return facts, frames
+
+    @classmethod
+    def _made(cls, facts: dict[str, Any], frames: dict[str, pd.DataFrame], folder: Path) -> Self:
+        make: Any = cls
+        made: Self = make(**facts, **frames, folder=folder)
+        return made

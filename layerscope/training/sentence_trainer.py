@@ -24,8 +24,8 @@ from layerscope.inputs.tables import table_of
 from layerscope.metrics import effective_depth
 from layerscope.models import LoadOptions
 from layerscope.models.capture import evaluating
-from layerscope.models.checks import clear_errors, embedded
-from layerscope.models.load import without_bars
+from layerscope.models.checks import embedded
+from layerscope.models.load import sentence_transformer, without_bars
 from layerscope.scores.files import refuse_columns, refuse_rows
 from layerscope.scores.statistics import spearman
 from layerscope.training.callbacks import Watched
@@ -75,11 +75,9 @@ def open_encoder(model: Any, name: str, chosen: Settings) -> Any:
     """Return a SentenceTransformer, made with mean pooling where a model is none."""
     if isinstance(model, (str, Path)):
         source = str(Path(embedded(str(model))).expanduser())
-        weights = {"dtype": torch.float32, "use_safetensors": True}
-        device, here = str(LoadOptions(device=chosen.device).torch_device()), Path(source).exists()
         try:
-            with without_bars(), clear_errors(source):
-                model = SentenceTransformer(source, device=device, local_files_only=here, model_kwargs=weights)
+            with without_bars():
+                model = sentence_transformer(source, LoadOptions(dtype="float32", device=chosen.device))
         except LayerscopeError as error:
             raise LayerscopeError(f"{name} is no sentence encoder: {error}") from error
     elif not isinstance(model, SentenceTransformer):

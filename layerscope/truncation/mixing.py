@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from layerscope.core.errors import LayerscopeError
 from layerscope.models.capture import capture, evaluating
 from layerscope.models.forward import Inputs
+from layerscope.models.pooling import served
 from layerscope.models.stack import Stack
 from layerscope.probes.mixes import Weights
 
@@ -71,10 +72,7 @@ def vectors_of(full: MixedLayers, batches: Iterable[Inputs], after: Iterable[nn.
     with evaluating(full):
         for inputs in batches:
             states = full(**inputs.named)["last_hidden_state"]
-            features: Any = {"token_embeddings": states, "attention_mask": torch.ones_like(states[..., 0]).long()}
-            for module in after:
-                features = module(features)
-            found.append(features["sentence_embedding"].float().cpu())
+            found.append(served(after, states, torch.ones_like(states[..., 0]).long()).float().cpu())
     return torch.cat(found)
 
 

@@ -1,18 +1,23 @@
 """Results pushed to a hub and opened from it, by the hub's own client against a server on this machine."""
 
+import exit_reports
 import pandas as pd
 import pytest
+import tiny
 from hub_server import OWNER, cut, hub
 from huggingface_hub import DatasetCard
-from small_runs import labelled, rows
+from small_runs import labelled, rows, rows_by_layer, written
+from typed import cli
 from werkzeug.wrappers import Response
 
 import layerscope
 from layerscope.core.hub import on_this_machine, page_folder
+from layerscope.generation.draft_report import FACTS, LAYERS, DraftReport
 from layerscope.scores import Evaluation, save_rules, shipped_rules
 from layerscope.selection.label_free import rules_from
+from layerscope.selection.removal import Choice as Block, Removal
 
-__all__ = ["hub", "labelled", "rows"]
+__all__ = ["cli", "hub", "labelled", "rows", "written"]
 SCORES = pd.DataFrame({"model": "m", "layer": [0, 1, 2, 3], "task": "topics", "score": [0.2, 0.5, 0.7, 0.6]})
 
 
@@ -51,6 +56,54 @@ def test_every_kind_of_result_opens_by_its_own_function_and_by_report(hub, label
     assert page_folder(on_this_machine("hf://user/evaluation")) != on_this_machine("hf://user/evaluation")
 
 
+def comparison(run, folder):
+    again = layerscope.open_run(run.save(folder / "copy"))
+    return layerscope.compare([run, again], similarity="cka", progress=False)
+
+
+def generation(_, folder):
+    model = tiny.saved(tiny.gpt2(), folder / "tiny-gpt2", special=False)
+    return layerscope.generate(model, ["w1 w2 w3", "w4 w5"], max_new_tokens=3, progress=False)
+
+
+def lens_reading(_, folder):
+    model = tiny.saved(tiny.gpt2(), folder / "tiny-gpt2", special=False)
+    return layerscope.lens(model, "w1 w2 w3", progress=False)
+
+
+def removal(*_):
+    choices = tuple(Block(way, (2,), 0.1, 0.12, 0.01, 0.9, "") for way in ("greedy removal", "last blocks"))
+    return Removal("tiny", 3, "vectors", "topics", 8, 8, choices, (0.1, 0.2, 0.3), (0.3, 0.2, 0.1), "tiny")
+
+
+def draft_report(*_):
+    facts = dict.fromkeys(FACTS, 1.5) | {"model": "tiny", "data": "topics", "machine": "2 cores", "verdict": "pays"}
+    facts |= dict.fromkeys(("depth", "prompts", "layer", "same", "texts", "batch_size", "max_new_tokens"), 2)
+    facts |= {"dtype": "float32", "weights": "w", "notes": ("a note",), "lens": "", "pays": True, "draft_tokens": 3}
+    return DraftReport(**facts, layers=pd.DataFrame({name: [1, 2] for name in LAYERS}))
+
+
+MADE = {
+    "comparison": comparison,
+    "exit_report": lambda *_: exit_reports.made(),
+    "generation": generation,
+    "reading": lens_reading,
+    "removal": removal,
+    "draft_report": draft_report,
+}
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_a_result_comes_back_from_the_hub_as_it_was_pushed(hub, labelled, tmp_path, monkeypatch, kind):
+    monkeypatch.chdir(tmp_path)
+    result = MADE[kind](labelled, tmp_path)
+    name = result.push_to_hub(f"user/{kind}")
+    opened = getattr(layerscope, f"open_{kind}")(name)
+    assert type(opened) is type(result) and opened.as_dict() == result.as_dict()
+    assert f'layerscope.open_{kind}("{name}")' in hub.files(f"user/{kind}")["README.md"].decode()
+    assert layerscope.report(name).resolve() == tmp_path / "report.html"
+
+
 def test_pushing_again_replaces_the_same_kind_and_nothing_else(hub, labelled):
     labelled.push_to_hub("user/run")
     first = hub.files("user/run")
@@ -78,28 +131,42 @@ def test_what_is_private_stays_private(hub, monkeypatch):
     assert Evaluation(SCORES).push_to_hub("user/other", token=OWNER) == "hf://user/other"
 
 
-def test_evidence_is_pooled_from_results_on_the_hub(hub, labelled, tmp_path):
-    """Scores and metrics of two models, each pushed alone, make the rules that they make from files."""
-    tables = []
-    for name, best in (("one", 1), ("two", 2)):
-        scores = SCORES.assign(model=name, score=[0.2, *(0.5 + 0.1 * (layer == best) for layer in (1, 2, 3))])
+@pytest.fixture
+def shared(hub, written):
+    """Scores and a run of two models, each pushed alone, and what both say of a rule; of a third model a run."""
+    for name, best in (("one", 1), ("two", 2), ("new", 2)):
         values = [0.0, *(float(layer != best) for layer in (1, 2, 3))]
-        tables.append(pd.DataFrame({
-            "model": name, "dataset": "d", "metric": "rankme", "layer": range(4), "value": values, "revision": "",
-            "variant": None, "site": None, "pooling": None,
-        }))  # fmt: skip
-        Evaluation(scores).push_to_hub(f"user/{name}")
-    far = rules_from(["hf://user/one", tables[0], "hf://user/two", tables[1]])
-    known = (("one", (0.6, 0.5, 0.5)), ("two", (0.5, 0.6, 0.5)))
-    both = [SCORES.assign(model=name, score=[0.2, *score]) for name, score in known]
-    near = rules_from([Evaluation(pd.concat(both)), pd.concat(tables)])
-    assert [rule.name for rule in far] == [rule.name for rule in near] and far[0].name == "minimum rankme · d"
-    assert far[0].gains == pytest.approx(near[0].gains) and len(far[0].choices) == 2
+        run = written(rows_by_layer("rankme", values), depth=3, model=name)
+        if name == "new":
+            return run
+        run.push_to_hub(f"user/{name}-run")
+        own = SCORES.assign(model=name, score=[0.2, *(0.5 + 0.1 * (layer == best) for layer in (1, 2, 3))])
+        Evaluation(own).push_to_hub(f"user/{name}-scores")
+    return None
+
+
+@pytest.mark.parametrize("order", [("scores", "run"), ("run", "scores")])
+def test_evidence_of_two_users_is_pooled_at_the_command_line(shared, cli, order):
+    """As the guide has it: each model's scores and its run, in any order; the rules are those made of all of them."""
+    names = [f"hf://user/{name}-{kind}" for name in ("one", "two") for kind in order]
+    rules = rules_from(names)
+    assert rules[0].name == "minimum rankme · tensor" and rules[0].gains == pytest.approx({"one": 0.1, "two": 0.1})
+    found = cli("select", shared.path, "--no-cost", "--rule", rules[0].name, *(f"--evidence={name}" for name in names))
+    assert found.status == 0, found.err
+    said = " ".join(found.out.split())
+    assert said.startswith("layer 2 of 3") and "in 2 choices on 2 models held out it gained +10.0" in said
+
+
+def test_evidence_that_lacks_a_half_says_which(shared, hub, cli, tmp_path):
+    for kind, lacks in (("scores", "metrics: a run, or a CSV"), ("run", "scores: what evaluate wrote, or a CSV")):
+        given = [f"--evidence=hf://user/{name}-{kind}" for name in ("one", "two")]
+        for some in (given, given[:1]):
+            line = cli("select", shared.path, "--no-cost", *some).line
+            assert f"--evidence has {kind.replace('run', 'metrics')} alone (hf://user/one-{kind}" in line
+            assert f"give, as another --evidence, {lacks}" in line
     file = save_rules(shipped_rules(), tmp_path / "own.json")
     hub.repos["dataset", "user/rules"] = [{"own.json": file.read_bytes(), "README.md": b"rules"}]
     assert rules_from("hf://user/rules") == shipped_rules()
-    with pytest.raises(layerscope.LayerscopeError, match=r"'hf://user/one' is not a file of rules: give one that"):
-        rules_from("hf://user/one")
 
 
 FAULTS = {

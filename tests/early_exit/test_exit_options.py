@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from typed import flagged
 
 from layerscope import LayerscopeError, exits
 
@@ -34,13 +35,13 @@ WRONG = [
 @pytest.mark.parametrize(("option", "value", "line"), WRONG, ids=[f"{o} {v}" for o, v, _ in WRONG])
 def test_a_wrong_option_is_refused_in_one_line(option, value, line, cli):
     done = cli("exits", "no-such-model", "--data", "no-such-file.csv", f"{option}={value}")
-    assert (done.status, done.line, done.out) == (2, line, "")
+    assert (done.status, done.line, done.out) == (2, flagged(line, option), "")
 
 
 def test_two_bounds_and_no_data_are_refused(cli, tmp_path):
     given = ("exits", "no-such-model", "--data", "no-such-file.csv")
     both = cli(*given, "--max-disagreement", "0.01", "--min-accuracy", "0.9")
-    assert both.line == "max_disagreement and min_accuracy are two goals: give one of them"
+    assert both.line == "--max-disagreement and --min-accuracy are two goals: give one of them"
     stated = cli(*given, "--threshold", "0.9", "--min-accuracy", "0.9")
     assert stated.line == "--min-accuracy calibrates the threshold and --threshold fixes it: give one of the two"
     assert cli("exits", "minilm").line == "layerscope exits needs --data: layerscope exits --help shows an example"

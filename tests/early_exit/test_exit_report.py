@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from dataclasses import fields
 
 import numpy as np
 import pandas as pd
@@ -11,8 +12,9 @@ from exit_reports import HOSTILE, made, never
 
 import layerscope
 from layerscope import LayerscopeError, open_exit_report
-from layerscope.early_exit.exit_report import FACTS, TABLES, ExitReport
+from layerscope.early_exit.exit_report import TABLES, ExitReport
 
+FACTS = [field.name for field in fields(ExitReport) if field.name not in (*TABLES, "folder")]
 KINDS_OF_REPORT = {"labelled": made, "unlabelled": lambda: made(labelled=False), "never": never,
                    "hostile": lambda: made(model=HOSTILE, data="\x1b[31mred\u202e")}  # fmt: skip
 

@@ -216,7 +216,7 @@ def test_calibrate_gives_what_a_model_takes(folder: Path) -> None:
         ((texts(320), ["good"] * 320), {"min_accuracy": 0.9},
          "label 'good' of texts is not a class of the model: choose LABEL_0, LABEL_1, LABEL_2"),
         (texts(320), {"max_disagreement": 0.1, "min_accuracy": 0.9},
-         "max_disagreement and min_accuracy are two goals: give one of them"),
+         "`max_disagreement` and `min_accuracy` are two goals: give one of them"),
         (texts(320), {"max_disagreement": 1.0},
          "max_disagreement is 1: give a number between 0 and 1, such as 0.01"),
     ],

@@ -65,7 +65,7 @@ def test_goals_that_are_no_shares_are_refused(name, value):
 
 def test_a_goal_is_one_of_two():
     assert Goal() == Goal(max_disagreement=0.01)
-    with pytest.raises(LayerscopeError, match="^max_disagreement and min_accuracy are two goals: give one of them$"):
+    with pytest.raises(LayerscopeError, match="^`max_disagreement` and `min_accuracy` are two goals: give one"):
         Goal(max_disagreement=0.01, min_accuracy=0.9)
     with pytest.raises(LayerscopeError, match="^confidence is None: give a number between 0 and 1"):
         Goal(max_disagreement=0.01, confidence=None)  # type: ignore[arg-type]  # wrong on purpose

@@ -75,7 +75,7 @@ def test_a_split_that_cannot_be_is_refused_before_the_model_runs(cli: Callable, 
             "evaluate", "minilm", "--task-file", f"{kind}:{texts}", "--split", share, "--out", tmp_path / "o"
         ).line
 
-    assert line("attention-probe", "1.5").startswith("split is 1.5: give a number between 0 and 1")
+    assert line("attention-probe", "1.5").startswith("--split is 1.5: give a number between 0 and 1")
     assert line("attention-probe", "0.01").startswith("--split 0.01 leaves fewer than 2 classes to judge")
     assert line("linear-probe", "0.2").startswith("--split applies only to an attention-probe")
     assert not (tmp_path / "o").exists()

@@ -8,7 +8,7 @@ import pytest
 from papers.worlds import DEPTH, World, rising, verdicts
 
 from layerscope.papers import catalogue, vision
-from layerscope.papers.recipe import SCALES
+from layerscope.papers.reproducing import SCALES
 from layerscope.papers.tracing import perceptrons, transfer
 
 GOOD = {

@@ -11,8 +11,8 @@ from typed import cli
 import layerscope
 from layerscope.papers import catalogue, drawing, vision
 from layerscope.papers.assets import Asset, Assets
+from layerscope.papers.catalogue import UNRUN
 from layerscope.papers.recipe import Number
-from layerscope.papers.unrun import UNRUN
 
 __all__ = ["cli"]
 NOT_RUN = next(iter(UNRUN))

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from layerscope.papers.intervals import Interval, bootstrap, exact, mean, share, slope
-from layerscope.papers.recipe import Claim
+from layerscope.papers.recipe import Claim, Interval, bootstrap, exact, mean, share, slope
 from layerscope.papers.verdicts import decide, overall
 
 

@@ -75,7 +75,21 @@ def launched(given: Path, single: layerscope.Run) -> tuple[int, str, str]:
         "only one": [right, [*right, "--samples", "20"]],
         "fault": right,
         "right": right,
+        "states": [
+            "extract",
+            str(given / "llama"),
+            "--data",
+            str(given / "texts.csv"),
+            "--layers",
+            "1,2",
+            "--chunk-rows",
+            "6",
+            "--out",
+            str(given / "states"),
+            "--json",
+        ],
         "tensor": [*asked(given, given / "tensor"), "--parallel", "tensor"],
+        "tensor stream": [*asked(given, given / "tensor-stream"), "--parallel", "tensor", "--keep-states", "sample:20"],
         "no plan": ["profile", str(given / "bert"), "--data", str(given / "texts.csv"), "--parallel", "tensor"],
         "last": [*asked(given, given / "none"), "--samples", "none"],
     }
@@ -111,6 +125,17 @@ def test_two_processes_make_the_run_of_one(told, given: Path, single: layerscope
     assert sorted(json.loads(line).get("shard", -1) for line in lines if '"shard"' in line) == two.folder.shards
 
 
+def test_two_processes_write_the_states_of_one(told, given: Path, one_thread):
+    (status, out, _), second = told[0]["states"], told[1]["states"]
+    assert (status, second) == (0, [0, "", ""]), told[0]["states"]
+    assert json.loads(out)["whole"] and json.loads(out)["samples"] == SAMPLES
+    texts = given / "texts.csv"
+    layerscope.extract(str(given / "llama"), texts, [1, 2], out=given / "alone", chunk_rows=6, progress=False)
+    one, two = ({path.name: path.read_bytes() for path in (given / name / "chunks").iterdir()}
+                for name in ("alone", "states"))  # fmt: skip
+    assert len(one) == 8 and one == two
+
+
 def test_processes_that_hold_a_part_of_every_weight_each_make_the_same_run(told, given: Path, single: layerscope.Run):
     assert (told[0]["tensor"][0], told[1]["tensor"]) == (0, [0, "", ""]), told[0]["tensor"]
     parts = layerscope.open_run(given / "tensor")
@@ -119,6 +144,10 @@ def test_processes_that_hold_a_part_of_every_weight_each_make_the_same_run(told,
     assert one.drop(columns=["value", "stderr"]).equals(other.drop(columns=["value", "stderr"]))
     np.testing.assert_allclose(other["value"], one["value"], rtol=1e-4, atol=1e-5)  # sums of parts, in another order
     assert not np.array_equal(other["value"], one["value"]), "the weights were in parts"
+    streamed = layerscope.open_run(given / "tensor-stream")
+    for name in ("curvature", "dataset_entropy"):
+        np.testing.assert_allclose(streamed.metric(name), parts.metric(name), rtol=1e-4)
+    assert set(streamed.table().query("metric == 'dataset_entropy'")["n"]) == {SAMPLES}
 
 
 @pytest.mark.parametrize(

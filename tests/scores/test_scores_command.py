@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from frames import LONG, M, N, placed, scored, shipped
-from typed import cli
+from typed import cli, flagged
 
 from layerscope.scores import Evaluation
 from layerscope.scores.naming import SHIPPED
@@ -94,7 +94,7 @@ def test_wrong_commands(cli, files, options, line):
     scores, metrics = files
     done = cli("scores", *(str(o).format(scores=scores, metrics=metrics) for o in options))
     assert done.status == 2 and done.out == ""
-    assert done.line.startswith(line.format(scores=scores, metrics=metrics))
+    assert done.line.startswith(flagged(line.format(scores=scores, metrics=metrics), *options))
 
 
 def test_what_to_type_next_names_the_scores_and_the_best_model(cli, files):

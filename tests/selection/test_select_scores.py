@@ -18,6 +18,7 @@ from layerscope import LayerscopeError
 from layerscope.inputs.corpus import Judged
 from layerscope.probes.linear import held_out, linear_probe_hits
 from layerscope.scores import Evaluation
+from layerscope.scores.tables import wide_csv
 from layerscope.selection.document import ship
 
 
@@ -157,7 +158,7 @@ def test_costs_by_depth_and_bounds_on_them(labelled, model):
         ({"pooling": "cls"}, "pooling 'cls' is not in this run"),
         ({"site": "raw"}, "a truncated model yields normed"),
         ({"model": "other"}, "model applies only to evaluations"),
-        ({"tasks": ["x"]}, "tasks applies only to evaluations"),
+        ({"tasks": ["x"]}, "`tasks` applies only to evaluations"),
     ],
 )
 def test_wrong_options(labelled, options, line):
@@ -290,3 +291,28 @@ def test_what_a_holdout_needs(many, labelled, bare):
     ):
         with pytest.raises(LayerscopeError, match=line):
             quick(given, **options)
+
+
+def test_a_layer_that_may_not_be_chosen_is_no_shallower_one_that_lost():
+    """Layer 0 ties with the best, and is no candidate: the reason speaks of those from layer 1 on."""
+    rows = {task: [0.7, 0.3, 0.7, 0.4] for task in "abc"}
+    found = quick(Evaluation(scored(rows)))
+    why = "the best score; from layer 1 on, no shallower layer comes within one standard error of it"
+    assert (found.layer, found.why) == (2, why)
+    clear = quick(Evaluation(scored({task: [0.1, 0.3, 0.7, 0.4] for task in "abc"})))
+    assert clear.why == "the best score; no shallower layer comes within one standard error of it"
+
+
+def test_a_task_is_known_by_a_beginning_that_no_other_has():
+    rows = scored({"trec (linear probe)": [0.1, 0.3, 0.7, 0.4], "STS12": [0.1, 0.7, 0.3, 0.4], "STS13": [0.1] * 4})
+    for given, best in (({"TREC": 1.0}, 2), ({"STS12": 1.0}, 1)):
+        assert quick(Evaluation(rows), rule="best", tasks=given).layer == best
+    with pytest.raises(LayerscopeError, match="task 'STS' is not in this evaluation"):
+        quick(Evaluation(rows), tasks={"STS": 1.0})
+
+
+def test_a_table_for_readers_is_named_as_such(tmp_path):
+    file = tmp_path / "wide.csv"
+    file.write_text(wide_csv(Evaluation(scored({"a": [0.1, 0.3], "b": [0.2, 0.1]}))))
+    with pytest.raises(LayerscopeError, match="is a table for readers, as --csv writes it: give the folder that"):
+        quick(file)

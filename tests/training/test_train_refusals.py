@@ -8,7 +8,7 @@ import pytest
 import tiny
 import transformers as hf
 from tiny import one_thread
-from typed import cli
+from typed import cli, flagged
 
 import layerscope
 from layerscope.inputs import open_corpus
@@ -140,7 +140,7 @@ PATHS = {"bert", "gpt2", "vit", "vi", "classifier", "three", "photos", "vit/conf
 def test_wrong_input_is_told_in_one_line(cli, place: Path, tmp_path: Path, words: list[str], line: str):
     files = {word: place / word for word in words if word in PATHS or (place / word).is_file()}
     printed = cli("train", "--device", "cpu", "--out", tmp_path / "out", *[files.get(word, word) for word in words])
-    assert (printed.status, printed.line) == (2, line.format(place=place))
+    assert (printed.status, printed.line) == (2, flagged(line.format(place=place), *words))
     assert not (tmp_path / "out").exists()
 
 

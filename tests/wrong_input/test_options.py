@@ -6,6 +6,7 @@ import pytest
 import tiny
 import torch
 import transformers as hf
+from typed import flagged
 
 from layerscope.core.option_kinds import Whole
 from layerscope.core.options import declared
@@ -148,7 +149,9 @@ OPTIONS: list[tuple[str, str, str]] = [
 def test_a_wrong_value(
     refused, bert: Path, reviews: Path, tmp_path: Path, option: str, value: str, message: str
 ) -> None:
-    assert refused("profile", bert, "--data", reviews, "--out", tmp_path / "run", option, value) == message
+    assert refused("profile", bert, "--data", reviews, "--out", tmp_path / "run", option, value) == flagged(
+        message, option
+    )
 
 
 def test_every_whole_number_has_a_row() -> None:
@@ -181,7 +184,7 @@ INSPECT = [row for row in OPTIONS if row[0] in ("--dtype", "--part", "--blocks",
 
 @pytest.mark.parametrize(("option", "value", "message"), INSPECT, ids=[f"{o}={v[:9]}" for o, v, _ in INSPECT])
 def test_a_wrong_value_to_inspect(refused, bert: Path, option: str, value: str, message: str) -> None:
-    assert refused("inspect", bert, option, value) == message
+    assert refused("inspect", bert, option, value) == flagged(message, option)
 
 
 DEMO: list[tuple[list[str], str]] = [
@@ -196,7 +199,7 @@ DEMO: list[tuple[list[str], str]] = [
 
 @pytest.mark.parametrize(("arguments", "message"), DEMO, ids=[" ".join(a) for a, _ in DEMO])
 def test_a_wrong_demo(refused, tmp_path: Path, arguments: list[str], message: str) -> None:
-    assert refused("demo", "--out", tmp_path / "run", *arguments) == message
+    assert refused("demo", "--out", tmp_path / "run", *arguments) == flagged(message, *arguments)
 
 
 LISTS = "layerscope profile --help lists them"
@@ -235,7 +238,7 @@ WORDS: list[tuple[list[str], str]] = [
 
 @pytest.mark.parametrize(("arguments", "message"), WORDS, ids=[" ".join(a) for a, _ in WORDS])
 def test_a_wrong_word(refused, arguments: list[str], message: str) -> None:
-    assert refused(*arguments) == message
+    assert refused(*arguments) == flagged(message, *arguments)
 
 
 def test_a_revision_of_a_folder(refused, bert: Path) -> None:

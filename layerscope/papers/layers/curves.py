@@ -7,8 +7,7 @@ import pandas as pd
 
 from layerscope.papers import drawing, released
 from layerscope.papers.assets import Assets
-from layerscope.papers.intervals import mean, slope
-from layerscope.papers.recipe import Claim, Evidence, Number
+from layerscope.papers.recipe import Claim, Evidence, Number, mean, slope
 
 BIDIRECTIONAL = ("bert-base", "bert-large")
 MODEL = "Pythia-410m"

@@ -10,8 +10,7 @@ import pandas as pd
 
 from layerscope.papers import drawing, released
 from layerscope.papers.assets import Assets
-from layerscope.papers.intervals import bootstrap, mean
-from layerscope.papers.recipe import Claim, Evidence, Number, Printed
+from layerscope.papers.recipe import Claim, Evidence, Number, Printed, bootstrap, mean
 from layerscope.scores import Evaluation, corpus_averages, fit_rules, one_variant
 from layerscope.scores.statistics import distance_correlation, kendall, spearman
 

@@ -8,9 +8,8 @@ import pandas as pd
 
 from layerscope.papers import drawing
 from layerscope.papers.assets import Assets
-from layerscope.papers.intervals import mean
 from layerscope.papers.language import LACKS, NOTE, SCALES, Read, entropy, over_texts
-from layerscope.papers.recipe import LAYERS, Claim, Evidence, recipe
+from layerscope.papers.recipe import LAYERS, Claim, Evidence, mean, recipe
 from layerscope.papers.released import thirds, valley
 
 SHARES = (0.25, 0.5, 0.75)

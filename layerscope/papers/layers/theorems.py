@@ -8,8 +8,7 @@ import numpy.typing as npt
 from layerscope import metrics
 from layerscope.papers import drawing
 from layerscope.papers.assets import Assets
-from layerscope.papers.intervals import exact, mean
-from layerscope.papers.recipe import LAYERS, Claim, Evidence, Number, recipe
+from layerscope.papers.recipe import LAYERS, Claim, Evidence, Number, exact, mean, recipe
 
 TRIALS = 200
 N, BATCHES, WIDTH = 256, 40, 64

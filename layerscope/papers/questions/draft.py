@@ -9,9 +9,8 @@ import pandas as pd
 from layerscope.models import LoadOptions, load
 from layerscope.papers import drawing
 from layerscope.papers.assets import Asset, Assets
-from layerscope.papers.intervals import mean, paired
 from layerscope.papers.language import LACKS, SMALL, Language, Speaker, texts
-from layerscope.papers.recipe import QUESTIONS, Claim, Evidence, Number, recipe
+from layerscope.papers.recipe import QUESTIONS, Claim, Evidence, Number, at_last, mean, paired, recipe
 from layerscope.papers.tracing import generated
 from layerscope.runs import open_run
 
@@ -99,8 +98,7 @@ def longer_drafts(assets: Assets) -> Evidence:
     lengths = {name: [float(table.loc[half, LENGTH]) for table in of] for name, of in tables.items()}
     numbers = [Number.of(f"{LENGTH} at half depth, {name}", mean(of)) for name, of in lengths.items()]
     for name, of in tables.items():
-        last = mean([table[PERPLEXITY].iloc[-1] for table in of])
-        numbers.append(Number.of(f"{PERPLEXITY} of the last layer, {name}", last))
+        numbers.append(Number.of(f"{PERPLEXITY} of the last layer, {name}", at_last(table[PERPLEXITY] for table in of)))
     averages = {name: pd.concat(of).groupby(level=0).mean() for name, of in tables.items()}
     plots = [
         drawing.chart(

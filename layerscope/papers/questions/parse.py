@@ -14,9 +14,8 @@ import pandas as pd
 
 from layerscope.papers import drawing
 from layerscope.papers.assets import Asset, Assets
-from layerscope.papers.intervals import mean
 from layerscope.papers.language import LACKS, SMALL, Language, Speaker, texts
-from layerscope.papers.recipe import QUESTIONS, Claim, Evidence, recipe
+from layerscope.papers.recipe import QUESTIONS, Claim, Evidence, Interval, at_last, before_last, recipe
 from layerscope.papers.tracing import generated
 from layerscope.scores import open_evaluation
 
@@ -119,13 +118,12 @@ def _claims(task: str, title: str) -> Iterator[Claim]:
 )  # fmt: skip
 def unharmed(assets: Assets) -> Evidence:
     """Compare aligned and standard training seed by seed, at the last layer and before it."""
-    found, plots = {}, []
+    found, plots = dict[str, Interval](), []
     for task, (_, title) in TASKS.items():
         trainings = generated.models(assets.settings)
         curves = {name: [_curve(assets, model, task) for model in of] for name, of in trainings.items()}
         gains = [a - b for b, a in zip(curves["standard"], curves["aligned"], strict=True)]
-        found[f"{task}, last"] = mean([float(gain.iloc[-1]) for gain in gains])
-        found[f"{task}, earlier"] = mean([float(gain.iloc[:-1].mean()) for gain in gains])
+        found |= {f"{task}, last": at_last(gains), f"{task}, earlier": before_last(gains)}
         plots.append(drawing.mean_chart(f"Probe of the {title} by layer", "%", curves))
     return Evidence(found, plots=plots)
 

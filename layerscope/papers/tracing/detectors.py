@@ -10,8 +10,7 @@ import pandas as pd
 from layerscope.core.files import write_json
 from layerscope.papers import drawing
 from layerscope.papers.assets import Asset, Assets
-from layerscope.papers.intervals import mean
-from layerscope.papers.recipe import TRACING, Claim, Evidence, recipe
+from layerscope.papers.recipe import TRACING, Claim, Evidence, at_last, before_last, recipe
 from layerscope.papers.vision import LACKS
 
 KINDS = {"a loss at every layer": True, "last-layer loss": False}
@@ -110,10 +109,5 @@ def earlier_detections(assets: Assets) -> Evidence:
         for name, every in KINDS.items()
     }
     gains = [every - last for every, last in zip(*curves.values(), strict=True)]
-    return Evidence(
-        {
-            "earlier": mean([float(gain.iloc[:-1].mean()) for gain in gains]),
-            "last": mean([float(gain.iloc[-1]) for gain in gains]),
-        },
-        plots=[drawing.mean_chart("AP50 by decoder layer", "%", curves)],
-    )
+    found = {"earlier": before_last(gains), "last": at_last(gains)}
+    return Evidence(found, plots=[drawing.mean_chart("AP50 by decoder layer", "%", curves)])

@@ -4,8 +4,7 @@ import pandas as pd
 
 from layerscope.early_exit import ExitReport
 from layerscope.papers import drawing
-from layerscope.papers.intervals import mean, paired
-from layerscope.papers.recipe import Claim, Evidence, Number, Printed
+from layerscope.papers.recipe import Claim, Evidence, Number, Printed, mean, paired
 from layerscope.papers.vision import ALIGNED, BOTH, Bench, trained
 
 LOSS = 0.03

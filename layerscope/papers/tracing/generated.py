@@ -7,9 +7,8 @@ import numpy as np
 from layerscope.generation import open_generation
 from layerscope.papers import drawing
 from layerscope.papers.assets import Assets
-from layerscope.papers.intervals import mean
 from layerscope.papers.language import LACKS, SMALL, Language, Speaker, Spoken
-from layerscope.papers.recipe import TRACING, Claim, Evidence, recipe
+from layerscope.papers.recipe import TRACING, Claim, Evidence, before_last, recipe
 
 PAPER = Language(
     "hf:wikitext/wikitext-103-raw-v1", 1000, hub="gpt2", depth=12, context=256, steps=40_000, batch_size=8,
@@ -52,7 +51,6 @@ def generated(assets: Assets) -> Evidence:
         for objective, of in models(assets.settings).items():
             values = [open_generation(assets.get(Spoken(model))).measure(name) for model in of]
             curves[objective] = [np.log(c) if name == "perplexity" else SCALE.get(name, 1.0) * c for c in values]
-        pairs = zip(curves["aligned"], curves["standard"], strict=True)
-        found[name] = mean([float((a - b).iloc[:-1].mean()) for a, b in pairs])
+        found[name] = before_last(a - b for a, b in zip(curves["aligned"], curves["standard"], strict=True))
         plots.append(drawing.mean_chart(f"{name.capitalize()} of text by layer", unit, curves))
     return Evidence(found, plots=plots)

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 from layerscope.papers import drawing
 from layerscope.papers.assets import Assets
-from layerscope.papers.intervals import exact
-from layerscope.papers.recipe import TRACING, Claim, Evidence, Number, Printed, recipe
+from layerscope.papers.recipe import TRACING, Claim, Evidence, Number, Printed, exact, recipe
 
 DIGIT = 0.01
 """The last printed digit, in millions, billions or percent."""

@@ -8,8 +8,7 @@ import pandas as pd
 
 from layerscope.papers import drawing
 from layerscope.papers.assets import Asset, Assets
-from layerscope.papers.intervals import mean
-from layerscope.papers.recipe import TRACING, Claim, Evidence, recipe
+from layerscope.papers.recipe import TRACING, Claim, Evidence, before_last, mean, recipe
 from layerscope.papers.vision import LACKS, to_last
 from layerscope.runs import open_run
 
@@ -118,8 +117,8 @@ def misled(assets: Assets) -> Evidence:
     (cosine, cka, _), plain = curves["with residual connections"].values(), curves["without residual connections"]
     found = {
         "agree": mean([a.iloc[:-1].corr(b.iloc[:-1], "spearman") for a, b in zip(cosine, cka, strict=True)]),
-        "alike": mean([float(curve.iloc[:-1].mean()) for curve in plain["CKA, biased"]]),
-        "unlike": mean([float(curve.iloc[:-1].mean()) for curve in plain["cosine, centred"]]),
+        "alike": before_last(plain["CKA, biased"]),
+        "unlike": before_last(plain["cosine, centred"]),
         "unread": mean([100 * float(curve.iloc[:-1].mean()) for curve in plain["accuracy"]]),
     }
     similarity = "similarity to the last, accuracy"

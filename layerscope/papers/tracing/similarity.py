@@ -6,8 +6,7 @@ import pandas as pd
 
 from layerscope import metrics
 from layerscope.papers import drawing
-from layerscope.papers.intervals import exact, mean
-from layerscope.papers.recipe import Claim, Evidence, Number
+from layerscope.papers.recipe import Claim, Evidence, Number, before_last, exact, mean
 from layerscope.papers.vision import ACCURACY, ALIGNED, BOTH, METRICS, STANDARD, Bench, to_last, trained
 
 ONE = {"standard": STANDARD}
@@ -41,7 +40,7 @@ def closer_to_the_last(bench: Bench) -> Evidence:
     """Compare aligned and standard training seed by seed, on average over the layers before the last."""
     cosines = {name: [to_last(run) for run in bench.runs(kind)] for name, kind in BOTH.items()}
     found = {
-        "cosine": mean([float((a - b).iloc[:-1].mean()) for b, a in zip(*cosines.values(), strict=True)]),
+        "cosine": before_last(a - b for b, a in zip(*cosines.values(), strict=True)),
         "accuracy": bench.gain(ALIGNED, STANDARD, ACCURACY),
         "saturation": bench.gain(ALIGNED, STANDARD, "saturated"),
     }

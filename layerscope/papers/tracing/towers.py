@@ -11,8 +11,7 @@ from layerscope.comparison import Comparison, compare, open_comparison
 from layerscope.inputs import Corpus
 from layerscope.papers import drawing, language, vision
 from layerscope.papers.assets import Asset, Assets
-from layerscope.papers.intervals import mean
-from layerscope.papers.recipe import TRACING, Claim, Evidence, Number, recipe
+from layerscope.papers.recipe import TRACING, Claim, Evidence, Number, mean, recipe
 
 TEMPLATES = ("This is a photo of a {}", "The digit {}", "A scan of the number {}", "Somebody wrote a {}")
 """Captions that models are trained on; all are judged on the first, which is the paper's."""

@@ -6,8 +6,7 @@ import pandas as pd
 from layerscope.core.errors import count
 from layerscope.papers import drawing
 from layerscope.papers.assets import Asset
-from layerscope.papers.intervals import mean, paired
-from layerscope.papers.recipe import Claim, Evidence, Number, Printed
+from layerscope.papers.recipe import Claim, Evidence, Number, Printed, mean, paired
 from layerscope.papers.vision import (
     ACCURACY,
     ALIGNED,

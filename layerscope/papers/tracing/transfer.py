@@ -11,8 +11,7 @@ import numpy.typing as npt
 from layerscope.inputs import Corpus
 from layerscope.papers import drawing
 from layerscope.papers.assets import Asset, Assets
-from layerscope.papers.intervals import mean
-from layerscope.papers.recipe import Claim, Evidence
+from layerscope.papers.recipe import Claim, Evidence, before_last, mean
 from layerscope.papers.vision import BOTH, Bench, Trained, images, profiled, trained
 from layerscope.runs import open_run
 
@@ -112,7 +111,7 @@ def transfer(bench: Bench) -> Evidence:
             for name, training in BOTH.items()
         }
         gains = [a - b for b, a in zip(*curves.values(), strict=True)]
-        found[NAMES[kind]] = mean([float(gain.iloc[:-1].mean()) for gain in gains])
+        found[NAMES[kind]] = before_last(gains)
         title = f"{'Linear probe, ' if kind in TASKS else 'Accuracy on images '}{kind}"
         plots.append(drawing.mean_chart(title, "%", curves))
         last += [[gain.iloc[-1] for gain in gains]] if kind in SHIFTS else []

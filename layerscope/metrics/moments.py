@@ -1,0 +1,194 @@
+"""Sums over samples that come in chunks, from which metrics of all of them are computed: memory knows no N.
+
+`a + b` is that of both data sets (Chan, Golub and LeVeque 1983), so chunks and processes may be joined in any grouping;
+the same grouping gives the same bits. All are float64.
+"""
+
+import math
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+from layerscope.metrics.arrays import Estimate, as_finite64, unit_rows
+from layerscope.metrics.factors import Rows
+from layerscope.metrics.spectrum import add_product, mirrored
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Tensors that together are the sums of some samples."""
+
+    count: Tensor
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return every field by name, as a file keeps them."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+@dataclass(frozen=True)
+class ValueSums(Sums):
+    """Number, mean and squared deviations `[...]` of a value that each sample has; one that is NaN does not count."""
+
+    mean: Tensor
+    squares: Tensor
+
+    @classmethod
+    def of(cls, values: Tensor) -> "ValueSums":
+        """Return those of `[..., n]` values.
+
+        >>> from layerscope.metrics.moments import ValueSums
+        >>> (ValueSums.of(torch.tensor([1.0, 2.0])) + ValueSums.of(torch.tensor([6.0]))).mean.item()
+        3.0
+        """
+        known = ~values.isnan()
+        count, held = known.sum(-1).double(), values.double().masked_fill(~known, 0.0)
+        # around the first value: equal ones have no deviation
+        first = held.gather(-1, known.int().argmax(-1, keepdim=True)) if values.shape[-1] else held.sum(-1, True)
+        off = (held - first) * known
+        mean = off.sum(-1) / count.clamp(min=1)
+        return cls(count, first.squeeze(-1) + mean, ((off - mean[..., None]) * known).square().sum(-1))
+
+    @classmethod
+    def from_estimate(cls, mean: Tensor, stderr: Tensor, count: Tensor) -> "ValueSums":
+        """Return those behind a mean, its standard error (NaN of one value) and the number of values."""
+        count = count.double()
+        return cls(count, mean.nan_to_num(0.0), (stderr.square() * (count - 1) * count).nan_to_num(0.0))
+
+    def __add__(self, other: "ValueSums") -> "ValueSums":
+        count = self.count + other.count
+        share = other.count / count.clamp(min=1)
+        apart = (other.mean - self.mean).where(self.count > 0, 0.0)
+        mean = torch.where(self.count > 0, self.mean, other.mean) + apart * share.where(other.count > 0, 0.0)
+        return ValueSums(count, mean, self.squares + other.squares + apart.square() * self.count * share)
+
+    @property
+    def stderr(self) -> Tensor:
+        """The standard error of the mean, NaN of fewer than two values."""
+        return (self.squares / (self.count - 1) / self.count).sqrt().where(self.count > 1, math.nan)
+
+    def estimates(self) -> list[Estimate]:
+        """Return mean, standard error and number of every value, flat."""
+        parts = (self.mean.where(self.count > 0, math.nan), self.stderr, self.count)
+        return [Estimate(m, e, int(n)) for m, e, n in zip(*(part.flatten().tolist() for part in parts), strict=True)]
+
+
+@dataclass(frozen=True)
+class RowSums(Sums):
+    """Mean `[..., D]` and second moments of rows, as factors whose Gram matrix they are.
+
+    `spread` `[..., r, D]` is that of the rows around their mean, `units` that of the rows at unit norm. A factor is the
+    R of a QR decomposition: unlike a sum of products it keeps singular values below 1e-8 of the largest.
+    """
+
+    mean: Tensor
+    spread: Tensor
+    units: Tensor
+
+    @classmethod
+    def of(cls, rows: Tensor) -> "RowSums":
+        """Return those of `[..., n, D]` finite rows.
+
+        >>> from layerscope.metrics import effective_rank
+        >>> from layerscope.metrics.moments import RowSums, SummedRows
+        >>> states = torch.arange(12.0).view(4, 3).sin()
+        >>> both = RowSums.of(states[:2]) + RowSums.of(states[2:])
+        >>> abs(effective_rank(SummedRows(both)) - effective_rank(states)) < 1e-12
+        True
+        """
+        rows = as_finite64(rows, "rows")
+        first = rows[..., :1, :]
+        mean = (rows - first).mean(-2, keepdim=True)  # equal rows are exactly zero around it
+        count = torch.tensor(float(rows.shape[-2]), dtype=torch.float64)
+        return cls(count, (first + mean).squeeze(-2), (rows - first) - mean, unit_rows(rows))
+
+    def __add__(self, other: "RowSums") -> "RowSums":
+        count = self.count + other.count
+        apart = other.mean - self.mean
+        between = apart[..., None, :] * (self.count * other.count / count).sqrt()
+        spread = _factor(self.spread, other.spread, between)
+        mean = self.mean + apart * (other.count / count)
+        return RowSums(count, mean, spread, _factor(self.units, other.units))
+
+
+class SummedRows(Rows):
+    """What metrics share of one layer's rows, from their sums: all but the rows themselves."""
+
+    def __init__(self, sums: RowSums, layer: int | None = None) -> None:
+        parts = (sums.mean, sums.spread, sums.units)
+        self._sums = sums if layer is None else RowSums(sums.count, *(part[layer] for part in parts))
+        self.count, self.width = int(sums.count), sums.mean.shape[-1]
+
+    def factor(self, rows: str) -> Tensor:
+        """Return a matrix with the singular values of the rows "raw", at "unit" norm, or "around" their mean."""
+        sums = self._sums
+        if rows == "raw":
+            return _factor(sums.spread, sums.mean[..., None, :] * sums.count.sqrt())
+        return {"unit": sums.units, "around": sums.spread}[rows]
+
+
+def _factor(*parts: Tensor) -> Tensor:
+    """Return a factor `[..., r, D]`, r <= D, of what several `[..., n, D]` are factors of (Golub and Van Loan, 5.2)."""
+    stacked = torch.cat(parts, -2)
+    return torch.linalg.qr(stacked, mode="r").R if stacked.shape[-2] > stacked.shape[-1] else stacked
+
+
+@dataclass(frozen=True)
+class PairSums(Sums):
+    """Sums of products of the states of every two layers, around a fixed point `shift` `[L, D]` near their mean.
+
+    Fields: `total` [L, D]; `products` [LD, LD], on and above its diagonal; `quartic` [L, L], Σ |x|²|y|²; `cubic`
+    [L, LD], Σ |y|² x, y the first. Its memory is 8 (LD)² bytes.
+    """
+
+    shift: Tensor
+    total: Tensor
+    products: Tensor
+    quartic: Tensor
+    cubic: Tensor
+
+    @classmethod
+    def around(cls, shift: Tensor) -> "PairSums":
+        """Return the sums of no sample yet, around a point `[L, D]`."""
+        layers, size = len(shift), shift.numel()
+        shapes = (shift.shape, (size, size), (layers, layers), (layers, size))
+        sums = (torch.zeros(shape, dtype=torch.float64) for shape in shapes)
+        return cls(torch.zeros((), dtype=torch.float64), shift.double().clone(), *sums)
+
+    @staticmethod
+    def memory(layers: int, width: int) -> int:
+        """Return the bytes that the sums of so many layers take."""
+        return 8 * (layers * width) ** 2
+
+    def add(self, states: Tensor) -> None:
+        """Add finite states `[L, n, D]` in place."""
+        moved = states.double().transpose(0, 1) - self.shift
+        flat, norms = moved.flatten(1), moved.square().sum(-1)
+        add_product(self.products, flat)
+        for total, more in (
+            (self.count, torch.tensor(float(len(flat)))), (self.total, moved.sum(0)),
+            (self.quartic, norms.mT @ norms), (self.cubic, norms.mT @ flat),
+        ):  # fmt: skip
+            total.add_(more)
+
+    def __add__(self, other: "PairSums") -> "PairSums":
+        ours, theirs = self.tensors(), other.tensors()
+        return PairSums(**{name: ours[name] if name == "shift" else ours[name] + theirs[name] for name in ours})
+
+    def inner(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return Σ K_ij L_ij, Σ K_ii L_ii `[L, L]` and the traces `[L]` of all layers' Grams K, L of centred rows."""
+        n, (layers, width) = self.count, self.shift.shape
+        off = self.total / n
+        products = mirrored(self.products.clone())
+        products.addr_(off.flatten(), off.flatten(), alpha=-float(n))
+        blocks = products.view(layers, width, layers, width)
+        traces = products.diagonal().view(layers, width).sum(1)
+        turned = torch.einsum("aibj,bj->bai", blocks, off)  # [b, a, D]: the products of a with the mean of b
+        far = off.square().sum(1)
+        cubic = self.cubic.view(layers, layers, width) - 2.0 * turned
+        cubic = cubic - off * traces[:, None, None] - n * off * far[:, None, None]
+        along = torch.einsum("bai,ai->ba", cubic, off)
+        both = far[:, None] * traces + traces[:, None] * far + n * far[:, None] * far
+        across = torch.einsum("bai,ai->ba", turned, off)
+        diagonals = self.quartic - 2.0 * (along + along.mT) - both - 4.0 * across
+        return products.square_().view(layers, width, layers, width).sum((1, 3)), diagonals, traces

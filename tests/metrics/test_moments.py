@@ -1,0 +1,152 @@
+"""Metrics from sums over chunks: those of the functions in `metrics/` on all states at once, and of numpy."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from layerscope import metrics
+from layerscope.core.options import Asked
+from layerscope.metrics.factors import FromRows, StoredRows
+from layerscope.metrics.moments import PairSums, RowSums, SummedRows, ValueSums
+from layerscope.metrics.pairs import FromPairs
+from layerscope.runs.registry import measured
+
+ASKED = Asked(rows=("unit", "raw"), alpha=(0.5, 1.0, 2.0), cka=("debiased", "biased"), cosine=("uncentered",))
+OF_SUMS = [(metric.name, how) for metric, how in measured(FromRows) if how.of_sums]
+
+
+def plain(n: int, width: int, seed: int = 0) -> Tensor:
+    made = torch.Generator().manual_seed(seed)
+    return torch.randn(n, width, generator=made) @ torch.randn(width, width, generator=made)
+
+
+def offset() -> Tensor:
+    """A mean 3,000 times the spread, which drifts from chunk to chunk."""
+    return plain(300, 24) + 3000 * torch.ones(24) + torch.linspace(0, 40, 300)[:, None]
+
+
+def massive() -> Tensor:
+    """Two features of 10,000 times the others, in some samples."""
+    states = plain(300, 24)
+    states[::3, 5] *= 1e4
+    states[1::7, 11] += 2e4
+    return states
+
+
+def flat() -> Tensor:
+    """A direction in which nothing varies, as after a layer norm without weights, and one feature that is dead."""
+    states = plain(300, 24)
+    states[:, 3] = 0
+    return states - states.mean(1, keepdim=True)
+
+
+STATES: dict[str, Callable[[], Tensor]] = {
+    "plain": lambda: plain(300, 24), "offset": offset, "massive": massive, "flat": flat,
+    "fewer samples than features": lambda: plain(20, 48), "as many": lambda: plain(48, 48),
+    "one class after another": lambda: plain(300, 24) + 50 * plain(3, 24, 1).repeat_interleave(100, 0),
+}  # fmt: skip
+
+
+def chunks(states: Tensor, sizes: tuple[int, ...] = (7, 64, 1, 30)) -> Iterator[Tensor]:
+    start = turn = 0
+    while start < len(states):
+        yield states[start : start + sizes[turn % len(sizes)]]
+        start, turn = start + sizes[turn % len(sizes)], turn + 1
+
+
+def summed(states: Tensor) -> RowSums:
+    parts = map(RowSums.of, chunks(states))
+    total = next(parts)
+    for part in parts:
+        total = total + part
+    return total
+
+
+@pytest.mark.parametrize("name", STATES)
+@pytest.mark.parametrize(("metric", "how"), OF_SUMS)
+def test_metrics_of_rows_are_those_of_all_rows_at_once(name: str, metric: str, how: FromRows):
+    states = STATES[name]()
+    exact = dict(how.measured(StoredRows(states[:, None]), ASKED))
+    found = dict(how.measured(SummedRows(summed(states)), ASKED))
+    assert found.keys() == exact.keys() and len(exact) == (6 if how.orders else 1)
+    for variant, value in found.items():
+        assert value == pytest.approx(exact[variant], rel=1e-9), variant
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_they_are_those_of_numpy(name: str):
+    states = STATES[name]()
+    rows = states.numpy().astype(np.float64)
+    found = SummedRows(summed(states))
+    p = np.linalg.svd(rows, compute_uv=False)
+    p = p[p > 1e-13 * p[0]] / p.sum()
+    assert metrics.effective_rank(found) == pytest.approx(np.exp(-(p * np.log(p)).sum()), rel=1e-8)
+    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    q = np.linalg.svd(unit, compute_uv=False) ** 2
+    q = q[q > 1e-20] / q.sum()
+    assert metrics.dataset_entropy.__name__ == "dataset_entropy"
+    entropy = next(how for name, how in OF_SUMS if name == "dataset_entropy")
+    assert dict(entropy.measured(found, ASKED))["alpha=1"] == pytest.approx(-(q * np.log(q)).sum(), rel=1e-9)
+    s = np.linalg.svd(rows - rows.mean(0), compute_uv=False)
+    assert metrics.anisotropy(found) == pytest.approx(s[0] ** 2 / (s**2).sum(), rel=1e-9)
+
+
+def test_equal_rows_have_no_spread():
+    found = SummedRows(summed(torch.full((50, 8), 0.1)))
+    assert np.isnan(metrics.anisotropy(found)) and metrics.effective_rank(found) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("name", STATES)
+@pytest.mark.parametrize("form", ["debiased", "biased"])
+def test_cka_is_that_of_all_states_at_once(name: str, form: str):
+    first = STATES[name]()
+    states = torch.stack([first, first * first.roll(1, 1) + 3, first.sin(), plain(*first.shape, seed=9)])
+    sums = PairSums.around(states[:, :40].double().mean(1))
+    others = PairSums.around(sums.shift)
+    for i, part in enumerate(chunks(states.transpose(0, 1))):
+        (others if i % 2 else sums).add(part.transpose(0, 1))
+    how = next(how for metric, how in measured(FromPairs) if metric.name == "cka")
+    form_of = next(each for each in how.forms(ASKED) if each.variant == f"linear,{form}")
+    assert form_of.of_sums is not None
+    found = form_of.of_sums(sums + others)
+    assert torch.allclose(found, form_of.compute(states.transpose(0, 1), None), rtol=1e-9, atol=1e-11)
+    for a in range(4):
+        for b in range(4):
+            exact = metrics.cka(states[a].double(), states[b].double(), debiased=form == "debiased")
+            assert found[a, b].item() == pytest.approx(exact, rel=1e-9, abs=1e-10)
+
+
+def test_values_have_mean_and_error_of_all_at_once():
+    made = np.random.default_rng(0)
+    values = made.normal(size=(3, 500)) + [[0.0], [1e6], [-3.0]]
+    values[0, 17] = np.nan
+    values[2, :40] = np.nan
+    total = None
+    for part in np.split(values, [1, 40, 41, 300], axis=1):
+        own = ValueSums.of(torch.from_numpy(part))
+        total = own if total is None else total + own
+    for row, (mean, error, n) in zip(values, total.estimates(), strict=True):
+        known = row[~np.isnan(row)]
+        assert n == len(known)
+        assert mean == pytest.approx(known.mean(), rel=1e-12, abs=1e-14)
+        assert error == pytest.approx(known.std(ddof=1) / np.sqrt(n), rel=1e-9)
+
+
+def test_one_value_has_no_error_and_none_no_mean():
+    (one, none) = ValueSums.of(torch.tensor([[2.0, torch.nan], [torch.nan, torch.nan]])).estimates()
+    assert (one.value, one.n, none.n) == (2.0, 1, 0) and np.isnan([one.stderr, none.value]).all()
+
+
+def test_estimates_of_chunks_add_up():
+    values = torch.from_numpy(np.random.default_rng(1).normal(size=60))
+    total = None
+    for part in (values[:1], values[1:30], values[30:]):
+        error = part.std() / len(part) ** 0.5 if len(part) > 1 else torch.tensor(torch.nan)
+        own = ValueSums.from_estimate(part.mean(), error, torch.tensor(len(part)))
+        total = own if total is None else total + own
+    ((mean, error, n),) = total.estimates()
+    assert (n, mean) == (60, pytest.approx(values.mean().item(), rel=1e-12))
+    assert error == pytest.approx((values.std() / 60**0.5).item(), rel=1e-9)
