@@ -120,7 +120,7 @@ def test_a_stated_threshold_is_measured_without_a_guarantee(
     done = cli("exits", folder, "--data", table, "--threshold", "0.6", "--min-speedup", "0.01", "--out", tmp_path)
     assert done.status == 0, done.err
     report, frame = layerscope.open_exit_report(tmp_path), pd.read_csv(table)
-    assert "no guarantee: the threshold was fixed, not calibrated" in done.out
+    assert "No guarantee: the threshold was fixed, not calibrated" in done.out
     assert (report.exits, report.threshold, report.design, report.calibration) == ((1, 2, 3, 4, 5), 0.6, 0, None)
     model = ExitModel.from_pretrained(tmp_path / "model")
     assert (model.exits, model.threshold, model.calibration) == (report.exits, 0.6, None)
