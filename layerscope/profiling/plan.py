@@ -26,8 +26,8 @@ from layerscope.profiling.profiler import profile
 from layerscope.runs.registry import METRICS, Metric, choose_metrics, measured
 
 ELSEWHERE = (
-    "model", "data", "labels", "processor", "text_column", "label_column", "revision", "device", "max_memory",
-    "offload", "parallel", "trust_remote_code", "allow_pickle", "out", "progress", "command",
+    "model", "data", "states", "layers", "head", "labels", "processor", "text_column", "label_column", "revision",
+    "device", "max_memory", "offload", "parallel", "trust_remote_code", "allow_pickle", "out", "progress", "command",
 )  # fmt: skip
 """Options of `profile` that name what is measured, or where; the run folder knows it otherwise."""
 BATCHES_PER_SHARD = 4
@@ -226,7 +226,7 @@ def _with_positions(plan: pd.DataFrame, job: Job) -> pd.DataFrame:
         plan["position"] = (_shares(plan["sample"].tolist(), job) * lengths).astype(int)
     if model.lens is not None and model.lens.kind == "tokens" and options.wants("lens"):
         readable = np.maximum(lengths - 1, 0) if model.causal else lengths  # the last token has no next one
-        products = (model.stack.depth + 1) * model.stack.width * model.lens.classes * int(readable.sum())
+        products = len(model.layers) * model.stack.width * model.lens.classes * int(readable.sum())
         total, most = int(readable.sum()), options.lens_tokens
         if most == "auto":
             most = None if products <= LENS_WHOLE else min(LENS_MOST, max(LENS_LEAST, int(total * LENS_SHARE)))

@@ -3,12 +3,14 @@
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from layerscope.core.ahead import ahead
 from layerscope.core.errors import LayerscopeError, count
 from layerscope.core.processes import Team
 from layerscope.core.progress import Reporter
@@ -20,7 +22,7 @@ from layerscope.models.capture import evaluating
 from layerscope.models.weights import is_parallel
 from layerscope.profiling.gathered import Gathered, Kept, relative_error, values_in
 from layerscope.profiling.identity import refuse_another
-from layerscope.profiling.passing import Tensors, compute, joined, refuse_hopeless
+from layerscope.profiling.passing import Tensors, batches_in, compute, joined, read, refuse_hopeless
 from layerscope.profiling.plan import Job, make_plan
 from layerscope.profiling.source import Source
 from layerscope.profiling.summing import Summing, as_summed, layers_of, of_stream
@@ -110,8 +112,9 @@ class StreamPass:
         corpus = Corpus(self.stream.name, "text", chunk.samples, chunk.names)
         job = replace(self.job, corpus=corpus)
         plan = make_plan(job)
-        rows = (own for _, own in plan.groupby("batch", sort=True))
-        return plan, joined([part for own in rows for part in compute(job, own, lambda _: None)])
+        batches = ahead(partial(read, job), batches_in(plan))
+        parts = [part for rows, inputs in batches for part in compute(job, rows, lambda _: None, inputs=inputs)]
+        return plan, joined(parts)
 
     def _shifts(self) -> Tensors:
         """Return a point near the mean of each layer by pooling: that of the first samples."""

@@ -197,8 +197,8 @@ def _cosines_to_last(source: Source, pooling: str) -> Iterator[pd.DataFrame]:
 
 def path_rows(source: Source) -> Iterator[Row]:
     """Yield how far each sample's vector goes from layer to layer, and keep each sample's value."""
-    poolings, depth = [*source.run.info["pair_pooling"], *source.poolings], source.run.depth
-    layers = tuple(Column("raw", layer) for layer in range(depth + 1))
+    poolings = [*source.run.info["pair_pooling"], *source.poolings]
+    layers = tuple(Column("raw", layer) for layer in source.run.layers)
     parts: list[tuple[int, pd.DataFrame]] = []
     for pooling, (metric, how) in source.share(product(poolings, source.wanted(FromPath))):
         for variant, values in how.measured(source.run.states(pooling, layers, source.rows), source.options):
@@ -239,10 +239,13 @@ def lens_rows(source: Source) -> Iterator[Row]:
     if "prediction" not in found or not found["prediction"].shape[1]:
         return
     nll = found.get("nll") if source.run.info["model"]["language_model"] else None
-    readings = Readings(found["prediction"], found.get("target"), nll, some.get("states"), some.get("following"))
+    layers = source.run.layers
+    readings = Readings(
+        found["prediction"], found.get("target"), nll, some.get("states"), some.get("following"), layers
+    )
     for metric, how in source.wanted(FromReadings):
-        for layer, estimate in how.compute(readings) if how.compute else ():
-            column = Column(source.run.final, layer)
+        for i, estimate in how.compute(readings) if how.compute else ():
+            column = Column(source.run.final, layers[i])
             yield source.row(metric.name, column, *estimate, total=kept if how.states else drawn)
 
 
@@ -270,7 +273,7 @@ def label_rows(source: Source) -> Iterator[Row]:
     total = len(rows) + source.total - len(source.distinct)
     judged = source.sample[rows][usable_classes(labels, len(rows), FOLDS)[0]]
     parts: list[tuple[int, pd.DataFrame]] = []
-    for pooling, layer in source.share(product(source.poolings, range(source.run.depth + 1))):
+    for pooling, layer in source.share(product(source.poolings, source.run.layers)):
         column = Column(source.run.final, layer)
         states = source.run.states(pooling, (column,), rows)[:][:, 0]
         for metric, of_classes in source.wanted(FromClasses):
