@@ -116,6 +116,30 @@ class Metrics(SphinxDirective):
         return self.parse_text_to_nodes(metrics(), allow_section_headings=True)
 
 
+def from_states() -> str:
+    """Return a table of what states that another engine wrote give, and of what takes the model, by the records."""
+    given = {
+        "states, pooled or of tokens": ("pooled", "path", "pairs"),
+        "and labels": ("labels",),
+        "states of tokens": ("tokens",),
+        "states of tokens and `--head`": ("lens",),
+        "only a model that runs": ("views",),
+    }
+    lines = ["| from | metrics |", "| --- | --- |"]
+    for what, kinds in given.items():
+        names = [f"`{metric.name}`" for metric in METRICS.values() if metric.needs in kinds]
+        lines.append(f"| {what} | {', '.join(names)} |")
+    return "\n".join(lines)
+
+
+class FromStates(SphinxDirective):
+    """`{from-states}`: which metrics states give."""
+
+    def run(self) -> list[nodes.Node]:
+        """Return what stands on the page."""
+        return self.parse_text_to_nodes(from_states())
+
+
 class Public(SphinxDirective):
     """`{public} MODULE`: its names, with their docstrings."""
 
@@ -148,5 +172,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("options", Options)
     app.add_directive("metrics", Metrics)
     app.add_directive("public", Public)
+    app.add_directive("from-states", FromStates)
     app.connect("autodoc-process-docstring", escape, priority=900)
     return {"parallel_read_safe": True}

@@ -99,13 +99,16 @@ Folders of images and of sounds, each sub-folder a label:
   layerscope profile google/vit-base-patch16-224 --data photos/
   layerscope profile openai/whisper-tiny --part encoder --data calls/
 
+States that vLLM wrote, without the model:
+  layerscope profile --states states/ --layers 0,9,18,27,36 --data texts.csv
+
 Checkpoints of one training, each metric by layer and step on one page:
   layerscope profile EleutherAI/pythia-410m --revisions step1000,step16000,step143000 --data novel.txt --out runs/pythia
 """)  # fmt: skip
 def profile(options: Options, *, revisions: Revisions = None, figures: Figures = None, json: Json = False) -> None:
     """Print the run, or the comparison of all checkpoints, and draw its figures."""
     if revisions is not None:
-        runs = profile_checkpoints(revisions=revisions, **options, command=command_line())
+        runs = profile_checkpoints(options.pop("model", None), revisions, **options, command=command_line())
         if processes.team().leads:
             out = str(runs[0].path.parent / "comparison")
             found = layerscope.compare(runs, out=out)

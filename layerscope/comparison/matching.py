@@ -189,7 +189,7 @@ def _columns(run: Run, site: str | None) -> tuple[Column, ...]:
         )
     if site not in known:
         raise LayerscopeError(f"site {site!r} is not in run {str(run.path)!r}{choices(site, known, 'it has')}")
-    layers = tuple(Column(site, layer) for layer in range(run.depth + 1))
+    layers = tuple(Column(site, layer) for layer in run.layers)
     return layers if site in (run.final, PROJECTED) else (*layers, Column(run.final, run.depth))
 
 

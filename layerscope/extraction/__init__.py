@@ -13,7 +13,7 @@ A folder of states has, in format 1:
 - `done/000017.json`: written after it, with a checksum: `samples`, `rows` of the data, `tokens`, `bytes`, `sha256`,
   `cut` (texts cut at the maximal length), `broken` (id and first layer of each sample with a NaN or an infinity, which
   is kept as it is). A chunk without it is not finished.
-- `end.json`: how many `chunks` and `rows` the data have, once someone has read to their end.
+- `end.json`: how many `chunks` the data have, once someone has read to their end.
 
 A safetensors chunk holds `states` `[layers, n, D]`, or `states.mean`, `states.cls` … of several poolings; of every
 token's states `[layers, T, D]` of all samples one after another, with `offsets` `[n + 1]` (sample i has the rows from

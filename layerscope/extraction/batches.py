@@ -1,7 +1,5 @@
 """A batch of columns with the states of its samples added, by a model that each process loads once."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -58,7 +56,7 @@ def extract(
     progress: Annotated[bool, IN_CODE] = True,
     command: Annotated[str, IN_CODE] = "",
     **shared: Unpack[LoadingAndReading],
-) -> Extraction:
+) -> "Extraction":
     """Write the states of chosen layers for all your data, in one process or in many.
 
     Files and streams are read piece by piece, and blocks after the deepest layer are not run. The states are written
@@ -75,7 +73,7 @@ def extract(
         out: folder for the states; the same call on it goes on.
         labels: a class for each sample of data in memory; a table has them in a column.
         processor: tokenizer, image processor or feature extractor of a model given as an object.
-        samples: number of samples, drawn with the seed as `profile` draws them, or all.
+        samples: number of samples, drawn with the seed, or all.
         seed: random seed of the draw.
         chunk: pack running text into windows of this many tokens; by default 256 for language models.
         prompt: text put before every text.
@@ -112,7 +110,7 @@ def extract(
     return run_extraction(asked)
 
 
-def merge(folders: Annotated[Any, Repeated()], *, progress: Annotated[bool, IN_CODE] = True) -> Extraction:
+def merge(folders: Annotated[Any, Repeated()], *, progress: Annotated[bool, IN_CODE] = True) -> "Extraction":
     """Join the shards of an extraction, check every file, and mark the folder as whole.
 
     Args:

@@ -1,7 +1,5 @@
 """A folder of states, written chunk by chunk by any number of processes; the room's docstring has its format."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -45,7 +43,7 @@ class StatesFolder:
         self.suffix = SUFFIX[self.manifest["file_format"]]
 
     @classmethod
-    def open_or_start(cls, path: Path, manifest: Mapping[str, Any]) -> StatesFolder:
+    def open_or_start(cls, path: Path, manifest: Mapping[str, Any]) -> "StatesFolder":
         """Return the folder of these states, started where it is new; one that holds anything else is refused."""
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -102,14 +100,14 @@ class StatesFolder:
         """Return the numbers of the chunks that were finished once."""
         return sorted(int(path.stem) for path in (self.path / "done").glob("[0-9]*.json"))
 
-    def write(self, number: int, table: ChunkTable, facts: Mapping[str, Any]) -> None:
+    def write(self, number: int, table: "ChunkTable", facts: Mapping[str, Any]) -> None:
         """Write a chunk: its states first, then the file that says it is whole."""
         path = self.chunk(number)
         aside(path, table.save_parquet if self.suffix == ".parquet" else table.save_safetensors, self.writer)
         facts = {**facts, "bytes": path.stat().st_size, "sha256": digest(path)}
         write_json(self.mark(number), facts, self.writer)
 
-    def take(self, number: int, other: StatesFolder) -> None:
+    def take(self, number: int, other: "StatesFolder") -> None:
         """Bring a finished chunk of another folder into this one."""
         aside(self.chunk(number), partial(shutil.copyfile, other.chunk(number)), self.writer)
         write_json(self.mark(number), other.facts(number) or {}, self.writer)
@@ -119,15 +117,9 @@ class StatesFolder:
         for path in (self.mark(number), self.chunk(number)):
             path.unlink(missing_ok=True)
 
-    def write_end(self, chunks: int, rows: int) -> None:
-        """Keep how many chunks and rows the data have."""
-        write_json(self.path / END, {"chunks": chunks, "rows": rows}, self.writer)
-
-    def take_end(self, other: StatesFolder) -> None:
-        """Take over what another folder knows of the end of the data."""
-        if (other.path / END).is_file():
-            found = read_json(other.path / END)
-            self.write_end(found["chunks"], found["rows"])
+    def write_end(self, chunks: int) -> None:
+        """Keep how many chunks the data have."""
+        write_json(self.path / END, {"chunks": chunks}, self.writer)
 
     def total(self) -> int | None:
         """Return how many chunks there are to be, None where nobody knows yet."""

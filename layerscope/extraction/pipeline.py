@@ -1,22 +1,22 @@
 """The work of `extract`: model and data in, a folder of states out, chunk by chunk."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from layerscope.core import processes
-from layerscope.core.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError, count
 from layerscope.core.options import Asked
 from layerscope.core.processes import Team
 from layerscope.core.progress import Reporter, reporting
 from layerscope.extraction.extraction import Extraction, of_folder
 from layerscope.extraction.folder import ChunkTable, StatesFolder
+from layerscope.extraction.merging import finish
 from layerscope.extraction.reading import TOKENS, Wanted, layers_of, read_states
-from layerscope.inputs import Chunk, Corpus, Stream, draw, open_corpus, open_stream, pack
+from layerscope.inputs import Chunk, Corpus, Stream, open_stream, pack
 from layerscope.inputs.streams import corpus_stream
 from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load, vectors_for
 from layerscope.models.capture import evaluating
@@ -32,36 +32,33 @@ def run_extraction(asked: Asked) -> Extraction:
     """Do what `extract` is asked for, and return what the folder then holds."""
     team = processes.team()
     reporter = reporting(asked.progress and team.leads)
-    stream = _opened(asked)  # wrong data is reported before the model is loaded
+    rows = asked.chunk_rows or (WITH_TOKENS if asked.tokens else CHUNK_ROWS)
+    columns = {"text_column": asked.text_column, "label_column": asked.label_column}
+    stream = open_stream(asked.data, labels=asked.labels, rows=rows, **columns)  # wrong data is reported first
     model = layered(asked, stream.head)
     stream = _packed(stream, model, asked)
+    if asked.samples != "all":
+        drawn = corpus_stream(stream.draw(asked.samples, asked.seed), rows)
+        stream = replace(drawn, text_column=stream.text_column, label_column=stream.label_column)
     wanted = wanted_of(asked, model)
     manifest = _manifest(asked, model, stream, wanted)
     path: Path = asked.out
     if stream.length is not None and wanted.poolings:
         numbers = len(wanted.layers) * len(wanted.poolings) * model.stack.width
-        need_room(path, stream.length * numbers * wanted.dtype.itemsize // (asked.shard or (0, 1))[1])
+        there = sum(file.stat().st_size for file in path.glob("chunks/[0-9]*"))
+        need_room(path, stream.length * numbers * wanted.dtype.itemsize // (asked.shard or (0, 1))[1] - there)
     folder = StatesFolder.open_or_start(path, manifest)
     for note in (*stream.notes, *model.notes):
         reporter.say(note)
     with folder.working():
-        total = compute(model, stream, wanted, folder, reporter, _share(asked.shard, team), asked.batch_size)
+        compute(model, stream, wanted, folder, reporter, _share(asked.shard, team), asked.batch_size)
     team.meet()
     if asked.shard is None and team.leads:
-        folder.finish([folder.facts(number) or {} for number in range(total)])
+        finish(folder)
     team.meet()
     found = of_folder(folder)
     _report_broken(found, reporter)
     return found
-
-
-def _opened(asked: Asked) -> Stream:
-    columns = {"text_column": asked.text_column, "label_column": asked.label_column}
-    rows = asked.chunk_rows or (WITH_TOKENS if asked.tokens else CHUNK_ROWS)
-    if asked.samples == "all":
-        return open_stream(asked.data, labels=asked.labels, rows=rows, **columns)
-    corpus = open_corpus(asked.data, labels=asked.labels, **columns)
-    return corpus_stream(draw(corpus, asked.samples, asked.seed), rows)
 
 
 def layered(asked: Asked, head: Corpus) -> LayeredModel:
@@ -80,14 +77,22 @@ def _packed(stream: Stream, model: LayeredModel, asked: Asked) -> Stream:
         return stream
     if asked.prompt:
         raise LayerscopeError("`prompt` goes before texts, and these are packed into windows: leave one of the two out")
-    tokenizer = model.loaded.processor_for("text")
-    window = min(asked.chunk or WINDOW, model.max_length or WINDOW)
-    corpus = draw(pack(open_corpus(asked.data), tokenizer, window), _most(asked.samples), asked.seed)
-    return corpus_stream(corpus, stream.rows)
+    tokenizer, most = model.loaded.processor_for("text"), model.max_length or WINDOW
+    window = min(asked.chunk or WINDOW, most)
 
+    def read(wanted: Callable[[int], bool]) -> Iterator[Chunk]:
+        for chunk in stream.read(wanted):
+            if not chunk.samples:
+                yield replace(chunk, rows=0)
+                continue
+            own = Corpus(stream.name, "text", chunk.samples, chunk.names, running=True)
+            windows = pack(own, tokenizer, window).samples
+            names = [f"{chunk.names[0]}.{i}" for i in range(len(windows))]
+            yield replace(chunk, rows=len(windows), samples=windows, names=names)
 
-def _most(samples: int | str) -> int | None:
-    return None if isinstance(samples, str) else samples
+    note = f"running text: the lines of a chunk are packed into windows of {count(window, 'token')}, named LINE.WINDOW"
+    head = replace(stream.head, notes=(*stream.notes, note))
+    return replace(stream, head=head, length=None, read=read)
 
 
 def wanted_of(asked: Asked, model: LayeredModel) -> Wanted:
@@ -151,23 +156,22 @@ def compute(
     reporter: Reporter,
     is_ours: Callable[[int], bool],
     batch_size: int | None,
-) -> int:
-    """Compute every chunk of ours that is not finished, and return the number of all chunks."""
+) -> None:
+    """Compute every chunk of ours that is not finished."""
     if there := len(folder.finished()):
         reporter.say(f"going on with {str(folder.path)!r}: {there} chunks are there")
 
     def is_due(number: int) -> bool:
         return is_ours(number) and not folder.is_finished(number)
 
-    chunks = rows = 0
-    with evaluating(model.module), reporter.bar("extract", stream.length or 0, "samples") as advance:
+    chunks = 0
+    with evaluating(model.module), reporter.bar("extract", stream.length, "samples") as advance:
         for chunk in stream.chunks(wanted=is_due):
             if chunk.read:
                 write_chunk(model, chunk, wanted, folder, batch_size, reporter.say)
-            chunks, rows = chunk.number + 1, rows + chunk.rows
+            chunks = chunk.number + 1
             advance(chunk.rows)
-    folder.write_end(chunks, rows)
-    return chunks
+    folder.write_end(chunks)
 
 
 def write_chunk(

@@ -1,6 +1,6 @@
 """The states of some samples at some layers: batched by length, read in forwards that end at the deepest layer."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.models import LayeredModel
 from layerscope.models.capture import capture
 from layerscope.models.encode import TextEncoder
-from layerscope.models.forward import Inputs, is_out_of_memory
+from layerscope.models.forward import Inputs, in_halves
 from layerscope.models.pooling import pool
 from layerscope.profiling.plan import batches_of
 
@@ -63,31 +63,43 @@ def read_states(
 
     Raises `LayerscopeError` for a single sample that does not fit.
     """
-    encoder, ids = model.encoder, None
-    if isinstance(encoder, TextEncoder):
-        ids = encoder.ids(samples) if len(samples) else []
-        lengths, cut = list(map(len, ids)), 0
-        if longest := [samples[i] for i, length in enumerate(lengths) if length == encoder.max_length]:
-            cut = sum(len(own) > encoder.max_length for own in encoder.ids(longest, whole=True))
-    else:
-        lengths, cut = encoder.lengths(samples), 0
-        cut = getattr(encoder, "cut", 0)
+    ids, lengths, cut = _tokenised(model, samples)
     rows = [i for i, length in enumerate(lengths) if length > 0]
 
-    def inputs(batch: Sequence[int]) -> Inputs:
+    def run(batch: Sequence[int]) -> dict[str, list[Tensor]]:
+        encoder = model.encoder
         if ids is not None and isinstance(encoder, TextEncoder):
-            return encoder.batch_ids([ids[rows[i]] for i in batch])
-        return encoder.batch([samples[rows[i]] for i in batch])
+            inputs = encoder.batch_ids([ids[rows[i]] for i in batch])
+        else:
+            inputs = encoder.batch([samples[rows[i]] for i in batch])
+        return _forward(model, inputs.to(model.device), wanted)
+
+    def halved(batch: Sequence[int]) -> None:
+        say(f"out of memory: a batch of {len(batch)} samples is computed in halves")
+
+    def about(batch: Sequence[int]) -> str:
+        return f"of length {lengths[rows[batch[0]]]}"
 
     parts: dict[str, list[Tensor]] = {name: [] for name in wanted.poolings or (TOKENS,)}
     order: list[int] = []
     for batch in batches_of(model, [lengths[i] for i in rows], batch_size):
-        for done, found in _computed(model, batch, inputs, wanted, say):
+        for done, found in in_halves(batch, run, halved, about):
             order += done
             for name, states in found.items():
                 parts[name] += states
     offsets, whole = _in_order(parts, order, wanted, model.stack.width)
     return Read(rows, whole, offsets, None if ids is None else [ids[i] for i in rows], cut)
+
+
+def _tokenised(model: LayeredModel, samples: Sequence[Any]) -> tuple[list[list[int]] | None, list[int], int]:
+    """Return the token ids of texts (else None), the length of each sample, and how many samples are cut."""
+    encoder = model.encoder
+    if not isinstance(encoder, TextEncoder):
+        return None, encoder.lengths(samples), getattr(encoder, "cut", 0)
+    ids = encoder.ids(samples)
+    longest = [sample for sample, own in zip(samples, ids, strict=True) if len(own) == encoder.max_length]
+    whole = encoder.ids(longest, whole=True)
+    return ids, list(map(len, ids)), sum(len(own) > encoder.max_length for own in whole)
 
 
 def _in_order(
@@ -105,33 +117,7 @@ def _in_order(
             states[name] = torch.cat(own, 1)
         else:
             states[name] = torch.cat(found, 1)[:, back]
-    return offsets if states else [0], states
-
-
-def _computed(
-    model: LayeredModel,
-    batch: Sequence[int],
-    inputs: Callable[[Sequence[int]], Inputs],
-    wanted: Wanted,
-    say: Callable[[str], None],
-) -> Iterator[tuple[Sequence[int], dict[str, list[Tensor]]]]:
-    """Yield the states of a batch, in one piece or in two where memory runs out."""
-    try:
-        yield batch, _forward(model, inputs(batch).to(model.device), wanted)
-        return
-    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-        if not is_out_of_memory(error):
-            raise
-        if len(batch) == 1:
-            raise LayerscopeError(
-                "out of memory with a single sample: try a smaller `max_length` or `dtype='bfloat16'`; what is "
-                "finished is kept"
-            ) from error
-    if model.device.type == "cuda":
-        torch.cuda.empty_cache()
-    say(f"out of memory: a batch of {len(batch)} samples is computed in halves")
-    for half in (batch[: len(batch) // 2], batch[len(batch) // 2 :]):
-        yield from _computed(model, half, inputs, wanted, say)
+    return offsets, states
 
 
 @torch.inference_mode()

@@ -64,7 +64,7 @@ def choose_columns(frame: Any, columns: Columns, where: str) -> tuple[str, str |
     twice = [name for name in known if known.count(name) > 1]
     if twice:
         raise LayerscopeError(f"{where} has two columns named {twice[0]!r}: rename one")
-    by_label = choose_label(known, columns.label, where)
+    by_label = choose_column(known, columns.label, LABEL_COLUMNS, where)
     text, note = _named(columns.text, known, where), ""
     if text is None:
         text, note = _guess_text(frame, known, by_label, where)
@@ -75,9 +75,9 @@ def choose_columns(frame: Any, columns: Columns, where: str) -> tuple[str, str |
     return text, label, [line for line in (note, guessed) if line]
 
 
-def choose_label(known: Sequence[str], named: str | None, where: str) -> str | None:
-    """Return the label column: the named one, else the first with a usual name, else None."""
-    return _named(named, known, where) or _first(known, LABEL_COLUMNS)
+def choose_column(known: Sequence[str], named: str | None, usual: Sequence[str], where: str) -> str | None:
+    """Return a column: the named one, else the first with a usual name, else None."""
+    return _named(named, known, where) or _first(known, usual)
 
 
 def _named(name: str | None, known: Sequence[str], where: str) -> str | None:

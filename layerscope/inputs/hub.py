@@ -5,7 +5,7 @@ from typing import Any
 
 from layerscope.core.errors import LayerscopeError, first_line, folder_name, near, needs
 from layerscope.core.hub import hub_answers
-from layerscope.inputs.columns import Columns, choose_columns, choose_label, class_labels, text_corpus
+from layerscope.inputs.columns import LABEL_COLUMNS, Columns, choose_column, choose_columns, class_labels, text_corpus
 from layerscope.inputs.corpus import Corpus
 from layerscope.inputs.media import Files
 from layerscope.inputs.samples import Modality
@@ -70,7 +70,7 @@ def dataset_corpus(data: Any, name: str, columns: Columns, where: str, split: st
     kinds = {column: _MEDIA.get(type(feature).__name__) for column, feature in data.features.items()}
     media = columns.text or next((column for column, kind in kinds.items() if kind), "")
     if modality := kinds.get(media):
-        label = choose_label(data.column_names, columns.label, where)
+        label = choose_column(data.column_names, columns.label, LABEL_COLUMNS, where)
         return _media_corpus(data, media, label, modality, name, notes)
     head = data.select(range(min(_LOOKED_AT, data.num_rows))).to_pandas()
     text, label, guessed = choose_columns(head, columns, where)

@@ -1,6 +1,6 @@
 """What metrics of predictions are computed from: what the model's own head reads from each layer."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
@@ -15,7 +15,8 @@ class Readings:
     """The top predictions `[L+1, n]` of layers 0..L, and what is known of the right ones.
 
     `target` is `[n]`, where the answers are known; `nll` `[L+1, n]`, nats of a language model's next tokens. Of some
-    positions it keeps the `states` `[L+1, m, D]` and the tokens `following` them `[m]`.
+    positions it keeps the `states` `[L+1, m, D]` and the tokens `following` them `[m]`. Where some layers are missing,
+    `layers` are the numbers of those that are there.
     """
 
     prediction: Tensor
@@ -23,6 +24,7 @@ class Readings:
     nll: Tensor | None = None
     states: Tensor | None = None
     following: Tensor | None = None
+    layers: Sequence[int] = ()
 
 
 ByLayer: TypeAlias = Iterator[tuple[int, Estimate]]
@@ -34,7 +36,7 @@ class FromReadings(How):
 
     needs: ClassVar[Needs] = "lens"
     compute: Callable[[Readings], ByLayer] | None = None
-    """Yields a layer and its value; None where a training measures it, and no run of `profile` does."""
+    """Yields the position of a layer and its value; None where a training measures it, and no run of `profile` does."""
     language_model: bool = False
     """Whether it is defined for the next token alone."""
     states: bool = False

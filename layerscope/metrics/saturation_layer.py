@@ -26,14 +26,24 @@ def saturation_layer(predictions: Array, first_layer: int = 1) -> Tensor:
     return after_last_change.amax(-1) + first_layer
 
 
+def _first(readings: Readings) -> tuple[int, Tensor]:
+    """Return the position of the first layer after layer 0, and that from which each prediction stays."""
+    start = int(not readings.layers or readings.layers[0] == 0)
+    return start, saturation_layer(readings.prediction[start:].T, start)
+
+
 def _at_the_last(readings: Readings) -> ByLayer:
-    yield len(readings.prediction) - 1, mean(saturation_layer(readings.prediction[1:].T).double())
+    first = _first(readings)[1]
+    yield (
+        len(readings.prediction) - 1,
+        mean((torch.tensor(readings.layers)[first] if readings.layers else first).double()),
+    )
 
 
 def _shares(readings: Readings) -> ByLayer:
-    first = saturation_layer(readings.prediction[1:].T)
-    for layer in range(1, len(readings.prediction)):
-        yield layer, mean((first <= layer).double())
+    start, first = _first(readings)
+    for position in range(start, len(readings.prediction)):
+        yield position, mean((first <= position).double())
 
 
 SATURATION_LAYER = Metric(

@@ -5,13 +5,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError
 
+T = TypeVar("T")
 FAILURES = (RuntimeError, TypeError, ValueError, LookupError, AttributeError)
 """What a forward may raise where a model, or a part of it, is not run the way that it was written for."""
 COUNTERS = ("_get_feat_extract_output_lengths", "_get_subsampling_output_length")
@@ -35,9 +36,27 @@ class Inputs:
         return () if self.positional is None else (self.positional,)
 
     def to(self, device: torch.device) -> "Inputs":
-        """Return the same batch on another device."""
-        named = {k: v.to(device) for k, v in self.named.items()}
-        return Inputs(named, *(None if one is None else one.to(device) for one in (self.positional, self.mask)))
+        """Return the same batch on another device; what is pinned travels beside the computation."""
+        return self._each(lambda one: one.to(device, non_blocking=True))
+
+    def pinned(self) -> "Inputs":
+        """Return the same batch in memory that a GPU reads by itself, where there is one."""
+        return self._each(Tensor.pin_memory) if torch.cuda.is_available() else self
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> "Inputs":
+        named = {name: change(one) for name, one in self.named.items()}
+        return Inputs(named, *(None if one is None else change(one) for one in (self.positional, self.mask)))
+
+
+def on_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return tensors on the CPU; those on another device in one copy for each dtype, as each copy waits for it."""
+    found, kinds = dict(tensors), {one.dtype for one in tensors.values() if one.device.type != "cpu"}
+    for dtype in kinds:
+        own = {name: one for name, one in tensors.items() if one.dtype == dtype and one.device.type != "cpu"}
+        flat = torch.cat([one.reshape(-1) for one in own.values()]).cpu()
+        parts = torch.split(flat, [one.numel() for one in own.values()])
+        found |= {name: part.view(one.shape) for (name, one), part in zip(own.items(), parts, strict=True)}
+    return found
 
 
 @cache
@@ -90,6 +109,30 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an error says that a device or the machine has no memory left."""
     texts = ("out of memory", "can't allocate memory")
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(t in str(error).lower() for t in texts)
+
+
+def in_halves(
+    batch: Any, run: Callable[[Any], T], halved: Callable[[Any], None], about: Callable[[Any], str]
+) -> Iterator[tuple[Any, T]]:
+    """Yield a batch with what `run` makes of it or, after a call of `halved`, its halves where memory runs out.
+
+    Raises `LayerscopeError` for a single sample that does not fit, with what `about` says of it.
+    """
+    try:
+        yield batch, run(batch)
+        return
+    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        if len(batch) == 1:
+            raise LayerscopeError(
+                f"out of memory with a single sample {about(batch)}: try a smaller `max_length` or "
+                "`dtype='bfloat16'`; what is finished is kept"
+            ) from error
+    torch.cuda.empty_cache()  # nothing where there is no GPU
+    halved(batch)
+    for half in (batch[: len(batch) // 2], batch[len(batch) // 2 :]):
+        yield from in_halves(half, run, halved, about)
 
 
 def hidden_of(value: object) -> Tensor | None:

@@ -77,6 +77,11 @@ class LayeredModel:
         return self.causal and self.lens is not None and self.lens.kind == "tokens"
 
     @property
+    def layers(self) -> tuple[int, ...]:
+        """The numbers of the layers, 0..L; fewer where states are read that another engine wrote."""
+        return tuple(range(self.stack.depth + 1))
+
+    @property
     def sites(self) -> tuple[str, ...]:
         """The sites of every layer."""
         return ("raw", "normed") if self.stack.norm else ("raw",)

@@ -14,6 +14,7 @@ from layerscope.core.errors import LayerscopeError, needs
 from layerscope.core.hub import go_offline_without_hub
 from layerscope.models.checks import EMBEDDED, check_folder, check_name, clear_errors, embedded
 from layerscope.models.encode import modalities_of, modality_of
+from layerscope.models.head import without_blocks
 from layerscope.models.mean_head import as_configured
 from layerscope.models.placing import LoadOptions
 from layerscope.models.weights import is_quantised
@@ -73,6 +74,7 @@ def load(model: Any, options: LoadOptions, processor: Any = None) -> Loaded:
 
 
 def _from_source(source: str, options: LoadOptions, processor: Any) -> Loaded:
+    source = embedded(source) if options.head_only else source
     if source == EMBEDDED:
         return replace(_load_sentence_transformer(embedded(source), options), name="all-MiniLM-L6-v2")
     check_name(source)
@@ -87,7 +89,7 @@ def _from_source(source: str, options: LoadOptions, processor: Any) -> Loaded:
             return _load_adapter(folder, options, processor)
     else:
         go_offline_without_hub()
-    wrapped = _file(source, "modules.json", options) is not None
+    wrapped = not options.head_only and _file(source, "modules.json", options) is not None
     loaded = _load_sentence_transformer(source, options) if wrapped else _load_transformers(source, options, processor)
     config = _file(source, "config.json", options)
     if config is not None and config.parent.parent.name == "snapshots":
@@ -137,7 +139,8 @@ def _load_transformers(source: str, options: LoadOptions, processor: Any) -> Loa
             raise LayerscopeError(
                 f"{source!r} ({kind}) has no plan for tensor parallelism in transformers: leave it out"
             )
-        module, info = _class_of(config, options).from_pretrained(
+        kind = _class_of(config, options)
+        module, info = (without_blocks(kind) if options.head_only else kind).from_pretrained(
             source,
             config=config,
             dtype=options.torch_dtype(),

@@ -13,7 +13,10 @@ from layerscope.core.errors import LayerscopeError, needs
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """How weights are fetched, placed and trusted; with `as_stored` the dtype `auto` is the checkpoint's everywhere."""
+    """How weights are fetched, placed and trusted; with `as_stored` the dtype `auto` is the checkpoint's everywhere.
+
+    With `head_only` a model of transformers comes without its blocks.
+    """
 
     revision: str | None = None
     dtype: str = "auto"
@@ -24,6 +27,7 @@ class LoadOptions:
     trust_remote_code: bool = False
     allow_pickle: bool = False
     as_stored: bool = False
+    head_only: bool = False
 
     @property
     def spread(self) -> bool:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def profile_checkpoints(
-    model: str | Path, revisions: str | Iterable[str], *, out: str | Path | None = None, **options: Any
+    model: str | Path | None, revisions: str | Iterable[str], *, out: str | Path | None = None, **options: Any
 ) -> "list[Run]":
     """Profile checkpoints of one model over the same data, and return a run for each, ready for `compare`.
 
@@ -29,6 +29,8 @@ def profile_checkpoints(
     >>> layerscope.compare(runs, progress=False).series
     True
     """
+    if model is None or options.get("states") is not None:
+        raise LayerscopeError("`revisions` are checkpoints of a model: name it")
     names = Names().take("revisions", revisions)
     folder = Path(model).expanduser()
     if len(names) < 2 or len(set(names)) < len(names):

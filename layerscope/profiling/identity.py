@@ -9,6 +9,7 @@ from pathlib import Path
 from platform import python_version
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -19,6 +20,7 @@ from layerscope.inputs.samples import Window
 from layerscope.models import LayeredModel, Loaded, LoadOptions, Override
 from layerscope.models.checks import EMBEDDED
 from layerscope.models.encode import TextEncoder
+from layerscope.models.stored import StatesModel
 from layerscope.models.weights import numbers_of
 from layerscope.profiling.plan import Job, Options
 from layerscope.runs import Run, open_run
@@ -27,6 +29,8 @@ EXAMPLES = 3
 EXAMPLE_LENGTH = 240
 """Characters of a sample that are kept as an example."""
 VALUES_PER_WEIGHT = 64
+DIGESTED = 16
+"""So many samples tell states from others."""
 PACKAGES = ("torch", "transformers", "sentence-transformers", "tokenizers", "numpy", "scipy", "scikit-learn")
 TOKENISED = 64
 COMPARED = (
@@ -107,7 +111,7 @@ def describe(
     return {
         **versions(),
         "command": command,
-        "model": about_model(model, source),
+        "model": about_model(model, source) | (about_states(model) if isinstance(model, StatesModel) else {}),
         "data": {
             "name": corpus.name,
             "source": data,
@@ -124,6 +128,17 @@ def describe(
         "pair_pooling": list(vectors.pairs),
         "options": options.identity(),
     }
+
+
+def about_states(model: StatesModel) -> dict[str, Any]:
+    """Return what a manifest says otherwise of states that were read; a hash of some tells them from others."""
+    states, digest = model.states, hashlib.sha256()
+    digest.update(repr((states.layers, states.width, states.names, weights_fingerprint(model.module))).encode())
+    for sample in np.unique(np.linspace(0, len(states.names) - 1, DIGESTED).astype(int)).tolist():
+        digest.update(states.read([sample])[0].float().contiguous().numpy().tobytes())
+    found = dict.fromkeys(("weights", "states"), digest.hexdigest())
+    about = {"states_from": str(states.path), "layers": list(states.layers), "parameters": None, "blocks": []}
+    return {**found, **about}
 
 
 def about_model(model: LayeredModel, source: str) -> dict[str, Any]:
@@ -195,6 +210,9 @@ def model_of(run: Run, override: Override, options: LoadOptions) -> tuple[str, O
     """
     if run.is_history:
         run.need_states()
+    if not run.has_model:
+        made = f"was made of states from {run.info['model']['states_from']!r}, without a model"
+        raise LayerscopeError(f"run {str(run.path)!r} {made}: give the model itself")
     source, asked = str(run.info["model"]["source"]), run.info["options"]
     if source == run.info["model"]["class"] or source == "SentenceTransformer":
         raise LayerscopeError(f"run {str(run.path)!r} was made of a model in memory ({source}): give the model itself")

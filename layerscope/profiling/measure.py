@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from layerscope.metrics.factors import FromTokens, Tokens
-from layerscope.models.forward import Inputs
+from layerscope.models.forward import Inputs, on_host
 from layerscope.models.pooling import Projection, pool
 from layerscope.profiling.plan import Job
 from layerscope.runs.folder import packed
@@ -94,7 +94,7 @@ class BatchMeasure:
             sample, position = self._index("next")
             states = torch.stack(self.token_states).float()
             out |= {"next.row": sample.int(), "next.following": self._after(sample, position), "next.states": states}
-        return {k: v.cpu() for k, v in {**out, "broken": self._first_broken()}.items()}
+        return on_host({**out, "broken": self._first_broken()})
 
     def _project(self, projection: Projection, layer: int, tokens: Tensor, mask: Tensor | None) -> None:
         """Hold some layers back, as many as take little memory: each run through the model's end has its price."""
@@ -156,11 +156,13 @@ class BatchMeasure:
 
     def _first_broken(self) -> Tensor:
         """Return for each sample the first layer with a NaN or an infinity, or −1."""
-        depth, sites = self.model.stack.depth, self.model.sites
+        sites, numbers = self.model.sites, torch.tensor(self.model.layers)
         seen = [self.means, *(v for key, v in self.pooled.items() if key.partition(".")[0] in sites)]
         # both sites of a layer may stand in turn
-        layers = [torch.isfinite(torch.stack(v)).all(-1).view(depth + 1, -1, v[0].shape[0]).all(1) for v in seen if v]
+        layers = [
+            torch.isfinite(torch.stack(v)).all(-1).view(len(numbers), -1, v[0].shape[0]).all(1) for v in seen if v
+        ]
         fine = torch.stack(layers).all(0)
         for layer, means in self.inside:
             fine[layer] &= torch.isfinite(means).all(-1)
-        return torch.where(fine.all(0), -1, (~fine).int().argmax(0)).int()
+        return torch.where(fine.all(0), -1, numbers.to(fine.device)[(~fine).int().argmax(0)]).int()

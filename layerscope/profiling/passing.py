@@ -1,6 +1,7 @@
 """A run folder started or resumed, and the pass: every batch of the plan once, whatever interrupts it."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -9,12 +10,13 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from layerscope.core.ahead import ahead
 from layerscope.core.errors import LayerscopeError, count, listed
 from layerscope.core.processes import Team
 from layerscope.core.progress import Reporter
 from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
-from layerscope.models.forward import Inputs, is_out_of_memory
+from layerscope.models.forward import Inputs, in_halves
 from layerscope.models.weights import is_parallel
 from layerscope.profiling.identity import refuse_another
 from layerscope.profiling.measure import BatchMeasure
@@ -46,11 +48,11 @@ def _bytes(plan: pd.DataFrame, job: Job) -> int:
     """Return the size of the pooled states; similarities may keep a vector more of each original."""
     model, vectors = job.model, job.vectors
     kept = len(plan) * len(vectors.poolings) + int((plan["view"] == 0).sum()) * len(vectors.pairs)
-    states = kept * (model.stack.depth + 1) * len(model.sites)
+    states = kept * len(model.layers) * len(model.sites)
     states += len(plan) * len(vectors.poolings) * len(model.sublayers.taps)
     numbers = states * model.stack.width
     if "next" in plan:
-        numbers += int(plan["next"].map(len).sum()) * (model.stack.depth + 1) * model.stack.width
+        numbers += int(plan["next"].map(len).sum()) * len(model.layers) * model.stack.width
     if model.projection is not None:
         projected = len(plan) * (model.stack.depth + 1)
         states, numbers = states + projected, numbers + projected * model.projection.width
@@ -122,8 +124,8 @@ def report_broken(run: Run, reporter: Reporter) -> None:
     if len(broken):
         reporter.say(
             f"{len(broken):,} of {len(plan):,} forwards of {run.info['model']['name']} hold NaN or infinity (first: "
-            f"layer {layers[broken[0]]}, sample {plan['name'].iloc[broken[0]]}): they are left out and counted; "
-            "`dtype='float32'` may help"
+            f"layer {layers[broken[0]]}, sample {plan['name'].iloc[broken[0]]}): they are left out and counted"
+            + ("; `dtype='float32'` may help" if run.has_model else "")
         )
 
 
@@ -154,8 +156,8 @@ def run_pass(
             own = turn if together else turn[team.rank : team.rank + 1]
             for shard in own:
                 parts = []
-                for _, rows in folder.rows(shard).groupby("batch", sort=True):
-                    parts += list(compute(job, rows, halved, measure))
+                for rows, inputs in ahead(partial(read, job), batches_in(folder.rows(shard))):
+                    parts += list(compute(job, rows, halved, measure, inputs))
                     advance(len(rows))
                 if team.leads or not together:
                     folder.write_shard(shard, joined(parts))
@@ -165,33 +167,35 @@ def run_pass(
             _refuse_hopeless(folder, job.model)
 
 
+def batches_in(plan: pd.DataFrame) -> Iterator[pd.DataFrame]:
+    """Yield the rows of each batch of a plan."""
+    return (rows for _, rows in plan.groupby("batch", sort=True))
+
+
+def read(job: Job, rows: pd.DataFrame) -> Inputs:
+    """Return the samples of a batch as the model takes them."""
+    samples = [view_of(job, int(sample), int(view)) for sample, view in zip(rows["sample"], rows["view"], strict=True)]
+    return job.model.encoder.batch(samples).pinned()
+
+
 def compute(
-    job: Job, rows: pd.DataFrame, halved: Callable[[pd.DataFrame], None], measure: Measures = BatchMeasure
-) -> Iterator[Tensors]:
+    job: Job, rows: pd.DataFrame, halved: Callable[[pd.DataFrame], None], measure: Measures = BatchMeasure,
+    inputs: Inputs | None = None,
+) -> Iterator[Tensors]:  # fmt: skip
     """Yield the measurements of a batch, in one piece or, after a call of `halved`, in two where memory runs out."""
-    try:
-        yield _forward(job, rows, measure)
-        return
-    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-        if not is_out_of_memory(error):
-            raise
-        if len(rows) == 1:
-            raise LayerscopeError(
-                f"out of memory with a single sample of {rows['length'].iloc[0]} tokens ({rows['name'].iloc[0]}): "
-                "try a smaller `max_length` or `dtype='bfloat16'`; what is finished is kept"
-            ) from error
-    if job.model.device.type == "cuda":
-        torch.cuda.empty_cache()
-    halved(rows)
-    half = len(rows) // 2
-    yield from compute(job, rows.iloc[:half], halved, measure)
-    yield from compute(job, rows.iloc[half:], halved, measure)
+
+    def about(one: pd.DataFrame) -> str:
+        return f"of {one['length'].iloc[0]} tokens ({one['name'].iloc[0]})"
+
+    def forward(own: pd.DataFrame) -> Tensors:
+        return _forward(job, own, measure, inputs if own is rows and inputs is not None else read(job, own))
+
+    return (found for _, found in in_halves(rows, forward, halved, about))
 
 
 @torch.inference_mode()
-def _forward(job: Job, rows: pd.DataFrame, measure: Measures) -> Tensors:
-    samples = [view_of(job, int(sample), int(view)) for sample, view in zip(rows["sample"], rows["view"], strict=True)]
-    inputs = job.model.encoder.batch(samples).to(job.model.device)
+def _forward(job: Job, rows: pd.DataFrame, measure: Measures, inputs: Inputs) -> Tensors:
+    inputs = inputs.to(job.model.device)
     measured = measure(job, inputs, rows)
     job.model.run(inputs, measured.visit)
     return measured.tensors()

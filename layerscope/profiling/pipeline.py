@@ -18,11 +18,13 @@ from layerscope.inputs.views import check_views
 from layerscope.metrics.readings import FromReadings
 from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load, vectors_for
 from layerscope.models.encode import TextEncoder, modality_of
+from layerscope.models.stored import StatesModel
 from layerscope.profiling.identity import describe, refuse_another
 from layerscope.profiling.passing import open_or_start, report_broken, run_pass
 from layerscope.profiling.plan import Job, Options
 from layerscope.profiling.source import can_be_probed
-from layerscope.profiling.streaming import finish, gather, of_data, of_reservoir, text_head
+from layerscope.profiling.stored import lack_of_states, left_out, of_states
+from layerscope.profiling.streaming import finish, gather, of_data, text_head
 from layerscope.profiling.summing import of_stream
 from layerscope.profiling.tables import write_tables
 from layerscope.runs import Run
@@ -41,14 +43,19 @@ def run_profile(asked: Asked) -> Run:
     options = Options(**vars(asked))
     team = processes.team()
     reporter = reporting(asked.progress and team.leads)
-    job, stream, data = _ready(asked, options)
-    for note in check_available(options if stream is None else of_stream(options), job.model, job.corpus):
-        reporter.say(note)
+    _check_sources(asked)
+    job, stream, data = _ready(asked, options) if asked.states is None else of_states(asked, options)
+    summed = job if stream is None else of_stream(job)
+    lines = check_available(summed.options, job.model, job.corpus)
+    for line in lines if asked.states is None else ():
+        reporter.say(line)
+    if asked.states is not None:  # what the run does not hold is noted in it
+        job = replace(job, model=replace(job.model, notes=(*job.model.notes, *lines)))
 
     def described(job: Job) -> dict[str, Any]:
         return describe(
-            job, _named(asked.model), _named(data), asked.command, text_column=asked.text_column,
-            label_column=asked.label_column,
+            job, _named(asked.head if asked.model is None else asked.model), _named(data), asked.command,
+            text_column=asked.text_column, label_column=asked.label_column,
         )  # fmt: skip
 
     manifest = described(job) if stream is None else of_data(described(job), stream)
@@ -58,17 +65,31 @@ def run_profile(asked: Asked) -> Run:
     with locked(path) if team.leads else nullcontext():
         if stream is None:
             return _run(path, job, manifest, reporter, team)
-        gathered = gather(job, stream, path, manifest, reporter, team)
+        gathered = gather(summed, stream, path, manifest, reporter, team)
         if gathered is None:
             return Run(path)
-        kept = of_reservoir(job, stream, gathered)
-        for note in check_available(options, kept.model, kept.corpus):
+        corpus = gathered.corpus(stream, options.reservoir or 0)
+        for note in check_available(options, job.model, corpus):
             reporter.say(note)
-        run = _run(path, kept, {**described(kept), "stream": gathered.facts()}, reporter, team)
+        rest = [name for name in options.metrics if name not in summed.options.metrics]
+        rest = [name for name in rest if _lack(name, options, job.model, corpus) is None]
+        notes = *corpus.notes, *gathered.notes(summed, stream, len(corpus), rest)
+        kept = replace(job, corpus=replace(corpus, notes=notes))
+        about = {"samples": gathered.seen, "data": manifest["data"]}
+        run = _run(path, kept, {**described(kept), "stream": about}, reporter, team)
         if team.leads:
-            finish(run, kept, gathered)
+            finish(run, summed, gathered)
         team.meet()
     return run
+
+
+def _check_sources(asked: Asked) -> None:
+    if asked.states is None and asked.model is None:
+        lack = "name one, such as minilm, or states that another engine wrote with `states`"
+        raise LayerscopeError(f"no model is given: {lack}")
+    for name in ("head", "layers") if asked.states is None else ():
+        if getattr(asked, name) is not None:
+            raise LayerscopeError(f"`{name}` goes with `states`: leave it out where a model runs")
 
 
 def _ready(asked: Asked, options: Options) -> tuple[Job, Stream | None, Any]:
@@ -103,6 +124,8 @@ def _run(path: Path, job: Job, manifest: dict[str, Any], reporter: Reporter, tea
     run = Run(path)
     refuse_another(path, run.info, manifest)
     run_pass(job, run.folder, reporter, team=team)
+    if isinstance(job.model, StatesModel):
+        job.model.states.check_unchanged()
     if team.leads:
         report_broken(run, reporter)
     write_tables(run, job.options, reporter, team)
@@ -155,13 +178,17 @@ def _as_read(corpus: Corpus, model: LayeredModel, options: Options) -> Corpus:
 def check_available(options: Options, model: LayeredModel, corpus: Corpus) -> list[str]:
     """Return a line for each metric asked for by name that is not available here; raise where none is.
 
-    Of a set of metrics those that apply are taken; the only line is on labels that cannot be probed.
+    Of a set of metrics those that apply are taken; the only line is on labels that cannot be probed. Of states that
+    were read there is a line on all that are left out, and one asked for by name is refused.
     """
     missing = {name: reason for name in options.metrics if (reason := _lack(name, options, model, corpus))}
     lines = [f"{name} is not measured: {reason}" for name, reason in missing.items()]
     if len(missing) == len(options.metrics):
         raise LayerscopeError(f"nothing to measure: {'; '.join(lines)}")
-    if options.metrics not in SETS.values():
+    is_set = options.metrics in SETS.values()
+    if isinstance(model, StatesModel):
+        return left_out(missing, is_set)
+    if not is_set:
         return lines
     useless = corpus.labels is not None and "linear_probe" in missing
     return [f"the labels cannot be probed: {missing['linear_probe']}"] if useless else []
@@ -174,6 +201,8 @@ def _lack(name: str, options: Options, model: LayeredModel, corpus: Corpus) -> s
         return "the data have no labels (name their column with `label_column`)"
     if needs == "labels" and not can_be_probed(np.array(corpus.labels)[~corpus.copies]):
         return "it needs two classes with five distinct samples each (take more `samples`)"
+    if isinstance(model, StatesModel) and (reason := lack_of_states(needs, model)):
+        return reason
     if needs == "views" and options.views == 0:
         return "it compares views of a sample (give `views=1` or more)"
     if needs == "tokens" and model.rank == 2:

@@ -26,8 +26,8 @@ from layerscope.profiling.profiler import profile
 from layerscope.runs.registry import METRICS, Metric, choose_metrics, measured
 
 ELSEWHERE = (
-    "model", "data", "labels", "processor", "text_column", "label_column", "revision", "device", "max_memory",
-    "offload", "parallel", "trust_remote_code", "allow_pickle", "out", "progress", "command",
+    "model", "data", "states", "layers", "head", "labels", "processor", "text_column", "label_column", "revision",
+    "device", "max_memory", "offload", "parallel", "trust_remote_code", "allow_pickle", "out", "progress", "command",
 )  # fmt: skip
 """Options of `profile` that name what is measured, or where; the run folder knows it otherwise."""
 BATCHES_PER_SHARD = 4
@@ -83,17 +83,17 @@ class Options(Asked):
         """Raise where options of a stream and of samples that are drawn are mixed."""
         if self.reservoir is None:
             if self.until_stderr is not None:
-                raise LayerscopeError("until_stderr ends a stream early: give keep_states=none or sample:N as well")
+                raise LayerscopeError("`until_stderr` ends a stream early: give `keep_states='none'` as well")
             return
         watched = any(isinstance(METRICS[name].how, FromTokens) for name in self.metrics)
         if self.until_stderr is not None and not watched:
-            raise LayerscopeError("until_stderr watches the metrics of tokens, such as curvature: ask for one")
-        whole = f"keep_states={self.keep_states} takes every sample as it is"
+            raise LayerscopeError("`until_stderr` watches the metrics of tokens, such as curvature: ask for one")
+        whole = f"`keep_states={self.keep_states!r}` takes every sample as it is"
         defaults = Options()
         for name in ("samples", "chunk", "repeat_tokens", "random_tokens"):
             given = getattr(self, name)
             if given not in (None, getattr(defaults, name)):
-                raise LayerscopeError(f"{name} is for data that are read at once, and {whole}: leave {name} out")
+                raise LayerscopeError(f"`{name}` is for data that are read at once, and {whole}: leave `{name}` out")
 
     def measures(self, metric: Metric) -> bool:
         """Return whether a metric was asked for, or comes along with what was."""
@@ -226,7 +226,7 @@ def _with_positions(plan: pd.DataFrame, job: Job) -> pd.DataFrame:
         plan["position"] = (_shares(plan["sample"].tolist(), job) * lengths).astype(int)
     if model.lens is not None and model.lens.kind == "tokens" and options.wants("lens"):
         readable = np.maximum(lengths - 1, 0) if model.causal else lengths  # the last token has no next one
-        products = (model.stack.depth + 1) * model.stack.width * model.lens.classes * int(readable.sum())
+        products = len(model.layers) * model.stack.width * model.lens.classes * int(readable.sum())
         total, most = int(readable.sum()), options.lens_tokens
         if most == "auto":
             most = None if products <= LENS_WHOLE else min(LENS_MOST, max(LENS_LEAST, int(total * LENS_SHARE)))

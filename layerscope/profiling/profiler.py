@@ -10,15 +10,19 @@ if TYPE_CHECKING:
     from layerscope.runs import Run
 
 METRIC = "Metrics"
+STATES = "States in the place of a model"
 VIEWS = "Views"
 PASS = "The pass"
 
 
 @processes.as_one
 def profile(
-    model: Any,
+    model: Any = None,
     data: Annotated[Any, DATA] = None,
     *,
+    states: Annotated[str | Path | None, STATES] = None,
+    layers: Annotated[Iterable[int] | None, Several(Whole(0), such_as="0,8,16,24"), STATES] = None,
+    head: Annotated[str | Path | None, STATES] = None,
     labels: Annotated[Iterable[Any] | None, IN_CODE] = None,
     processor: Annotated[Any, IN_CODE] = None,
     samples: Annotated[int | str | None, Whole(2, words=("all",)), DATA] = 1000,
@@ -62,6 +66,10 @@ def profile(
             loaded model or SentenceTransformer, or any torch.nn.Module with a stack of blocks.
         data: CSV, TSV, JSONL, Parquet or text file; folder or archive of images or sounds; hf:name/config:split;
             stdlib-docs or digits, which are the default for text and image models; in Python also samples in memory.
+        states: folder or file of states that another engine wrote, read instead of running a model: vLLM's requests,
+            .npy, .npz or Parquet; data is then a table of their texts and labels, if any.
+        layers: numbers of the layers in the states, in order, where their files do not say: 0 is the embedding output.
+        head: model whose final norm and head read the states of tokens; of its weights only these are loaded.
         labels: a class for each sample of data in memory; a table has them in a column.
         processor: tokenizer, image processor or feature extractor of a model given as an object.
         samples: number of samples, drawn with the seed, or all.

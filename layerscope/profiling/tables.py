@@ -197,26 +197,19 @@ def _cosines_to_last(source: Source, pooling: str) -> Iterator[pd.DataFrame]:
 
 def path_rows(source: Source) -> Iterator[Row]:
     """Yield how far each sample's vector goes from layer to layer, and keep each sample's value."""
-    poolings, depth = [*source.run.info["pair_pooling"], *source.poolings], source.run.depth
-    layers = tuple(Column("raw", layer) for layer in range(depth + 1))
+    poolings = [*source.run.info["pair_pooling"], *source.poolings]
+    layers = tuple(Column("raw", layer) for layer in source.run.layers)
     parts: list[tuple[int, pd.DataFrame]] = []
     for pooling, (metric, how) in source.share(product(poolings, source.wanted(FromPath))):
         for variant, values in how.measured(source.run.states(pooling, layers, source.rows), source.options):
             columns = layers[how.first :][: values.shape[1]] if metric.curve else layers[-1:]
-            yield from of_path(source, metric.name, variant, pooling, columns, map(mean, values.T))
+            for column, own in zip(columns, values.T, strict=True):
+                yield source.row(metric.name, column, *mean(own), variant=variant, pooling=pooling)
             kept = _by_sample(source, metric.name, variant, pooling, columns, values)
             parts += [(source.block, part) for part in kept if pooling == poolings[0]]
     found = sorted(chain(*source.team.meet(parts)), key=itemgetter(0))
     if source.team.leads and found:
         source.folder.write_table("samples.path", (part for _, part in found))
-
-
-def of_path(
-    source: Source, name: str, variant: str | None, pooling: str, columns: Iterable[Column], found: Iterable[Estimate]
-) -> Iterator[Row]:
-    """Yield the rows of one metric of the way from layer to layer, from its mean over samples at each."""
-    for column, estimate in zip(columns, found, strict=True):
-        yield source.row(name, column, *estimate, variant=variant, pooling=pooling)
 
 
 def _by_sample(
@@ -239,10 +232,13 @@ def lens_rows(source: Source) -> Iterator[Row]:
     if "prediction" not in found or not found["prediction"].shape[1]:
         return
     nll = found.get("nll") if source.run.info["model"]["language_model"] else None
-    readings = Readings(found["prediction"], found.get("target"), nll, some.get("states"), some.get("following"))
+    layers = source.run.layers
+    readings = Readings(
+        found["prediction"], found.get("target"), nll, some.get("states"), some.get("following"), layers
+    )
     for metric, how in source.wanted(FromReadings):
-        for layer, estimate in how.compute(readings) if how.compute else ():
-            column = Column(source.run.final, layer)
+        for i, estimate in how.compute(readings) if how.compute else ():
+            column = Column(source.run.final, layers[i])
             yield source.row(metric.name, column, *estimate, total=kept if how.states else drawn)
 
 
@@ -270,7 +266,7 @@ def label_rows(source: Source) -> Iterator[Row]:
     total = len(rows) + source.total - len(source.distinct)
     judged = source.sample[rows][usable_classes(labels, len(rows), FOLDS)[0]]
     parts: list[tuple[int, pd.DataFrame]] = []
-    for pooling, layer in source.share(product(source.poolings, range(source.run.depth + 1))):
+    for pooling, layer in source.share(product(source.poolings, source.run.layers)):
         column = Column(source.run.final, layer)
         states = source.run.states(pooling, (column,), rows)[:][:, 0]
         for metric, of_classes in source.wanted(FromClasses):

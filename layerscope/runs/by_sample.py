@@ -115,7 +115,7 @@ def histograms(run: "Run") -> Iterator[HeatMap]:
             group=ALONE,
             name=f"histogram-{file_name('prompt_entropy', variant)}",
             rows=tuple(f"{middle:.2f}" for middle in (edges[1:] + edges[:-1]) / 2),
-            columns=tuple(map(str, range(run.depth + 1))),
+            columns=tuple(map(str, run.layers)),
             values=tuple(tuple(line) for line in shares.tolist()),
             high=None,
             across="layer",
@@ -134,7 +134,9 @@ def along(run: "Run", known: Sequence[Curve]) -> Iterator[Chart]:
             found.setdefault((curve.metric, variant), {})[int(prefix)] = curve
     for (metric, variant), curves in found.items():
         lines, first = [], next(iter(curves.values()))
-        for i, layer in enumerate(dict.fromkeys(round(quarter * run.depth / 4) for quarter in range(5))):
+        for i, layer in enumerate(
+            dict.fromkeys(run.layers[round(quarter * (len(run.layers) - 1) / 4)] for quarter in range(5))
+        ):
             values, errors = zip(*(curve.at(layer) for curve in curves.values()), strict=True)
             counts = [curve.n for curve in curves.values()]
             spread = tuple(error * math.sqrt(n) for error, n in zip(errors, counts, strict=True))

@@ -73,10 +73,12 @@ def samples(run: "Run") -> str:
     return f"{stream['samples']:,} samples, of which {kept} were kept" if stream else f"{kept} samples"
 
 
-def size(run: "Run") -> tuple[str, str]:
+def size(run: "Run") -> tuple[str, ...]:
     """Return the size of a run's model."""
-    model, first = run.info["model"], run.columns[0].layer
-    return f"layers {first} to {run.depth}, {model['width']:,} wide", f"{model['parameters']:,} parameters"
+    model, first = run.info["model"], run.layers[0]
+    named = f"{first} to {run.depth}" if len(run.layers) == run.depth + 1 - first else ", ".join(map(str, run.layers))
+    rest = [] if model["parameters"] is None else [f"{model['parameters']:,} parameters"]
+    return f"layers {named}, {model['width']:,} wide", *rest
 
 
 def every_number(run: "Run", known: Sequence[Curve]) -> Iterator[show.Section]:
@@ -84,8 +86,7 @@ def every_number(run: "Run", known: Sequence[Curve]) -> Iterator[show.Section]:
     order = {needs: i for i, (kinds, _, _) in enumerate(SECTIONS.values()) for needs in kinds}
     shown = sorted(known, key=lambda c: order[about(c.metric).needs])
     rows = [
-        show.Row((show.Cell(str(layer), value=layer), *(_plain_cell(c, layer) for c in shown)))
-        for layer in range(run.columns[0].layer, run.depth + 1)
+        show.Row((show.Cell(str(layer), value=layer), *(_plain_cell(c, layer) for c in shown))) for layer in run.layers
     ]
     if any(c.final is not None for c in shown):
         rows.append(show.Row((show.Cell("final", value=run.depth + 0.5), *(_plain_cell(c, None) for c in shown))))

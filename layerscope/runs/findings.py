@@ -55,7 +55,8 @@ def _valley(curve: Curve, which: str) -> list[Finding]:
 
 def _inside(curve: Curve, lowest: int) -> tuple[str, bool]:
     """Return where the lowest layer lies, and whether it is a valley inside the stack beyond the error."""
-    end, point, start, final = curve.layers[-1], curve.at(lowest), curve.at(0), curve.last()
+    begin, end, point, final = f"layer {curve.layers[0]}", curve.layers[-1], curve.at(lowest), curve.last()
+    start = curve.at(curve.layers[0])
     value, first, last = point[0], start[0], final[0]
     top = max((layer for layer in curve.layers if math.isfinite(curve.at(layer)[0])), key=lambda i: curve.at(i)[0])
     digits = apart(value, first, last, curve.at(top)[0])
@@ -63,10 +64,10 @@ def _inside(curve: Curve, lowest: int) -> tuple[str, bool]:
     low = f"layer {lowest} of {end} ({value_text(curve, *point, digits=digits)})"
     if top != lowest and all(is_within(point, other) for other in (start, curve.at(top), final)):
         return f"is flat within the error: highest at layer {top} ({highest}), lowest at {low}", False
-    ends = f"between {at_start} at layer 0 and {at_end} at the last layer"
-    within = {"layer 0": is_within(point, start), "the last layer": is_within(point, final)}
+    ends = f"between {at_start} at {begin} and {at_end} at the last layer"
+    within = {begin: is_within(point, start), "the last layer": is_within(point, final)}
     if first <= value:
-        where = f"and {'lower still' if first < value else 'as low'} at layer 0 ({at_start})"
+        where = f"and {'lower still' if first < value else 'as low'} at {begin} ({at_start})"
     elif last <= value and (lowest < end or last < value):
         layer = "at the last layer" if curve.final is None else "after the final norm"
         where = f"and {'lower still' if last < value else 'as low'} {layer} ({at_end})"

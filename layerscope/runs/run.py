@@ -52,6 +52,12 @@ class Run(Saved):
         return int(self.info["model"]["depth"])
 
     @property
+    def layers(self) -> tuple[int, ...]:
+        """The layers that were measured: 0..L, of a history 1..L; of states that were read those that are there."""
+        first = 0 if self.info["model"]["sites"][0] == "raw" else 1
+        return tuple(self.info["model"].get("layers") or range(first, self.depth + 1))
+
+    @property
     def final(self) -> str:
         """The site that is, at layer L, the model's last layer."""
         return str(self.info["model"]["sites"][-1])
@@ -60,7 +66,7 @@ class Run(Saved):
     def columns(self) -> tuple[Column, ...]:
         """Layers 0..L raw, and the final one where a norm follows them; of a history 1..L at its one site."""
         first = str(self.info["model"]["sites"][0])
-        layers = tuple(Column(first, layer) for layer in range(0 if first == "raw" else 1, self.depth + 1))
+        layers = tuple(Column(first, layer) for layer in self.layers)
         return layers if self.final == first else (*layers, Column(self.final, self.depth))
 
     @property
@@ -76,7 +82,12 @@ class Run(Saved):
 
     def layers_at(self, site: str) -> tuple[int, ...]:
         """Return the layers at which a metric of tokens is measured: all raw ones, the last after the norm."""
-        return tuple(sublayers_in(self.info).get(site, range(self.depth if site == "normed" else 0, self.depth + 1)))
+        return tuple(sublayers_in(self.info).get(site, self.layers[-1:] if site == "normed" else self.layers))
+
+    @property
+    def has_model(self) -> bool:
+        """Whether a model was run; not where states were read that another engine wrote."""
+        return "states_from" not in self.info["model"]
 
     @property
     def is_history(self) -> bool:
@@ -92,8 +103,8 @@ class Run(Saved):
             )
         if self.info["options"].get("keep_states") == "none":
             raise LayerscopeError(
-                f"{str(self.path)!r} was made with keep_states=none and holds no states: profile again with "
-                "keep_states=sample:1000, and give that run"
+                f"{str(self.path)!r} was made with `keep_states='none'` and holds no states: profile "
+                "again with `keep_states='sample:1000'`, and give that run"
             )
 
     @property
@@ -174,6 +185,10 @@ class Run(Saved):
         if site == "final":
             site, layer = self.final, self.depth
         inside, layer = sublayers_in(self.info), layer % (self.depth + 1)
+        if layer not in self.layers:
+            raise LayerscopeError(
+                f"layer {layer} is not among these states: they have {', '.join(map(str, self.layers))}"
+            )
         if site not in (known := [*self.info["model"]["sites"], *inside, *{c.site for c in self.projected}]):
             raise LayerscopeError(f"site {site!r} is not in this run: it has {', '.join(known)}")
         if layer not in inside.get(site, [layer]):

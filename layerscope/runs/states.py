@@ -59,9 +59,10 @@ def gather(folder: RunFolder, pooling: str, columns: Sequence[Column], rows: obj
     wanted = np.asarray(rows, dtype=np.int64)
     shards = folder.plan["shard"].to_numpy()
     offset = folder.plan["offset"].to_numpy()
-    inside = sublayers_in(folder.manifest)
-    # a sub-layer's site has a row only for the layers where it is found
-    at = [(f"{c.site}.{pooling}", inside[c.site].index(c.layer) if c.site in inside else c.layer) for c in columns]
+    inside, layers = sublayers_in(folder.manifest), folder.manifest["model"].get("layers")
+    # a sub-layer's site has a row only for the layers where it is found, and some states are of some layers alone
+    found = [(c, inside.get(c.site, layers)) for c in columns]
+    at = [(f"{c.site}.{pooling}", c.layer if rows is None else rows.index(c.layer)) for c, rows in found]
     parts: list[Tensor] = []
     order: list[np.ndarray[tuple[int], np.dtype[np.int64]]] = []
     for shard in np.unique(shards[wanted]):

@@ -197,8 +197,8 @@ def probed(run: Run, labels: Sequence[Any] | None, pooling: str, holdout: float 
     judged = Judged(int((part & kept).sum()), int((sizes >= FOLDS).sum()), int((part & ~kept).sum()))
     rows, known, apart = rows[kept], known[kept], apart[kept]
     columns = []
-    with reporter.bar("linear probe at every layer", run.depth + 1, "layers") as advance:
-        for layer in range(run.depth + 1):
+    with reporter.bar("linear probe at every layer", len(run.layers), "layers") as advance:
+        for layer in run.layers:
             states = run.states(pooling, (Column(run.final, layer),), rows)[:][:, 0]
             right, fold, *_ = linear_probe_hits(states, known, FOLDS, options.seed, apart)
             columns.append(right)
@@ -206,13 +206,14 @@ def probed(run: Run, labels: Sequence[Any] | None, pooling: str, holdout: float 
     values = np.stack([*columns, columns[-1]], 1).astype(np.float64)
     n = int((~apart).sum())
     title = f"linear probe of {judged.classes} labels, {FOLDS}-fold, {n:,} samples of {run.info['data']['name']}"
-    found = of_samples(values[~apart], title, blocks=fold[~apart])
+    found = of_samples(values[~apart], title, blocks=fold[~apart], layers=run.layers)
+    found = found if run.has_model else replace(found, baseline_name=LAST)
     if holdout is None:
         return replace(found, basis=judged.text, lacking=judged.lacking)
     return replace(
         found, basis=f"judged on {judged.text}; chosen on {n:,} others",
         lacking=judged.lacking and f"`holdout={holdout:g}` leaves {judged.lacking}",
-        held=of_samples(values[apart], title) if apart.any() else None,
+        held=of_samples(values[apart], title, layers=run.layers) if apart.any() else None,
     )  # fmt: skip
 
 

@@ -75,11 +75,14 @@ class Case:
     depth: int
     scored: Scored | None
     costs: Costs | None
+    there: tuple[int, ...] = ()
+    """The layers of a run that has some of the model's alone."""
 
     @property
     def columns(self) -> tuple[tuple[int, int | None], ...]:
         """Every layer there is, at all its dimensions, None, and at fewer."""
-        return tuple((layer, None) for layer in range(self.depth + 1)) if self.scored is None else self.scored.columns
+        there = self.there or range(self.depth + 1)
+        return tuple((layer, None) for layer in there) if self.scored is None else self.scored.columns
 
     @property
     def layers(self) -> tuple[int, ...]:

@@ -211,15 +211,16 @@ def _of_run(run: Run, rules: Sequence[Rule], asked: Asked, budget: Budget, repor
     halves = cache(lambda: halves_for(run, asked.data, asked.seed))
     if forced is not None and forced.metric == RANK:
         halves()  # what is wrong with them is reported before the long part
-    costs, notes = _costs(opened, range(1, run.depth + 1), asked, budget)
+    costs, notes = _costs(opened, run.layers, asked, budget)
     scored = probed(run, asked.labels, pooling, asked.holdout, reporter) if has_scores else None
     if not has_scores and run.info["data"].get("labels"):
         notes = ("the run's labels give no two classes of five samples to probe: they are left out", *notes)
     about = {
-        "model": str(run.info["model"]["name"]), "source": str(run.path), "site": run.final, "pooling": pooling,
+        "model": str(run.info["model"]["name"]), "source": str(run.path) * run.has_model,
+        "site": run.final, "pooling": pooling,
         "pooled": run.info["data"]["modality"] == "text" and opened.pools_as_ours(pooling), "notes": notes,
     }  # fmt: skip
-    case = Case(about, budget, asked.first_layer, run.depth, scored, costs)
+    case = Case(about, budget, asked.first_layer, run.depth, scored, costs, run.layers)
     if scored is not None and not free:
         about["notes"] = *notes, *_unused(asked)
         return by_scores(case, scored, asked.rule)

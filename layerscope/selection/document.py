@@ -129,6 +129,8 @@ def ship(selection: "Selection") -> tuple[str, str]:
         return "", f"nothing to truncate: {selection.baseline_name} is the choice"
     if selection.layer == 0:
         return "", "nothing to truncate: layer 0 is what the first block reads, and no model ends there"
+    if selection.source == "":
+        return "", "nothing to truncate: the run was made of states, without a model"
     source, name = selection.source or selection.model, f"{selection.model.split('/')[-1]}-layer{selection.layer}"
     name += f"-dim{selection.dim}" if selection.dim else ""
     how = ["--site", "raw", "--format", "onnx"] if selection.raw_only else []

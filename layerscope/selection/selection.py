@@ -86,8 +86,8 @@ class Selection(Stored):
     missing where that is too little to choose by; `by_task` is what each task alone would choose. `evidence` is the
     record of a rule without labels on models held out, `refused` those that were not followed. `layers` are all layers;
     `baseline` is the model as shipped, or what `baseline_name` says where that was not scored; `best` the layer of the
-    highest score. `source` is what `truncate` takes, `measured` on what the costs are, `sites` where the model can be
-    taken.
+    highest score. `source` is what `truncate` takes, empty where there is no model, `measured` on what the costs are,
+    `sites` where the model can be taken.
 
     >>> selection = layerscope.select("scores.csv", model="small", cost=False, progress=False)
     >>> selection.layer, selection.depth, round(selection.gain, 2)

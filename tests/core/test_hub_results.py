@@ -1,5 +1,7 @@
 """Results pushed to a hub and opened from it, by the hub's own client against a server on this machine."""
 
+from dataclasses import fields
+
 import exit_reports
 import pandas as pd
 import pytest
@@ -12,7 +14,7 @@ from werkzeug.wrappers import Response
 
 import layerscope
 from layerscope.core.hub import on_this_machine, page_folder
-from layerscope.generation.draft_report import FACTS, LAYERS, DraftReport
+from layerscope.generation.draft_report import LAYERS, DraftReport
 from layerscope.scores import Evaluation, save_rules, shipped_rules
 from layerscope.selection.label_free import rules_from
 from layerscope.selection.removal import Choice as Block, Removal
@@ -77,7 +79,8 @@ def removal(*_):
 
 
 def draft_report(*_):
-    facts = dict.fromkeys(FACTS, 1.5) | {"model": "tiny", "data": "topics", "machine": "2 cores", "verdict": "pays"}
+    names = [each.name for each in fields(DraftReport) if each.name not in ("layers", "folder")]
+    facts = dict.fromkeys(names, 1.5) | {"model": "tiny", "data": "topics", "machine": "2 cores", "verdict": "pays"}
     facts |= dict.fromkeys(("depth", "prompts", "layer", "same", "texts", "batch_size", "max_new_tokens"), 2)
     facts |= {"dtype": "float32", "weights": "w", "notes": ("a note",), "lens": "", "pays": True, "draft_tokens": 3}
     return DraftReport(**facts, layers=pd.DataFrame({name: [1, 2] for name in LAYERS}))

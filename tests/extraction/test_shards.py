@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import tiny
 from filelock import FileLock
+from safetensors import safe_open
 from tiny import one_thread
 from typed import cli
 
@@ -62,6 +63,28 @@ def test_shards_are_one_process(model, data, whole, tmp_path):
     assert merged.is_whole and contents(tmp_path / "states") == whole
     assert extract(model, data, tmp_path / "states").samples == 95  # all is there
     assert contents(tmp_path / "states") == whole
+
+
+def test_running_text_is_packed_chunk_by_chunk(tmp_path):
+    lines = [text if i % 5 else "" for i, text in enumerate(tiny.texts(60))]
+    (tmp_path / "novel.txt").write_text("\n".join(lines))
+    model = tiny.saved(tiny.gpt2(), tmp_path / "tiny-gpt2", special=False)
+    how = {"layers": 2, "chunk": 16, "chunk_rows": 20, "tokens": True}
+    extract(model, tmp_path / "novel.txt", tmp_path / "one", **how)
+    for i in range(2):
+        extract(model, tmp_path / "novel.txt", tmp_path / "two", shard=(i, 2), **how)
+    layerscope.merge(tmp_path / "two", progress=False)
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+    tokenizer = tiny.tokenizer(special=False)
+    for number in range(3):
+        with safe_open(tmp_path / "one" / "chunks" / f"{number:06d}.safetensors", framework="np") as file:
+            names, ids = json.loads(file.metadata()["samples"])["id"], file.get_tensor("token_ids")
+        first = number * 20 + 1 + (not lines[number * 20])
+        assert names == [f"{first}.{i}" for i in range(len(names))]
+        whole = tokenizer(" ".join(lines[number * 20 : number * 20 + 20]))["input_ids"]
+        assert ids.tolist() == whole[: len(whole) // 16 * 16]
+    drawn = extract(model, tmp_path / "novel.txt", tmp_path / "some", samples=5, **how)
+    assert drawn.samples == 5
 
 
 def test_folders_are_joined(model, data, whole, tmp_path):
@@ -126,8 +149,8 @@ def test_what_merge_refuses(model, data, whole, tmp_path, cli):
     [
         (("--layers", "9"), "layer 9 does not exist: this model has layers 0..3"),
         (("--layers", "-5"), "layer -5 does not exist: this model has layers 0..3"),
-        (("--shard", "5/4"), "shard is '5/4': give I/N with I from 0 to N - 1, such as 0/4"),
-        (("--shard", "half"), "shard is 'half': give I/N with I from 0 to N - 1, such as 0/4"),
+        (("--shard", "5/4"), "--shard is '5/4': give I/N with I from 0 to N - 1, such as 0/4"),
+        (("--shard", "half"), "--shard is 'half': give I/N with I from 0 to N - 1, such as 0/4"),
         (("--format", "parquet", "--store-dtype", "bfloat16"), "Parquet has no bfloat16: take --store-dtype float16"),
         (("--tokens", "--pooling", "cls"), "--tokens keeps the state of every token, and --pooling makes one of them"),
         (("--pooling", "max"), "pooling 'max' does not exist"),

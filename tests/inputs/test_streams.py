@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.inputs import open_corpus, open_stream
+from layerscope.inputs import draw, open_corpus, open_stream
 
 FRAME = pd.DataFrame(
     {
@@ -104,8 +104,25 @@ def test_data_sets_that_are_streams(tmp_path):
     stream = open_stream(whole.to_iterable_dataset(num_shards=2), rows=10)
     assert joined(stream) == joined(open_stream(FRAME, rows=10))
     assert stream.length is None
+    named = whole.cast_column("label", datasets.ClassLabel(names=["a", "b", "c"]))
+    for rows in (named, named.to_iterable_dataset()):
+        assert joined(open_stream(rows, rows=10)) == joined(open_stream(open_corpus(named), rows=10))
+    assert open_stream(named).length == 53
     once = open_stream(iter(FRAME["text"]), rows=10)
     assert list(itertools.chain.from_iterable(c.samples for c in once.chunks())) == [t for t in FRAME["text"] if t]
+
+
+def test_samples_are_drawn_from_all_of_a_file(tmp_path):
+    cells = {"text": [f"text {i}" for i in range(5000)], "label": [i % 7 for i in range(5000)]}
+    pd.DataFrame(cells).to_csv(tmp_path / "a.csv", index=False)
+    stream = open_stream(tmp_path / "a.csv", rows=300)
+    drawn, again, other = stream.draw(400, 0), stream.draw(400, 0), stream.draw(400, 1)
+    rows = [int(name) for name in drawn.names]
+    assert rows == sorted(set(rows)) and len(rows) == 400 and 2000 < sum(rows) / 400 < 3000
+    assert drawn.samples == again.samples != other.samples
+    assert [drawn.samples[9], drawn.labels[9]] == [f"text {rows[9]}", rows[9] % 7]
+    small = open_stream(FRAME)
+    assert small.draw(20, 3).names == draw(open_corpus(FRAME), 20, 3).names
 
 
 def test_an_iterable_that_fails_in_the_middle():

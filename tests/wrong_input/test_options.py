@@ -225,7 +225,7 @@ WORDS: list[tuple[list[str], str]] = [
         ["evaluate", "M", "--tasks", "T", "--layers", "1to3"],
         "layers is '1to3': give whole numbers of at least 0, or all, such as 0,3 or 1-6",
     ),
-    (["profile"], "layerscope profile needs a model, such as layerscope profile minilm"),
+    (["profile"], "no model is given: name one, such as minilm, or states that another engine wrote with --states"),
     (["inspect"], "layerscope inspect needs a model, such as layerscope inspect minilm"),
     (["report"], "layerscope report needs a run, such as layerscope report runs/demo"),
     (["inspect", "M", "--data", "x"], "option --data does not exist: layerscope inspect --help lists them"),

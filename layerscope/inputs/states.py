@@ -1,0 +1,177 @@
+"""States that another engine wrote, with what is known of their samples: no model, and never all of them at once."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from layerscope.core.errors import LayerscopeError, count, folder_name, listed
+from layerscope.core.files import HELD, existing
+from layerscope.inputs.columns import LABEL_COLUMNS, TEXT_COLUMNS, Columns, choose_column, text_corpus
+from layerscope.inputs.corpus import Corpus
+from layerscope.inputs.samples import Window
+from layerscope.inputs.tables import table_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+ID = "id"
+"""The column of a table that holds the names of the samples."""
+UNFINISHED = (".tmp", ".part", ".partial", ".incomplete")
+
+
+@dataclass(frozen=True, eq=False)
+class States:
+    """The states of N samples as they lie in a folder or file.
+
+    `read` takes numbers of samples and returns a tensor for each, `[layers, T, D]` where `tokens` holds the token ids
+    `[T]` of every sample, else `[layers, D]`. `layers` are their numbers in the model, rising: 0 is the embedding
+    output, k the output of block k. `table` has a row for each sample; `kept` lives as long as the states are read.
+    """
+
+    path: Path
+    names: tuple[str, ...]
+    layers: tuple[int, ...]
+    width: int
+    read: Callable[[Sequence[int]], "list[Tensor]"]
+    tokens: Sequence[np.ndarray[Any, Any]] | None = None
+    table: Any = None
+    notes: tuple[str, ...] = ()
+    kept: Any = None
+    listing: Sequence[tuple[str, int]] = ()
+
+    def check_unchanged(self) -> None:
+        """Raise where files came or grew since the states were opened."""
+        if _listing(self.path) != self.listing:
+            raise LayerscopeError(
+                f"{self.path} changed while it was read: wait for its writer, and start in a new folder"
+            )
+
+
+def open_states(path: str | Path, layers: Sequence[int] | None = None) -> States:
+    """Open the states in a folder or file: vLLM's requests, NumPy arrays, Parquet tables.
+
+    `layers` are their numbers, where the files do not say them. Raises `LayerscopeError` for a folder that is empty,
+    mixed or still being written, for damaged files, and for layers that do not fit.
+
+    >>> from layerscope.inputs.states import open_states
+    >>> open_states("states.npy", layers=[0, 3, 6]).layers
+    (0, 3, 6)
+    """
+    from layerscope.inputs.state_files import READERS  # with torch
+
+    where = existing(path, "states")
+    files = _files(where)
+    names = {file.name for file in files}
+    for file in files:  # vLLM makes a request's lock first, and leaves it there
+        waits = file.suffix == ".lock" and file.stem not in names
+        if file.suffix in UNFINISHED or file.name == HELD or waits:
+            raise LayerscopeError(f"{where} is being written ({file.name}): wait for its writer, or delete that file")
+    kinds = [suffix for suffix in READERS if any(file.suffix == suffix for file in files)]
+    if len(kinds) != 1:
+        packed = [file.name for file in files if file.suffix in (".zst", ".gz")]
+        fault = f"holds {' and '.join(kinds)} files: give one kind" if kinds else "holds no states"
+        mend = f": unpack {packed[0]} and the others first" if packed else f": give {', '.join(READERS)} files"
+        raise LayerscopeError(f"{where} {fault}{'' if kinds else mend}")
+    found = READERS[kinds[0]](where, [file for file in files if file.suffix == kinds[0]], layers)
+    again = next((name for name in found.names if found.names.count(name) > 1), None) if _repeats(found.names) else None
+    if again is not None or not found.names:
+        fault = f"holds sample {again!r} twice: give each once" if found.names else "holds no sample: give one at least"
+        raise LayerscopeError(f"{where} {fault}")
+    return replace(found, listing=_listing(where))
+
+
+def _listing(where: Path) -> list[tuple[str, int]]:
+    return [(file.name, file.stat().st_size) for file in _files(where) if file.suffix != ".lock"]
+
+
+def _files(where: Path) -> list[Path]:
+    """Return a file, or those in a folder by name, 2 before 10."""
+    inside = [where] if where.is_file() else [file for file in where.iterdir() if file.is_file()]
+    return sorted(
+        inside, key=lambda file: [(p.isdigit(), int(p) if p.isdigit() else p) for p in re.split(r"(\d+)", file.name)]
+    )
+
+
+def _repeats(names: Sequence[str]) -> bool:
+    return len(set(names)) < len(names)
+
+
+@dataclass(frozen=True)
+class StoredSample(Window):
+    """A sample by its number among the states; text and token ids are empty where they are not known."""
+
+    number: int = 0
+
+
+class StoredSamples(Sequence[Any]):
+    """The samples of states, made when they are looked at."""
+
+    def __init__(self, states: States, texts: Sequence[str] | None) -> None:
+        self.states, self.texts = states, texts
+
+    def __len__(self) -> int:
+        return len(self.states.names)
+
+    def __getitem__(self, index: Any) -> Any:
+        ids = () if self.states.tokens is None else tuple(self.states.tokens[index].tolist())
+        return StoredSample("" if self.texts is None else self.texts[index], ids, index)
+
+    def stored(self, index: int) -> bytes:
+        """Return what tells a sample from others: its text, else its token ids, else its states."""
+        if self.texts is not None:
+            return self.texts[index].encode("utf-8", "surrogatepass")
+        if self.states.tokens is not None:
+            return self.states.tokens[index].tobytes()
+        return bytes(self.states.read([index])[0].float().numpy().tobytes())
+
+
+def corpus_of(states: States, data: Any, labels: Sequence[Any] | None, columns: Columns) -> Corpus:
+    """Return the samples of states, with the texts and labels of the table `data`, or of the one beside them.
+
+    Rows are found by their `id`, or without such a column taken in order; those with an empty text or label are left
+    out. Raises `LayerscopeError` for data that are no table, and for rows or labels of another number.
+    """
+    where, total = str(states.path), len(states.names)
+    path = Path(data) if isinstance(data, (str, Path)) else states.path
+    name, notes, text, label = folder_name(path.stem), list[str](), None, None
+    frame = states.table if data is None else table_of(data)
+    if frame is not None:
+        where = str(path)
+        frame = _matched(frame, states, where)
+        text = choose_column(list(frame.columns), columns.text, TEXT_COLUMNS, where)
+        label = choose_column(list(frame.columns), columns.label, LABEL_COLUMNS, where)
+    elif data is not None:
+        raise LayerscopeError("`data` beside `states` is a table with a row a sample: give CSV, TSV, JSONL or Parquet")
+    else:
+        columns.refuse(where)
+    if labels is not None and len(labels) != total:
+        raise LayerscopeError(f"{len(labels):,} labels for the states of {count(total, 'sample')}: give one each")
+    texts = None if frame is None or text is None else frame[text].tolist()
+    given = frame[label].tolist() if frame is not None and label and labels is None else labels
+    cells, named = texts or list(states.names), labels is not None or columns.label is not None
+    read = text_corpus(cells, name, where, given, Columns(text, label), named, notes)
+    samples = StoredSamples(states, None if texts is None else list(map(str, texts)))
+    whole = Corpus(name, "text" if texts or states.tokens else "tensor", samples, states.names, notes=read.notes)
+    return replace(whole.take([*map(int, read.names)]), labels=read.labels)
+
+
+def _matched(frame: Any, states: States, where: str) -> Any:
+    """Return a table with its rows in the order of the states."""
+    frame, names = frame.set_axis([str(column) for column in frame.columns], axis=1), list(states.names)
+    if ID not in frame and len(frame) == len(names):
+        return frame
+    if ID not in frame:
+        raise LayerscopeError(
+            f"{where} has {count(len(frame), 'row')} for the states of {count(len(names), 'sample')}: give a row "
+            f"for each, or their names, such as {names[0]}, in a column `id`"
+        )
+    frame = frame.set_index(frame[ID].astype(str))
+    missing = [name for name in names if name not in frame.index]
+    if missing or not frame.index.is_unique:
+        lack = f"no row for {listed(missing)}" if missing else "a name twice"
+        raise LayerscopeError(f"{where}: column 'id' has {lack}: give the name of each sample once")
+    return frame.loc[names].reset_index(drop=True)

@@ -1,0 +1,108 @@
+"""What stands in the place of a model where its states are read: nothing runs but its final norm and head, if given."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from layerscope.core.errors import LayerscopeError
+from layerscope.inputs.states import States
+from layerscope.models.capture import Visit
+from layerscope.models.encode import TextEncoder
+from layerscope.models.forward import Inputs
+from layerscope.models.head import pass_on
+from layerscope.models.layered import LayeredModel, find_layers
+from layerscope.models.load import Loaded
+from layerscope.models.stack import Stack
+
+NUMBER = "sample"
+"""Of each row of a batch, its sample among the states."""
+UNCUT = 1 << 31
+
+
+@dataclass
+class StatesEncoder(TextEncoder):
+    """Token ids as they lie beside the states, and which sample they are of; of pooled states that alone."""
+
+    tokens: bool = True
+
+    def lengths(self, samples: Any) -> list[int]:
+        """Return each sample's number of tokens, 1 of a pooled one."""
+        return super().lengths(samples) if self.tokens else [1 for _ in samples]
+
+    def batch(self, samples: Sequence[Any]) -> Inputs:
+        """Return the samples as one right-padded batch."""
+        inputs = super().batch(samples) if self.tokens else Inputs({})
+        return replace(inputs, named={**inputs.named, NUMBER: torch.tensor([sample.number for sample in samples])})
+
+
+@dataclass(frozen=True)
+class StatesModel(LayeredModel):
+    """Layers that are read from `states`; `stack` ends with the last of them."""
+
+    states: States = None  # type: ignore[assignment]  # fields before it have defaults
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """The numbers of the layers that are there."""
+        return self.states.layers
+
+    def run(self, inputs: Inputs, visit: Visit, until: int | None = None) -> None:
+        """Visit every layer of a batch, and with a final norm what it makes of each."""
+        found = self.states.read(inputs.named[NUMBER].tolist())
+        norm = self.module.get_submodule(self.stack.norm) if self.stack.norm else None
+        for i, layer in enumerate(self.layers):
+            own = [states[i].to(self.device, torch.float32) for states in found]
+            tokens: Tensor = pad_sequence(own, batch_first=True)
+            visit(layer, "raw", tokens)
+            if norm is not None:
+                visit(layer, "normed", norm(tokens))
+
+
+def states_model(states: States, head: Loaded | None, device: torch.device) -> StatesModel:
+    """Return a model of states [tokens, D] or pooled ones; with a `head`, which reads tokens, that has norm and lens.
+
+    Raises `LayerscopeError` for a head of another width or of fewer layers, and one that does not run by itself.
+    """
+    found, last = None if head is None else _found(head, states), states.layers[-1]
+    loaded = head or Loaded(nn.Identity(), name=states.path.stem)
+    encoder = StatesEncoder(None, loaded.module, UNCUT, tokens=states.tokens is not None)
+    if found is None:
+        stack = Stack("model", "", tuple(map(str, range(1, last + 1))), None, states.width, "states", 0)
+        rank = 2 if states.tokens is None else 3
+        return StatesModel(loaded, encoder, stack, ("model",), device, (), causal=rank == 3, rank=rank, states=states)
+    stack, notes = found.stack, found.notes
+    if stack.width != states.width or stack.depth < last:
+        own, other = f"layer {last}, {states.width} wide", f"layers 0..{stack.depth}, {stack.width} wide"
+        raise LayerscopeError(
+            f"the states go to {own}, and {loaded.name} has {other}: give the head of their own model"
+        )
+    if found.lens is None and stack.norm is None:
+        raise LayerscopeError(f"{loaded.name} has no final norm, and no head over its tokens: leave `head` out")
+    if stack.depth > last:
+        notes = *notes, f"the states end at layer {last} of {stack.depth}: the last layer is {last} here"
+    stack = replace(stack, blocks=stack.blocks[:last], ends=stack.ends[:last])
+    about = vars(found) | {"encoder": encoder, "stack": stack, "causal": _is_causal(loaded.module), "notes": notes}
+    return StatesModel(**about, states=states)
+
+
+def _found(head: Loaded, states: States) -> LayeredModel:
+    if states.tokens is None:
+        raise LayerscopeError(f"`head` reads states of tokens, and {states.path} holds pooled ones: leave it out")
+    faults = []
+    for outputs in (0, 1):  # blocks return a state, or a tuple of it
+        pass_on(head.module, outputs)
+        try:
+            return find_layers(head, "tensor", [states.tokens[0]])
+        except LayerscopeError as error:
+            faults.append(error)
+    raise LayerscopeError(f"the head of {head.name} does not run alone ({faults[0]}): leave `head` out") from faults[0]
+
+
+def _is_causal(module: Any) -> bool:
+    from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
+
+    return module.config.model_type not in MODEL_FOR_MASKED_LM_MAPPING_NAMES or bool(module.config.is_decoder)

@@ -1,0 +1,75 @@
+"""A job whose states another engine wrote: what of a profile can be had without the model."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from layerscope.core.errors import LayerscopeError
+from layerscope.core.options import Asked, declared
+from layerscope.inputs import draw
+from layerscope.inputs.columns import Columns
+from layerscope.inputs.states import corpus_of, open_states
+from layerscope.models import LoadOptions, Vectors, load, vectors_for
+from layerscope.models.pooling import parse
+from layerscope.models.stored import StatesModel, states_model
+from layerscope.profiling.plan import Job, Options
+from layerscope.profiling.profiler import profile
+from layerscope.runs.registry import Needs
+
+OF_MODELS = (
+    "processor", "chunk", "repeat_tokens", "random_tokens", "prompt", "sublayers", "view_kinds", "max_length", "part",
+    "blocks", "norm",
+)  # fmt: skip
+"""Options that take a model to run."""
+
+
+def of_states(asked: Asked, options: Options) -> tuple[Job, None, Any]:
+    """Return the job of a profile of states, no stream, and what its data are called.
+
+    Raises `LayerscopeError` for options that take the model itself.
+    """
+    if asked.model is not None:
+        raise LayerscopeError(
+            "`states` take the place of a model: give one of the two, and its norm and head by `head`"
+        )
+    wrong = next((name for name in OF_MODELS if getattr(asked, name) != declared(profile)[name].default), None)
+    wrong = "keep_states" if options.reservoir is not None else wrong
+    if wrong is not None:
+        raise LayerscopeError(f"`{wrong}` takes a model that runs, and states are there alone: leave it out")
+    states = open_states(asked.states, asked.layers)
+    corpus = corpus_of(states, asked.data, asked.labels, Columns(asked.text_column, asked.label_column))
+    load_options = asked.of(LoadOptions, head_only=True)
+    head = None if asked.head is None else load(asked.head, load_options)
+    model = states_model(states, head, load_options.torch_device())
+    options.views = 0
+    own = f"states of layers {','.join(map(str, states.layers))} are read from {states.path}: no model runs"
+    notes, vectors = [own, *states.notes, *model.notes], Vectors(("mean",))
+    if len(states.layers) <= states.layers[-1]:
+        notes.append("other layers are missing: saturation and the way from layer to layer are those of these alone")
+    if model.rank == 3:
+        vectors = vectors_for(model, options.pooling, options.wants("pairs") or options.wants("path"))
+    elif options.pooling != "auto":
+        vectors = Vectors(parse(options.pooling))
+    else:
+        notes.append("the states are pooled and taken for means: name another pooling with `pooling`")
+    if len(vectors.poolings) > 1 and model.rank == 2:
+        raise LayerscopeError(f"pooling is {options.pooling}, and the states were pooled in one way: name that")
+    job = Job(replace(model, notes=tuple(notes)), draw(corpus, options.samples, options.seed), options, vectors)
+    return job, None, asked.states if asked.data is None else asked.data
+
+
+def lack_of_states(needs: Needs, model: StatesModel) -> str | None:
+    """Return why states do not give what a metric needs, None where they do."""
+    if needs == "views":
+        return "views of a sample take a model that runs"
+    if needs == "tokens" and model.rank == 2:
+        return "the states are pooled"
+    return "no head reads them: name its model with `head`" if needs == "lens" and model.lens is None else None
+
+
+def left_out(missing: Mapping[str, str], is_set: bool) -> list[str]:
+    """Return a line on the metrics of a set that states do not give, by reason; raises for one asked for by name."""
+    for name, reason in missing.items() if not is_set else ():
+        raise LayerscopeError(f"{name} cannot be had from these states ({reason}): leave it out of `metrics`")
+    reasons = dict.fromkeys(missing.values())
+    return [f"not measured: {', '.join(n for n in missing if missing[n] == reason)} ({reason})" for reason in reasons]

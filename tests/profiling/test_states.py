@@ -1,0 +1,293 @@
+"""A run of states from files is that of the model they came from; the files are written from transformers alone."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import tiny
+import torch
+import transformers as hf
+from safetensors.torch import load_file, save_file
+
+import layerscope
+from layerscope.core.errors import LayerscopeError
+
+TEXTS = tiny.texts(60)
+LABELS = ["a" if i % 3 else "b" for i in range(60)]
+OF_VIEWS = ("infonce", "infonce_bound", "lidar", "dime")
+ROUNDED = ("rsa", "alpha_req")
+"""Ranks of near ties, and a spectrum that a norm has taken a direction from: another batch size moves these as much."""
+NAMES = ["metric", "variant", "layer", "site", "layer_b", "site_b", "pooling"]
+
+
+def raw_states(model: Any, ids: Sequence[int], norm: str) -> torch.Tensor:
+    """Return the states [L + 1, T, D] before the final norm, as transformers and a hook on that norm give them."""
+    last: list[torch.Tensor] = []
+    hook = model.get_submodule(norm).register_forward_pre_hook(lambda _, args: last.append(args[0]))
+    with torch.inference_mode():
+        found = model(input_ids=torch.tensor([ids]), output_hidden_states=True).hidden_states
+    hook.remove()
+    return torch.cat([*found[:-1], last[0]])
+
+
+def write_requests(folder: Path, model: Any, rows: Sequence[Sequence[int]], norm: str, layers: Sequence[int]) -> None:
+    """Write what vLLM writes for its requests: token ids, states [tokens, layers, D], and a lock that stays."""
+    folder.mkdir()
+    for i, ids in enumerate(rows):
+        states = raw_states(model, ids, norm)[list(layers)].transpose(0, 1).contiguous()
+        save_file({"hidden_states": states, "token_ids": torch.tensor(ids)}, folder / f"{i}-f3a.safetensors")
+        (folder / f"{i}-f3a.safetensors.lock").touch()
+
+
+@pytest.fixture(scope="module")
+def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a saved GPT-2, its tokenizer, a table of texts, and requests of all and of some of its layers."""
+    folder = tmp_path_factory.mktemp("gpt2")
+    model, tokenizer = tiny.gpt2(), tiny.tokenizer(special=False)
+    model.save_pretrained(folder / "model")
+    tokenizer.save_pretrained(folder / "model")
+    pd.DataFrame({"text": TEXTS, "label": LABELS}).to_csv(folder / "texts.csv", index=False)
+    rows = [tokenizer(text)["input_ids"] for text in TEXTS]
+    write_requests(folder / "all", model, rows, "transformer.ln_f", range(4))
+    write_requests(folder / "some", model, rows, "transformer.ln_f", [1, 3])
+    return folder
+
+
+def profiled(folder: Path, name: str, out: Path, **options: Any) -> layerscope.Run:
+    options = {"layers": range(4), "data": str(folder / "texts.csv"), "progress": False} | options
+    return layerscope.profile(states=folder / name, out=out, **options)
+
+
+def direct(folder: Path, out: Path, **options: Any) -> layerscope.Run:
+    return layerscope.profile(
+        str(folder / "model"), str(folder / "texts.csv"), out=out, views=0, progress=False, **options
+    )
+
+
+def assert_same_table(run: layerscope.Run, other: layerscope.Run, left_out: Sequence[str] = ()) -> None:
+    one, two = (table[~table["metric"].isin([*OF_VIEWS, *left_out])] for table in (run.table(), other.table()))
+    one, two = (table.sort_values(NAMES, ignore_index=True) for table in (one, two))
+    pd.testing.assert_frame_equal(one[[*NAMES, "n", "n_skipped"]], two[[*NAMES, "n", "n_skipped"]])
+    for name in ("value", "stderr"):
+        np.testing.assert_allclose(one[name], two[name], rtol=1e-6, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("pooling", ["auto", "mean,last"])
+def test_requests_without_a_model_give_the_table_of_the_model_without_its_norm(
+    gpt2: Path, tmp_path: Path, pooling: str
+) -> None:
+    options = {"metrics": "all", "pooling": pooling, "prefixes": [4], "exclude_sinks": True}
+    run = profiled(gpt2, "all", tmp_path / "run", **options)
+    model = direct(gpt2, tmp_path / "direct", norm="none", **options)
+    lens = ("layer_accuracy", "perplexity", "saturation_layer", "saturated", "next_token_information")
+    assert_same_table(run, model, [*lens, *ROUNDED])
+    assert not set(run.table()["metric"]) & {*lens, *OF_VIEWS}
+    for layer in range(4):
+        np.testing.assert_allclose(run.pooled(layer), model.pooled(layer), rtol=1e-5, atol=1e-6)
+
+
+def test_a_head_gives_norm_and_lens(gpt2: Path, tmp_path: Path) -> None:
+    run = profiled(gpt2, "all", tmp_path / "run", metrics="all", head=gpt2 / "model")
+    assert_same_table(run, direct(gpt2, tmp_path / "direct", metrics="all"), ROUNDED)
+    compared = layerscope.compare([run, layerscope.open_run(tmp_path / "direct")], progress=False)
+    assert compared.table().query("kind == 'difference' and metric != 'alpha_req'")["value"].abs().max() < 1e-4
+
+
+def test_a_head_is_read_without_blocks_and_without_an_embedding_of_its_own(gpt2: Path, tmp_path: Path) -> None:
+    """Weights of blocks that are gone, or of another size, are never missed, nor is an embedding that is not tied."""
+    config = hf.LlamaConfig(**tiny.COMMON, num_key_value_heads=2, tie_word_embeddings=False)
+    model = tiny.seeded(hf.LlamaForCausalLM, config)
+    model.save_pretrained(tmp_path / "model")
+    file = tmp_path / "model" / "model.safetensors"
+    kept = {name: value for name, value in load_file(file).items() if name in ("model.norm.weight", "lm_head.weight")}
+    save_file(kept | {"model.layers.0.self_attn.q_proj.weight": torch.zeros(1)}, file, {"format": "pt"})
+    rows = [list(range(4, 4 + n)) for n in (3, 9, 14, 9, 5, 2)]
+    write_requests(tmp_path / "states", model, rows, "model.norm", range(4))
+    run = layerscope.profile(
+        states=tmp_path / "states", layers=[0, 1, 2, 3], head=tmp_path / "model", metrics="perplexity",
+        out=tmp_path / "run", progress=False,
+    )  # fmt: skip
+    losses: list[list[torch.Tensor]] = [[] for _ in range(4)]
+    for ids in rows:
+        for layer, states in enumerate(raw_states(model, ids, "model.norm")):
+            logits = model.lm_head(model.model.norm(states[:-1])).double()
+            losses[layer].append(torch.nn.functional.cross_entropy(logits, torch.tensor(ids[1:]), reduction="none"))
+    wanted = [float(torch.cat(each).detach().mean().exp()) for each in losses]
+    np.testing.assert_allclose(run.metric("perplexity"), wanted, rtol=1e-5)
+
+
+def test_states_of_a_trained_llama(tmp_path: Path, shared: Path) -> None:
+    source = str(shared / "models" / "stories260K")
+    model, tokenizer = hf.AutoModelForCausalLM.from_pretrained(source), hf.AutoTokenizer.from_pretrained(source)
+    texts = list(layerscope.inputs.open_corpus("stdlib-docs").samples[:24])
+    rows = [tokenizer(text, truncation=True, max_length=64)["input_ids"] for text in texts]
+    write_requests(tmp_path / "states", model.eval(), rows, "model.norm", range(6))
+    table = pd.DataFrame({"text": texts})
+    made = {"progress": False, "head": source, "layers": range(6), "data": table}
+    run = layerscope.profile(states=tmp_path / "states", out=tmp_path / "run", **made)
+    other = layerscope.profile(source, table, views=0, max_length=64, out=tmp_path / "direct", progress=False)
+    assert_same_table(run, other)
+
+
+def test_a_classifiers_head_reads_its_token(tmp_path: Path) -> None:
+    model, tokenizer = tiny.classifier(), tiny.tokenizer(special=True)
+    model.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    (tmp_path / "states").mkdir()
+    for i, text in enumerate(TEXTS):
+        ids = tokenizer(text)["input_ids"]
+        with torch.inference_mode():
+            states = torch.cat(model(input_ids=torch.tensor([ids]), output_hidden_states=True).hidden_states)
+        states = states.transpose(0, 1).contiguous()
+        save_file({"hidden_states": states, "token_ids": torch.tensor(ids)}, tmp_path / "states" / f"{i}.safetensors")
+    table = pd.DataFrame({"text": TEXTS, "label": [i % 2 for i in range(60)]})
+    made = {"data": table, "progress": False}
+    run = layerscope.profile(
+        states=tmp_path / "states", layers=range(4), head=tmp_path / "model", out=tmp_path / "a", **made
+    )
+    assert_same_table(run, layerscope.profile(str(tmp_path / "model"), views=0, out=tmp_path / "b", **made))
+    assert len(run.metric("layer_accuracy")) == 4
+
+
+def test_some_layers_keep_their_numbers(gpt2: Path, tmp_path: Path, capfd: Any) -> None:
+    run = profiled(gpt2, "some", tmp_path / "run", layers=[1, 3], head=gpt2 / "model", progress=True)
+    whole = direct(gpt2, tmp_path / "direct")
+    assert "other layers are missing" in capfd.readouterr().err
+    for metric in ("prompt_entropy", "effective_rank", "perplexity", "layer_accuracy", "linear_probe"):
+        wanted = whole.metric(metric)
+        np.testing.assert_allclose(run.metric(metric), wanted.loc[[1, 3]], rtol=1e-5)
+        assert run.metric(metric).index.tolist() == [1, 3]
+    square = whole.metric("cka", pooling="mean").loc[[1, 3, "final"], [1, 3, "final"]]
+    np.testing.assert_allclose(run.metric("cka", pooling="mean"), square, atol=1e-6)
+    agrees = float(run.metric("saturated").loc[1])
+    assert run.metric("saturated").index.tolist() == [1, 3]
+    mean = run.table().query("metric == 'saturation_layer'")["value"].item()
+    assert mean == pytest.approx(1 * agrees + 3 * (1 - agrees))
+    np.testing.assert_allclose(run.pooled(3), whole.pooled(3), rtol=1e-5, atol=1e-6)
+    with pytest.raises(LayerscopeError, match="layer 2 is not among these states: they have 1, 3"):
+        run.pooled(2)
+    assert "layers 1, 3, 32 wide" in run.document().facts
+    chosen = layerscope.select(run, progress=False)
+    assert [row.layer for row in chosen.layers] == [1, 3] and chosen.baseline_name == "the last layer"
+    run.report()
+
+
+@pytest.fixture
+def vectors() -> np.ndarray:
+    return np.random.default_rng(0).normal(np.arange(3)[:, None], size=(60, 3, 8)).astype(np.float32)
+
+
+def as_npy(vectors: np.ndarray, folder: Path) -> Path:
+    np.save(folder / "states.npy", vectors)
+    return folder / "states.npy"
+
+
+def as_layers(vectors: np.ndarray, folder: Path) -> Path:
+    for i, layer in enumerate((0, 8, 16)):
+        np.save(folder / f"layer_{layer}.npy", vectors[:, i])
+    np.save(folder / "labels.npy", np.array(LABELS))
+    return folder
+
+
+def as_npz(vectors: np.ndarray, folder: Path) -> Path:
+    layers = {f"layer_{layer}": vectors[:, i] for i, layer in enumerate((0, 8, 16))}
+    np.savez_compressed(folder / "states.npz", labels=np.array(LABELS), **layers)
+    return folder / "states.npz"
+
+
+def as_parquet(vectors: np.ndarray, folder: Path) -> Path:
+    layers = {f"layer_{layer}": list(vectors[:, i]) for i, layer in enumerate((0, 8, 16))}
+    frame = pd.DataFrame({"id": [f"s{i}" for i in range(60)], "label": LABELS, **layers})
+    for part in range(2):
+        frame[30 * part : 30 * (part + 1)].to_parquet(folder / f"part-{part}.parquet", row_group_size=7)
+    return folder
+
+
+@pytest.mark.parametrize("write", [as_npy, as_layers, as_npz, as_parquet])
+def test_pooled_states_in_any_file_give_one_table(tmp_path: Path, vectors: np.ndarray, write: Any) -> None:
+    """The reference is a module whose blocks give these states."""
+    (tmp_path / "in").mkdir()
+    path = write(vectors, tmp_path / "in")
+    labels = LABELS if write is as_npy else None
+    layers = [0, 8, 16] if write is as_npy else None
+    run = layerscope.profile(states=path, layers=layers, labels=labels, out=tmp_path / "run", progress=False)
+    for i, layer in enumerate((0, 8, 16)):
+        np.testing.assert_array_equal(run.pooled(layer), vectors[:, i])
+    assert run.layers == (0, 8, 16)
+    known = layerscope.metrics.effective_rank(vectors[:, 1])
+    assert float(run.metric("effective_rank").loc[8]) == pytest.approx(float(known), rel=1e-6)
+    score = layerscope.probes.linear_probe(vectors[:, 2], np.array(LABELS))
+    assert float(run.metric("linear_probe").loc[16]) == pytest.approx(score.mean)
+
+
+def test_a_table_is_matched_by_id_and_in_order(tmp_path: Path, vectors: np.ndarray) -> None:
+    path = as_parquet(vectors, tmp_path)
+    table = pd.DataFrame({"id": [f"s{i}" for i in range(60)], "label": range(60), "text": TEXTS})
+    table["label"] = table["label"] % 2 + 5
+    run = layerscope.profile(
+        states=path, data=table.sample(frac=1, random_state=0), out=tmp_path / "run", progress=False
+    )
+    plan = run.folder.plan.sort_values("sample")
+    assert plan["label"].tolist() == [i % 2 + 5 for i in range(60)]
+    assert run.info["data"]["examples"][0] == TEXTS[0]
+    with pytest.raises(LayerscopeError, match="column 'id' has no row for s0: give the name of each sample once"):
+        layerscope.profile(states=path, data=table[1:], out=tmp_path / "other", progress=False)
+
+
+def test_a_sample_with_nan_is_named_left_out_and_counted(tmp_path: Path, vectors: np.ndarray, capfd: Any) -> None:
+    broken = vectors.copy()
+    broken[4, 1, 2] = np.nan
+    run = layerscope.profile(states=as_npy(broken, tmp_path), layers=[0, 8, 16], out=tmp_path / "run")
+    line = "1 of 60 forwards of states hold NaN or infinity (first: layer 8, sample 4): they are left out and counted"
+    assert line in " ".join(capfd.readouterr().err.split())
+    assert set(run.table()["n_skipped"]) == {1}
+
+
+def test_a_killed_run_goes_on_and_other_states_are_refused(gpt2: Path, tmp_path: Path) -> None:
+    run = profiled(gpt2, "all", tmp_path / "run")
+    table = run.table()
+    for path in [*run.path.glob("shards/00001*"), run.path / "tables" / "pooled.parquet"]:
+        path.unlink()
+    pd.testing.assert_frame_equal(profiled(gpt2, "all", tmp_path / "run").table(), table)
+    with pytest.raises(LayerscopeError, match="holds another run"):
+        profiled(gpt2, "some", tmp_path / "run", layers=[1, 3])
+
+
+def test_layers_of_requests_are_read_from_the_configuration(gpt2: Path, tmp_path: Path) -> None:
+    config = {"method": "extract_hidden_states", "draft_model_config": {"hf_config": {}}}
+    config["draft_model_config"]["hf_config"]["eagle_aux_hidden_state_layer_ids"] = [1, 3]
+    stated = gpt2 / "some" / "speculative.json"
+    stated.write_text(json.dumps(config))
+    try:
+        run = profiled(gpt2, "some", tmp_path / "run", layers=None)
+        assert run.layers == (1, 3) and run.info["model"]["states_from"] == str(gpt2 / "some")
+        with pytest.raises(LayerscopeError, match="says that its layers are 1,3"):
+            profiled(gpt2, "some", tmp_path / "other", layers=[0, 3])
+    finally:
+        stated.unlink()
+
+
+def test_files_that_come_meanwhile_are_noticed(tmp_path: Path, vectors: np.ndarray, monkeypatch: Any) -> None:
+    from layerscope.profiling import pipeline
+
+    path, passes = as_layers(vectors, tmp_path), pipeline.run_pass
+
+    def grows(*args: Any, **options: Any) -> None:
+        passes(*args, **options)
+        np.save(tmp_path / "layer_24.npy", vectors[:, 0])
+
+    monkeypatch.setattr(pipeline, "run_pass", grows)
+    with pytest.raises(LayerscopeError, match="changed while it was read"):
+        layerscope.profile(states=path, out=tmp_path / "out" / "run", progress=False)
+
+
+def test_verbs_that_need_the_model_say_that_there_is_none(tmp_path: Path, vectors: np.ndarray) -> None:
+    run = layerscope.profile(states=as_layers(vectors, tmp_path), out=tmp_path / "r" / "run", progress=False)
+    with pytest.raises(LayerscopeError, match="was made of states from .* without a model: give the model itself"):
+        layerscope.truncate(run, layer=8, out=tmp_path / "cut")
+    found = layerscope.select(run, rule="best", first_layer=8, progress=False).document()
+    assert not found.commands and "without a model" in found.notes[-1]
