@@ -25,6 +25,7 @@ SMALL = {
     "one_pass": ["--samples", "8", "--repeats", "1"],
     "page": ["--runs", "1", "--depth", "3", "--tabs", "1"],
     "profile_overhead": ["--child", "--case", "minilm", "--repeats", "1", "--texts", "8"],
+    "scale": ["--child", "profile --keep-states none", "free", "texts.csv"],
     "self_speculation": ["--batch", "1", "--tokens", "12", "--repeats", "1", "--layers", "8", "--width", "48"],
     "sentence_losses": ["--steps", "1", "--batch", "2", "--dev", "8", "--seeds", "1"],
     "shipped_rules": ["--keep", "--out", "rules.json"],

@@ -83,10 +83,6 @@ class FromPath(How):
     """The layer of the first value; a metric that is no curve has one, at the last layer."""
     choice: Choice | None = None
 
-    def streams(self, asked: Any) -> bool:
-        """Return whether a sample's value does not depend on the mean of all."""
-        return self.choice is None or "uncentered" in asked.cosine
-
     def measured(self, states: States, asked: Any) -> Iterator[tuple[str | None, Tensor]]:
         """Yield each variant with the values `[N, layers]` of every sample."""
         for name in getattr(asked, self.choice.option) if self.choice else (None,):

@@ -36,9 +36,27 @@ class Inputs:
         return () if self.positional is None else (self.positional,)
 
     def to(self, device: torch.device) -> "Inputs":
-        """Return the same batch on another device."""
-        named = {k: v.to(device) for k, v in self.named.items()}
-        return Inputs(named, *(None if one is None else one.to(device) for one in (self.positional, self.mask)))
+        """Return the same batch on another device; what is pinned travels beside the computation."""
+        return self._each(lambda one: one.to(device, non_blocking=True))
+
+    def pinned(self) -> "Inputs":
+        """Return the same batch in memory that a GPU reads by itself, where there is one."""
+        return self._each(Tensor.pin_memory) if torch.cuda.is_available() else self
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> "Inputs":
+        named = {name: change(one) for name, one in self.named.items()}
+        return Inputs(named, *(None if one is None else change(one) for one in (self.positional, self.mask)))
+
+
+def on_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return tensors on the CPU; those on another device in one copy for each dtype, as each copy waits for it."""
+    found, kinds = dict(tensors), {one.dtype for one in tensors.values() if one.device.type != "cpu"}
+    for dtype in kinds:
+        own = {name: one for name, one in tensors.items() if one.dtype == dtype and one.device.type != "cpu"}
+        flat = torch.cat([one.reshape(-1) for one in own.values()]).cpu()
+        parts = torch.split(flat, [one.numel() for one in own.values()])
+        found |= {name: part.view(one.shape) for (name, one), part in zip(own.items(), parts, strict=True)}
+    return found
 
 
 @cache

@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -14,25 +15,17 @@ from layerscope.core.errors import count
 from layerscope.core.files import aside, foreign
 from layerscope.inputs import Corpus
 from layerscope.inputs.streams import Stream
-from layerscope.metrics.moments import Sums, ValueSums
+from layerscope.metrics.moments import ValueSums
 from layerscope.profiling.passing import Tensors
 from layerscope.profiling.plan import Job
-from layerscope.profiling.summing import KINDS, of_stream
+from layerscope.profiling.summing import KINDS
 from layerscope.runs.registry import METRICS, is_scalar, parse_key
 
 FACTS = "facts"
 
 
-@dataclass(order=True)
-class Kept:
-    """One sample of the reservoir: those with the lowest seeded priorities are kept, whoever reads them, and when."""
-
-    priority: float
-    chunk: int
-    row: int
-    sample: str = field(compare=False)
-    name: str = field(compare=False)
-    label: str | int | None = field(compare=False)
+Kept = tuple[float, int, int, str, str, str | int | None]
+"""A sample of the reservoir: priority, number of its chunk, its place there, text, name and label."""
 
 
 @dataclass
@@ -40,28 +33,26 @@ class Gathered:
     """What a pass has gathered of the chunks before `next`, as a file keeps it.
 
     `begun` is the manifest that the pass was started with; `seen` counts rows of the data, `empty` those without a
-    token or a text, `cut` texts cut at the maximal length, `broken` samples with NaN or infinity.
+    token or a text, `cut` texts cut at the maximal length, `broken` samples with NaN or infinity. The reservoir `kept`
+    are the samples of the lowest seeded priorities, whoever reads them, and when. A pass has `ended` with the data or
+    has `reached` the errors that were asked for.
     """
 
     begun: dict[str, Any]
-    sums: dict[str, Sums] = field(default_factory=dict)
+    sums: dict[str, Any] = field(default_factory=dict)
     kept: list[Kept] = field(default_factory=list)
-    shifts: Tensors = field(default_factory=dict)
     next: int = 0
     seen: int = 0
     empty: int = 0
     cut: int = 0
     broken: int = 0
     reached: bool = False
-
-    COUNTS = ("next", "seen", "empty", "cut", "broken", "reached")
+    ended: bool = False
 
     def save(self, path: Path) -> None:
         """Write all of it, whole or not at all."""
-        facts = {name: getattr(self, name) for name in self.COUNTS} | {"begun": self.begun}
-        facts["kept"] = [list(vars(kept).values()) for kept in self.kept]
+        facts = {name: value for name, value in vars(self).items() if name != "sums"}
         tensors = {f"{key}|{name}": value for key, own in self.sums.items() for name, value in own.tensors().items()}
-        tensors |= {f"shift|{pooling}": shift for pooling, shift in self.shifts.items()}
         tensors[FACTS] = torch.frombuffer(bytearray(json.dumps(facts).encode()), dtype=torch.uint8)
         path.parent.mkdir(parents=True, exist_ok=True)
         aside(path, lambda part: save_file({key: value.contiguous() for key, value in tensors.items()}, part))
@@ -72,35 +63,26 @@ class Gathered:
         try:
             tensors = load_file(path)
             facts = json.loads(bytes(tensors.pop(FACTS).numpy()))
-            kept = [Kept(*values) for values in facts.pop("kept")]
         except Exception as error:  # of a damaged file any
             raise foreign(path) from error
         parts: dict[str, Tensors] = {}
-        for key, value in tensors.items():
+        for key, value in sorted(tensors.items()):
             name, _, own = key.rpartition("|")
             parts.setdefault(name, {})[own] = value.clone()  # what is mapped to a file keeps it from being replaced
-        shifts = parts.pop("shift", {})
-        # a file lists tensors by size: tables have rows in the order in which sums were first added
-        sums = {key: KINDS[key.partition(" ")[0]](**own) for key, own in sorted(parts.items())}
-        return cls(**facts, sums=sums, kept=kept, shifts=shifts)
+        sums = {key: KINDS[key.partition(" ")[0]](**own) for key, own in parts.items()}
+        return cls(**{**facts, "kept": [tuple(one) for one in facts["kept"]]}, sums=sums)
 
     def join(self, other: "Gathered") -> None:
         """Add what another process has gathered of other chunks."""
         for key, own in other.sums.items():
-            self.sums[key] = self.sums[key] + own if key in self.sums else own  # type: ignore[operator]
+            self.sums[key] = self.sums[key] + own if key in self.sums else own
         for name in ("seen", "empty", "cut", "broken"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.kept = sorted([*self.kept, *other.kept])
 
-    def facts(self) -> dict[str, Any]:
-        """Return what the run's manifest keeps of the pass."""
-        known = {"samples": self.seen, "empty": self.empty, "cut": self.cut, "broken": self.broken}
-        return known | {"kept": len(self.kept), "data": self.begun["data"]}
-
-    def notes(self, job: Job, stream: Stream, kept: int) -> list[str]:
+    def notes(self, job: Job, stream: Stream, kept: int, rest: Sequence[str]) -> list[str]:
         """Return the lines on what was read and left out, and on which metrics rest on how many samples."""
-        summed, until = of_stream(job.options).metrics, job.options.until_stderr
-        rest = [name for name in job.options.metrics if name not in summed]
+        summed, until = job.options.metrics, job.options.until_stderr
         titles = (", ".join(METRICS[name].title for name in names) for names in (summed, rest))
         lines = [f"all {count(self.seen, 'sample')}: {next(titles)}"]
         lines += [f"a seeded sample of {kept:,} of them: {next(titles)}"] if rest else []
@@ -116,16 +98,14 @@ class Gathered:
 
     def corpus(self, stream: Stream, most: int) -> Corpus:
         """Return the samples of the reservoir in the order of the data."""
-        kept = sorted(self.kept[:most], key=lambda one: (one.chunk, one.row))
-        labels = [one.label for one in kept if one.label is not None]
+        _, _, _, samples, names, labels = zip(*sorted(self.kept[:most], key=itemgetter(1, 2)), strict=True)
         if len({*map(type, labels)}) > 1:  # no column mixes numbers and texts
-            labels = [*map(str, labels)]
-        known = tuple(labels) if len(labels) == len(kept) else None
-        names = tuple(one.name for one in kept)
-        return Corpus(stream.name, "text", tuple(one.sample for one in kept), names, known, stream.notes)
+            labels = tuple(map(str, labels))
+        known = None if stream.label_column is None and stream.head.labels is None else labels
+        return Corpus(stream.name, "text", samples, names, known, stream.notes)
 
 
-def values_in(sums: dict[str, Sums], asked: Sequence[str]) -> dict[str, ValueSums]:
+def values_in(sums: dict[str, Any], asked: Sequence[str]) -> dict[str, ValueSums]:
     """Return the sums whose errors decide about the end of a pass: of metrics of tokens, at the layers themselves."""
     found = {key.removeprefix("tokens "): own for key, own in sums.items() if isinstance(own, ValueSums)}
     keys = {key: parse_key(key) for key in found if is_scalar(key)}

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from layerscope.metrics.factors import FromTokens, Tokens
-from layerscope.models.forward import Inputs
+from layerscope.models.forward import Inputs, on_host
 from layerscope.models.pooling import Projection, pool
 from layerscope.profiling.plan import Job
 from layerscope.runs.folder import packed
@@ -94,7 +94,7 @@ class BatchMeasure:
             sample, position = self._index("next")
             states = torch.stack(self.token_states).float()
             out |= {"next.row": sample.int(), "next.following": self._after(sample, position), "next.states": states}
-        return {k: v.cpu() for k, v in {**out, "broken": self._first_broken()}.items()}
+        return on_host({**out, "broken": self._first_broken()})
 
     def _project(self, projection: Projection, layer: int, tokens: Tensor, mask: Tensor | None) -> None:
         """Hold some layers back, as many as take little memory: each run through the model's end has its price."""

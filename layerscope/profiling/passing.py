@@ -1,6 +1,7 @@
 """A run folder started or resumed, and the pass: every batch of the plan once, whatever interrupts it."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -9,6 +10,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from layerscope.core.ahead import ahead
 from layerscope.core.errors import LayerscopeError, count, listed
 from layerscope.core.processes import Team
 from layerscope.core.progress import Reporter
@@ -154,8 +156,8 @@ def run_pass(
             own = turn if together else turn[team.rank : team.rank + 1]
             for shard in own:
                 parts = []
-                for _, rows in folder.rows(shard).groupby("batch", sort=True):
-                    parts += list(compute(job, rows, halved, measure))
+                for rows, inputs in ahead(partial(read, job), batches_in(folder.rows(shard))):
+                    parts += list(compute(job, rows, halved, measure, inputs))
                     advance(len(rows))
                 if team.leads or not together:
                     folder.write_shard(shard, joined(parts))
@@ -165,21 +167,35 @@ def run_pass(
             _refuse_hopeless(folder, job.model)
 
 
+def batches_in(plan: pd.DataFrame) -> Iterator[pd.DataFrame]:
+    """Yield the rows of each batch of a plan."""
+    return (rows for _, rows in plan.groupby("batch", sort=True))
+
+
+def read(job: Job, rows: pd.DataFrame) -> Inputs:
+    """Return the samples of a batch as the model takes them."""
+    samples = [view_of(job, int(sample), int(view)) for sample, view in zip(rows["sample"], rows["view"], strict=True)]
+    return job.model.encoder.batch(samples).pinned()
+
+
 def compute(
-    job: Job, rows: pd.DataFrame, halved: Callable[[pd.DataFrame], None], measure: Measures = BatchMeasure
-) -> Iterator[Tensors]:
+    job: Job, rows: pd.DataFrame, halved: Callable[[pd.DataFrame], None], measure: Measures = BatchMeasure,
+    inputs: Inputs | None = None,
+) -> Iterator[Tensors]:  # fmt: skip
     """Yield the measurements of a batch, in one piece or, after a call of `halved`, in two where memory runs out."""
 
     def about(one: pd.DataFrame) -> str:
         return f"of {one['length'].iloc[0]} tokens ({one['name'].iloc[0]})"
 
-    return (found for _, found in in_halves(rows, lambda own: _forward(job, own, measure), halved, about))
+    def forward(own: pd.DataFrame) -> Tensors:
+        return _forward(job, own, measure, inputs if own is rows and inputs is not None else read(job, own))
+
+    return (found for _, found in in_halves(rows, forward, halved, about))
 
 
 @torch.inference_mode()
-def _forward(job: Job, rows: pd.DataFrame, measure: Measures) -> Tensors:
-    samples = [view_of(job, int(sample), int(view)) for sample, view in zip(rows["sample"], rows["view"], strict=True)]
-    inputs = job.model.encoder.batch(samples).to(job.model.device)
+def _forward(job: Job, rows: pd.DataFrame, measure: Measures, inputs: Inputs) -> Tensors:
+    inputs = inputs.to(job.model.device)
     measured = measure(job, inputs, rows)
     job.model.run(inputs, measured.visit)
     return measured.tensors()

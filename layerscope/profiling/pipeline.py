@@ -24,7 +24,7 @@ from layerscope.profiling.passing import open_or_start, report_broken, run_pass
 from layerscope.profiling.plan import Job, Options
 from layerscope.profiling.source import can_be_probed
 from layerscope.profiling.stored import lack_of_states, left_out, of_states
-from layerscope.profiling.streaming import finish, gather, of_data, of_reservoir, text_head
+from layerscope.profiling.streaming import finish, gather, of_data, text_head
 from layerscope.profiling.summing import of_stream
 from layerscope.profiling.tables import write_tables
 from layerscope.runs import Run
@@ -45,7 +45,8 @@ def run_profile(asked: Asked) -> Run:
     reporter = reporting(asked.progress and team.leads)
     _check_sources(asked)
     job, stream, data = _ready(asked, options) if asked.states is None else of_states(asked, options)
-    lines = check_available(options if stream is None else of_stream(options), job.model, job.corpus)
+    summed = job if stream is None else of_stream(job)
+    lines = check_available(summed.options, job.model, job.corpus)
     for line in lines if asked.states is None else ():
         reporter.say(line)
     if asked.states is not None:  # what the run does not hold is noted in it
@@ -64,15 +65,20 @@ def run_profile(asked: Asked) -> Run:
     with locked(path) if team.leads else nullcontext():
         if stream is None:
             return _run(path, job, manifest, reporter, team)
-        gathered = gather(job, stream, path, manifest, reporter, team)
+        gathered = gather(summed, stream, path, manifest, reporter, team)
         if gathered is None:
             return Run(path)
-        kept = of_reservoir(job, stream, gathered)
-        for note in check_available(options, kept.model, kept.corpus):
+        corpus = gathered.corpus(stream, options.reservoir or 0)
+        for note in check_available(options, job.model, corpus):
             reporter.say(note)
-        run = _run(path, kept, {**described(kept), "stream": gathered.facts()}, reporter, team)
+        rest = [name for name in options.metrics if name not in summed.options.metrics]
+        rest = [name for name in rest if _lack(name, options, job.model, corpus) is None]
+        notes = *corpus.notes, *gathered.notes(summed, stream, len(corpus), rest)
+        kept = replace(job, corpus=replace(corpus, notes=notes))
+        about = {"samples": gathered.seen, "data": manifest["data"]}
+        run = _run(path, kept, {**described(kept), "stream": about}, reporter, team)
         if team.leads:
-            finish(run, kept, gathered)
+            finish(run, summed, gathered)
         team.meet()
     return run
 

@@ -1,14 +1,16 @@
 """One pass over data of any size: what is kept of them is sums, and a seeded sample of the samples."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from layerscope.core.ahead import ahead
 from layerscope.core.errors import LayerscopeError, count
 from layerscope.core.processes import Team
 from layerscope.core.progress import Reporter
@@ -18,12 +20,12 @@ from layerscope.metrics.factors import FromRows
 from layerscope.metrics.moments import ValueSums
 from layerscope.models.capture import evaluating
 from layerscope.models.weights import is_parallel
-from layerscope.profiling.gathered import Gathered, Kept, relative_error, values_in
+from layerscope.profiling.gathered import Gathered, relative_error, values_in
 from layerscope.profiling.identity import refuse_another
-from layerscope.profiling.passing import Tensors, compute, joined, refuse_hopeless
+from layerscope.profiling.passing import Tensors, batches_in, compute, joined, read, refuse_hopeless
 from layerscope.profiling.plan import Job, make_plan
 from layerscope.profiling.source import Source
-from layerscope.profiling.summing import Summing, as_summed, layers_of, of_stream
+from layerscope.profiling.summing import Summing, compared, pooled_of
 from layerscope.runs import COLUMNS, Run, RunFolder
 from layerscope.runs.folder import refuse_other_files
 from layerscope.runs.registry import about, measured
@@ -51,77 +53,73 @@ class StreamPass:
         """Take every chunk that is left; what is finished is kept whatever happens."""
         gathered, team = self.gathered, self.team
         summing = Summing(self.job, gathered.sums)
-        if summing.products and not gathered.shifts and self.rank == 0:
-            gathered.shifts = self._shifts()
+        shifts = self._shifts() if summing.products and self.rank == 0 else {}
         turn = gathered.next // self.size
-        started = team.meet((turn, gathered.reached, gathered.shifts))
-        together, gathered.shifts = max(other for other, *_ in started), started[0][2]
-        ended = any(reached for _, reached, _ in started)
+        started = team.meet((turn, gathered.reached, shifts))
+        together, shifts = max(other for other, *_ in started), started[0][2]
+        gathered.reached = any(reached for _, reached, _ in started)
         chunks = self.stream.chunks(gathered.next, wanted=lambda number: number % self.size == self.rank)
         own = (chunk for chunk in chunks if chunk.read)
         with evaluating(self.job.model.module), reporter.bar("forward", self.stream.length, "samples") as advance:
             advance(gathered.seen)
-            while turn < together or not ended:
-                chunk, measured = self._next(own)
+            while turn < together or not (gathered.reached or gathered.ended):
+                try:
+                    chunk = next(own, None)
+                    measured = None if chunk is None else self._measured(chunk.samples, chunk.names)
+                except BaseException:
+                    self._save()
+                    raise
                 if chunk is not None:
-                    self._take(chunk, *measured, summing)
+                    self._take(chunk, measured, summing, shifts)
                     advance(chunk.rows)
                 turn += 1
                 gathered.next = turn * self.size
                 if turn > together:  # one that was killed later than the others has met them before
                     met = team.meet((chunk is None, self._values()))
                     gathered.reached = self._reached([values for _, values in met[: self.size]])
-                    ended = gathered.reached or all(is_last for is_last, _ in met)
+                    gathered.ended = all(is_last for is_last, _ in met)
                 self._checkpoint()
         self._save()
 
-    def _next(self, own: Iterator[Chunk]) -> tuple[Chunk | None, tuple[Any, Tensors]]:
-        """Read and measure a chunk; nothing that was added up is lost where that fails."""
-        nothing: tuple[Any, Tensors] = None, {}
-        try:
-            chunk = next(own, None)
-            lengths = () if chunk is None else self.job.model.encoder.lengths(chunk.samples[:1])
-            texts = () if chunk is None else chunk.samples
-            is_empty = chunk is None or not (any(map(str.strip, texts)) or any(lengths))
-            return chunk, nothing if chunk is None or is_empty else self._measured(chunk)
-        except BaseException:
-            self._save()
-            raise
+    def _measured(self, samples: Sequence[str], names: Sequence[str]) -> tuple[Any, Tensors] | None:
+        """Return the plan of some samples and what was measured of them; None where none of them has a token."""
+        if not any(self.job.model.encoder.lengths(samples)):
+            return None
+        job = replace(self.job, corpus=Corpus(self.stream.name, "text", samples, names))
+        plan = make_plan(job)
+        batches = ahead(partial(read, job), batches_in(plan))
+        parts = [part for rows, inputs in batches for part in compute(job, rows, lambda _: None, inputs=inputs)]
+        return plan, joined(parts)
 
-    def _take(self, chunk: Chunk, plan: Any, tensors: Tensors, summing: Summing) -> None:
-        gathered, options = self.gathered, self.job.options
+    def _take(self, chunk: Chunk, found: tuple[Any, Tensors] | None, summing: Summing, shifts: Tensors) -> None:
+        gathered, seed, most = self.gathered, self.job.options.seed, self.job.options.reservoir or 0
         gathered.seen += chunk.rows
-        gathered.empty += chunk.rows - len(chunk.samples) if tensors else chunk.rows
-        if tensors:
+        gathered.empty += chunk.rows - (0 if found is None else len(found[0]))
+        if found is not None:
+            plan, tensors = found
             gathered.cut += plan.attrs["cut"]
-            gathered.empty += plan.attrs["empty"]
             gathered.broken += int((tensors["broken"] >= 0).sum())
             refuse_hopeless(self.job.model, plan["name"], tensors["broken"])
-            summing.take(tensors, gathered.shifts)
-        priorities = np.random.default_rng([options.seed, 5, chunk.number]).random(len(chunk.samples)).tolist()
-        labels = chunk.labels or [None] * len(priorities)
-        most, kept = options.reservoir or 0, gathered.kept
-        highest = kept[-1].priority if len(kept) >= most else 1.0
-        rows = zip(priorities, chunk.samples, chunk.names, labels, strict=True)
-        fresh = [Kept(p, chunk.number, i, *about) for i, (p, *about) in enumerate(rows) if p < highest]
-        gathered.kept = sorted([*kept, *fresh])[:most]
-
-    def _measured(self, chunk: Chunk) -> tuple[Any, Tensors]:
-        corpus = Corpus(self.stream.name, "text", chunk.samples, chunk.names)
-        job = replace(self.job, corpus=corpus)
-        plan = make_plan(job)
-        rows = (own for _, own in plan.groupby("batch", sort=True))
-        return plan, joined([part for own in rows for part in compute(job, own, lambda _: None)])
+            summing.take(tensors, shifts)
+        n = len(chunk.samples)
+        priorities = np.random.default_rng([seed, 5, chunk.number]).random(n).tolist()
+        places = zip(priorities, [chunk.number] * n, range(n), strict=True)
+        about = zip(chunk.samples, chunk.names, chunk.labels or [None] * n, strict=True)
+        highest = gathered.kept[-1][0] if len(gathered.kept) >= most else 1.0
+        fresh = [(*place, *own) for place, own in zip(places, about, strict=True) if place[0] < highest]
+        gathered.kept = sorted([*gathered.kept, *fresh])[:most]
 
     def _shifts(self) -> Tensors:
-        """Return a point near the mean of each layer by pooling: that of the first samples."""
+        """Return a point near the mean of each layer by pooling: that of the first samples, or where sums began."""
+        begun = {key.removeprefix("products "): sums for key, sums in self.gathered.sums.items() if "products " in key}
+        if begun:
+            return {pooling: sums.shift for pooling, sums in begun.items()}
         first = self.stream.head.take(range(min(NEAR, len(self.stream.head))))
         with evaluating(self.job.model.module):
-            _, tensors = self._measured(Chunk(0, len(first), first.samples, first.names))
-        fine = tensors["broken"] < 0
-        pooled = {key: values[-1:] if key.startswith("normed.") else values for key, values in tensors.items()}
-        poolings = dict.fromkeys((*self.job.vectors.pairs, *self.job.vectors.poolings))
-        return {name: layers_of(pooled, name)[:, fine].double().mean(1).nan_to_num(0.0) for name in poolings}
+            found = self._measured(first.samples, first.names)
+        assert found is not None  # what a model is found by has tokens
+        states = compared(pooled_of(found[1]), self.job.vectors)
+        return {pooling: own.double().mean(1).nan_to_num(0.0) for pooling, own in states.items()}
 
     def _values(self) -> dict[str, ValueSums]:
         """Return the sums that say whether the pass is at its end."""
@@ -166,66 +164,52 @@ def gather(
     job: Job, stream: Stream, path: Path, begun: dict[str, Any], reporter: Reporter, team: Team
 ) -> Gathered | None:
     """Run the pass, or what is left of it, and return what all processes have gathered; None for a finished run."""
-    folder = path / "stream"
     size = 1 if is_parallel(job.model.module) else team.size
-    whole, parts = folder / "whole.safetensors", [folder / f"{i}-of-{size}.safetensors" for i in range(size)]
+    parts = [path / "stream" / f"{rank}-of-{size}.safetensors" for rank in range(size)]
+    files = sorted((path / "stream").glob("*-of-*.safetensors"))
     if RunFolder.exists(path):
         info = RunFolder(path).manifest
         refuse_another(path, {**info, "data": info.get("stream", info)["data"]}, begun)
+        if not any(file.name.startswith("0-") for file in files):
+            return None
     else:
         refuse_other_files(path)
-    started = [whole] if whole.is_file() else sorted(folder.glob("*-of-*.safetensors"))
-    for there in started:
-        refuse_another(path, Gathered.load(there).begun, begun)
-        if there not in (whole, *parts):
-            raise LayerscopeError(
-                f"the pass in {str(path)!r} was begun by {there.stem.split('-')[-1]} processes: go on with as "
-                "many, or choose another folder with `out`"
-            )
-    if RunFolder.exists(path) and not started:
-        return None
-    team.meet()
-    if not whole.is_file():
-        reporter.say(_plan_of(job, stream, path, started))
-        StreamPass(replace(job, options=of_stream(job.options)), stream, parts, begun, team).run(reporter)
+    there = {file: Gathered.load(file) for file in files}
+    for found in there.values():
+        refuse_another(path, found.begun, begun)
+    for other in there.keys() - {*parts}:
+        raise LayerscopeError(
+            f"the pass in {str(path)!r} was begun by {other.stem.split('-')[-1]} processes: go on with as many, or "
+            "choose another folder with `out`"
+        )
+    done = team.meet(len(there) == size and all(found.ended or found.reached for found in there.values()))
+    if not all(done):
+        reporter.say(_line(job, stream, path, sum(found.seen for found in there.values())))
+        StreamPass(job, stream, parts, begun, team).run(reporter)
         team.meet()
-        if team.leads:
-            found = Gathered.load(parts[0])
-            for part in parts[1:]:
-                found.join(Gathered.load(part))
-            found.save(whole)
-        team.meet()
-    if team.leads:
-        for part in parts:
-            part.unlink(missing_ok=True)
-    return Gathered.load(whole)
+    whole = Gathered.load(parts[0])
+    for part in parts[1:]:
+        whole.join(Gathered.load(part))
+    return whole
 
 
-def _plan_of(job: Job, stream: Stream, path: Path, started: list[Path]) -> str:
-    if started:
-        seen = sum(Gathered.load(there).seen for there in started)
+def _line(job: Job, stream: Stream, path: Path, seen: int) -> str:
+    if seen:
         return f"going on with {str(path)!r}: {count(seen, 'sample')} measured"
-    length = "samples, as many as there are" if stream.length is None else count(stream.length, "sample")
-    stack = job.model.stack
+    length = "as many samples as there are" if stream.length is None else count(stream.length, "sample")
+    model = job.model
     return (
-        f"{job.model.loaded.name}: {stack.depth} layers of {stack.width} · {stream.name}: {length}, chunk by chunk; "
-        f"sums and {count(job.options.reservoir or 0, 'seeded sample')} are kept in {path}"
+        f"{model.loaded.name}: {model.stack.depth} layers of {model.stack.width} · {stream.name}: {length}, chunk by "
+        f"chunk; sums and {count(job.options.reservoir or 0, 'seeded sample')} are kept in {path}"
     )
-
-
-def of_reservoir(job: Job, stream: Stream, gathered: Gathered) -> Job:
-    """Return the job of the samples that were kept, which is that of an ordinary run."""
-    corpus = gathered.corpus(stream, job.options.reservoir or 0)
-    notes = (*corpus.notes, *gathered.notes(job, stream, len(corpus)))
-    return replace(job, corpus=replace(corpus, notes=notes))
 
 
 def finish(run: Run, job: Job, gathered: Gathered) -> None:
     """Put the rows of all samples in the place of those of the kept ones, and drop what is not to be kept."""
-    options = of_stream(job.options)
-    source = Source(run, as_summed(options))
+    summing = Summing(job, gathered.sums)
+    source = Source(run, summing.options)
     source.total = gathered.seen
-    rows = pd.DataFrame([*Summing(replace(job, options=options), gathered.sums).rows(source)], columns=list(COLUMNS))
+    rows = pd.DataFrame([*summing.rows(source)], columns=list(COLUMNS))
     rows = rows.astype(COLUMNS).assign(part=run.info["model"]["part"])
     same = [name for name in COLUMNS if name not in ("variant", "value", "stderr", "n", "n_skipped", "step")]
     # what choices a metric of rows makes by their number is called otherwise for another number
@@ -238,5 +222,6 @@ def finish(run: Run, job: Job, gathered: Gathered) -> None:
         run.folder.write_table(str(kind), both.drop(columns="order"))
     if job.options.keep_states == "none":
         run.folder.drop_states()
-    (run.path / "stream" / "whole.safetensors").unlink()
+    for part in sorted((run.path / "stream").iterdir()):  # without the first of them the run is finished
+        part.unlink()
     (run.path / "stream").rmdir()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from copy import copy
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -9,31 +10,37 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.factors import FromRows
-from layerscope.metrics.moments import PairSums, RowSums, SummedRows, Sums, ValueSums
-from layerscope.metrics.pairs import FromPairs, FromPath
+from layerscope.metrics.moments import PairSums, RowSums, SummedRows, ValueSums
+from layerscope.metrics.pairs import FromPairs
+from layerscope.models import Vectors
 from layerscope.profiling.plan import Job, Options
 from layerscope.profiling.source import Row, Source
-from layerscope.profiling.tables import has_values, of_pairs, of_path, of_rows, of_tokens
+from layerscope.profiling.tables import has_values, of_pairs, of_rows, of_tokens
 from layerscope.runs.registry import METRICS, is_scalar, measured
-from layerscope.runs.states import PROJECTED, Column
+from layerscope.runs.states import OWN, PROJECTED, Column
 
 Tensors = dict[str, Tensor]
 PAIR_BYTES = 2**30
 """Sums of products between layers that outgrow this are not taken: similarities are then those of the reservoir."""
-KINDS = {"tokens": ValueSums, "rows": RowSums, "products": PairSums, "similarity": ValueSums, "path": ValueSums}
+KINDS = {"tokens": ValueSums, "rows": RowSums, "products": PairSums, "similarity": ValueSums}
 
 
-def of_stream(options: Options) -> Options:
-    """Return the options of one chunk: the metrics that sums over chunks give."""
-    found = copy(options)
-    found.metrics = tuple(name for name in options.metrics if METRICS[name].how.streams(options))
+def of_stream(job: Job) -> Job:
+    """Return the job with the metrics that sums over chunks give, as far as these fit into memory."""
+    found, model = copy(job.options), job.model
+    poolings = {*job.vectors.poolings, *job.vectors.pairs}
+    layers = model.stack.depth + len(model.sites)
+    is_large = PairSums.memory(layers, model.stack.width) * len(poolings) > PAIR_BYTES
+    kinds = {name: METRICS[name].how for name in job.options.metrics}
+    left_out = {name for name, how in kinds.items() if is_large and isinstance(how, FromPairs) and how.of_sums}
+    found.metrics = tuple(name for name, how in kinds.items() if how.streams(found) and name not in left_out)
     found.store_dtype = "float32"
     if not found.metrics:
         raise LayerscopeError(
-            f"no sum over samples gives {', '.join(options.metrics)}, and keep_states={options.keep_states} keeps only "
-            "sums of most: leave keep_states out"
+            f"no sum over samples gives {', '.join(kinds)}, and keep_states={found.keep_states} keeps only sums of "
+            "most: leave keep_states out"
         )
-    return found
+    return replace(job, options=found)
 
 
 def as_summed(options: Options) -> Options:
@@ -47,49 +54,34 @@ def as_summed(options: Options) -> Options:
 class Summing:
     """Adds up chunks; `found` holds the sums by kind and what they are of, such as "rows raw.mean"."""
 
-    def __init__(self, job: Job, found: dict[str, Sums] | None = None) -> None:
-        self.options, self.vectors = as_summed(job.options), job.vectors
-        self.found: dict[str, Any] = {} if found is None else found
-        model = job.model
-        layers, pooled = model.stack.depth + len(model.sites), {*job.vectors.poolings, *job.vectors.pairs}
-        fits = PairSums.memory(layers, model.stack.width) * len(pooled) <= PAIR_BYTES
-        self.products = fits and any(how.of_sums for _, how in self._wanted(FromPairs))
-
-    def _wanted(self, kind: Any) -> list[tuple[Any, Any]]:
-        found = ((metric, how) for metric, how in measured(kind) if self.options.measures(metric))
-        return [(metric, how) for metric, how in found if how.streams(self.options)]
-
-    def _add(self, key: str, sums: Any) -> None:
-        self.found[key] = self.found[key] + sums if key in self.found else sums
+    def __init__(self, job: Job, found: dict[str, Any]) -> None:
+        self.options, self.vectors, self.found = as_summed(job.options), job.vectors, found
+        self.of_rows = [metric for metric, _ in measured(FromRows) if self.options.measures(metric)]
+        similarities = [found for found in measured(FromPairs) if self.options.measures(found[0])]
+        self.by_sample = [(metric.name, form) for metric, how in similarities for form in how.forms(self.options)]
+        self.products = any(how.of_sums for _, how in similarities)
 
     def take(self, tensors: Tensors, shifts: Tensors) -> None:
         """Add what was measured of a chunk: the values of tokens, and the pooled states of samples that are finite."""
         fine = tensors["broken"] < 0
         if not bool(fine.any()):
             return
-        pooled = {}
-        for key, values in tensors.items():
-            if is_scalar(key):
-                self._add(f"tokens {key}", ValueSums.of(values[:, fine]))
-            elif key != "broken":  # of the final norm, geometry takes the last layer
-                pooled[key] = values[-1:, fine] if key.startswith("normed.") else values[:, fine]
-        for key, states in pooled.items() if self._wanted(FromRows) else ():
-            if key.rpartition(".")[2] in (*self.vectors.poolings, "own"):
+        for key in filter(is_scalar, tensors):
+            self._add(f"tokens {key}", ValueSums.of(tensors[key][:, fine]))
+        pooled = pooled_of(tensors)
+        for key, states in pooled.items() if self.of_rows else ():
+            if key.rpartition(".")[2] in (*self.vectors.poolings, OWN):
                 self._add(f"rows {key}", RowSums.of(states))
-        for pooling in dict.fromkeys((*self.vectors.pairs, *self.vectors.poolings)):
-            self._take_pairs(pooling, pooled, shifts)
+        for pooling, states in compared(pooled, self.vectors).items() if self.products or self.by_sample else ():
+            if self.products:
+                self.found.setdefault(f"products {pooling}", PairSums.around(shifts[pooling])).add(states)
+            for name, form in self.by_sample:
+                if form.by_sample:
+                    sums = ValueSums.from_estimate(*form.by_sample(states.transpose(0, 1)))
+                    self._add(f"similarity {pooling} {name} {form.variant}", sums)
 
-    def _take_pairs(self, pooling: str, pooled: Tensors, shifts: Tensors) -> None:
-        states = layers_of(pooled, pooling)
-        if self.products:
-            self.found.setdefault(f"products {pooling}", PairSums.around(shifts[pooling])).add(states)
-        for metric, how in self._wanted(FromPairs):
-            for form in how.forms(self.options) if how.by_sample else ():
-                found = form.by_sample(states.transpose(0, 1))
-                self._add(f"similarity {pooling} {metric.name} {form.variant}", ValueSums.from_estimate(*found))
-        for metric, how in self._wanted(FromPath):
-            for variant, values in how.measured(pooled[f"raw.{pooling}"].transpose(0, 1), self.options):
-                self._add(f"path {pooling} {metric.name} {variant or ''}", ValueSums.of(values.mT))
+    def _add(self, key: str, sums: Any) -> None:
+        self.found[key] = self.found[key] + sums if key in self.found else sums
 
     def rows(self, source: Source) -> Iterator[Row]:
         """Yield the rows of a table that the sums give, by the options and the total of a source made for them."""
@@ -102,10 +94,8 @@ class Summing:
                 yield from self._pooled(source, name, sums)
             elif kind == "products":
                 yield from self._products(source, name, sums)
-            elif kind == "similarity":
-                yield from of_pairs(source, more[0], more[1], name, (sums.mean, sums.stderr, sums.count))
             else:
-                yield from self._path(source, sums, name, *more)
+                yield from of_pairs(source, more[0], more[1], name, (sums.mean, sums.stderr, sums.count))
 
     def _pooled(self, source: Source, key: str, sums: RowSums) -> Iterator[Row]:
         site, _, pooling = key.rpartition(".")
@@ -121,13 +111,18 @@ class Summing:
                     found = values, torch.full_like(values, torch.nan), torch.full_like(values, int(sums.count))
                     yield from of_pairs(source, metric.name, form.variant, pooling, found)
 
-    def _path(self, source: Source, sums: ValueSums, pooling: str, name: str, variant: str) -> Iterator[Row]:
-        metric, how = next(found for found in source.wanted(FromPath) if found[0].name == name)
-        found, layers = sums.estimates(), source.run.columns[: source.run.depth + 1]
-        columns = layers[how.first :][: len(found)] if metric.curve else layers[-1:]
-        yield from of_path(source, name, variant or None, pooling, columns, found)
+
+def pooled_of(tensors: Tensors) -> Tensors:
+    """Return the states `[layers, n, D]` of finite samples by site and pooling; after the final norm, the last ones."""
+    fine = tensors["broken"] < 0
+    found = {key: values[:, fine] for key, values in tensors.items() if key != "broken" and not is_scalar(key)}
+    return {key: states[-1:] if key.startswith("normed.") else states for key, states in found.items()}
 
 
-def layers_of(pooled: Tensors, pooling: str) -> Tensor:
-    """Return the states `[L', n, D]` of the layers that are compared: all raw ones, and the last after its norm."""
-    return torch.cat([pooled[key] for site in ("raw", "normed") if (key := f"{site}.{pooling}") in pooled])
+def compared(pooled: Tensors, vectors: Vectors) -> Tensors:
+    """Return by pooling the states `[L', n, D]` of the layers that are compared: all raw ones, and the normed last."""
+    found = {}
+    for pooling in (*vectors.pairs, *vectors.poolings):
+        own = [pooled.get(f"{site}.{pooling}") for site in ("raw", "normed")]
+        found[pooling] = torch.cat([states for states in own if states is not None])
+    return found

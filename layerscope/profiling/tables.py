@@ -203,20 +203,13 @@ def path_rows(source: Source) -> Iterator[Row]:
     for pooling, (metric, how) in source.share(product(poolings, source.wanted(FromPath))):
         for variant, values in how.measured(source.run.states(pooling, layers, source.rows), source.options):
             columns = layers[how.first :][: values.shape[1]] if metric.curve else layers[-1:]
-            yield from of_path(source, metric.name, variant, pooling, columns, map(mean, values.T))
+            for column, own in zip(columns, values.T, strict=True):
+                yield source.row(metric.name, column, *mean(own), variant=variant, pooling=pooling)
             kept = _by_sample(source, metric.name, variant, pooling, columns, values)
             parts += [(source.block, part) for part in kept if pooling == poolings[0]]
     found = sorted(chain(*source.team.meet(parts)), key=itemgetter(0))
     if source.team.leads and found:
         source.folder.write_table("samples.path", (part for _, part in found))
-
-
-def of_path(
-    source: Source, name: str, variant: str | None, pooling: str, columns: Iterable[Column], found: Iterable[Estimate]
-) -> Iterator[Row]:
-    """Yield the rows of one metric of the way from layer to layer, from its mean over samples at each."""
-    for column, estimate in zip(columns, found, strict=True):
-        yield source.row(name, column, *estimate, variant=variant, pooling=pooling)
 
 
 def _by_sample(

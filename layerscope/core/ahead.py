@@ -1,0 +1,28 @@
+"""Work on the next batch beside the work on this one."""
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+def ahead(make: Callable[[T], U], items: Iterable[T]) -> Iterator[tuple[T, U]]:
+    """Yield each item with what is made of it; a thread makes that of the next one meanwhile.
+
+    What `make` or `items` raises is raised where the item would have come. Nothing is made of an item after the next.
+
+    >>> from layerscope.core.ahead import ahead
+    >>> list(ahead(len, ["a", "bc"]))
+    [('a', 1), ('bc', 2)]
+    """
+    with ThreadPoolExecutor(1, "ahead") as thread:
+        before: tuple[T, Future[U]] | None = None
+        for item in items:
+            made = item, thread.submit(make, item)
+            if before is not None:
+                yield before[0], before[1].result()
+            before = made
+        if before is not None:
+            yield before[0], before[1].result()

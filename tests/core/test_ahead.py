@@ -1,0 +1,44 @@
+"""The next batch is made beside the work on this one, never more, and errors come in their place."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from layerscope.core.ahead import ahead
+
+
+def test_the_next_one_is_made_while_this_one_is_worked_on() -> None:
+    second_begun, seen = threading.Event(), []
+
+    def make(item: int) -> int:
+        if item == 1:
+            second_begun.set()
+        return 10 * item
+
+    for item, made in ahead(make, range(3)):
+        if item == 0:
+            assert second_begun.wait(10), "nothing is made of the second while the first is worked on"
+        seen.append((item, made))
+    assert seen == [(0, 0), (1, 10), (2, 20)]
+
+
+def test_no_more_than_the_next_one_is_taken() -> None:
+    taken: list[int] = []
+
+    def items() -> Iterator[int]:
+        for item in range(5):
+            taken.append(item)
+            yield item
+
+    made = ahead(str, items())
+    assert next(made) == (0, "0") and taken == [0, 1]
+    made.close()  # type: ignore[attr-defined]
+    assert taken == [0, 1] and not any(thread.name.startswith("ahead") for thread in threading.enumerate())
+
+
+def test_an_error_comes_in_its_place() -> None:
+    made = ahead(lambda item: 1 // item, [2, 1, 0, 3])
+    assert [next(made), next(made)] == [(2, 0), (1, 1)]
+    with pytest.raises(ZeroDivisionError):
+        next(made)
