@@ -33,7 +33,7 @@ def of_states(asked: Asked, options: Options) -> tuple[Job, None, Any]:
             "`states` take the place of a model: give one of the two, and its norm and head by `head`"
         )
     wrong = next((name for name in OF_MODELS if getattr(asked, name) != declared(profile)[name].default), None)
-    wrong = "samples" if options.reservoir is not None else wrong
+    wrong = "keep_states" if options.reservoir is not None else wrong
     if wrong is not None:
         raise LayerscopeError(f"`{wrong}` takes a model that runs, and states are there alone: leave it out")
     states = open_states(asked.states, asked.layers, options.pooling)
