@@ -24,7 +24,7 @@ def into(text: str, metavar: str = "FILE") -> Parameter:
 Json = Annotated[
     bool, Parameter(help="Print the result as JSON on standard output.", group=OUTPUT, show_default=False, negative=())
 ]
-Figures = Annotated[Path | None, into("Folder for paper figures, as PNG and PDF.", "FOLDER")]
+Figures = Annotated[Path | None, into("Folder for paper figures, as PNG, PDF and SVG.", "FOLDER")]
 Csv = Annotated[str | None, into("CSV file for the scores, layer × task.")]
 
 

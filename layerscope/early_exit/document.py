@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from layerscope.early_exit.findings import findings, measured, qualities, threshold, truncations, window
+from layerscope.runs.registry import capital
 from layerscope.show.document import EMPTY, Cell, Column, Document, Facts, Row, Section, Sentences, Table
 from layerscope.show.numbers import number, percent, times
 from layerscope.show.plots import Axis, Chart, Meaning, Series
@@ -54,8 +55,8 @@ def document(report: "ExitReport") -> Document:
     }  # fmt: skip
     charts = [_speed(report), *([_leaving(report)] if len(report.layers) else []), *_forecast(report)]
     return Document(
-        answer=report.verdict,
-        reasons=(report.goal,),
+        answer=capital(report.verdict),
+        reasons=(capital(report.goal),),
         title=(report.model, report.data),
         facts=(
             f"{report.depth} layers",

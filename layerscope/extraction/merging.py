@@ -26,8 +26,7 @@ def merged(asked: Asked) -> Extraction:
     _refuse_damaged([folder, *others], reporter)
     for other in others:
         _bring(folder, other, reporter)
-    _refuse_missing(folder)
-    folder.finish([folder.facts(number) or {} for number in range(folder.total() or 0)])
+    finish(folder)
     return of_folder(folder)
 
 
@@ -71,17 +70,20 @@ def _bring(folder: StatesFolder, other: StatesFolder, reporter: Reporter) -> Non
         reporter.say(f"{spans(twice, 'chunk')} of {str(other.path)!r} {_is(twice)} there already, the same")
 
 
-def _refuse_missing(folder: StatesFolder) -> None:
-    total, there = folder.total(), folder.finished()
+def finish(folder: StatesFolder) -> None:
+    """Mark a folder as whole; raise where a chunk is missing, with the command that makes it."""
+    total = folder.total()
+    there = {number: facts for number in folder.marked() if (facts := folder.facts(number))}
     if total is None:
         raise LayerscopeError(
             f"nobody has read the data of {str(folder.path)!r} to their end yet: go on with {_command(folder)}"
         )
-    if missing := sorted(set(range(total)) - set(there)):
+    if missing := sorted(set(range(total)) - there.keys()):
         raise LayerscopeError(
             f"{spans(missing, 'chunk')} of {count(total, 'chunk')} {_is(missing)} missing in {str(folder.path)!r}: "
             f"make {_them(missing)} with {_command(folder)}"
         )
+    folder.finish([there[number] for number in range(total)])
 
 
 def _command(folder: StatesFolder) -> str:

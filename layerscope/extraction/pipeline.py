@@ -14,6 +14,7 @@ from layerscope.core.processes import Team
 from layerscope.core.progress import Reporter, reporting
 from layerscope.extraction.extraction import Extraction, of_folder
 from layerscope.extraction.folder import ChunkTable, StatesFolder
+from layerscope.extraction.merging import finish
 from layerscope.extraction.reading import TOKENS, Wanted, layers_of, read_states
 from layerscope.inputs import Chunk, Corpus, Stream, open_stream, pack
 from layerscope.inputs.streams import corpus_stream
@@ -44,15 +45,16 @@ def run_extraction(asked: Asked) -> Extraction:
     path: Path = asked.out
     if stream.length is not None and wanted.poolings:
         numbers = len(wanted.layers) * len(wanted.poolings) * model.stack.width
-        need_room(path, stream.length * numbers * wanted.dtype.itemsize // (asked.shard or (0, 1))[1])
+        there = sum(file.stat().st_size for file in path.glob("chunks/[0-9]*"))
+        need_room(path, stream.length * numbers * wanted.dtype.itemsize // (asked.shard or (0, 1))[1] - there)
     folder = StatesFolder.open_or_start(path, manifest)
     for note in (*stream.notes, *model.notes):
         reporter.say(note)
     with folder.working():
-        total = compute(model, stream, wanted, folder, reporter, _share(asked.shard, team), asked.batch_size)
+        compute(model, stream, wanted, folder, reporter, _share(asked.shard, team), asked.batch_size)
     team.meet()
     if asked.shard is None and team.leads:
-        folder.finish([folder.facts(number) or {} for number in range(total)])
+        finish(folder)
     team.meet()
     found = of_folder(folder)
     _report_broken(found, reporter)
@@ -154,8 +156,8 @@ def compute(
     reporter: Reporter,
     is_ours: Callable[[int], bool],
     batch_size: int | None,
-) -> int:
-    """Compute every chunk of ours that is not finished, and return the number of all chunks."""
+) -> None:
+    """Compute every chunk of ours that is not finished."""
     if there := len(folder.finished()):
         reporter.say(f"going on with {str(folder.path)!r}: {there} chunks are there")
 
@@ -170,7 +172,6 @@ def compute(
             chunks = chunk.number + 1
             advance(chunk.rows)
     folder.write_end(chunks)
-    return chunks
 
 
 def write_chunk(

@@ -168,10 +168,11 @@ class ParquetRows:
 class IterableRows:
     """What an iterable yields: texts, or objects such as rows of a `datasets.IterableDataset`."""
 
-    length = None
-
     def __init__(self, data: Iterable[Any], where: str) -> None:
         self.data, self.where, self.notes = data, where, list[str]()
+        self.length: int | None = getattr(data, "num_rows", None)
+        features = (getattr(data, "features", None) or {}).items()
+        self.classes = {column: kind.names for column, kind in features if hasattr(kind, "names")}
         self.first = list(islice(self._records(), HEAD))
         self.once = iter(data) is data  # it does not begin again: what was looked at is kept for the first reading
 
@@ -203,8 +204,13 @@ class IterableRows:
                 raise LayerscopeError(
                     f"row {number:,} of {self.where} is of type {kind}: yield texts, or dicts of cells"
                 )
-            yield record
+            yield {**record, **{column: _class(record[column], names) for column, names in self.classes.items()}}
             number += 1
+
+
+def _class(cell: Any, names: Sequence[str]) -> str | None:
+    """Return the name of a class; -1 hides the labels of a test set."""
+    return None if cell is None or cell < 0 else names[cell]
 
 
 def _cells(record: Mapping[str, Any], names: Sequence[str]) -> list[Any]:

@@ -1,10 +1,12 @@
 """How states lie in files: a safetensors file a request, as vLLM writes them; NumPy arrays; Parquet tables."""
 
+import json
 import re
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError, count, first_line
-from layerscope.core.files import json_object
+from layerscope.core.files import json_object, read_json
 from layerscope.inputs.states import ID, States
 
 LAYER = re.compile(r"layer[_-]?(\d+)")
@@ -178,6 +180,44 @@ def tables(where: Path, files: Sequence[Path], asked: Layers) -> States:
     }
     pooled = _pooled(where, found, asked, table if len(table.columns) else None)
     return replace(pooled, names=tuple(table[ID].astype(str)) if ID in table else pooled.names, kept=folder)
+
+
+def extracted(where: Path, asked: Layers, pooling: str) -> States:
+    """Open what `layerscope extract` wrote: chunks of pooled states, or in safetensors files of every token's."""
+    known = read_json(where / "states.json")
+    if "whole" not in known:
+        raise LayerscopeError(f"{where} is not finished: run layerscope extract or layerscope merge again")
+    files = [where / "chunks" / chunk["name"] for chunk in known["whole"]["chunks"]]
+    poolings, model = known["poolings"], known["model"]
+    if poolings and pooling not in ("auto", *poolings):
+        raise LayerscopeError(f"{where} has no pooling {pooling!r}: it has {', '.join(poolings) or 'every token'}")
+    about = {"model": model["name"], "depth": model["depth"], "site": known["site"], "causal": model["language_model"]}
+    about["pooling"] = pooling if pooling != "auto" or not poolings else poolings[0]
+    if known["file_format"] == "parquet":
+        if len(poolings) != 1:
+            raise LayerscopeError(f"{where} holds {len(poolings)} poolings as Parquet: extract one, or safetensors")
+        return replace(tables(where, files, asked), about=about)
+    names, labels, tokens = list[str](), list[str](), list[Any]()
+    spans, key = list[tuple[Path, int, int]](), f"states.{about['pooling']}" if len(poolings) > 1 else "states"
+    for path in files:
+        with _whole(path), safe_open(path, framework="pt") as file:
+            samples = json.loads(file.metadata()["samples"])
+            ends = range(len(samples["id"]) + 1) if poolings else file.get_tensor("offsets").tolist()
+            if not poolings:
+                tokens += np.split(file.get_tensor("token_ids").numpy(), ends[1:-1])
+        names, labels = names + samples["id"], labels + samples.get("label", [])
+        spans += [(path, start, end) for start, end in pairwise(ends)]
+
+    def read(rows: Sequence[int]) -> list[Tensor]:
+        found = []
+        for path, start, end in (spans[row] for row in rows):
+            with _whole(path), safe_open(path, framework="pt") as file:
+                found.append(file.get_slice(key)[:, start:end])
+        return [states[:, 0] for states in found] if poolings else found
+
+    layers = _numbered(asked, known["layers"], len(known["layers"]), where)
+    table = pd.DataFrame({"label": labels}) if labels else None
+    return States(where, tuple(names), layers, model["width"], read, tokens or None, table, about=about)
 
 
 READERS: dict[str, Callable[[Path, Sequence[Path], Layers], States]] = {

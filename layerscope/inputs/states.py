@@ -1,8 +1,8 @@
 """States that another engine wrote, with what is known of their samples: no model, and never all of them at once."""
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +41,8 @@ class States:
     table: Any = None
     notes: tuple[str, ...] = ()
     kept: Any = None
+    about: Mapping[str, Any] = field(default_factory=dict)
+    """What is known of them beside: `model` (its name), `depth`, `site`, `pooling`, whether it is `causal`."""
     listing: Sequence[tuple[str, int]] = ()
 
     def check_unchanged(self) -> None:
@@ -51,20 +53,23 @@ class States:
             )
 
 
-def open_states(path: str | Path, layers: Sequence[int] | None = None) -> States:
-    """Open the states in a folder or file: vLLM's requests, NumPy arrays, Parquet tables.
+def open_states(path: str | Path, layers: Sequence[int] | None = None, pooling: str = "auto") -> States:
+    """Open the states in a folder or file: vLLM's requests, NumPy arrays, Parquet tables, what `extract` wrote.
 
     `layers` are their numbers, where the files do not say them. Raises `LayerscopeError` for a folder that is empty,
-    mixed or still being written, for damaged files, and for layers that do not fit.
+    mixed or still being written, for damaged files, and for layers that do not fit. Of several poolings that `extract`
+    wrote `pooling` is read, by default the first.
 
     >>> from layerscope.inputs.states import open_states
     >>> open_states("states.npy", layers=[0, 3, 6]).layers
     (0, 3, 6)
     """
-    from layerscope.inputs.state_files import READERS  # with torch
+    from layerscope.inputs.state_files import READERS, extracted  # with torch
 
     where = existing(path, "states")
     files = _files(where)
+    if (where / "states.json").is_file():
+        return replace(extracted(where, layers, pooling), listing=_listing(where))
     names = {file.name for file in files}
     for file in files:  # vLLM makes a request's lock first, and leaves it there
         waits = file.suffix == ".lock" and file.stem not in names

@@ -19,7 +19,7 @@ from layerscope.inputs.media import is_hidden, media_kind
 from layerscope.inputs.opening import BUILT_IN, PLAIN_TEXT, data_name, is_archive, open_corpus
 from layerscope.inputs.rows import HEAD, IterableRows, Part, Rows, Wanted, file_fingerprint, file_rows, in_parts
 from layerscope.inputs.samples import Lines
-from layerscope.inputs.tables import JSON_LINES, TABLES, read_lines
+from layerscope.inputs.tables import JSON_LINES, TABLES, is_a, read_lines
 
 ROWS = 1024
 """Rows of a chunk."""
@@ -136,7 +136,7 @@ def open_stream(
             columns.refuse(where)
             return _text_stream(paths[0], name, rows)
         return _table_stream(file_rows(paths, suffix), name, columns, where, rows, file_fingerprint(paths))
-    if isinstance(data, Iterable) and not hasattr(data, "__len__") and not isinstance(data, (str, Path)):
+    if labels is None and _is_iterable(data):
         name = str(getattr(getattr(data, "info", None), "dataset_name", None) or "stream")
         found = IterableRows(data, "the iterable")
         known = hashlib.sha256(repr(found.first).encode("utf-8", "surrogatepass")).hexdigest()
@@ -173,6 +173,13 @@ def _files(data: str | Path) -> list[Path]:
         return tables if len(kinds) == 1 and not is_saved and not _has_media(inside) else []
     other = not path.is_file() or is_archive(path.name) or media_kind(path.name) or _suffix(path) == ".npy"
     return [] if other or (_suffix(path) in JSON_LINES and _is_array(path)) else [path]
+
+
+def _is_iterable(data: Any) -> bool:
+    """Return whether data come one by one: what has no length, and rows of texts that `datasets` keeps on disk."""
+    if is_a(data, "datasets.Dataset"):
+        return not any(type(feature).__name__ in ("Image", "Audio") for feature in data.features.values())
+    return isinstance(data, Iterable) and not hasattr(data, "__len__") and not isinstance(data, (str, Path))
 
 
 def _suffix(path: Path) -> str:

@@ -11,6 +11,7 @@ import pandas as pd
 from layerscope.core.errors import count
 from layerscope.core.saved import Store
 from layerscope.logit_lens import fidelity
+from layerscope.runs.registry import meaning_of
 from layerscope.show.document import Cell, Column, Document, Head, Prediction, Section, Sentences, Table, TokenGrid, row
 from layerscope.show.numbers import chance
 from layerscope.show.plain import plain
@@ -202,6 +203,7 @@ def _curve(reading: Reading, total: str) -> Chart:
     return Chart(
         title="Settled by layer",
         summary=", ".join(f"{layer}: {share}" for layer, share in points),
+        about=meaning_of("saturated"),
         unit="%",
         name="lens_saturation",
         x=Axis("layer", whole=True, depth=reading.depth),
@@ -232,7 +234,7 @@ def _tokens(reading: Reading, i: int, layers: list[Head]) -> TokenGrid:
     if reading.kind == "next" and settled["truth"].notna().any():
         foot.append(("next", tuple(visible(truth) if isinstance(truth, str) else "" for truth in settled["truth"])))
     return TokenGrid(
-        plain(name) if reading.data is not None else "",
+        plain(f"sample {name}" if name.isdigit() else name) if reading.data is not None else "",
         plain(reading.texts[i]),
         plain(reading.continuations[i]) if reading.continuations else "",
         "layer",

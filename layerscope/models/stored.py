@@ -68,12 +68,13 @@ def states_model(states: States, head: Loaded | None, device: torch.device) -> S
     Raises `LayerscopeError` for a head of another width or of fewer layers, and one that does not run by itself.
     """
     found, last = None if head is None else _found(head, states), states.layers[-1]
-    loaded = head or Loaded(nn.Identity(), name=states.path.stem)
+    loaded = head or Loaded(nn.Identity(), name=states.about.get("model", states.path.stem))
     encoder = StatesEncoder(None, loaded.module, UNCUT, tokens=states.tokens is not None)
     if found is None:
         stack = Stack("model", "", tuple(map(str, range(1, last + 1))), None, states.width, "states", 0)
         rank = 2 if states.tokens is None else 3
-        return StatesModel(loaded, encoder, stack, ("model",), device, (), causal=rank == 3, rank=rank, states=states)
+        causal = rank == 3 and states.about.get("causal", True)
+        return StatesModel(loaded, encoder, stack, ("model",), device, (), causal=causal, rank=rank, states=states)
     stack, notes = found.stack, found.notes
     if stack.width != states.width or stack.depth < last:
         own, other = f"layer {last}, {states.width} wide", f"layers 0..{stack.depth}, {stack.width} wide"
@@ -82,16 +83,17 @@ def states_model(states: States, head: Loaded | None, device: torch.device) -> S
         )
     if found.lens is None and stack.norm is None:
         raise LayerscopeError(f"{loaded.name} has no final norm, and no head over its tokens: leave `head` out")
-    if stack.depth > last:
-        notes = *notes, f"the states end at layer {last} of {stack.depth}: the last layer is {last} here"
     stack = replace(stack, blocks=stack.blocks[:last], ends=stack.ends[:last])
     about = vars(found) | {"encoder": encoder, "stack": stack, "causal": _is_causal(loaded.module), "notes": notes}
     return StatesModel(**about, states=states)
 
 
 def _found(head: Loaded, states: States) -> LayeredModel:
-    if states.tokens is None:
-        raise LayerscopeError(f"`head` reads states of tokens, and {states.path} holds pooled ones: leave it out")
+    held = "pooled ones" if states.tokens is None else "those after the norm"
+    if states.tokens is None or states.about.get("site") == "normed":
+        raise LayerscopeError(
+            f"`head` reads tokens before the final norm, and {states.path} holds {held}: leave it out"
+        )
     faults = []
     for outputs in (0, 1):  # blocks return a state, or a tuple of it
         pass_on(head.module, outputs)

@@ -83,17 +83,17 @@ class Options(Asked):
         """Raise where options of a stream and of samples that are drawn are mixed."""
         if self.reservoir is None:
             if self.until_stderr is not None:
-                raise LayerscopeError("until_stderr ends a stream early: give keep_states=none or sample:N as well")
+                raise LayerscopeError("`until_stderr` ends a stream early: give `keep_states='none'` as well")
             return
         watched = any(isinstance(METRICS[name].how, FromTokens) for name in self.metrics)
         if self.until_stderr is not None and not watched:
-            raise LayerscopeError("until_stderr watches the metrics of tokens, such as curvature: ask for one")
-        whole = f"keep_states={self.keep_states} takes every sample as it is"
+            raise LayerscopeError("`until_stderr` watches the metrics of tokens, such as curvature: ask for one")
+        whole = f"`keep_states={self.keep_states!r}` takes every sample as it is"
         defaults = Options()
         for name in ("samples", "chunk", "repeat_tokens", "random_tokens"):
             given = getattr(self, name)
             if given not in (None, getattr(defaults, name)):
-                raise LayerscopeError(f"{name} is for data that are read at once, and {whole}: leave {name} out")
+                raise LayerscopeError(f"`{name}` is for data that are read at once, and {whole}: leave `{name}` out")
 
     def measures(self, metric: Metric) -> bool:
         """Return whether a metric was asked for, or comes along with what was."""

@@ -67,7 +67,7 @@ def profile(
         data: CSV, TSV, JSONL, Parquet or text file; folder or archive of images or sounds; hf:name/config:split;
             stdlib-docs or digits, which are the default for text and image models; in Python also samples in memory.
         states: folder or file of states that another engine wrote, read instead of running a model: vLLM's requests,
-            .npy, .npz or Parquet; data is then a table of their texts and labels, if any.
+            .npy, .npz, Parquet, or a folder of extract; data is then a table of their texts and labels, if any.
         layers: numbers of the layers in the states, in order, where their files do not say: 0 is the embedding output.
         head: model whose final norm and head read the states of tokens; of its weights only these are loaded.
         labels: a class for each sample of data in memory; a table has them in a column.

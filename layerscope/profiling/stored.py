@@ -33,10 +33,10 @@ def of_states(asked: Asked, options: Options) -> tuple[Job, None, Any]:
             "`states` take the place of a model: give one of the two, and its norm and head by `head`"
         )
     wrong = next((name for name in OF_MODELS if getattr(asked, name) != declared(profile)[name].default), None)
-    wrong = "samples" if options.reservoir is not None else wrong
+    wrong = "keep_states" if options.reservoir is not None else wrong
     if wrong is not None:
         raise LayerscopeError(f"`{wrong}` takes a model that runs, and states are there alone: leave it out")
-    states = open_states(asked.states, asked.layers)
+    states = open_states(asked.states, asked.layers, options.pooling)
     corpus = corpus_of(states, asked.data, asked.labels, Columns(asked.text_column, asked.label_column))
     load_options = asked.of(LoadOptions, head_only=True)
     head = None if asked.head is None else load(asked.head, load_options)
@@ -44,10 +44,16 @@ def of_states(asked: Asked, options: Options) -> tuple[Job, None, Any]:
     options.views = 0
     own = f"states of layers {','.join(map(str, states.layers))} are read from {states.path}: no model runs"
     notes, vectors = [own, *states.notes, *model.notes], Vectors(("mean",))
-    if len(states.layers) <= states.layers[-1]:
+    if states.about.get("site") == "normed":
+        notes.append("the states are those after the final norm, and stand here at the site raw")
+    if (depth := states.about.get("depth") or (model.lens or model).stack.depth) > (last := states.layers[-1]):
+        notes.append(f"the states end at layer {last} of {depth}: what is said of the last layer is said of that")
+    if len(states.layers) <= last:
         notes.append("other layers are missing: saturation and the way from layer to layer are those of these alone")
     if model.rank == 3:
         vectors = vectors_for(model, options.pooling, options.wants("pairs") or options.wants("path"))
+    elif "pooling" in states.about:
+        vectors = Vectors((states.about["pooling"],))
     elif options.pooling != "auto":
         vectors = Vectors(parse(options.pooling))
     else:

@@ -149,7 +149,7 @@ def text_head(stream: Stream) -> Corpus:
     """Return the first samples of a stream of texts; raise `LayerscopeError` for other data."""
     if stream.modality != "text":
         raise LayerscopeError(
-            f"keep_states streams texts, and {stream.name} holds {stream.modality} samples: leave it out"
+            f"`keep_states` streams texts, and {stream.name} holds {stream.modality} samples: leave it out"
         )
     return stream.head
 

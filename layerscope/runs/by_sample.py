@@ -22,6 +22,7 @@ WHISKERS = (5, 95)
 """Percentiles between which the whiskers reach."""
 BINS = 30
 """Bars of a histogram."""
+ALONE = "Each sample by itself"
 OUTLIERS = 20
 """At most this many samples beyond the whiskers of a layer are kept by name, those below 0 and the furthest first."""
 
@@ -39,6 +40,7 @@ def box_plots(run: "Run", table: str) -> Iterator[Boxes]:
             summary=f"Boxes by layer: quartiles, whiskers from {low} to {high} %, dots for samples beyond.",
             note=below if most.negative else "",
             about=meaning_of("cosine_similarity" if to_last else metric, run.at()),
+            group=ALONE,
             choice=pooling_name(pooling),
             name=f"samples-{file_name(metric, variant)}" if not to_last else file_name(metric, variant),
             x="layer",
@@ -110,6 +112,7 @@ def histograms(run: "Run") -> Iterator[HeatMap]:
             summary=f"A histogram for each layer of {len(layers[0]):,} samples: two bands are two kinds of samples.",
             about=meaning_of("prompt_entropy", table),
             unit="% of the samples",
+            group=ALONE,
             name=f"histogram-{file_name('prompt_entropy', variant)}",
             rows=tuple(f"{middle:.2f}" for middle in (edges[1:] + edges[:-1]) / 2),
             columns=tuple(map(str, run.layers)),

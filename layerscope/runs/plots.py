@@ -81,7 +81,7 @@ def by_layer(known: Sequence[Curve], run: "Run") -> Iterator[Chart]:
             summary="; ".join(_summary(curve) for curve in curves),
             about=replace(meant, more=(*meant.more, *beside)),
             unit=curves[0].unit,
-            group=KINDS.get(about(metric).needs, ""),
+            group=KINDS.get(about(metric).needs, "Each layer and the last"),
             name=f"curve-{metric}-{variant}" if several and variant else f"curve-{metric}",
             sheet="curves",
             x=Axis("layer", whole=True, depth=run.depth),
@@ -109,6 +109,8 @@ def series(curve: Curve, run: "Run") -> Series:
     by_token = about(curve.metric).needs == "tokens" or run.info["model"].get("lens") == "tokens"
     counted = f"N: {curve.n:,}" + (f", {curve.n_skipped:,} skipped" if curve.n_skipped else "")
     name = pooling_name(curve.pooling) if curve.pooling else ""
+    lack = None if np.isfinite(values).any() else about(curve.metric).how.lack(curve.n, run.info["model"]["width"])
+    counted += f"; {lack}".replace("`", "") if lack else ""
     return Series(
         name,
         layers,
@@ -161,6 +163,7 @@ def _pairs(run: "Run", known: Sequence[Curve]) -> Iterator[Plot]:
             summary=f"A heat map: {record.meaning}",
             about=meaning_of(curve.metric, table),
             variant=(curve.variant or "").replace(",", ", "),
+            group="Every two layers",
             choice=pooling_name(curve.pooling),
             name=file_name(curve.metric, curve.variant),
             rows=names,

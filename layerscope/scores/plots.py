@@ -7,15 +7,19 @@ from typing import Any
 import numpy as np
 
 from layerscope.core.errors import count
-from layerscope.runs.registry import meaning_of
 from layerscope.scores.dimensions import dims_maps
 from layerscope.scores.grids import Grid
 from layerscope.scores.naming import SHIPPED, decimal, signed
 from layerscope.scores.pairing import Related
 from layerscope.show.document import Cell, Column, Row, Section, Table
 from layerscope.show.numbers import number
-from layerscope.show.plots import Axis, Bars, Chart, HeatMap, Series
+from layerscope.show.plots import Axis, Bars, Chart, HeatMap, Meaning, Series
 
+EVALUATED = Meaning(
+    "The main score of each task with the vectors of every layer, and its average over the tasks.",
+    "High: the layer serves these tasks well.",
+    "Skean et al. 2025, Layer by Layer, figure 1",
+)
 LEAD = (
     "Averages run over the tasks that every layer has; layer 0, the embedding output, is shown and is no candidate for "
     "the best one. A layer chosen on scores looks better on them than it is: expect less elsewhere."
@@ -59,7 +63,7 @@ def average_chart(entry: Grid) -> Chart:
     return Chart(
         title="Average score by layer",
         summary="" if best is None else f"{unit.text(average[best])} at layer {best}, the best",
-        about=meaning_of("score"),
+        about=EVALUATED,
         unit="%" if unit.percent else "",
         name="scores",
         x=Axis("layer", whole=True, depth=depth),
@@ -84,7 +88,7 @@ def _map(entry: Grid, known: Sequence[Grid]) -> HeatMap:
     return HeatMap(
         title="Every layer on every task",
         summary="A heat map: the score of every layer on every task, as the difference to one reference a task.",
-        about=meaning_of("score"),
+        about=EVALUATED,
         note=f"Colour: score of a layer less that of {' or '.join(compared)}, on the same task; beyond the ends of the "
         "scale lies one cell in twenty. ○ the best layer.",
         name="scores_by_task",
@@ -120,7 +124,6 @@ def _intervals(metrics: Sequence[Related]) -> Iterator[Bars]:
         yield Bars(
             title="Metrics and scores",
             summary=f"Bars: the correlation of each metric by layer with the average score. {resampled(metrics)}",
-            about=meaning_of("score"),
             choice=NAMES[name],
             note=resampled(metrics),
             name=f"correlations_{name}",
@@ -148,7 +151,6 @@ def _scatters(metrics: Sequence[Related], entry: Grid) -> Iterator[Chart]:
         yield Chart(
             title="A metric against the average score",
             summary="Points: a layer each, numbered; a metric and the average score.",
-            about=meaning_of("score"),
             choice=metric.title,
             x=Axis(metric.title),
             y=Axis(f"average score{' (%)' * unit.percent}", scale=unit.scale),

@@ -128,7 +128,7 @@ class Selection(Stored):
     pooled: bool = False
     """Whether `pooling` is ours, and a checkpoint of the chosen layer must record it."""
     mix: str = ""
-    """Name of a mix of layers, if one was chosen: `weights` is what `truncate` takes, `layer` its deepest, `mixed` its
+    """Name of a mix of layers, if one was chosen. `weights` is what `truncate` takes, `layer` its deepest, `mixed` its
     scores."""
     weights: str = ""
     mixed: Candidate | None = None

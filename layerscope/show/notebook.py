@@ -24,14 +24,14 @@ class Shown(ABC):
         Args:
             name: name of the figure, as its file is called (`curves`, `cka`, `scores`), or of a metric; by default the
                 first there is.
-            width: its width in inches: 6.3, that of a page's text, by default; 3.15 is a column.
+            width: its width in inches: 5.5, the text of ICLR's style, by default; 3.25 is a column of ICML's.
 
         Raises:
             LayerscopeError: for a figure that this result does not have, with those it has; where matplotlib is
                 missing.
 
         Example:
-            >>> figure = layerscope.open_run("runs/minilm").plot("effective_rank", width=3.15)
+            >>> figure = layerscope.open_run("runs/minilm").plot("effective_rank", width=3.25)
             >>> [panel.get_title(loc="left") for panel in figure.axes]
             ['Effective rank']
 

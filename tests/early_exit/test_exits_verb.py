@@ -105,7 +105,7 @@ def test_from_data_to_a_model_that_leaves_early_and_what_does_not_pay_takes_its_
     assert done.status == 0 and not (out / "model").exists(), "one's own earlier result is replaced"
     assert done.out.splitlines()[-2:] == [f"written: {out}", f"page: {out}/report.html"]
     assert (figures / "exits_accuracy_against_speed.pdf").is_file()
-    assert done.out.splitlines()[0].startswith("does not pay: ")
+    assert done.out.splitlines()[0].startswith("Does not pay: ")
     assert done.out.splitlines()[0].endswith("; use the plain model")
     report = layerscope.open_exit_report(out)
     assert report.calibration["goal"] == {"max_disagreement": None, "min_accuracy": 0.5, "confidence": 0.9}
@@ -120,7 +120,7 @@ def test_a_stated_threshold_is_measured_without_a_guarantee(
     done = cli("exits", folder, "--data", table, "--threshold", "0.6", "--min-speedup", "0.01", "--out", tmp_path)
     assert done.status == 0, done.err
     report, frame = layerscope.open_exit_report(tmp_path), pd.read_csv(table)
-    assert "no guarantee: the threshold was fixed, not calibrated" in done.out
+    assert "No guarantee: the threshold was fixed, not calibrated" in done.out
     assert (report.exits, report.threshold, report.design, report.calibration) == ((1, 2, 3, 4, 5), 0.6, 0, None)
     model = ExitModel.from_pretrained(tmp_path / "model")
     assert (model.exits, model.threshold, model.calibration) == (report.exits, 0.6, None)

@@ -149,8 +149,8 @@ def test_what_merge_refuses(model, data, whole, tmp_path, cli):
     [
         (("--layers", "9"), "layer 9 does not exist: this model has layers 0..3"),
         (("--layers", "-5"), "layer -5 does not exist: this model has layers 0..3"),
-        (("--shard", "5/4"), "shard is '5/4': give I/N with I from 0 to N - 1, such as 0/4"),
-        (("--shard", "half"), "shard is 'half': give I/N with I from 0 to N - 1, such as 0/4"),
+        (("--shard", "5/4"), "--shard is '5/4': give I/N with I from 0 to N - 1, such as 0/4"),
+        (("--shard", "half"), "--shard is 'half': give I/N with I from 0 to N - 1, such as 0/4"),
         (("--format", "parquet", "--store-dtype", "bfloat16"), "Parquet has no bfloat16: take --store-dtype float16"),
         (("--tokens", "--pooling", "cls"), "--tokens keeps the state of every token, and --pooling makes one of them"),
         (("--pooling", "max"), "pooling 'max' does not exist"),

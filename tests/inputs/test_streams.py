@@ -104,6 +104,10 @@ def test_data_sets_that_are_streams(tmp_path):
     stream = open_stream(whole.to_iterable_dataset(num_shards=2), rows=10)
     assert joined(stream) == joined(open_stream(FRAME, rows=10))
     assert stream.length is None
+    named = whole.cast_column("label", datasets.ClassLabel(names=["a", "b", "c"]))
+    for rows in (named, named.to_iterable_dataset()):
+        assert joined(open_stream(rows, rows=10)) == joined(open_stream(open_corpus(named), rows=10))
+    assert open_stream(named).length == 53
     once = open_stream(iter(FRAME["text"]), rows=10)
     assert list(itertools.chain.from_iterable(c.samples for c in once.chunks())) == [t for t in FRAME["text"] if t]
 

@@ -71,5 +71,5 @@ def test_percent(share, told):
 
 def test_figures_for_a_paper(reading, tmp_path):
     drawn = draw(reading, tmp_path / "figures")
-    assert len(drawn) == 8 and all(path.stat().st_size > 5_000 for path in drawn)
+    assert len(drawn) == 12 and all(path.stat().st_size > 5_000 for path in drawn)
     assert {path.stem for path in drawn} == {"lens", "lens-column", "lens_saturation", "lens_saturation-column"}

@@ -34,7 +34,7 @@ def test_a_table_of_a_paper(cli, tmp_path: Path, monkeypatch) -> None:
     numbers = pd.read_csv(folder / "numbers.csv")
     deit = numbers.set_index("quantity").loc["DeiT-S, a classifier per layer"]
     assert deit["printed"] == 26.27 and abs(deit["ours"] - 26.27) < 0.01 and deit["comparable"] == "yes"
-    assert {path.suffix for path in folder.iterdir()} == {".json", ".csv", ".png", ".pdf"}
+    assert {path.suffix for path in folder.iterdir()} == {".json", ".csv", ".png", ".pdf", ".svg"}
     assert "T-tab1 · 2 of 3 claims held" in (tmp_path / "small.html").read_text()
 
 

@@ -176,6 +176,30 @@ def test_some_layers_keep_their_numbers(gpt2: Path, tmp_path: Path, capfd: Any) 
     run.report()
 
 
+@pytest.mark.parametrize("kind", ["tokens", "mean,last", "parquet"])
+def test_what_extract_wrote_is_read(gpt2: Path, tmp_path: Path, kind: str) -> None:
+    tokens, parquet = kind == "tokens", kind == "parquet"
+    form = {"tokens": True} if tokens else {"format": "parquet"} if parquet else {"pooling": kind}
+    data = pd.read_csv(gpt2 / "texts.csv")
+    made = layerscope.extract(
+        str(gpt2 / "model"), data, [0, 2, 3], out=tmp_path / "states", site="raw", progress=False, **form
+    )
+    options = {"head": gpt2 / "model"} if tokens else {"pooling": "last"} if "last" in kind else {}
+    run = layerscope.profile(states=made.path, out=tmp_path / "run", progress=False, **options)
+    whole = direct(gpt2, tmp_path / "direct", pooling="mean,last", metrics="default")
+    pooling = options.get("pooling", "mean")
+    assert run.layers == (0, 2, 3) and run.info["pooling"] == [pooling]
+    for layer in run.layers:
+        np.testing.assert_allclose(run.pooled(layer), whole.pooled(layer, pooling=pooling), rtol=1e-5, atol=1e-6)
+    if tokens:
+        np.testing.assert_allclose(run.metric("perplexity"), whole.metric("perplexity").loc[[0, 2, 3]], rtol=1e-5)
+    probed = whole.metric("knn_probe", site="normed", pooling="mean")
+    assert len(run.metric("knn_probe")) == 3 and (not tokens or run.metric("knn_probe").loc[3] == probed.loc[3])
+    (made.path / "chunks" / made.info["whole"]["chunks"][0]["name"]).write_bytes(b"cut")
+    with pytest.raises(LayerscopeError, match="is not a whole"):
+        layerscope.profile(states=made.path, out=tmp_path / "other", progress=False)
+
+
 @pytest.fixture
 def vectors() -> np.ndarray:
     return np.random.default_rng(0).normal(np.arange(3)[:, None], size=(60, 3, 8)).astype(np.float32)

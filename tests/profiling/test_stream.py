@@ -18,7 +18,7 @@ from hooked import profile
 
 import layerscope
 from layerscope.core.errors import LayerscopeError
-from layerscope.profiling import pipeline
+from layerscope.profiling import pipeline, summing
 from layerscope.runs import Run
 
 SAMPLES = 110
@@ -28,7 +28,9 @@ KINDS = (
     "cosine_similarity,angular_distance,cka"
 )
 MIXED = "prompt_entropy,curvature,effective_rank,dataset_entropy,cka,infonce,perplexity,linear_probe"
-SMALL = "from layerscope.profiling import pipeline; pipeline.CHUNK = 20; from layerscope.cli import main; main()"
+SMALL = (
+    "from layerscope.profiling import pipeline, summing; pipeline.CHUNK = 20; from layerscope.cli import main; main()"
+)
 OPTIONS = {
     "metrics": KINDS, "alpha": "1,2", "rows": "unit,raw,centered", "cka": "debiased,biased",
     "cosine": "centered,uncentered", "pooling": "mean,last", "batch_size": 1,
@@ -167,7 +169,7 @@ def test_no_state_is_kept_where_none_is_asked_for(data: Path, tmp_path: Path):
     pd.testing.assert_series_equal(*of_all)
     assert len(run.samples()) and run.report().is_file()
     for needs in (lambda: run.pooled(1), lambda: layerscope.select(run), lambda: layerscope.compare([run, kept])):
-        with pytest.raises(LayerscopeError, match="keep_states=none and holds no states: profile again with"):
+        with pytest.raises(LayerscopeError, match="`keep_states='none'` and holds no states: profile again with"):
             needs()
     assert layerscope.select(kept, progress=False).document()
     text = json.dumps(kept.document().facts)
@@ -216,13 +218,16 @@ def test_an_iterable_that_raises_is_gone_on_with(data: Path, tmp_path: Path):
         ),
         ({"keep_states": "some"}, "keep_states is 'some': give all, none or sample:N"),
         ({"keep_states": "none", "metrics": "linear_probe,lidar"}, "no sum over samples gives lidar, linear_probe"),
-        ({"keep_states": "none", "samples": 50}, "samples is for data that are read at once, and keep_states=none"),
-        ({"keep_states": "none", "chunk": 8}, "chunk is for data that are read at once"),
-        ({"until_stderr": 0.1}, "until_stderr ends a stream early: give keep_states=none or sample:N as well"),
+        (
+            {"keep_states": "none", "samples": 50},
+            "`samples` is for data that are read at once, and `keep_states='none'`",
+        ),
+        ({"keep_states": "none", "chunk": 8}, "`chunk` is for data that are read at once"),
+        ({"until_stderr": 0.1}, "`until_stderr` ends a stream early: give `keep_states='none'` as well"),
         ({"keep_states": "none", "until_stderr": 2.0}, "until_stderr is 2: give a number between 0 and 1"),
         (
             {"keep_states": "none", "until_stderr": 0.1, "metrics": "effective_rank"},
-            "until_stderr watches the metrics of tokens, such as curvature: ask for one",
+            "`until_stderr` watches the metrics of tokens, such as curvature: ask for one",
         ),
     ],
 )
@@ -233,7 +238,7 @@ def test_wrong_options_are_refused(options: dict[str, Any], line: str, data: Pat
 
 
 def test_only_texts_are_streamed(tmp_path: Path):
-    with pytest.raises(LayerscopeError, match="keep_states streams texts, and digits holds image samples"):
+    with pytest.raises(LayerscopeError, match="`keep_states` streams texts, and digits holds image samples"):
         profile(tiny.bert(), "digits", tmp_path / "run", keep_states="none")
 
 
@@ -243,3 +248,15 @@ def test_samples_with_nothing_to_measure_are_counted(tmp_path: Path):
     run = profile(tiny.gpt2(), frame, tmp_path / "run", metrics="norm_mean,effective_rank", keep_states="sample:10")
     rows = run.table()
     assert set(rows["n"]) == {90} and math.isfinite(rows["value"].sum())
+
+
+def test_similarities_that_outgrow_memory_are_of_the_kept_samples(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(summing, "PAIR_BYTES", 1000)
+    run = profile(tiny.bert(), data, tmp_path / "run", metrics="curvature,cka", keep_states="sample:20")
+    counts = run.table().assign(total=lambda rows: rows["n"] + rows["n_skipped"]).groupby("metric")["total"].unique()
+    assert (list(counts["cka"]), list(counts["curvature"])) == ([20], [SAMPLES])
+    assert "a seeded sample of 20 of them: CKA" in run.info["notes"]
+    with pytest.raises(LayerscopeError, match="no sum over samples gives cka"):
+        profile(tiny.bert(), data, tmp_path / "none", metrics="cka", keep_states="none")

@@ -12,6 +12,7 @@ from typed import cli
 
 from layerscope.early_exit.findings import against_truncation, findings, threshold, truncations, window
 from layerscope.reports.figures import draw
+from layerscope.runs.registry import capital
 from layerscope.show.figures import style
 from layerscope.show.figures.draw import figures
 from layerscope.show.numbers import bar
@@ -44,7 +45,7 @@ def test_the_verdict_is_first_and_no_line_is_cut(make, width):
     report = make()
     text = printed(report, width)
     lines = text.splitlines()
-    assert lines[0].rstrip() == report.verdict and lines[1].rstrip() == report.goal
+    assert [line.rstrip() for line in lines[:2]] == [capital(report.verdict), capital(report.goal)]
     assert max(map(len, lines)) <= width and "…" not in text
     assert len(rows(text, "By threshold (● chosen)")) == 5
     assert len(rows(text, "Where samples leave")) == 6
@@ -154,8 +155,8 @@ def test_figures_are_files_in_both_widths(reports, tmp_path):
     names = ["accuracy_against_speed", "where_samples_leave", "predicted_and_measured_speed"]
     names += ["agreement_against_speed"] * (len(reports) > 1)
     stems = [f"exits_{name}{width}" for name in names for width in ("", "-column")]
-    assert {path.name for path in paths} == {f"{stem}.{kind}" for stem in stems for kind in ("png", "pdf")}
-    assert all(path.read_bytes()[:4] in (b"\x89PNG", b"%PDF") for path in paths)
+    assert {path.name for path in paths} == {f"{stem}.{kind}" for stem in stems for kind in ("png", "pdf", "svg")}
+    assert all(path.read_bytes()[:4] in (b"\x89PNG", b"%PDF", b"<?xm") for path in paths)
 
 
 def test_figures_hold_the_values():

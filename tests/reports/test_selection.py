@@ -140,13 +140,13 @@ def test_the_command_ships_the_pooling_that_was_scored():
     [
         (["--tasks", "q"], "task 'q' is not in this evaluation"),
         (["--tasks", "x=much"], "tasks: the weight of 'x' is 'much': give a number"),
-        (["--max-loss", "-1"], "max_loss is -1: give a number of at least 0"),
-        (["--max-loss", "some"], "max_loss is 'some'"),
+        (["--max-loss", "-1"], "--max-loss is -1: give a number of at least 0"),
+        (["--max-loss", "some"], "--max-loss is 'some'"),
         (["--max-mb", "5", "--no-cost"], "needs measured costs: do not switch them off"),
         (["--max-mb", "5"], "name it with --cost-model"),
         (["--rule", "lidar"], "is followed on a run"),
         (["--model", "b"], "model 'b' is not in this evaluation"),
-        (["--first-layer", "x"], "first_layer is 'x'"),
+        (["--first-layer", "x"], "--first-layer is 'x'"),
     ],
 )
 def test_a_mistake_is_one_line(evaluation, cli, tmp_path: Path, options, line):

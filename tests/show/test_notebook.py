@@ -107,9 +107,9 @@ class Drawn(Shown):
 def test_a_result_draws_the_figure_that_is_named_or_its_first_one():
     for figure, name in ((Drawn().plot("two"), "two"), (Drawn().plot(), "one")):
         assert name in [label.get_text() for label in figure.axes[0].get_yticklabels()]
-    picture, shown = Drawn().plot(width=3.15)._repr_png_()
+    picture, shown = Drawn().plot(width=3.25)._repr_png_()
     assert picture.startswith(b"\x89PNG")
-    assert shown == {"width": 346}
+    assert shown == {"width": 358}
 
 
 def test_members_of_a_result_share_a_figure():

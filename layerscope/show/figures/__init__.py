@@ -1,1 +1,1 @@
-"""Documents as figures for a paper: PNG and PDF, in one style."""
+"""Documents as figures for a paper: PNG, PDF and SVG, in one style."""

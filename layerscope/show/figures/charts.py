@@ -43,10 +43,11 @@ def draw_charts(panels: Sequence[Panel], names: Sequence[str], title: str, width
     if first.sheet:
         most = 2 if style.is_narrow(width) else 3
         columns = 2 if len(panels) == 4 else min(most, len(panels))
-        height = 1.75 if len(panels) == 1 else 1.45 if most == 3 else 1.3
+        height = 1.75 if len(panels) == 1 else 1.5
     figure, axes = style.sheet(width, len(panels), columns, height, title)
+    several = len({owned.plot.x.depth for _, charts in panels for owned in charts} - {None}) > 1
     for axis, (name, charts) in zip(axes, panels, strict=True):
-        across = _panel(axis, charts, names, most=8 if width / columns > 2 else 5)
+        across = _panel(axis, charts, names, 8 if width / columns > 2 else 4, several)
         axis.set_title(name)
         if axis in axes[-columns:]:
             axis.set_xlabel(across)
@@ -54,10 +55,10 @@ def draw_charts(panels: Sequence[Panel], names: Sequence[str], title: str, width
     return style.finish(figure)
 
 
-def _panel(axis: Any, charts: Sequence[Owned], names: Sequence[str], most: int) -> str:
-    """Draw charts over each other, layers of several results by depth in percent, and return what lies across."""
+def _panel(axis: Any, charts: Sequence[Owned], names: Sequence[str], most: int, several: bool) -> str:
+    """Draw charts over each other, layers of models of `several` depths in percent, and return what lies across."""
     first: Chart = charts[0].plot
-    percent = bool(first.x.depth) and not charts[0].alone
+    percent = several and bool(first.x.depth) and not charts[0].alone
     drawn = []
     for owned in charts:
         for series in owned.plot.series:
@@ -135,7 +136,7 @@ def _series(axis: Any, owned: Owned, series: Series, x: Values, how: dict[str, A
             axis.fill_between(x[kept], low, (y + band)[kept], color=how["color"], alpha=BAND, linewidth=0)
     for i in series.after:
         axis.plot(x[i], y[i], **style.DIAMOND, mec=how["color"])
-    below = {"textcoords": "offset points", "ha": "center", "annotation_clip": True, "fontsize": 6.5}
+    below = {"textcoords": "offset points", "ha": "center", "annotation_clip": True, "fontsize": 7}
     for label, i in zip(series.labels, range(len(x)), strict=False):
         axis.annotate(plain(label), (x[i], y[i]), (0, -8.5), **below)
     for i in series.marked:

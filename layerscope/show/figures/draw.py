@@ -1,4 +1,4 @@
-"""Which figures documents give, and their files: PNG and PDF, as wide as a page's text and as one of its columns."""
+"""Which figures documents give, and their files, each as wide as a page's text and as one of its columns."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence

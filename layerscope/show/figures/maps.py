@@ -22,7 +22,7 @@ PRINTED = 13
 """Maps of at most this many rows and columns print their values, where they fit."""
 SMALLEST = 5.0
 """Points: the smallest values that are printed."""
-ROW = 0.13
+ROW = 0.15
 """Inches of a row that has a name."""
 LIGHT = 0.35
 OUTLIER: dict[str, Any] = {"marker": ".", "markersize": 2, "linestyle": "none", "linewidth": 0, "alpha": 0.6}
@@ -59,9 +59,9 @@ def draw_maps(owned: Sequence[Owned], title: str, width: float) -> Any:
         axis.set_title(one.plot.choice if one.alone else name)
         _mark(figure, axis, one.plot, side, first_column=i % columns == 0 or not same)
         if not alike or i >= len(axes) - columns:
-            axis.set_xlabel(style.fitted(figure, one.plot.across, 0.9 * side / width, 7.5))
+            axis.set_xlabel("\n".join(style.broken(figure, one.plot.across, 0.9 * side / width, style.SIZE)))
         if not alike or (i % columns == 0 and not _words(first)):
-            axis.set_ylabel(style.fitted(figure, one.plot.down, 0.8 * side / width, 7.5))
+            axis.set_ylabel("\n".join(style.broken(figure, one.plot.down, 0.8 * side / width, style.SIZE)))
     _bar(figure, axes, image, first)
     return style.finish(figure)
 
@@ -138,8 +138,8 @@ def _mark(figure: Any, axis: Any, part: HeatMap, side: float, *, first_column: b
     short = [name if len(name) <= 10 else f"{name[:4]}…{name[-5:]}" for name in part.columns]
     axis.set_xticks(*style.name_columns(short, most))
     if _named(part):
-        names = [style.fitted(figure, name, 0.28, 6) if first_column else "" for name in part.rows]
-        axis.set_yticks(np.arange(len(names)) + 0.5, names, fontsize=6)
+        names = [style.fitted(figure, name, 0.32, style.SIZE) if first_column else "" for name in part.rows]
+        axis.set_yticks(np.arange(len(names)) + 0.5, names)
     else:
         axis.set_yticks(*style.name_columns(list(part.rows), most))
     if part.square and not part.columns[-1].isdigit():
@@ -159,7 +159,9 @@ def _bar(figure: Any, axes: list[Any], image: Any, part: HeatMap) -> None:
         )  # fmt: skip
     style.plain_ticks(bar)
     note = part.note.split("; ") if part.note and _named(part) else []
-    bar.set_label("\n".join(line for text in [_title(part), *note] for line in style.broken(figure, text, 0.65, 7.5)))
+    lines = [line for text in [_title(part), *note] for line in style.broken(figure, text, 0.65, style.SIZE)]
+    figure.set_figheight(figure.get_figheight() + 0.14 * (len(lines) - 1))
+    bar.set_label("\n".join(lines))
 
 
 def draw_boxes(owned: Sequence[Owned], title: str, width: float) -> Any:
@@ -221,7 +223,7 @@ def draw_bars(owned: Sequence[Owned], title: str, width: float) -> Any:
         axis.axvline(0, color=style.DARK, linewidth=0.6)
         axis.set_ylim(len(rows) - 0.5, -0.5)
         there = i % columns == 0
-        axis.set_yticks(range(len(rows)), [style.fitted(figure, row, 0.3, 7) if there else "" for row in rows])
+        axis.set_yticks(range(len(rows)), [style.fitted(figure, row, 0.3, style.SIZE) if there else "" for row in rows])
         axis.tick_params(axis="y", length=0)
         axis.grid(visible=False, axis="y")
     handles: list[Any] = [Patch(color=style.look(i)["color"], label=name) for i, (_, name) in enumerate(results)]

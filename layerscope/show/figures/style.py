@@ -15,7 +15,7 @@ from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import aside
@@ -28,16 +28,18 @@ SCREEN = 110
 """Pixels of a screen to an inch."""
 MADE_BY = "layerscope"
 """What every figure file says of itself."""
-TEXT_WIDTH = 6.3
-"""Inches: the width of a page's text."""
-COLUMN_WIDTH = 3.15
-"""Inches: the width of one of a page's two columns."""
+TEXT_WIDTH = 5.5
+"""Inches: the width of the text of one column, as in ICLR's style."""
+COLUMN_WIDTH = 3.25
+"""Inches: the width of one of two columns, as in ICML's style."""
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito's without their yellow, which is lost on paper; also distinct to the colour-blind."""
 DASHES = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.5, 1.2, 1.5)), (0, (2.5, 1.2)))
 MARKERS = ("o", "s", "^", "v", "P", "X", "p")
 """As many as there are colours; dashes have another period, so that 35 lines look different."""
 FILLS = ("full", "none", "left", "right", "bottom", "top")
+MOST_LINES = 4
+"""A title has at most so many lines."""
 LONG = 500
 """Texts of at least this many characters are cut without measuring them."""
 DARK = "#222222"
@@ -52,17 +54,27 @@ RING: dict[str, Any] = {
 """How a point that stands out is marked."""
 DIAMOND: dict[str, Any] = {"marker": "D", "markersize": 4, "mfc": "white", "linestyle": "none"}
 """How a point that follows the line is marked."""
+MARKS: dict[str, Any] = {
+    "png": {"Software": MADE_BY},
+    "pdf": {"Creator": MADE_BY, "CreationDate": None},
+    "svg": {"Creator": MADE_BY, "Date": None},
+}
+"""The formats of a figure, and what the files of each say of themselves."""
 STEPS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 50, 100, 200, 500, 1000)
 MARKED = 16
 """Lines of more points than this carry about this many markers."""
+SIZE = 8
+"""Points: all text but titles, as large as a caption's."""
 STYLE: dict[str, Any] = {
-    "font.family": "DejaVu Sans", "font.size": 7.5, "axes.titlesize": 8, "axes.labelsize": 7.5, "xtick.labelsize": 7,
-    "ytick.labelsize": 7, "legend.fontsize": 7, "figure.titlesize": 8.5, "axes.spines.top": False,
+    "font.family": "DejaVu Sans", "font.size": SIZE, "axes.titlesize": SIZE, "axes.labelsize": SIZE,
+    "xtick.labelsize": SIZE, "ytick.labelsize": SIZE, "legend.fontsize": SIZE, "figure.titlesize": SIZE + 1,
+    "axes.spines.top": False,
     "axes.spines.right": False, "axes.linewidth": 0.6, "axes.edgecolor": "#444444", "xtick.major.width": 0.6,
     "ytick.major.width": 0.6, "xtick.major.size": 2.5, "ytick.major.size": 2.5, "axes.grid": True,
     "grid.color": "#e4e4e4", "grid.linewidth": 0.5, "axes.axisbelow": True, "lines.linewidth": 1.2,
     "lines.markersize": 3, "figure.facecolor": "white", "legend.frameon": False, "legend.columnspacing": 1.4,
-    "axes.ymargin": 0.09, "text.parse_math": False, "pdf.fonttype": 42, "figure.constrained_layout.h_pad": 0.04,
+    "axes.ymargin": 0.09, "text.parse_math": False, "pdf.fonttype": 42, "svg.hashsalt": MADE_BY,
+    "figure.constrained_layout.h_pad": 0.04,
     "figure.constrained_layout.w_pad": 0.04, "axes.titlelocation": "left",
 }  # fmt: skip
 
@@ -134,7 +146,7 @@ def explain(figure: Any, handles: list[Any]) -> None:
     """Write below the panels what lines and marks stand for, in as many columns as fit; the figure grows by it."""
     if not handles:
         return
-    names = [fitted(figure, str(h.get_label()), 0.97 - 0.4 / figure.get_figwidth(), 7) for h in handles]
+    names = [fitted(figure, str(h.get_label()), 0.97 - 0.4 / figure.get_figwidth(), SIZE) for h in handles]
     for columns in range(min(4, len(handles)), 0, -1):
         legend = figure.legend(handles, [str(i) for i in range(len(names))], loc="outside lower left", ncols=columns)
         for text, name in zip(legend.get_texts(), names, strict=True):
@@ -207,7 +219,7 @@ def scale(axis: Any, values: Values, about: Axis) -> None:
         axis.set_yscale("log")
         wide = values.max() / values.min()
         steps = (1.0, 2.0, 5.0) if wide < 30 else (1.0, 3.0) if wide < 1000 else (1.0,)
-        axis.yaxis.set_major_locator(LogLocator(subs=steps))
+        axis.yaxis.set_major_locator(LogLocator(subs=steps) if wide > 5 else MaxNLocator(4))
         axis.yaxis.set_minor_locator(NullLocator())
         axis.yaxis.set_major_formatter(FuncFormatter(partial(_tick, digits=3)))
         return
@@ -238,14 +250,12 @@ def plain_ticks(bar: Any) -> None:
 
 
 def save(figure: Any, folder: Path, name: str) -> list[Path]:
-    """Write a figure as PNG and as PDF, the same bytes each time, and return the paths; a figure of ours is replaced.
+    """Write a figure as PNG, PDF and SVG, the same bytes each time, and return the paths; a figure of ours is replaced.
 
     Raises `LayerscopeError` where a file that is there was drawn by something else, or cannot be written.
     """
-    paths = [folder / f"{name}.png", folder / f"{name}.pdf"]
-    for path in paths:
-        kind = path.suffix[1:]
-        marks = {"Creator": MADE_BY, "CreationDate": None} if kind == "pdf" else {"Software": MADE_BY}
+    paths = [folder / f"{name}.{kind}" for kind in MARKS]
+    for path, (kind, marks) in zip(paths, MARKS.items(), strict=True):
         if path.is_file() and MADE_BY.encode() not in path.read_bytes():
             raise LayerscopeError(f"{str(path)!r} is not a figure of layerscope's: give another folder")
         aside(path, partial(figure.savefig, metadata=marks, format=kind))  # half a figure would be taken for another's
@@ -253,13 +263,16 @@ def save(figure: Any, folder: Path, name: str) -> list[Path]:
 
 
 def broken(figure: Any, title: str, share: float, size: float) -> list[str]:
-    """Return the lines of a text, each broken once between words where it is too wide, and cut where it still is."""
+    """Return the lines of a text, broken between words where it is too wide; the last one is cut where it still is."""
     lines: list[str] = []
     for part in title.split("\n"):
-        words = part.split(" ")
-        fit = (n for n in range(len(words), 0, -1) if _wide(figure, " ".join(words[:n]), size) <= share)
-        first = next(fit, 1)
-        lines += [" ".join(some) for some in (words[:first], words[first:]) if some]
+        words, first = part.split(" "), len(lines)
+        while words and len(lines) < first + MOST_LINES - 1:
+            fit = (n for n in range(len(words), 1, -1) if _wide(figure, " ".join(words[:n]), size) <= share)
+            kept = next(fit, 1)
+            lines.append(" ".join(words[:kept]))
+            words = words[kept:]
+        lines += [" ".join(words)] * bool(words)
     return [fitted(figure, line, share, size) for line in lines]
 
 

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, is_dataclass
+from itertools import chain, count
 from typing import Any, TypeVar
 
 import pandas as pd
@@ -77,6 +78,8 @@ def figures(shown: Sequence[tuple[Named, Sequence[Plot]]]) -> Iterator[Json]:
         yield {
             "title": title,
             "kind": KINDS[type(first)],
+            "name": first.name or title,
+            "variant": variant,
             "file": re.sub(r"[^\w.-]+", "-", title.lower()).strip("-.")[:80],
             "summary": "; ".join(dict.fromkeys(seen)),
             "about": next((plot.about for _, plot in owned if plot.about != Meaning()), first.about),
@@ -89,6 +92,15 @@ def figures(shown: Sequence[tuple[Named, Sequence[Plot]]]) -> Iterator[Json]:
             "choosable": not overlaid and len(owned) > 1,
             "wide": len(places) > 1 or any(len(name) > SHORT for name in names),
         }
+
+
+def anchor(taken: set[str], *names: str) -> str:
+    """Return what a part is linked by, from the first of its names, with the next ones where that is taken."""
+    ids = ["-".join(re.findall(r"[\w.]+", " ".join(names[:i]).lower())) for i in range(1, len(names) + 1)]
+    free = (found for found in chain(ids, (f"{ids[-1]}-{i}" for i in count(2))) if found and found not in taken)
+    found = next(free)
+    taken.add(found)
+    return found
 
 
 def groups(found: Sequence[Json]) -> list[Json]:
@@ -167,7 +179,7 @@ def _table(owned: Sequence[tuple[Named, Table]]) -> Json:
         for rank, row in enumerate(table.rows)
     ]
     return {
-        "id": first.name,
+        "name": first.name,
         "title": first.title,
         "lead": " ".join(dict.fromkeys(text for _, table in owned for text in table.legend)),
         "head": first.columns[0].title,
@@ -203,7 +215,7 @@ def _long(owned: Sequence[tuple[Named, Frame]]) -> Json:
     frame = pd.concat([table.frame.assign(run=member.name) for member, table in owned], ignore_index=True)
     first = owned[0][1]
     return {
-        "id": first.name,
+        "name": first.name,
         "title": first.title,
         "lead": first.lead,
         "columns": [column(name, frame[name]) for name in ["run", *(name for name in frame if name != "run")]],

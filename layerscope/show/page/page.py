@@ -15,11 +15,14 @@ from plotly.offline import get_plotlyjs
 from layerscope.core.saved import jsonable
 from layerscope.show.document import Document, Facts, Frame, Table, TokenGrid
 from layerscope.show.numbers import chance
-from layerscope.show.page.content import DRAWN, Json, Named, figures, groups, in_order, tables
+from layerscope.show.page.content import DRAWN, Json, Named, anchor, figures, groups, in_order, tables
 from layerscope.show.plain import plain
 from layerscope.show.plots import Plot
+from layerscope.show.sources import bibtex, cited
 
-SCRIPTS = ("values.js", "table.js", "plots.js", "grid.js", "page.js")
+SCRIPTS = ("values.js", "table.js", "plots.js", "grid.js", "cards.js", "page.js", "anchors.js")
+OWN = ("findings", "runs", "cite", "contents", "controls", "content", "theme", "overlay")
+"""The anchors that every page has."""
 
 
 def render(
@@ -28,8 +31,7 @@ def render(
     """Return the page of documents as HTML, UTF-8, complete in itself.
 
     `title` is by default what the documents are of; `notes` stand above the first section. Layers are counted in
-    `percent` of depth at first where there are several runs, or models of several depths, unless the caller knows
-    better.
+    `percent` of depth at first where there are models of several depths, unless the caller knows better.
     """
     named = [entry if isinstance(entry, Named) else Named(entry) for entry in given]
     shown = _numbered([member for entry in named for member in _members(entry)])
@@ -37,7 +39,6 @@ def render(
     for m in shown:
         kinds.setdefault(m.document.kind, []).append(m)
     depths = {m.document.depth for m in shown if m.document.depth}
-    several = len(depths) > 1 or len(kinds.get("runs", ())) > 1
     parts, single = _sections(shown), named[0].document
     kind = single.kind if len({entry.document.kind for entry in named}) == 1 else "results"
     title = title or (_name(named[0]) if len(named) == 1 else f"{len(named)} {kind} compared")
@@ -54,6 +55,7 @@ def render(
         "figures": [{name: figure[name] for name in DRAWN} for figure in drawn],
         "tables": [table for part in parts for table in part["tables"]],
     }
+    papers = cited([m.document for m in shown])
     return _environment().get_template("page.html").render(
         title=title,
         members=shown,
@@ -62,10 +64,12 @@ def render(
         notes=[*notes, *(text for entry in named if entry.document.members for text in entry.document.warnings)],
         differences={kind: _differences(own) for kind, own in kinds.items()},
         sections=parts,
+        papers=papers,
+        bibtex=bibtex(paper for paper, _ in papers),
         by_layer=any("depth" in choice.get("x", choice) for choice in choices),
         overlays=over[0][1] if over else "",
         overlaid=len({run for run, _ in over}) == 1,
-        percent=several if percent is None else percent,
+        percent=len(depths) > 1 if percent is None else percent,
         content=jsonable(content),
         style=Markup(_own("page.css") + _own("grid.css")),
         scripts=[Markup(script) for script in scripts],
@@ -98,9 +102,17 @@ def _numbered(named: Sequence[Named]) -> list[Named]:
 def _sections(shown: Sequence[Named]) -> list[Json]:
     """Return the sections of all documents, those of one name as one; one without anything in it is left out."""
     found = []
-    for name in in_order([[section.name for section in m.document.sections] for m in shown]):
+    names = in_order([[section.name for section in m.document.sections] for m in shown])
+    taken = {*OWN, *names}
+    for name in names:
         owned = [(m, section) for m in shown for section in m.document.sections if section.name == name]
+        tabled = list(tables([(m, [p for p in s.parts if isinstance(p, (Table, Frame))]) for m, s in owned]))
         drawn = list(figures([(m, [p for p in s.parts if isinstance(p, Plot)]) for m, s in owned]))
+        grids = [(m, part) for m, section in owned for part in section.parts if isinstance(part, TokenGrid)]
+        for table in tabled:
+            table["id"] = anchor(taken, table["name"], f"{table['name']} table")
+        for figure in drawn:
+            figure["id"] = anchor(taken, figure["name"], figure["variant"], figure["title"])
         grouped = groups(drawn)
         section = {
             "id": name,
@@ -109,8 +121,8 @@ def _sections(shown: Sequence[Named]) -> list[Json]:
             "legend": list(dict.fromkeys(text for _, section in owned for text in section.legend)),
             "groups": grouped,
             "figures": [figure for group in grouped for row in group["rows"] for figure in row],
-            "tables": list(tables([(m, [p for p in s.parts if isinstance(p, (Table, Frame))]) for m, s in owned])),
-            "grids": [(m, part) for m, section in owned for part in section.parts if isinstance(part, TokenGrid)],
+            "tables": tabled,
+            "grids": [(m, part, anchor(taken, name, str(i))) for i, (m, part) in enumerate(grids, 1)],
         }
         if drawn or section["tables"] or section["grids"]:
             found.append(section)

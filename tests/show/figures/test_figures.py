@@ -27,7 +27,7 @@ def drawn(labelled, tmp_path_factory):
 def test_a_labelled_run_with_a_head_has_all_figures_at_both_widths(drawn, labelled):
     names = [f"{name}{suffix}" for name in FIGURES for suffix in ("", "-column")]
     names += [f"curve-{c.metric}" for c in curves(labelled) if c.metric != "infonce_bound"]  # in InfoNCE's panel
-    assert sorted(drawn) == sorted(f"{name}.{kind}" for name in names for kind in ("png", "pdf"))
+    assert sorted(drawn) == sorted(f"{name}.{kind}" for name in names for kind in ("png", "pdf", "svg"))
 
 
 def test_figures_are_as_wide_as_a_text_or_a_column_and_hold_a_picture(drawn):
@@ -39,6 +39,8 @@ def test_figures_are_as_wide_as_a_text_or_a_column_and_hold_a_picture(drawn):
             assert image.shape[1] == pytest.approx(width * DPI, abs=1)
             assert dpi == pytest.approx(DPI, abs=0.1) and DPI >= 200
             assert len(np.unique(image @ np.array([65536, 256, 1]))) > 50 and image.std() > 10
+        elif path.suffix == ".svg":
+            assert f'width="{72 * width:g}pt"' in path.read_text("utf-8")
         else:
             box = re.search(rb"/MediaBox \[ ?([\d. ]+)\]", path.read_bytes())[1].split()
             assert float(box[2]) == pytest.approx(72 * width, abs=0.01)
@@ -55,7 +57,7 @@ def test_pdf_has_its_fonts_in_it_and_no_date(drawn):
 def test_the_same_runs_give_the_same_bytes(written, pairs, tmp_path):
     runs = [written(pairs("cka", np.eye(3)), depth=2, model=model) for model in ("one", "two")]
     first, second = draw(runs, tmp_path / "a"), draw(runs, tmp_path / "b")
-    assert len(first) == 10
+    assert len(first) == 15
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
 
 
@@ -155,7 +157,7 @@ def test_the_legend_of_one_metric_names_the_runs_that_have_it(labelled, bare):
 def test_half_a_figure_never_takes_the_place_of_a_whole_one(tmp_path):
     from matplotlib.figure import Figure
 
-    png, pdf = save(Figure(), tmp_path, "x")
+    png, pdf, _ = save(Figure(), tmp_path, "x")
     whole = pdf.read_bytes()
     (tmp_path / ".x.pdf.part").mkdir()
     with pytest.raises(LayerscopeError, match="x.pdf' cannot be written .Is a directory"):

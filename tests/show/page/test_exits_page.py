@@ -9,6 +9,7 @@ from exit_reports import HOSTILE, made, never, recorded
 
 from layerscope import LayerscopeError
 from layerscope.reports.page import report
+from layerscope.runs.registry import capital
 
 PLOTS = "(file) => cards.find(c => c.figure.file === file).plots"
 FILES = ["accuracy-against-speed", "where-samples-leave", "predicted-and-measured-speed"]
@@ -43,10 +44,10 @@ def test_opens_without_a_word_and_draws_everything(browser, single, width, schem
         assert "[object" not in opened.text("body")
         assert all(opened.ask("cards.flatMap(c => c.plots).map(p => p.querySelectorAll('.main-svg').length)"))
         assert opened.ask("cards.map(c => c.figure.file)") == FILES
-        assert opened.texts("main section h2") == ["What stands out", "Early exit", "What was run"]
+        assert opened.texts("main section h2") == ["What stands out", "Early exit", "What was run", "How to cite"]
         assert opened.text("h1") == f"{HOSTILE} on held out"
-        assert opened.text("#findings .answer strong") == made().verdict
-        assert opened.texts("#findings li")[0] == made().goal
+        assert opened.text("#findings .answer strong") == capital(made().verdict)
+        assert opened.texts("#findings li")[0] == capital(made().goal)
         opened.tab.click("#runs summary")
         facts = opened.texts("#runs details dd")
         assert facts == ["300", "0.0130", "0.950", "–"]
@@ -159,7 +160,7 @@ def test_what_has_no_labels_never_exits_or_was_not_tried_is_shown(browser, make,
     made_here = make()
     with browser.open(report(made_here, tmp_path / "x.html")) as opened:
         assert opened.console == []
-        assert opened.text("#findings .answer strong") == made_here.verdict
+        assert opened.text("#findings .answer strong") == capital(made_here.verdict)
         assert all(opened.ask("cards.flatMap(c => c.plots).map(p => p.querySelectorAll('.main-svg').length)"))
         head = opened.ask("[...document.querySelectorAll('#exit-layers th[scope=col]')].map(h => h.textContent)")
         assert any("accuracy" in text for text in head) == made_here.labelled

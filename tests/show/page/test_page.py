@@ -54,7 +54,7 @@ def test_a_page_of_fifty_layers_stays_under_6_mb(written, by_layer, pairs, tmp_p
 def test_the_page_carries_the_whole_long_frame(language, labelled, tmp_path, content_of):
     runs = [language, labelled]
     tables = content_of(report(runs, tmp_path / "page.html"))["tables"]
-    columns = next(table for table in tables if table["id"] == "numbers")["columns"]
+    columns = next(table for table in tables if table["name"] == "numbers")["columns"]
     tables = [run.table() for run in runs]
     table = pd.concat(tables, ignore_index=True).astype(object)
     assert [c["name"] for c in columns] == ["run", *table.columns]
@@ -204,7 +204,7 @@ def test_the_command_prints_the_path_of_the_page_and_the_figures(labelled, tmp_p
     assert printed["page"] == str(page)
     assert page.is_file()
     assert sorted(printed["figures"]) == sorted(str(path) for path in figures.iterdir())
-    assert {Path(path).suffix for path in printed["figures"]} == {".png", ".pdf"}
+    assert {Path(path).suffix for path in printed["figures"]} == {".png", ".pdf", ".svg"}
 
 
 def test_a_table_that_changed_is_read_again(labelled, tmp_path):

@@ -1,166 +1,11 @@
 "use strict";
-// The page put together: plots drawn one after another, tables, and what the reader switches.
-
-const root = document.documentElement;
-const view = {
-  runs: new Set(page.runs.keys()),
-  percent: document.querySelector("input[name=axis][value=percent]")?.checked ?? false, // exits alone have no such choice
-  overlay: document.getElementById("overlay")?.checked ?? false,
-};
-const cards = [...document.querySelectorAll("[data-figure]")].map((card, i) => {
-  const figure = page.figures[i]; // in the order of the page
-  return { card, figure, plots: [...card.querySelectorAll(".plot")], picked: [...figure.places], drawn: false };
-});
-let drawing = 0;
-
-function drawCard(entry, colors) {
-  const { card, figure, plots, picked } = entry;
-  entry.drawn = true;
-  plots.forEach((plot, slot) => {
-    const choice = figure.choices[picked[slot]];
-    plot.closest(".slot").hidden = !figure.overlaid && !view.runs.has(choice.run);
-    plot.previousElementSibling.textContent = figure.overlaid ? "" : choiceName(choice); // on paper no list to choose from is seen
-    plot.style.height = figure.kind === "bars" || (choice.rows && !choice.square && !choice.upward) ? `${Math.max(9, 4.5 + 1.2 * choice.rows.length)}rem` : "";
-    const { data, layout, empty } = PLOTS[figure.kind](figure, choice, view, colors, plot.clientWidth);
-    plot.classList.toggle("empty", Boolean(empty));
-    if (empty) {
-      Plotly.purge(plot);
-      plot.textContent = empty;
-      return;
-    }
-    if (!plot._fullLayout) plot.replaceChildren();
-    // plotly measures a plot's room later than paper waits for it
-    if (root.classList.contains("printing")) Object.assign(layout, { width: plot.clientWidth, height: plot.clientHeight });
-    Plotly.react(plot, data, layout, { displayModeBar: false, responsive: true, showTips: false });
-  });
-  if (figure.kind === "chart") writeKey(card.querySelector(".key"), figure, picked, colors);
-  else card.querySelector(".key").textContent = figure.note;
-}
-
-// Below a plot: which line is which, and about how many samples it is, where all lines are about as many.
-function writeKey(key, figure, picked, colors) {
-  const choices = (figure.overlaid ? figure.choices : picked.map((i) => figure.choices[i])).filter(({ run }) => view.runs.has(run));
-  const lines = choices.flatMap(({ run, series }) => series.filter(({ mark, right }) => mark !== "guide" && !right).map((one) => ({ run, one, name: seriesName(run, one, figure) })));
-  const first = lines.filter(({ name }, i) => name && lines.findIndex((other) => other.name === name) === i);
-  const notes = (own) => [...new Set(own.map(({ one }) => one.note).filter(Boolean))];
-  const alike = notes(lines).length === 1;
-  const single = figure.overlaid || new Set(choices.map(({ run }) => run)).size === 1;
-  const told = first.length > 1 || !figure.overlaid || lines.some(({ run, one }) => one.detail || !page.runs[run].alone);
-  const names = told ? first.map(({ run, one, name }) => {
-    const style = look(run, one, colors);
-    const drawn = one.mark === "bars" ? { ...style, symbol: "bars", dash: null } : one.mark === "points" ? { ...style, dash: null } : style;
-    return element("span", {}, swatch(single ? drawn : { ...drawn, color: colors.muted }), ` ${name}${alike ? "" : notes([{ one }]).map((note) => ` (${note})`).join("")}`);
-  }) : [];
-  const marked = !figure.overlaid && lines.some(({ one }) => one.marked) ? [`○ ${figure.choices[0].marked}`] : [];
-  const same = new Set(lines.map(({ one }) => one.name ?? "")).size === 1 && figure.overlaid ? [lines[0].one.name] : [];
-  const shared = [...marked, ...same, ...(alike ? notes(lines) : []), figure.note].filter(Boolean);
-  key.replaceChildren(...names, element("span", {}, shared.join(" · ")));
-}
-
-function choiceName(choice) {
-  return [calledBy(choice.run), choice.choice].filter(Boolean).join(", ");
-}
-
-// A short line as the plots draw it: colour, dash and marker.
-function swatch({ color, dash, symbol }) {
-  const dashes = { solid: "", dash: "6 3", dot: "2 2", dashdot: "6 2 2 2" };
-  if (dash === null) {
-    const mark = element("span", { class: "swatch", "aria-hidden": "true" }, GLYPHS[symbol]);
-    mark.style.color = color;
-    return mark;
-  }
-  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-  const line = document.createElementNS("http://www.w3.org/2000/svg", "path");
-  for (const [name, value] of Object.entries({ width: 22, height: 6 })) svg.setAttribute(name, value);
-  const drawn = { d: "M0 3H22", stroke: color, "stroke-width": 2, "stroke-dasharray": dashes[dash] };
-  for (const [name, value] of Object.entries(drawn)) line.setAttribute(name, value);
-  svg.append(line);
-  const made = element("span", { class: "swatch", "aria-hidden": "true" }, svg, GLYPHS[symbol]);
-  made.style.color = color;
-  return made;
-}
-
-// Plots are drawn one by one, so that the page can be read and scrolled from the first on; folded ones when they open.
-async function drawAll() {
-  const mine = ++drawing;
-  root.dataset.drawn = "";
-  const colors = theme();
-  document.querySelectorAll(".runs label").forEach((label) => {
-    const run = Number(label.querySelector("[data-run]").dataset.run);
-    label.querySelector(".swatch").replaceWith(swatch(look(run, { mark: "level" }, colors)));
-  });
-  let since = performance.now();
-  cards.forEach((entry) => { entry.drawn = false; });
-  for (const entry of cards) {
-    if (entry.card.closest("details:not([open])")) continue;
-    drawCard(entry, colors);
-    if (performance.now() - since < 200) continue; // the browser lays the page out anew at each pause
-    since = performance.now();
-    await new Promise((resolve) => { setTimeout(resolve); });
-    if (mine !== drawing) return;
-  }
-  root.dataset.drawn = "all";
-}
-
-document.querySelectorAll("details.group").forEach((group) => group.addEventListener("toggle", () => {
-  if (group.open) cards.filter(({ card, drawn }) => !drawn && group.contains(card)).forEach((entry) => drawCard(entry, theme()));
-}));
-
-for (const entry of cards) {
-  const { card, figure, plots, picked } = entry;
-  card.querySelectorAll(".choice select").forEach((select, slot) => {
-    figure.choices.forEach((choice, i) => {
-      select.append(element("option", { value: i }, choiceName(choice)));
-    });
-    select.value = picked[slot];
-    select.addEventListener("change", () => {
-      picked[slot] = Number(select.value);
-      drawCard(entry, theme());
-    });
-  });
-  card.querySelector("[data-csv]").addEventListener("click", () => {
-    download(`${figure.file}.csv`, csv(...ROWS[figure.kind](figure, ({ run }) => view.runs.has(run))));
-  });
-  card.querySelectorAll("[data-png]").forEach((button, slot) => button.addEventListener("click", () => {
-    saveImage(figure, figure.choices[picked[slot]], plots[slot]);
-  }));
-}
-
-// A plot as an image that explains itself on a white page: title, unit, and which line is which.
-function saveImage(figure, choice, plot) {
-  const before = root.dataset.theme;
-  root.dataset.theme = "light";
-  const { data, layout, empty } = PLOTS[figure.kind](figure, choice, view, theme(), plot.clientWidth);
-  root.dataset.theme = before;
-  if (empty) return;
-  const title = figure.title + (figure.unit ? ` (${figure.unit})` : "");
-  const below = [page.runs.length === 1 ? page.title : "", figure.overlaid ? "" : choiceName(choice)].filter(Boolean).join(", ");
-  const lines = data.filter((trace) => trace.name);
-  const room = Math.floor(plot.clientWidth / 7.5);
-  const above = [...folded(title, room).map(escaped), ...folded(below, Math.floor(1.3 * room)).map((line) => `<sub>${escaped(line)}</sub>`)];
-  Object.assign(layout, {
-    title: { text: above.join("<br>"), font: { size: 13 }, x: 0.02, xanchor: "left", y: 0.98, yanchor: "top" },
-    showlegend: lines.length > 0, legend: { orientation: "h", y: -0.28, font: { size: 11 } },
-  });
-  const more = 18 * above.length;
-  layout.margin = { ...layout.margin, t: layout.margin.t + more };
-  const whole = data.map((trace) => ({ ...trace, showlegend: Boolean(trace.name) }));
-  const size = { width: plot.clientWidth, height: plot.clientHeight + more + (lines.length > 1 ? 14 * lines.length : 0) };
-  Plotly.downloadImage({ data: whole, layout }, { format: "png", scale: 3, filename: figure.file, ...size });
-}
-
-// A text in lines of at most `room` letters, broken between its words where it can be.
-function folded(text, room) {
-  const lines = [""];
-  for (const word of text.split(/(?<=[\s-])/u).flatMap((word) => word.match(new RegExp(`.{1,${room}}`, "gsu")))) {
-    if (lines.at(-1) && [...lines.at(-1), ...word.trimEnd()].length > room) lines.push("");
-    lines[lines.length - 1] += word;
-  }
-  return lines.filter(Boolean);
-}
+// The page put together: tables, and what the reader switches.
 
 // A table of cells under headings: a row for each layer, metric or series.
-function cellsTable({ id, title, head, columns, rows }) {
+function cellsTable(table) {
+  const several = new Set(table.rows.map(({ run }) => run).filter((run) => view.runs.has(run)));
+  if (view.beside && several.size > 1) return joinedTable(table, [...several]);
+  const { id, name: file, title, head, columns, rows } = table;
   const cells = columns.map((column, i) => ({
     ...column,
     value: (row) => rows[row].cells[i]?.value ?? null,
@@ -178,16 +23,73 @@ function cellsTable({ id, title, head, columns, rows }) {
     title: head, number: head === "layer", ascending: true, value: (row) => rows[row].name, text: (row) => rows[row].name,
     rank: (row) => rows[row].rank,
   };
-  const several = rows.some((row) => !page.runs[row.run].alone);
-  const leading = [...(several ? [run] : []), name];
-  return makeTable(document.querySelector(`#${id} .table`), {
-    label: title, file: id, columns: [...leading, ...cells],
+  const leading = [...(rows.some((row) => !page.runs[row.run].alone) ? [run] : []), name];
+  return makeTable(tableIn(id), {
+    label: title, file, columns: [...leading, ...cells],
     fields: [{ name: "run", value: run.value }, { name: head, value: name.value }, ...fields],
     count: rows.length, isShown: (row) => view.runs.has(rows[row].run),
   });
 }
 
-function longTable({ id, title, columns: given, owners, choose }) {
+function tableIn(id) {
+  return document.getElementById(id).querySelector(".table");
+}
+
+// The same table of several results as one: a row for each layer, under every heading a column for each result, and of
+// two results what the second has more than the first.
+function joinedTable({ id, name: file, title, head, columns, rows }, runs) {
+  const seen = new Map();
+  const keys = new Map(); // rows by their names: one of the same name comes again, as the next of that name
+  rows.forEach((row, i) => {
+    const again = `${row.run} ${row.name}`;
+    seen.set(again, (seen.get(again) ?? 0) + 1);
+    const key = `${row.name} ${seen.get(again)}`;
+    if (!keys.has(key)) keys.set(key, { name: row.name, rank: row.rank, of: new Map() });
+    keys.get(key).of.set(row.run, i);
+  });
+  const joined = [...keys.values()].filter(({ of }) => runs.some((run) => of.has(run))).sort((a, b) => a.rank - b.rank);
+  const names = apart(runs.map(runName));
+  const cells = columns.flatMap((column, c) => {
+    const cell = (run) => (row) => rows[joined[row].of.get(run)]?.cells[c];
+    const known = runs.filter((run) => joined.some((_, row) => cell(run)(row)));
+    const unit = [column.title, column.detail].filter(Boolean).join(", ");
+    const own = known.map((run) => ({
+      ...column, group: unit, title: names[runs.indexOf(run)], detail: "", value: (row) => cell(run)(row)?.value ?? null,
+      text: (row) => cell(run)(row)?.text ?? "", marked: (row) => cell(run)(row)?.marked ?? false,
+    }));
+    if (!column.number || known.length !== 2 || runs.length !== 2) return own;
+    const scale = shownAs(joined.map((_, row) => cell(known[0])(row)).find((one) => one?.value));
+    const more = (row) => {
+      const [a, b] = known.map((run) => cell(run)(row)?.value);
+      return typeof a === "number" && typeof b === "number" ? b - a : null;
+    };
+    const signed = (value) => (value === null ? "" : `${value > 0 ? "+" : value < 0 ? "−" : ""}${digits(Math.abs(scale * value), 3)}`);
+    return [...own, { title: "difference", group: unit, number: true, value: more, text: (row) => signed(more(row)) }];
+  });
+  const first = {
+    title: head, number: head === "layer", ascending: true, value: (row) => joined[row].name, text: (row) => joined[row].name,
+    rank: (row) => joined[row].rank,
+  };
+  const fields = [first, ...cells].map(({ title: own, group, value }) => ({ name: [group, own].filter(Boolean).join(": "), value }));
+  return makeTable(tableIn(id), { label: title, file, columns: [first, ...cells], fields, count: joined.length, isShown: () => true });
+}
+
+// The factor from a cell's number to what is shown of it: 100 for a share in percent.
+function shownAs(cell) {
+  const ratio = Math.abs(parseFloat((cell?.text ?? "").replace(/,/g, "").replace("−", "-")) / cell?.value);
+  return ratio > 0 && Number.isFinite(ratio) ? 10 ** Math.round(Math.log10(ratio)) : 1;
+}
+
+// What tells names apart: without the words that all begin and end with.
+function apart(names) {
+  let words = names.map((name) => name.split(" "));
+  const shared = (at) => words.every((own) => own.length > 1 && own.at(at) === words[0].at(at));
+  while (shared(0)) words = words.map((own) => own.slice(1));
+  while (shared(-1)) words = words.map((own) => own.slice(0, -1));
+  return words.map((own) => own.join(" "));
+}
+
+function longTable({ id, name: file, title, columns: given, owners, choose }) {
   const held = columnsOf(given);
   const rows = Array.from(owners.keys());
   const shown = ({ name, value }) => (name === "run" ? page.runs.length > 1 : rows.some((row) => value(row) !== null));
@@ -199,17 +101,29 @@ function longTable({ id, title, columns: given, owners, choose }) {
     };
     return { title: name, number, choose: choose.includes(name), value, text };
   });
-  return makeTable(document.querySelector(`#${id} .table`), {
-    label: title, file: id, columns, fields: held, count: rows.length, isShown: (row) => view.runs.has(owners[row]),
+  return makeTable(tableIn(id), {
+    label: title, file, columns, fields: held, count: rows.length, isShown: (row) => view.runs.has(owners[row]),
   });
 }
 
-const tables = page.tables.map((table) => (table.long ? longTable : cellsTable)(table));
+const listed = () => page.tables.map((table) => (table.long ? longTable : cellsTable)(table));
+let tables = listed();
 
 document.querySelectorAll("[data-run]").forEach((box) => box.addEventListener("change", () => {
   const run = Number(box.dataset.run);
   if (box.checked) view.runs.add(run); else view.runs.delete(run);
-  tables.forEach((table) => table.show());
+  if (view.beside) arrange(); else tables.forEach((table) => table.show());
+  drawAll();
+}));
+
+function arrange() {
+  cards.forEach(pick);
+  tables = listed();
+}
+
+document.querySelectorAll("input[name=beside]").forEach((radio) => radio.addEventListener("change", () => {
+  view.beside = radio.value === "beside";
+  arrange();
   drawAll();
 }));
 
@@ -240,7 +154,7 @@ const LEGIBLE = 0.5; // a table that had to shrink more stays off the paper
 const wideTables = () => [...document.querySelectorAll(".tabled:not(.long) .table")];
 addEventListener("beforeprint", () => {
   screenTheme = root.dataset.theme;
-  opened = [...document.querySelectorAll("#runs details:not([open])")];
+  opened = [...document.querySelectorAll("#runs details:not([open]), #cite details:not([open])")];
   opened.forEach((details) => { details.open = true; });
   setTheme("light");
   root.classList.add("printing");
@@ -251,6 +165,11 @@ addEventListener("beforeprint", () => {
     wide.style.zoom = zoom;
     wide.closest(".tabled")?.classList.toggle("onscreen", zoom < LEGIBLE);
   });
+  document.querySelectorAll("main > section").forEach((section) => { // a heading has something below it
+    const tabled = [...section.querySelectorAll(".tabled")];
+    const gone = tabled.length && !section.querySelector(".card, .grid") && tabled.every((one) => one.matches(".long, .onscreen"));
+    section.classList.toggle("onscreen", Boolean(gone));
+  });
 });
 addEventListener("afterprint", () => {
   opened.forEach((details) => { details.open = false; });
@@ -259,6 +178,3 @@ addEventListener("afterprint", () => {
   wideTables().forEach((wide) => { wide.style.zoom = ""; });
   drawAll();
 });
-
-setTheme(root.dataset.theme);
-drawAll();

@@ -59,24 +59,29 @@ function styled(number, dash, colors) {
 
 const PLOTS = {
   chart(figure, choice, view, colors) {
-    const shown = figure.overlaid ? figure.choices.filter(({ run }) => view.runs.has(run)) : [choice];
+    const seen = figure.choices.filter(({ run }) => view.runs.has(run));
+    const shown = figure.overlaid && !view.beside ? seen : [choice];
     const lines = shown.flatMap((one) => one.series.map((series) => ({ ...one, series }))).filter(({ series }) => !series.right || view.overlay);
     const known = lines.filter(({ series }) => !(series.mark === "guide" || series.mark === "level" || series.right));
     if (!known.some(({ series }) => series.y.some((value) => value !== null))) {
       const reasons = [...new Set(known.map(({ series }) => series.note).filter(Boolean))];
-      return { empty: shown.length ? ["no value", ...reasons].join(": ") : "no run with this metric is chosen" };
+      return { empty: shown.length ? ["no value", ...reasons].join("; ") : "no run with this metric is chosen" };
     }
-    const x = across(figure.choices.filter((one) => one.x.title === shown[0].x.title), view);
+    const alike = figure.choices.filter((one) => one.x.title === shown[0].x.title);
+    const x = across(alike, view);
     const drawn = lines.map((line) => seriesTraces(line, figure, x, colors));
     const marks = drawn.flatMap((line) => line.marks);
     const right = lines.some(({ series }) => series.right);
     const more = right ? { yaxis2: { ...SECOND, tickfont: { size: 11, color: colors.muted } } } : {};
     const named = shown.flatMap((one) => one.lines ?? []);
     Object.assign(more, { margin: { l: 52, r: right ? 44 : 14, t: named.length ? 26 : 10, b: 40 }, ...across_lines(named, x, colors) });
-    return { data: [...drawn.flatMap((line) => line.traces), ...(marks.length ? [markTrace(marks)] : [])], layout: layout(colors, { xaxis: x.axis, yaxis: upright(shown[0].y, known), ...more }) };
+    const rivals = view.beside ? alike.filter((one) => seen.includes(one) && one.y.title === shown[0].y.title) : [];
+    const yaxis = upright(shown[0].y, [...known, ...rivals.flatMap(({ series }) => series.map((one) => ({ series: one })))]);
+    if (rivals.length) sameAxes(rivals, x, yaxis);
+    return { data: [...drawn.flatMap((line) => line.traces), ...(marks.length ? [markTrace(marks)] : [])], layout: layout(colors, { xaxis: x.axis, yaxis, ...more }) };
   },
 
-  map(figure, choice, view, colors, width) {
+  map(figure, choice, view, colors, width, height) {
     const { rows, columns, values, rings = [], depth } = choice;
     const alike = figure.choices.flatMap((other) => (other.unit === choice.unit ? other.values.flat() : [])).filter((value) => value !== null);
     if (!alike.length) return { empty: figure.note || "no value" };
@@ -87,6 +92,9 @@ const PLOTS = {
     const print = (value) => (value === null ? "" : choice.unit === "%" ? value.toFixed(1) : high <= 1 && low >= -1 ? value.toFixed(2).replace(/^(-?)0\./, "$1.") : digits(value, 3));
     const printed = choice.shown ?? values.map((line) => line.map(print));
     const labels = rows.every((name) => name.length < 6) ? 0 : Math.max(...rows.map((name) => Math.min(roomFor(width), [...name].length)));
+    const left = labels ? 14 + CHARACTER * labels : 52;
+    const side = Math.min(width - left - 64, height - 50); // of a square, which the scale stands beside and is as high as
+    const right = choice.square && !labels ? width - left - side : 4;
     const cell = (width - 100 - CHARACTER * labels) / columns.length;
     const fits = rows.length <= (labels ? 60 : MOST_PRINTED) && cell > 5 + 6 * Math.max(...printed.flat().map((text) => text.length));
     const named = (title, name) => (title && name !== "final" ? `${title} ${name}` : name);
@@ -98,22 +106,22 @@ const PLOTS = {
       ...(choice.diverging ? { colorscale: [[0, colors.low], [0.5, colors.middle], [1, colors.high]] } : { colorscale: "Cividis", reversescale: Boolean(choice.reversed) }),
       hovertext: rows.map((_, i) => columns.map((__, j) => escaped(short(told(i, j), 160)))),
       text: printed.map((line, i) => line.map((text, j) => (labels && rings[i] === j ? `○ ${text}` : text))), texttemplate: fits ? "%{text}" : "", textfont: { size: 10.5 },
-      colorbar: { thickness: 12, outlinewidth: 0, tickfont: { size: 11 }, ...(choice.log ? powers(low, high) : { nticks: 6 }) },
+      colorbar: { thickness: 12, ...(choice.square && !labels ? { lenmode: "pixels", len: side } : {}), outlinewidth: 0, tickfont: { size: 11 }, ...(choice.log ? powers(low, high) : { nticks: 6 }) },
     }, {
       type: "scatter", mode: "markers", hoverinfo: "skip", visible: !(fits && labels), x: rings.map((j) => j ?? null), y: rings.map((_, i) => i),
       marker: { symbol: "circle-open", size: fits && !labels ? 26 : 9, color: choice.diverging ? colors.ink : RING, line: { width: 2 } },
     }].slice(0, rings.length ? 2 : 1);
     const ends = (names) => [-0.5, names.length - 0.5];
     const axis = { showgrid: false, ticks: "", ...(choice.square ? { constrain: "domain" } : {}) };
-    const title = (text) => titled(cut(view.percent && depth && text === "layer" ? "percent of depth" : text ?? "", roomFor(width)));
+    const title = (text) => titled(cut(view.percent && depth && text === "layer" ? "percent of depth" : text ?? "", Math.max(20, roomFor(width))));
     const widest = Math.max(...columns.map((name) => [...name].length));
     const xaxis = { ...axis, title: title(choice.across), range: ends(columns), ...ticks(columns.map((name) => percent(choice.across, name)), (width - 100) / Math.max(30, 8 * Math.min(10, widest)), 10) };
     const yaxis = { ...axis, title: labels ? {} : title(choice.down), range: choice.upward || choice.square ? ends(rows) : ends(rows).reverse(), ...ticks(rows.map((name) => percent(choice.down, name)), labels ? rows.length : 11, roomFor(width)) };
     if (choice.square && !labels) yaxis.scaleanchor = "x";
-    return { data, layout: layout(colors, { xaxis, yaxis, margin: { l: labels ? 14 + CHARACTER * labels : 52, r: 4, t: 10, b: 40 } }) };
+    return { data, layout: layout(colors, { xaxis, yaxis, margin: { l: left, r: right, t: 10, b: 40 } }) };
   },
 
-  boxes(figure, choice, _, colors) {
+  boxes(figure, choice, view, colors) {
     const { color } = look(choice.run, { mark: "boxes" }, colors);
     const { boxes, each } = choice;
     const column = (pick) => boxes.map(pick);
@@ -128,10 +136,12 @@ const PLOTS = {
       marker: { color, size: 3.5, opacity: 0.6 },
     }];
     const names = column((b) => b.name);
-    return { data, layout: layout(colors, { xaxis: { type: "category", categoryorder: "array", categoryarray: names, title: titled(choice.x) }, yaxis: { title: titled(choice.y) } }) };
+    const seen = figure.choices.filter(({ run, y }) => view.runs.has(run) && y === choice.y);
+    const spread = seen.flatMap((one) => one.boxes.flatMap((b) => [...b.whiskers, b.mean, ...(b.outliers ?? []).map(([, value]) => value)]));
+    return { data, layout: layout(colors, { xaxis: { type: "category", categoryorder: "array", categoryarray: names, title: titled(choice.x) }, yaxis: { title: titled(choice.y), ...(view.beside ? { range: around(spread) } : {}) } }) };
   },
 
-  bars(figure, choice, _, colors, width) {
+  bars(figure, choice, view, colors, width) {
     const { rows, values, low = [], high = [], x } = choice;
     const names = rows.map((name) => escaped(cut(name, roomFor(width))));
     const error = (ends, sign) => values.map((value, i) => Math.max(0, sign * ((ends[i] ?? value) - value)));
@@ -141,7 +151,9 @@ const PLOTS = {
       error_x: { visible: low.some((end) => end !== null), type: "data", symmetric: false, array: error(high, 1), arrayminus: error(low, -1), color: colors.ink, thickness: 1.3, width: 3 },
       hovertext: rows.map((name, i) => `${escaped(name)}: ${digits(values[i], 3)}${(low[i] ?? null) === null ? "" : ` (${digits(low[i], 3)} … ${digits(high[i], 3)})`}`),
     }];
-    const xaxis = { title: titled(x.title), ...(x.range ? { range: x.range } : {}), nticks: 6, zeroline: true, zerolinecolor: colors.muted };
+    const seen = figure.choices.filter((one) => view.runs.has(one.run) && one.x.title === x.title);
+    const range = x.range ?? (view.beside ? around([0, ...seen.flatMap((one) => [...one.values, ...(one.low ?? []), ...(one.high ?? [])])]) : null);
+    const xaxis = { title: titled(x.title), ...(range ? { range } : {}), nticks: 6, zeroline: true, zerolinecolor: colors.muted };
     const yaxis = { range: [rows.length - 0.5, -0.5], showgrid: false, ticks: "", tickvals: rows.map((_, i) => i), ticktext: names };
     return { data, layout: layout(colors, { xaxis, yaxis, bargap: 0.35, margin: { l: 14 + CHARACTER * Math.max(...names.map((name) => name.length)), r: 12, t: 10, b: 40 } }) };
   },
@@ -178,6 +190,26 @@ function upright({ title, range, whole, log, scale = 1, least = 0 }, lines) {
     axis.range = [(low + high) / 2 + end - least * scale, (low + high) / 2 + end];
   }
   return whole ? { ...axis, tickformat: "d", dtick: step(range?.[1] ?? high) } : axis;
+}
+
+// Axes that show all of some plots, for those that stand side by side; what has a range already keeps it.
+function sameAxes(choices, { axis, at }, yaxis) {
+  const lines = choices.flatMap((one) => one.series.filter(({ mark, right }) => mark !== "guide" && !right).map((series) => ({ one, series })));
+  const x = lines.flatMap(({ one, series }) => series.x.map((value) => at(value, { ...one, depth: series.depth })));
+  const y = lines.flatMap(({ one, series }) => series.y.flatMap((value, i) => {
+    const error = (series.errors?.[i] ?? 0) * (one.y.scale ?? 1);
+    return value === null ? [] : [-1, 1].map((sign) => value * (one.y.scale ?? 1) + sign * error);
+  }));
+  if (!axis.range) axis.range = around(x, axis.type === "log");
+  if (!yaxis.range) yaxis.range = around(lines.some(({ series }) => series.mark === "bars") ? [0, ...y] : y, yaxis.type === "log");
+}
+
+// The range of an axis around values, a little wider than they are.
+function around(values, log = false) {
+  const known = values.filter((value) => value !== null && (!log || value > 0)).map((value) => (log ? Math.log10(value) : value));
+  const [low, high] = [Math.min(...known), Math.max(...known)];
+  const room = 0.06 * (high - low) || NOTHING;
+  return [low - room, high + room];
 }
 
 // A series as traces, its band first, and what is marked on it.
