@@ -109,7 +109,7 @@ def test_the_page_holds_maps_differences_and_checkpoints(three, tmp_path):
     values = found.table("value").query("metric == 'effective_rank' and layer == 1")
     assert course["values"][1] == pytest.approx(list(values["value"]), rel=1e-4)
     assert by_title["CKA to the checkpoint before"]["choices"][0]["columns"] == ["20", "100"]
-    assert "<h2>Layers across runs</h2>" in text and "<bdi>3 checkpoints on " in text
+    assert "<h2>Layers across runs <a" in text and "<bdi>3 checkpoints on " in text
 
 
 def test_figures_are_drawn(three, tmp_path):

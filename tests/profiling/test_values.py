@@ -248,7 +248,7 @@ def test_cosines_with_a_layer_that_gives_every_sample_one_vector_are_undefined_a
     stream = io.StringIO()
     terminal.show(run.document(), Console(file=stream, width=120))
     assert f"N: 0 to {N} samples by layer, the others skipped." in stream.getvalue()
-    assert "nan" not in stream.getvalue() and len(draw(run, tmp_path / "figures")) == 14
+    assert "nan" not in stream.getvalue() and len(draw(run, tmp_path / "figures")) == 21
 
 
 def test_float64_gives_the_metrics_of_float32(tmp_path):
