@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 BAR = 1.85
-TASKS = ("linear-probe:trec", "knn-probe:trec", "classification:banking77", "sts:stsbenchmark")
+TASKS = ("linear-probe:trec/train.csv", "knn-probe:trec/train.csv", "classification:banking77", "sts:stsbenchmark")
 
 
 def call(verb: str, data: Path, samples: int, out: Path) -> None:

@@ -49,9 +49,9 @@ def forwards(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     seen: list[int] = []
     forward = passing._forward
 
-    def counting(job: object, rows: pd.DataFrame, measure: object) -> dict:
+    def counting(job: object, rows: pd.DataFrame, *more: object) -> dict:
         seen.append(len(rows))
-        return forward(job, rows, measure)
+        return forward(job, rows, *more)
 
     monkeypatch.setattr(passing, "_forward", counting)
     return seen

@@ -98,12 +98,11 @@ def test_the_label_is_in_the_first_dimensions_of_one_layer():
     shorter = object.__new__(Shorter)
     shorter.states, shorter.dims = pooled, (16, 32)
     kept: list[dict] = []
-    scores = SimpleNamespace(
-        find=lambda *_: None, add=lambda kind, slot, values: kept.append({"kind": kind, "layer": slot[0], **values})
-    )
+    scores = SimpleNamespace(find=lambda *_: None)
     task = ProbeTask(PROBES["linear-probe"], SimpleNamespace(name="planted"))
     for slot, wanted in shorter.missing(task, scores).items():
-        shorter.judge(task, scores, slot, wanted, 0)
+        for (kind, dims), score in shorter.judge(task, slot, wanted, 0).items():
+            kept.append({"kind": kind, "dims": dims, "layer": slot[0], "score": score.mean})
     table = pd.DataFrame(kept).pivot(index="layer", columns=["kind", "dims"], values="score")
     assert table.loc[2, ("prefix", 16)] >= linear_probe(states[2], labels).mean > 0.9
     assert table.loc[2, ("PCA", 16)] < 0.65
