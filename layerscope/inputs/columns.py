@@ -128,12 +128,18 @@ def text_corpus(
     columns: Columns = Columns(),
     label_named: bool = True,
     notes: Sequence[str] = (),
+    called: Sequence[str] | None = None,
 ) -> Corpus:
     """Return texts, from a list or the columns of a table, as a corpus; rows without text or label are left out.
 
-    Notes say which. Labels that are no classes are refused where they were named, else left out.
+    Notes say which, by what rows are `called` or else their numbers. Labels that are no classes are refused where they
+    were named, else left out.
     """
     found, empty = list(notes), missing(cells)
+
+    def shown(rows: Sequence[int] | NDArray[np.intp]) -> str:
+        return f"rows {listed([*map(str, rows)])}" if called is None else listed([called[row] for row in rows])
+
     texts = f"{where}: column {columns.text!r}" if columns.text else where
     label_source = f"{where}: column {columns.label!r}" if columns.label else "the list of labels"
     _check_texts(cells, empty, texts, bool(columns.text))
@@ -141,7 +147,7 @@ def text_corpus(
     if not rows:
         raise LayerscopeError(f"{texts} holds no text: every row is empty")
     if len(left_out):
-        found.append(f"{count(len(left_out), 'empty text')} left out: rows {listed([*map(str, left_out)])}")
+        found.append(f"{count(len(left_out), 'empty text')} left out: {shown(left_out)}")
     if labels is not None:
         blank = missing(labels) | np.array([str(label).strip().lower() == "nan" for label in labels])
         labelled, left_out = np.flatnonzero(~empty & ~blank).tolist(), np.flatnonzero(~empty & blank)
@@ -153,11 +159,10 @@ def text_corpus(
         else:
             rows = labelled
             if len(left_out):
-                shown = listed([*map(str, left_out)])
-                found.append(f"{count(len(left_out), 'row')} without a label left out: rows {shown}")
+                found.append(f"{count(len(left_out), 'row')} without a label left out: {shown(left_out)}")
     mended = [without_surrogates(cells[i]) for i in rows]
-    if halves := [str(i) for i, text in zip(rows, mended, strict=True) if text != cells[i]]:
-        found.append(f"{count(len(halves), 'text')} held half characters, now U+FFFD: rows {listed(halves)}")
+    if halves := [i for i, text in zip(rows, mended, strict=True) if text != cells[i]]:
+        found.append(f"{count(len(halves), 'text')} held half characters, now U+FFFD: {shown(halves)}")
     return Corpus(folder_name(name), "text", mended, tuple(map(str, rows)), classes, tuple(found))
 
 

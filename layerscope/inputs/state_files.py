@@ -72,10 +72,14 @@ def requests(where: Path, files: Sequence[Path], asked: Layers) -> States:
             tokens.append(file.get_tensor("token_ids").flatten().long().numpy())
             shapes.append(file.get_slice("hidden_states").get_shape())
         length, shape = len(tokens[-1]), shapes[-1]
-        if len(shape) != 3 or shape[0] != length or shape[1:] != shapes[0][1:]:
-            like = f" of {files[0].name}" if len(shapes) > 1 else ""
-            wanted = [length, *shapes[0][1:]] if like else "[tokens, layers, D]"
-            raise LayerscopeError(f"{path}: hidden_states is {shape}, and {length} token_ids{like} need {wanted}")
+        if len(shape) != 3 or shape[0] != length:
+            raise LayerscopeError(
+                f"{path}: hidden_states is {shape}, and its own {length} token_ids need [{length}, layers, D]"
+            )
+        if shape[1:] != shapes[0][1:]:
+            raise LayerscopeError(
+                f"{path}: hidden_states is {shape}, and that of {files[0].name} {shapes[0]}: give the same layers and D"
+            )
     layers = _numbered(asked, _stated(where), shapes[0][1], where)
 
     def read(rows: Sequence[int]) -> list[Tensor]:
@@ -194,6 +198,11 @@ def extracted(where: Path, asked: Layers, pooling: str) -> States:
     about = {"model": model["name"], "depth": model["depth"], "site": known["site"], "causal": model["language_model"]}
     about["pooling"] = pooling if pooling != "auto" or not poolings else poolings[0]
     if known["file_format"] == "parquet":
+        if not poolings:
+            raise LayerscopeError(
+                f"{where} holds the states of every token as Parquet, and these are read from safetensors alone: "
+                "extract them so"
+            )
         if len(poolings) != 1:
             raise LayerscopeError(f"{where} holds {len(poolings)} poolings as Parquet: extract one, or safetensors")
         return replace(tables(where, files, asked), about=about)

@@ -113,40 +113,48 @@ class StoredSample(Window):
 
 
 class StoredSamples(Sequence[Any]):
-    """The samples of states, made when they are looked at."""
+    """The samples of states in the order of their `numbers`, made when they are looked at."""
 
-    def __init__(self, states: States, texts: Sequence[str] | None) -> None:
-        self.states, self.texts = states, texts
+    def __init__(self, states: States, numbers: Sequence[int], texts: Sequence[str] | None) -> None:
+        self.states, self.numbers, self.texts = states, numbers, texts
 
     def __len__(self) -> int:
-        return len(self.states.names)
+        return len(self.numbers)
 
     def __getitem__(self, index: Any) -> Any:
-        ids = () if self.states.tokens is None else tuple(self.states.tokens[index].tolist())
-        return StoredSample("" if self.texts is None else self.texts[index], ids, index)
+        number = self.numbers[index]
+        ids = () if self.states.tokens is None else tuple(self.states.tokens[number].tolist())
+        return StoredSample("" if self.texts is None else self.texts[index], ids, number)
 
     def stored(self, index: int) -> bytes:
         """Return what tells a sample from others: its text, else its token ids, else its states."""
         if self.texts is not None:
             return self.texts[index].encode("utf-8", "surrogatepass")
         if self.states.tokens is not None:
-            return self.states.tokens[index].tobytes()
-        return bytes(self.states.read([index])[0].float().numpy().tobytes())
+            return self.states.tokens[self.numbers[index]].tobytes()
+        return bytes(self.states.read([self.numbers[index]])[0].float().numpy().tobytes())
 
 
 def corpus_of(states: States, data: Any, labels: Sequence[Any] | None, columns: Columns) -> Corpus:
     """Return the samples of states, with the texts and labels of the table `data`, or of the one beside them.
 
-    Rows are found by their `id`, or without such a column taken in order; those with an empty text or label are left
-    out. Raises `LayerscopeError` for data that are no table, and for rows or labels of another number.
+    Samples whose names are in a column `id` come in the order of the table, as in a profile of it; without that column
+    rows are taken in the order of the states. Rows with an empty text or label are left out. Raises `LayerscopeError`
+    for data that are no table, and for rows or labels of another number.
     """
     where, total = str(states.path), len(states.names)
     path = Path(data) if isinstance(data, (str, Path)) else states.path
     name, notes, text, label = folder_name(path.stem), list[str](), None, None
-    frame = states.table if data is None else table_of(data)
+    frame, numbers = states.table if data is None else table_of(data), list(range(total))
     if frame is not None:
         where = str(path)
-        frame = _matched(frame, states, where)
+        frame, numbers = _matched(frame, states, where)
+        if data is not None and ID not in frame and states.names != tuple(map(str, range(total))):
+            ends = f"{states.names[0]} first and {states.names[-1]} last"
+            notes.append(
+                f"rows of the table are paired with the states in order, {ends} (files by name): add a column `id` "
+                "with these names where the rows lie otherwise"
+            )
         text = choose_column(list(frame.columns), columns.text, TEXT_COLUMNS, where)
         label = choose_column(list(frame.columns), columns.label, LABEL_COLUMNS, where)
     elif data is not None:
@@ -157,26 +165,30 @@ def corpus_of(states: States, data: Any, labels: Sequence[Any] | None, columns: 
         raise LayerscopeError(f"{len(labels):,} labels for the states of {count(total, 'sample')}: give one each")
     texts = None if frame is None or text is None else frame[text].tolist()
     given = frame[label].tolist() if frame is not None and label and labels is None else labels
-    cells, named = texts or list(states.names), labels is not None or columns.label is not None
-    read = text_corpus(cells, name, where, given, Columns(text, label), named, notes)
-    samples = StoredSamples(states, None if texts is None else list(map(str, texts)))
-    whole = Corpus(name, "text" if texts or states.tokens else "tensor", samples, states.names, notes=read.notes)
+    names = [states.names[number] for number in numbers]
+    cells, named = texts or names, labels is not None or columns.label is not None
+    called = names if frame is not None and ID in frame else None
+    read = text_corpus(cells, name, where, given, Columns(text, label), named, notes, called)
+    samples = StoredSamples(states, numbers, None if texts is None else list(map(str, texts)))
+    whole = Corpus(name, "text" if texts or states.tokens else "tensor", samples, names, notes=read.notes)
     return replace(whole.take([*map(int, read.names)]), labels=read.labels)
 
 
-def _matched(frame: Any, states: States, where: str) -> Any:
-    """Return a table with its rows in the order of the states."""
+def _matched(frame: Any, states: States, where: str) -> tuple[Any, list[int]]:
+    """Return the rows of a table that are samples, in its order, and the number of each among the states."""
     frame, names = frame.set_axis([str(column) for column in frame.columns], axis=1), list(states.names)
     if ID not in frame and len(frame) == len(names):
-        return frame
+        return frame, list(range(len(names)))
     if ID not in frame:
         raise LayerscopeError(
             f"{where} has {count(len(frame), 'row')} for the states of {count(len(names), 'sample')}: give a row "
             f"for each, or their names, such as {names[0]}, in a column `id`"
         )
     frame = frame.set_index(frame[ID].astype(str))
+    numbers = {name: number for number, name in enumerate(names)}
     missing = [name for name in names if name not in frame.index]
     if missing or not frame.index.is_unique:
         lack = f"no row for {listed(missing)}" if missing else "a name twice"
         raise LayerscopeError(f"{where}: column 'id' has {lack}: give the name of each sample once")
-    return frame.loc[names].reset_index(drop=True)
+    frame = frame[frame.index.isin(names)]
+    return frame.reset_index(drop=True), [numbers[name] for name in frame.index]

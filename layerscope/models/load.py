@@ -74,9 +74,10 @@ def load(model: Any, options: LoadOptions, processor: Any = None) -> Loaded:
 
 
 def _from_source(source: str, options: LoadOptions, processor: Any) -> Loaded:
-    source = embedded(source) if options.head_only else source
     if source == EMBEDDED:
-        return replace(_load_sentence_transformer(embedded(source), options), name="all-MiniLM-L6-v2")
+        source, alone = embedded(source), options.head_only
+        loaded = _load_transformers(source, options, None) if alone else _load_sentence_transformer(source, options)
+        return replace(loaded, name="all-MiniLM-L6-v2")
     check_name(source)
     folder = Path(source).expanduser()
     if folder.exists() or source.startswith((".", "/", "~")):

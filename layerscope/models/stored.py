@@ -41,9 +41,13 @@ class StatesEncoder(TextEncoder):
 
 @dataclass(frozen=True)
 class StatesModel(LayeredModel):
-    """Layers that are read from `states`; `stack` ends with the last of them."""
+    """Layers that are read from `states`; `stack` ends with the last of them.
+
+    `whole` is whether that is known to be the model's last.
+    """
 
     states: States = None  # type: ignore[assignment]  # fields before it have defaults
+    whole: bool = False
 
     @property
     def layers(self) -> tuple[int, ...]:
@@ -74,7 +78,8 @@ def states_model(states: States, head: Loaded | None, device: torch.device) -> S
         stack = Stack("model", "", tuple(map(str, range(1, last + 1))), None, states.width, "states", 0)
         rank = 2 if states.tokens is None else 3
         causal = rank == 3 and states.about.get("causal", True)
-        return StatesModel(loaded, encoder, stack, ("model",), device, (), causal=causal, rank=rank, states=states)
+        made = StatesModel(loaded, encoder, stack, ("model",), device, (), causal=causal, rank=rank, states=states)
+        return replace(made, whole=states.about.get("depth") == last)
     stack, notes = found.stack, found.notes
     if stack.width != states.width or stack.depth < last:
         own, other = f"layer {last}, {states.width} wide", f"layers 0..{stack.depth}, {stack.width} wide"
@@ -83,9 +88,9 @@ def states_model(states: States, head: Loaded | None, device: torch.device) -> S
         )
     if found.lens is None and stack.norm is None:
         raise LayerscopeError(f"{loaded.name} has no final norm, and no head over its tokens: leave `head` out")
-    stack = replace(stack, blocks=stack.blocks[:last], ends=stack.ends[:last])
+    whole, stack = stack.depth == last, replace(stack, blocks=stack.blocks[:last], ends=stack.ends[:last])
     about = vars(found) | {"encoder": encoder, "stack": stack, "causal": _is_causal(loaded.module), "notes": notes}
-    return StatesModel(**about, states=states)
+    return StatesModel(**about, states=states, whole=whole)
 
 
 def _found(head: Loaded, states: States) -> LayeredModel:

@@ -137,7 +137,8 @@ def about_states(model: StatesModel) -> dict[str, Any]:
     for sample in np.unique(np.linspace(0, len(states.names) - 1, DIGESTED).astype(int)).tolist():
         digest.update(states.read([sample])[0].float().contiguous().numpy().tobytes())
     found = dict.fromkeys(("weights", "states"), digest.hexdigest())
-    about = {"states_from": str(states.path), "layers": list(states.layers), "parameters": None, "blocks": []}
+    about = {"states_from": str(states.path), "layers": list(states.layers), "whole": model.whole}
+    about |= {"parameters": None, "blocks": []}
     return {**found, **about}
 
 

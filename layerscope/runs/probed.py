@@ -48,11 +48,13 @@ def probed(run: "Run", known: list[Curve]) -> list[Finding]:
     given = run.folder.labels()
     sizes = [] if given is None else [size for size in given.value_counts() if size >= WHOLE]
     chance = max(sizes) / sum(sizes) if sizes else math.nan
+    whole = run.has_model or bool(run.info["model"].get("whole"))
     beside = {c.pooling: Probe(c, chance) for c in nearest} if linear else {}
     several = len({c.pooling for c in linear + nearest}) > 1
     last = "the model as shipped" if run.info["options"].get("pooling") == "auto" else "the last layer"
+    last = last if whole else "the last layer here"
     found = []
-    for probe in (Probe(c, chance) for c in linear or nearest):
+    for probe in (Probe(c, chance, whole) for c in linear or nearest):
         if probe.points:
             where = f", {pooling_name(probe.curve.pooling)}" if several else ""
             judged = None if given is None else replace(Judged.of(given), n=probe.curve.n)
@@ -63,11 +65,12 @@ def probed(run: "Run", known: list[Curve]) -> list[Finding]:
 class Probe:
     """The accuracies of a probe by layer from 1 on, the last one after its norm, and the layers with the highest.
 
-    `chance` is the share of the most frequent label, NaN where it is not known.
+    `chance` is the share of the most frequent label, NaN where it is not known; `whole` is whether the last layer is
+    known to be the model's, and not that of the states that some files hold.
     """
 
-    def __init__(self, curve: Curve, chance: float) -> None:
-        self.curve, self.chance, self.end = curve, chance, curve.layers[-1]
+    def __init__(self, curve: Curve, chance: float, whole: bool = True) -> None:
+        self.curve, self.chance, self.whole, self.end = curve, chance, whole, curve.layers[-1]
         points = {layer: curve.last() if layer == self.end else curve.at(layer) for layer in curve.layers if layer >= 1}
         self.points = {layer: point for layer, point in points.items() if math.isfinite(point[0])}
         highest = max((value for value, _ in self.points.values()), default=math.nan)
@@ -125,8 +128,13 @@ class Probe:
         """Return which layers read the labels best, which to take, and whether the difference is within its error."""
         end, points, tops, labels = self.end, self.points, self.tops, f"your {count(self.curve.n, 'label')}"
         best = self.text(tops[0])
-        keep = f"Keep the whole model: its last layer reads {labels} best, at {best}"
-        lead = f"Layer {tops[0]} of {end} reads {labels} best, at {best}"
+        keep = "Keep the whole model: its last layer" if self.whole else f"Of these layers the last, layer {end},"
+        keep += f" reads {labels} best, at {best}"
+        top = f"layer {tops[0]} of {end}" if self.whole else f"layer {tops[0]}"
+        lead = f"{capital(top)} reads {labels} best, at {best}"
+        if not self.whole and len(points) == 1:
+            alone = "no other layer is there to compare it with"
+            return f"{top} has {best}; {alone}", f"{capital(top)} reads {labels} at {best}: {alone}", None
         if self.alike:
             all_of_them = "every layer" if self.curve.at(0)[0] == points[tops[0]][0] else "every layer from 1 on"
             answer = f"Every layer from 1 on reads {labels} alike, at {best}"
@@ -148,7 +156,7 @@ class Probe:
         answer = f"{lead}, but {shipped} at {against}: "
         answer += "within the error of the difference" if within else VERDICTS[None]
         if within is False:
-            answer = f"Use layer {tops[0]} of {end}: it reads {labels} at {best}, {shipped} at {against}"
+            answer = f"Use {top}: it reads {labels} at {best}, {shipped} at {against}"
         return f"{text} against {against} at the last layer; {VERDICTS[within]}", answer, within
 
 

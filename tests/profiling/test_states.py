@@ -15,6 +15,8 @@ from safetensors.torch import load_file, save_file
 
 import layerscope
 from layerscope.core.errors import LayerscopeError
+from layerscope.inputs.columns import Columns
+from layerscope.inputs.states import corpus_of, open_states
 
 TEXTS = tiny.texts(60)
 LABELS = ["a" if i % 3 else "b" for i in range(60)]
@@ -173,6 +175,7 @@ def test_some_layers_keep_their_numbers(gpt2: Path, tmp_path: Path, capfd: Any) 
     assert "layers 1, 3, 32 wide" in run.document().facts
     chosen = layerscope.select(run, progress=False)
     assert [row.layer for row in chosen.layers] == [1, 3] and chosen.baseline_name == "the last layer"
+    assert run.info["model"]["whole"]
     run.report()
 
 
@@ -192,6 +195,10 @@ def test_what_extract_wrote_is_read(gpt2: Path, tmp_path: Path, kind: str) -> No
     for layer in run.layers:
         np.testing.assert_allclose(run.pooled(layer), whole.pooled(layer, pooling=pooling), rtol=1e-5, atol=1e-6)
     if tokens:
+        form = {"tokens": True, "format": "parquet", "out": tmp_path / "table", "progress": False}
+        table = layerscope.extract(str(gpt2 / "model"), data[:3], [0, 2], **form)
+        with pytest.raises(LayerscopeError, match="every token as Parquet, and these are read from safetensors alone"):
+            layerscope.profile(states=table.path, out=tmp_path / "other", progress=False)
         np.testing.assert_allclose(run.metric("perplexity"), whole.metric("perplexity").loc[[0, 2, 3]], rtol=1e-5)
     probed = whole.metric("knn_probe", site="normed", pooling="mean")
     assert len(run.metric("knn_probe")) == 3 and (not tokens or run.metric("knn_probe").loc[3] == probed.loc[3])
@@ -246,18 +253,41 @@ def test_pooled_states_in_any_file_give_one_table(tmp_path: Path, vectors: np.nd
     assert float(run.metric("effective_rank").loc[8]) == pytest.approx(float(known), rel=1e-6)
     score = layerscope.probes.linear_probe(vectors[:, 2], np.array(LABELS))
     assert float(run.metric("linear_probe").loc[16]) == pytest.approx(score.mean)
+    assert "whole model" not in run.as_dict()["answer"]
+
+
+def test_states_of_one_layer_are_compared_with_nothing(tmp_path: Path) -> None:
+    labels = np.arange(60) % 2
+    np.save(tmp_path / "layer_8.npy", np.random.default_rng(0).normal(labels[:, None] * 4, size=(60, 8)))
+    run = layerscope.profile(states=tmp_path, labels=labels.tolist(), out=tmp_path / "out" / "run", progress=False)
+    value = 100 * float(run.metric("linear_probe").loc[8])
+    found = run.as_dict()["answer"]
+    assert found.startswith(f"Layer 8 reads your 60 labels at {value:.1f} ") and "no other layer is there" in found
 
 
 def test_a_table_is_matched_by_id_and_in_order(tmp_path: Path, vectors: np.ndarray) -> None:
     path = as_parquet(vectors, tmp_path)
     table = pd.DataFrame({"id": [f"s{i}" for i in range(60)], "label": range(60), "text": TEXTS})
     table["label"] = table["label"] % 2 + 5
-    run = layerscope.profile(
-        states=path, data=table.sample(frac=1, random_state=0), out=tmp_path / "run", progress=False
-    )
+    mixed = table.sample(frac=1, random_state=0)
+    data = pd.concat([mixed[:30], mixed[:1].assign(id="other"), mixed[30:]])
+    run = layerscope.profile(states=path, data=data, out=tmp_path / "run", progress=False)
     plan = run.folder.plan.sort_values("sample")
-    assert plan["label"].tolist() == [i % 2 + 5 for i in range(60)]
-    assert run.info["data"]["examples"][0] == TEXTS[0]
+    assert plan["name"].tolist() == mixed["id"].tolist() and plan["label"].tolist() == mixed["label"].tolist()
+    assert run.info["data"]["examples"] == mixed["text"].tolist()[:3]
+    np.testing.assert_array_equal(run.pooled(8), vectors[mixed.index, 1])
+    score = layerscope.probes.linear_probe(vectors[mixed.index, 2], mixed["label"].to_numpy())
+    assert float(run.metric("linear_probe").loc[16]) == pytest.approx(score.mean)
+    (tmp_path / "mixed").mkdir()
+    np.save(tmp_path / "mixed" / "all.npy", vectors[mixed.index])
+    made = {"layers": [0, 8, 16], "data": mixed.drop(columns="id"), "progress": False}
+    other = layerscope.profile(states=tmp_path / "mixed", out=tmp_path / "other", **made)
+    assert layerscope.compare([run, other], progress=False).table().query("kind == 'difference'")["value"].eq(0).all()
+    mixed.iloc[3, 2], opened = " ", open_states(path)
+    named = corpus_of(opened, mixed, None, Columns())
+    assert named.notes == (f"1 empty text left out: {mixed['id'].iloc[3]}",)
+    unnamed = corpus_of(opened, table.drop(columns="id"), None, Columns())
+    assert "paired with the states in order, s0 first and s59 last" in unnamed.notes[0]
     with pytest.raises(LayerscopeError, match="column 'id' has no row for s0: give the name of each sample once"):
         layerscope.profile(states=path, data=table[1:], out=tmp_path / "other", progress=False)
 
@@ -291,20 +321,32 @@ def test_layers_of_requests_are_read_from_the_configuration(gpt2: Path, tmp_path
         assert run.layers == (1, 3) and run.info["model"]["states_from"] == str(gpt2 / "some")
         with pytest.raises(LayerscopeError, match="says that its layers are 1,3"):
             profiled(gpt2, "some", tmp_path / "other", layers=[0, 3])
+        with pytest.raises(LayerscopeError, match="32 wide, and all-MiniLM-L6-v2 has layers 0..6"):
+            profiled(gpt2, "some", tmp_path / "other", layers=None, head="minilm")
     finally:
         stated.unlink()
 
 
-def test_files_that_come_meanwhile_are_noticed(tmp_path: Path, vectors: np.ndarray, monkeypatch: Any) -> None:
-    from layerscope.profiling import pipeline
+def test_a_request_of_other_tokens_or_layers_is_named_with_its_own_numbers(tmp_path: Path) -> None:
+    for name, shape in (("a", (3, 2, 8)), ("b", (5, 2, 8))):
+        save_file({"token_ids": torch.arange(3), "hidden_states": torch.zeros(shape)}, tmp_path / f"{name}.safetensors")
+    with pytest.raises(LayerscopeError, match=r"b.safetensors: .* \[5, 2, 8\], and its own 3 token_ids need \[3, lay"):
+        open_states(tmp_path, [0, 1])
+    save_file({"token_ids": torch.arange(3), "hidden_states": torch.zeros(3, 1, 8)}, tmp_path / "b.safetensors")
+    with pytest.raises(LayerscopeError, match=r"is \[3, 1, 8\], and that of a.safetensors \[3, 2, 8\]: give the same"):
+        open_states(tmp_path, [0, 1])
 
-    path, passes = as_layers(vectors, tmp_path), pipeline.run_pass
+
+def test_files_that_come_meanwhile_are_noticed(tmp_path: Path, vectors: np.ndarray, monkeypatch: Any) -> None:
+    from layerscope.profiling import passing
+
+    path, passes = as_layers(vectors, tmp_path), passing.run_pass
 
     def grows(*args: Any, **options: Any) -> None:
         passes(*args, **options)
         np.save(tmp_path / "layer_24.npy", vectors[:, 0])
 
-    monkeypatch.setattr(pipeline, "run_pass", grows)
+    monkeypatch.setattr(passing, "run_pass", grows)
     with pytest.raises(LayerscopeError, match="changed while it was read"):
         layerscope.profile(states=path, out=tmp_path / "out" / "run", progress=False)
 
