@@ -11,7 +11,8 @@ class Extractor:
     It takes a dict of columns of which `column` holds texts (or images, sounds, arrays), and returns it with an array
     `[n, D]` for each layer: `layer_8`, or `layer_8.mean` and so on of several poolings. It holds options alone, so that
     it travels to other processes in some bytes; each process loads the model once, with its first batch. `options` are
-    those of `extract` that say how the model is loaded and read. A sample without a token has NaN.
+    those of `extract` that say how the model is loaded and read. An empty text, None and a sample without
+    a token have NaN.
 
     >>> made = layerscope.Extractor("minilm", [3, 6])
     >>> batch = made({"text": ["the food was good", "rude staff"]})

@@ -23,6 +23,8 @@ from layerscope.inputs.tables import JSON_LINES, TABLES, is_a, read_lines
 
 ROWS = 1024
 """Rows of a chunk."""
+ID = "id"
+"""The column that names a table's samples, where the first rows differ in it; else each is named by its row."""
 
 
 @dataclass(frozen=True)
@@ -235,27 +237,34 @@ def _table_stream(found: Rows, name: str, columns: Columns, where: str, rows: in
     label = None if head.labels is None else label
     # what was left out of the first rows is no note on the whole
     head = replace(head, notes=tuple(note for note in head.notes if note in notes or note.startswith("no labels")))
-    names = [text] if label is None else [text, label]
+    named = ID in frame.columns and ID not in (text, label) and not missing(frame[ID].tolist()).any()
+    named = named and frame[ID].is_unique
+    names = [text, *([] if label is None else [label]), *([ID] if named else [])]
 
     def read(wanted: Wanted) -> Iterator[Chunk]:
         for number, (n, part) in enumerate(found.parts(names, rows, wanted)):
-            yield Chunk(number, n, read=False) if part is None else _texts(number, part, names, where, rows)
+            if part is None:
+                yield Chunk(number, n, read=False)
+                continue
+            first = number * rows
+            ids = [str(row[-1]) for row in part] if named else [str(first + i) for i in range(n)]
+            yield _texts(number, [row[:-1] for row in part] if named else part, ids, f"{where}: column {text!r}", first)
 
     known = hashlib.sha256(repr((fingerprint, names)).encode("utf-8", "surrogatepass")).hexdigest()
     return Stream(head, rows, found.length, known, text, label, read)
 
 
-def _texts(number: int, part: Part, names: Sequence[str], where: str, rows: int) -> Chunk:
+def _texts(number: int, part: Part, ids: Sequence[str], where: str, first: int) -> Chunk:
     """Return a chunk of the rows that have a text and, where the data are labelled, a label."""
     texts, *rest = map(list, zip(*(part or ()), strict=True))
     blank = missing(texts)
     for labels in rest:
         blank = blank | missing(labels) | np.array([str(label).strip().lower() == "nan" for label in labels])
-    kept, first = np.flatnonzero(~blank).tolist(), number * rows
+    kept = np.flatnonzero(~blank).tolist()
     if not kept:
         return Chunk(number, len(texts))
     cells = [None if empty else text for text, empty in zip(texts, blank, strict=True)]
-    found = text_corpus(cells, "chunk", f"{where}: column {names[0]!r} from row {first:,} on")
+    found = text_corpus(cells, "chunk", f"{where} from row {first:,} on")
     own = [[labels[i] for i in kept] for labels in rest]
     classes = next((class_labels(labels) or tuple(map(str, labels)) for labels in own), None)
-    return Chunk(number, len(texts), found.samples, [str(first + i) for i in kept], classes)
+    return Chunk(number, len(texts), found.samples, [ids[i] for i in kept], classes)

@@ -84,15 +84,19 @@ class Gathered:
         """Return the lines on what was read and left out, and on which metrics rest on how many samples."""
         summed, until = job.options.metrics, job.options.until_stderr
         titles = (", ".join(METRICS[name].title for name in names) for names in (summed, rest))
-        lines = [f"all {count(self.seen, 'sample')}: {next(titles)}"]
+        lines = [f"all {count(self.seen - self.empty, 'sample')}: {next(titles)}"]
         lines += [f"a seeded sample of {kept:,} of them: {next(titles)}"] if rest else []
-        lines += [f"{self.empty:,} samples have no text: they are left out and counted"] if self.empty else []
+        lines += [f"{count(self.empty, 'row')} without a text, or a label: left out"] if self.empty else []
         lines += [f"{self.cut:,} texts are cut at {count(job.model.max_length or 0, 'token')}"] if self.cut else []
         lines += [f"{self.broken:,} samples hold NaN or infinity: they are left out and counted"] if self.broken else []
         if until is not None:
             errors = [relative_error(sums) for key, sums in values_in(self.sums, summed).items()]
             of = "" if stream.length is None else f" of {stream.length:,}"
-            ended = f"ended after {self.seen:,}{of} samples" if self.reached else "took all data"
+            ended = "took all data"
+            if self.reached:
+                ended = (
+                    f"ended after the first {self.seen:,}{of} rows, which stand for the rest if their order is random"
+                )
             lines.append(f"the pass {ended}: standard errors are at most {max(errors):.2%} of their range over layers")
         return lines
 

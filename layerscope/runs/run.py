@@ -103,8 +103,8 @@ class Run(Saved):
             )
         if self.info["options"].get("keep_states") == "none":
             raise LayerscopeError(
-                f"{str(self.path)!r} was made with `keep_states='none'` and holds no states: profile "
-                "again with `keep_states='sample:1000'`, and give that run"
+                f"{str(self.path)!r} was made without keeping states: profile again with `keep_states='sample:1000'`, "
+                "and give that run"
             )
 
     @property

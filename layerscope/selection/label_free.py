@@ -141,6 +141,8 @@ def rules_from(evidence: Any) -> list[Rule]:
         path = existing(given[0], "evidence")
         if path.is_dir():  # a data set of the hub may hold the file
             path = next((file for file in path.glob("*.json") if (json_object(file) or {}).get("kind") == KIND), path)
+        if path.is_dir() and not (holds_scores(path) or (path / "run.json").is_file()):
+            raise LayerscopeError(f"{str(path)!r} is not a file of rules: give one that `save_rules` wrote")
         if not is_csv(path) and not path.is_dir():
             return open_rules(path)
     scores = [entry for entry in given if _is_evaluation(entry, entry is given[0])]

@@ -62,8 +62,20 @@ def test_two_models_in_memory_are_two(whole):
 
 
 def test_a_sample_without_a_token_is_nan():
-    found = layerscope.Extractor(tiny.gpt2(), 1, processor=tiny.tokenizer(special=False))({"text": ["w1", "", "w2"]})
-    assert np.isnan(found["layer_1"]).all(1).tolist() == [False, True, False]
+    found = layerscope.Extractor(tiny.gpt2(), 1, processor=tiny.tokenizer(special=False))(
+        {"text": ["w1", "", "w2", None]}
+    )
+    assert np.isnan(found["layer_1"]).all(1).tolist() == [False, True, False, True]
+
+
+def test_batches_without_a_text_have_the_same_columns(model):
+    extractor = layerscope.Extractor(model, 3)
+    whole = extractor({"text": ["w1"]})
+    for texts in ([], [None], [" "]):
+        found = extractor({"text": texts})
+        assert found.keys() == whole.keys() and found["layer_3"].shape == (len(texts), whole["layer_3"].shape[1])
+    with pytest.raises(layerscope.LayerscopeError, match="column 'text' holds 3 among its texts: give texts alone"):
+        extractor({"text": ["w1", 3]})
 
 
 def test_datasets_map_in_two_processes(model, whole):

@@ -160,6 +160,19 @@ def test_a_file_that_is_broken_in_the_middle(tmp_path, name, data, line):
     assert (len(read) >= 12) == (len(data) > 100)
 
 
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_samples_have_the_names_that_a_column_id_gives_them(suffix, tmp_path):
+    frame = pd.DataFrame({"id": [7, 3, 5, 9], "text": ["one", "", "two", "three"], "label": list("abab")})
+    write = {"csv": frame.to_csv, "parquet": frame.to_parquet}.get(suffix)
+    file = tmp_path / f"texts.{suffix}"
+    write(file, index=False) if write else frame.to_json(file, orient="records", lines=True)
+    named = [name for chunk in open_stream(file, rows=2).chunks() for name in chunk.names]
+    assert named == ["7", "5", "9"]
+    frame.assign(id=[1, 1, 2, 3]).to_csv(tmp_path / "twice.csv", index=False)
+    named = [name for chunk in open_stream(tmp_path / "twice.csv", rows=2).chunks() for name in chunk.names]
+    assert named == ["0", "2", "3"], "what repeats names nothing"
+
+
 def test_labels_may_turn_out_to_be_names(tmp_path):
     path = tmp_path / "late.jsonl"
     cells = [*[str(i % 2) for i in range(1000)], "maybe", None, "1"]

@@ -169,7 +169,7 @@ def test_no_state_is_kept_where_none_is_asked_for(data: Path, tmp_path: Path):
     pd.testing.assert_series_equal(*of_all)
     assert len(run.samples()) and run.report().is_file()
     for needs in (lambda: run.pooled(1), lambda: layerscope.select(run), lambda: layerscope.compare([run, kept])):
-        with pytest.raises(LayerscopeError, match="`keep_states='none'` and holds no states: profile again with"):
+        with pytest.raises(LayerscopeError, match="was made without keeping states: profile again with"):
             needs()
     assert layerscope.select(kept, progress=False).document()
     text = json.dumps(kept.document().facts)
@@ -186,7 +186,9 @@ def test_it_ends_when_errors_are_small_enough(data: Path, tmp_path: Path):
     rows = early.table()[early.table()["metric"] != "linear_probe"].dropna(subset="stderr")
     assert read in (40, 80) and {*(rows["n"] + rows["n_skipped"])} == {read}
     assert 0 < largest_error(early) <= 1.3 * largest_error(run)
-    assert any(note.startswith(f"the pass ended after {read} of {SAMPLES} samples") for note in early.info["notes"])
+    assert any(
+        note.startswith(f"the pass ended after the first {read} of {SAMPLES} rows") for note in early.info["notes"]
+    )
 
 
 def largest_error(run: Run) -> float:

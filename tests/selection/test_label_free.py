@@ -97,7 +97,7 @@ def test_evidence_that_lacks_its_other_half_says_what_it_needs(bare, tmp_path):
     scores = tmp_path / "scores.csv"
     scores.write_text("model,layer,task,main_score\nm,0,a,0.5\nm,1,a,0.6\n")
     assert layerscope.open_evaluation(scores).scores["revision"].tolist() == ["", ""], "a revision may be left out"
-    with pytest.raises(LayerscopeError, match=r"scores \(model, layer, task, main_score\), then metrics"):
+    with pytest.raises(LayerscopeError, match="has scores alone .* give, as another `evidence`, metrics: a run, or"):
         quick(bare, evidence=scores)
 
 
