@@ -12,7 +12,8 @@ import numpy.typing as npt
 from layerscope.core.errors import LayerscopeError, choices
 from layerscope.core.saved import jsonable
 from layerscope.runs.details import run_names
-from layerscope.runs.run import Run, open_run
+from layerscope.runs.opening import open_run
+from layerscope.runs.run import Run
 from layerscope.runs.states import OWN, PROJECTED, Column, StoredStates, sublayers_in
 
 MOST_RUNS = 32

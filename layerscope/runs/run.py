@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from layerscope.core.errors import LayerscopeError, near, refuse_dangling
+from layerscope.core.errors import LayerscopeError, near
 from layerscope.core.files import own_folder
-from layerscope.core.hub import on_this_machine, page_folder
+from layerscope.core.hub import page_folder
 from layerscope.core.saved import jsonable, typed
 from layerscope.runs import history
 from layerscope.runs.curves import curves
@@ -272,33 +272,6 @@ class Run(Saved):
         tables = [self.folder.read_table(name) for name in self.folder.tables() if name.startswith("samples.")]
         frames += [alone.merge(table, on="sample") for table in tables]
         return pd.concat(frames, ignore_index=True) if frames else alone
-
-
-def open_run(path: str | Path) -> Run:
-    """Open a run folder, or a run that was pushed to the hub, by `hf://user/name`.
-
-    Raises `LayerscopeError` for a folder that is missing or holds no run; the error names the runs nearby.
-
-    >>> layerscope.open_run("runs/minilm")
-    Run('runs/minilm': all-MiniLM-L6-v2, 6 layers, reviews)
-    """
-    folder = on_this_machine(path)
-    refuse_dangling(folder)
-    if folder.is_file():
-        raise LayerscopeError(f"{str(path)!r} is a file: give the folder of a run")
-    if not folder.is_dir():
-        hint = near(folder.name, [p.name for p in _runs_in(folder.parent)])
-        raise LayerscopeError(f"run folder {str(path)!r} does not exist{hint}")
-    if not RunFolder.exists(folder) and (inside := _runs_in(folder)):
-        raise LayerscopeError(f"{str(path)!r} is not a run but holds some: give {', '.join(map(str, inside[:5]))}")
-    return Run(folder)
-
-
-def _runs_in(folder: Path) -> list[Path]:
-    try:
-        return sorted(inside for inside in folder.iterdir() if RunFolder.exists(inside))
-    except OSError:
-        return []
 
 
 def _chosen(rows: pd.DataFrame, column: str, wanted: str | None, default: str | None = None) -> pd.DataFrame:

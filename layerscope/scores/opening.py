@@ -100,7 +100,7 @@ def _saved(facts: dict[str, Any], frames: dict[str, pd.DataFrame], _: Path) -> E
 def open_run_or_scores(path: str | Path) -> "Run | Evaluation":
     """Open the run or the scores that a path holds; raises `LayerscopeError` where it holds neither."""
     from layerscope.runs.folder import RunFolder  # runs import torch
-    from layerscope.runs.run import open_run
+    from layerscope.runs.opening import open_run
 
     found = existing(path, "run or evaluation")
     if not RunFolder.exists(found) and holds_scores(found):
