@@ -2,7 +2,7 @@
 
 import math
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Unpack
@@ -36,6 +36,7 @@ from layerscope.generation.decoder import language_model
 from layerscope.generation.draft_report import DraftReport
 from layerscope.metrics import exit_speedup
 from layerscope.models import Override
+from layerscope.models.forward import Inputs
 from layerscope.models.weights import HEADS
 from layerscope.truncation.figures import parameters
 
@@ -80,8 +81,11 @@ def study_exits(asked: Asked) -> ExitReport | DraftReport:
         reporter.say(note)
     batch_size = (asked.batch_size or BATCH) if read.together else 1
     plan, parts = read.plan(batch_size), _parts(len(read), goal, asked)
+
+    def share(call: Callable[[Inputs], Any], batches: Iterable[Rows]) -> Iterator[Any]:
+        return team.each(lambda rows: call(read.batch(rows)), batches)
+
     with reporter.bar("every layer", len(read), "samples") as advance:
-        share = lambda call, plan: team.each(lambda rows: call(read.batch(rows)), plan)  # noqa: E731
         recorded = record(model, plan, read.labels, advance, share)
 
     def measured() -> ExitReport:

@@ -61,6 +61,8 @@ def open_states(path: str | Path, layers: Sequence[int] | None = None, pooling: 
     wrote `pooling` is read, by default the first.
 
     >>> from layerscope.inputs.states import open_states
+    >>> import numpy as np
+    >>> np.save("states.npy", np.random.default_rng(0).standard_normal((20, 3, 8)))  # 20 samples at 3 layers
     >>> open_states("states.npy", layers=[0, 3, 6]).layers
     (0, 3, 6)
     """

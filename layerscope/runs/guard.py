@@ -63,7 +63,12 @@ def _marked(path: Path, is_locked: bool) -> Iterator[None]:
     try:
         new.write_text(mine, encoding="utf-8")
     except OSError as error:
-        raise files.unwritable(new, error) from error
+        with suppress(OSError):  # a full disk takes the file and not what is in it
+            new.unlink()
+        if not is_locked:
+            raise files.unwritable(new, error) from error
+        yield
+        return
     with suppress(OSError):  # there is none
         other = mark.read_text(encoding="utf-8")
         left = STALE - (new.stat().st_mtime - mark.stat().st_mtime)  # both by the clock of the file server
