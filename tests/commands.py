@@ -98,7 +98,8 @@ class Running:
         timer.start()
         status = self.forks.ask({"wait": self.pid})
         timer.cancel()
-        out, err = ((self.folder / name).read_text("utf-8", "replace") for name in ("out", "err"))
+        files = (self.folder / name for name in ("out", "err"))  # not there yet for one that is killed at once
+        out, err = (file.read_text("utf-8", "replace") if file.is_file() else "" for file in files)
         return Ended(-signal.SIGALRM if late.is_set() else status, out, err)
 
 

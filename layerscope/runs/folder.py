@@ -100,6 +100,8 @@ class RunFolder:
     def drop_damaged(self) -> list[str]:
         """Remove shards and tables that are not what was written, so that they are computed again, and name them."""
         dropped = []
+        for left in (self.path / "shards").glob(".tmp*"):  # safetensors' own, of a process that was killed
+            left.unlink()
         for shard in filter(self.is_finished, self.shards):
             with suppress(LayerscopeError):
                 if read_json(self._checksum(shard)).get("sha256") == digest(self._shard(shard)):
