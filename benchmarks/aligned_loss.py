@@ -37,7 +37,7 @@ def summed(states: Sequence[Tensor], labels: Tensor, head: nn.Linear) -> None:
     """A loss a layer, one backward over their sum."""
     weights = exit_weights(range(1, len(states) + 1))
     losses = [nn.functional.cross_entropy(head(state).float(), labels) for state in states]
-    sum(weight * loss for weight, loss in zip(weights, losses, strict=True)).backward()  # type: ignore[union-attr]
+    sum(weight * loss for weight, loss in zip(weights, losses, strict=True)).backward()
 
 
 def one_by_one(states: Sequence[Tensor], labels: Tensor, head: nn.Linear) -> None:

@@ -1,6 +1,6 @@
 """Work on the next batch beside the work on this one."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
@@ -8,7 +8,7 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 
-def ahead(make: Callable[[T], U], items: Iterable[T]) -> Iterator[tuple[T, U]]:
+def ahead(make: Callable[[T], U], items: Iterable[T]) -> Generator[tuple[T, U]]:
     """Yield each item with what is made of it; a thread makes that of the next one meanwhile.
 
     What `make` or `items` raises is raised where the item would have come. Nothing is made of an item after the next.

@@ -31,7 +31,7 @@ class Team:
     verb: int = 0
     step: int = 0
     failed: int = -1
-    """The verb of which the others have been told that it failed."""
+    """Number of the last verb whose failure this process has reported to the others."""
 
     @property
     def leads(self) -> bool:

@@ -89,7 +89,7 @@ class ExitReport(Stored):
         return self.accuracy is not None
 
     @property
-    def chosen(self) -> pd.Series | None:  # type: ignore[type-arg]  # no generic at run time
+    def chosen(self) -> pd.Series | None:
         """The row of the curve that was chosen, None where none is marked."""
         rows = self.curve[self.curve["chosen"]]
         return rows.iloc[0] if len(rows) else None

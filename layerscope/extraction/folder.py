@@ -162,7 +162,7 @@ class StatesFolder:
                 raise LayerscopeError(
                     f"{str(self.path)!r} is being written: merge it when its workers are done"
                 ) from None
-            except (OSError, NotImplementedError):
+            except (OSError, NotImplementedError):  # a file system without locks
                 continue
         for part in (part for folder in (".", "chunks", "done") for part in (self.path / folder).glob(".*.part")):
             part.unlink(missing_ok=True)

@@ -48,7 +48,7 @@ class Rows(Protocol):
 def in_parts(
     items: Iterable[Any], rows: int, wanted: Wanted, take: Callable[[list[Any]], Part]
 ) -> Iterator[tuple[int, Part]]:
-    """Yield parts of so many items, each taken where its number is wanted."""
+    """Yield the items in parts of `rows`, and what `take` makes of each part whose number is wanted."""
     remaining, number = iter(items), 0
     while part := list(islice(remaining, rows)):
         yield len(part), take(part) if wanted(number) else None

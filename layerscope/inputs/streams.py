@@ -215,7 +215,7 @@ def _text_stream(path: Path, name: str, rows: int) -> Stream:
 
 
 def _until(lines: Iterator[str], enough: int) -> Iterator[str]:
-    """Yield lines until so many of them hold something."""
+    """Yield lines up to the one with which `enough` of them are not blank."""
     for line in lines:
         yield line
         enough -= bool(line.strip())

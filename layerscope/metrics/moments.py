@@ -157,7 +157,7 @@ class PairSums(Sums):
 
     @staticmethod
     def memory(layers: int, width: int) -> int:
-        """Return the bytes that the sums of so many layers take."""
+        """Return the bytes that the sums of this many layers take."""
         return 8 * (layers * width) ** 2
 
     def add(self, states: Tensor) -> None:

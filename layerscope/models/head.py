@@ -15,21 +15,21 @@ def without_blocks(kind: Any) -> Any:
     Its `from_pretrained` reads no tensor of a block, and the input embedding only where the head shares it.
     """
 
-    class Head(kind):  # type: ignore[misc]  # whatever class a checkpoint names
-        def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
-            with torch.device("meta"):  # what is left gets its weights from the checkpoint
-                super().__init__(config, *args, **kwargs)
-            for block in blocks_of(self):
-                for held in (block._modules, block._parameters, block._buffers):
-                    held.clear()
-                block.register_parameter(EMPTY, nn.Parameter(torch.empty(0)))
-            table, output = self.get_input_embeddings(), self.get_output_embeddings()
-            if not (config.get_text_config().tie_word_embeddings and output is not None):
-                self.set_input_embeddings(_Drawn(table.num_embeddings, table.embedding_dim))
+    def init(self: Any, config: Any, *args: Any, **kwargs: Any) -> None:
+        with torch.device("meta"):  # what is left gets its weights from the checkpoint
+            kind.__init__(self, config, *args, **kwargs)
+        for block in blocks_of(self):
+            for held in (block._modules, block._parameters, block._buffers):
+                held.clear()
+            block.register_parameter(EMPTY, nn.Parameter(torch.empty(0)))
+        table, output = self.get_input_embeddings(), self.get_output_embeddings()
+        if not (config.get_text_config().tie_word_embeddings and output is not None):
+            self.set_input_embeddings(_Drawn(table.num_embeddings, table.embedding_dim))
 
-    Head.__name__, Head.__module__ = kind.__name__, kind.__module__  # by which transformers knows how to rename weights
-    Head._keys_to_ignore_on_load_missing = [*(kind._keys_to_ignore_on_load_missing or ()), rf"\.{EMPTY}$"]
-    return Head
+    missing = [*(kind._keys_to_ignore_on_load_missing or ()), rf"\.{EMPTY}$"]
+    # by its name and module transformers knows how to rename the weights
+    named = {"__module__": kind.__module__, "__init__": init, "_keys_to_ignore_on_load_missing": missing}
+    return type(kind.__name__, (kind,), named)
 
 
 def blocks_of(module: Any) -> nn.ModuleList:
@@ -42,7 +42,7 @@ def blocks_of(module: Any) -> nn.ModuleList:
 
 
 def pass_on(module: nn.Module, outputs: int) -> None:
-    """Let the blocks return what they read: bare, or as the first of so many `outputs`."""
+    """Let each block return its input: alone, or as the first of `outputs` values."""
 
     def forward(*args: object, **kwargs: object) -> object:
         hidden = hidden_of((*args, *kwargs.values()))

@@ -1,7 +1,7 @@
 """What stands in the place of a model where its states are read: nothing runs but its final norm and head, if given."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -46,7 +46,7 @@ class StatesModel(LayeredModel):
     `whole` is whether that is known to be the model's last.
     """
 
-    states: States = None  # type: ignore[assignment]  # fields before it have defaults
+    states: States = field(kw_only=True)
     whole: bool = False
 
     @property

@@ -213,7 +213,7 @@ def over_processes(scores: LayerScores, accelerator: Any) -> LayerScores:
     """Return the scores of all processes, in each of them."""
     if accelerator.num_processes == 1:
         return scores
-    from accelerate.utils import gather_object  # type: ignore[import-untyped]  # accelerate has no types
+    from accelerate.utils import gather_object
 
     for sums in scores.classes:  # to be sent
         sums.to("cpu")

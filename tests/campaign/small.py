@@ -82,7 +82,7 @@ def small_model(kind: str, name: str) -> nn.Module:
         except Exception as error:
             why = line_of(error) if number == 0 else why
         else:
-            return model  # type: ignore[no-any-return]
+            return model
         if time.monotonic() > end:
             break
     raise NotSmall(why)

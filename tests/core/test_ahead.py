@@ -33,7 +33,7 @@ def test_no_more_than_the_next_one_is_taken() -> None:
 
     made = ahead(str, items())
     assert next(made) == (0, "0") and taken == [0, 1]
-    made.close()  # type: ignore[attr-defined]
+    made.close()
     assert taken == [0, 1] and not any(thread.name.startswith("ahead") for thread in threading.enumerate())
 
 

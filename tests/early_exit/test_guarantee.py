@@ -68,7 +68,7 @@ def test_a_goal_is_one_of_two():
     with pytest.raises(LayerscopeError, match="^`max_disagreement` and `min_accuracy` are two goals: give one"):
         Goal(max_disagreement=0.01, min_accuracy=0.9)
     with pytest.raises(LayerscopeError, match="^confidence is None: give a number between 0 and 1"):
-        Goal(max_disagreement=0.01, confidence=None)  # type: ignore[arg-type]  # wrong on purpose
+        Goal(max_disagreement=0.01, confidence=None)  # wrong on purpose
     assert Goal(max_disagreement=np.float32(0.5)) == Goal(max_disagreement=0.5)
 
 

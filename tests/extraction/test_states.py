@@ -27,7 +27,7 @@ def stored(folder, key="states"):
         with safe_open(path, framework="pt") as file:
             names += json.loads(file.metadata()["samples"])["id"]
             states.append(file.get_tensor(key))
-            if "offsets" in file.keys():  # noqa: SIM118
+            if "offsets" in set(file.keys()):
                 offsets += (file.get_tensor("offsets")[1:] + offsets[-1]).tolist()
                 ids += file.get_tensor("token_ids").tolist()
     return names, torch.cat(states, 1), offsets, ids

@@ -39,7 +39,7 @@ MARKERS = ("o", "s", "^", "v", "P", "X", "p")
 """As many as there are colours; dashes have another period, so that 35 lines look different."""
 FILLS = ("full", "none", "left", "right", "bottom", "top")
 MOST_LINES = 4
-"""A title has at most so many lines."""
+"""The most lines a title may have."""
 LONG = 500
 """Texts of at least this many characters are cut without measuring them."""
 DARK = "#222222"
