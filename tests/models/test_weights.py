@@ -97,10 +97,12 @@ def test_dynamically_quantised(tmp_path: Path) -> None:
 def test_quantised_by_a_library(library: str, tmp_path: Path) -> None:
     model = tiny.classifier()
     if library == "torchao":
-        quantization = pytest.importorskip("torchao.quantization")
+        from torchao import quantization
+
         quantization.quantize_(model, quantization.Int8WeightOnlyConfig())
     else:
-        quanto = pytest.importorskip("optimum.quanto")
+        from optimum import quanto
+
         quanto.quantize(model, weights=quanto.qint8)
         quanto.freeze(model)
     options = {"processor": tiny.tokenizer(special=True), "progress": False}
