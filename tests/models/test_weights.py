@@ -97,8 +97,9 @@ def test_dynamically_quantised(tmp_path: Path) -> None:
 def test_quantised_by_a_library(library: str, tmp_path: Path) -> None:
     model = tiny.classifier()
     if library == "torchao":
-        from torchao import quantization
-
+        quantization = pytest.importorskip(
+            "torchao.quantization", reason="beside torch for CPUs torchao warns in every command"
+        )
         quantization.quantize_(model, quantization.Int8WeightOnlyConfig())
     else:
         from optimum import quanto
