@@ -27,7 +27,7 @@ def hub_corpus(spec: str, columns: Columns) -> Corpus:
     parts = spec.split("/")
     if not all(parts) or len(parts) > 3:
         raise LayerscopeError(
-            f"'hf:{spec}' is not a data set's name: write hf:name, hf:org/name or hf:name/config:split"
+            f"'hf:{spec}' is not the name of a data set: write hf:name, hf:org/name or hf:name/config:split"
         )
     return dataset_corpus(_loaded(parts), "-".join(parts), columns, f"hf:{spec}", split)
 
