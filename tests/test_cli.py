@@ -175,7 +175,7 @@ def test_a_library_that_may_write_no_more_is_a_line_of_its_own(tmp_path: Path) -
     for save in (save_file, torch.save):
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
         try:
-            with pytest.raises(Exception) as error:  # noqa: PT011  each has its own
+            with pytest.raises(Exception) as error:
                 save({"x": torch.zeros(10_000)}, tmp_path / "x")
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
