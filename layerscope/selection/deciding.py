@@ -58,9 +58,7 @@ class Opened:
         if self.given is None:
             raise LayerscopeError("the model itself is not here: name it with `cost_model`")
         if self._source is None:
-            source = self._source = open_source(
-                self.given, None, Override(self.part), LoadOptions(device=self.device)
-            )
+            source = self._source = open_source(self.given, None, Override(self.part), LoadOptions(device=self.device))
             served, scored = source.model.loaded.served, self.revision or ""
             own = weights_fingerprint(served if served is not None else source.module)
             if scored.startswith("weights-") and not own.startswith(scored.removeprefix("weights-")):
