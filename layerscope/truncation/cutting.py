@@ -16,7 +16,7 @@ from layerscope.models import LoadOptions, Override
 from layerscope.models.load import without_bars
 from layerscope.scores import Evaluation, open_evaluation
 from layerscope.scores.evaluation import ORIGINS, STORE
-from layerscope.truncation.card import write_card
+from layerscope.truncation.card import describe
 from layerscope.truncation.checkpoint import MODES, vector_width, write_checkpoint, write_sentence_transformer
 from layerscope.truncation.depth import find_depth
 from layerscope.truncation.expected import expected_at, kept_without
@@ -81,7 +81,7 @@ def cut(asked: Asked) -> list[Truncated]:
             advance(1)
         found = measure(source, made, format, site)
         for entry in found:
-            write_card(source, entry, Path(entry.path))
+            describe(source, entry, Path(entry.path))
             copy_terms(source.beside, Path(entry.path))
     return [replace(entry, path=str(folder / Path(entry.path).relative_to(aside))) for entry in found]
 
