@@ -100,7 +100,7 @@ def resolved(asked: Asked) -> tuple[Asked, str | None]:
         raise LayerscopeError("nothing to truncate: the selection keeps the model as shipped; give a layer to cut it")
     if given.source is None:
         raise LayerscopeError(f"the selection does not say where {given.model} is: give the model and a layer")
-    options = {"given": given.source, "layers": asked.layers or [given.layer]}
+    options = {"given": given.source, "layers": asked.layers or [given.layer], "part": asked.part or given.part}
     options |= {} if asked.layers or asked.dim else {"dim": given.dim}
     if given.weights and not asked.layers:
         options |= {"mix": asked.mix or Weights().take("mix", given.weights), "layers": None}
@@ -112,13 +112,14 @@ def resolved(asked: Asked) -> tuple[Asked, str | None]:
 def _by_evaluation(evaluation: Evaluation, asked: Asked) -> tuple[Asked, str | None]:
     models = sorted(evaluation.origins)
     known = f"names {len(models)} models ({', '.join(models)})" if models else "names no model that is on this machine"
-    source = evaluation.origins[models[0]].source if len(models) == 1 else None
-    if source is None:
-        fault = "was made of a model in memory" if len(models) == 1 else known
+    origin = evaluation.origins[models[0]] if len(models) == 1 else None
+    if origin is None or origin.source is None:
+        fault = known if origin is None else "was made of a model in memory"
         raise LayerscopeError(f"evaluation {evaluation.source!r} {fault}: give the model itself")
     rows = evaluation.scores[evaluation.scores["kind"] == "layer"]
     poolings = rows["pooling"].dropna().unique()
-    return Asked(**vars(asked) | {"given": source}), str(poolings[0]) if len(poolings) == 1 else None
+    found = {"given": origin.source, "part": asked.part or origin.part}
+    return Asked(**vars(asked) | found), str(poolings[0]) if len(poolings) == 1 else None
 
 
 def _write(source: Source, kept: tuple[int, ...], format: str, site: str, folder: Path) -> Made:
