@@ -1,5 +1,6 @@
 """Tasks of mteb on images, sounds and two towers: every layer from one forward a sample, scored as mteb scores one."""
 
+import shlex
 from io import BytesIO
 
 import mteb
@@ -32,6 +33,7 @@ from typed import cli
 import layerscope
 from layerscope.core.errors import LayerscopeError
 from layerscope.evaluation.texts import TextStates
+from layerscope.selection.document import ship
 
 __all__ = ["cli", "one_thread"]
 
@@ -190,3 +192,23 @@ def test_a_sound_that_cannot_be_read_fails_its_task_alone(ears):
     broken.dataset = DatasetDict(test=Dataset.from_dict({"audio": files, "labels": labels}))
     found = layerscope.evaluate(ears, [broken, classification("audio")], progress=False)
     assert list(found.failed) == ["AudioClustering"] and list(found.table()) == ["AudioClassification"]
+
+
+@pytest.mark.parametrize("cost", [True, False])
+@pytest.mark.parametrize("name", ["vit", "ears", "clip"])
+def test_the_next_command_after_an_evaluation_works(name, cost, request, cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model = request.getfixturevalue(name)
+    task = classification("audio" if name == "ears" else "image")
+    found = layerscope.evaluate(model, [task], layers=[1], out="scores", progress=False)
+    chosen = layerscope.select(found, max_loss=1e5, cost=cost, out="choice", progress=False)
+    assert (chosen.as_shipped, chosen.layer) == (False, 1), "there is something to truncate"
+    assert (chosen.chosen.milliseconds is None) == (not cost)
+    _, command, *options = shlex.split(ship(chosen)[0])
+    assert cli(command, *options).status == 0
+    assert cli(command, "choice", "--out", "again").status == 0
+    assert cli(command, "scores", "--layer", "1", "--out", "third").status == 0
+    for folder in (options[-1], "again", "third"):
+        config = hf.AutoConfig.from_pretrained(folder)
+        assert getattr(config, "vision_config", config).num_hidden_layers == 1
+        assert name != "clip" or config.text_config.num_hidden_layers == 3, "the tower that was judged is cut"
