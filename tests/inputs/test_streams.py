@@ -90,6 +90,19 @@ def test_row_groups_that_nobody_wants_are_not_read(tmp_path):
     assert read == [0, 1]
 
 
+def test_a_folder_of_tables_of_two_kinds_says_what_it_holds(tmp_path):
+    for suffix in (".csv", ".parquet"):
+        (tmp_path / suffix[1:]).mkdir(exist_ok=True)
+        written(tmp_path / suffix[1:], suffix)
+    with pytest.raises(LayerscopeError) as caught:
+        open_stream(tmp_path)
+    assert str(caught.value) == (
+        f"{tmp_path} holds tables of 2 kinds (1 .csv, 1 .parquet), and a folder is read as one data set where all are "
+        "of one: give one of its files, or move those of a kind to a folder of their own"
+    )
+    assert open_stream(tmp_path / "csv").head.samples, "the mend works"
+
+
 def test_a_folder_of_tables_is_one_stream(tmp_path):
     for i in range(3):
         FRAME[i * 20 : i * 20 + 20].to_parquet(tmp_path / f"part-{i}.parquet")
