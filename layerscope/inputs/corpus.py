@@ -129,8 +129,8 @@ def _of_whole_classes(corpus: Corpus, labels: Labels, chosen: npt.NDArray[np.int
     if len(kept) == len(readable):
         return found
     note = (
-        f"the {n:,} samples are of {len(kept):,} of {len(readable):,} classes, {WHOLE} or more of each: "
-        f"`samples={WHOLE * len(readable)}` would hold them all"
+        f"the {n:,} samples cover {len(kept):,} of {len(readable):,} classes, {WHOLE} or more of each: "
+        f"`samples={WHOLE * len(readable)}` would cover all"
     )
     return replace(found, notes=(*found.notes, note))
 
@@ -153,7 +153,7 @@ class Judged:
     @property
     def text(self) -> str:
         """Samples, classes, and why some were skipped, in words."""
-        skipped = f"; {self.skipped:,} skipped, fewer than {WHOLE} of their class" if self.skipped else ""
+        skipped = f"; {self.skipped:,} skipped, in classes of fewer than {WHOLE}" if self.skipped else ""
         return f"{count(self.n, 'sample')}, {self.classes:,} classes{skipped}"
 
     @property
