@@ -3,9 +3,11 @@
 import errno
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
+from importlib.resources import files
 from pathlib import Path
 
 import pandas as pd
@@ -70,6 +72,13 @@ def test_a_command_that_has_ended_leaves_python_its_own_spelling(cli) -> None:
     line = "try `batch_size=8`"
     assert cli("profile", "nope", "--data", "digits").status == 2
     assert spelled(line) == line
+
+
+def test_every_command_has_examples() -> None:
+    text = files("layerscope.cli").joinpath("examples.txt").read_text("utf-8")
+    assert re.findall(r"^# (.+)$", text, re.M) == [*COMMANDS]
+    shown = {line.split()[1] for line in text.splitlines() if line.startswith("  layerscope ")}
+    assert shown == {*COMMANDS}
 
 
 def test_help_teaches_by_example(cli) -> None:
@@ -175,7 +184,7 @@ def test_a_library_that_may_write_no_more_is_a_line_of_its_own(tmp_path: Path) -
     for save in (save_file, torch.save):
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
         try:
-            with pytest.raises(Exception) as error:  # noqa: PT011  each has its own
+            with pytest.raises(Exception) as error:
                 save({"x": torch.zeros(10_000)}, tmp_path / "x")
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)

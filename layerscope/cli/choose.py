@@ -28,29 +28,7 @@ Rules = Annotated[str | None, into("JSON file for the rules and their record, fo
 ModelKind = Annotated[str | None, into("Kind of the models whose rules are saved: causal or bidirectional.", "NAME")]
 
 
-@command(layerscope.evaluate, """
-Every layer of a model on mteb tasks, each text embedded once; the same command resumes a killed job:
-  layerscope evaluate minilm --tasks STSBenchmark,Banking77Classification --out scores/minilm
-
-On your own files (text,label · text_a,text_b,score · text_a,text_b,label · query,document,score):
-  layerscope evaluate ./my-model --task-file classification:tickets.csv --task-file sts:pairs.jsonl
-
-Every layer at fewer dimensions too: its first ones, and for linear-probe after PCA:
-  layerscope evaluate minilm --task-file linear-probe:tickets.csv --dims 32,64,128
-
-Mixes of layers too (means, the best pair, learned weights), with what each gains over the best single layer:
-  layerscope evaluate minilm --task-file linear-probe:tickets.csv --mixes
-
-Every layer's linear probe judged on data of another source or time too:
-  layerscope evaluate minilm --task-file linear-probe:2024.csv --shift 2025.csv
-
-Probes, with 95 % intervals, on any labelled data that profile reads, and on words (tokens and labels as two lists):
-  layerscope evaluate ./my-vit --task-file linear-probe:photos/ --task-file attention-probe:photos/
-  layerscope evaluate minilm --task-file token-probe:pos.jsonl
-
-Tasks of lm-evaluation-harness that score likelihoods, by name or from a file, at every layer from one forward:
-  layerscope evaluate gpt2 --tasks lm:arc_easy,lm:endings.yaml
-""", argument="MODEL_OR_RUN")  # fmt: skip
+@command(layerscope.evaluate, argument="MODEL_OR_RUN")
 def evaluate(
     options: Options, *, task_file: Annotated[list[str] | None, FILES] = None, csv: Csv = None, json: Json = False
 ) -> None:
@@ -79,13 +57,7 @@ def _own(text: str) -> str:
     return f"{kind.lower()}:{path}"
 
 
-@command(read_scores, """
-First, best and last layer of every model in a table of scores (model, revision, layer, task, main_score):
-  layerscope scores mteb_scores.csv.gz
-
-How metrics by layer correlate with the scores, and what choosing a layer by a metric gains on a held-out model:
-  layerscope scores mteb_scores.csv.gz --metrics metrics.csv.gz
-""", argument="SCORES")  # fmt: skip
+@command(read_scores, argument="SCORES")
 def scores(
     options: Options, *, save: Save = None, csv: Csv = None, save_rules: Rules = None, kind: ModelKind = None,
     json: Json = False,
@@ -114,24 +86,7 @@ def scores(
     output.finish(json, lambda: evaluation.as_dict(**shown), lambda: evaluation.document(**shown))
 
 
-@command(layerscope.select, """
-By the labels of a run, or the tasks of an evaluation:
-  layerscope select runs/demo
-  layerscope select scores/minilm
-
-The fastest layer that loses at most one point:
-  layerscope select runs/demo --max-loss 1.0
-
-A run without labels, by rules tried on models of your own; then by one rule, whatever its record:
-  layerscope select runs/new --evidence scores.csv --evidence runs/one --evidence runs/two
-  layerscope select runs/new --rule half-text
-
-Under a shift that was evaluated, by 100 labels of the target, judged on its others:
-  layerscope select scores/minilm --rule shift
-
-The two blocks that matter least, for truncate --drop:
-  layerscope select runs/demo --drop 2
-""", argument="RUN_OR_SCORES")  # fmt: skip
+@command(layerscope.select, argument="RUN_OR_SCORES")
 def select(options: Options, *, json: Json = False) -> None:
     """Print the choice, and write its page."""
     found = layerscope.select(**options)

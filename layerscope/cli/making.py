@@ -5,6 +5,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from functools import cache
 from inspect import Parameter as Declared
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,7 +26,7 @@ Options = dict[str, Any]
 """What the command line says of a verb's options: those that are given, by name."""
 
 
-def command(verb: Callable[..., Any], examples: str, *, argument: str = "") -> Callable[[Callable[..., None]], App]:
+def command(verb: Callable[..., Any], *, argument: str = "") -> Callable[[Callable[..., None]], App]:
     """Return a decorator that makes an app of a function, which is called with the verb's options and with its own.
 
     `argument` is what the help calls the verb's first option, which is given on the command line without a name.
@@ -61,9 +62,16 @@ def command(verb: Callable[..., Any], examples: str, *, argument: str = "") -> C
         run.__signature__ = inspect.Signature([*parameters, *own])  # type: ignore[attr-defined]  # what cyclopts reads
         run.__annotations__ = {}  # cyclopts would take these for those of the signature
         summary = str(inspect.getdoc(verb)).partition("\n\n")[0].replace("\n", " ")
-        return App(name=do.__name__, default_command=run, help=summary, help_epilogue=examples.strip("\n"))
+        return App(name=do.__name__, default_command=run, help=summary, help_epilogue=_examples()[do.__name__])
 
     return make
+
+
+@cache
+def _examples() -> dict[str, str]:
+    """Return what the help of each command ends with, from `examples.txt`."""
+    text = Path(__file__).with_name("examples.txt").read_text("utf-8")
+    return {part.partition("\n")[0]: part.partition("\n")[2].strip("\n") for part in re.split(r"^# ", text, flags=re.M)}
 
 
 def command_line() -> str:

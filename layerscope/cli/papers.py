@@ -13,16 +13,7 @@ from layerscope.core.errors import LayerscopeError
 FLAG = Parameter(group=OPTIONS, show_default=False, negative=())
 
 
-@command(layerscope.reproduce, """
-The recipes, and the scales they run at:
-  layerscope reproduce --list
-
-One table of a paper, recomputed beside the printed numbers:
-  layerscope reproduce T-tab1
-
-Every claim that the authors' released values can decide, on one page:
-  layerscope reproduce --all --scale published --out papers
-""", argument="NAME")  # fmt: skip
+@command(layerscope.reproduce, argument="NAME")
 def reproduce(
     options: Options,
     *,

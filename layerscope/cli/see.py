@@ -67,10 +67,7 @@ def _share(scored: Any) -> str:
     return f"{100 * scored.score:.1f} ±{100 * scored.stderr:.1f} %"
 
 
-@command(run_demo, """
-The run and its page in a folder of your choice:
-  layerscope demo --out demo
-""")  # fmt: skip
+@command(run_demo)
 def demo(options: Options, *, json: Json = False) -> None:
     """Print the answer and the run."""
     answer, run = run_demo(**options, command=command_line())
@@ -85,26 +82,7 @@ def demo(options: Options, *, json: Json = False) -> None:
     )
 
 
-@command(layerscope.profile, """
-Every layer of a sentence encoder on the documentation of Python's library, without a download:
-  layerscope profile minilm --data stdlib-docs
-
-A language model on running text, with perplexity and saturation by layer:
-  layerscope profile gpt2 --data novel.txt --out runs/novel
-
-Your classifier's layers on your labels, 5,000 rows, CLS vectors:
-  layerscope profile ./my-model --data tickets.csv --text-column body --label-column team --samples 5000 --pooling cls
-
-Folders of images and of sounds, each sub-folder a label:
-  layerscope profile google/vit-base-patch16-224 --data photos/
-  layerscope profile openai/whisper-tiny --part encoder --data calls/
-
-States that vLLM wrote, without the model:
-  layerscope profile --states states/ --layers 0,9,18,27,36 --data texts.csv
-
-Checkpoints of one training, each metric by layer and step on one page:
-  layerscope profile EleutherAI/pythia-410m --revisions step1000,step16000,step143000 --data novel.txt --out runs/pythia
-""")  # fmt: skip
+@command(layerscope.profile)
 def profile(options: Options, *, revisions: Revisions = None, figures: Figures = None, json: Json = False) -> None:
     """Print the run, or the comparison of all checkpoints, and draw its figures."""
     if revisions is not None:
@@ -123,10 +101,7 @@ def profile(options: Options, *, revisions: Revisions = None, figures: Figures =
         output.finish(json, run.as_dict, run.document, f"\nrun folder: {run.path}", saved=run.path)
 
 
-@command(layerscope.inspect, """
-The encoder of an encoder-decoder model:
-  layerscope inspect google-t5/t5-small --part encoder
-""")  # fmt: skip
+@command(layerscope.inspect)
 def inspect(options: Options, *, json: Json = False) -> None:
     """Print what is found."""
     found = layerscope.inspect(**options)
@@ -137,19 +112,7 @@ def inspect(options: Options, *, json: Json = False) -> None:
         output.show(entry.document())
 
 
-@command(layerscope.lens, """
-What every layer says comes next, over 24 tokens that the model writes itself:
-  layerscope lens gpt2 --prompt "Simply put, the theory of relativity states" --tokens 24
-
-What a masked language model puts into the gap, layer by layer, as a page:
-  layerscope lens bert-base-uncased --prompt "Paris is the [MASK] of France." --page gap.html
-
-The class each layer would give your samples, with tables, a page and paper figures:
-  layerscope lens ./my-classifier --data tickets.csv --samples 100 --out lens --figures figures
-
-Translators trained on one text, and how much nearer they come than the plain lens on another:
-  layerscope lens gpt2 --data held-out.txt --samples 200 --tuned translators --train novel.txt
-""")  # fmt: skip
+@command(layerscope.lens)
 def lens(options: Options, *, page: Page = None, figures: Figures = None, json: Json = False) -> None:
     """Print the reading, and write its pages and figures."""
     from layerscope.show.written import PAGE_MARK, PAGES, ending
@@ -165,13 +128,7 @@ def lens(options: Options, *, page: Page = None, figures: Figures = None, json: 
     output.finish(json, reading.as_dict, reading.document, *output.written(out), write=write)
 
 
-@command(layerscope.compare, """
-Two models on the same samples; the folder gets the numbers and a page:
-  layerscope compare runs/minilm runs/e5 --out both
-
-Checkpoints of one training, by their steps:
-  layerscope compare runs/step1000 runs/step2000 runs/step4000 --metrics prompt_entropy,curvature
-""", argument="RUNS")  # fmt: skip
+@command(layerscope.compare, argument="RUNS")
 def compare(options: Options, *, csv: Table = None, figures: Figures = None, json: Json = False) -> None:
     """Print the comparison, and write its table, page and figures."""
     file = output.table_file(csv, layerscope.Comparison.HEADER)

@@ -150,7 +150,6 @@ class Recorded:
 def record(
     model: "ExitModel",
     batches: Iterable[Any],
-    labels: NDArray[np.int64] | None = None,
     advance: Callable[[int], None] = lambda rows: None,
     share: Callable[..., Iterator[Any]] = map,
 ) -> Recorded:
@@ -163,7 +162,7 @@ def record(
         parts.append(part)
         advance(len(part[2]))
     scores, predictions, lengths = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return Recorded(model.criterion, model.classes, scores, predictions, lengths, labels)
+    return Recorded(model.criterion, model.classes, scores, predictions, lengths)
 
 
 def _batch(model: "ExitModel", inputs: Inputs) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -21,7 +21,7 @@ from layerscope.models.load import without_bars
 from layerscope.models.mean_head import is_mean_head
 from layerscope.models.weights import is_quantised, numbers_of
 from layerscope.show.plain import escape
-from layerscope.truncation.card import LOADS, MEAN, READERS, head, pipeline_of
+from layerscope.truncation.card import head, pipeline_of, write_card
 from layerscope.truncation.checkpoint import auto_class
 from layerscope.truncation.source import copy_terms, whereabouts
 
@@ -96,7 +96,7 @@ def save(model: "ExitModel", folder: str | Path, report: "ExitReport | None" = N
             if (heads := model.own_heads()) is not None:
                 heads.save(out)
             if not (out / CARD).exists():
-                (out / CARD).write_text(_card(model, out, report), encoding="utf-8", errors="replace")
+                _describe(model, out, report)
     except OSError as error:
         raise LayerscopeError(f"{str(out)!r} cannot be written ({error.strerror}): name another folder") from error
     names = ("exits", "criterion", "threshold", "override", "calibration")
@@ -105,42 +105,18 @@ def save(model: "ExitModel", folder: str | Path, report: "ExitReport | None" = N
     return out
 
 
-def _card(model: "ExitModel", out: Path, report: "ExitReport | None") -> str:
-    """Return the card of an exit model, with what a report measured of it; the licence beside its source comes too."""
+def _describe(model: "ExitModel", out: Path, report: "ExitReport | None") -> None:
+    """Write the card of an exit model, with what a report measured of it; the licence beside its source comes too."""
     whence = whereabouts(getattr(model.config, "_name_or_path", ""), model.layered.loaded.revision)
     copy_terms(whence[1], out)
-    auto, name = auto_class(model.model), model.layered.loaded.name
-    mean = is_mean_head(model.config)
+    auto, name, mean = auto_class(model.model), model.layered.loaded.name, is_mean_head(model.config)
     score = ("accuracy with early exits", report.accuracy, report.data) if report else ("", None, "")
     pipeline = "text-classification" if mean else pipeline_of(auto)
-    top = head(whence, "transformers", pipeline, ["early-exit"], f"{name} with early exits", score)
-    sure = f"{escape(report.verdict)}. {escape(report.goal)}." if report else "It was calibrated by its maker."
-    reader = READERS[model.layered.encoder.modality]
-    return f"""---
-{top}
----
-
-# {escape(name)} with early exits
-{MEAN if mean else ""}
-{escape(name)}, whose samples leave at layer {", ".join(map(str, model.exits))} of {model.depth} once \
-{model.criterion} reaches {model.threshold:.4g}. {sure}
-
-## Use
-
-The classifier itself, at full depth, without layerscope:
-
-```python
-{LOADS["transformers"].format(auto=auto, reader=reader)}
-```
-
-With its exits:
-
-```python
-from layerscope.early_exit import ExitModel
-
-model = ExitModel.from_pretrained("{HERE}")
-```
-"""
+    write_card(
+        "exits", out, head=head(whence, "transformers", pipeline, ["early-exit"], f"{name} with early exits", score),
+        name=escape(name), mean=mean, model=model, report=report, format="transformers", auto=auto,
+        modality=model.layered.encoder.modality, here=HERE,
+    )  # fmt: skip
 
 
 def strangers(folder: Path) -> list[str]:

@@ -2,7 +2,7 @@
 
 import math
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Unpack
@@ -26,17 +26,16 @@ from layerscope.early_exit.draft_study import study_drafts
 from layerscope.early_exit.exit_model import ExitModel, IsLanguageModelError
 from layerscope.early_exit.exit_report import STORE, ExitReport
 from layerscope.early_exit.findings import judged
-from layerscope.early_exit.recorded import NEVER, Layers, Recorded, check_threshold, record
+from layerscope.early_exit.recorded import NEVER, Layers, Recorded, check_threshold
 from layerscope.early_exit.saving import STORE as MODELS, check_can_be_saved, fingerprint, precision, save, strangers
 from layerscope.early_exit.study import DRAFTS, GOAL, Accuracy, Confidence, Disagreement, exits
 from layerscope.early_exit.timing import Raced, measure_times, race_alone, race_exits
-from layerscope.early_exit.validation import Validation, in_order, read_validation
+from layerscope.early_exit.validation import Validation, in_order, read_validation, record_all
 from layerscope.generation import draft_report
 from layerscope.generation.decoder import language_model
 from layerscope.generation.draft_report import DraftReport
 from layerscope.metrics import exit_speedup
 from layerscope.models import Override
-from layerscope.models.forward import Inputs
 from layerscope.models.weights import HEADS
 from layerscope.truncation.figures import parameters
 
@@ -82,11 +81,8 @@ def study_exits(asked: Asked) -> ExitReport | DraftReport:
     batch_size = (asked.batch_size or BATCH) if read.together else 1
     plan, parts = read.plan(batch_size), _parts(len(read), goal, asked)
 
-    def share(call: Callable[[Inputs], Any], batches: Iterable[Rows]) -> Iterator[Any]:
-        return team.each(lambda rows: call(read.batch(rows)), batches)
-
     with reporter.bar("every layer", len(read), "samples") as advance:
-        recorded = record(model, plan, read.labels, advance, share)
+        recorded = record_all(model, read, batch_size, advance, team.each)
 
     def measured() -> ExitReport:
         report, calibration = _report(model, read, recorded, plan, parts, goal, asked, reporter)
@@ -269,7 +265,7 @@ def calibrate(
     for note in read.notes:
         reporter.say(note)
     with reporter.bar("calibration", len(read), "samples") as advance:
-        recorded = record(model, map(read.batch, read.plan(batch_size)), read.labels, advance)
+        recorded = record_all(model, read, batch_size, advance)
     return _certified(model, recorded, model.exits, goal)
 
 

@@ -1,8 +1,8 @@
 """Samples that exits are chosen, calibrated and measured on, with class numbers where their labels name classes."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -12,6 +12,7 @@ from layerscope.core.errors import LayerscopeError, choices, count
 from layerscope.core.options import Reading
 from layerscope.early_exit.cost_model import Rows
 from layerscope.early_exit.exit_model import ExitModel
+from layerscope.early_exit.recorded import Recorded, record
 from layerscope.inputs import Corpus, open_corpus
 from layerscope.inputs.corpus import seen_of
 from layerscope.inputs.pairs import encoded, paired
@@ -19,6 +20,7 @@ from layerscope.inputs.samples import pick
 from layerscope.models.encode import Encoder, encoder_for, read_as
 from layerscope.models.forward import Inputs
 from layerscope.models.layered import class_numbers
+from layerscope.profiling.plan import batches_of
 
 ABOUT = "training.json"
 """What `train` leaves beside a checkpoint, with a digest of each of its data sets."""
@@ -30,12 +32,14 @@ MANY, SHARE = 20, 0.5
 class Validation:
     """N samples as a model's encoder takes them, in the order they came in, and their class numbers if known.
 
-    `together`: whether they may share batches; where padding changes a model's states, only samples of one length may.
+    `lengths` [N] are those of the encoder. `together`: whether they may share batches; where padding changes a model's
+    states, only samples of one length may.
     """
 
     name: str
     encoder: Encoder
     samples: Sequence[Any]
+    lengths: Sequence[int]
     labels: Rows | None
     notes: tuple[str, ...]
     together: bool = True
@@ -104,7 +108,24 @@ def read_validation(
     together = all(model.layered.joins(lengths[i], longest) for i in real)
     if not together:
         notes.append("padding changes this model's states: samples of different lengths are run one at a time")
-    return Validation(corpus.name, encoder, read, labels, tuple(notes), together)
+    return Validation(corpus.name, encoder, read, [lengths[i] for i in real], labels, tuple(notes), together)
+
+
+def record_all(
+    model: ExitModel,
+    read: Validation,
+    batch_size: int,
+    advance: Callable[[int], None] = lambda rows: None,
+    share: Callable[..., Iterator[Any]] = map,
+) -> Recorded:
+    """Return what every layer says of each sample, in the order of the data, from batches of samples of like lengths.
+
+    Scores differ by rounding from those of a batch in serving, as two batches in serving do. The guarantee survives
+    that: it counts wrong predictions at thresholds fixed before the data, and few samples are so close to one.
+    """
+    plan = [np.asarray(rows) for rows in batches_of(model.layered, read.lengths, batch_size)]
+    recorded = record(model, plan, advance, lambda call, rows: share(lambda one: call(read.batch(one)), rows))
+    return replace(recorded.take(np.argsort(np.concatenate(plan))), labels=read.labels)
 
 
 def _seen_in_training(model: ExitModel, corpus: Corpus) -> list[str]:

@@ -20,6 +20,7 @@ from layerscope.evaluation.probe_states import ProbeTask
 from layerscope.evaluation.study import Study
 from layerscope.evaluation.tasks import open_tasks
 from layerscope.models import LoadOptions, Override, load
+from layerscope.models.encode import modalities_of
 from layerscope.profiling.identity import check_unchanged, model_of, run_of
 from layerscope.runs.guard import locked
 from layerscope.scores.evaluation import ORIGINS, Evaluation, ModelOrigin, add_origin
@@ -63,7 +64,9 @@ def evaluate_layers(asked: Asked) -> Evaluation:
         team.meet()  # all have looked at the folder before one writes to it
         stack.enter_context(locked(folder) if team.leads else nullcontext())
         stack.enter_context(quiet())
-        known = ModelOrigin(_source(given), depth, Serving(loaded).width(width) if asked.dims else None)
+        part = model.stack.part if len(model.parts) > 1 or len(modalities_of(loaded.module)) > 1 else None
+        cut = Serving(loaded).width(width) if asked.dims else None
+        known = ModelOrigin(_source(given), depth, cut, model.encoder.modality, part)
         team.lead(partial(add_origin, folder, loaded.name, known))
         done = 0
         for study in studies:

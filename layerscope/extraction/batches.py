@@ -10,7 +10,7 @@ import torch
 from layerscope.core.errors import LayerscopeError, choices
 from layerscope.core.options import Asked
 from layerscope.extraction.pipeline import layered, wanted_of
-from layerscope.extraction.reading import Wanted, read_states
+from layerscope.extraction.reading import Wanted, prepare, read_states
 from layerscope.inputs import open_corpus
 from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
@@ -31,7 +31,7 @@ def with_states(asked: Asked, column: str, batch: Mapping[str, Any]) -> dict[str
         return dict(batch)
     model, wanted = loaded
     with evaluating(model.module):
-        read = read_states(model, [samples[i] for i in kept], wanted, asked.batch_size)
+        read = read_states(model, prepare(model, [samples[i] for i in kept]), wanted, asked.batch_size)
     found, rows = dict(batch), [kept[i] for i in read.rows]
     for name, states in read.states.items():
         whole = torch.full((len(wanted.layers), len(samples), model.stack.width), torch.nan)

@@ -63,7 +63,7 @@ class Extraction:
         entries = [
             ("states", f"{how} · {info['site']} · {info['store_dtype']} · {info['model']['width']} numbers"),
             ("files", f"{count(len(self.chunks), 'chunk')} of {info['chunk_rows']:,} rows · {info['file_format']}"),
-            ("tokens", f"{self._sum('tokens'):,}"),
+            ("tokens", f"{self._sum('tokens'):,}" if self._sum("tokens") else ""),
             ("left out", f"{count(lost, 'row')} without text, label or token" if lost else ""),
             ("cut", f"{count(self._sum('cut'), 'sample')} at the maximal length" if self._sum("cut") else ""),
             ("NaN or infinity", f"{count(self._sum_broken(), 'sample')}" if self._sum_broken() else ""),

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from layerscope.core import processes
+from layerscope.core.ahead import ahead
 from layerscope.core.errors import LayerscopeError, count
 from layerscope.core.options import Asked
 from layerscope.core.processes import Team
@@ -15,7 +16,7 @@ from layerscope.core.progress import Reporter, reporting
 from layerscope.extraction.extraction import Extraction, of_folder
 from layerscope.extraction.folder import ChunkTable, StatesFolder
 from layerscope.extraction.merging import finish
-from layerscope.extraction.reading import TOKENS, Wanted, layers_of, read_states
+from layerscope.extraction.reading import TOKENS, Read, Wanted, layers_of, prepare, read_states
 from layerscope.inputs import Chunk, Corpus, Stream, open_stream, pack
 from layerscope.inputs.streams import corpus_stream
 from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load, vectors_for
@@ -166,24 +167,16 @@ def compute(
 
     chunks = 0
     with evaluating(model.module), reporter.bar("extract", stream.length, "samples") as advance:
-        for chunk in stream.chunks(wanted=is_due):
+        for chunk, prepared in ahead(lambda chunk: prepare(model, chunk.samples), stream.chunks(wanted=is_due)):
             if chunk.read:
-                write_chunk(model, chunk, wanted, folder, batch_size, reporter.say)
+                write_chunk(chunk, read_states(model, prepared, wanted, batch_size, reporter.say), wanted, folder)
             chunks = chunk.number + 1
             advance(chunk.rows)
     folder.write_end(chunks)
 
 
-def write_chunk(
-    model: LayeredModel,
-    chunk: Chunk,
-    wanted: Wanted,
-    folder: StatesFolder,
-    batch_size: int | None,
-    say: Callable[[str], None],
-) -> None:
-    """Compute the states of a chunk and write them."""
-    read = read_states(model, chunk.samples, wanted, batch_size, say)
+def write_chunk(chunk: Chunk, read: Read, wanted: Wanted, folder: StatesFolder) -> None:
+    """Write the states of a chunk."""
     names = [str(chunk.names[i]) for i in read.rows]
     labels = None if chunk.labels is None else [str(chunk.labels[i]) for i in read.rows]
     table = ChunkTable(names, labels, wanted.layers, read.states, read.offsets, read.ids)

@@ -1,22 +1,25 @@
 """The states of some samples at some layers: batched by length, read in forwards that end at the deepest layer."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from layerscope.core.ahead import ahead
 from layerscope.core.errors import LayerscopeError
 from layerscope.models import LayeredModel
 from layerscope.models.capture import capture
-from layerscope.models.encode import TextEncoder
-from layerscope.models.forward import Inputs, in_halves
+from layerscope.models.encode import Encoder, TextEncoder
+from layerscope.models.forward import Inputs, in_halves, on_host
 from layerscope.models.pooling import pool
 from layerscope.profiling.plan import batches_of
 
 TOKENS = ""
 """What stands in the place of a pooling for the states of every token."""
+LENGTHS = "lengths"
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,22 @@ class Wanted:
     site: str
     poolings: tuple[str, ...]
     dtype: torch.dtype = torch.float32
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Samples with their lengths, and the token ids of texts (else None); `cut` counts those that are cut."""
+
+    samples: Sequence[Any]
+    ids: list[list[int]] | None
+    lengths: list[int]
+    cut: int
+
+    def inputs(self, encoder: Encoder, rows: Sequence[int]) -> Inputs:
+        """Return some of the samples as one batch."""
+        if self.ids is not None and isinstance(encoder, TextEncoder):
+            return encoder.batch_ids([self.ids[row] for row in rows]).pinned()
+        return encoder.batch([self.samples[row] for row in rows]).pinned()
 
 
 @dataclass(frozen=True)
@@ -54,7 +73,7 @@ def layers_of(asked: Any, depth: int) -> tuple[int, ...]:
 
 def read_states(
     model: LayeredModel,
-    samples: Sequence[Any],
+    prepared: Prepared,
     wanted: Wanted,
     batch_size: int | None = None,
     say: Callable[[str], None] = lambda line: None,
@@ -63,43 +82,43 @@ def read_states(
 
     Raises `LayerscopeError` for a single sample that does not fit.
     """
-    ids, lengths, cut = _tokenised(model, samples)
+    lengths, encoder = prepared.lengths, model.encoder
     rows = [i for i, length in enumerate(lengths) if length > 0]
-
-    def run(batch: Sequence[int]) -> dict[str, list[Tensor]]:
-        encoder = model.encoder
-        if ids is not None and isinstance(encoder, TextEncoder):
-            inputs = encoder.batch_ids([ids[rows[i]] for i in batch])
-        else:
-            inputs = encoder.batch([samples[rows[i]] for i in batch])
-        return _forward(model, inputs.to(model.device), wanted)
 
     def halved(batch: Sequence[int]) -> None:
         say(f"out of memory: a batch of {len(batch)} samples is computed in halves")
 
     def about(batch: Sequence[int]) -> str:
-        return f"of length {lengths[rows[batch[0]]]}"
+        return f"of length {lengths[batch[0]]}"
+
+    def states(whole: Sequence[int], inputs: Inputs) -> Iterator[tuple[Sequence[int], dict[str, list[Tensor]]]]:
+        def run(batch: Sequence[int]) -> dict[str, list[Tensor]]:
+            given = inputs if batch is whole else prepared.inputs(encoder, batch)
+            return _forward(model, given.to(model.device), wanted)
+
+        return in_halves(whole, run, halved, about)
 
     parts: dict[str, list[Tensor]] = {name: [] for name in wanted.poolings or (TOKENS,)}
     order: list[int] = []
-    for batch in batches_of(model, [lengths[i] for i in rows], batch_size):
-        for done, found in in_halves(batch, run, halved, about):
+    batches = ([rows[i] for i in batch] for batch in batches_of(model, [lengths[row] for row in rows], batch_size))
+    for batch, inputs in ahead(partial(prepared.inputs, encoder), batches):
+        for done, found in states(batch, inputs):
             order += done
-            for name, states in found.items():
-                parts[name] += states
+            for name, own in found.items():
+                parts[name] += own
     offsets, whole = _in_order(parts, order, wanted, model.stack.width)
-    return Read(rows, whole, offsets, None if ids is None else [ids[i] for i in rows], cut)
+    return Read(rows, whole, offsets, None if prepared.ids is None else [prepared.ids[i] for i in rows], prepared.cut)
 
 
-def _tokenised(model: LayeredModel, samples: Sequence[Any]) -> tuple[list[list[int]] | None, list[int], int]:
-    """Return the token ids of texts (else None), the length of each sample, and how many samples are cut."""
+def prepare(model: LayeredModel, samples: Sequence[Any]) -> Prepared:
+    """Return samples as `read_states` takes them: texts tokenised, others measured."""
     encoder = model.encoder
     if not isinstance(encoder, TextEncoder):
-        return None, encoder.lengths(samples), getattr(encoder, "cut", 0)
+        return Prepared(samples, None, encoder.lengths(samples), getattr(encoder, "cut", 0))
     ids = encoder.ids(samples)
     longest = [sample for sample, own in zip(samples, ids, strict=True) if len(own) == encoder.max_length]
-    whole = encoder.ids(longest, whole=True)
-    return ids, list(map(len, ids)), sum(len(own) > encoder.max_length for own in whole)
+    cut = sum(len(own) > encoder.max_length for own in encoder.ids(longest, whole=True))
+    return Prepared(samples, ids, list(map(len, ids)), cut)
 
 
 def _in_order(
@@ -125,18 +144,23 @@ def _forward(model: LayeredModel, inputs: Inputs, wanted: Wanted) -> dict[str, l
     """Return one tensor [layers, B, D] for each pooling, or one [layers, T, D] for each sample."""
     stack = model.stack if wanted.site == "normed" else replace(model.stack, norm=None)
     layers: list[list[Tensor]] = []
+    lengths = torch.empty(0)
 
     def visit(layer: int, site: str, states: Tensor) -> None:
+        nonlocal lengths
         if layer not in wanted.layers or site != wanted.site:
             return
         mask = model.mask(inputs, states)
         if wanted.poolings:
-            layers.append([pool(states, mask, name).to(wanted.dtype).cpu() for name in wanted.poolings])
+            layers.append([pool(states, mask, name).to(wanted.dtype) for name in wanted.poolings])
         else:
-            lengths = [states.shape[1]] * len(states) if mask is None else mask.sum(1).tolist()
-            kept = states.to(wanted.dtype, copy=True).cpu()
-            layers.append([own[:length] for own, length in zip(kept, lengths, strict=True)])
+            lengths = torch.full((len(states),), states.shape[1]) if mask is None else mask.sum(1)
+            layers.append([states.to(wanted.dtype, copy=True)])  # a block may change its input in place
 
     capture(model.module, stack, inputs, visit, wanted.layers[-1])
-    found = [torch.stack(same) for same in zip(*layers, strict=True)]
-    return {name: [found[i]] for i, name in enumerate(wanted.poolings)} or {TOKENS: found}
+    found = map(torch.stack, zip(*layers, strict=True))
+    kept = on_host({**dict(zip(wanted.poolings or (TOKENS,), found, strict=True)), LENGTHS: lengths})
+    sizes = kept.pop(LENGTHS).tolist()
+    if wanted.poolings:
+        return {name: [states] for name, states in kept.items()}
+    return {TOKENS: [own[:, :size] for own, size in zip(kept[TOKENS].unbind(1), sizes, strict=True)]}

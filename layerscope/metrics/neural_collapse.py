@@ -1,5 +1,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -7,7 +8,7 @@ from torch.linalg import vector_norm
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_finite64, check_choice
-from layerscope.metrics.metric import Metric
+from layerscope.metrics.metric import How, Metric, Needs
 from layerscope.metrics.readings import FromReadings
 
 _CUT = 1e-10
@@ -48,6 +49,7 @@ def neural_collapse(
     """
     check_choice(global_mean, "global_mean", ("samples", "classes"))
     found = as_finite64(states, "states")
+    found = found - found[..., :1, :]  # what all states share takes no digits
     names, classes = torch.unique(torch.as_tensor(labels).to(found.device), return_inverse=True)
     if classes.shape != found.shape[-2:-1]:
         raise LayerscopeError(f"{found.shape[-2]} states and labels of shape {tuple(classes.shape)}: give one for each")
@@ -97,36 +99,48 @@ def _nc1(between: Tensor, spread: Callable[[Tensor], Tensor]) -> Tensor:
     return torch.where(kept, spread(directions) / values, 0.0).sum(-1) / count
 
 
+@dataclass(frozen=True)
+class FromCollapse(How):
+    """A metric of pooled states by class: the field of `NeuralCollapse` that has its name."""
+
+    needs: ClassVar[Needs] = "labels"
+
+    def streams(self, asked: Any) -> bool:
+        """Return True: it is made of sums by class."""
+        return True
+
+
 NC1 = Metric(
     neural_collapse,
-    FromReadings(),
+    FromCollapse(),
     name="nc1",
     title="NC1",
     reading="low: samples of a class lie on one point",
-    meaning="Spread of samples within their classes over that of the class means, trace(Σ_W Σ_B⁺) / K, in what the "
-    "head reads of a layer; from 0, no unit.",
+    meaning="Spread of samples within their classes over that of the class means, trace(Σ_W Σ_B⁺) / K, in a "
+    "layer's pooled states (in training, in what the head reads of it); from 0, no unit.",
     direction="Low: states have collapsed onto their classes, as they do late in training.",
     low=True,
     log=True,
 )
 NC2_NORMS = Metric(
     neural_collapse,
-    FromReadings(),
+    FromCollapse(),
     name="nc2_norms",
     title="NC2, norms",
     reading="low: class means are equally far from their centre",
-    meaning="Coefficient of variation of the norms of the centred class means, in what the head reads of a layer; from "
-    "0, no unit.",
+    meaning="Coefficient of variation of the norms of the centred class means, in a layer's pooled states (in "
+    "training, in what the head reads of it); from 0, no unit.",
     direction="Low: no class stands out, as in a simplex.",
     low=True,
 )
 NC2_ANGLES = Metric(
     neural_collapse,
-    FromReadings(),
+    FromCollapse(),
     name="nc2_angles",
     title="NC2, angles",
     reading="low: class means are as far apart as they can be",
-    meaning="Mean |cos + 1/(K − 1)| over all pairs of centred class means, in what the head reads of a layer; from 0.",
+    meaning="Mean |cos + 1/(K − 1)| over all pairs of centred class means, in a layer's pooled states (in "
+    "training, in what the head reads of it); from 0.",
     direction="Low: every two classes have the angle of a simplex.",
     low=True,
 )

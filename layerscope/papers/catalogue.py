@@ -1,6 +1,5 @@
 """All recipes: those in the modules of `tracing`, `layers` and `questions`."""
 
-import re
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -8,36 +7,12 @@ from pkgutil import iter_modules
 from typing import Any
 
 from layerscope.core.errors import LayerscopeError, choices
-from layerscope.papers.recipe import Recipe, Scale
+from layerscope.papers.recipe import WRITTEN, Recipe, Scale
 from layerscope.show.document import Column, Document, Table, row
 from layerscope.show.notebook import Shown
 
 PAPERS = ("tracing", "layers", "questions")
-UNRUN: dict[str, tuple[str, str]] = {
-    "T-fig8": (
-        "Aligned BERT is more accurate than BERT at every layer (figures 8 and 21)",
-        "training on six GLUE tasks, which takes a GPU (train has the settings as the preset tracing-glue)",
-    ),
-    "L-fig5": ("Reasoning models keep prompt entropy higher along the sequence", "Qwen2.5 and Qwen2.5-Math"),
-    "L-fig7": ("Figure 7 of the paper", "what the figure claims, as a statistic with a threshold"),
-    "L-fig9": ("Figure 9 of the paper", "what the figure claims, as a statistic with a threshold"),
-    "L-fig10": ("Figure 10 of the paper", "what the figure claims, as a statistic with a threshold"),
-    "L-fig13": ("Fine-tuning for embeddings improves invariance", "Llama-3-8B and LLM2Vec"),
-    "L-fig14": ("Only autoregressive image models have the valley", "AIM, and attention probes on ImageNet"),
-    "L-thm2": (
-        "Dataset entropy grows with prompt entropy",
-        "a bound for finite sizes; the paper gives only asymptotic growth",
-    ),
-    "Q-speech": ("Do speech models have better middle layers?", "trained speech models: Wav2Vec2, HuBERT, Whisper"),
-    "Q-diversity": (
-        "Does the diversity of a corpus move the best layer?",
-        "models trained on corpora of different diversity",
-    ),
-    "Q-autoregressive": (
-        "Why does similarity to the last layer not rise with depth in some models?",
-        "trained models in which it does not",
-    ),
-}
+UNRUN = {name: (known["title"], known["needs"]) for name, known in WRITTEN.items() if "claims" not in known}
 """By name: the claim, and what a recipe for it would need."""
 
 
@@ -54,7 +29,7 @@ def recipes() -> dict[str, Recipe]:
         for module in iter_modules(package.__path__):
             held = vars(import_module(f"{package.__name__}.{module.name}")).values()
             found |= {recipe.name: recipe for recipe in held if isinstance(recipe, Recipe)}
-    return dict(sorted(found.items(), key=lambda entry: _order(entry[0])))
+    return {name: found[name] for name in WRITTEN if name in found}
 
 
 def chosen(names: tuple[str, ...], scale: Scale) -> list[Recipe]:
@@ -106,10 +81,3 @@ class Listing(Shown):
             for name, found in recipes().items()
         }
         return {"recipes": run, "not_run": {name: {"title": what, "needs": why} for name, (what, why) in UNRUN.items()}}
-
-
-def _order(name: str) -> tuple[str | int, ...]:
-    """Return the key that sorts T before L, and fig2 before fig12."""
-    paper, _, rest = name.partition("-")
-    word, number = re.match(r"(\D*)(\d*)", rest).groups()  # type: ignore[union-attr]  # it fits every text
-    return "TLQ".index(paper), word, int(number or 0)

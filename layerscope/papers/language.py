@@ -52,8 +52,6 @@ class Language:
 SMALL = Language("stdlib-docs", 256)
 PAPER = Language("hf:wikitext/wikitext-103-raw-v1", 1000, hub="EleutherAI/pythia-410m")
 SCALES: dict[Any, Language] = {"small": SMALL, "paper": PAPER}
-LACKS: dict[Any, str] = {"published": "values that the authors released"}
-NOTE = "Judged on one model: the interval is over texts and says nothing about other models"
 
 
 def texts(setup: Language) -> tuple[Corpus, Corpus]:

@@ -3,8 +3,10 @@
 import hashlib
 import json
 import math
+import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -18,9 +20,16 @@ from layerscope.show.plots import Bars, Boxes, Chart, HeatMap
 Picture = Chart | HeatMap | Boxes | Bars | TokenGrid
 Judge = Callable[[Assets], "Evidence"]
 Scale = Literal["small", "published", "paper"]
-TRACING = "Jiang, Zhou, Zhu: Tracing Representation Progression (ICLR 2025)"
-LAYERS = "Skean et al.: Layer by Layer (ICML 2025)"
-QUESTIONS = "Questions that readers of the papers asked"
+WRITTEN: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("claims.toml").read_text("utf-8"))
+"""What `claims.toml` says of each recipe, in the order of the papers."""
+PAPERS = {
+    "T": "Jiang, Zhou, Zhu: Tracing Representation Progression (ICLR 2025)",
+    "L": "Skean et al.: Layer by Layer (ICML 2025)",
+    "Q": "Questions that readers of the papers asked",
+}
+"""By the first letter of a name."""
+ANYWHERE: Mapping[Scale, None] = {"small": None, "published": None, "paper": None}
+"""The scales of what is computed, and rests on no model."""
 FEWEST = 3
 """Fewer values than this decide nothing."""
 LEVEL = 0.95
@@ -117,9 +126,27 @@ class Recipe:
         return hashlib.sha256(json.dumps(fixed, default=vars, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def recipe(name: str, paper: str, title: str, *claims: Claim, **about: Any) -> Callable[[Judge], Recipe]:
-    """Return a decorator that makes a function, which judges these claims, a recipe; `about` are its other fields."""
-    return lambda judge: Recipe(name, paper, title, claims, judge, **about)
+def recipe(name: str, scales: Mapping[Any, Any], **about: Any) -> Callable[[Judge], Recipe]:
+    """Return a decorator that makes a function the judge of what is written of a recipe; `about` are other fields."""
+    known = WRITTEN[name]
+    texts = {field: known[field] for field in ("title", "note") if field in known}
+    claims = tuple(_claim(claim, own, known.get("over", "")) for claim, own in known["claims"].items())
+    lacks = {"published": "values that the authors released"} | known.get("lacks", {})
+    written = {
+        "printed": tuple(Printed(**own) for own in known.get("printed", ())),
+        "lacks": {scale: what for scale, what in lacks.items() if scale not in scales},
+    }
+    return lambda judge: Recipe(
+        name, PAPERS[name[0]], claims=claims, judge=judge, scales=scales, **texts, **written | about
+    )
+
+
+def _claim(name: str, own: Mapping[str, Any], over: str) -> Claim:
+    direction: Literal["above", "below"] = "above" if "above" in own else "below"
+    return Claim(
+        name, own["sentence"], own["statistic"], own[direction], direction, own.get("over", over),
+        own.get("decided_by", ""),
+    )  # fmt: skip
 
 
 def exact(value: float) -> Interval:

@@ -5,19 +5,15 @@ angle between tokens, not between steps; InfoNCE has 2N − 1 candidates; LiDAR 
 takes Grams of features; Gram entries are clamped. Verdicts on these values hold for the measures as released.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pandas as pd
 
 from layerscope.papers.assets import Assets
-from layerscope.papers.recipe import LAYERS, Claim, Judge, Recipe, recipe
 from layerscope.scores import Evaluation, open_evaluation, open_metrics
 from layerscope.scores.metric_values import line_on_impossible
 from layerscope.scores.opening import merged
 
-NOTE = "Judged on the values that the authors released; their code departs from the paper's definitions"
+SCALES = {"published": None}
 TASKS_OF = "mteb/"
 SCORED = ("Pythia-14m", "Pythia-70m", "Pythia-160m", "Pythia-410m")
 """The language models with scores of every layer."""
@@ -26,14 +22,6 @@ PARAMETERS = {
     "Pythia-1.4b": 1.415e9, "Pythia-2.8b": 2.775e9,
 }  # fmt: skip
 """Parameters by model, as its authors print them (Biderman et al. 2023, table 1; the suite's model cards)."""
-
-
-def published(
-    name: str, title: str, *claims: Claim, small: str, paper: str, note: str = NOTE, **about: Any
-) -> Callable[[Judge], Recipe]:
-    """Return the decorator of a recipe on these values; `small` and `paper` say what those scales lack."""
-    about |= {"scales": {"published": None}, "lacks": {"small": small, "paper": paper}, "note": note}
-    return recipe(name, LAYERS, title, *claims, **about)
 
 
 def scores(assets: Assets) -> Evaluation:

@@ -15,7 +15,7 @@ from layerscope.early_exit import ExitReport, exits, open_exit_report
 from layerscope.inputs import Corpus, open_corpus
 from layerscope.papers import drawing
 from layerscope.papers.assets import Asset, Assets
-from layerscope.papers.recipe import TRACING, Claim, Evidence, Interval, Recipe, paired
+from layerscope.papers.recipe import Evidence, Interval, Recipe, paired, recipe
 from layerscope.runs import Run, open_run
 from layerscope.show.plots import Chart
 
@@ -56,7 +56,6 @@ SMALL = Vision("digits", 12, 64, 4, 8, 2, 30, 64, 1e-3, 0.05, augment=False)
 PAPER = Vision("cifar10", 12, 384, 6, 32, 4, 200, 256, 5e-4, 0.05, augment=True, seeds=3, device="cuda")
 """DeiT-S on CIFAR-10. AdamW does not learn at the printed learning rate, 0.1; this is DeiT's own."""
 SCALES: dict[Any, Vision] = {"small": SMALL, "paper": PAPER}
-LACKS: dict[Any, str] = {"published": "values that the authors released"}
 
 
 def images(setup: Vision, data: Path | None) -> tuple[Corpus, Corpus]:
@@ -257,18 +256,14 @@ class Bench:
 
 
 def trained(
-    name: str, title: str, *claims: Claim, kinds: Mapping[str, Kind] = BOTH, metrics: str = "", exits: bool = False,
-    **about: Any,
-) -> Callable[[Callable[[Bench], Evidence]], Recipe]:  # fmt: skip
-    """Return the decorator of a recipe that judges models trained in some ways; `about` are its other fields.
+    name: str, *, kinds: Mapping[str, Kind] = BOTH, metrics: str = "", exits: bool = False, **about: Any
+) -> Callable[[Callable[[Bench], Evidence]], Recipe]:
+    """Return the decorator of a recipe that judges models trained in some ways; `about` is what differs from others.
 
     With `metrics` their runs are needed too, and with `exits` the reports of their exits.
     """
-    needed = needs(*kinds.values(), metrics=metrics, exits=exits)
-    more: dict[str, Any] = {"scales": SCALES, "lacks": LACKS, "needs": needed} | about
-    return lambda judge: Recipe(
-        name, TRACING, title, claims, lambda assets: judge(Bench(assets, kinds, metrics)), **more
-    )
+    known: dict[str, Any] = {"scales": SCALES, "needs": needs(*kinds.values(), metrics=metrics, exits=exits)} | about
+    return lambda judge: recipe(name, **known)(lambda assets: judge(Bench(assets, kinds, metrics)))
 
 
 def to_last(run: Run, metric: str = "cosine_similarity") -> pd.Series:

@@ -10,12 +10,15 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from layerscope.core.errors import count
 from layerscope.core.files import aside, foreign
 from layerscope.inputs import Corpus
 from layerscope.inputs.streams import Stream
+from layerscope.metrics.class_sums import ClassSums
 from layerscope.metrics.moments import ValueSums
+from layerscope.metrics.neural_collapse import FromCollapse
 from layerscope.profiling.passing import Tensors
 from layerscope.profiling.plan import Job
 from layerscope.profiling.summing import KINDS
@@ -34,13 +37,15 @@ class Gathered:
 
     `begun` is the manifest that the pass was started with; `seen` counts rows of the data, `empty` those without a
     token or a text, `cut` texts cut at the maximal length, `broken` samples with NaN or infinity. The reservoir `kept`
-    are the samples of the lowest seeded priorities, whoever reads them, and when. A pass has `ended` with the data or
-    has `reached` the errors that were asked for.
+    are the samples of the lowest seeded priorities, whoever reads them, and when; `classes` the labels in the order in
+    which they came, by which sums by class are numbered, None where these are too many. A pass has `ended` with the
+    data or has `reached` the errors that were asked for.
     """
 
     begun: dict[str, Any]
     sums: dict[str, Any] = field(default_factory=dict)
     kept: list[Kept] = field(default_factory=list)
+    classes: list[str] | None = field(default_factory=list)
     next: int = 0
     seen: int = 0
     empty: int = 0
@@ -72,9 +77,25 @@ class Gathered:
         sums = {key: KINDS[key.partition(" ")[0]](**own) for key, own in parts.items()}
         return cls(**{**facts, "kept": [tuple(one) for one in facts["kept"]]}, sums=sums)
 
-    def join(self, other: "Gathered") -> None:
-        """Add what another process has gathered of other chunks."""
+    def numbered(self, labels: Sequence[Any] | None, most: int) -> Tensor | None:
+        """Return the numbers of labels `[n]`, new ones last; None once more than `most` are known, or with None."""
+        known = None if self.classes is None or labels is None else [*dict.fromkeys([*self.classes, *map(str, labels)])]
+        if known is None or labels is None or len(known) > most:
+            self.classes = None
+            for key in [key for key, own in self.sums.items() if isinstance(own, ClassSums)]:
+                del self.sums[key]
+            return None
+        self.classes, numbers = known, dict(zip(known, range(len(known)), strict=True))
+        return torch.tensor([numbers[str(label)] for label in labels], dtype=torch.int64)
+
+    def join(self, other: "Gathered", most: int) -> None:
+        """Add what another process has gathered of other chunks, `most` classes at most."""
+        numbers = self.numbered(other.classes, most)
         for key, own in other.sums.items():
+            if isinstance(own, ClassSums):
+                if numbers is None:
+                    continue
+                own = own.at(numbers, len(self.classes or ()))
             self.sums[key] = self.sums[key] + own if key in self.sums else own
         for name in ("seen", "empty", "cut", "broken"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
@@ -83,9 +104,13 @@ class Gathered:
     def notes(self, job: Job, stream: Stream, kept: int, rest: Sequence[str]) -> list[str]:
         """Return the lines on what was read and left out, and on which metrics rest on how many samples."""
         summed, until = job.options.metrics, job.options.until_stderr
-        titles = (", ".join(METRICS[name].title for name in names) for names in (summed, rest))
-        lines = [f"all {count(self.seen - self.empty, 'sample')}: {next(titles)}"]
-        lines += [f"a seeded sample of {kept:,} of them: {next(titles)}"] if rest else []
+        by_class = [name for name in summed if isinstance(METRICS[name].how, FromCollapse)]
+        lack = _lack_of(self.classes)
+        summed = tuple(name for name in summed if not (lack and name in by_class))
+        titles = [", ".join(METRICS[name].title for name in names) for names in (summed, rest, by_class)]
+        lines = [f"all {count(self.seen - self.empty, 'sample')}: {titles[0]}"] if summed else []
+        lines += [f"a seeded sample of {kept:,} of them: {titles[1]}"] if rest else []
+        lines += [f"{titles[2]}: {lack}"] if by_class and lack else []
         lines += [f"{count(self.empty, 'row')} without a text, or a label: left out"] if self.empty else []
         lines += [f"{self.cut:,} texts are cut at {count(job.model.max_length or 0, 'token')}"] if self.cut else []
         lines += [f"{self.broken:,} samples hold NaN or infinity: they are left out and counted"] if self.broken else []
@@ -107,6 +132,13 @@ class Gathered:
             labels = tuple(map(str, labels))
         known = None if stream.label_column is None and stream.head.labels is None else labels
         return Corpus(stream.name, "text", samples, names, known, stream.notes)
+
+
+def _lack_of(classes: Sequence[str] | None) -> str:
+    """Return why there is nothing of all samples by class, or nothing."""
+    if classes is None:
+        return "of the kept samples, as there are too many classes to sum each"
+    return "" if len(classes) > 1 else "not measured, as the data have no two labels"
 
 
 def values_in(sums: dict[str, Any], asked: Sequence[str]) -> dict[str, ValueSums]:

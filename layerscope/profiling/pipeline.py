@@ -15,6 +15,7 @@ from layerscope.core.progress import Reporter, reporting
 from layerscope.inputs import Corpus, draw, make_extreme, open_corpus, open_stream, pack
 from layerscope.inputs.streams import Stream
 from layerscope.inputs.views import check_views
+from layerscope.metrics.neural_collapse import FromCollapse
 from layerscope.metrics.readings import FromReadings
 from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load, vectors_for
 from layerscope.models.encode import TextEncoder, modality_of
@@ -192,6 +193,9 @@ def _lack(name: str, options: Options, model: LayeredModel, corpus: Corpus) -> s
     needs, how = METRICS[name].needs, METRICS[name].how
     if needs == "labels" and corpus.labels is None:
         return "the data have no labels (name their column with `label_column`)"
+    if isinstance(how, FromCollapse):  # the first samples of a stream may well have one label
+        is_one = options.reservoir is None and len({*(corpus.labels or ())}) < 2
+        return "all samples have one label" if is_one else None
     if needs == "labels" and not can_be_probed(np.array(corpus.labels)[~corpus.copies]):
         return "it needs two classes with five distinct samples each (take more `samples`)"
     if isinstance(model, StatesModel) and (reason := lack_of_states(needs, model)):

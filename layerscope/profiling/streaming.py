@@ -25,7 +25,7 @@ from layerscope.profiling.identity import refuse_another
 from layerscope.profiling.passing import Tensors, batches_in, compute, joined, read, refuse_hopeless
 from layerscope.profiling.plan import Job, make_plan
 from layerscope.profiling.source import Source
-from layerscope.profiling.summing import Summing, compared, pooled_of
+from layerscope.profiling.summing import Summing, compared, most_classes, pooled_of
 from layerscope.runs import COLUMNS, Run, RunFolder
 from layerscope.runs.folder import refuse_other_files
 from layerscope.runs.registry import about, measured
@@ -101,6 +101,10 @@ class StreamPass:
             gathered.broken += int((tensors["broken"] >= 0).sum())
             refuse_hopeless(self.job.model, plan["name"], tensors["broken"])
             summing.take(tensors, shifts)
+            if summing.by_class and chunk.labels is not None:
+                labels = [chunk.labels[i] for i in plan["sample"]]
+                if (classes := gathered.numbered(labels, most_classes(self.job))) is not None:
+                    summing.take_classes(tensors, classes)
         n = len(chunk.samples)
         priorities = np.random.default_rng([seed, 5, chunk.number]).random(n).tolist()
         places = zip(priorities, [chunk.number] * n, range(n), strict=True)
@@ -189,7 +193,7 @@ def gather(
         team.meet()
     whole = Gathered.load(parts[0])
     for part in parts[1:]:
-        whole.join(Gathered.load(part))
+        whole.join(Gathered.load(part), most_classes(job))
     return whole
 
 

@@ -9,10 +9,13 @@ import torch
 from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.metrics.class_sums import ClassSums
 from layerscope.metrics.factors import FromRows
 from layerscope.metrics.moments import PairSums, RowSums, SummedRows, ValueSums
+from layerscope.metrics.neural_collapse import FromCollapse
 from layerscope.metrics.pairs import FromPairs
 from layerscope.models import Vectors
+from layerscope.profiling.labels import collapse_rows
 from layerscope.profiling.plan import Job, Options
 from layerscope.profiling.source import Row, Source
 from layerscope.profiling.tables import has_values, of_pairs, of_rows, of_tokens
@@ -20,9 +23,9 @@ from layerscope.runs.registry import METRICS, is_scalar, measured
 from layerscope.runs.states import OWN, PROJECTED, Column
 
 Tensors = dict[str, Tensor]
-PAIR_BYTES = 2**30
-"""Sums of products between layers that outgrow this are not taken: similarities are then those of the reservoir."""
-KINDS = {"tokens": ValueSums, "rows": RowSums, "products": PairSums, "similarity": ValueSums}
+MOST_BYTES = 2**30
+"""Sums of products between layers, or by class, that outgrow this are not taken: their metrics are of the reservoir."""
+KINDS = {"tokens": ValueSums, "rows": RowSums, "products": PairSums, "similarity": ValueSums, "classes": ClassSums}
 
 
 def of_stream(job: Job) -> Job:
@@ -30,9 +33,10 @@ def of_stream(job: Job) -> Job:
     found, model = copy(job.options), job.model
     poolings = {*job.vectors.poolings, *job.vectors.pairs}
     layers = model.stack.depth + len(model.sites)
-    is_large = PairSums.memory(layers, model.stack.width) * len(poolings) > PAIR_BYTES
+    is_large = PairSums.memory(layers, model.stack.width) * len(poolings) > MOST_BYTES
     kinds = {name: METRICS[name].how for name in job.options.metrics}
     left_out = {name for name, how in kinds.items() if is_large and isinstance(how, FromPairs) and how.of_sums}
+    left_out |= {name for name, how in kinds.items() if isinstance(how, FromCollapse) and most_classes(job) < 2}
     found.metrics = tuple(name for name, how in kinds.items() if how.streams(found) and name not in left_out)
     found.store_dtype = "float32"
     if not found.metrics:
@@ -41,6 +45,12 @@ def of_stream(job: Job) -> Job:
             "most: leave `keep_states` out"
         )
     return replace(job, options=found)
+
+
+def most_classes(job: Job) -> int:
+    """Return how many classes there may be for the sums by class to fit into memory."""
+    width, layers = job.model.stack.width, len(job.model.layers) * len(job.vectors.poolings)
+    return (MOST_BYTES // (8 * layers * width) - width) // 2
 
 
 def as_summed(options: Options) -> Options:
@@ -60,6 +70,8 @@ class Summing:
         similarities = [found for found in measured(FromPairs) if self.options.measures(found[0])]
         self.by_sample = [(metric.name, form) for metric, how in similarities for form in how.forms(self.options)]
         self.products = any(how.of_sums for _, how in similarities)
+        self.by_class = any(self.options.measures(metric) for metric, _ in measured(FromCollapse))
+        self.final = job.model.sites[-1]
 
     def take(self, tensors: Tensors, shifts: Tensors) -> None:
         """Add what was measured of a chunk: the values of tokens, and the pooled states of samples that are finite."""
@@ -80,6 +92,14 @@ class Summing:
                     sums = ValueSums.from_estimate(*form.by_sample(states.transpose(0, 1)))
                     self._add(f"similarity {pooling} {name} {form.variant}", sums)
 
+    def take_classes(self, tensors: Tensors, classes: Tensor) -> None:
+        """Add the pooled states of finite samples by the numbers `[n]` of their classes."""
+        fine = tensors["broken"] < 0
+        for pooling in self.vectors.poolings:
+            states = tensors[f"{self.final}.{pooling}"][:, fine]
+            empty = ClassSums.empty(0, len(states), states.shape[-1])
+            self.found.setdefault(f"classes {pooling}", empty).update(states, classes[fine])
+
     def _add(self, key: str, sums: Any) -> None:
         self.found[key] = self.found[key] + sums if key in self.found else sums
 
@@ -94,6 +114,9 @@ class Summing:
                 yield from self._pooled(source, name, sums)
             elif kind == "products":
                 yield from self._products(source, name, sums)
+            elif kind == "classes":
+                columns = [Column(source.run.final, layer) for layer in source.run.layers]
+                yield from collapse_rows(source, sums, name, columns)
             else:
                 yield from of_pairs(source, more[0], more[1], name, (sums.mean, sums.stderr, sums.count))
 

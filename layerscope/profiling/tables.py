@@ -18,12 +18,11 @@ from layerscope.metrics import factors
 from layerscope.metrics.arrays import Estimate, mean
 from layerscope.metrics.cosine_similarity import cosine_to
 from layerscope.metrics.dip import FromValues
-from layerscope.metrics.label_information import FromClasses
 from layerscope.metrics.pairs import CENTERING, Found, FromPairs, FromPath
 from layerscope.metrics.readings import FromReadings, Readings
-from layerscope.probes.scores import FromLabels, FromScore, usable_classes
+from layerscope.profiling.labels import label_rows
 from layerscope.profiling.plan import Options
-from layerscope.profiling.source import FOLDS, Numbers, Row, Source, can_be_probed
+from layerscope.profiling.source import Numbers, Row, Source
 from layerscope.runs import COLUMNS, Run
 from layerscope.runs.registry import Needs, about, is_scalar, parse_key
 from layerscope.runs.states import Column
@@ -265,31 +264,6 @@ def _of_tokens(source: Source, kind: str) -> tuple[dict[str, Tensor], int]:
             fine_ones = tensor[kept] if tensor.ndim == 1 else tensor[:, kept]
             parts.setdefault(key.removeprefix(f"{kind}."), []).append(fine_ones)
     return {key: torch.cat(shards, min(1, shards[0].ndim - 1)) for key, shards in parts.items()}, drawn
-
-
-def label_rows(source: Source) -> Iterator[Row]:
-    """Yield probe accuracies by layer, at the site that a truncated model would yield, and keep each sample's."""
-    plan, rows = source.folder.plan, source.probed
-    if "label" not in plan or not can_be_probed(labels := plan["label"].to_numpy()[rows]):
-        return
-    total = len(rows) + source.total - len(source.distinct)
-    judged = source.sample[rows][usable_classes(labels, len(rows), FOLDS)[0]]
-    for pooling, layer in source.share(product(source.poolings, source.run.layers)):
-        column = Column(source.run.final, layer)
-        states = source.run.states(pooling, (column,), rows)[:][:, 0]
-        for metric, of_classes in source.wanted(FromClasses):
-            estimate = of_classes.compute(states, labels, source.options.seed)
-            yield source.row(metric.name, column, *estimate, total=total, pooling=pooling)
-        for metric, how in source.wanted(FromLabels):
-            name, score = metric.name, how.probe(states, labels, folds=FOLDS, seed=source.options.seed)
-            known = {"metric": name, "pooling": pooling, "layer": layer, "site": column.site}
-            right = np.asarray(score.right, dtype=np.float64)
-            source.keep("samples.probes", pd.DataFrame({"sample": judged, **known, "value": right, "variant": None}))
-            yield source.row(name, column, score.mean, score.stderr, score.n, total=total, pooling=pooling)
-            for more, beside in source.wanted(FromScore):
-                if name in more.beside:
-                    value = beside.compute(score)
-                    yield source.row(more.name, column, value, n=score.n, total=total, pooling=pooling)
 
 
 STEPS: dict[Needs, Callable[[Source], Iterator[Row]]] = {

@@ -23,7 +23,7 @@ Values = npt.NDArray[np.float64]
 
 GROUPS: dict[str, Group] = {"pairs": "similarity", "lens": "decisions", "labels": "decisions"}
 KINDS: dict[Needs, str] = {
-    "labels": "What probes read from each layer",
+    "labels": "What labels say of each layer",
     "lens": "What the model's head reads from each layer",
     "tokens": "Tokens within each sample",
     "pooled": "Vectors of all samples",

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 SECTIONS: dict[str, tuple[tuple[Needs, ...], str, str]] = {
     "probes": (
-        ("labels",), "What your labels say", "Accuracy of probes trained on each layer's vectors, cross-validated."
+        ("labels",), "What your labels say",
+        "Accuracy of probes trained on each layer's vectors, cross-validated, and how the vectors of a label lie.",
     ),
     "quality": (
         ("tokens", "pooled", "views", "path"), "Quality of each layer",

@@ -153,8 +153,9 @@ class Probe:
         within, against = is_within(points[tops[0]], points[rival]), self.text(rival)
         if tops == [end]:
             return f"{text}; the best before it is layer {rival} with {against}; {VERDICTS[within]}", keep, within
-        answer = f"{lead}, but {shipped} at {against}: "
-        answer += "within the error of the difference" if within else VERDICTS[None]
+        answer = f"{lead}; {shipped}, at {against}, is within the error of the difference"
+        if within is None:
+            answer = f"{lead}, and {shipped} at {against}; {VERDICTS[None]}"
         if within is False:
             answer = f"Use {top}: it reads {labels} at {best}, {shipped} at {against}"
         return f"{text} against {against} at the last layer; {VERDICTS[within]}", answer, within

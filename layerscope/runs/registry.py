@@ -140,6 +140,8 @@ def choose_metrics(asked: str | Iterable[str]) -> tuple[str, ...]:
     names = [n.strip() for n in asked.split(",") if n.strip()] if isinstance(asked, str) else list(asked)
     chosen: set[str] = set()
     for name in names:
+        if name in TRAINED:
+            raise LayerscopeError(f"metric {name!r} is measured in training alone, by `layerscope train`: leave it out")
         if name not in SETS and name not in METRICS:
             raise LayerscopeError(f"metric {name!r} does not exist{choices(name, [*SETS, *METRICS], 'choose from')}")
         chosen |= set(SETS.get(name, (name,)))

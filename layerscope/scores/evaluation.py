@@ -43,12 +43,15 @@ ORIGINS = "models.json"
 class ModelOrigin:
     """What was given to load a model (None for one in memory), L, its number of layers, and the width of its vectors.
 
-    The width is that of what `evaluate` judged by `dims`, else None.
+    The width is that of what `evaluate` judged by `dims`, else None; `modality` is what the layers read, and `part`
+    names them where the model has others.
     """
 
     source: str | None
     depth: int
     width: int | None = None
+    modality: str = "text"
+    part: str | None = None
 
 
 class Evaluation(Saved):
@@ -174,7 +177,11 @@ def read_origins(folder: Path) -> dict[str, ModelOrigin]:
 
 def origins_from(facts: Mapping[str, Any]) -> dict[str, ModelOrigin]:
     """Return origins from what JSON held."""
-    return {str(name): ModelOrigin(own["source"], int(own["depth"]), own.get("width")) for name, own in facts.items()}
+    more = ("width", "modality", "part")
+    return {
+        str(name): ModelOrigin(own["source"], int(own["depth"]), **{key: own[key] for key in more if key in own})
+        for name, own in facts.items()
+    }
 
 
 def _long(scores: pd.DataFrame, source: str) -> pd.DataFrame:

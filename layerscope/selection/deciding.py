@@ -50,6 +50,7 @@ class Opened:
     device: str
     reporter: Reporter
     revision: str | None = None
+    part: str | None = None
     _source: Source | None = field(default=None, init=False)
 
     def source(self) -> Source:
@@ -57,7 +58,7 @@ class Opened:
         if self.given is None:
             raise LayerscopeError("the model itself is not here: name it with `cost_model`")
         if self._source is None:
-            source = self._source = open_source(self.given, None, Override(), LoadOptions(device=self.device))
+            source = self._source = open_source(self.given, None, Override(self.part), LoadOptions(device=self.device))
             served, scored = source.model.loaded.served, self.revision or ""
             own = weights_fingerprint(served if served is not None else source.module)
             if scored.startswith("weights-") and not own.startswith(scored.removeprefix("weights-")):
@@ -181,13 +182,14 @@ def _of_evaluation(
         bound = Budget(max_dim=budget.max_dim)
         Case({"width": origin.width}, bound, asked.first_layer, origin.depth, scored, None).allowed()
     model = source_of(name, origin) if asked.cost_model is None else asked.cost_model
-    opened = Opened(model, asked.device, reporter, str(grid.about["revision"]))
+    opened = Opened(model, asked.device, reporter, str(grid.about["revision"]), origin.part)
     costs, missing = _costs(opened, list(dict.fromkeys(scored.layers)), asked, budget)
     sites = opened.source().model.sites if costs is not None else evaluation.scores["site"].dropna().unique()
     about = {
         "model": name, "source": str(model) if isinstance(model, (str, Path)) else name, "site": grid.about["site"],
-        "pooling": pooling, "pooled": opened.pools_as_ours(pooling), "sites": tuple(map(str, sites)),
-        "notes": (*notes, *missing, *_unused(asked)), "width": origin.width,
+        "pooling": pooling, "pooled": origin.modality == "text" and opened.pools_as_ours(pooling),
+        "sites": tuple(map(str, sites)), "notes": (*notes, *missing, *_unused(asked)), "width": origin.width,
+        "part": origin.part,
     }  # fmt: skip
     case = Case(about, budget, asked.first_layer, origin.depth, scored, costs)
     found = by_scores(case, scored, asked.rule)

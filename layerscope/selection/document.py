@@ -138,6 +138,7 @@ def ship(selection: "Selection") -> tuple[str, str]:
         how = ["--format", "sentence-transformers", "--pooling", str(selection.pooling)]
     what = ["--mix", selection.weights] if selection.mix else ["--layer", str(selection.layer)]
     what += ["--dim", str(selection.dim)] if selection.dim else []
+    what += ["--part", selection.part] if selection.part else []
     return shlex.join(["layerscope", "truncate", source, *what, *how, "--out", name]), ""
 
 

@@ -87,7 +87,7 @@ class Selection(Stored):
     record of a rule without labels on models held out, `refused` those that were not followed. `layers` are all layers;
     `baseline` is the model as shipped, or what `baseline_name` says where that was not scored; `best` the layer of the
     highest score. `source` is what `truncate` takes, empty where there is no model, `measured` on what the costs are,
-    `sites` where the model can be taken.
+    `sites` where the model can be taken, `part` the one of its stacks of blocks, where it has several.
 
     >>> selection = layerscope.select("scores.csv", model="small", cost=False, progress=False)
     >>> selection.layer, selection.depth, round(selection.gain, 2)
@@ -120,6 +120,7 @@ class Selection(Stored):
     measured: str | None = None
     forced: bool = False
     sites: tuple[str, ...] = ()
+    part: str | None = None
     notes: tuple[str, ...] = ()
     basis: str = ""
     lacking: str = ""

@@ -9,11 +9,12 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics import cosine_to, effective_depth, saturation_layer
+from layerscope.metrics.class_sums import ClassSums
 from layerscope.metrics.f1 import f1_of, hits
 from layerscope.models import LayeredModel
-from layerscope.training.class_sums import ClassSums, SomeRows
 from layerscope.training.exit_loss import ExitLoss, Head
 from layerscope.training.loss import CHUNK, IGNORED, check_classes, wide
+from layerscope.training.some_rows import SomeRows
 
 Row = dict[str, Any]
 Read = Callable[[int], Tensor]
@@ -50,7 +51,7 @@ class LayerScores:
     ) -> None:
         self.depth, self.shift, self.language_model, self.total = depth, shift, language_model, 0
         self.sums = torch.zeros(len(MEANS), 3, depth, dtype=torch.float64)
-        self.classes = [] if collapse is None else [ClassSums(*collapse) for _ in range(depth)]
+        self.classes = [] if collapse is None else [ClassSums.empty(*collapse) for _ in range(depth)]
         self.hits: list[Tensor | int] = [0] * depth
         self.some: SomeRows | None = None
         self.heads: Sequence[Head] = ()
@@ -107,8 +108,7 @@ class LayerScores:
         self.total += other.total
         self.sums += other.sums
         self.hits = [mine + its for mine, its in zip(self.hits, other.hits, strict=True)]
-        for mine, its in zip(self.classes, other.classes, strict=True):
-            mine.merge(its)
+        self.classes = [mine + its for mine, its in zip(self.classes, other.classes, strict=True)]
         if self.some is not None and other.some is not None:
             self.some.add(other.some.rows)
         self.some, self.heads = self.some or other.some, self.heads or other.heads

@@ -23,28 +23,9 @@ from layerscope.training.loss import exit_weights
 from layerscope.training.start import PlainClassifier, find, sees_both_sides, start
 from layerscope.training.trainer import layered_model
 from layerscope.training.training import SENTENCES, TASKS, described, settings_of
-from layerscope.truncation.card import LOADS, MEAN, READERS, head, pipeline_of
+from layerscope.truncation.card import head, pipeline_of, write_card
 from layerscope.truncation.checkpoint import auto_class
 from layerscope.truncation.source import Whence, copy_terms, whereabouts
-
-OBJECTIVES = {
-    "standard": "the last layer's loss alone",
-    "aligned": "the loss of every layer, read as the last one is",
-    "cosine": "the last layer's loss, and the cosine of every layer to it",
-    "cka": "the last layer's loss, and the CKA of every layer to it",
-    "classifiers": "a head of its own for every layer, the last one in the checkpoint, the others beside it in "
-    "exit_heads.safetensors",
-}
-
-
-SHORTER = "A model that ends at layer K: `layerscope truncate path/to/this/folder --layer K --out small`."
-SHORTER_VECTORS = """
-Shorter vectors: `SentenceTransformer("path/to/this/folder", truncate_dim=D)`."""
-PLAIN = """```python
-from safetensors.torch import load_model
-
-load_model(model, "path/to/this/folder/model.safetensors")  # a module made by the same code
-```"""
 
 
 def run_training(asked: Asked, settings: dict[str, Any]) -> Trained:
@@ -97,10 +78,10 @@ def run_training(asked: Asked, settings: dict[str, Any]) -> Trained:
     given = origin.source if origin.module is not None else str(asked.model)
     whence = (None, None) if from_config else whereabouts(given, None)
     data = [asked.train[3:].partition(":")[0]] if str(asked.train).startswith("hf:") else []
-    _write_card(done, folder, module, whence, data)
+    _describe(done, folder, module, whence, data)
     for depth, (other, beside) in others.items():
         lines = tuple(line for line in done.lines if line.depth == depth)
-        _write_card(
+        _describe(
             replace(done, path=beside.path, history=beside.history, lines=lines), beside, other.module, whence, data
         )
     try:
@@ -127,54 +108,23 @@ def _baselines(
     return found
 
 
-def _write_card(done: Trained, folder: TrainingFolder, module: Any, whence: Whence, data: Sequence[str]) -> None:
-    """Write README.md into the folder of a trained model."""
-    about, settings = folder.about, folder.about["settings"]
-    task, name = settings["task"], escape(about["model"]["name"])
-    origin = f"From random weights of {name}'s config" if about["model"]["from_config"] else f"From {name}"
-    held = about["data"]["eval"]
-    speed = f" Speed: {escape(done.measured)}." if done.measured else ""
-    times = {line.layer: "–" if line.ms_per_sample is None else f"{line.ms_per_sample:.2f}" for line in done.own}
-    modality, plain = READS.get(task, "text"), isinstance(module, PlainClassifier)
-    sentences, of_dims = task == SENTENCES, settings["dims"]
-    trained_dims = f", at {', '.join(map(str, of_dims))} and all dimensions of the embedding" if of_dims else ""
+def _describe(done: Trained, folder: TrainingFolder, module: Any, whence: Whence, data: Sequence[str]) -> None:
+    """Write the card of a trained model."""
+    about, settings, first, last = folder.about, folder.about["settings"], done.own[0], done.own[-1]
+    task, held, modality = settings["task"], about["data"]["eval"]["name"], READS.get(settings["task"], "text")
+    plain, sentences, pixels = isinstance(module, PlainClassifier), task == SENTENCES, ""
     library = "sentence-transformers" if sentences else "pytorch" if plain else "transformers"
-    auto = "" if plain or sentences else auto_class(module)
-    loads = "" if plain else LOADS[library].format(auto=auto, reader=READERS[modality])
     if modality == "image" and not any(folder.path.glob("p*processor_config.json")):
         size, channels = getattr(module.config, "image_size", 224), getattr(module.config, "num_channels", 3)
-        reading = f"# pixel_values: {channels} channel{'s' * (channels != 1)}, resized to {size}, scaled to -1 ... 1"
-        loads = "\n".join([*loads.splitlines()[:-1], reading])
-    use = PLAIN if plain else f"```python\n{loads}\n```\n{SHORTER}" + SHORTER_VECTORS * (not done.dims.empty)
-    dims, first = [*done.dims.columns[::-1]], done.own[0]
-    rows = "\n".join(
-        f"| {line.layer} | {' | '.join([str(line), *(line.shown(done.dims.at[line.layer, d]) for d in dims)])} | "
-        f"{times[line.layer]} |"
-        for line in done.own
-    )
-    last, work = done.own[-1], task if sentences else pipeline_of(TASKS[task])
-    score = last.metric.removeprefix("layer_"), last.value, held["name"]
+        pixels = f"{count(channels, 'channel')}, resized to {size}"
+    work = task if sentences else pipeline_of(TASKS[task])
+    score = last.metric.removeprefix("layer_"), last.value, held
     top = head(whence, library, work, [settings["objective"]], done.path.name, score, datasets=data, same=False)
     copy_terms(whence[1], folder.path)
-    card = f"""---
-{top}
----
-
-# {name}, {task}
-{MEAN if not plain and not sentences and is_mean_head(module.config) else ""}
-{origin}, trained on {escape(about["data"]["train"]["name"])} for {task} with the objective {settings["objective"]}: \
-{OBJECTIVES[settings["objective"]]}{trained_dims}. All settings are in training.json.
-
-{escape(done.headline)}.
-
-| layer | {" | ".join([first.title, *(f"{d} dimensions" for d in dims)])} | ms per sample |
-| --- |{" --- |" * len(dims)} --- | --- |
-{rows}
-
-Scores: {first.n:,} {SCORES[first.metric][0]} of {escape(held["name"])}.{speed}
-
-## Use
-
-{use}
-"""
-    (folder.path / "README.md").write_text(card, encoding="utf-8", errors="replace")
+    write_card(
+        "trained", folder.path, head=top, done=done, first=first, name=escape(about["model"]["name"]), task=task,
+        settings=settings, learnt=about["data"]["train"]["name"], held=held, scores=SCORES[first.metric][0],
+        from_config=about["model"]["from_config"], dims=[*done.dims.columns[::-1]], format=library, modality=modality,
+        mean=library == "transformers" and is_mean_head(module.config), pixels=pixels,
+        auto=auto_class(module) if library == "transformers" else "",
+    )  # fmt: skip

@@ -16,7 +16,7 @@ from layerscope.models import LoadOptions, Override
 from layerscope.models.load import without_bars
 from layerscope.scores import Evaluation, open_evaluation
 from layerscope.scores.evaluation import ORIGINS, STORE
-from layerscope.truncation.card import write_card
+from layerscope.truncation.card import describe
 from layerscope.truncation.checkpoint import MODES, vector_width, write_checkpoint, write_sentence_transformer
 from layerscope.truncation.depth import find_depth
 from layerscope.truncation.expected import expected_at, kept_without
@@ -81,7 +81,7 @@ def cut(asked: Asked) -> list[Truncated]:
             advance(1)
         found = measure(source, made, format, site)
         for entry in found:
-            write_card(source, entry, Path(entry.path))
+            describe(source, entry, Path(entry.path))
             copy_terms(source.beside, Path(entry.path))
     return [replace(entry, path=str(folder / Path(entry.path).relative_to(aside))) for entry in found]
 
@@ -100,7 +100,7 @@ def resolved(asked: Asked) -> tuple[Asked, str | None]:
         raise LayerscopeError("nothing to truncate: the selection keeps the model as shipped; give a layer to cut it")
     if given.source is None:
         raise LayerscopeError(f"the selection does not say where {given.model} is: give the model and a layer")
-    options = {"given": given.source, "layers": asked.layers or [given.layer]}
+    options = {"given": given.source, "layers": asked.layers or [given.layer], "part": asked.part or given.part}
     options |= {} if asked.layers or asked.dim else {"dim": given.dim}
     if given.weights and not asked.layers:
         options |= {"mix": asked.mix or Weights().take("mix", given.weights), "layers": None}
@@ -112,13 +112,14 @@ def resolved(asked: Asked) -> tuple[Asked, str | None]:
 def _by_evaluation(evaluation: Evaluation, asked: Asked) -> tuple[Asked, str | None]:
     models = sorted(evaluation.origins)
     known = f"names {len(models)} models ({', '.join(models)})" if models else "names no model that is on this machine"
-    source = evaluation.origins[models[0]].source if len(models) == 1 else None
-    if source is None:
-        fault = "was made of a model in memory" if len(models) == 1 else known
+    origin = evaluation.origins[models[0]] if len(models) == 1 else None
+    if origin is None or origin.source is None:
+        fault = known if origin is None else "was made of a model in memory"
         raise LayerscopeError(f"evaluation {evaluation.source!r} {fault}: give the model itself")
     rows = evaluation.scores[evaluation.scores["kind"] == "layer"]
     poolings = rows["pooling"].dropna().unique()
-    return Asked(**vars(asked) | {"given": source}), str(poolings[0]) if len(poolings) == 1 else None
+    found = {"given": origin.source, "part": asked.part or origin.part}
+    return Asked(**vars(asked) | found), str(poolings[0]) if len(poolings) == 1 else None
 
 
 def _write(source: Source, kept: tuple[int, ...], format: str, site: str, folder: Path) -> Made:

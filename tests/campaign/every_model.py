@@ -215,10 +215,10 @@ def prepare() -> None:
     import torch
     import transformers
 
-    import layerscope.early_exit.exit_model  # noqa: F401
-    import layerscope.logit_lens  # noqa: F401
-    import layerscope.models.inspection  # noqa: F401
-    import layerscope.profiling  # noqa: F401
+    import layerscope.early_exit.exit_model
+    import layerscope.logit_lens
+    import layerscope.models.inspection
+    import layerscope.profiling
     import layerscope.truncation.truncator  # noqa: F401
     from layerscope.truncation import figures
 

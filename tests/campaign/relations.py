@@ -165,7 +165,7 @@ def _worst(rows: pd.DataFrame) -> float:
     return float(np.nanmax(np.abs(before - after) / np.maximum(np.abs(before), LEAST), initial=0.0))
 
 
-class threads:  # noqa: N801  a context, as torch writes its own
+class threads:
     """Within, torch takes this many threads."""
 
     def __init__(self, number: int) -> None:

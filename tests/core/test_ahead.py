@@ -37,6 +37,17 @@ def test_no_more_than_the_next_one_is_taken() -> None:
     assert taken == [0, 1] and not any(thread.name.startswith("ahead") for thread in threading.enumerate())
 
 
+def test_an_error_of_the_items_comes_after_what_is_made_of_those_before() -> None:
+    def items() -> Iterator[int]:
+        yield from (1, 2)
+        raise OSError("no third")
+
+    made = ahead(str, items())
+    assert [next(made), next(made)] == [(1, "1"), (2, "2")]
+    with pytest.raises(OSError, match="no third"):
+        next(made)
+
+
 def test_an_error_comes_in_its_place() -> None:
     made = ahead(lambda item: 1 // item, [2, 1, 0, 3])
     assert [next(made), next(made)] == [(2, 0), (1, 1)]

@@ -19,7 +19,8 @@ import layerscope
 from layerscope.core.errors import LayerscopeError
 from layerscope.early_exit import ExitModel, calibrate
 from layerscope.early_exit.findings import findings
-from layerscope.early_exit.validation import read_validation
+from layerscope.early_exit.recorded import record
+from layerscope.early_exit.validation import read_validation, record_all
 from layerscope.inputs import corpus as corpora, open_corpus
 from layerscope.inputs.corpus import TRAINED_ON, kept_digests, seen_of
 from layerscope.training.data import describe
@@ -204,6 +205,21 @@ def test_calibrate_gives_what_a_model_takes(folder: Path) -> None:
     labels = [f"LABEL_{number}" for number in _full(model, texts(100, seed=9))]
     labelled = calibrate(model, (texts(100, seed=9), labels), min_accuracy=0.9, progress=False)
     assert labelled.goal.min_accuracy == 0.9 and labelled.accuracy >= 0.9
+
+
+def test_the_pass_runs_samples_of_like_lengths_together_and_says_of_each_what_it_says_alone(folder: Path) -> None:
+    model, words = ExitModel(folder), texts(24, seed=3, longest=12)
+    read = read_validation(model, (words, ["LABEL_0", "LABEL_2", "LABEL_1"] * 8))
+    widths: list[tuple[int, int]] = []
+    model.model.bert.embeddings.register_forward_hook(lambda part, given, made: widths.append(made.shape[:2]))
+    found = record_all(model, read, 4)
+    assert len({len(text.split()) for text in words}) > 4, "texts of one length could be in any order"
+    assert sum(rows * width for rows, width in widths) <= 1.2 * found.lengths.sum(), "next to no padding"
+    alone = record(model, [model.layered.encoder.batch([text]) for text in words])
+    np.testing.assert_allclose(found.scores, alone.scores, atol=1e-5)
+    np.testing.assert_array_equal(found.predictions, alone.predictions)
+    np.testing.assert_array_equal(found.lengths, alone.lengths)
+    assert found.labels.tolist() == [0, 2, 1] * 8
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_a_clock_takes_what_lies_between_its_marks() -> None:
 
 
 def read(model: ExitModel, samples: list[str]) -> Validation:
-    return Validation("texts", model.layered.encoder, samples, None, ())
+    return Validation("texts", model.layered.encoder, samples, lengths_of(model, samples).tolist(), None, ())
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,6 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.evaluation import LayerLM
 from layerscope.evaluation.lm_tasks import open_lm_tasks
 
-# ruff: noqa: F811  fixtures
 __all__ = ["cli", "gpt2", "one_thread", "write"]
 
 

@@ -85,8 +85,8 @@ def test_datasets_map_in_two_processes(model, whole):
 
 
 def test_ray_with_two_workers(model, whole):
-    ray = pytest.importorskip("ray", reason="Ray is 240 MB: pip install layerscope[ray] to test with it")
-    pytest.importorskip("ray.data")
+    import ray  # slow to import
+
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
     try:
         ray.data.DataContext.get_current().enable_progress_bars = False

@@ -15,7 +15,6 @@ from torch import nn
 
 from layerscope import LayerscopeError, lens
 
-# ruff: noqa: F811  fixtures
 __all__ = ["one_thread", "trained"]
 
 

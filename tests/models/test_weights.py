@@ -97,10 +97,13 @@ def test_dynamically_quantised(tmp_path: Path) -> None:
 def test_quantised_by_a_library(library: str, tmp_path: Path) -> None:
     model = tiny.classifier()
     if library == "torchao":
-        quantization = pytest.importorskip("torchao.quantization")
+        quantization = pytest.importorskip(
+            "torchao.quantization", reason="beside torch for CPUs torchao warns in every command"
+        )
         quantization.quantize_(model, quantization.Int8WeightOnlyConfig())
     else:
-        quanto = pytest.importorskip("optimum.quanto")
+        from optimum import quanto
+
         quanto.quantize(model, weights=quanto.qint8)
         quanto.freeze(model)
     options = {"processor": tiny.tokenizer(special=True), "progress": False}

@@ -12,7 +12,10 @@ import layerscope
 from layerscope.papers import catalogue, drawing, vision
 from layerscope.papers.assets import Asset, Assets
 from layerscope.papers.catalogue import UNRUN
-from layerscope.papers.recipe import Number
+from layerscope.papers.layers import curves, prompts, theorems
+from layerscope.papers.questions import draft
+from layerscope.papers.recipe import WRITTEN, Number
+from layerscope.papers.tracing import exits, parameters, similarity
 
 __all__ = ["cli"]
 NOT_RUN = next(iter(UNRUN))
@@ -36,6 +39,33 @@ def test_a_table_of_a_paper(cli, tmp_path: Path, monkeypatch) -> None:
     assert deit["printed"] == 26.27 and abs(deit["ours"] - 26.27) < 0.01 and deit["comparable"] == "yes"
     assert {path.suffix for path in folder.iterdir()} == {".json", ".csv", ".png", ".pdf", ".svg"}
     assert "T-tab1 · 2 of 3 claims held" in (tmp_path / "small.html").read_text()
+
+
+def test_every_claim_that_is_written_has_a_judge() -> None:
+    assert [*catalogue.recipes()] == [name for name, entry in WRITTEN.items() if "claims" in entry]
+    assert all(("claims" in entry) != ("needs" in entry) for entry in WRITTEN.values())
+    assert all("over" in claim or "over" in WRITTEN[name] for name, claim in _written())
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("L-fig4", f"after step {curves.LATE:,}"),
+        ("L-fig6", f"with {prompts.SHARES[-1]:.0%} of tokens"),
+        ("L-thm1", f"over {theorems.TRIALS} random matrices"),
+        ("L-thm3", f"{theorems.SYMBOLS[0]} … {theorems.SYMBOLS[-1]} symbols"),
+        ("Q-draft", f"{draft.DRAFTS} greedy drafts"),
+        ("T-fig7", f"at most {100 * exits.LOSS:.0f} points"),
+        ("T-thm2", f"within {100 * similarity.ALIKE:.0f} %"),
+    ],
+)
+def test_claims_name_the_numbers_that_judges_use(name: str, words: str) -> None:
+    assert any(words in claim["statistic"] for recipe, claim in _written() if recipe == name)
+    assert all(claim["below"] == parameters.DIGIT for recipe, claim in _written() if recipe == "T-tab1")
+
+
+def _written() -> list[tuple[str, dict]]:
+    return [(name, claim) for name, entry in WRITTEN.items() for claim in entry.get("claims", {}).values()]
 
 
 def test_the_released_values_decide_offline(tmp_path: Path) -> None:

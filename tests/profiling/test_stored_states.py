@@ -15,8 +15,7 @@ from safetensors.torch import load_file, save_file
 
 import layerscope
 from layerscope.core.errors import LayerscopeError
-from layerscope.inputs.columns import Columns
-from layerscope.inputs.states import corpus_of, open_states
+from layerscope.inputs.states import open_states
 
 TEXTS = tiny.texts(60)
 LABELS = ["a" if i % 3 else "b" for i in range(60)]
@@ -207,100 +206,6 @@ def test_what_extract_wrote_is_read(gpt2: Path, tmp_path: Path, kind: str) -> No
         layerscope.profile(states=made.path, out=tmp_path / "other", progress=False)
 
 
-@pytest.fixture
-def vectors() -> np.ndarray:
-    return np.random.default_rng(0).normal(np.arange(3)[:, None], size=(60, 3, 8)).astype(np.float32)
-
-
-def as_npy(vectors: np.ndarray, folder: Path) -> Path:
-    np.save(folder / "states.npy", vectors)
-    return folder / "states.npy"
-
-
-def as_layers(vectors: np.ndarray, folder: Path) -> Path:
-    for i, layer in enumerate((0, 8, 16)):
-        np.save(folder / f"layer_{layer}.npy", vectors[:, i])
-    np.save(folder / "labels.npy", np.array(LABELS))
-    return folder
-
-
-def as_npz(vectors: np.ndarray, folder: Path) -> Path:
-    layers = {f"layer_{layer}": vectors[:, i] for i, layer in enumerate((0, 8, 16))}
-    np.savez_compressed(folder / "states.npz", labels=np.array(LABELS), **layers)
-    return folder / "states.npz"
-
-
-def as_parquet(vectors: np.ndarray, folder: Path) -> Path:
-    layers = {f"layer_{layer}": list(vectors[:, i]) for i, layer in enumerate((0, 8, 16))}
-    frame = pd.DataFrame({"id": [f"s{i}" for i in range(60)], "label": LABELS, **layers})
-    for part in range(2):
-        frame[30 * part : 30 * (part + 1)].to_parquet(folder / f"part-{part}.parquet", row_group_size=7)
-    return folder
-
-
-@pytest.mark.parametrize("write", [as_npy, as_layers, as_npz, as_parquet])
-def test_pooled_states_in_any_file_give_one_table(tmp_path: Path, vectors: np.ndarray, write: Any) -> None:
-    """The reference is a module whose blocks give these states."""
-    (tmp_path / "in").mkdir()
-    path = write(vectors, tmp_path / "in")
-    labels = LABELS if write is as_npy else None
-    layers = [0, 8, 16] if write is as_npy else None
-    run = layerscope.profile(states=path, layers=layers, labels=labels, out=tmp_path / "run", progress=False)
-    for i, layer in enumerate((0, 8, 16)):
-        np.testing.assert_array_equal(run.pooled(layer), vectors[:, i])
-    assert run.layers == (0, 8, 16)
-    known = layerscope.metrics.effective_rank(vectors[:, 1])
-    assert float(run.metric("effective_rank").loc[8]) == pytest.approx(float(known), rel=1e-6)
-    score = layerscope.probes.linear_probe(vectors[:, 2], np.array(LABELS))
-    assert float(run.metric("linear_probe").loc[16]) == pytest.approx(score.mean)
-    assert "whole model" not in run.as_dict()["answer"]
-
-
-def test_states_of_one_layer_are_compared_with_nothing(tmp_path: Path) -> None:
-    labels = np.arange(60) % 2
-    np.save(tmp_path / "layer_8.npy", np.random.default_rng(0).normal(labels[:, None] * 4, size=(60, 8)))
-    run = layerscope.profile(states=tmp_path, labels=labels.tolist(), out=tmp_path / "out" / "run", progress=False)
-    value = 100 * float(run.metric("linear_probe").loc[8])
-    found = run.as_dict()["answer"]
-    assert found.startswith(f"Layer 8 reads your 60 labels at {value:.1f} ") and "no other layer is there" in found
-
-
-def test_a_table_is_matched_by_id_and_in_order(tmp_path: Path, vectors: np.ndarray) -> None:
-    path = as_parquet(vectors, tmp_path)
-    table = pd.DataFrame({"id": [f"s{i}" for i in range(60)], "label": range(60), "text": TEXTS})
-    table["label"] = table["label"] % 2 + 5
-    mixed = table.sample(frac=1, random_state=0)
-    data = pd.concat([mixed[:30], mixed[:1].assign(id="other"), mixed[30:]])
-    run = layerscope.profile(states=path, data=data, out=tmp_path / "run", progress=False)
-    plan = run.folder.plan.sort_values("sample")
-    assert plan["name"].tolist() == mixed["id"].tolist() and plan["label"].tolist() == mixed["label"].tolist()
-    assert run.info["data"]["examples"] == mixed["text"].tolist()[:3]
-    np.testing.assert_array_equal(run.pooled(8), vectors[mixed.index, 1])
-    score = layerscope.probes.linear_probe(vectors[mixed.index, 2], mixed["label"].to_numpy())
-    assert float(run.metric("linear_probe").loc[16]) == pytest.approx(score.mean)
-    (tmp_path / "mixed").mkdir()
-    np.save(tmp_path / "mixed" / "all.npy", vectors[mixed.index])
-    made = {"layers": [0, 8, 16], "data": mixed.drop(columns="id"), "progress": False}
-    other = layerscope.profile(states=tmp_path / "mixed", out=tmp_path / "other", **made)
-    assert layerscope.compare([run, other], progress=False).table().query("kind == 'difference'")["value"].eq(0).all()
-    mixed.iloc[3, 2], opened = " ", open_states(path)
-    named = corpus_of(opened, mixed, None, Columns())
-    assert named.notes == (f"1 empty text left out: {mixed['id'].iloc[3]}",)
-    unnamed = corpus_of(opened, table.drop(columns="id"), None, Columns())
-    assert "paired with the states in order, s0 first and s59 last" in unnamed.notes[0]
-    with pytest.raises(LayerscopeError, match="column 'id' has no row for s0: give the name of each sample once"):
-        layerscope.profile(states=path, data=table[1:], out=tmp_path / "other", progress=False)
-
-
-def test_a_sample_with_nan_is_named_left_out_and_counted(tmp_path: Path, vectors: np.ndarray, capfd: Any) -> None:
-    broken = vectors.copy()
-    broken[4, 1, 2] = np.nan
-    run = layerscope.profile(states=as_npy(broken, tmp_path), layers=[0, 8, 16], out=tmp_path / "run")
-    line = "1 of 60 forwards of states hold NaN or infinity (first: layer 8, sample 4): they are left out and counted"
-    assert line in " ".join(capfd.readouterr().err.split())
-    assert set(run.table()["n_skipped"]) == {1}
-
-
 def test_a_killed_run_goes_on_and_other_states_are_refused(gpt2: Path, tmp_path: Path) -> None:
     run = profiled(gpt2, "all", tmp_path / "run")
     table = run.table()
@@ -335,25 +240,3 @@ def test_a_request_of_other_tokens_or_layers_is_named_with_its_own_numbers(tmp_p
     save_file({"token_ids": torch.arange(3), "hidden_states": torch.zeros(3, 1, 8)}, tmp_path / "b.safetensors")
     with pytest.raises(LayerscopeError, match=r"is \[3, 1, 8\], and that of a.safetensors \[3, 2, 8\]: give the same"):
         open_states(tmp_path, [0, 1])
-
-
-def test_files_that_come_meanwhile_are_noticed(tmp_path: Path, vectors: np.ndarray, monkeypatch: Any) -> None:
-    from layerscope.profiling import passing
-
-    path, passes = as_layers(vectors, tmp_path), passing.run_pass
-
-    def grows(*args: Any, **options: Any) -> None:
-        passes(*args, **options)
-        np.save(tmp_path / "layer_24.npy", vectors[:, 0])
-
-    monkeypatch.setattr(passing, "run_pass", grows)
-    with pytest.raises(LayerscopeError, match="changed while it was read"):
-        layerscope.profile(states=path, out=tmp_path / "out" / "run", progress=False)
-
-
-def test_verbs_that_need_the_model_say_that_there_is_none(tmp_path: Path, vectors: np.ndarray) -> None:
-    run = layerscope.profile(states=as_layers(vectors, tmp_path), out=tmp_path / "r" / "run", progress=False)
-    with pytest.raises(LayerscopeError, match="was made of states from .* without a model: give the model itself"):
-        layerscope.truncate(run, layer=8, out=tmp_path / "cut")
-    found = layerscope.select(run, rule="best", first_layer=8, progress=False).document()
-    assert not found.commands and "without a model" in found.notes[-1]

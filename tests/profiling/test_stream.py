@@ -25,9 +25,10 @@ SAMPLES = 110
 KEY = ["metric", "variant", "pooling", "layer", "site", "layer_b", "site_b"]
 KINDS = (
     "prompt_entropy,curvature,norm_mean,dataset_entropy,effective_rank,rankme,anisotropy,alpha_req,nesum,"
-    "cosine_similarity,angular_distance,cka"
+    "cosine_similarity,angular_distance,cka,nc1,nc2_norms,nc2_angles"
 )
-MIXED = "prompt_entropy,curvature,effective_rank,dataset_entropy,cka,infonce,perplexity,linear_probe"
+MIXED = "prompt_entropy,curvature,effective_rank,dataset_entropy,cka,infonce,perplexity,linear_probe,nc1,nc2_angles"
+COLLAPSE = "nc1,nc2_norms,nc2_angles"
 SMALL = (
     "from layerscope.profiling import pipeline, summing; pipeline.CHUNK = 20; from layerscope.cli import main; main()"
 )
@@ -227,6 +228,7 @@ def test_an_iterable_that_raises_is_gone_on_with(data: Path, tmp_path: Path):
         ({"keep_states": "none", "chunk": 8}, "`chunk` is for data that are read at once"),
         ({"until_stderr": 0.1}, "`until_stderr` ends a stream early: give `keep_states='none'` as well"),
         ({"keep_states": "none", "until_stderr": 2.0}, "until_stderr is 2: give a number between 0 and 1"),
+        ({"keep_states": "none", "metrics": "nc1,nc3"}, "'nc3' is measured in training alone, by `layerscope train`"),
         (
             {"keep_states": "none", "until_stderr": 0.1, "metrics": "effective_rank"},
             "`until_stderr` watches the metrics of tokens, such as curvature: ask for one",
@@ -255,10 +257,42 @@ def test_samples_with_nothing_to_measure_are_counted(tmp_path: Path):
 def test_similarities_that_outgrow_memory_are_of_the_kept_samples(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(summing, "PAIR_BYTES", 1000)
+    monkeypatch.setattr(summing, "MOST_BYTES", 1000)
     run = profile(tiny.bert(), data, tmp_path / "run", metrics="curvature,cka", keep_states="sample:20")
     counts = run.table().assign(total=lambda rows: rows["n"] + rows["n_skipped"]).groupby("metric")["total"].unique()
     assert (list(counts["cka"]), list(counts["curvature"])) == ([20], [SAMPLES])
     assert "a seeded sample of 20 of them: CKA" in run.info["notes"]
     with pytest.raises(LayerscopeError, match="no sum over samples gives cka"):
         profile(tiny.bert(), data, tmp_path / "none", metrics="cka", keep_states="none")
+
+
+def sorted_by_class(classes: int) -> list[dict[str, Any]]:
+    """Return rows whose labels come one after the other, the last of them after the first chunks."""
+    return [{"text": text, "label": i * classes // SAMPLES} for i, text in enumerate(tiny.texts(SAMPLES))]
+
+
+def test_classes_may_come_at_any_time(tmp_path: Path):
+    options = {"metrics": COLLAPSE, "batch_size": 1}
+    exact = profile(tiny.gpt2(), pd.DataFrame(sorted_by_class(9)), tmp_path / "exact", **options, samples="all")
+    run = profile(tiny.gpt2(), iter(sorted_by_class(9)), tmp_path / "run", **options, keep_states="sample:5")
+    assert_close(run, exact)
+    assert set(run.table()["n"]) == {SAMPLES} and len(run.table()) == 3 * len(run.layers)
+
+
+def test_too_many_classes_are_of_the_kept_samples_and_a_single_one_of_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    model, options = tiny.gpt2(), {"metrics": f"norm_mean,{COLLAPSE}", "keep_states": "sample:60"}
+    layers = model.config.num_hidden_layers + 1
+    monkeypatch.setattr(summing, "MOST_BYTES", 8 * layers * 32 * (32 + 2 * 4))  # room for four classes
+    for classes, n in ((4, SAMPLES), (5, 60)):
+        run = profile(model, iter(sorted_by_class(classes)), tmp_path / str(classes), **options)
+        counts = run.table().groupby("metric")["n"].unique()
+        assert [list(counts[name]) for name in ("nc1", "norm_mean")] == [[n], [SAMPLES]]
+        line = "NC1, NC2, norms, NC2, angles: of the kept samples, as there are too many classes to sum each"
+        assert (line in run.info["notes"]) is (classes == 5)
+    run = profile(model, iter(sorted_by_class(1)), tmp_path / "one", **options)
+    assert set(run.table()["metric"]) == {"norm_mean", "sinks"}
+    assert any(note.endswith("not measured, as the data have no two labels") for note in run.info["notes"])
+    with pytest.raises(LayerscopeError, match="nc1 is not measured: all samples have one label"):
+        profile(model, pd.DataFrame(sorted_by_class(1)), tmp_path / "none", metrics="nc1")

@@ -150,7 +150,7 @@ def test_json_of_nan_and_infinity(written, by_layer):
         ([0.4, 0.6, 0.9, 0.8, 0.7], 0.01,
          "Use layer 2 of 4: it reads your 50 labels at 90.0 ±1.0 %, the model as shipped at 70.0 ±1.0 %"),
         ([0.4, 0.6, 0.9, 0.8, 0.88], 0.05,
-         "Layer 2 of 4 reads your 50 labels best, at 90.0 ±5.0 %, but the model as shipped at 88.0 ±5.0 %: within the "
+         "Layer 2 of 4 reads your 50 labels best, at 90.0 ±5.0 %; the model as shipped, at 88.0 ±5.0 %, is within the "
          "error of the difference"),
         ([0.4, 0.6, 0.7, 0.8, 0.9], 0.01,
          "Keep the whole model: its last layer reads your 50 labels best, at 90.0 ±1.0 %"),

@@ -14,7 +14,7 @@ from models.zoo import TEXT
 
 import layerscope
 from layerscope import LayerscopeError
-from layerscope.truncation.card import AFTER
+from layerscope.truncation.card import filled
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
@@ -91,8 +91,10 @@ def used(folder: Path) -> dict[str, object]:
 @pytest.mark.parametrize("pooling", ["mean", "cls", "last"])
 def test_the_card_shows_how_states_become_vectors(pooling: str) -> None:
     states, mask = np.random.default_rng(0).normal(size=(3, 4, 5)), np.array([[1, 1, 1, 1], [1, 1, 0, 0], [0, 1, 1, 0]])
-    names = {"np": np, "states": states, "batch": {"attention_mask": mask}}
-    exec(AFTER[pooling].format(output="states"), names)
+    about = {"format": "onnx", "modality": "text", "alone": False, "output": "last_hidden_state", "pooled_by": pooling}
+    *_, after = filled("use.md", **about).removesuffix("```\n").split("[0]\n")
+    names = {"np": np, "last_hidden_state": states, "batch": {"attention_mask": mask}}
+    exec(after, names)
     rows = [state[real == 1] for state, real in zip(states, mask, strict=True)]
     wanted = {"mean": [row.mean(0) for row in rows], "last": [row[-1] for row in rows], "cls": [s[0] for s in states]}
     np.testing.assert_allclose(names["vectors"], wanted[pooling])

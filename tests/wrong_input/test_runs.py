@@ -169,7 +169,7 @@ def test_a_run_of_another_model_or_other_options(refused, command, run: Path, be
     assert line == other.format(str(run), "model: tiny-bert there, renamed here")
 
 
-def test_a_read_only_folder(cli, capfd, command, bert: Path, reviews: Path, open_folder: Path) -> None:  # noqa: F811
+def test_a_read_only_folder(cli, capfd, command, bert: Path, reviews: Path, open_folder: Path) -> None:
     shutil.copytree(bert, open_folder / "tiny-bert")
     shutil.copy(reviews, open_folder)
     words = ["profile", open_folder / "tiny-bert", "--data", open_folder / reviews.name, *command[4:]]

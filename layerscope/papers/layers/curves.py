@@ -7,7 +7,7 @@ import pandas as pd
 
 from layerscope.papers import drawing, released
 from layerscope.papers.assets import Assets
-from layerscope.papers.recipe import Claim, Evidence, Number, mean, slope
+from layerscope.papers.recipe import Evidence, Number, mean, recipe, slope
 
 BIDIRECTIONAL = ("bert-base", "bert-large")
 MODEL = "Pythia-410m"
@@ -18,27 +18,7 @@ BY_SIZE = {"compression": ("prompt_entropy", "maxEntropy"), "smoothness": ("curv
            "invariance": ("infonce", "raw")}  # fmt: skip
 
 
-@released.published(
-    "L-fig2", "A valley of prompt entropy in the middle of autoregressive models",
-    *(
-        Claim(
-            model, f"In {model}, prompt entropy is lower in the middle third of the layers than in the others.",
-            "prompt entropy as a share of its maximum, first and last third minus middle third", 0.0, "above",
-            "data sets",
-        )
-        for model in released.SCORED
-    ),
-    Claim(
-        "bidirectional",
-        "Bidirectional models are flat: none has a valley as deep as the shallowest of the autoregressive models.",
-        "depth of the shallowest Pythia valley minus that of each BERT, share of the maximum, on WikiText",
-        0.0, "above", "models",
-        decided_by="a third bidirectional model; the authors released values of two",
-    ),
-    small="an autoregressive model that has the valley",
-    paper="Pythia-410M, Mamba-370M and BERT on WikiText-103, from the hub",
-    note=released.NOTE + " (prompt entropy: tokens centred, then scaled to unit length)",
-)  # fmt: skip
+@recipe("L-fig2", scales=released.SCALES)
 def valleys(assets: Assets) -> Evidence:
     """Take the depth of each valley: of a model over data sets, of bidirectional models over models."""
     frame = released.metrics(assets)
@@ -58,22 +38,7 @@ def valleys(assets: Assets) -> Evidence:
     )
 
 
-@released.published(
-    "L-fig4", "Training changes the middle layers most; early layers settle first",
-    Claim(
-        "middle", "Over training, metrics change more in the middle third of the layers than in the others.",
-        "sum of changes between checkpoints, share of the metric's range, middle third minus the other two",
-        0.0, "above", "metrics",
-    ),
-    Claim(
-        "early",
-        f"Early layers settle first: less of their change comes after step {LATE:,} than of the other layers'.",
-        f"share of a layer's change that comes after step {LATE:,}, last two thirds minus the first",
-        0.0, "above", "metrics",
-    ),
-    small="a language model with checkpoints of its training (layerscope profile and compare draw them)",
-    paper="the checkpoints of Pythia-410M on WikiText-103, from the hub",
-)  # fmt: skip
+@recipe("L-fig4", scales=released.SCALES)
 def changed_by_training(assets: Assets) -> Evidence:
     """Compare how much each third changes between neighbouring checkpoints, by metric (figures 4 and 11)."""
     frame = released.metrics(assets)
@@ -106,27 +71,7 @@ def by_step(frame: pd.DataFrame, metric: str) -> pd.DataFrame:
     return found.sort_index().drop(columns=0, errors="ignore").dropna(axis=1)
 
 
-@released.published(
-    "L-fig12", "Larger models compress more in the middle, are smoother and more invariant",
-    Claim(
-        "compression", "The larger the model, the lower the prompt entropy of its middle layers.",
-        "slope of prompt entropy, as a share of its maximum, per tenfold size; mean of the middle third "
-        "of the layers",
-        0.0, "below", "models",
-    ),
-    Claim(
-        "smoothness", "The larger the model, the lower the curvature of its middle layers.",
-        "slope of curvature, as released, per tenfold size; mean of the middle third of the layers",
-        0.0, "below", "models",
-    ),
-    Claim(
-        "invariance", "The larger the model, the lower the InfoNCE loss of its middle layers.",
-        "slope of the InfoNCE loss per tenfold size, nats; mean of the middle third of the layers",
-        0.0, "below", "models",
-    ),
-    small="language models of several sizes",
-    paper="Pythia 14M to 1B on WikiText-103, from the hub",
-)  # fmt: skip
+@recipe("L-fig12", scales=released.SCALES)
 def larger_models(assets: Assets) -> Evidence:
     """Fit each metric in the middle of the models against the logarithm of their size."""
     frame = released.metrics(assets)

@@ -10,12 +10,11 @@ import pandas as pd
 
 from layerscope.papers import drawing, released
 from layerscope.papers.assets import Assets
-from layerscope.papers.recipe import Claim, Evidence, Number, Printed, bootstrap, mean
+from layerscope.papers.recipe import Evidence, Number, bootstrap, mean, recipe
 from layerscope.scores import Evaluation, corpus_averages, fit_rules, one_variant
 from layerscope.scores.statistics import distance_correlation, kendall, spearman
 
 MODEL = "Pythia-410m"
-METRIC = "dime"
 STRONG = ("curvature", "dime", "infonce")
 OTHERS = ("prompt_entropy", "dataset_entropy", "lidar")
 
@@ -37,22 +36,7 @@ def gains(table: pd.DataFrame) -> list[float]:
     return found
 
 
-@released.published(
-    "L-fig1", "Middle layers beat the last one on MTEB",
-    *(
-        Claim(
-            model, f"In {model}, the middle layer that the other tasks choose beats the last on the one left out.",
-            "gain in score over the last layer, percentage points, mean over tasks", 0.0, "above", "tasks",
-        )
-        for model in released.SCORED
-    ),
-    printed=(
-        Printed("Pythia-410m, gain of the best layer [%]", 2.0, "section 4.1: 2 to 16 %", "a range over models"),
-    ),
-    small="MTEB scores by layer of a model that needs no download (layerscope evaluate computes them)",
-    paper="Mamba-370M, BERT and Llama-3 on 32 tasks of MTEB, from the hub",
-    note="Scores are the authors' own, by task and layer",
-)  # fmt: skip
+@recipe("L-fig1", scales=released.SCALES)
 def middle_layers(assets: Assets) -> Evidence:
     """Choose each task's layer by the other tasks, and score it on that task against the last layer."""
     evaluation = released.scores(assets)
@@ -76,17 +60,7 @@ def _summary(model: str, table: pd.DataFrame) -> Iterator[Number]:
     yield Number(f"{model}, gain of the best layer [%]", 100 * float(average.max() / average.iloc[-1] - 1))
 
 
-@released.published(
-    "L-fig3", "Curvature, DiME and InfoNCE follow the scores most closely",
-    Claim(
-        "lead", "Curvature, DiME and InfoNCE follow the mean score more closely than the entropies and LiDAR do.",
-        "distance correlation with the mean score over layers, mean of these three metrics minus that of "
-        "the others",
-        0.0, "above", "tasks",
-    ),
-    small="scores on 32 tasks by layer (layerscope scores correlates metrics with scores of your own)",
-    paper="Pythia-410M on 32 tasks of MTEB, from the hub",
-)  # fmt: skip
+@recipe("L-fig3", scales=released.SCALES)
 def metrics_that_follow(assets: Assets) -> Evidence:
     """Correlate each metric, averaged over data sets, with the mean score over resampled tasks (figures 3 and 8)."""
     frame = released.metrics(assets)
@@ -122,18 +96,7 @@ def _average(frame: pd.DataFrame, metric: str) -> pd.Series:
     return released.curves(frame, metric, variant).dropna(axis=1).mean()
 
 
-@released.published(
-    "L-appE", "A layer chosen without labels beats the last one",
-    Claim(
-        METRIC, "On Pythia-410M, the layer that DiME chooses without labels beats the last layer.",
-        "gain in score over the last layer, percentage points, mean over tasks; whether to minimise or maximise "
-        "DiME is fitted on other models",
-        0.0, "above", "tasks",
-    ),
-    printed=(Printed(f"gain by {METRIC} [%]", 3.0, "appendix E", "the direction was not fitted on other models"),),
-    small="scores on 32 tasks by layer (layerscope select chooses a layer of your own model without labels)",
-    paper="Pythia-410M on 32 tasks of MTEB, from the hub",
-)  # fmt: skip
+@recipe("L-appE", scales=released.SCALES)
 def chosen_without_labels(assets: Assets) -> Evidence:
     """Fit on the other models whether to minimise or maximise DiME, and score the layer it chooses on each task."""
     frame = released.metrics(assets)
@@ -147,4 +110,4 @@ def chosen_without_labels(assets: Assets) -> Evidence:
         numbers.append(Number.of(f"gain by {name} [points]", gain))
         numbers.append(Number(f"gain by {name} [%]", 100 * gain.value / float(table.iloc[-1].mean())))
     plot = drawing.bars("Gain over the last layer", "points", numbers[::2])
-    return Evidence({METRIC: found[METRIC]}, numbers, [plot], released.flagged(frame))
+    return Evidence({"dime": found["dime"]}, numbers, [plot], released.flagged(frame))

@@ -8,26 +8,14 @@ import numpy.typing as npt
 from layerscope import metrics
 from layerscope.papers import drawing
 from layerscope.papers.assets import Assets
-from layerscope.papers.recipe import LAYERS, Claim, Evidence, Number, exact, mean, recipe
+from layerscope.papers.recipe import ANYWHERE, Evidence, Number, exact, mean, recipe
 
 TRIALS = 200
 N, BATCHES, WIDTH = 256, 40, 64
 SYMBOLS = (2, 4, 8, 16, 32, 64)
 
 
-@recipe(
-    "L-thm1", LAYERS, "Effective rank against the exponential of S₁",
-    Claim(
-        "printed", "Theorem 1 as printed: effective rank is at most exp(S₁).",
-        f"largest log(effective rank) − S₁ over {TRIALS} random matrices, nats", 1e-9, "below", "computed",
-    ),
-    Claim(
-        "reverse",
-        "The reverse of theorem 1: effective rank is at least exp(S₁), as squaring concentrates a spectrum.",
-        f"smallest log(effective rank) − S₁ over {TRIALS} random matrices, nats", -1e-9, "above", "computed",
-    ),
-    scales={"small": None, "published": None, "paper": None},
-)  # fmt: skip
+@recipe("L-thm1", scales=ANYWHERE)
 def effective_rank(assets: Assets) -> Evidence:
     """Compare both for matrices of many shapes and spectra."""
     draws, ratios = np.random.default_rng(0), []
@@ -51,15 +39,7 @@ def _entropy(states: np.ndarray) -> float:
     return float(metrics.matrix_entropy(states, rows="raw"))
 
 
-@recipe(
-    "L-thm3", LAYERS, "log N − InfoNCE bounds the information that views share from below",
-    Claim(
-        "bound", "log N − InfoNCE is at most the mutual information of the views, where that is known.",
-        f"log N − InfoNCE − log K, nats, for the K of {SYMBOLS[0]} … {SYMBOLS[-1]} symbols where it is largest",
-        0.0, "below", "batches",
-    ),
-    scales={"small": None, "published": None, "paper": None},
-)  # fmt: skip
+@recipe("L-thm3", scales=ANYWHERE)
 def shared_information(assets: Assets) -> Evidence:
     """Draw symbols whose information is known, and take the bound over batches of their states."""
     draws, gaps, numbers = np.random.default_rng(0), [], []

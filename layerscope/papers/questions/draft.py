@@ -9,8 +9,8 @@ import pandas as pd
 from layerscope.models import LoadOptions, load
 from layerscope.papers import drawing
 from layerscope.papers.assets import Asset, Assets
-from layerscope.papers.language import LACKS, SMALL, Language, Speaker, texts
-from layerscope.papers.recipe import QUESTIONS, Claim, Evidence, Number, at_last, mean, paired, recipe
+from layerscope.papers.language import SMALL, Language, Speaker, texts
+from layerscope.papers.recipe import Evidence, Number, at_last, mean, paired, recipe
 from layerscope.papers.tracing import generated
 from layerscope.runs import open_run
 
@@ -70,23 +70,11 @@ def opened(folder: Path) -> pd.DataFrame:
     return pd.read_csv(folder / TABLE, index_col="layer", float_precision="round_trip")
 
 
-CLAIMS = {"aligned": "aligned training", "layerskip": "training as LayerSkip does"}
-
-
 @recipe(
-    "Q-draft", QUESTIONS, "A model trained at every layer accepts longer drafts by its layer at half depth",
-    *(
-        Claim(
-            name, f"At half depth, {title} raises the number of tokens that a verification yields.",
-            f"tokens per verification, {DRAFTS} greedy drafts by layer L/2, {name} minus standard", 0.0, "above",
-            "seeds",
-        )
-        for name, title in CLAIMS.items()
-    ),
-    scales={"small": SMALL, "paper": generated.PAPER}, lacks=LACKS,
+    "Q-draft",
+    scales={"small": SMALL, "paper": generated.PAPER},
     needs=lambda setup: [Drafted(model) for of in models(setup).values() for model in of],
-    note="All models are trained for the same steps; drafts are of held-out texts and none is decoded plainly",
-)  # fmt: skip
+)
 def longer_drafts(assets: Assets) -> Evidence:
     """Compare both with standard training seed by seed, at half depth."""
     half = assets.settings.depth // 2
@@ -106,4 +94,5 @@ def longer_drafts(assets: Assets) -> Evidence:
         )
         for title, unit in UNITS.items()
     ]
-    return Evidence({name: paired(lengths[name], lengths["standard"]) for name in CLAIMS}, numbers, plots)
+    standard = lengths.pop("standard")
+    return Evidence({name: paired(of, standard) for name, of in lengths.items()}, numbers, plots)

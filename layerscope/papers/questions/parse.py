@@ -14,8 +14,8 @@ import pandas as pd
 
 from layerscope.papers import drawing
 from layerscope.papers.assets import Asset, Assets
-from layerscope.papers.language import LACKS, SMALL, Language, Speaker, texts
-from layerscope.papers.recipe import QUESTIONS, Claim, Evidence, Interval, at_last, before_last, recipe
+from layerscope.papers.language import SMALL, Language, Speaker, texts
+from layerscope.papers.recipe import Evidence, Interval, at_last, before_last, recipe
 from layerscope.papers.tracing import generated
 from layerscope.scores import open_evaluation
 
@@ -97,25 +97,11 @@ def lines(sentences: Iterator[Sentence]) -> str:
     return "\n".join(map(json.dumps, rows[:SENTENCES]))
 
 
-def _claims(task: str, title: str) -> Iterator[Claim]:
-    for name, at, layers in (
-        ("last", "the last layer", "last layer"),
-        ("earlier", "the layers before it", "mean over layers before the last"),
-    ):
-        yield Claim(
-            f"{task}, {name}", f"At {at}, aligned training costs a probe of the {title} at most a point.",
-            f"accuracy of a linear probe for the {title}, aligned minus standard, percentage points, {layers}",
-            -1.0, "above", "seeds",
-        )  # fmt: skip
-
-
 @recipe(
-    "Q-parse", QUESTIONS, "Aligned training does not harm tasks other than the one it is trained on",
-    *(claim for task, (_, title) in TASKS.items() for claim in _claims(task, title)),
-    scales={"small": SMALL, "paper": generated.PAPER}, lacks=LACKS,
+    "Q-parse",
+    scales={"small": SMALL, "paper": generated.PAPER},
     needs=lambda setup: [Tagged(model) for of in generated.models(setup).values() for model in of],
-    note="Models are trained on next tokens; a word is read from the state of its first token",
-)  # fmt: skip
+)
 def unharmed(assets: Assets) -> Evidence:
     """Compare aligned and standard training seed by seed, at the last layer and before it."""
     found, plots = dict[str, Interval](), []

@@ -4,7 +4,7 @@ import pandas as pd
 
 from layerscope.early_exit import ExitReport
 from layerscope.papers import drawing
-from layerscope.papers.recipe import Claim, Evidence, Number, Printed, mean, paired
+from layerscope.papers.recipe import Evidence, Number, mean, paired
 from layerscope.papers.vision import ALIGNED, BOTH, Bench, trained
 
 LOSS = 0.03
@@ -13,31 +13,7 @@ BYTES = 4
 """Bytes of a float32 weight."""
 
 
-@trained(
-    "T-fig7", "With early exits by confidence, aligned models are faster",
-    Claim(
-        "speed", "At the same loss of accuracy, early exits speed up an aligned model more than a standard one.",
-        f"largest Σ L·mᵢ / Σ i·mᵢ that loses at most {100 * LOSS:.0f} points of accuracy, aligned minus standard",
-        0.0, "above", "seeds",
-    ),
-    Claim(
-        "aligned", "Early exits speed up an aligned model by a factor of more than 1.36.",
-        f"largest Σ L·mᵢ / Σ i·mᵢ that loses at most {100 * LOSS:.0f} points of accuracy, mᵢ samples "
-        "leaving at layer i",
-        1.36, "above", "seeds",
-    ),
-    Claim(
-        "last", "In a standard model, most samples leave only at the last layer.",
-        "share of samples that leave at the last layer, at the calibrated threshold", 0.5, "above", "seeds",
-    ),
-    exits=True,
-    printed=(
-        Printed("speed-up by depth, aligned", 1.36, "section 4.1, figure 7", "ImageNet, another model and threshold"),
-        Printed("accuracy, standard [%]", 80.28, "figure 7", "ImageNet"),
-        Printed("accuracy, aligned [%]", 77.96, "figure 7", "ImageNet"),
-        Printed("accuracy, a classifier per layer [%]", 78.32, "figure 7, at 1.42 times", "ImageNet"),
-    ),
-)  # fmt: skip
+@trained("T-fig7", exits=True)
 def exits_by_confidence(bench: Bench) -> Evidence:
     """Take each report's fastest threshold within the loss, and compare speed-ups by depth."""
     reports = {name: bench.exits(kind) for name, kind in BOTH.items()}
@@ -64,23 +40,7 @@ def _speed(report: ExitReport) -> float:
     return float(kept["exit_speedup"].max())
 
 
-@trained(
-    "T-fig13", "Train once, fit all devices: one checkpoint, every depth",
-    Claim(
-        "accuracy", "Cut to half its layers, an aligned model loses less than a point of accuracy.",
-        "accuracy at half depth minus that of the full model, percentage points", -1.0, "above", "seeds",
-    ),
-    Claim(
-        "speed", "Cut to half its layers, an aligned model is at least 1.5 times as fast.",
-        "measured speed-up at half depth over the full model", 1.5, "above", "seeds",
-    ),
-    Claim(
-        "size", "Cut to half its layers, an aligned model takes at most 0.6 of the memory.",
-        "size of the weights at half depth, as a share of the full model's",
-        0.6, "below", "seeds",
-    ),
-    exits=True,
-)  # fmt: skip
+@trained("T-fig13", exits=True)
 def every_depth(bench: Bench) -> Evidence:
     """Read accuracy, measured speed and size of the model cut at each depth from the reports of exits."""
     half = bench.setup.depth // 2

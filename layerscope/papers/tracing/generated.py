@@ -1,14 +1,12 @@
 """After aligned training, text generated before the last layer is better by four measures."""
 
-from typing import Literal
-
 import numpy as np
 
 from layerscope.generation import open_generation
 from layerscope.papers import drawing
 from layerscope.papers.assets import Assets
-from layerscope.papers.language import LACKS, SMALL, Language, Speaker, Spoken
-from layerscope.papers.recipe import TRACING, Claim, Evidence, before_last, recipe
+from layerscope.papers.language import SMALL, Language, Speaker, Spoken
+from layerscope.papers.recipe import Evidence, before_last, recipe
 
 PAPER = Language(
     "hf:wikitext/wikitext-103-raw-v1", 1000, hub="gpt2", depth=12, context=256, steps=40_000, batch_size=8,
@@ -28,21 +26,11 @@ def models(setup: Language) -> dict[str, list[Speaker]]:
     }
 
 
-def _claim(measure: str, verb: str, unit: str, direction: Literal["above", "below"]) -> Claim:
-    statistic = f"{measure}, aligned minus standard, {unit}, mean over layers before the last"
-    sentence = f"At the layers before the last, aligned training {verb}."
-    return Claim(measure, sentence, statistic, 0.0, direction, "seeds")
-
-
 @recipe(
-    "T-fig9", TRACING, "Text generated at every layer is better after aligned training",
-    _claim("accuracy", "predicts more next tokens correctly", "percentage points", "above"),
-    _claim("perplexity", "lowers perplexity", "natural logarithm", "below"),
-    _claim("coherence", "makes continuations more coherent with their prompts", "cosine, mean over texts", "above"),
-    _claim("diversity", "makes continuations more diverse", "0 … 1, mean over texts", "above"),
-    scales={"small": SMALL, "paper": PAPER}, lacks=LACKS,
+    "T-fig9",
+    scales={"small": SMALL, "paper": PAPER},
     needs=lambda setup: [Spoken(model) for of in models(setup).values() for model in of],
-)  # fmt: skip
+)
 def generated(assets: Assets) -> Evidence:
     """Compare each measure seed by seed, on average over the layers before the last."""
     found, plots = {}, []

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from layerscope.papers import drawing
 from layerscope.papers.assets import Assets
-from layerscope.papers.recipe import TRACING, Claim, Evidence, Number, Printed, exact, recipe
+from layerscope.papers.recipe import ANYWHERE, Evidence, Number, Printed, exact, recipe
 
 DIGIT = 0.01
 """The last printed digit, in millions, billions or percent."""
@@ -46,23 +46,7 @@ def _printed() -> tuple[Printed, ...]:
     return (*totals, *(Printed(f"{line.model}, saved by sharing [%]", line.saved, where) for line in LINES))
 
 
-@recipe(
-    "T-tab1", TRACING, "One shared classifier saves the parameters of all the others",
-    Claim(
-        "totals",
-        "Printed totals equal base + (L − 1) · d · K, with bases of 22.05M, 86.57M, 117.00M, 175B and 70B.",
-        "largest difference from print, millions (GPT-3 and Llama-2: billions)", DIGIT, "below", "computed",
-    ),
-    Claim(
-        "savings", "Printed savings are (L − 1) · d · K as a share of those totals.",
-        "largest difference from print, percentage points", DIGIT, "below", "computed",
-    ),
-    Claim(
-        "columns", "Printed totals equal the printed size with one classifier + (L − 1) · d · K.",
-        "largest difference from print, millions (GPT-3 and Llama-2: billions)", DIGIT, "below", "computed",
-    ),
-    scales={"small": None, "published": None, "paper": None}, printed=_printed(),
-)  # fmt: skip
+@recipe("T-tab1", scales=ANYWHERE, printed=_printed())
 def shared_parameters(assets: Assets) -> Evidence:
     """Compute totals and savings from widths, depths and classes, and compare them with print."""
     totals = [abs(line.base + line.heads - line.multi) for line in LINES]

@@ -8,8 +8,8 @@ import pandas as pd
 
 from layerscope.papers import drawing
 from layerscope.papers.assets import Asset, Assets
-from layerscope.papers.recipe import TRACING, Claim, Evidence, before_last, mean, recipe
-from layerscope.papers.vision import LACKS, to_last
+from layerscope.papers.recipe import Evidence, before_last, mean, recipe
+from layerscope.papers.vision import to_last
 from layerscope.runs import open_run
 
 KINDS = {"with residual connections": True, "without residual connections": False}
@@ -82,28 +82,10 @@ def _models(shape: Shape, residual: bool) -> list[Perceptron]:
 
 
 @recipe(
-    "T-fig12", TRACING, "Without residual connections, CKA misleads",
-    Claim(
-        "agree", "With residual connections, cosine and CKA rank the layers alike.",
-        "Spearman correlation of centred cosine with biased CKA, each to the last layer, over the earlier layers",
-        0.8, "above", "seeds",
-    ),
-    Claim(
-        "alike", "Without residual connections, CKA still finds the earlier layers similar to the last one.",
-        "biased CKA to the last layer, mean over the layers before it", 0.5, "above", "seeds",
-    ),
-    Claim(
-        "unlike", "Without residual connections, cosine finds the earlier layers unlike the last one.",
-        "centred cosine to the last layer, mean over the layers before it", 0.5, "below", "seeds",
-    ),
-    Claim(
-        "unread", "Without residual connections, the head cannot read the layers before the last.",
-        "accuracy of the head, percent, mean over the layers before the last", 50.0, "below", "seeds",
-    ),
-    scales={"small": Shape(), "paper": Shape()}, lacks=LACKS,
+    "T-fig12",
+    scales={"small": Shape(), "paper": Shape()},
     needs=lambda shape: [model for residual in KINDS.values() for model in _models(shape, residual)],
-    note="Trained on digits of 8 × 8 pixels instead of MNIST, at every scale",
-)  # fmt: skip
+)
 def misled(assets: Assets) -> Evidence:
     """Compare both similarities to the last layer, and what the head reads, over the layers before the last."""
     curves: dict[str, dict[str, list[pd.Series]]] = {}

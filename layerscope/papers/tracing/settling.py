@@ -9,8 +9,8 @@ import pandas as pd
 from layerscope.logit_lens.reading import Reading, grids, open_reading
 from layerscope.papers import drawing
 from layerscope.papers.assets import Asset, Assets
-from layerscope.papers.language import LACKS, SMALL, Language, Speaker, over_texts, texts
-from layerscope.papers.recipe import TRACING, Claim, Evidence, Number, recipe
+from layerscope.papers.language import SMALL, Language, Speaker, over_texts, texts
+from layerscope.papers.recipe import Evidence, Number, recipe
 
 PROMPT = "Simply put, the theory of relativity states"
 TOKENS = 24
@@ -63,25 +63,7 @@ def _readings(setup: Language) -> list[Continued]:
     return [Continued(setup, seed) for seed in range(setup.seeds)]
 
 
-@recipe(
-    "T-fig19", TRACING, "A language model's predictions settle before its last layer (figures 19 and 20)",
-    Claim(
-        "early", "Most predictions settle before the last layer.",
-        "share of new tokens whose likeliest prediction no longer changes from a layer before the last on, "
-        "percent, mean over texts",
-        50.0, "above", "texts",
-    ),
-    Claim(
-        "rises", "The deeper a layer, the more often it predicts what the last layer does.",
-        "Spearman correlation of the share of new tokens on which a layer agrees with the last one with the layer "
-        "number, layers 1 … L − 1, mean over texts",
-        0.5, "above", "texts",
-    ),
-    scales={"small": SMALL, "paper": PAPER}, needs=_readings, lacks=LACKS,
-    note="The paper shows one prompt; here the beginnings of other texts are continued too. At the small scale a "
-    "text's value is its mean over three models trained here. A model that repeats one token settles early too, so "
-    "that a claim which holds says little about training",
-)  # fmt: skip
+@recipe("T-fig19", scales={"small": SMALL, "paper": PAPER}, needs=_readings)
 def settled_early(assets: Assets) -> Evidence:
     """Take both statistics text by text, on average over the models."""
     readings = [open_reading(assets.get(asset)) for asset in _readings(assets.settings)]

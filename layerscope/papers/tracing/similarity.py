@@ -6,36 +6,15 @@ import pandas as pd
 
 from layerscope import metrics
 from layerscope.papers import drawing
-from layerscope.papers.recipe import Claim, Evidence, Number, before_last, exact, mean
+from layerscope.papers.recipe import Evidence, Number, before_last, exact, mean
 from layerscope.papers.vision import ACCURACY, ALIGNED, BOTH, METRICS, STANDARD, Bench, to_last, trained
 
 ONE = {"standard": STANDARD}
-MODELS = {"standard": "a standard", "aligned": "an aligned"}
-"""What claims call the models of `BOTH`."""
 ALIKE = 0.1
 """Norms of neighbouring layers that the proof of theorem 2.2 takes as equal differ by this share at most."""
 
 
-@trained(
-    "T-fig1", "Aligned training brings every layer closer to the last",
-    Claim(
-        "cosine", "Aligned training makes the earlier layers more similar to the last one.",
-        "centred cosine to the last layer, aligned minus standard, mean over layers before the last",
-        0.0, "above", "seeds",
-    ),
-    Claim(
-        "accuracy", "Aligned training raises the accuracy of the layers before the last.",
-        "accuracy, aligned minus standard, percentage points, mean over layers before the last",
-        0.0, "above", "seeds",
-    ),
-    Claim(
-        "saturation",
-        "After aligned training, more samples have settled on their final prediction before the last layer.",
-        "share of saturated samples, aligned minus standard, percentage points, mean over layers before the last",
-        0.0, "above", "seeds",
-    ),
-    metrics=METRICS,
-)  # fmt: skip
+@trained("T-fig1", metrics=METRICS)
 def closer_to_the_last(bench: Bench) -> Evidence:
     """Compare aligned and standard training seed by seed, on average over the layers before the last."""
     cosines = {name: [to_last(run) for run in bench.runs(kind)] for name, kind in BOTH.items()}
@@ -54,24 +33,7 @@ def closer_to_the_last(bench: Bench) -> Evidence:
     )
 
 
-@trained(
-    "T-fig2", "Cosine similarity follows CKA and accuracy by layer",
-    Claim(
-        "cka", "Cosine similarity to the last layer rises where CKA rises.",
-        "Spearman correlation of centred cosine with biased CKA, each to the last layer, over the earlier layers",
-        0.5, "above", "seeds",
-    ),
-    Claim(
-        "accuracy", "Cosine similarity to the last layer rises where accuracy rises.",
-        "Spearman correlation of centred cosine to the last layer with accuracy, over the earlier layers",
-        0.5, "above", "seeds",
-    ),
-    Claim(
-        "positive", "On average over samples, no two layers point in opposite directions.",
-        "lowest mean centred cosine of any two layers", 0.0, "above", "seeds",
-    ),
-    metrics=METRICS,
-)  # fmt: skip
+@trained("T-fig2", metrics=METRICS)
 def cosine_against_cka(bench: Bench) -> Evidence:
     """Correlate cosine with CKA and with accuracy over the layers of each standard model."""
     runs = bench.runs(STANDARD)
@@ -103,16 +65,7 @@ def _rho(columns: pd.DataFrame) -> float:
     return float(columns.corr("spearman").iloc[0, 1])
 
 
-@trained(
-    "T-cosacc", "Layers more similar to the last one are more accurate",
-    Claim(
-        "spearman", "The more similar a layer is to the last one, the more accurate it is.",
-        "Spearman correlation of centred cosine to the last layer with accuracy, over the earlier layers "
-        "of a standard and an aligned model together",
-        0.5, "above", "seeds",
-    ),
-    metrics=METRICS,
-)  # fmt: skip
+@trained("T-cosacc", metrics=METRICS)
 def cosine_against_accuracy(bench: Bench) -> Evidence:
     """Correlate both over the layers of a standard and an aligned model together, seed by seed."""
     points = {
@@ -127,19 +80,7 @@ def cosine_against_accuracy(bench: Bench) -> Evidence:
     return Evidence({"spearman": mean(list(map(_rho, both)))}, plots=[drawing.chart("Accuracy by layer", "%", curves)])
 
 
-@trained(
-    "T-fig10", "Sample by sample, similarity to the last layer rises and is rarely negative",
-    Claim(
-        "negative", "The cosine of a sample's state to its state at the last layer is rarely negative.",
-        "share of negative centred cosines over samples and layers 1 … L − 1, percent", 5.0, "below", "seeds",
-    ),
-    Claim(
-        "rises", "The median cosine to the last layer rises with depth.",
-        "Spearman correlation of the median centred cosine over samples with the layer number",
-        0.9, "above", "seeds",
-    ),
-    kinds=ONE, metrics=METRICS,
-)  # fmt: skip
+@trained("T-fig10", kinds=ONE, metrics=METRICS)
 def cosine_by_sample(bench: Bench) -> Evidence:
     """Count negative cosines over samples and layers, and correlate medians with depth."""
     cosines = [metrics.cosine_to(states)[:, 1:-1].numpy() for states in bench.states(STANDARD)]
@@ -155,20 +96,7 @@ def cosine_by_sample(bench: Bench) -> Evidence:
     )
 
 
-@trained(
-    "T-fig11", "Neighbouring layers are alike: the skip connection outweighs the branch",
-    Claim(
-        "cosine", "Any two neighbouring layers are alike.",
-        "centred cosine of a block's input and output, mean over samples, lowest of the blocks",
-        0.5, "above", "seeds",
-    ),
-    Claim(
-        "ratio", "In every block the skip connection outweighs the branch that is added to it.",
-        "norm of the block's input over the norm of its change, median over samples, lowest of the blocks",
-        1.0, "above", "seeds",
-    ),
-    kinds=ONE, metrics=METRICS,
-)  # fmt: skip
+@trained("T-fig11", kinds=ONE, metrics=METRICS)
 def neighbours(bench: Bench) -> Evidence:
     """Take each block's mean cosine of input and output, and the median ratio of skip connection to branch."""
     states = [found[:, 1:] for found in bench.states(STANDARD)]
@@ -189,32 +117,7 @@ def neighbours(bench: Bench) -> Evidence:
     )
 
 
-@trained(
-    "T-thm1", "Theorem 2.1: similarity to a later layer rises with depth",
-    Claim(
-        "derivative", "Along the straight line h = (1 − x) a + x b, with a and b of length 1 and cosine c, the "
-        "cosine of h to b never falls: its derivative is (1 − c²)(1 − x)/‖h‖³.",
-        "largest error of the derivative on a grid of x and c, or its depth below 0", 1e-6, "below", "computed",
-    ),
-    *(
-        Claim(
-            f"order {name}",
-            f"In {word} model, of any three layers the middle one is more similar to the last than the first is.",
-            "share of triples of layers 1 … L so ordered by uncentred cosine, mean over samples, percent",
-            90.0, "above", "seeds",
-        )
-        for name, word in MODELS.items()
-    ),
-    *(
-        Claim(
-            f"line {name}", f"In {word} model, states move along a straight line (assumption 1).",
-            "distance from the line through layers 0 and L over the distance between the two, mean over "
-            "samples and inner layers", 0.25, "below", "seeds",
-        )
-        for name, word in MODELS.items()
-    ),
-    metrics=METRICS, note="The printed derivative differs from this one; the conclusion is the same",
-)  # fmt: skip
+@trained("T-thm1", metrics=METRICS)
 def similarity_rises(bench: Bench) -> Evidence:
     """Count monotone triples of layers, measure the distance from the straight line, and check the derivative."""
     found, curves = {"derivative": exact(derivative_error())}, {}
@@ -246,32 +149,7 @@ def derivative_error() -> float:
     return float(max(np.abs(slopes - formula).max(), -formula.min()))
 
 
-@trained(
-    "T-thm2", "Theorem 2.2: the probability of the label rises across layers",
-    *(
-        claim
-        for name, word in MODELS.items()
-        for claim in (
-            Claim(
-                f"rises {name}",
-                f"In {word} model, the probability of the label falls by less than a point from any layer to the next.",
-                "lowest change of its mean over samples from one layer to the next, percentage points",
-                -1.0, "above", "seeds",
-            ),
-            Claim(
-                f"nc1 {name}", f"In {word} model, states collapse onto their classes with depth.",
-                "Spearman correlation of NC1 with the layer number", -0.8, "below", "seeds",
-            ),
-            Claim(
-                f"norms {name}",
-                f"In {word} model, neighbouring layers have states of about the same norm, as the proof assumes.",
-                f"share of samples and layers whose norm is within {100 * ALIKE:.0f} % of the layer before, percent",
-                90.0, "above", "seeds",
-            ),
-        )
-    ),
-    metrics=METRICS,
-)  # fmt: skip
+@trained("T-thm2", metrics=METRICS)
 def label_probability_rises(bench: Bench) -> Evidence:
     """Look for drops of the label's probability, correlate NC1 with depth, and compare norms of neighbours."""
     found = {}

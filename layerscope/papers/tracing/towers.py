@@ -11,7 +11,7 @@ from layerscope.comparison import Comparison, compare, open_comparison
 from layerscope.inputs import Corpus
 from layerscope.papers import drawing, language, vision
 from layerscope.papers.assets import Asset, Assets
-from layerscope.papers.recipe import TRACING, Claim, Evidence, Number, mean, recipe
+from layerscope.papers.recipe import Evidence, Number, mean, recipe
 
 TEMPLATES = ("This is a photo of a {}", "The digit {}", "A scan of the number {}", "Somebody wrote a {}")
 """Captions that models are trained on; all are judged on the first, which is the paper's."""
@@ -126,24 +126,10 @@ HUB = tuple(f"openai/clip-vit-{kind}" for kind in ("base-patch32", "base-patch16
 
 
 @recipe(
-    "T-fig22", TRACING, "CLIP's towers stay apart at every layer (figures 22 and 23)",
-    *(
-        Claim(
-            form, f"By {form} cosine, layers are closer to the last one of their own tower than to the other's.",
-            f"{form} cosine to the last layer, own tower minus other tower, least over both towers' earlier layers",
-            0.0, "above", "models",
-        )
-        for form in FORMS
-    ),
-    Claim(
-        "gap", "At the last layer, the centres of both towers lie more than half a state's length apart.",
-        "distance between the mean directions of images and captions, states of length 1", 0.5, "above", "models",
-    ),
+    "T-fig22",
     scales={"small": Shape(vision.SMALL, tuple("01234")), "paper": Shape(vision.PAPER, HUB, trained=False)},
-    needs=lambda shape: [Towers(shape, model) for model in shape.models], lacks=vision.LACKS,
-    note="Trained on digits with captions at the small scale; states are projected in the model's own order, its norm "
-    "before the projection",
-)  # fmt: skip
+    needs=lambda shape: [Towers(shape, model) for model in shape.models],
+)
 def towers_apart(assets: Assets) -> Evidence:
     """Compare similarity to the last layer of the own tower with that to the other tower's, layer by layer."""
     shape = assets.settings

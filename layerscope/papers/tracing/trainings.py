@@ -6,7 +6,7 @@ import pandas as pd
 from layerscope.core.errors import count
 from layerscope.papers import drawing
 from layerscope.papers.assets import Asset
-from layerscope.papers.recipe import Claim, Evidence, Number, Printed, mean, paired
+from layerscope.papers.recipe import Evidence, Number, mean, paired
 from layerscope.papers.vision import (
     ACCURACY,
     ALIGNED,
@@ -32,13 +32,7 @@ DEFINED = "relative_to=all,epsilon=0.01,on=train"
 
 
 @trained(
-    "T-fig3", "Where layers are closer to the last one, more samples saturate early",
-    Claim(
-        "spearman", "Trainings that bring the layers closer to the last one make more samples saturate early.",
-        "Spearman correlation of centred cosine to the last layer with the share of saturated samples, over six "
-        "trainings, each averaged over the layers before the last",
-        0.5, "above", "seeds",
-    ),
+    "T-fig3",
     kinds={
         "standard": STANDARD, "cosine regulariser": COSINE, "CKA regulariser": CKA, "aligned": ALIGNED,
         "always aligned": ALWAYS, "aligned, uniform weights": UNIFORM,
@@ -61,27 +55,7 @@ def saturation_by_similarity(bench: Bench) -> Evidence:
     return Evidence({"spearman": mean(found)}, numbers, [bench.chart("Saturated samples by layer", "saturated")])
 
 
-@trained(
-    "T-fig4", "One shared classifier is on par with a classifier per layer",
-    Claim(
-        "layers",
-        "With one shared classifier the earlier layers are within a point of those with classifiers of their own.",
-        "accuracy, shared minus separate classifiers, percentage points, mean over layers before the last",
-        -1.0, "above", "seeds",
-    ),
-    Claim(
-        "last", "With one shared classifier the last layer is within a point of that with a classifier per layer.",
-        "accuracy at the last layer, shared minus separate classifiers, percentage points",
-        -1.0, "above", "seeds",
-    ),
-    Claim(
-        "cosine",
-        "One shared classifier makes the earlier layers more similar to the last than separate classifiers do.",
-        "centred cosine to the last layer, shared minus separate classifiers, mean over layers before the last",
-        0.0, "above", "seeds",
-    ),
-    kinds={"standard": STANDARD, "a classifier per layer": CLASSIFIERS, "aligned": ALIGNED},
-)  # fmt: skip
+@trained("T-fig4", kinds={"standard": STANDARD, "a classifier per layer": CLASSIFIERS, "aligned": ALIGNED})
 def shared_classifier(bench: Bench) -> Evidence:
     """Compare the shared classifier with one per layer, and both with standard training."""
     cosines = {name: curve.iloc[:-1] for name, curve in bench.averages("cosine_similarity").items()}
@@ -106,30 +80,7 @@ def _with_separate(setup: Vision) -> list[Asset]:
     return list(needs(STANDARD, ALIGNED, *_separate(setup))(setup))
 
 
-@trained(
-    "T-fig5", "Aligned training reduces the effective depth",
-    Claim(
-        "depth", "After aligned training, a shallower layer suffices to classify the training images.",
-        "effective depth, the first layer with at least 99 % of training images right; "
-        "standard minus aligned, layers", 0.0, "above", "seeds",
-    ),
-    Claim(
-        "monotone", "After aligned training, accuracy falls by less than a point from any layer to the next.",
-        "lowest change of accuracy from one layer to the next, percentage points", -1.0, "above", "seeds",
-    ),
-    *(
-        Claim(
-            name, f"Cut to {name} of its layers, an aligned model is at most a point below one trained at that depth.",
-            "accuracy, cut minus separately trained, percentage points", -1.0, "above", "seeds",
-        )
-        for name in SHARES
-    ),
-    needs=_with_separate,
-    printed=(
-        Printed("effective depth, standard", 12, "section 3.1", "CIFAR-10"),
-        Printed("effective depth, aligned", 7, "section 3.1", "CIFAR-10"),
-    ),
-)  # fmt: skip
+@trained("T-fig5", needs=_with_separate)
 def effective_depth(bench: Bench) -> Evidence:
     """Compare effective depths, look for drops of accuracy from layer to layer, and train models of other depths."""
     depths, aligned = bench.ends("effective_depth", variant=DEFINED), bench.curves(ALIGNED, ACCURACY)
@@ -148,13 +99,7 @@ def effective_depth(bench: Bench) -> Evidence:
     return Evidence(found, numbers, [bench.chart("Accuracy by layer", ACCURACY)])
 
 
-@trained(
-    "T-fig6", "Aligned training moves saturation to earlier layers",
-    Claim(
-        "vision", "In a vision transformer, predictions settle at shallower layers after aligned training.",
-        "saturation layer, mean over samples, standard minus aligned, layers", 0.0, "above", "seeds",
-    ),
-)  # fmt: skip
+@trained("T-fig6")
 def saturation_layers(bench: Bench) -> Evidence:
     """Compare the mean layer from which a prediction no longer changes."""
     layers = bench.ends("saturation_layer")
@@ -165,20 +110,7 @@ def saturation_layers(bench: Bench) -> Evidence:
     )
 
 
-@trained(
-    "T-fig14", "A cosine regulariser helps little, the aligned loss a lot",
-    Claim(
-        "aligned", "The aligned loss makes the layers before the last more accurate than the cosine regulariser.",
-        "accuracy, aligned minus cosine regulariser, percentage points, mean over layers before the last",
-        0.0, "above", "seeds",
-    ),
-    Claim(
-        "share", "The cosine regulariser gains less than half as much accuracy as the aligned loss.",
-        "gain over standard training in mean accuracy before the last layer, regulariser's as a "
-        "share of the aligned loss's", 0.5, "below", "seeds",
-    ),
-    kinds={"standard": STANDARD, "cosine regulariser": COSINE, "aligned": ALIGNED},
-)  # fmt: skip
+@trained("T-fig14", kinds={"standard": STANDARD, "cosine regulariser": COSINE, "aligned": ALIGNED})
 def cosine_regulariser(bench: Bench) -> Evidence:
     """Compare what the regulariser and the aligned loss add to the accuracy of the layers before the last."""
     means = [
@@ -197,26 +129,13 @@ def _at_the_last_layer(bench: Bench, rival: Kind) -> Evidence:
     return Evidence({"last": gain}, plots=[bench.chart("Accuracy by layer", ACCURACY)])
 
 
-@trained(
-    "T-fig15", "Linear weights keep the last layer better than uniform ones",
-    Claim(
-        "last", "Weights that grow linearly with depth leave the last layer more accurate than equal ones.",
-        "accuracy at the last layer, linear minus uniform, percentage points", 0.0, "above", "seeds",
-    ),
-    kinds={"linear": ALIGNED, "uniform": UNIFORM},
-)  # fmt: skip
+@trained("T-fig15", kinds={"linear": ALIGNED, "uniform": UNIFORM})
 def linear_weights(bench: Bench) -> Evidence:
     """Compare the last layer's accuracy under both weights."""
     return _at_the_last_layer(bench, UNIFORM)
 
 
-@trained(
-    "T-fig16", "Aligned training lowers NC1 across layers",
-    Claim(
-        "nc1", "After aligned training, samples of a class lie closer together (lower NC1) at the earlier layers.",
-        "log10 of NC1, aligned minus standard, mean over layers before the last", 0.0, "below", "seeds",
-    ),
-)  # fmt: skip
+@trained("T-fig16")
 def collapse(bench: Bench) -> Evidence:
     """Compare the logarithm of NC1, on average over the layers before the last."""
     standard, aligned = (
@@ -226,49 +145,20 @@ def collapse(bench: Bench) -> Evidence:
     return Evidence({"nc1": paired(aligned, standard)}, plots=[drawing.chart("NC1 by layer", "log10 of NC1", curves)])
 
 
-@trained(
-    "T-alt", "Alternating keeps the last layer better than the aligned loss alone",
-    Claim(
-        "last", "The last layer is more accurate when aligned steps alternate with steps on the last layer alone.",
-        "accuracy at the last layer, alternating minus always aligned, percentage points", 0.0, "above", "seeds",
-    ),
-    kinds={"alternating": ALIGNED, "always aligned": ALWAYS},
-)  # fmt: skip
+@trained("T-alt", kinds={"alternating": ALIGNED, "always aligned": ALWAYS})
 def alternating(bench: Bench) -> Evidence:
     """Compare the last layer's accuracy under both schedules."""
     return _at_the_last_layer(bench, ALWAYS)
 
 
-@trained(
-    "T-ckareg", "A CKA regulariser would do no better than the cosine one",
-    Claim(
-        "cosine", "A CKA regulariser gains at most a point of accuracy over the cosine regulariser.",
-        "accuracy, CKA minus cosine regulariser, percentage points, mean over layers before the last",
-        1.0, "below", "seeds",
-    ),
-    Claim(
-        "aligned", "A CKA regulariser gives less accurate layers than the aligned loss.",
-        "accuracy, CKA regulariser minus aligned, percentage points, mean over layers before the last",
-        0.0, "below", "seeds",
-    ),
-    kinds={"CKA regulariser": CKA, "cosine regulariser": COSINE, "aligned": ALIGNED},
-    note="The paper infers this without running it",
-)  # fmt: skip
+@trained("T-ckareg", kinds={"CKA regulariser": CKA, "cosine regulariser": COSINE, "aligned": ALIGNED})
 def cka_regulariser(bench: Bench) -> Evidence:
     """Compare the regularisers with each other, and CKA's with the aligned loss."""
     gains = {"cosine": bench.gain(CKA, COSINE, ACCURACY), "aligned": bench.gain(CKA, ALIGNED, ACCURACY)}
     return Evidence(gains, plots=[bench.chart("Accuracy by layer", ACCURACY)])
 
 
-@trained(
-    "T-kl", "The aligned loss needs no distillation term",
-    Claim(
-        "distilled", "One shared classifier without distillation is within a point of separate ones with it.",
-        "accuracy, aligned minus distilled classifiers, percentage points, mean over layers before the last",
-        -1.0, "above", "seeds",
-    ),
-    kinds={"aligned": ALIGNED, "classifiers": CLASSIFIERS, "classifiers, distilled": DISTILLED},
-)  # fmt: skip
+@trained("T-kl", kinds={"aligned": ALIGNED, "classifiers": CLASSIFIERS, "classifiers, distilled": DISTILLED})
 def distillation(bench: Bench) -> Evidence:
     """Compare one shared classifier with a classifier per layer that learns from the last one's predictions."""
     gain = bench.gain(ALIGNED, DISTILLED, ACCURACY)

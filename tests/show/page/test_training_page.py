@@ -81,8 +81,11 @@ def test_opens_without_a_word_and_draws_everything(browser, page, width, scheme)
         assert opened.ask("document.documentElement.scrollWidth <= innerWidth"), "the page is wider than the window"
         assert opened.ask("window.hit") is None
         assert all(opened.ask("cards.flatMap(c => c.plots).map(p => p.querySelectorAll('.main-svg').length)"))
-        names = ["Training", "Depth and the clock", "Similarity of layers", "What the model's head reads"]
-        assert opened.texts("main section h2")[1:5] == names
+        names = [
+                "Training", "Depth and the clock", "What your labels say", "Similarity of layers",
+                "What the model's head reads",
+            ]  # fmt: skip
+        assert opened.texts("main section h2")[1:6] == names
         assert opened.texts("fieldset.runs bdi") == ["tiny, aligned", "tiny, standard (standard)",
                                                      "tiny, standard (shallow)"]  # fmt: skip
 

@@ -1,0 +1,65 @@
+"""What the samples' labels say of each layer: probes, and how the states of a class lie together."""
+
+from collections.abc import Iterator
+from itertools import product
+
+import numpy as np
+import pandas as pd
+import torch
+
+from layerscope.metrics.class_sums import ClassSums
+from layerscope.metrics.factors import BLOCK
+from layerscope.metrics.label_information import FromClasses
+from layerscope.metrics.neural_collapse import FromCollapse
+from layerscope.probes.scores import FromLabels, FromScore, usable_classes
+from layerscope.profiling.source import FOLDS, Row, Source, can_be_probed
+from layerscope.runs.states import Column
+
+
+def label_rows(source: Source) -> Iterator[Row]:
+    """Yield what labels say by layer, at the site that a truncated model would yield."""
+    if "label" not in source.folder.plan:
+        return
+    labels = source.folder.plan["label"].to_numpy()
+    can_probe, collapses = can_be_probed(labels[source.probed]), bool(source.wanted(FromCollapse))
+    for pooling, layer in source.share(product(source.poolings, source.run.layers)):
+        column = Column(source.run.final, layer)
+        if can_probe:
+            yield from _probe_rows(source, labels[source.probed], pooling, column)
+        if collapses:
+            states = source.run.states(pooling, (column,), source.rows)
+            classes = torch.from_numpy(np.unique(labels[source.rows], return_inverse=True)[1])
+            sums = ClassSums.empty(0, 1, states.width)
+            for start in range(0, len(states), BLOCK):
+                block = slice(start, start + BLOCK)
+                sums.update(states[block].transpose(0, 1), classes[block])
+            yield from collapse_rows(source, sums, pooling, [column])
+
+
+def collapse_rows(source: Source, sums: ClassSums, pooling: str, columns: list[Column]) -> Iterator[Row]:
+    """Yield the rows of neural collapse from the sums over the states of some layers; none of a single class."""
+    found = sums.collapse()
+    for metric, _ in source.wanted(FromCollapse) if found is not None else ():
+        for column, value in zip(columns, getattr(found, metric.name), strict=True):
+            yield source.row(metric.name, column, value, n=int(sums.counts.sum()), pooling=pooling)
+
+
+def _probe_rows(source: Source, labels: np.ndarray, pooling: str, column: Column) -> Iterator[Row]:
+    """Yield the scores of probes at a layer, and keep each sample's."""
+    rows = source.probed
+    total = len(rows) + source.total - len(source.distinct)
+    judged = source.sample[rows][usable_classes(labels, len(rows), FOLDS)[0]]
+    states = source.run.states(pooling, (column,), rows)[:][:, 0]
+    for metric, of_classes in source.wanted(FromClasses):
+        estimate = of_classes.compute(states, labels, source.options.seed)
+        yield source.row(metric.name, column, *estimate, total=total, pooling=pooling)
+    for metric, how in source.wanted(FromLabels):
+        name, score = metric.name, how.probe(states, labels, folds=FOLDS, seed=source.options.seed)
+        known = {"metric": name, "pooling": pooling, "layer": column.layer, "site": column.site}
+        right = np.asarray(score.right, dtype=np.float64)
+        source.keep("samples.probes", pd.DataFrame({"sample": judged, **known, "value": right, "variant": None}))
+        yield source.row(name, column, score.mean, score.stderr, score.n, total=total, pooling=pooling)
+        for more, beside in source.wanted(FromScore):
+            if name in more.beside:
+                value = beside.compute(score)
+                yield source.row(more.name, column, value, n=score.n, total=total, pooling=pooling)

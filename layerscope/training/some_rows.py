@@ -1,0 +1,29 @@
+"""An even sample of rows that come in batches, such as the centred cosine needs."""
+
+import torch
+from torch import Tensor
+
+
+class SomeRows:
+    """Every k-th of many rows, k doubled whenever more than `most` are kept: an even sample of bounded size."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.step, self.seen = max(2, most), 1, 0
+        self.parts: list[Tensor] = []
+
+    def choose(self, n: int) -> Tensor:
+        """Return which of the next `n` rows are kept, their indices."""
+        chosen = torch.arange(-self.seen % self.step, n, self.step)
+        self.seen += n
+        return chosen
+
+    def add(self, rows: Tensor) -> None:
+        """Keep the rows that were chosen, `[n, …]`."""
+        self.parts.append(rows.cpu())
+        while sum(map(len, self.parts)) > self.most:
+            self.parts, self.step = [self.rows[::2]], 2 * self.step
+
+    @property
+    def rows(self) -> Tensor:
+        """The rows that are kept."""
+        return torch.cat(self.parts) if self.parts else torch.empty(0)
