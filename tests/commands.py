@@ -24,6 +24,8 @@ TRAINED = ("--max-steps", 6, "--batch-size", 8, "--eval-every", 3)
 """Options of `exits` and `train` that sixty texts are enough for."""
 SLOW = 90
 """Seconds after which a command over a handful of samples hangs."""
+BEAT, MISSED = 0.2, 25
+"""Heartbeats of processes that share a command."""
 ROOMY = 6 * 2**30
 """Bytes a command may take beyond those of the warm process."""
 WARM = (
@@ -224,7 +226,7 @@ def _serve() -> None:
     from layerscope.early_exit import timing
     from layerscope.truncation import figures
 
-    wire.BEAT, wire.MISSED = 0.2, 25
+    wire.BEAT, wire.MISSED = BEAT, MISSED
     timing.FEWEST = timing.MOST = 1
     timing.RACE = 0.2
     figures.FEWEST = figures.MOST = 1  # how fast these models are is not looked at

@@ -113,23 +113,28 @@ class Wire:
             raise _ended(self.keeper) from None
 
     def _beat(self, store: Any) -> None:
-        """Beat, and note who has ended or has not beaten for long, by beats of our own: a computer may have slept."""
+        """Beat and watch the others until this process ends; if the store ends with it, watch until all have ended."""
         keys = [f"beat {other}" for other in self.everyone]
         last, missed = [b""] * len(keys), [0] * len(keys)
+
+        def look() -> None:
+            nonlocal last, missed
+            new = store.multi_get(keys)
+            missed = [n + 1 if one == other else 0 for n, one, other in zip(missed, last, new, strict=True)]
+            self.gone = {other for other in self.everyone if not new[other] or missed[other] >= MISSED}
+            last = new
+
         with suppress(RuntimeError):  # the store has ended
             while not self.ending.wait(BEAT):
                 store.add(keys[self.rank], 1)
-                new = store.multi_get(keys)
-                missed = [n + 1 if one == other else 0 for n, one, other in zip(missed, last, new, strict=True)]
-                self.gone = {other for other in self.everyone if not new[other] or missed[other] >= MISSED}
-                last = new
+                look()
             store.set(keys[self.rank], b"")
+            while self.keeper == self.names[self.rank] and len(self.gone) < len(keys):
+                time.sleep(BEAT)
+                look()
 
     def _end(self) -> None:
-        """End in order: process 0 as the last, where the store ends with it."""
-        if self.keeper == self.names[self.rank]:
-            while len(self.gone) < len(self.everyone) - 1:
-                time.sleep(PAUSE)
+        """Let the others know that this process ends in order."""
         self.ending.set()
         self.beats.join()
 

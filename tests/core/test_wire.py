@@ -5,16 +5,19 @@ import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import Forks
+from commands import BEAT, MISSED, Forks
 from torch.distributed import PrefixStore, TCPStore
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.processes import Team
 from layerscope.core.wire import Wire
 
+LIMIT = BEAT * MISSED
+"""Seconds of silence after which a process counts as dead in these tests."""
 SCRIPT = """
 import sys, time
 from pathlib import Path
@@ -23,10 +26,9 @@ from layerscope.core.processes import team
 ours, folder = team(), Path(sys.argv[1])
 ours.begin()
 ours.meet()
-if ours.rank == 1:
-    {second}
+if ours.rank == {rank}:
+    {there}
 try:
-    (folder / "met").touch()
     print([*ours.each(str, range(3))], ours.meet("late"))
 except LayerscopeError as error:
     print(error)
@@ -91,22 +93,22 @@ def test_all_raise_the_first_error_of_the_verb_and_go_on_with_the_next(teams):
     assert list(threads.map(lambda team: team.begin() or team.meet(team.rank), found)) == [[0, 1, 2]] * 3
 
 
-@pytest.mark.parametrize(
-    ("second", "ends"), [("sys.exit()", True), ("Path(folder, 'paused').touch(); time.sleep(0.5)", False)]
-)
-def test_who_ends_in_order_is_named_soon_and_who_pauses_goes_on(forks: Forks, tmp_path, second: str, ends: bool):
-    both = forks.together(tmp_path, script=SCRIPT.format(second=second))
-    both[0].until((tmp_path / "met").exists)
+@pytest.mark.parametrize("rank", [0, 1])
+def test_who_ends_in_order_is_named_soon(forks: Forks, tmp_path: Path, rank: int):
+    both = forks.together(tmp_path, script=SCRIPT.format(rank=rank, there="sys.exit()"))
     start = time.monotonic()
-    if not ends:
-        both[0].until((tmp_path / "paused").exists)
-        both[1].kill(signal.SIGSTOP)
-        time.sleep(1.5)  # of the five seconds after which it counts as dead
-        both[1].kill(signal.SIGCONT)
-    first = both[0].wait()
-    assert first.status == 0, first.err
-    if ends:
-        assert first.out == f"process 1 on {socket.gethostname()} has ended: the same command goes on from here\n"
-        assert time.monotonic() - start < 4
-    else:
-        assert first.out == both[1].wait().out == "['0', '1', '2'] ['late', 'late']\n"
+    left, ended = both[1 - rank].wait(), both[rank].wait()
+    assert (left.status, ended.status) == (0, 0), left.err + ended.err
+    assert left.out == f"process {rank} on {socket.gethostname()} has ended: the same command goes on from here\n"
+    assert time.monotonic() - start < 0.8 * LIMIT
+
+
+def test_who_pauses_is_waited_for(forks: Forks, tmp_path: Path):
+    there = "(folder / 'paused').touch(); time.sleep(0.5)"
+    both = forks.together(tmp_path, script=SCRIPT.format(rank=1, there=there))
+    both[0].until((tmp_path / "paused").exists)
+    both[1].kill(signal.SIGSTOP)
+    time.sleep(0.3 * LIMIT)
+    both[1].kill(signal.SIGCONT)
+    ends = [process.wait() for process in both]
+    assert [end.out for end in ends] == ["['0', '1', '2'] ['late', 'late']\n"] * 2, ends
