@@ -46,6 +46,7 @@ class Hub:
             Rule(repo, endpoint="info"),
             Rule(f"{repo}/revision/<revision>", endpoint="info"),
             Rule(f"{repo}/tree/<revision>", endpoint="tree"),
+            Rule(f"{repo}/tree/<revision>/<path:folder>", endpoint="tree"),
             Rule(f"{repo}/preupload/<revision>", endpoint="preupload", methods=["POST"]),
             Rule(f"{repo}/commit/<revision>", endpoint="commit", methods=["POST"]),
             Rule("/<owner>/<name>.git/info/lfs/objects/batch", endpoint="batch", methods=["POST"]),
@@ -104,10 +105,12 @@ class Hub:
         siblings = [{"rfilename": path} for path in files]
         return _json({"id": f"{owner}/{name}", "sha": _sha(number), "siblings": siblings, "private": False})
 
-    def tree(self, request: Request, kind: str, owner: str, name: str, revision: str) -> Response:
+    def tree(self, request: Request, kind: str, owner: str, name: str, revision: str, folder: str = "") -> Response:
         found = self._commit(request, kind, f"{owner}/{name}", revision)
         if isinstance(found, Response):
             return found
+        if folder:  # these repositories have none
+            return _error(404, "no such folder", "EntryNotFound")
         return _json([
             {"type": "file", "path": path, "size": len(data), "oid": hashlib.sha1(data).hexdigest()}
             | ({"lfs": {"size": len(data), "oid": _digest(data), "pointerSize": 130}} if path.endswith(LARGE) else {})

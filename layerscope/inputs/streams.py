@@ -1,6 +1,7 @@
 """Data of any size, a chunk of neighbouring samples at a time: what is in memory does not grow with their number."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import nsmallest
@@ -11,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from layerscope.core.errors import LayerscopeError, folder_name
+from layerscope.core.errors import LayerscopeError, folder_name, listed
 from layerscope.core.files import existing
 from layerscope.inputs.columns import Columns, choose_columns, class_labels, missing, text_corpus
 from layerscope.inputs.corpus import Corpus, Labels, draw
+from layerscope.inputs.hub import Found, hub_rows, is_saved, saved_rows
 from layerscope.inputs.media import is_hidden, media_kind
 from layerscope.inputs.opening import BUILT_IN, PLAIN_TEXT, data_name, is_archive, open_corpus
 from layerscope.inputs.rows import HEAD, IterableRows, Part, Rows, Wanted, file_fingerprint, file_rows, in_parts
@@ -118,10 +120,10 @@ def open_stream(
 ) -> Stream:
     """Return data of any kind as a `Stream` of chunks of `rows` rows each.
 
-    CSV, TSV, JSONL, Parquet and text files (gzip too, but for Parquet), folders of such tables, and iterables of texts
-    or of dicts, such as a `datasets.IterableDataset`, are read as they are needed; their columns are chosen by the
-    first 1,000 rows. Everything else that `open_corpus` takes is opened as it does. Raises `LayerscopeError` for data
-    that cannot be read.
+    CSV, TSV, JSONL, Parquet and text files (gzip too, but for Parquet), folders of such tables, texts of the hub
+    (`hf:name`) or saved by `datasets`, and iterables of texts or of dicts, such as a `datasets.IterableDataset`, are
+    read as they are needed; their columns are chosen by the first 1,000 rows. Everything else that `open_corpus` takes
+    is opened as it does. Raises `LayerscopeError` for data that cannot be read.
 
     >>> from layerscope.inputs import open_stream
     >>> stream = open_stream(f"text {i}" for i in range(3000))
@@ -130,6 +132,9 @@ def open_stream(
     """
     columns = Columns(text_column, label_column)
     paths = _files(data) if labels is None and isinstance(data, (str, Path)) else []
+    if (named := None if paths or labels is not None else _named(data, columns)) is not None:
+        found, name, where, known = named
+        return _table_stream(found, name, columns, where, rows, known)
     if paths:
         name, suffix = data_name(paths[0])
         where = str(data)
@@ -140,9 +145,9 @@ def open_stream(
         return _table_stream(file_rows(paths, suffix), name, columns, where, rows, file_fingerprint(paths))
     if labels is None and _is_iterable(data):
         name = str(getattr(getattr(data, "info", None), "dataset_name", None) or "stream")
-        found = IterableRows(data, "the iterable")
-        known = hashlib.sha256(repr(found.first).encode("utf-8", "surrogatepass")).hexdigest()
-        return _table_stream(found, name, columns, "the iterable", rows, known)
+        each = IterableRows(data, "the iterable")
+        known = hashlib.sha256(repr(each.first).encode("utf-8", "surrogatepass")).hexdigest()
+        return _table_stream(each, name, columns, "the iterable", rows, known)
     corpus = open_corpus(data, labels=labels, text_column=text_column, label_column=label_column)
     return corpus_stream(corpus, rows)
 
@@ -162,6 +167,14 @@ def corpus_stream(corpus: Corpus, rows: int = ROWS) -> Stream:
     return Stream(corpus, rows, len(corpus), corpus.fingerprint(), None, None, read)
 
 
+def _named(data: Any, columns: Columns) -> Found | None:
+    """Return the rows of texts on the hub, or in a folder that `datasets` saved; None of other data."""
+    if isinstance(data, str) and data.startswith("hf:"):
+        return hub_rows(data, columns)
+    path = Path(data).expanduser() if isinstance(data, (str, Path)) else None
+    return saved_rows(path, columns) if path is not None and is_saved(path) else None
+
+
 def _files(data: str | Path) -> list[Path]:
     """Return the files to read by rows: one of a table or of text, or all tables in a folder; else none."""
     if isinstance(data, str) and (data in BUILT_IN or data.startswith("hf:") or "://" in data or not data.strip()):
@@ -170,9 +183,16 @@ def _files(data: str | Path) -> list[Path]:
     if path.is_dir():
         inside = sorted(file for file in path.rglob("*") if file.is_file() and not is_hidden(file.name))
         tables = [file for file in inside if _suffix(file) in TABLES]
-        kinds = {_suffix(file) for file in tables}
-        is_saved = any((path / name).exists() for name in ("dataset_info.json", "dataset_dict.json"))
-        return tables if len(kinds) == 1 and not is_saved and not _has_media(inside) else []
+        if is_saved(path) or _has_media(inside):
+            return []
+        kinds = Counter(map(_suffix, tables))
+        if len(kinds) > 1:
+            held = listed([f"{n:,} {kind}" for kind, n in kinds.items()])
+            raise LayerscopeError(
+                f"{path} holds tables of {len(kinds)} kinds ({held}), and a folder is read as one data set where all "
+                "are of one: give one of its files, or move those of a kind to a folder of their own"
+            )
+        return tables
     other = not path.is_file() or is_archive(path.name) or media_kind(path.name) or _suffix(path) == ".npy"
     return [] if other or (_suffix(path) in JSON_LINES and _is_array(path)) else [path]
 

@@ -11,10 +11,12 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hub_server import hub
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.inputs import draw, open_corpus, open_stream
 
+__all__ = ["hub"]
 FRAME = pd.DataFrame(
     {
         "id": range(53),
@@ -83,9 +85,22 @@ def test_row_groups_that_nobody_wants_are_not_read(tmp_path):
     stream = open_stream(path, rows=500)
     assert [c.number for c in stream.chunks(wanted=lambda number: number not in (2, 3)) if c.read] == [0, 1, 4, 5, 6, 7]
     read = []
-    with pytest.raises(LayerscopeError, match="is not a whole Parquet file"):
+    with pytest.raises(LayerscopeError, match="is not a complete Parquet file"):
         read.extend(chunk.number for chunk in stream.chunks())
     assert read == [0, 1]
+
+
+def test_a_folder_of_tables_of_two_kinds_says_what_it_holds(tmp_path):
+    for suffix in (".csv", ".parquet"):
+        (tmp_path / suffix[1:]).mkdir(exist_ok=True)
+        written(tmp_path / suffix[1:], suffix)
+    with pytest.raises(LayerscopeError) as caught:
+        open_stream(tmp_path)
+    assert str(caught.value) == (
+        f"{tmp_path} holds tables of 2 kinds (1 .csv, 1 .parquet), and a folder is read as one data set where all are "
+        "of one: give one of its files, or move those of a kind to a folder of their own"
+    )
+    assert open_stream(tmp_path / "csv").head.samples, "the mend works"
 
 
 def test_a_folder_of_tables_is_one_stream(tmp_path):
@@ -110,6 +125,52 @@ def test_data_sets_that_are_streams(tmp_path):
     assert open_stream(named).length == 53
     once = open_stream(iter(FRAME["text"]), rows=10)
     assert list(itertools.chain.from_iterable(c.samples for c in once.chunks())) == [t for t in FRAME["text"] if t]
+
+
+def test_what_datasets_saved_is_read_by_batches(tmp_path):
+    named = datasets.Dataset.from_pandas(FRAME).cast_column("label", datasets.ClassLabel(names=["a", "b", "c"]))
+    # a sample of the test set has no label, and some columns are not asked for
+    hidden = named.map(lambda row, i: {"label": -1 if i == 7 else row["label"]}, with_indices=True)
+    datasets.DatasetDict({"train": named, "test": hidden}).save_to_disk(tmp_path / "both", max_shard_size="1KB")
+    named.select(range(40, 0, -1)).save_to_disk(tmp_path / "one")
+    for data, whole, note in (
+        (tmp_path / "both", hidden, ("split: test (of train, test)",)), (f"hf:{tmp_path}/both:train", named, ()),
+        (str(tmp_path / "one"), named.select(range(40, 0, -1)), ()),
+    ):  # fmt: skip
+        stream, corpus = open_stream(data, rows=10), open_corpus(data)
+        assert stream.length == len(whole) and stream.notes[: len(note)] == note
+        assert joined(stream)[::2] == [list(corpus.samples), list(corpus.labels)]
+        assert (stream.name, stream.modality) == (corpus.name, "text")
+        assert joined(stream, wanted=lambda n: n == 2)[0] == next(itertools.islice(stream.chunks(), 2, None)).samples
+    with pytest.raises(LayerscopeError, match="has no split 'trian', did you mean train"):
+        open_stream(f"hf:{tmp_path}/both:trian")
+    file = sorted((tmp_path / "one").glob("*.arrow"))[0]
+    file.write_bytes(file.read_bytes()[:900])
+    with pytest.raises(LayerscopeError) as caught:
+        open_stream(tmp_path / "one")
+    assert "\n" not in str(caught.value)
+
+
+def test_texts_of_the_hub_are_fetched_as_they_are_read(hub, tmp_path, monkeypatch):
+    known = {"HF_DATASETS_CACHE": tmp_path / "datasets", "HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": False}
+    for name, value in known.items():
+        monkeypatch.setattr(datasets.config, name, value)
+    cells = [{"text": f"text {i}", "label": i % 3} for i in range(2500)]
+    files = {f"train-0000{i}-of-00002.parquet": pd.DataFrame(cells[i * 1500 : (i + 1) * 1500]) for i in range(2)}
+    hub.repos["dataset", "user/reviews"] = [{name: frame.to_parquet(index=False) for name, frame in files.items()}]
+    stream = open_stream("hf:user/reviews", rows=400)
+    second = "GET /datasets/user/reviews/resolve/" + "0" * 40 + "/train-00001-of-00002.parquet"
+    assert second not in hub.seen and stream.length is None
+    assert (stream.name, stream.notes[0]) == ("user-reviews-train", "split: train (of train)")
+    assert joined(stream) == [list(column) for column in zip(
+        *((row["text"], str(i), row["label"]) for i, row in enumerate(cells)), strict=True
+    )]  # fmt: skip
+    assert second in hub.seen
+    corpus = open_corpus("hf:user/reviews")  # now it is cached
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert joined(open_stream("hf:user/reviews:train"))[0] == list(corpus.samples)
+    with pytest.raises(LayerscopeError, match="hf:user/none is not cached and the hub cannot be reached"):
+        open_stream("hf:user/none")
 
 
 def test_samples_are_drawn_from_all_of_a_file(tmp_path):
@@ -145,7 +206,7 @@ def test_an_iterable_that_fails_in_the_middle():
     [
         ("a.jsonl", b'{"text": "a"}\n' * 1200 + b'{"text": "b', "line 1201 is not JSON"),
         ("a.csv", b"text,label\n" + b"a,1\n" * 1200 + b'"b', "line 1202 is broken"),
-        ("a.jsonl.gz", gzip.compress(STRINGS)[:-9000], "whole gzip"),
+        ("a.jsonl.gz", gzip.compress(STRINGS)[:-9000], "complete gzip"),
         ("a.csv", b"text\n" + b"abc\n" * 1200 + b"\xff\n", "is not UTF-8 (byte 4,805 is 0xff)"),
         ("a.csv", b"", "is empty"),
         ("a.txt", b" \n", "is empty"),
@@ -187,6 +248,8 @@ def test_memory_does_not_grow_with_the_rows(tmp_path):
         pq.write_table(pa.table({"text": [f"{i} {text}" for i in range(n)]}), tmp_path / f"{name}.parquet")
         with (tmp_path / f"{name}.csv").open("w") as file:
             file.write("text\n" + "".join(f"{i} {text}\n" for i in range(n)))
+        rows = datasets.Dataset.from_dict({"text": [f"{i} {text}" for i in range(n)]})
+        rows.save_to_disk(tmp_path / f"{name}.saved")
     code = (
         "import resource, sys\n"
         "from layerscope.inputs import open_stream\n"
@@ -194,9 +257,9 @@ def test_memory_does_not_grow_with_the_rows(tmp_path):
         "    n = sum(len(chunk.samples) for chunk in open_stream(name).chunks())\n"
         "    print(n, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
     )
-    paths = [tmp_path / name for name in ("few.csv", "few.parquet", "many.csv", "many.parquet")]
+    paths = [tmp_path / f"{name}.{kind}" for name in ("few", "many") for kind in ("csv", "parquet", "saved")]
     done = subprocess.run([sys.executable, "-c", code, *paths], capture_output=True, text=True, check=True)
     read = [tuple(map(int, line.split())) for line in done.stdout.splitlines()]
-    assert [n for n, _ in read] == [2_000, 2_000, 60_000, 60_000]
+    assert [n for n, _ in read] == [2_000] * 3 + [60_000] * 3
     unit = 1 if sys.platform == "darwin" else 1024
-    assert (read[3][1] - read[1][1]) * unit < 12e6  # of 27 MB each
+    assert (read[5][1] - read[2][1]) * unit < 12e6  # of 27 MB each

@@ -159,7 +159,7 @@ def test_processes_that_hold_a_part_of_every_weight_each_make_the_same_run(told,
         ("held", 2, "another process is writing to"),
         ("only one", 2, "holds another run (samples"),
         ("fault", 1, "ValueError: a fault of process 1"),
-        ("no plan", 2, "(bert) has no plan for tensor parallelism in transformers: leave it out"),
+        ("no plan", 2, "(bert) has no tensor-parallel plan in transformers: leave it out"),
     ],
 )
 def test_an_error_is_reported_once_and_ends_both(told, name: str, status: int, line: str):
