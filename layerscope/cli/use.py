@@ -18,11 +18,6 @@ from layerscope.core.options import checked
 def truncate(options: Options, *, json: Json = False) -> None:
     """Print what each depth costs and scores."""
     options = _chosen(options)
-    if not {"layer", "layers", "drop", "mix", "dim"} & options.keys() and isinstance(options["given"], str):
-        raise LayerscopeError(
-            "truncate needs a layer: give --layer K, or several with --layers, such as --layers 3,6,9; or blocks to "
-            "leave out with --drop, such as --drop 4-7,9"
-        )
     from layerscope.core.saved import jsonable
     from layerscope.truncation.cutting import cut
     from layerscope.truncation.figures import document

@@ -1,6 +1,7 @@
 """Data of any size, a chunk of neighbouring samples at a time: what is in memory does not grow with their number."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from layerscope.core.errors import LayerscopeError, folder_name
+from layerscope.core.errors import LayerscopeError, folder_name, listed
 from layerscope.core.files import existing
 from layerscope.inputs.columns import Columns, choose_columns, class_labels, missing, text_corpus
 from layerscope.inputs.corpus import Corpus, Labels
@@ -167,8 +168,16 @@ def _files(data: str | Path) -> list[Path]:
     if path.is_dir():
         inside = sorted(file for file in path.rglob("*") if file.is_file() and not is_hidden(file.name))
         tables = [file for file in inside if _suffix(file) in TABLES]
-        kinds = {_suffix(file) for file in tables}
-        return tables if len(kinds) == 1 and not is_saved(path) and not _has_media(inside) else []
+        if is_saved(path) or _has_media(inside):
+            return []
+        kinds = Counter(map(_suffix, tables))
+        if len(kinds) > 1:
+            held = listed([f"{n:,} {kind}" for kind, n in kinds.items()])
+            raise LayerscopeError(
+                f"{path} holds tables of {len(kinds)} kinds ({held}), and a folder is read as one data set where all "
+                "are of one: give one of its files, or move those of a kind to a folder of their own"
+            )
+        return tables
     other = not path.is_file() or is_archive(path.name) or media_kind(path.name) or _suffix(path) == ".npy"
     return [] if other or (_suffix(path) in JSON_LINES and _is_array(path)) else [path]
 

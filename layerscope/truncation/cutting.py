@@ -12,7 +12,7 @@ from layerscope.core.hub import on_this_machine
 from layerscope.core.option_kinds import Weights
 from layerscope.core.options import Asked, checked
 from layerscope.core.progress import reporting
-from layerscope.models import LoadOptions, Override
+from layerscope.models import LoadOptions, Override, load
 from layerscope.models.load import without_bars
 from layerscope.scores import Evaluation, open_evaluation
 from layerscope.scores.evaluation import ORIGINS, STORE
@@ -23,7 +23,7 @@ from layerscope.truncation.expected import expected_at, kept_without
 from layerscope.truncation.figures import Made, Truncated, measure
 from layerscope.truncation.mixing import mix_of
 from layerscope.truncation.onnx_file import write_onnx
-from layerscope.truncation.source import Source, copy_terms, open_source
+from layerscope.truncation.source import Source, copy_terms, open_source, whereabouts
 from layerscope.truncation.truncator import truncate
 
 
@@ -42,8 +42,7 @@ def truncate_layers(given: Any, layers: Sequence[int], out: str | Path, **option
 
 def cut(asked: Asked) -> list[Truncated]:
     """Write a model at the depths that `truncate` is asked for; return what each costs and scores."""
-    if asked.out is None:
-        raise LayerscopeError("truncate needs `out`: a new folder for the model")
+    _refuse_missing(asked)
     if asked.layer is not None and asked.layers is not None:
         raise LayerscopeError("layer and layers name the same: give one of them")
     if asked.mix is not None and (asked.layer is not None or asked.layers is not None or asked.drop):
@@ -84,6 +83,23 @@ def cut(asked: Asked) -> list[Truncated]:
             describe(source, entry, Path(entry.path))
             copy_terms(source.beside, Path(entry.path))
     return [replace(entry, path=str(folder / Path(entry.path).relative_to(aside))) for entry in found]
+
+
+def _refuse_missing(asked: Asked) -> None:
+    """Raise where no layer or no folder is named; of a model that does not exist, that first."""
+    lacking = "`out`: a new folder for the model" if asked.out is None else ""
+    named = any(getattr(asked, name) is not None for name in ("layer", "layers", "drop", "mix", "dim"))
+    path = str(on_this_machine(asked.given)) if isinstance(asked.given, (str, Path)) else None
+    if path is not None and not named:
+        lacking = (
+            "a layer: give `layer`, or several with `layers`, such as 3,6,9; or blocks to leave out with `drop`, such "
+            "as 4-7,9"
+        )
+    if not lacking:
+        return
+    if path is not None and whereabouts(path, asked.revision)[1] is None:
+        load(str(asked.given), asked.of(LoadOptions))  # says what is wrong with the name
+    raise LayerscopeError(f"truncate needs {lacking}")
 
 
 def resolved(asked: Asked) -> tuple[Asked, str | None]:

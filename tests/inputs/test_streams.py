@@ -85,9 +85,22 @@ def test_row_groups_that_nobody_wants_are_not_read(tmp_path):
     stream = open_stream(path, rows=500)
     assert [c.number for c in stream.chunks(wanted=lambda number: number not in (2, 3)) if c.read] == [0, 1, 4, 5, 6, 7]
     read = []
-    with pytest.raises(LayerscopeError, match="is not a whole Parquet file"):
+    with pytest.raises(LayerscopeError, match="is not a complete Parquet file"):
         read.extend(chunk.number for chunk in stream.chunks())
     assert read == [0, 1]
+
+
+def test_a_folder_of_tables_of_two_kinds_says_what_it_holds(tmp_path):
+    for suffix in (".csv", ".parquet"):
+        (tmp_path / suffix[1:]).mkdir(exist_ok=True)
+        written(tmp_path / suffix[1:], suffix)
+    with pytest.raises(LayerscopeError) as caught:
+        open_stream(tmp_path)
+    assert str(caught.value) == (
+        f"{tmp_path} holds tables of 2 kinds (1 .csv, 1 .parquet), and a folder is read as one data set where all are "
+        "of one: give one of its files, or move those of a kind to a folder of their own"
+    )
+    assert open_stream(tmp_path / "csv").head.samples, "the mend works"
 
 
 def test_a_folder_of_tables_is_one_stream(tmp_path):
@@ -224,7 +237,7 @@ def test_an_iterable_that_fails_in_the_middle():
     [
         ("a.jsonl", b'{"text": "a"}\n' * 1200 + b'{"text": "b', "line 1201 is not JSON"),
         ("a.csv", b"text,label\n" + b"a,1\n" * 1200 + b'"b', "line 1202 is broken"),
-        ("a.jsonl.gz", gzip.compress(STRINGS)[:-9000], "whole gzip"),
+        ("a.jsonl.gz", gzip.compress(STRINGS)[:-9000], "complete gzip"),
         ("a.csv", b"text\n" + b"abc\n" * 1200 + b"\xff\n", "is not UTF-8 (byte 4,805 is 0xff)"),
         ("a.csv", b"", "is empty"),
         ("a.txt", b" \n", "is empty"),

@@ -51,7 +51,7 @@ def refused(cli: Callable[..., Printed], tmp_path: Path) -> Callable[..., str]:
         (["--layer", "two"], "layer is 'two': give a whole number"),
         (["--layers", "1,7"], "layer 7 does not exist: this model has layers 0..3"),
         (["--layers", ","], "layers is '': give whole numbers, such as 2,4 or 2-4"),
-        ([], "truncate needs a layer: give --layer K, or several with --layers, such as --layers 3,6,9; or blocks"),
+        ([], "truncate needs a layer: give --layer, or several with --layers, such as 3,6,9; or blocks to leave out"),
         (["--drop", "1-3"], "no block would be left of the 3: drop fewer of them"),
         (["--drop", "2,4"], "block 4 does not exist: this model has blocks 1..3"),
         (["--drop", "0"], "drop is 0: give whole numbers of at least 1, such as 4-7,9"),
@@ -70,6 +70,11 @@ def refused(cli: Callable[..., Printed], tmp_path: Path) -> Callable[..., str]:
 )
 def test_wrong_options(options: list[object], line: str, refused, bert: Path, tmp_path: Path) -> None:
     assert refused(bert, "--out", tmp_path / "cut", *options).startswith(flagged(line, *options))
+
+
+@pytest.mark.parametrize("options", [[], ["--layer", 1], ["--out", "cut"], ["--layer", 1, "--out", "cut"]])
+def test_a_model_that_does_not_exist_is_said_before_what_is_missing(options: list[object], refused) -> None:
+    assert refused("nowhere", *options).startswith("'nowhere' is no local folder")
 
 
 def test_no_place_to_write(refused, bert: Path, tmp_path: Path) -> None:
