@@ -161,7 +161,7 @@ def test_no_command_shows_them_all_and_says_so(cli) -> None:
     printed = cli()
     assert printed.status == 2
     assert "profile" in printed.out
-    assert printed.line == "no command is given: layerscope demo is the one to start with"
+    assert printed.line == "no command is given: start with layerscope demo"
 
 
 def test_what_the_machine_refuses_is_a_line_of_its_own(tmp_path: Path) -> None:
@@ -203,6 +203,6 @@ def test_layers_are_numbers_and_ranges(text: str, layers: list[int]) -> None:
 def test_a_link_to_a_missing_file_is_called_one(cli, bert: Path, tmp_path: Path) -> None:
     link = tmp_path / "dangling.csv"
     link.symlink_to(tmp_path / "gone.csv")
-    wanted = f"'{link}' is a link to '{tmp_path}/gone.csv', which does not exist: mend the link"
+    wanted = f"'{link}' is a link to '{tmp_path}/gone.csv', which does not exist: fix the link"
     for command in (("profile", bert, "--data", link), ("profile", link), ("report", link), ("select", link)):
         assert cli(*command, *(("--out", tmp_path / "out") if command[0] == "profile" else ())).line == wanted

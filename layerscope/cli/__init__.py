@@ -16,7 +16,8 @@ from layerscope.core.progress import heed_interrupts
 INTERRUPTED = 130
 GO_ON = ("demo", "evaluate", "extract", "profile", "train")
 """The commands that go on where they were stopped."""
-QUIET = {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "TOKENIZERS_PARALLELISM": "false"}
+QUIET = {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "TOKENIZERS_PARALLELISM": "false",
+         "TORCH_CPP_LOG_LEVEL": "ERROR"}  # fmt: skip
 """What keeps the libraries' own chatter off the screen."""
 
 
@@ -32,7 +33,7 @@ def main() -> NoReturn:
         sys.stdout.flush()
     except KeyboardInterrupt:
         goes_on = any(name in sys.argv[1:2] for name in GO_ON)
-        _fail("stopped: the same command goes on from here" if goes_on else "stopped", INTERRUPTED)
+        _fail("stopped: run the same command to resume" if goes_on else "stopped", INTERRUPTED)
     except BrokenPipeError:  # who reads has seen enough (| head); what was computed is in its folder
         output.drop_output()
     except CycloptsError as error:
@@ -49,7 +50,7 @@ def main() -> NoReturn:
     finally:
         use_flags([])
     if len(sys.argv) == 1:
-        _fail("no command is given: layerscope demo is the one to start with", 2)
+        _fail("no command is given: start with layerscope demo", 2)
     sys.exit(0)
 
 

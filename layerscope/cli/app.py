@@ -32,12 +32,12 @@ COMMANDS = {
     "See": {
         "demo": "Profile the embedded MiniLM on the docstrings of Python's library: no download, a few minutes.",
         "profile": "Measure every layer of a model over your data in one pass.",
-        "inspect": "Show what is found in a model: blocks, final norm, head, and what a run would take.",
+        "inspect": "Show what layerscope finds in a model (blocks, final norm, head) and what a run would cost.",
         "lens": "Show what every layer would predict, token by token, and where predictions settle.",
         "compare": "Compare runs: which layers are alike, where metrics differ, and what training changes.",
     },
     "Choose": {
-        "evaluate": "Score every layer of a model on tasks, and the model as shipped; every text is embedded once.",
+        "evaluate": "Score every layer of a model and the model as shipped on tasks; every text is embedded once.",
         "scores": "Show published scores by layer, and which metrics predict them.",
         "select": "Choose a layer, or blocks to drop: what it scores, gains and costs, and how far to trust that.",
     },
@@ -85,7 +85,7 @@ app = App(
     name="layerscope",
     help="See what every layer of a model knows, find the layer that serves you best, and use it.",
     help_epilogue=f"Start here: layerscope demo, then layerscope profile MODEL --data FILE.\n"
-    f"Defaults of your own: a table for each command in {SETTINGS}, such as [profile] with samples = 5000.",
+    f"To set your own defaults, give each command a table in {SETTINGS}, such as [profile] with samples = 5000.",
     help_format="plaintext",
     version=lambda: "\n".join(versions(verbose="--verbose" in sys.argv)),
     config=_Defaults(SETTINGS),
@@ -124,7 +124,7 @@ def explained(error: CycloptsError) -> str:
         return f"option {error.token.keyword} takes no value: {command} --help shows how"
     reason = str(error).strip().rstrip(".")
     if type(error) is CycloptsError:  # of the file of defaults
-        return f"{SETTINGS} cannot be used ({reason}): mend it, or delete it"
+        return f"{SETTINGS} cannot be used ({reason}): fix it, or delete it"
     return f"{reason}: {command} --help shows how"
 
 

@@ -16,9 +16,9 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.scores.scoring import read_scores
 
 FILES = Parameter(
-    help="File of your own as KIND:PATH, repeatable; KIND is attention-probe, classification, clustering, knn-probe, "
-    "linear-probe, pair-classification, retrieval, sts or token-probe. Probes read texts, images and sounds, a "
-    "token-probe words, and the others texts.",
+    help="Your own file as KIND:PATH, repeatable; KIND is attention-probe, classification, clustering, knn-probe, "
+    "linear-probe, pair-classification, retrieval, sts or token-probe. Probes read texts, images or "
+    "sounds; token-probe reads words, and the other kinds read texts.",
     group="Your own files",
     negative=(),
     allow_leading_hyphen=True,

@@ -21,7 +21,7 @@ def reproduce(
         bool, Parameter(help="Run every recipe of the scale.", show_default=False, negative=(), group=OPTIONS)
     ] = False,
     list: Annotated[
-        bool, Parameter(help="List the recipes, run none.", show_default=False, negative=(), group=OPTIONS)
+        bool, Parameter(help="List the recipes without running any.", show_default=False, negative=(), group=OPTIONS)
     ] = False,
     json: Json = False,
 ) -> None:

@@ -34,10 +34,10 @@ def compare(
     Args:
         runs: folders of two or more runs of the same samples; all are compared with the first.
         similarity: similarities of layers, separated by commas, such as cka,cosine_similarity; by default CKA, and
-            cosine where all widths are equal.
+            cosine if all widths are equal.
         cka: estimators of CKA: debiased, biased (equation 3 of Tracing Representation Progression), or both.
-        cosine: states whose cosines and angles are taken: centered (minus their layer's mean), uncentered, or both.
-        metrics: metrics to compare, separated by commas; by default all that every run has.
+        cosine: how states enter cosines and angles: centered (minus their layer's mean), uncentered, or both.
+        metrics: metrics to compare, separated by commas; by default all that the runs share.
         pooling: pooling to compare; by default the first that all runs have.
         site: where layers are read: raw, normed or projected (the space that two towers share); by default raw, and
             also the last layer after its norm.

@@ -68,7 +68,7 @@ class Pair:
         return self.comparison.similarity(self.a.name, self.b.name, metric, variant)
 
     def matches(self, metric: str, variant: str) -> list[Match]:
-        """Return what matches each layer of A. Layer 0 of either is no candidate for the most similar one."""
+        """Return what matches each layer of A. Layer 0 of either is not a candidate for the most similar one."""
         square = self.square(metric, variant)
         values, near = square.to_numpy(), alike(square, metric)
         candidates = np.isfinite(near) & np.outer(square.index != 0, square.columns != 0)

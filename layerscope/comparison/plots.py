@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 BESIDE = "Layers of the first run down, those of the other across."
 APART = "How much each metric differs by depth. Nothing here says which run is the better one."
 COURSE = "Each layer compared with itself in the last checkpoint and in the one before, and each metric by layer."
-RINGS = "○ the layer across that is most like the one down; layer 0 is no candidate."
+RINGS = "○ the layer across that is most like the one down; layer 0 is not a candidate."
 WITHIN = "Every two layers of one tower, beside the map across the towers."
 MATCHES = "For each layer of the first run the most similar one of the other, and the one at the same depth."
 LEAST = 0.05

@@ -66,7 +66,7 @@ def needs(extra: str, what: str) -> Iterator[None]:
 def refuse_dangling(path: Path) -> None:
     """Raise for a link whose target is not there: its name is right, and no other file is meant."""
     if path.is_symlink() and not path.exists():
-        raise LayerscopeError(f"{str(path)!r} is a link to {os.readlink(path)!r}, which does not exist: mend the link")
+        raise LayerscopeError(f"{str(path)!r} is a link to {os.readlink(path)!r}, which does not exist: fix the link")
 
 
 def folder_name(text: str) -> str:

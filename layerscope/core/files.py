@@ -55,12 +55,14 @@ def unwritable(path: Path, error: Exception) -> LayerscopeError:
     full = "No space left" in reason or getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
     mend = "make room" if full else "make it writable"
     reason = "no space left on the disk" if full else reason
-    return LayerscopeError(f"{str(path)!r} cannot be written ({reason}): {mend}, then run the same command to go on")
+    return LayerscopeError(f"{str(path)!r} cannot be written ({reason}): {mend}, then run the same command to resume")
 
 
 def foreign(path: Path) -> LayerscopeError:
     """Return the line on a file that is whole, and holds something else than was written."""
-    return LayerscopeError(f"{str(path)!r} is not what layerscope wrote there: start the run again in another folder")
+    return LayerscopeError(
+        f"{str(path)!r} is not the file that layerscope wrote: start the run again in another folder"
+    )
 
 
 def digest(path: Path) -> str:

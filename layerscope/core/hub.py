@@ -22,9 +22,9 @@ ASIDE = ("checkpoints", "baselines", "history")
 LOGIN = "log in (hf auth login, or HF_TOKEN)"
 FAULTS = {
     401: f"is refused without a valid token: {LOGIN}",
-    403: f"is not for this token to use: {LOGIN} with one that may",
-    404: f"is not there: check the name, and where it is private {LOGIN}",
-    429: "was asked too often (429): wait some minutes, then do the same again",
+    403: f"is not accessible with this token: {LOGIN} with one that may read it",
+    404: f"does not exist: check the name and, if it is private, {LOGIN}",
+    429: "hit the hub's rate limit (429): wait a few minutes, then try again",
 }
 """What a status of the hub means, and the mend."""
 _PATIENCE = 5.0  # seconds until the hub counts as out of reach
@@ -38,7 +38,9 @@ def on_this_machine(given: str | Path) -> Path:
     if not str(given).startswith("hf:/"):
         return Path(given).expanduser()
     if (found := NAME.fullmatch(str(given))) is None:
-        raise LayerscopeError(f"{str(given)!r} names no result: write hf://user/name, or hf://user/name@revision")
+        raise LayerscopeError(
+            f"{str(given)!r} is not the name of a result: write hf://user/name, or hf://user/name@revision"
+        )
     from huggingface_hub import snapshot_download
 
     name, revision = found.groups()
@@ -67,7 +69,7 @@ def push_to_hub(folder: str | Path, name: str, *, private: bool | None = None, t
     """
     path = Path(folder).expanduser()
     if not any((path / file).is_file() for file in MODELS):
-        raise LayerscopeError(f"{str(path)!r} holds no model: give its folder; a result has a push_to_hub of its own")
+        raise LayerscopeError(f"{str(path)!r} holds no model: give its folder; a result has its own push_to_hub")
     card = path / CARD
     text = card.read_text(encoding="utf-8") if card.is_file() else None
     return push(path, files_in(path), text, name, "model", private, token)
@@ -125,15 +127,15 @@ def _fault(error: Exception) -> str:
     if "RevisionNotFoundError" in names:
         return "has no such revision: give a branch, a tag or a commit of it"
     if "OfflineModeIsEnabled" in names or "LocalEntryNotFoundError" in names and status is None:
-        return "was not fetched before, and the hub cannot be reached: check the network (and HF_HUB_OFFLINE)"
+        return "is not cached, and the hub cannot be reached: check the network (and HF_HUB_OFFLINE)"
     if status is not None and status >= 500:
-        return f"waits for the hub, which has a fault of its own ({status}): try again later"
+        return f"cannot be reached because of an error at the hub ({status}): try again later"
     if status in FAULTS:
         return FAULTS[status]
     if names & {"HFValidationError", "HfHubHTTPError", "BadRequestError"}:
         line = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         return f"is refused ({line.strip()[:160]}): name it user/name"
-    return f"was cut off from the hub ({first_line(error)}): check the network and the disk, then do the same again"
+    return f"was cut off from the hub ({first_line(error)}): check the network and the disk, then try again"
 
 
 @cache

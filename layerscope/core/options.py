@@ -157,7 +157,7 @@ def _lines(where: Any) -> dict[str, str]:
 
 Part = Annotated[
     str | None,
-    Line("Stack of blocks, where the model has several: encoder, decoder, text, vision, or a module path."),
+    Line("Stack of blocks, if the model has several: encoder, decoder, text, vision, or a module path."),
     MODEL,
 ]
 Device = Annotated[
@@ -171,26 +171,26 @@ class Loading(TypedDict, total=False):
     revision: Annotated[str | None, Line("Branch, tag or commit of a hub model."), MODEL]
     part: Part
     blocks: Annotated[
-        str | None, Line("Path of the module that holds the blocks; by default it is searched for."), MODEL
+        str | None, Line("Path of the module that holds the blocks; by default it is found automatically."), MODEL
     ]
-    norm: Annotated[str | None, Line("Path of the final norm, or none; by default it is searched for."), MODEL]
+    norm: Annotated[str | None, Line("Path of the final norm, or none; by default it is found automatically."), MODEL]
     dtype: Annotated[
         str,
         OneOf(DTYPES),
-        Line("Number type of the weights; auto is float32 on a CPU, else the checkpoint's own.", "auto"),
+        Line("Data type of the weights; auto is float32 on a CPU, else the checkpoint's own.", "auto"),
         MODEL,
     ]
     device: Device
     max_memory: Annotated[
         Mapping[int | str, int | str] | str | None,
         Memory(),
-        Line("Most memory of each device that device map may fill, such as 0=20GB,cpu=64GB; the rest stays on disk."),
+        Line("Memory limit of each device under device map, such as 0=20GB,cpu=64GB; the rest stays on disk."),
         MODEL,
     ]
     offload: Annotated[
         str | Path | None,
         Folder(),
-        Line("Folder for weights that fit nowhere and are not in the checkpoint as they are needed."),
+        Line("Folder for weights that fit on no device and that the checkpoint does not hold in the form needed."),
         MODEL,
     ]
     trust_remote_code: Annotated[bool, Line("Let the checkpoint's own code run.", False), MODEL]
@@ -203,7 +203,10 @@ class Reading(TypedDict, total=False):
     text_column: Annotated[str | None, Line("Column of the texts; by default it is guessed."), DATA]
     label_column: Annotated[str | None, Line("Column of the labels; by default it is guessed."), DATA]
     max_length: Annotated[
-        int | None, Whole(1), Line("Tokens per text at most; by default the model's own limit, up to 512."), DATA
+        int | None,
+        Whole(1),
+        Line("Maximum number of tokens per text; by default the model's own limit, up to 512."),
+        DATA,
     ]
 
 

@@ -11,7 +11,7 @@ from itertools import count
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.wire import FAILED, GIVE, GIVE_FIRST, OVER, SAID, Key, Wire, connect
+from layerscope.core.wire import FAILED, OVER, SAID, Key, Wire
 
 ARRIVAL = timedelta(minutes=10)
 """All processes must have come to the verb they share within this time of the first."""
@@ -44,26 +44,33 @@ class Team:
 
     def meet(self, value: Any = None) -> list[Any]:
         """Wait for all and return what each brings, in their order; an error of one is raised in every process."""
-        return self.found(self.bring(value))
-
-    def bring(self, value: Any, to_first: bool = False) -> Any:
-        """Begin a meeting without waiting for it, and return what `is_ready` and `found` take.
-
-        With `to_first` what is brought goes to the first process alone; the others have nothing to wait for.
-        """
         if self.wire is None:
             return [value]
-        key = self._next()
-        self.wire.give(key, value, GIVE_FIRST if to_first else GIVE)
-        return key
+        keys = self.bring(value)
+        found = self.wire.get(*keys)
+        self.wire.forget(self.verb, self.step)
+        return found
+
+    def bring(self, value: Any) -> Any:
+        """Bring a value for the first process alone, without waiting; return what `is_ready` and `found` take there."""
+        if self.wire is None:
+            return [value]
+        step = self._next()
+        keys = [(*step, rank) for rank in range(self.size)]
+        self.wire.give(keys[self.rank], value)
+        return keys
 
     def is_ready(self, meeting: Any) -> bool:
         """Return whether all have brought what they bring."""
-        return self.wire is None or self.wire.has(meeting, self.size)
+        return self.wire is None or self.wire.has(*meeting)
 
     def found(self, meeting: Any) -> list[Any]:
         """Wait for all and return what each has brought."""
-        return list(meeting) if self.wire is None else self.wire.get(meeting, self.size)
+        if self.wire is None:
+            return list(meeting)
+        found = self.wire.get(*meeting)
+        self.wire.delete(*meeting)
+        return found
 
     def lead(self, call: Callable[[], T]) -> T:
         """Return in every process what a call gives in the first; the others wait and do nothing, as timings need."""
@@ -105,9 +112,7 @@ class Team:
             self.failed = self.verb
 
     def _next(self) -> Key:
-        assert self.wire is not None
         self.step += 1
-        self.wire.forget(self.verb, self.step)
         return self.verb, self.step
 
 
@@ -147,12 +152,14 @@ def _join() -> Team | LayerscopeError:
     """Join once, by the address that the launcher gave all of them."""
     if (size := launched()) == 1:
         return Team()
+    from torch.distributed.distributed_c10d import PrefixStore
     from torch.distributed.rendezvous import rendezvous
 
     try:
         store, rank, _ = next(iter(rendezvous("env://", timeout=ARRIVAL)))
-        return Team(rank, size, connect(rank, size, store, ARRIVAL.total_seconds()))
-    except (RuntimeError, OSError, EOFError):
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")  # the store still has what those before have left
+        return Team(rank, size, Wire(rank, size, PrefixStore(f"layerscope {attempt}", store)))
+    except RuntimeError:
         return LayerscopeError(f"{size} processes were started and some did not join: start the same command in each")
 
 
@@ -197,8 +204,8 @@ def one_voice(line: str) -> Iterator[bool]:
     if joined.failed != joined.verb:
         joined.begin()
         joined.fail(LayerscopeError(line))
-    yield joined.wire.first_left((joined.verb, OVER)) == joined.rank
-    joined.wire.first_left((joined.verb, SAID))
+    yield joined.wire.first_left(joined.verb, OVER) == joined.rank
+    joined.wire.first_left(joined.verb, SAID)
 
 
 def leave(status: int) -> NoReturn:

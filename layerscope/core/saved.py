@@ -103,7 +103,7 @@ class Store:
         except OSError as error:
             raise unreadable(path, error) from error
         if found is None:
-            why = "is not what was written there" if path.is_file() else "is missing"
+            why = "has changed since it was written" if path.is_file() else "is missing"
             raise LayerscopeError(f"{str(path)!r} {why}: {self.again}")
         if self.suffix != "csv":
             return read_parquet(found, set())
@@ -132,7 +132,7 @@ def read_facts(path: Path, what: str, again: str) -> dict[str, Any]:
     if found.get("kind") != what:
         raise _damaged(path, what, again)
     if not unchanged(found):
-        raise LayerscopeError(f"{str(path)!r} is not what was written there: {again}")
+        raise LayerscopeError(f"{str(path)!r} has changed since it was written: {again}")
     return {name: _back(value) for name, value in found.items() if name not in ("format", "kind")}
 
 

@@ -45,14 +45,14 @@ def exits(
 ) -> "ExitReport | DraftReport":
     """Let easy samples leave early, or early layers draft text, and see what that gains on your machine.
 
-    One pass says what every layer would predict of each sample; the time of every stage is measured at the batch sizes
-    in question; a fifth of the samples chooses which exits are worth a check; the others certify the threshold; then
+    One pass records what every layer would predict for each sample, and every stage is timed at the batch sizes that
+    occur. A fifth of the samples chooses which exits are worth a check, and the others certify the threshold. Then the
     exits, the plain model and the model truncated at every depth run the same batches in turns. With a `threshold` of
-    your own nothing is certified: samples leave at every layer, or at the `exits`, that is as sure as that.
+    your own nothing is certified: samples leave at the first layer (of the `exits`, if given) that is this sure.
 
     A language model drafts at its exits instead, and all layers verify (`layerscope.generation.SelfSpeculation`), so
-    that the text stays the same. On one half of the prompts it is replayed how far each layer's drafts would be right,
-    at the measured cost of rounds; that chooses the layer, the number of draft tokens and the threshold. On the other
+    the text stays the same. One half of the prompts is replayed to see how many of each layer's drafts would be right,
+    at the measured cost of a round; that chooses the layer, the number of draft tokens and the threshold. On the other
     half they are measured beside plain decoding and transformers' `assistant_early_exit`. `generate` reads the result.
 
     Args:
@@ -60,23 +60,23 @@ def exits(
             one or an `ExitModel`.
         data: samples the model was not trained on: CSV, TSV, JSONL, Parquet or text file; folder or archive of images
             or sounds; hf:name/config:split; in Python also samples in memory.
-        samples: number of samples at most, drawn with the seed; by default 5000, for a language model 32 prompts.
+        samples: maximum number of samples, drawn with the seed; by default 5000, or 32 prompts for a language model.
         seed: random seed.
         max_disagreement: share of predictions that may differ from the full model's; by default 0.01.
         min_accuracy: smallest acceptable accuracy, as the goal instead of agreement; needs labels.
         confidence: confidence level of the guarantee.
-        batch_size: samples served at once, in the order of the data; by default 32, for a language model 1.
+        batch_size: samples served at once, in the order of the data; by default 32, or 1 for a language model.
         criterion: how an exit decides whether it is sure.
         exits: layers to leave at, or to draft at, such as 3,6 or 3-6; by default those whose measured costs pay.
         threshold: fixed threshold for how sure an exit must be, such as 0.9, instead of a calibrated one; gives no
             guarantee.
         min_speedup: smallest speed-up worth having; near 0, the exit model is written whatever it gains.
         prefix: number of tokens at the beginning of each text that serve as its prompt.
-        max_new_tokens: new tokens per text at most.
+        max_new_tokens: maximum number of new tokens per text.
         draft_tokens: tokens drafted before each verification, or auto: by acceptance and cost.
         draft_lens: folder of translators that `lens` trained for this model, through which layers draft.
-        processor: tokenizer or processor, where the model has none.
-        out: folder for the report, with the exit model in `model` where exits pay; the command line writes a page there
+        processor: tokenizer or processor, if the model has none.
+        out: folder for the report, with the exit model in `model` if exits pay; the command line writes a page there
             too.
         progress: show progress on standard error.
         **shared: how the model is loaded and the samples are read: `LoadingAndReading`.

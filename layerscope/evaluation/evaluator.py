@@ -34,40 +34,42 @@ def evaluate(
     progress: Annotated[bool, IN_CODE] = True,
     **shared: Unpack[Loading],
 ) -> "Evaluation":
-    """Score every layer of a model on tasks, and the model as shipped; every sample is embedded once.
+    """Score every layer of a model and the model as shipped on tasks; every sample is embedded once.
 
     Args:
         model_or_run: hub name, local folder, PEFT adapter folder, minilm, or the folder of a run, whose model,
             revision, part, blocks, norm and pooling apply unless they are given here; in Python also what `profile`
             takes.
-        tasks: names of mteb tasks, separated by commas, of texts, images or sounds, or of two of these for a model of
-            two towers; layer-by-layer is the 32 of the paper, in English. In Python a list of names, mteb task objects,
-            and `KIND:PATH` of your own files; of data in memory `{KIND: data}`, a pandas frame or a `datasets.Dataset`
-            with the columns of such a file. Kinds for texts are those of `task_from_file`; linear-probe, knn-probe and
-            attention-probe read labelled texts, images or sounds, whatever `profile` does, and token-probe sentences
-            with a label for each word. lm:NAME and lm:FILE.yaml are tasks of lm-evaluation-harness; @METRIC after them
-            names another than the first of which more is better.
-        out: folder of the results, in mteb's own layout and in `probes`; the same call on it resumes.
-        samples: number of rows of each own file, and of documents of an lm task, drawn with the seed; by default all.
+        tasks: names of mteb tasks, separated by commas, on texts, images or sounds, or on two of these for a two-tower
+            model; layer-by-layer stands for the paper's 32, all in English. In Python a list of names, mteb task
+            objects, and `KIND:PATH` of your own files; for data in memory `{KIND: data}`, a pandas frame or a
+            `datasets.Dataset` with the columns of such a file. Kinds for texts are those of `task_from_file`;
+            linear-probe, knn-probe and attention-probe read labelled texts, images or sounds in any form that `profile`
+            reads, and token-probe reads sentences with a label for each word. lm:NAME and lm:FILE.yaml are tasks of
+            lm-evaluation-harness; @METRIC after them chooses a metric other than their first one for which higher is
+            better.
+        out: folder of the results, in mteb's own layout and in `probes`; repeating the call resumes it.
+        samples: number of rows of each file of your own, and of documents of an lm task, drawn with the seed; by
+            default all.
         seed: random seed.
-        split: share of the samples that judges an attention-probe, which is then trained once, on the others, as large
-            sets need it; by default it is trained in three folds.
-        shift: labelled data of another source or time: every layer's linear-probe, fitted on its own data alone, is
-            judged on these too, as a task beside the cross-validated one.
-        sites: where layers are read: raw, normed, or both with a comma; by default normed where there is a final norm.
-            projected is the space that two towers share, for mteb tasks, and the only one where a task reads two
-            modalities.
-        layers: layers to score: all, or such as 0,3 or 1-6; 0 is the embedding output.
-        pooling: how tokens become one vector: auto (the model's own way), or some of mean, cls, last, first with
-            commas.
-        mixes: score mixes of layers too: means of the last layers, and for linear-probe and token-probe the best pair,
+        split: share of the samples held out to judge an attention-probe, which is then trained only once, as large data
+            sets require; by default it is cross-validated in three folds.
+        shift: labelled data from another source or time, on which every layer's linear-probe, fitted only on its own
+            data, is judged as well; the scores form a task beside the cross-validated one.
+        sites: where layers are read: raw, normed, or both, separated by a comma; by default normed if there is a final
+            norm. projected is the space that two towers share, for mteb tasks; a task with two modalities is read only
+            there.
+        layers: layers to score: all, or some, such as 0,3 or 1-6; 0 is the embedding output.
+        pooling: how tokens become one vector: auto (as in the model itself), or any of mean, cls, last, first,
+            separated by commas.
+        mixes: also score mixes of layers: means of the last layers, and for linear-probe and token-probe the best pair,
             learned weights and a concatenation, all learned inside the folds.
-        dims: score the layers at fewer dimensions too, such as 32,64,128: their first ones, and for linear-probe their
-            principal components, fitted inside the folds; for mteb tasks, linear-probe and knn-probe, and not for
-            scores under a `shift`.
+        dims: also score the layers at fewer dimensions, such as 32,64,128: the first ones, and for linear-probe
+            principal components fitted inside the folds; for mteb tasks, linear-probe and knn-probe, but not under a
+            `shift`.
         keep_states: keep the pooled states in the folder of the results.
-        jobs: processes that score layers at the same time; auto is one for each core where it pays.
-        processor: the tokenizer, where the model is an object.
+        jobs: processes that score layers in parallel; auto is one per core if that pays.
+        processor: the tokenizer of a model given as an object.
         progress: show progress on standard error.
         **shared: how the model is loaded: `Loading`.
 
@@ -75,7 +77,7 @@ def evaluate(
         What `open_evaluation(out)` reads; `failed` has the tasks that could not be scored, and why.
 
     Raises:
-        LayerscopeError: for every wrong input, and where no task could be scored.
+        LayerscopeError: for every wrong input, and if no task could be scored.
 
     Example:
         >>> layerscope.evaluate("tiny-bert", "knn-probe:reviews.csv", pooling="mean", progress=False)

@@ -69,7 +69,7 @@ def _from_list(data: Any, labels: Labels, modality: Modality | None) -> Corpus:
 def _from_arrays(data: list[Any], labels: Labels, modality: Modality | None) -> Corpus:
     if modality == "audio":
         sounds = _sounds([(item, ASSUMED_RATE) for item in data], labels)
-        note = f"sounds taken to be at {ASSUMED_RATE:,} Hz: give (array, rate) for another rate"
+        note = f"sounds are assumed to be at {ASSUMED_RATE:,} Hz: give (array, rate) for another rate"
         return replace(sounds, notes=(note,))
     looks_like_image = data[0].ndim in (2, 3) and str(data[0].dtype).endswith("uint8")
     if modality == "image" or (modality is None and looks_like_image):
@@ -153,7 +153,7 @@ def _files(paths: list[Path], labels: Labels, modality: Modality | None) -> Corp
             raise LayerscopeError(f"{path} does not exist or is not a file: check the path")
     odd = next((path for path in paths if media_kind(path.name) != kind or kind is None), None)
     if kind is None or odd is not None:
-        raise LayerscopeError(f"{odd} is not of the same kind as the others: give images only, or sounds only")
+        raise LayerscopeError(f"{odd} is not of the same kind as the others: give only images, or only sounds")
     corpus = media_corpus([(str(path), path) for path in paths], kind, "files", "the list of paths", ())
     if labels is None:
         return corpus
@@ -166,7 +166,7 @@ def _files(paths: list[Path], labels: Labels, modality: Modality | None) -> Corp
 def _images(data: list[Any], labels: Labels) -> Corpus:
     for i, image in enumerate(data):
         if not (is_a(image, "PIL.Image") or _is_array(image)):
-            raise LayerscopeError(f"sample {i} is of type {type(image).__name__}: give images only")
+            raise LayerscopeError(f"sample {i} is of type {type(image).__name__}: give only images")
     images = tuple(to_rgb(image) if is_a(image, "PIL.Image") else array_image(image) for image in data)
     return _corpus("images", "image", images, labels)
 

@@ -162,7 +162,7 @@ def text_corpus(
                 found.append(f"{count(len(left_out), 'row')} without a label left out: {shown(left_out)}")
     mended = [without_surrogates(cells[i]) for i in rows]
     if halves := [i for i, text in zip(rows, mended, strict=True) if text != cells[i]]:
-        found.append(f"{count(len(halves), 'text')} held half characters, now U+FFFD: {shown(halves)}")
+        found.append(f"{count(len(halves), 'text')} held unpaired surrogates, now U+FFFD: {shown(halves)}")
     return Corpus(folder_name(name), "text", mended, tuple(map(str, rows)), classes, tuple(found))
 
 

@@ -62,7 +62,7 @@ def _parsed(spec: str) -> tuple[Path | list[str], str]:
     parts = spec.split("/")
     if not all(parts) or len(parts) > 3:
         raise LayerscopeError(
-            f"'hf:{spec}' is not a data set's name: write hf:name, hf:org/name or hf:name/config:split"
+            f"'hf:{spec}' is not the name of a data set: write hf:name, hf:org/name or hf:name/config:split"
         )
     return parts, split
 

@@ -27,7 +27,7 @@ from layerscope.inputs.samples import Lines, Modality
 from layerscope.inputs.tables import PARQUET, TABLES, read_frame, read_text
 
 ARCHIVES = (".tar.gz", ".tar.xz", ".tar.bz2", ".tar", ".tgz", ".txz", ".zip")
-PLAIN_TEXT = "plain text: one sample a non-empty line, named by its number"
+PLAIN_TEXT = "plain text: one sample per non-empty line, named by line number"
 MEMORY_LIMIT = 2 * 2**30  # bytes, uncompressed
 LOOKED_FOR = f"images ({', '.join(SUFFIXES['image'])}) or sounds ({', '.join(SUFFIXES['audio'])})"
 _DESCRIPTIONS = ("readme", "source", "license", "licence")
@@ -84,9 +84,11 @@ def _named(data: str, modality: Modality | None, columns: Columns) -> Corpus:
         columns.refuse(data)
         return BUILT_IN[data]()
     if not data.strip():
-        raise LayerscopeError("no data is named: give a file, a folder, hf:NAME, stdlib-docs or digits")
+        raise LayerscopeError("no data is given: give a file, a folder, hf:NAME, stdlib-docs or digits")
     if "://" in data:
-        raise LayerscopeError(f"data {data!r} is a URL: fetch it and give the file, or give hf:NAME for one on the hub")
+        raise LayerscopeError(
+            f"data {data!r} is a URL: download it and give the file, or give hf:NAME for one on the hub"
+        )
     if data.startswith("hf:"):
         return hub_corpus(data.removeprefix("hf:"), columns)
     return _open_path(Path(data), modality, columns)
@@ -112,7 +114,7 @@ def _open_path(path: Path, modality: Modality | None, columns: Columns) -> Corpu
         try:
             array = np.load(path, allow_pickle=False)
         except (OSError, ValueError) as error:
-            raise LayerscopeError(f"{path} is not a complete .npy file: write it again with numpy.save") from error
+            raise LayerscopeError(f"{path} is not a complete .npy file: save it again with numpy.save") from error
         return replace(memory_corpus(array, modality, columns), name=folder_name(name))
     lines, note = Lines.of(read_text(path)), PLAIN_TEXT
     names = tuple(map(str, lines.numbers))
@@ -176,7 +178,7 @@ def _archive(path: Path, modality: Modality | None, notes: tuple[str, ...]) -> C
             else:
                 found.append((name, read()))
     except _DAMAGE as error:
-        raise LayerscopeError(f"{path} is not a whole archive ({error}): fetch or pack it again") from error
+        raise LayerscopeError(f"{path} is not a complete archive ({error}): download or pack it again") from error
     if not found:
         held = f"; it holds {listed(others, 3)}: unpack it and give that" if others else ""
         raise LayerscopeError(f"{path} holds no {LOOKED_FOR}{held}")
@@ -221,7 +223,7 @@ def _stdlib_docs() -> Corpus:
                     if len(text) >= _SHORTEST:
                         found.setdefault(text, (name, parts[0]))
     if not found:
-        raise LayerscopeError("stdlib-docs: this Python has no library source beside it: give other data")
+        raise LayerscopeError("stdlib-docs: this Python comes without its library's source: give other data")
     return Corpus(
         "stdlib-docs",
         "text",

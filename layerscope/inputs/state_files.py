@@ -41,7 +41,7 @@ def _whole(path: Path) -> Iterator[None]:
     except (SafetensorError, ArrowException, zipfile.BadZipFile, OSError, ValueError, EOFError) as error:
         if "pickle" in str(error) or "Python objects" in str(error):
             raise LayerscopeError(f"{path} holds pickled objects, which can run code: save plain numbers") from error
-        fault = f"is not a whole {path.suffix} file ({first_line(error)})"
+        fault = f"is not a complete {path.suffix} file ({first_line(error)})"
         raise LayerscopeError(f"{path} {fault}: write or copy it again") from error
 
 
@@ -56,7 +56,7 @@ def _numbered(asked: Layers, stated: Layers, there: int, where: Path) -> tuple[i
     elif len(layers) != there:
         fault += f", and {len(layers)} are named ({','.join(map(str, layers))}): name each with `layers`"
     elif any(b <= a for a, b in zip(layers, layers[1:], strict=False)):
-        fault = f"has its layers named {','.join(map(str, layers))}: name them in rising order, as the states hold them"
+        fault = f"has layers named {','.join(map(str, layers))}: name them in rising order, as the states hold them"
     else:
         return tuple(layers)
     raise LayerscopeError(f"{where} {fault}")
@@ -89,7 +89,7 @@ def requests(where: Path, files: Sequence[Path], asked: Layers) -> States:
                 found.append(file.get_tensor("hidden_states").transpose(0, 1))
         return found
 
-    note = f"the states of layer {layers[-1]}, too, are those before a final norm, as vLLM writes them (site raw)"
+    note = f"the states of layer {layers[-1]}, too, are from before the final norm, as vLLM writes them (site raw)"
     names = tuple(path.stem for path in files)
     return States(where, names, layers, shapes[0][2], read, tokens, notes=(note,))
 
@@ -200,8 +200,8 @@ def extracted(where: Path, asked: Layers, pooling: str) -> States:
     if known["file_format"] == "parquet":
         if not poolings:
             raise LayerscopeError(
-                f"{where} holds the states of every token as Parquet, and these are read from safetensors alone: "
-                "extract them so"
+                f"{where} holds the states of every token as Parquet, and these are read only from safetensors: "
+                f"extract them in that format"
             )
         if len(poolings) != 1:
             raise LayerscopeError(f"{where} holds {len(poolings)} poolings as Parquet: extract one, or safetensors")

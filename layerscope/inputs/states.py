@@ -155,12 +155,14 @@ def corpus_of(states: States, data: Any, labels: Sequence[Any] | None, columns: 
             ends = f"{states.names[0]} first and {states.names[-1]} last"
             notes.append(
                 f"rows of the table are paired with the states in order, {ends} (files by name): add a column `id` "
-                "with these names where the rows lie otherwise"
+                f"with these names if the rows are in another order"
             )
         text = choose_column(list(frame.columns), columns.text, TEXT_COLUMNS, where)
         label = choose_column(list(frame.columns), columns.label, LABEL_COLUMNS, where)
     elif data is not None:
-        raise LayerscopeError("`data` beside `states` is a table with a row a sample: give CSV, TSV, JSONL or Parquet")
+        raise LayerscopeError(
+            "`data` beside `states` is a table with one row per sample: give CSV, TSV, JSONL or Parquet"
+        )
     else:
         columns.refuse(where)
     if labels is not None and len(labels) != total:

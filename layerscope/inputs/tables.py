@@ -88,7 +88,7 @@ def _whole(path: Path) -> Iterator[None]:
     try:
         yield
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise LayerscopeError(f"{path} is not a whole gzip file ({error}): pack it again") from error
+        raise LayerscopeError(f"{path} is not a complete gzip file ({error}): pack it again") from error
     except OSError as error:
         raise unreadable(path, error) from error
 
@@ -174,7 +174,7 @@ def _json_lines(text: str, path: Path, notes: list[str]) -> Any:
         raise LayerscopeError(f"{path} has no records: give at least one text")
     whole = [without_surrogates(record) for record in records]
     if halves := [str(i) for i, record in enumerate(records) if whole[i] != record]:
-        notes.append(f"{count(len(halves), 'row')} held half characters, now U+FFFD: rows {listed(halves)}")
+        notes.append(f"{count(len(halves), 'row')} held unpaired surrogates, now U+FFFD: rows {listed(halves)}")
     import pandas as pd
 
     return pd.DataFrame(whole, dtype=object)
@@ -209,7 +209,7 @@ def parsed(text: str, path: Path, what: str) -> Any:
         return json.loads(text)
     except (json.JSONDecodeError, RecursionError) as error:
         at = f"{error.msg}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else "too deep"
-        raise LayerscopeError(f"{path}: {what} is not JSON ({at}): write one object a line") from error
+        raise LayerscopeError(f"{path}: {what} is not JSON ({at}): write one object per line") from error
 
 
 def _parquet(path: Path) -> Any:
@@ -233,4 +233,4 @@ def whole_parquet(path: Path) -> Iterator[None]:
         raise unreadable(path, error) from error
     except (pa.ArrowException, OSError) as error:
         reason = first_line(error).rstrip(". ")
-        raise LayerscopeError(f"{path} is not a whole Parquet file ({reason}): write or copy it again") from error
+        raise LayerscopeError(f"{path} is not a complete Parquet file ({reason}): write or copy it again") from error

@@ -72,7 +72,7 @@ def tagged_rows(data: Any, reader: str = "token-probe") -> Tagged:
         if column is None:
             hint = near(names[0], list(map(str, frame))) or ":"
             raise LayerscopeError(
-                f"{path} has no column {names[0]!r}{hint} it reads tokens and labels, two lists of one length a row"
+                f"{path} has no column {names[0]!r}{hint} it reads tokens and labels, two lists of equal length per row"
             )
     found: list[tuple[str, ...]] = []
     for i, cells in enumerate(zip(*(frame[column] for column in columns), strict=True), start=1):
@@ -89,7 +89,7 @@ def tagged_rows(data: Any, reader: str = "token-probe") -> Tagged:
 def _listed(cell: Any, what: str, row: str) -> tuple[str, ...]:
     cells = cell.split() if isinstance(cell, str) else cell.tolist() if isinstance(cell, np.ndarray) else cell
     if not isinstance(cells, (list, tuple)):
-        raise LayerscopeError(f"{row} has no list of {what} ({cell!r:.40}): give a list, or a text with blanks between")
+        raise LayerscopeError(f"{row} has no list of {what} ({cell!r:.40}): give a list, or a text separated by spaces")
     for i, item in enumerate(cells, start=1):
         if isinstance(item, bool) or not isinstance(item, (str, int)) or (what == "labels" and item == ""):
             raise LayerscopeError(f"{row}: number {i} of its {what} is {item!r:.40}: give a text or a whole number")
@@ -106,8 +106,8 @@ def first_tokens(encoder: Any, sentences: Sequence[Sequence[str]], name: str) ->
     tokenizer = encoder.tokenizer
     if not getattr(tokenizer, "is_fast", False):
         raise LayerscopeError(
-            f"the tokenizer of {name} ({type(tokenizer).__name__}) is a slow one, which does not say where in a text "
-            "its tokens stand: a token probe needs a fast one (tokenizer.json)"
+            f"the tokenizer of {name} ({type(tokenizer).__name__}) is a slow one, which does not say where its "
+            f"tokens are in a text: a token probe needs a fast one (tokenizer.json)"
         )
     texts = [" ".join(words) for words in sentences]
     read = tokenizer(texts, return_offsets_mapping=True, truncation=True, max_length=encoder.max_length)

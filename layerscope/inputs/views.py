@@ -183,12 +183,12 @@ def _jitter(row: Any, random: np.random.Generator) -> Any:
         import torch
 
         if not row.is_floating_point():
-            raise LayerscopeError(f"a tensor of {row.dtype} takes no noise: give floats, or `views=0`")
+            raise LayerscopeError(f"a tensor of {row.dtype} cannot take noise: give floats, or `views=0`")
         noise = torch.from_numpy(random.standard_normal(tuple(row.shape)))
         return row + (0.1 * row.double().std(correction=0) * noise.to(row.device)).to(row.dtype)
     array = np.asarray(row)
     if not np.issubdtype(array.dtype, np.floating):
-        raise LayerscopeError(f"an array of {array.dtype} takes no noise: give floats, or `views=0`")
+        raise LayerscopeError(f"an array of {array.dtype} cannot take noise: give floats, or `views=0`")
     noise = 0.1 * array.std(dtype=np.float64) * random.standard_normal(array.shape)
     return (array + noise).astype(array.dtype)
 

@@ -19,7 +19,7 @@ from layerscope.inputs.samples import Lines, Window
 PIECE = 1_000_000  # characters tokenised at once
 _PROBES = ("a", "the", "1")
 Extreme = Literal["repeat", "random"]
-HOW = {"repeat": "one token of its own, drawn for each sample", "random": "tokens drawn from the vocabulary"}
+HOW = {"repeat": "one token drawn from each sample", "random": "tokens drawn from the vocabulary"}
 
 
 def pack(corpus: Corpus, tokenizer: Any, window: int) -> Corpus:

@@ -28,8 +28,8 @@ def lens(
 ) -> "Reading":
     """Show what every layer would predict, token by token, and where predictions settle.
 
-    One forward a sample; then each layer's states go through all that the model runs after its last block. Of the last
-    layer that gives the model's own logits, to the bit where a sample has up to 67 million of them.
+    Each sample takes one forward pass; then each layer's states go through all that the model runs after its last
+    block. For the last layer these are the model's own logits, bit for bit if a sample has up to 67 million of them.
 
     Args:
         model: hub name, local folder, or minilm; in Python also a loaded model. It needs a head over its layers: a
@@ -38,11 +38,11 @@ def lens(
         data: samples to read instead of a prompt: CSV, TSV, JSONL, Parquet or text file; folder or archive of images
             or sounds; hf:name/config:split; stdlib-docs; digits.
         samples: read only the first N samples of the data.
-        tokens: number of tokens that a language model adds to each text before it is read.
-        top: predictions kept at each layer.
-        tuned: folder of translators to read each layer through, ours or one saved by tuned-lens.
-        train: text to train translators on, where the folder has none yet; a killed training is resumed. Take other
-            text than the samples.
+        tokens: number of tokens that a language model appends to each text before it is read.
+        top: number of predictions kept at each layer.
+        tuned: folder of translators through which each layer is read, from `lens` or from tuned-lens.
+        train: text to train translators on, if the folder has none yet; a killed training is resumed. Use other text
+            than the samples.
         steps: training steps, of about 1,000 tokens each.
         processor: tokenizer, image processor or feature extractor of a model given as an object.
         out: folder for the tables; the command line writes a page there too.
@@ -51,7 +51,7 @@ def lens(
             model's own positions.
 
     Raises:
-        LayerscopeError: for every wrong input, in one line with the mend.
+        LayerscopeError: for every wrong input, in one line that says how to fix it.
 
     Example:
         >>> reading = layerscope.lens("tiny-gpt2", "the food was good", progress=False)

@@ -22,8 +22,9 @@ FAULTS = {
     "ignore_mismatched_sizes|size mismatch": "has weights of other shapes than its config.json says: take both from "
     "the same checkpoint",
     "deserializing header|SafetensorError": "has a damaged safetensors file: copy or download it again",
-    "Unrecognized model": "names no model_type in its config: is this a transformers model?",
-    "model type.*does not recognize": "is of a type that this transformers does not know: upgrade transformers, or see "
+    "Unrecognized model": "has no model_type in its config: is this a transformers model?",
+    "model type.*does not recognize": "is of a type unknown to this version of transformers: upgrade transformers, "
+    "or see "
     "`trust_remote_code`",
 }
 """What is in the error of a loader, and the line that the user reads for it."""
@@ -53,7 +54,7 @@ def hub_files(name: str, revision: str | None, patterns: Sequence[str]) -> Path 
 def check_name(source: str) -> None:
     """Raise where a model's name can be neither a folder's nor a hub model's."""
     if not source.strip():
-        raise LayerscopeError(f"no model is named: give a hub name, a folder, or {EMBEDDED}")
+        raise LayerscopeError(f"no model is given: give a hub name, a folder, or {EMBEDDED}")
     if "://" in source:
         name = "/".join(urlsplit(source).path.strip("/").split("/")[:2]) or "org/name"
         raise LayerscopeError(f"model {source!r} is a URL: give its name on the hub ({name}), or a folder")
@@ -85,7 +86,7 @@ def _folder_fault(folder: Path) -> str:
     if configs:
         return ""
     if (folder / "run.json").is_file():
-        return "holds no config.json: it is a run of layerscope, give the model itself"
+        return "holds no config.json: it is a layerscope run, give the model itself"
     why = f"give one of the models in it ({', '.join(sorted(inside)[:3])})" if inside else "is it a saved model?"
     return f"holds no config.json: {why}"
 
@@ -105,7 +106,7 @@ def _check_type(path: Path, config: dict[str, Any]) -> None:
     kind = config.get("model_type")
     if kind is not None and kind not in CONFIG_MAPPING and "auto_map" not in config:
         raise LayerscopeError(
-            f"{str(path)!r} is of a type that this transformers does not know ({kind}"
+            f"{str(path)!r} is of a type unknown to this version of transformers ({kind}"
             f"{near(str(kind), CONFIG_MAPPING)}): upgrade transformers, or see `trust_remote_code`"
         )
 
@@ -183,7 +184,7 @@ def _what_failed(source: str, error: Exception) -> str:
     if known is None and not Path(source).exists():
         if re.search("couldn't connect|Connection|offline|Max retries|resolve", text):
             hint = near(source, (EMBEDDED,)) or near_folder(Path(source)) or ": check the name, or the network"
-            return f"is no local folder, and the hub cannot be reached{hint}"
+            return f"is not a local folder, and the hub cannot be reached{hint}"
         if re.search("not a valid model identifier|Repository Not Found|404|Repo id", text):
             return "is neither a local folder nor a model on the hub: check the name (or its access token)"
     return known or f"cannot be loaded: {' '.join(str(error).split())[:200] or type(error).__name__}"

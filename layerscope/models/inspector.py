@@ -14,7 +14,7 @@ def inspect(
     data: Annotated[Any, IN_CODE] = None,
     **shared: Unpack[Loading],
 ) -> "list[Inspection]":
-    """Show what is found in a model: blocks, final norm, head, and what a run would take.
+    """Show what layerscope finds in a model (blocks, final norm, head) and what a run would cost.
 
     There is one entry for its stack of blocks, or for each of several.
 
@@ -22,11 +22,11 @@ def inspect(
         model: hub name, local folder, PEFT adapter folder, or minilm, which comes with the package; in Python also what
             `profile` takes.
         processor: tokenizer, image processor or feature extractor of a model given as an object.
-        data: an array [N, ...] for a plain `torch.nn.Module`; other models are probed with samples of our own.
+        data: an array [N, ...] for a plain `torch.nn.Module`; other models are probed with built-in samples.
         **shared: how the model is loaded: `Loading`.
 
     Raises:
-        LayerscopeError: where the model cannot be loaded or no blocks are found.
+        LayerscopeError: if the model cannot be loaded or no blocks are found.
 
     Example:
         >>> found, = layerscope.inspect("minilm")

@@ -153,7 +153,7 @@ def find_layers(
             return model
         found = find_sublayers(module, stack, inputs)
         if not found.taps:
-            raise LayerscopeError(f"no sub-layers are found in the blocks of {loaded.name}: leave `sublayers` out")
+            raise LayerscopeError(f"no sub-layers were found in the blocks of {loaded.name}: leave `sublayers` out")
         return replace(model, sublayers=found, notes=(*model.notes, *found.notes))
 
 
@@ -184,7 +184,7 @@ def _probed(model: LayeredModel, first: Any, samples: Sequence[Any]) -> tuple[An
     raw = [key.partition(".")[2] for key in bad if key.startswith("raw")]
     if not raw:
         why = f"the final norm ({model.stack.norm}) gives NaN or infinity for every sample of the probe"
-        raise LayerscopeError(f"{why}: look at its weights, or leave it out with `norm='none'`")
+        raise LayerscopeError(f"{why}: check its weights, or leave it out with `norm='none'`")
     return first, states, [f"layer {raw[0]} gives NaN or infinity for every sample of the probe"]
 
 

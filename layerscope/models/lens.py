@@ -13,7 +13,7 @@ from layerscope.models.stack import Stack
 from layerscope.models.trace import same
 
 CHUNK = 1 << 24  # logits held at once
-OTHER_PART = "the model's head does not read the states of this part alone: no lens"
+OTHER_PART = "the model's head reads more than the states of this part: no lens"
 
 
 @dataclass(frozen=True)

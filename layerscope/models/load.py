@@ -67,7 +67,7 @@ def load(model: Any, options: LoadOptions, processor: Any = None) -> Loaded:
     else:
         raise LayerscopeError(f"a model is a name, a folder or a torch.nn.Module, not a {type(model).__name__}")
     if is_quantised(loaded.module):
-        loaded.notes.append(f"the weights of {loaded.name} are quantised: every number is that of the quantised model")
+        loaded.notes.append(f"the weights of {loaded.name} are quantised: all results are those of the quantised model")
     if isinstance(processor, (str, Path)):
         loaded.processor = load_processor(str(processor), loaded.module, {})
     return loaded
@@ -84,7 +84,9 @@ def _from_source(source: str, options: LoadOptions, processor: Any) -> Loaded:
         check_folder(folder, options.allow_pickle)
         if options.revision is not None:
             revision = f"`revision={options.revision!r}`"
-            raise LayerscopeError(f"{revision} is for hub models, and {str(folder)!r} is a folder: leave it out")
+            raise LayerscopeError(
+                f"{revision} applies only to hub models, and {str(folder)!r} is a folder: leave it out"
+            )
         source = str(folder)
         if (folder / "adapter_config.json").is_file():
             return _load_adapter(folder, options, processor)
@@ -137,9 +139,7 @@ def _load_transformers(source: str, options: LoadOptions, processor: Any) -> Loa
         config = transformers.AutoConfig.from_pretrained(source, **trust)
         if options.parallel is not None and not getattr(config, "base_model_tp_plan", None):
             kind = config.model_type
-            raise LayerscopeError(
-                f"{source!r} ({kind}) has no plan for tensor parallelism in transformers: leave it out"
-            )
+            raise LayerscopeError(f"{source!r} ({kind}) has no tensor-parallel plan in transformers: leave it out")
         kind = _class_of(config, options)
         module, info = (without_blocks(kind) if options.head_only else kind).from_pretrained(
             source,
@@ -198,7 +198,7 @@ def load_processor(source: str, module: nn.Module, trust: dict[str, Any]) -> Any
         what = "tokenizer" if kind == "input_ids" else "feature extractor"
         line = (str(error).strip().splitlines() or [""])[0][:120].rstrip()
         why = "" if not line or line.endswith(":") else f" ({line})"  # the first line of a list says nothing
-        raise LayerscopeError(f"{source!r} has no {what} that can be loaded{why}: save it beside the model") from error
+        raise LayerscopeError(f"{source!r} has no {what} that can be loaded{why}: save one with the model") from error
 
 
 def _class_of(config: Any, options: LoadOptions) -> Any:
@@ -273,6 +273,8 @@ def _load_adapter(folder: Path, options: LoadOptions, processor: Any) -> Loaded:
 def _adapted(model: Any) -> nn.Module:
     """The base model with the adapter's layers in place."""
     if any(getattr(config, "is_prompt_learning", False) for config in model.peft_config.values()):
-        raise LayerscopeError("a prompt-learning adapter adds virtual tokens, and no layer can be read without them")
+        raise LayerscopeError(
+            "a prompt-learning adapter adds virtual tokens, which cannot be separated from the layers' states"
+        )
     module: nn.Module = model.get_base_model()
     return module

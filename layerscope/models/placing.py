@@ -64,9 +64,9 @@ class LoadOptions:
             return self._parallel(name)
         if self.device != "map":
             if name is not None:
-                raise LayerscopeError(f"`{name}` is for a model on several devices: add `device='map'`")
+                raise LayerscopeError(f"`{name}` is for models spread over several devices: add `device='map'`")
             return {}
-        with needs("accelerate", "a model is spread over devices by accelerate, which is not installed"):
+        with needs("accelerate", "spreading a model over devices needs accelerate, which is not installed"):
             from accelerate.utils import get_max_memory
         most, here = self.max_memory, int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         if most is None and here > 1:
@@ -77,10 +77,10 @@ class LoadOptions:
     def _parallel(self, other: str | None) -> dict[str, Any]:
         if self.device != "auto" or other is not None:
             other = other or "device"
-            raise LayerscopeError(f"`parallel` has a place for every weight: leave `{other}` out")
+            raise LayerscopeError(f"`parallel` already places every weight: leave `{other}` out")
         if int(os.environ.get("WORLD_SIZE", "1")) < 2:
             raise LayerscopeError(
-                "`parallel='tensor'` needs a process for each part of the weights: start it with torchrun "
+                "`parallel='tensor'` needs one process per part of the weights: start it with torchrun "
                 "--nproc-per-node N"
             )
         join_tensors()

@@ -30,7 +30,7 @@ def probe_sample(encoder: Encoder, samples: Sequence[Any]) -> Any:
         return Ids(tuple((ids * PROBE_TOKENS)[: min(PROBE_TOKENS, encoder.max_length)]))
     lengths = encoder.lengths(samples)
     if max(lengths) == 0:
-        raise LayerscopeError("the sounds are too short for this model to give a single state: give longer ones")
+        raise LayerscopeError("the sounds are too short for this model: give longer ones")
     return samples[max(range(len(samples)), key=lambda i: lengths[i])]
 
 
@@ -64,12 +64,12 @@ def tested_in_batches(model: "LayeredModel", short: Any, long: Any, alone: dict[
     """Test whether another sample beside it, or padding, changes a sample's states, and note what follows."""
     together = states_of(model, [long, _mate(long)])
     if not _agree(alone, {key: states[:1] for key, states in together.items()}):
-        note = "batch-mates change this model's states: every sample is run alone"
+        note = "other samples in a batch change this model's states: every sample is run alone"
         return replace(model, batching=False, notes=(*model.notes, note))
     if short is not long and model.rank == 3:
         others = [beginning(long, share) for share in SHARES] if model.encoder.modality == "audio" else []
         if not all(_stands_padding(model, one, long) for one in (short, *others)):
-            note = "padding changes this model's states: batches hold samples of one length only"
+            note = "padding changes this model's states: batches hold only samples of equal length"
             return replace(model, padding=False, notes=(*model.notes, note))
     return model
 

@@ -108,7 +108,9 @@ def find_stacks(module: nn.Module, inputs: Inputs, blocks: str | None = None) ->
                 break
     if not found:
         where = (
-            f"blocks {blocks!r} names no stack of blocks" if blocks else "no stack of blocks was found in this model"
+            f"blocks {blocks!r} does not name a stack of blocks"
+            if blocks
+            else "no stack of blocks was found in this model"
         )
         shapes = {call.returned.ndim for call in seen if call.given.shape == call.returned.shape}
         why = f"name the module that holds them with `blocks`{_such_as(module)}"

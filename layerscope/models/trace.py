@@ -35,7 +35,7 @@ class Call:
 
 
 Calls = list[Call]
-MEND = "so move what the model does between its blocks into them"
+MEND = "so move whatever the model does between its blocks into them"
 
 
 class _Recorder:

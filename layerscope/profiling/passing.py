@@ -74,7 +74,7 @@ def open_or_start(
         folder = RunFolder(path)
         refuse_another(path, folder.manifest, manifest)
         for name in folder.drop_damaged():
-            reporter.say(f"{name} of {str(path)!r} is not what was written: it is computed again")
+            reporter.say(f"{name} of {str(path)!r} has changed since it was written: it is computed again")
         finished = sum(folder.is_finished(shard) for shard in folder.shards)
         reporter.say(f"going on with {str(path)!r}: {finished} of {len(folder.shards)} shards are there")
         folder.log("resumed", finished=finished)

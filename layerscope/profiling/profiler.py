@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from layerscope.runs import Run
 
 METRIC = "Metrics"
-STATES = "States in the place of a model"
+STATES = "States instead of a model"
 VIEWS = "Views"
 PASS = "The pass"
 
@@ -58,8 +58,8 @@ def profile(
 ) -> "Run":
     """Measure every layer of a model over your data in one pass.
 
-    Processes that torchrun or accelerate started share the work, each calling this with the same arguments: the run is
-    that of one process, but for the last bits where a process has another number of threads.
+    Processes started by torchrun or accelerate share the work, each calling this with the same arguments. The run is
+    the same as that of one process, except for the last bits if the number of threads differs.
 
     Args:
         model: hub name, local folder, PEFT adapter folder, or minilm, which comes with the package; in Python also a
@@ -68,49 +68,49 @@ def profile(
             stdlib-docs or digits, which are the default for text and image models; in Python also samples in memory.
         states: folder or file of states that another engine wrote, read instead of running a model: vLLM's requests,
             .npy, .npz, Parquet, or a folder of extract; data is then a table of their texts and labels, if any.
-        layers: numbers of the layers in the states, in order, where their files do not say: 0 is the embedding output.
-        head: model whose final norm and head read the states of tokens; of its weights only these are loaded.
+        layers: layer numbers of the states, in order, if their files do not say; 0 is the embedding output.
+        head: model whose final norm and head read the token states; only those weights are loaded.
         labels: a class for each sample of data in memory; a table has them in a column.
         processor: tokenizer, image processor or feature extractor of a model given as an object.
         samples: number of samples, drawn with the seed, or all.
         chunk: pack running text into windows of this many tokens; by default 256 for language models.
         repeat_tokens: probability of replacing each token by one token drawn once from its own sample.
         random_tokens: probability of replacing each token by a random one of the vocabulary.
-        prompt: text put before every text.
+        prompt: text prepended to every text.
         metrics: metrics to compute: default, seven (those of Layer by Layer), all, or names separated by commas.
-        pooling: how tokens become one vector: auto (the model's own way), or some of mean, cls, last, first with
-            commas.
+        pooling: how tokens become one vector: auto (as in the model itself), or any of mean, cls, last, first,
+            separated by commas.
         alpha: orders of the Rényi entropies, such as 1 or 1,2.
         rows: how vectors are scaled before an entropy: unit (to unit length), raw (not at all), centered (minus their
-            mean, then to unit length), or several with commas.
+            mean, then to unit length), or several, separated by commas.
         cka: estimators of CKA: debiased, biased (equation 3 of Tracing Representation Progression), or both.
-        cosine: states whose cosines and angles are taken: centered (minus their layer's mean), uncentered, or both.
-        exclude_sinks: leave out tokens with over 10 times their sample's median norm.
+        cosine: how states enter cosines and angles: centered (minus their layer's mean), uncentered, or both.
+        exclude_sinks: leave out tokens whose norm is over 10 times their sample's median.
         prefixes: also measure prompt entropy over the first N tokens, for each N given, such as 8,16,32.
-        lens_tokens: token positions read through the head, or all; auto is all where that takes seconds, else a share.
-        entropy_samples: samples whose prompt entropy is computed; by default all, and 256 on a GPU.
-        sublayers: measure inside each block too, after norm, attention, MLP and residual addition.
+        lens_tokens: number of token positions read through the head, or all; auto reads all if that takes seconds, else
+            a share.
+        entropy_samples: number of samples whose prompt entropy is computed; by default all, or 256 on a GPU.
+        sublayers: also measure inside each block, after norm, attention, MLP and residual addition.
         views: augmentations of each sample, for InfoNCE, LiDAR and DiME; 0 leaves them out.
         view_samples: number of samples that get views.
         view_kinds: kinds of augmentation: swap,typo,split for text, crop,flip,color for images, noise,shift
             for sounds; by default all of them.
         view_share: share of a text's words that an augmentation changes.
         batch_size: samples per forward; by default fitted to their length.
-        parallel: tensor gives each process of torchrun a part of every weight, for a model that no device holds; by
-            default each has all of them, and a share of the samples.
+        parallel: tensor splits every weight over the processes of torchrun, for a model too large for one device; by
+            default each process holds the whole model and takes a share of the samples.
         seed: random seed.
-        keep_states: all keeps the pooled states of the samples drawn; none and sample:N take all data, of any size,
-            chunk by chunk, with the states of no sample kept, or of N; what is no sum over samples is measured on these
-            N, or 1,000.
-        until_stderr: end such a pass once every standard error is below this share of its metric's range over layers.
-        store_dtype: number type of the states in the run folder.
-        out: run folder, by default runs/MODEL-DATA; the same call on it resumes the run.
+        keep_states: all keeps the pooled states of the samples drawn; none and sample:N stream data of any size and
+            keep the states of no sample or of N; metrics that are not sums over samples use those N, or 1,000.
+        until_stderr: stop streaming once every standard error is below this share of its metric's range over layers.
+        store_dtype: data type of the states in the run folder.
+        out: run folder, by default runs/MODEL-DATA; repeating the call resumes the run.
         progress: show progress on standard error.
         command: the command line that asks for this run, kept in the run folder; by default the call itself.
         **shared: how the model is loaded and the samples are read: `LoadingAndReading`.
 
     Raises:
-        LayerscopeError: for every wrong input, in one line with the mend.
+        LayerscopeError: for every wrong input, in one line that says how to fix it.
 
     Example:
         >>> run = layerscope.profile("minilm", "reviews.csv", out="runs/minilm", views=0, progress=False)

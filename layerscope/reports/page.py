@@ -20,7 +20,7 @@ def report(shown: Annotated[Any, Repeated()], out: Annotated[str | Path | None, 
             folders of mteb results, CSV files of scores, or hf://user/name of a result on the hub; in Python also such
             results themselves.
         out: file of the page; by default report.html, in the folder of a single result other than scores, and else in
-            the current folder. A file that is there is replaced.
+            the current folder. An existing file is replaced.
 
     Raises:
         LayerscopeError: for no result, one given twice, a path that holds none, a run that has no table yet, a

@@ -58,7 +58,7 @@ def unfinished(run: "Run") -> tuple[str, ...]:
     names = [metric.title for metric in chosen if not folder.has_table(metric.needs)]
     found = [f"unfinished: {missing:,} of {len(folder.shards):,} shards are missing"] if missing else []
     if names:
-        found.append(f"unfinished: {', '.join(names)} not computed yet; the same command goes on")
+        found.append(f"unfinished: {', '.join(names)} not computed yet; run the same command to resume")
     return tuple(found)
 
 

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from layerscope.runs.run import Run
 
 VERDICTS = {
-    None: "how sure that is, is not known",
-    True: "that is within the error of the difference",
-    False: "that is more than the error of the difference",
+    None: "its error is unknown",
+    True: "within the margin of error",
+    False: "more than the margin of error",
 }
 Numbers = dict[str, float | int | str | bool | None]
 Point = tuple[float, float]
@@ -93,7 +93,7 @@ class Probe:
         curve, tops, at_start = self.curve, self.tops, self.curve.at(0)
         layer = self.end if self.end in tops else tops[0]
         above, start_above = self.is_above(self.points[layer]), self.is_above(at_start)
-        share = f"the most frequent label alone gives {100 * self.chance:.1f} %"
+        share = f"always guessing the most frequent label gives {100 * self.chance:.1f} %"
         within = None
         if above is False:
             text = f"no layer{' from 1 on' if start_above else ''} reads the labels above chance: the highest has "
@@ -103,7 +103,7 @@ class Probe:
             text, answer, within = self._ranked(last)
             text += "." if above is None else f"; {share}."
         if at_start[0] > self.points[layer][0] and (start_above or above is not False):
-            text += f" Layer 0, what the first block reads, has {value_text(curve, *at_start)} and is no candidate."
+            text += f" Layer 0, what the first block reads, has {value_text(curve, *at_start)} and is not a candidate."
         if nearest is not None and nearest.tops and nearest.is_above(nearest.points[nearest.tops[0]]) is not False:
             others = nearest.tops
             if above is False or not set(others) & set(tops):
@@ -153,7 +153,7 @@ class Probe:
         within, against = is_within(points[tops[0]], points[rival]), self.text(rival)
         if tops == [end]:
             return f"{text}; the best before it is layer {rival} with {against}; {VERDICTS[within]}", keep, within
-        answer = f"{lead}; {shipped}, at {against}, is within the error of the difference"
+        answer = f"{lead}; {shipped}, at {against}, is within the margin of error"
         if within is None:
             answer = f"{lead}, and {shipped} at {against}; {VERDICTS[None]}"
         if within is False:

@@ -120,7 +120,7 @@ class Run(Saved):
         """Return the long frame, read once for as long as no table is rewritten, and its steps."""
         names = [name for name in self.folder.tables() if not name.startswith("samples.")]
         if not names:
-            raise LayerscopeError(f"run {str(self.path)!r} has no table yet: run the same command to go on")
+            raise LayerscopeError(f"run {str(self.path)!r} has no table yet: run the same command to resume")
         written = [self.folder.table_written(name) for name in names]
         if self._read is None or self._read[0] != written:
             frame = pd.concat([typed(self.folder.read_table(name), COLUMNS) for name in names], ignore_index=True)

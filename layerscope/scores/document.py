@@ -184,7 +184,7 @@ def score_findings(entry: Grid) -> list[str]:
             "expect less."
         )
     if average.get(0, -math.inf) > average[best]:
-        found.append(f"Layer 0, the embedding output, has {unit.text(average[0])} and is no candidate.")
+        found.append(f"Layer 0, the embedding output, has {unit.text(average[0])} and is not a candidate.")
     if tasks > 1 and last in average:
         other = sum(entry.best_on(str(task)) != last for task in entry.complete)
         found.append(

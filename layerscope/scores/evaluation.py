@@ -132,7 +132,7 @@ class Evaluation(Saved):
 
         Columns, in the scores' own units: first, mean_over_layers, best, best_layer, last, oracle (the mean over tasks
         of each task's best layer), baseline; first_layer and last_layer say which layers these are; layers, tasks,
-        missing are counts, left_out names layers. Layer 0, the embedding output, is no candidate for the best layer.
+        missing are counts, left_out names layers. Layer 0, the embedding output, is not a candidate for the best layer.
         Averages run over the tasks present at every layer that is not left out; a layer with less than `min_share` of
         the most tasks of a model is. `last` is the model's last layer, NaN where that is left out or was not scored.
         """

@@ -21,7 +21,8 @@ EVALUATED = Meaning(
     "Skean et al. 2025, Layer by Layer, figure 1",
 )
 LEAD = (
-    "Averages run over the tasks that every layer has; layer 0, the embedding output, is shown and is no candidate for "
+    "Averages run over the tasks that every layer has; layer 0, the embedding output, is shown and is not a "
+    "candidate for "
     "the best one. A layer chosen on scores looks better on them than it is: expect less elsewhere."
 )
 NAMES = {

@@ -25,12 +25,12 @@ def read_scores(
 
     Args:
         results: CSV of scores, folder (or tar) of per-layer mteb results, or folder of an evaluation.
-        min_share: smallest share of the tasks (of the model that has the most) on which a layer needs scores; layers
-            with fewer are left out.
+        min_share: share of the tasks (of the model with the most) on which a layer needs scores; layers with fewer are
+            left out.
         metrics: CSV of metrics by layer, or the folder of a run: adds correlations with the scores, and rules.
         variant: variant (normalization) of the metrics that have several; by default raw, else a metric's first.
         first_layer: first layer that counts for correlations and rules; 0 includes the embeddings.
-        bootstrap: bootstrap resamples for the confidence intervals; 0 leaves these out.
+        bootstrap: bootstrap resamples for the confidence intervals; 0 leaves them out.
         seed: random seed.
 
     Returns:

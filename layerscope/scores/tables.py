@@ -64,7 +64,7 @@ def _legend_of(known: Sequence[Grid]) -> Iterator[str]:
     embedded = any(0 in entry.complete.index for entry in known)
     yield (
         "In parentheses the layer. Means run over the tasks present at every layer; the oracle takes each task's own "
-        f"best layer{'; layer 0, the embedding output, is no candidate for either' if embedded else ''}."
+        f"best layer{'; layer 0, the embedding output, is not a candidate for either' if embedded else ''}."
     )
     alike: dict[str, list[str]] = {}
     for entry in known:

@@ -220,7 +220,7 @@ def _why(case: Case, scored: Scored, name: str, chosen: int, columns: Sequence[i
         difference, error = scored.difference(chosen, scored.baseline)
         sure = f"; {'' if (SURE * error - difference) * scored.points <= most + 1e-9 else 'not '}certain"
         sure = f"{sure} at {SURE:g} standard errors" if error else ""
-        known = sure if math.isfinite(error) else "; how sure that is, is not known"
+        known = sure if math.isfinite(error) else "; its error is unknown"
         return f"{shallowest} that loses at most {most:g} points{within}{known}"
     if name == "best":
         return f"the best score{within}"

@@ -96,7 +96,7 @@ def _scored(selection: "Selection") -> Iterator[str]:
         yield f"{difference} against {selection.baseline_name}"
     if first.layer == 0 != selection.layer and not selection.dim and (first.score or 0) > (chosen.score or 0):
         shown = _joined(_judged(first, selection.share)[0])
-        yield f"layer 0 has {shown} and is no candidate: it is before the first block"
+        yield f"layer 0 has {shown} and is not a candidate: it is before the first block"
 
 
 def judged_on(selection: "Selection") -> str:

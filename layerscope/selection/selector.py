@@ -47,49 +47,50 @@ def select(
 ) -> "Selection | Removal":
     """Choose a layer, or blocks to drop: what it scores, gains and costs, and how far to trust that.
 
-    With scores of tasks (an evaluation) or labels (of a run: a cross-validated linear probe) it is the shallowest layer
-    within one standard error of the best, the error that of the difference paired over samples, or over three tasks or
-    more (of fewer tasks that of the score itself, where it is known). Its gain is that on folds, or on tasks where
-    there are three, that had no part in choosing. Fewer than 50 judged samples, or less than half of all, choose
-    nothing. Where fewer dimensions were scored too, they are the fewest of that layer. Without scores it is the rule of
-    the best gain on models held out whose record may be trusted and whose metric the run has, measured alike; where
-    there is none, the model as shipped. Layer 0 is no candidate.
+    With scores of tasks (an evaluation) or labels (of a run, by a cross-validated linear probe), the choice is the
+    shallowest layer within one standard error of the best. The error is that of the difference, paired over samples or
+    over three or more tasks (with fewer tasks, that of the score itself, if it is known). The gain is measured on
+    folds, or on tasks if there are three, that had no part in choosing. Nothing is chosen from fewer than 50 judged
+    samples, or from less than half of all. If fewer dimensions were scored too, the fewest that suffice for that layer
+    are chosen. Without scores, the rule with the best gain on held-out models is followed, among those whose record can
+    be trusted and whose metric the run measured in the same way; if there is none, the model as shipped is kept. Layer
+    0 is not a candidate.
 
-    With `drop` it is that many blocks which matter least: by removing the one that costs least again and again, by how
-    little a block turns its input (ShortGPT), by the angle over a row of blocks (Gromov et al. 2024), and the last
-    ones. Half of the samples choose; the others say what the model loses by each choice: loss of the next token,
+    With `drop`, that many blocks are chosen in four ways: by repeatedly removing the one that costs least, by how
+    little a block turns its input (ShortGPT), by the angle over a row of blocks (Gromov et al. 2024), and as the last
+    ones. Half of the samples choose; the others show what the model loses by each choice: loss of the next token,
     divergence of its predictions, or angle of the vector it serves.
 
     Args:
         given: folder of a run or an evaluation, or CSV of scores; in Python also a run or an evaluation itself.
         labels: of a run's samples, one each in their order, instead of its own.
-        rule: rule to choose by: one-standard-error or best, which need scores; shift, by few labels of the target of an
-            evaluation's shift; or, of a run, the name of one that needs no labels, such as half-text (the two halves of
-            a text find each other; runs the model) or fixed-share (the share of depth that ranks best on scored
-            models), whatever its record.
-        holdout: share of a run's labelled samples that judges the chosen layer and has no part in choosing it, drawn
-            evenly over the classes by the run's seed; by default every fold is judged at the layer the others choose.
-        target_labels: labels of the target that choose by the rule shift, drawn with the seed; the others judge the
+        rule: rule to choose by: one-standard-error or best, which need scores; shift, which uses a few target labels of
+            an evaluation's shift; or, for a run, one that needs no labels, such as half-text (the two halves of a text
+            find each other; runs the model) or fixed-share (the share of depth that ranks best on scored models),
+            whatever its record.
+        holdout: share of a run's labelled samples held out to judge the chosen layer, stratified by class and drawn
+            with the run's seed; by default each fold is judged at the layer that the others choose.
+        target_labels: number of target labels that the rule shift chooses by, drawn with the seed; the others judge the
             layer. By default 100.
         max_loss: largest acceptable loss, in points; the shallowest layer within it is chosen.
-        max_ms: most milliseconds per sample that a layer may take, as measured on this machine.
-        max_mb: most megabytes that the weights may take.
-        max_dim: most dimensions of a vector, each of which takes 4 bytes, where an evaluation has scores of fewer.
+        max_ms: largest acceptable time per sample, in milliseconds, measured on this machine.
+        max_mb: largest acceptable size of the weights, in megabytes.
+        max_dim: largest acceptable number of dimensions of a vector (4 bytes each), if the evaluation has scores at
+            fewer.
         first_layer: first layer to consider; 0 includes the embeddings.
-        evidence: file of rules that scores saved; or both scores and metrics (runs) of the same models, to fit rules
-            on, each a folder or hf://user/name, or a CSV, of which that of scores comes first; by default the rules
-            that come with the package.
+        evidence: file of rules saved by scores; or scores and metrics (runs) of the same models, to fit rules on, each
+            a folder, hf://user/name or CSV (the CSV of scores first); by default the rules that come with the package.
         drop: number of blocks to leave out; runs the model on the run's samples.
         data: samples for half-text and drop; by default those of the run.
         seed: random seed.
-        model: model to choose a layer from, where an evaluation has several.
-        revision: revision of the model, where an evaluation has several.
-        site: where layers are read, raw or normed; by default normed where it was scored.
-        pooling: pooling to judge layers by, where there are several.
-        tasks: tasks that count, separated by commas, with weights or without: STS12=2,trec; a beginning that only one
-            task has will do; by default all alike.
+        model: model to choose a layer from, if an evaluation has several.
+        revision: revision of the model, if an evaluation has several.
+        site: where layers are read, raw or normed; by default normed, if it was scored.
+        pooling: pooling to judge layers by, if there are several.
+        tasks: tasks that count, separated by commas, with optional weights, such as STS12=2,trec; an unambiguous prefix
+            is enough; by default all count equally.
         cost: measure the size and speed of every depth.
-        cost_model: model to measure, where an evaluation's model is not found by its name.
+        cost_model: model to measure, if an evaluation's model is not found by its name.
         device: device to measure on: auto, cpu or cuda:0.
         out: folder for the choice; the command line writes a page there too.
         progress: show progress on standard error.

@@ -61,17 +61,18 @@ class Settings:
 
     Attributes:
         task: task to learn; auto is what the data and the model suggest.
-        objective: loss over the exits: standard (the last layer alone), aligned (one head for all exits), cosine or cka
+        objective: loss over the exits: standard (only the last layer), aligned (one head for all exits), cosine or cka
             (the last layer, and every layer's similarity to it), or classifiers (a head for each exit).
-        schedule: when exits are trained: always all; alternate, the default for images (in odd steps the last layer
-            alone); rotating (in turn, the last in every step); gradual (from the last one down, all after half of the
-            steps).
-        rotation: steps between two that train the same exit, with the schedule rotating; by default one less than there
-            are exits.
-        weights: weights of the exits: linear, uniform, layerskip (quadratic in depth), or one number per exit with
-            commas.
-        layers: layers that are exits, such as 3,6 or 3-6; by default every layer.
-        dims: train the first dimensions of sentence embeddings to serve alone too, such as 32,64,128, at every layer.
+        schedule: when exits are trained: always (all in every step); alternate, the default for images (in odd steps
+            only the last layer); rotating (in turn, the last in every step); gradual (from the last one down, all after
+            half of the steps).
+        rotation: steps until the schedule rotating trains the same exit again; by default the number of exits minus
+            one.
+        weights: weights of the exits: linear, uniform, layerskip (quadratic in depth), or one number per exit,
+            separated by commas.
+        layers: layers to use as exits, such as 3,6 or 3-6; by default every layer.
+        dims: numbers of leading dimensions that sentence embeddings of every layer learn to work with alone, such as
+            32,64,128.
         beta: weight of the cosine or CKA regulariser, or of the earlier exits in the weights layerskip.
         layer_dropout: probability that training skips the last block for a sample, falling to 0 at the first block;
             with random weights it rises from 0 over the training.
@@ -85,9 +86,9 @@ class Settings:
         batch_size: samples per batch and device.
         gradient_accumulation: batches accumulated per optimiser step.
         weight_decay: AdamW weight decay.
-        warmup: warm-up steps, or below 1 their share of all steps.
+        warmup: warm-up steps or, below 1, their share of all steps.
         scheduler: learning rate schedule; multistep divides by ten after 50 % and 75 % of the steps.
-        max_length: tokens per text at most, and per window of running text.
+        max_length: maximum number of tokens per text, and per window of running text.
         augment: crop, flip and rotate the training images at random.
         eval_every: steps between evaluations; by default a tenth of all, or more where evaluation is slow.
         eval_samples: number of evaluation samples, drawn with the seed; by default all.
@@ -168,24 +169,24 @@ def train(
 ) -> Path:
     """Train a model so that every layer can be its last; the result is a standard checkpoint.
 
-    All layers are read by one head. The same call on the same folder resumes from its last checkpoint, to the same
-    weights. What each layer scores at each evaluation is a run in `out/history`. Returns the folder.
+    All layers are read by one head. Repeating the call resumes from the last checkpoint and ends with the same weights.
+    The scores of each layer at each evaluation are kept as a run in `out/history`. Returns the folder.
 
     Args:
         model: hub name, local folder, or minilm; for random weights a folder with config.json, or a JSON file; in
-            Python also a transformers model, or a plain module of classes that reads rows, as an MLP.
+            Python also a transformers model, or a plain classifier of rows, such as an MLP.
         train: training data: CSV, TSV, JSONL, Parquet or text file; folder or archive of images or sounds; hf:NAME;
-            digits; a table of words and tags; or, for sentence-similarity, of text_a, text_b and (if there are) score.
+            digits; a table of words and tags; or, for sentence-similarity, of text_a, text_b and optionally score.
         eval: evaluation data, in the same forms; by default a tenth of the training data, drawn with the seed.
-        out: folder of the checkpoint; the same call on it resumes the training.
+        out: folder of the checkpoint; repeating the call resumes the training.
         text_column: column of the texts; by default it is guessed.
         label_column: column of the labels; by default it is guessed.
         from_config: start from random weights of the model's config.
-        processor: tokenizer or processor, where the model has none.
-        part: stack of blocks to train, where the model has several: encoder, decoder, text, vision, or a module path.
+        processor: tokenizer or processor, if the model has none.
+        part: stack of blocks to train, if the model has several: encoder, decoder, text, vision, or a module path.
         preset: published settings; options override them.
         as_printed: use the paper's values exactly as printed.
-        baseline_depths: train separate models of these depths too, for comparison, such as 3,6.
+        baseline_depths: depths of separate models to train for comparison, such as 3,6.
         keep_checkpoints: keep the last checkpoints at the end.
         report_to: where the Trainer reports to: tensorboard, wandb or none.
         progress: show progress on standard error.

@@ -200,11 +200,11 @@ def test_what_was_saved_is_what_is_opened(three, tmp_path):
     about = tmp_path / "kept" / "comparison.json"
     whole = about.read_text()
     about.write_text(whole.replace('"depth": 3', '"depth": "three"', 1))
-    with pytest.raises(LayerscopeError, match="comparison.json' is not what was written there: run layerscope"):
+    with pytest.raises(LayerscopeError, match="comparison.json' has changed since it was written: run layerscope"):
         layerscope.open_comparison(tmp_path / "kept")
     about.write_text(whole)
     (tmp_path / "kept" / "comparison.parquet").write_bytes(b"damaged")
-    with pytest.raises(LayerscopeError, match=r"comparison.parquet' is not what was written there: run layerscope"):
+    with pytest.raises(LayerscopeError, match=r"comparison.parquet' has changed since it was written: run layerscope"):
         layerscope.open_comparison(tmp_path / "kept")
     with pytest.raises(LayerscopeError, match="holds no comparison"):
         layerscope.open_comparison(tmp_path)

@@ -174,11 +174,11 @@ def test_evidence_that_lacks_a_half_says_which(shared, hub, cli, tmp_path):
 
 FAULTS = {
     401: "is refused without a valid token: log in",
-    403: "is not for this token to use",
-    404: "is not there: check the name",
-    429: r"was asked too often \(429\): wait some minutes",
-    500: r"waits for the hub, which has a fault of its own \(500\): try again later",
-    503: r"waits for the hub, which has a fault of its own \(503\): try again later",
+    403: "is not accessible with this token",
+    404: "does not exist: check the name",
+    429: r"hit the hub's rate limit \(429\): wait a few minutes",
+    500: r"cannot be reached because of an error at the hub \(500\): try again later",
+    503: r"cannot be reached because of an error at the hub \(503\): try again later",
     "cut": "check the network",
 }
 

@@ -143,7 +143,7 @@ def test_saved_and_opened(report: DraftReport, tmp_path: Path) -> None:
     assert report.verdict in page.read_text(encoding="utf-8")
     facts = json.loads((folder / "drafts.json").read_text(encoding="utf-8"))
     (folder / "drafts.json").write_text(json.dumps(facts | {"layer": 1 + facts["layer"]}), encoding="utf-8")
-    with pytest.raises(LayerscopeError, match="is not what was written there"):
+    with pytest.raises(LayerscopeError, match="has changed since it was written"):
         open_draft_report(folder)
 
 

@@ -79,7 +79,7 @@ def fact(name, value):
 
 AGAIN = "run layerscope exits again"
 DAMAGED = f"{{f}}/exits.json is damaged, or no report of exits: {AGAIN}"
-WROTE = "is not what was written there"
+WROTE = "has changed since it was written"
 WRITTEN = "{f}/exits.json was written by"
 DAMAGES = {
     "no manifest": (lambda f: (f / "exits.json").unlink(),

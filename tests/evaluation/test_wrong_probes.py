@@ -34,7 +34,8 @@ BARE = {"text": ["w1 w2", "w3"] * 6}
         ("linear-prob", ONE, "task kind 'linear-prob' does not exist, did you mean linear-probe? (choose "
          "classification, clustering, pair-classification, retrieval, sts, attention-probe, knn-probe, linear-probe, "
          "token-probe, lm)"),
-        ("token-probe", ONE, "{} has no column 'tokens': it reads tokens and labels, two lists of one length a row"),
+        ("token-probe", ONE, "{} has no column 'tokens': it reads tokens and labels, two lists of equal length per "
+            "row"),
     ],
 )  # fmt: skip
 def test_wrong_data_are_refused_in_one_line(cli: Callable, tmp_path: Path, kind: str, columns: dict, line: str):

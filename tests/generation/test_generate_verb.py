@@ -96,7 +96,7 @@ def test_what_is_saved_opens_again_and_is_shown(measured: Generation, tmp_path: 
     page = layerscope.report(tmp_path / "depths").read_text(encoding="utf-8")
     assert all(f"generated_{name}" in page or name.capitalize() in page for name in ("accuracy", "diversity"))
     (tmp_path / "depths" / "texts.parquet").write_bytes(b"no")
-    with pytest.raises(LayerscopeError, match="is not what was written there: run layerscope generate again"):
+    with pytest.raises(LayerscopeError, match="has changed since it was written: run layerscope generate again"):
         open_generation(tmp_path / "depths")
 
 
@@ -156,7 +156,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         "`max_new_tokens=3` is too short for diversity, which counts 4-grams: give at least 4",
     ),
     ({"prompt": "w3", "measure": True}, "text 0 has one token, and nothing to predict: leave it out"),
-    ({"prompt": "w3 w4", "measure": True, "encoder": "no/such"}, "'no/such' is no local folder, and the hub cannot"),
+    ({"prompt": "w3 w4", "measure": True, "encoder": "no/such"}, "'no/such' is not a local folder, and the hub cannot"),
     (
         {"prompt": "w3 w4", "measure": True, "encoder": zoo.bert()},
         "the `encoder` is not a sentence encoder: give a sentence-transformers model, such as minilm",

@@ -63,7 +63,7 @@ def test_sounds_in_memory():
     assert corpus.samples[0].samples.tolist() == [0.0, 0.5, -1.0]
     assumed = open_corpus([np.ones(4), np.ones(5)], modality="audio")
     assert assumed.samples[1].rate == 16000
-    assert assumed.notes == ("sounds taken to be at 16,000 Hz: give (array, rate) for another rate",)
+    assert assumed.notes == ("sounds are assumed to be at 16,000 Hz: give (array, rate) for another rate",)
 
 
 def test_fingerprints_tell_contents_labels_and_order_apart():

@@ -182,13 +182,13 @@ def test_damaged_large_and_empty_archives(tmp_path, monkeypatch):
     monkeypatch.undo()
     path.write_bytes(path.read_bytes()[:-3000])
     message = refusal(path)
-    assert message.startswith(f"{path} is not a whole archive (")
-    assert message.endswith("): fetch or pack it again")
+    assert message.startswith(f"{path} is not a complete archive (")
+    assert message.endswith("): download or pack it again")
     path.write_bytes(b"")
     assert refusal(path) == f"{path} is empty: give an archive of {LOOKED_FOR}"
     junk = tmp_path / "a.zip"
     junk.write_bytes(b"junk")
-    assert refusal(junk) == f"{junk} is not a whole archive (File is not a zip file): fetch or pack it again"
+    assert refusal(junk) == f"{junk} is not a complete archive (File is not a zip file): download or pack it again"
     with zipfile.ZipFile(junk, "w") as archive:
         archive.writestr("data.csv", "text\na\n")
     assert refusal(junk) == f"{junk} holds no {LOOKED_FOR}; it holds data.csv: unpack it and give that"

@@ -114,7 +114,7 @@ def test_half_characters_of_labels_and_columns_are_mended(tmp_path):
 def test_half_characters_are_mended_and_told(tmp_path):
     corpus = open_corpus(write(tmp_path / "t.jsonl", '{"text": "a\\ud800b"}\n{"text": "ok"}\n'))
     assert corpus.samples[0] == "a\ufffdb"
-    assert "1 row held half characters, now U+FFFD: rows 0" in corpus.notes
+    assert "1 row held unpaired surrogates, now U+FFFD: rows 0" in corpus.notes
 
 
 def test_plain_text_is_running_text_by_line(tmp_path):

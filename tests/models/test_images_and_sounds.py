@@ -157,7 +157,7 @@ def test_speech_models_whose_states_padding_changes(name):
     sounds = [Waveform(torch.randn(n, generator=generator).numpy(), 16000) for n in (3000, 8000)]
     scope = layered(model, "audio", sounds, hf.Wav2Vec2FeatureExtractor())
     assert scope.batching and not scope.padding
-    assert any("batches hold samples of one length only" in note for note in scope.notes)
+    assert any("batches hold only samples of equal length" in note for note in scope.notes)
     for sound in sounds:
         values = scope.encoder.batch([sound]).named["input_values"]
         state = _first(model.feature_projection(model.feature_extractor(values).transpose(1, 2)))

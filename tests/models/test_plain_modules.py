@@ -179,7 +179,9 @@ REFUSED = {
 def test_what_gives_no_layers_is_refused_with_what_was_seen_also_where_the_user_names_it(name):
     model = drawn(REFUSED[name][0])
     for named in ({}, {"blocks": "blocks"}):
-        with pytest.raises(LayerscopeError, match=f"{REFUSED[name][1]}.* so move what the model does between") as error:
+        with pytest.raises(
+            LayerscopeError, match=f"{REFUSED[name][1]}.* so move whatever the model does between"
+        ) as error:
             layered(model, "tensor", list(ROWS), **named)
         assert "\n" not in str(error.value)
 

@@ -17,7 +17,7 @@ def test_a_speech_model_without_a_mask_gets_batches_of_one_length_though_the_pro
     sounds = [Waveform(torch.randn(1600, generator=generator).numpy(), 16000) for _ in range(4)]
     scope = layered(model, "audio", sounds, hf.Wav2Vec2FeatureExtractor(return_attention_mask=False))
     assert not scope.padding
-    assert any("one length only" in note for note in scope.notes)
+    assert any("equal length" in note for note in scope.notes)
 
 
 def test_a_masked_autoencoder_sees_every_patch_in_its_own_order():

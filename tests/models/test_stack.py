@@ -125,4 +125,4 @@ def test_a_model_that_ignores_the_mask_gets_batches_of_one_length():
     torch.manual_seed(0)
     scope = layered(Deaf(hf.BertConfig(**COMMON)).eval())
     assert not scope.padding and scope.batching
-    assert any("one length only" in note for note in scope.notes)
+    assert any("equal length" in note for note in scope.notes)

@@ -250,7 +250,7 @@ class Stacked(nn.Module):
 def test_what_has_no_addition_or_no_tokens_is_refused_in_one_line() -> None:
     for model, rows in ((Stacked(Odd(), Odd()), torch.randn(3, 9, D)), (MLP(True, False), torch.randn(5, 8))):
         with pytest.raises(
-            LayerscopeError, match="^no sub-layers are found in the blocks of .*: leave `sublayers` out$"
+            LayerscopeError, match="^no sub-layers were found in the blocks of .*: leave `sublayers` out$"
         ):
             opened(model.eval(), "tensor", list(rows))
 

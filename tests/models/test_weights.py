@@ -56,7 +56,7 @@ def test_a_model_larger_than_the_memory_it_may_take(folder: Path, plain, tmp_pat
     (tmp_path / "file").touch()
     for wrong, line in (
         ({"max_memory": "cpu=lots"}, "max_memory has 'cpu=lots': give each device an amount, such as 0=20GB,cpu=64GB"),
-        ({"device": "cpu"}, "`max_memory` is for a model on several devices: add `device='map'`"),
+        ({"device": "cpu"}, "`max_memory` is for models spread over several devices: add `device='map'`"),
         ({"offload": tmp_path / "file"}, "is a file"),
     ):
         with pytest.raises(LayerscopeError, match=re.escape(line)):

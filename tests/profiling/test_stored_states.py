@@ -207,13 +207,13 @@ def test_what_extract_wrote_is_read(gpt2: Path, tmp_path: Path, kind: str) -> No
     if tokens:
         form = {"tokens": True, "format": "parquet", "out": tmp_path / "table", "progress": False}
         table = layerscope.extract(str(gpt2 / "model"), data[:3], [0, 2], **form)
-        with pytest.raises(LayerscopeError, match="every token as Parquet, and these are read from safetensors alone"):
+        with pytest.raises(LayerscopeError, match="every token as Parquet, and these are read only from safetensors"):
             layerscope.profile(states=table.path, out=tmp_path / "other", progress=False)
         np.testing.assert_allclose(run.metric("perplexity"), whole.metric("perplexity").loc[[0, 2, 3]], rtol=1e-5)
     probed = whole.metric("knn_probe", site="normed", pooling="mean")
     assert len(run.metric("knn_probe")) == 3 and (not tokens or run.metric("knn_probe").loc[3] == probed.loc[3])
     (made.path / "chunks" / made.info["whole"]["chunks"][0]["name"]).write_bytes(b"cut")
-    with pytest.raises(LayerscopeError, match="is not a whole"):
+    with pytest.raises(LayerscopeError, match="is not a complete"):
         layerscope.profile(states=made.path, out=tmp_path / "other", progress=False)
 
 

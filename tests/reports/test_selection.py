@@ -119,7 +119,7 @@ def test_a_larger_number_than_the_best_has_its_reason(evaluation):
     first = (evaluation.scores["layer"] == 0).fillna(False).astype(bool)
     found = quick(evaluation.scores.assign(score=evaluation.scores["score"].where(~first, 0.9)))
     text = printed(found, 200).splitlines()
-    assert text[0].endswith("· layer 0 has 90.0 % and is no candidate: it is before the first block")
+    assert text[0].endswith("· layer 0 has 90.0 % and is not a candidate: it is before the first block")
     assert next(line for line in text if re.match(r"\s+0 ", line)).rstrip().endswith("no candidate")
     above = quick(
         evaluation.scores.assign(score=evaluation.scores["score"].where(evaluation.scores["layer"].notna(), 0.99))

@@ -19,20 +19,20 @@ def test_a_better_layer_beyond_the_error(written, by_layer):
     (found,) = findings(run)
     assert found.numbers["layer"] == 2 and found.numbers["within_error"] is False
     assert "layer 2 reads the labels best, 90.0 ±2.0 % against 70.0 ±2.0 % at the last layer" in found.text
-    assert "; that is more than the error of the difference;" in found.text
+    assert "; more than the margin of error;" in found.text
 
 
 def test_a_better_layer_within_the_error(written, by_layer):
     run = written(by_layer("linear_probe", [0.5, 0.6, 0.72, 0.7, 0.7], [0.02] * 5))
     (found,) = findings(run)
     assert found.numbers["within_error"] is True
-    assert "; that is within the error of the difference;" in found.text
+    assert "; within the margin of error;" in found.text
 
 
 def test_overlapping_intervals_are_no_test_of_a_difference(written, by_layer):
     (found,) = findings(written(by_layer("linear_probe", [0.5, 0.918, 0.796], [0.05, 0.028, 0.041]), depth=2))
     assert found.numbers["within_error"] is False
-    assert "91.8 ±2.8 % against 79.6 ±4.1 % at the last layer; that is more than the error of" in found.text
+    assert "91.8 ±2.8 % against 79.6 ±4.1 % at the last layer; more than the margin of error" in found.text
 
 
 def test_the_last_layer_can_be_the_best(written, by_layer):
@@ -44,8 +44,8 @@ def test_the_last_layer_can_be_the_best(written, by_layer):
 @pytest.mark.parametrize(
     ("values", "words", "layer"),
     [
-        ([0.5, 0.6, 0.9, 0.65, 0.9], "layers 2 and 4 tie for the best at 90.0 ±1.0 %; the most", 4),
-        ([0.5, 0.6, 0.918, 0.918, 0.918], "layers 2 to 4 tie for the best at 91.8 ±1.0 %; the most", 4),
+        ([0.5, 0.6, 0.9, 0.65, 0.9], "layers 2 and 4 tie for the best at 90.0 ±1.0 %; always guessing the most", 4),
+        ([0.5, 0.6, 0.918, 0.918, 0.918], "layers 2 to 4 tie for the best at 91.8 ±1.0 %; always guessing the most", 4),
         ([0.5, 0.9, 0.7, 0.9, 0.6], "layers 1 and 3 tie for the best at 90.0 ±1.0 % against 60.0 ±1.0 % at the", 1),
         ([0.5, 0.433, 0.433, 0.433, 0.433], "every layer from 1 on reads the labels alike, 43.3 ±1.0 %", None),
         ([0.433] * 5, "every layer reads the labels alike, 43.3 ±1.0 %", None),
@@ -64,7 +64,7 @@ def test_the_most_frequent_label_is_what_accuracy_is_measured_against(written, b
         plan.loc[originals, "label"] = among
         plan.loc[plan["view"] != 0, "label"] = 1
         (found,) = findings(run)
-        assert f"the most frequent label alone gives {share:.1f} %." in found.text
+        assert f"always guessing the most frequent label gives {share:.1f} %." in found.text
     run.folder.plan.drop(columns="label", inplace=True)
     assert "most frequent" not in findings(run)[0].text and findings(run)[0].numbers["above_chance"] is None
 
@@ -80,7 +80,7 @@ def test_below_chance_no_layer_is_the_best(written, by_layer, start):
     words = "no layer" if start == 0.3 else "no layer from 1 on"
     assert found.text.startswith(
         f"Linear probe: {words} reads the labels above chance: the highest has 41.0 ±6.0 %, "
-        "and the most frequent label alone gives 33.3 %."
+        "and always guessing the most frequent label gives 33.3 %."
     )
     assert ("Layer 0, what the first block reads, has 90.0" in found.text) == (start == 0.9)
     assert "best" not in found.text and found.numbers["layer"] is None and found.numbers["above_chance"] is False
@@ -94,13 +94,13 @@ def test_another_best_layer_by_knn_is_told(written, by_layer):
         ([0.5, 0.38, 0.35, 0.3], ""),
     ):
         (found,) = findings(written(linear + by_layer("knn_probe", values, [0.03] * 4), depth=3))
-        assert found.text.endswith(f"alone gives 33.3 %.{words} Judged: 50 samples, 3 classes.")
+        assert found.text.endswith(f"label gives 33.3 %.{words} Judged: 50 samples, 3 classes.")
 
 
 def test_layer_0_is_told_but_is_no_candidate(written, by_layer):
     (found,) = findings(written(by_layer("knn_probe", [0.95, 0.6, 0.7, 0.65, 0.6], [0.01] * 5)))
     assert found.numbers["layer"] == 2
-    assert "Layer 0, what the first block reads, has 95.0 ±1.0 % and is no candidate" in found.text
+    assert "Layer 0, what the first block reads, has 95.0 ±1.0 % and is not a candidate" in found.text
 
 
 def test_each_pooling_has_its_own_best_layer(written, by_layer):
@@ -155,7 +155,7 @@ def test_a_dip_within_the_error_is_no_valley(written, by_layer, values, error, w
 
 def test_without_an_error_a_valley_is_not_sure(written, by_layer):
     (found,) = findings(written(by_layer("prompt_entropy", [3.0, 2.5, 2.0, 2.4, 2.6])))
-    assert found.numbers["interior"] is True and found.text.endswith("how sure that is, is not known.")
+    assert found.numbers["interior"] is True and found.text.endswith("its error is unknown.")
 
 
 def test_which_of_several_variants_or_poolings_is_told(written, by_layer, pairs):

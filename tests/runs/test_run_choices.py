@@ -157,7 +157,7 @@ def test_a_run_that_has_not_got_to_its_tables(run, tmp_path: Path) -> None:
         file.unlink()
     (tmp_path / "run" / "shards" / "00000.safetensors").unlink()
     early = layerscope.open_run(tmp_path / "run")
-    with pytest.raises(LayerscopeError, match="has no table yet: run the same command to go on"):
+    with pytest.raises(LayerscopeError, match="has no table yet: run the same command to resume"):
         early.table()
     with pytest.raises(LayerscopeError, match="shard 0 of .* cannot be read .*: run the same command"):
         early.pooled(0)

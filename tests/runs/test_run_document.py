@@ -150,13 +150,14 @@ def test_json_of_nan_and_infinity(written, by_layer):
         ([0.4, 0.6, 0.9, 0.8, 0.7], 0.01,
          "Use layer 2 of 4: it reads your 50 labels at 90.0 ±1.0 %, the model as shipped at 70.0 ±1.0 %"),
         ([0.4, 0.6, 0.9, 0.8, 0.88], 0.05,
-         "Layer 2 of 4 reads your 50 labels best, at 90.0 ±5.0 %; the model as shipped, at 88.0 ±5.0 %, is within the "
-         "error of the difference"),
+         "Layer 2 of 4 reads your 50 labels best, at 90.0 ±5.0 %; the model as shipped, at 88.0 ±5.0 %, is within "
+         "the margin of error"),
         ([0.4, 0.6, 0.7, 0.8, 0.9], 0.01,
          "Keep the whole model: its last layer reads your 50 labels best, at 90.0 ±1.0 %"),
         ([0.9, 0.8, 0.8, 0.8, 0.8], 0.01, "Every layer from 1 on reads your 50 labels alike, at 80.0 ±1.0 %"),
         ([0.3, 0.3, 0.2, 0.3, 0.3], 0.05,
-         "No layer reads the labels above chance: the highest has 30.0 ±5.0 %, and the most frequent label alone gives "
+         "No layer reads the labels above chance: the highest has 30.0 ±5.0 %, and always guessing the most frequent "
+         "label gives "
          "33.3 %"),
     ],
 )  # fmt: skip

@@ -224,7 +224,9 @@ def test_a_damaged_save_is_refused(evaluation, tmp_path):
     path = evaluation.save(tmp_path / "scores")
     table = path / "scores.parquet"
     table.write_bytes(table.read_bytes()[:-1] + b"x")
-    with pytest.raises(LayerscopeError, match="scores.parquet' is not what was written there: run layerscope evaluate"):
+    with pytest.raises(
+        LayerscopeError, match="scores.parquet' has changed since it was written: run layerscope evaluate"
+    ):
         open_evaluation(path)
     table.unlink()
     with pytest.raises(LayerscopeError, match="scores.parquet' is missing"):

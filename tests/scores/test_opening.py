@@ -41,8 +41,8 @@ WRONG: dict[str, tuple[bytes, str]] = {
     "ragged.csv": ((GOOD + "m,r,2,a,0,5\n").encode(), "line 6 has 6 fields where the header has 5"),
     "quote.csv": ((GOOD + 'm,r,2,"a,0.5\n').encode(), "line 6 is broken"),
     "latin.csv": (GOOD.replace("m,", "mé,").encode("latin-1"), r"is not UTF-8 \(byte"),
-    "cut.csv.gz": (gzip.compress(GOOD.encode())[:40], "is not a whole gzip file"),
-    "plain.csv.gz": (GOOD.encode(), "is not a whole gzip file"),
+    "cut.csv.gz": (gzip.compress(GOOD.encode())[:40], "is not a complete gzip file"),
+    "plain.csv.gz": (GOOD.encode(), "is not a complete gzip file"),
     "scores.txt": (GOOD.encode(), "is not an evaluation: give a CSV"),
 }
 

@@ -42,7 +42,7 @@ def test_rules_of_another_version_of_another_hand_and_of_nowhere(tmp_path: Path)
     for text, line in (
         ('{"format": 9, "rules": []}', "newer version of layerscope: upgrade it"),
         ('{"format": 1, "rules": [{}]}', "older version of layerscope: write it again"),
-        (whole.replace("causal", "masked"), "is not what was written there"),
+        (whole.replace("causal", "masked"), "has changed since it was written"),
     ):
         path.write_text(text)
         with pytest.raises(LayerscopeError, match=line):

@@ -44,7 +44,7 @@ def test_averages_lie_over_each_other_by_percent(evaluation):
     ]
     assert list(lines[0].get_ydata()) == pytest.approx(100 * np.mean([M, N], axis=0))
     rings = [line for line in axis.lines if line.get_marker() == "o" and len(line.get_xdata()) == 1]
-    assert [ring.get_xdata()[0] for ring in rings] == pytest.approx([200 / 3, 40])  # layer 0 is no candidate
+    assert [ring.get_xdata()[0] for ring in rings] == pytest.approx([200 / 3, 40])  # layer 0 is not a candidate
     assert any(list(line.get_ydata()) == [40.0, 40.0] for line in axis.lines)
     assert axis.get_xlabel() == "depth (%)"
 

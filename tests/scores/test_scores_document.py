@@ -28,7 +28,7 @@ def test_a_row_a_model_with_what_was_left_out(two_models):
     rows = {line.split()[0]: line.split() for line in text.splitlines() if line[:2] in ("m ", "n ")}
     # first, mean, best (layer), last, oracle
     assert rows["m"][1:7] == ["10.00", "47.50", "80.00", "(2)", "40.00", "80.00"]
-    assert rows["n"][1:7] == ["90.00", "40.00", "20.00", "(2)", "–", "20.00"]  # layer 0 is no candidate
+    assert rows["n"][1:7] == ["90.00", "40.00", "20.00", "(2)", "–", "20.00"]  # layer 0 is not a candidate
     assert "m: layers 0 to 3 on 2 tasks." in text
     assert "n: layers 0 to 2 on 2 tasks; left out with scores on fewer than 2 tasks: layer 3; 1 of 8" in text
     assert "1 missing" in text

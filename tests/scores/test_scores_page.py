@@ -87,7 +87,7 @@ def test_plots_are_the_evaluations_values(browser, both, evaluation):
         assert np.array(cells["z"]) == pytest.approx(100 * gains, abs=1e-12)
         end = 100 * np.percentile(abs(gains), 95)  # one cell in twenty lies beyond
         assert (cells["zmin"], cells["zmax"]) == (pytest.approx(-end), pytest.approx(end))
-        assert rings["x"] == [2, 1, 3]  # the last task is read best at layer 0, which is no candidate
+        assert rings["x"] == [2, 1, 3]  # the last task is read best at layer 0, which is not a candidate
         assert "70.00 %, +15.00 points against the model as shipped" in cells["hovertext"][0][2]
         opened.tab.check("input[name=axis][value=percent]")
         opened.drawn()

@@ -243,7 +243,7 @@ def test_the_command_that_is_printed_writes_the_model_that_was_scored(bare, cli,
 
 
 def test_a_layer_that_may_not_be_chosen_is_no_shallower_one_that_lost():
-    """Layer 0 ties with the best, and is no candidate: the reason speaks of those from layer 1 on."""
+    """Layer 0 ties with the best, and is not a candidate: the reason speaks of those from layer 1 on."""
     rows = {task: [0.7, 0.3, 0.7, 0.4] for task in "abc"}
     found = quick(Evaluation(scored(rows)))
     why = "the best score; from layer 1 on, no shallower layer comes within one standard error of it"

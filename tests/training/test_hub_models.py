@@ -78,6 +78,8 @@ def test_an_exit_model(hub, tmp_path: Path):
 
 
 def test_a_folder_without_a_model_is_refused_before_the_hub_is_asked(hub, tmp_path: Path):
-    with pytest.raises(layerscope.LayerscopeError, match="holds no model: give its folder; a result has a push_to_hub"):
+    with pytest.raises(
+        layerscope.LayerscopeError, match="holds no model: give its folder; a result has its own push_to_hub"
+    ):
         layerscope.push_to_hub(tmp_path, "user/nothing")
     assert not hub.repos

@@ -100,7 +100,7 @@ CASES = [
     (["bert", "--train", "texts.csv", "--eval", "empty.csv"],
      "{place}/empty.csv has a header but no rows: give at least one text"),
     (["broken.json", "--train", "photos", "--from-config"],
-     "'{place}/broken.json' names no model_type in its config: is this a transformers model?"),
+     "'{place}/broken.json' has no model_type in its config: is this a transformers model?"),
     (["vi", "--train", "photos", "--from-config"],
      "'{place}/vi' does not exist, did you mean vit?: with --from-config give a folder with config.json, or a JSON "
      "file"),
@@ -128,7 +128,7 @@ CASES = [
      "layers differ in width: swin.encoder.layers.0.blocks.0 turns 8 features into 8, swin.encoder.layers.1.blocks.0 "
      "gives 16; one head reads layers of one width"),
     (["bare.json", "--train", "novel.txt", "--from-config"],
-     "'{place}' has no tokenizer that can be loaded: save it beside the model, or name one with --processor"),
+     "'{place}' has no tokenizer that can be loaded: save one with the model, or name one with --processor"),
     (["three", "--train", "numbers.csv"],
      "label '7' is not one of the 3 classes of three (LABEL_0, LABEL_1, LABEL_2): rename it, or train a fresh head "
      "with --head new"),

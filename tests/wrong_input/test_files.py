@@ -23,7 +23,8 @@ NO_ROWS = "{} has a header but no rows: give at least one text"
 BINARY = "{} is a binary file, not text: " + KINDS
 UTF16 = "{} is UTF-16 text: save it as UTF-8"
 CUT = (
-    "{} is not a whole Parquet file (Parquet magic bytes not found in footer. Either the file is corrupted or this is "
+    "{} is not a complete Parquet file (Parquet magic bytes not found in footer. Either the file is corrupted or "
+    "this is "
     "not a parquet file): write or copy it again"
 )
 GARBAGE = bytes(range(256)) * 20
@@ -45,7 +46,7 @@ FILES: dict[str, tuple[bytes | str, str]] = {
     "empty.csv": (b"", EMPTY),
     "empty.tsv": (b"", EMPTY),
     "empty.jsonl": (b"", EMPTY),
-    "empty.parquet": (b"", "{} is not a whole Parquet file (Parquet file size is 0 bytes): write or copy it again"),
+    "empty.parquet": (b"", "{} is not a complete Parquet file (Parquet file size is 0 bytes): write or copy it again"),
     "empty.txt": (b"", EMPTY),
     "empty.csv.gz": (b"", EMPTY),
     "header.csv": ("text,team\n", NO_ROWS),
@@ -67,7 +68,7 @@ FILES: dict[str, tuple[bytes | str, str]] = {
     "zeros.txt": (bytes(999), BINARY),
     "array.npy": (
         b"\x93NUMPY\x01\x00v\x00{'descr': '<f8'}" + b"\xf0?\0\0" * 99,
-        "{} is not a complete .npy file: write it again with numpy.save",
+        "{} is not a complete .npy file: save it again with numpy.save",
     ),
     "paper.pdf": (b"%PDF-1.4\n" + GARBAGE, BINARY),
     # another encoding
@@ -84,7 +85,7 @@ FILES: dict[str, tuple[bytes | str, str]] = {
     "cut-late.parquet": (GOOD[:-3], CUT),
     "cut.jsonl": (
         '{"text": "w1"}\n{"text": "w',
-        "{}: line 2 is not JSON (Unterminated string starting at, column 10): write one object a line",
+        "{}: line 2 is not JSON (Unterminated string starting at, column 10): write one object per line",
     ),
     "cut.csv": (
         'text,team\n"w1 w2',
@@ -92,11 +93,11 @@ FILES: dict[str, tuple[bytes | str, str]] = {
     ),
     "cut.csv.gz": (
         gzip.compress(TABLE * 99)[:40],
-        "{} is not a whole gzip file (Compressed file ended before the end-of-stream marker was reached): "
+        "{} is not a complete gzip file (Compressed file ended before the end-of-stream marker was reached): "
         "pack it again",
     ),
     "cut.parquet.gz": (gzip.compress(GOOD), "{} is Parquet inside gzip: unpack it first"),
-    "plain.csv.gz": (TABLE, "{} is not a whole gzip file (Not a gzipped file (b'te')): pack it again"),
+    "plain.csv.gz": (TABLE, "{} is not a complete gzip file (Not a gzipped file (b'te')): pack it again"),
     "fields.csv": (
         "text,team\nw1,w2,a\n",
         "{}: line 2 has 3 fields where the header has 2: quote the texts that hold separators or line ends",
@@ -132,7 +133,8 @@ FILES: dict[str, tuple[bytes | str, str]] = {
     "values.jsonl": ('{"text": "w1"}\n5', '{}: record 1 is 5, not an object: write {{"text": …}} a line'),
     "pretty.json": (
         '{\n  "text": "w1"\n}',
-        "{}: line 1 is not JSON (Expecting property name enclosed in double quotes, column 2): write one object a line",
+        "{}: line 1 is not JSON (Expecting property name enclosed in double quotes, column 2): write one object per "
+        "line",
     ),
     "twice.csv": ("text,text\nw1,w2\n", "{} has two columns named 'text': rename one"),
     "no-text.csv": ('text,team\n"",a\n" ",b\n', "{}: column 'text' holds no text: every row is empty"),
@@ -154,13 +156,13 @@ def test_a_parquet_file_with_broken_texts(refused, bert: Path, tmp_path: Path) -
     assert BROKEN_TEXT != GOOD
     path.write_bytes(BROKEN_TEXT)
     line = refused("profile", bert, "--data", path, "--out", tmp_path / "run")
-    assert line.startswith(f"{path} is not a whole Parquet file (") and line.endswith("): write or copy it again")
+    assert line.startswith(f"{path} is not a complete Parquet file (") and line.endswith("): write or copy it again")
 
 
 WITHOUT = "(without a path: stdlib-docs, digits, hf:NAME)"
 PLACES: dict[str, str] = {
-    "": "no data is named: give a file, a folder, hf:NAME, stdlib-docs or digits",
-    "  ": "no data is named: give a file, a folder, hf:NAME, stdlib-docs or digits",
+    "": "no data is given: give a file, a folder, hf:NAME, stdlib-docs or digits",
+    "  ": "no data is given: give a file, a folder, hf:NAME, stdlib-docs or digits",
     "sub/reviews.csv": f"data 'sub/reviews.csv' does not exist: check the path {WITHOUT}",
     "review.csv": f"data 'review.csv' does not exist, did you mean reviews.csv? {WITHOUT}",
     "Reviews.CSV": f"data 'Reviews.CSV' does not exist, did you mean reviews.csv? {WITHOUT}",
@@ -172,9 +174,9 @@ PLACES: dict[str, str] = {
     "w" * 300: f"data '{'w' * 40}'… is not a path: give texts as a list",
     "tables": f"tables holds no {MEDIA}: give one of its files instead (inner.csv)",
     "folder.csv": f"folder.csv is an empty folder: it should hold {MEDIA}",
-    "http://a.org/b.csv": "data 'http://a.org/b.csv' is a URL: fetch it and give the file, "
-    "or give hf:NAME for one on the hub",
-    "hf:": "'hf:' is not a data set's name: write hf:name, hf:org/name or hf:name/config:split",
+    "http://a.org/b.csv": "data 'http://a.org/b.csv' is a URL: download it and give the file, or give hf:NAME for "
+    "one on the hub",
+    "hf:": "'hf:' is not the name of a data set: write hf:name, hf:org/name or hf:name/config:split",
     "hf:nobody/none": "hf:nobody/none is not cached and the hub cannot be reached: "
     "save it elsewhere with save_to_disk and give its folder",
     "/dev/zero": "/dev/zero is a device: give a file",

@@ -122,7 +122,7 @@ def test_sounds_that_are_all_too_short(refused, wav2vec2: Path, tmp_path: Path) 
     for i in range(3):
         (tmp_path / f"{i}.wav").write_bytes(sound(i, 4))
     line = refused("profile", wav2vec2, "--data", tmp_path, "--out", tmp_path / "run")
-    assert line == "the sounds are too short for this model to give a single state: give longer ones"
+    assert line == "the sounds are too short for this model: give longer ones"
 
 
 def packed(names: dict[str, bytes]) -> bytes:
@@ -146,15 +146,15 @@ def rolled(names: dict[str, bytes]) -> bytes:
 ARCHIVES: dict[str, tuple[bytes, str]] = {
     "empty.zip": (b"", "{} is empty: give an archive of " + LOOKED_FOR),
     "empty.tar.gz": (b"", "{} is empty: give an archive of " + LOOKED_FOR),
-    "junk.zip": (b"junk", "{} is not a whole archive (File is not a zip file): fetch or pack it again"),
+    "junk.zip": (b"junk", "{} is not a complete archive (File is not a zip file): download or pack it again"),
     "cut.zip": (
         packed({"a.png": image(0)})[:900],
-        "{} is not a whole archive (File is not a zip file): fetch or pack it again",
+        "{} is not a complete archive (File is not a zip file): download or pack it again",
     ),
     "cut.tar.gz": (
         rolled({"a.png": image(0)})[:900],
-        "{} is not a whole archive (Compressed file ended before the end-of-stream marker was reached): "
-        "fetch or pack it again",
+        "{} is not a complete archive (Compressed file ended before the end-of-stream marker was reached): download "
+        "or pack it again",
     ),
     "none.zip": (packed({}), "{} holds no " + LOOKED_FOR),
     "table.zip": (

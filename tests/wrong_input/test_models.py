@@ -82,19 +82,19 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "config binary": (write("config.json", bytes(range(256))), f"'{{}}/config.json' is not JSON: {AGAIN}"),
     "config {}": (
         write("config.json", b"{}"),
-        "'{}' names no model_type in its config: is this a transformers model?",
+        "'{}' has no model_type in its config: is this a transformers model?",
     ),
     "config []": (
         write("config.json", b"[1]"),
-        "'{}' names no model_type in its config: is this a transformers model?",
+        "'{}' has no model_type in its config: is this a transformers model?",
     ),
     "unknown type": (
         config(model_type="nonesuch", architectures=None),
-        f"'{{}}/config.json' is of a type that this transformers does not know (nonesuch): {UNKNOWN}",
+        f"'{{}}/config.json' is of a type unknown to this version of transformers (nonesuch): {UNKNOWN}",
     ),
     "misspelt type": (
         config(model_type="brt"),
-        "'{}/config.json' is of a type that this transformers does not know (brt, did you mean bert?): " + UNKNOWN,
+        "'{}/config.json' is of a type unknown to this version of transformers (brt, did you mean bert?): " + UNKNOWN,
     ),
     "heads": (
         config(num_attention_heads=5),
@@ -137,20 +137,20 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "tokenizer cut": (
         write("tokenizer.json", b"{"),
         "'{}' has no tokenizer that can be loaded (Expecting property name enclosed in double quotes: "
-        "line 1 column 2 (char 1)): save it beside the model",
+        "line 1 column 2 (char 1)): save one with the model",
     ),
     "modules cut": (write("modules.json", b"[{"), f"'{{}}/modules.json' is not JSON: {AGAIN}"),
     "adapter cut": (write("adapter_config.json", b"{"), f"'{{}}/adapter_config.json' is not JSON: {AGAIN}"),
     "adapter of nothing": (write("adapter_config.json", b"{}"), "'{}': its adapter_config.json names no base model"),
     "adapter of none": (
         write("adapter_config.json", b'{"base_model_name_or_path": "nobody/none", "peft_type": "LORA"}'),
-        "'nobody/none' is no local folder, and the hub cannot be reached: check the name, or the network",
+        "'nobody/none' is not a local folder, and the hub cannot be reached: check the name, or the network",
     ),
     "a folder above": (
         trainer_output,
         "model folder '{}' holds no config.json: give one of the models in it (checkpoint-500)",
     ),
-    "a run": (run_folder, "model folder '{}' holds no config.json: it is a run of layerscope, give the model itself"),
+    "a run": (run_folder, "model folder '{}' holds no config.json: it is a layerscope run, give the model itself"),
 }
 
 
@@ -174,7 +174,7 @@ def test_texts_need_a_tokenizer_and_a_look_at_the_model_needs_none(
     no_tokenizer(folder)
     assert cli("inspect", folder).status == 0
     assert refused("profile", folder, "--data", reviews, "--out", tmp_path / "run") == (
-        f"'{folder}' has no tokenizer that can be loaded (there is none): save it beside the model, "
+        f"'{folder}' has no tokenizer that can be loaded (there is none): save one with the model, "
         "or give token ids as data"
     )
     assert not (tmp_path / "run").exists()
@@ -190,11 +190,11 @@ def edited(name: str, **changed: object) -> Callable[[Path], object]:
 UNREADABLE = {
     "a tokenizer without ids": (
         edited("tokenizer.json", model={"type": "WordLevel", "vocab": {"w1": "x"}}),
-        r"has no tokenizer that can be loaded \(.*\): save it beside the model",
+        r"has no tokenizer that can be loaded \(.*\): save one with the model",
     ),
     "a length of words": (
         edited("tokenizer_config.json", model_max_length="long"),
-        r"has no tokenizer that can be loaded \(its model_max_length is 'long'\): save it beside the model",
+        r"has no tokenizer that can be loaded \(its model_max_length is 'long'\): save one with the model",
     ),
 }
 
@@ -230,10 +230,10 @@ def test_pickles_load_when_they_are_trusted(cli, bert: Path, tmp_path: Path) -> 
     assert cli("inspect", folder, "--allow-pickle", "--json").status == 0
 
 
-NO_HUB = "is no local folder, and the hub cannot be reached"
+NO_HUB = "is not a local folder, and the hub cannot be reached"
 NAMES: dict[str, str] = {
-    "": "no model is named: give a hub name, a folder, or minilm",
-    "  ": "no model is named: give a hub name, a folder, or minilm",
+    "": "no model is given: give a hub name, a folder, or minilm",
+    "  ": "no model is given: give a hub name, a folder, or minilm",
     "./brt": "model folder 'brt' does not exist, did you mean bert?",
     "./nothing/like/it": "model folder 'nothing/like/it' does not exist",
     "brt": f"'brt' {NO_HUB}, did you mean bert?",

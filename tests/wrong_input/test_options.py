@@ -120,7 +120,7 @@ OPTIONS: list[tuple[str, str, str]] = [
     (
         "--blocks",
         "bert.encoder.layer.0.intermediate.dense",
-        "blocks 'bert.encoder.layer.0.intermediate.dense' names no stack of blocks: name the module that holds "
+        "blocks 'bert.encoder.layer.0.intermediate.dense' does not name a stack of blocks: name the module that holds "
         "them with --blocks, such as bert.encoder.layer",
     ),
     ("--norm", "nome", "norm 'nome' does not exist in this model, did you mean none?"),
@@ -243,7 +243,7 @@ def test_a_wrong_word(refused, arguments: list[str], message: str) -> None:
 
 def test_a_revision_of_a_folder(refused, bert: Path) -> None:
     line = refused("inspect", bert, "--revision", "main")
-    assert line == f"--revision main is for hub models, and {str(bert)!r} is a folder: leave it out"
+    assert line == f"--revision main applies only to hub models, and {str(bert)!r} is a folder: leave it out"
 
 
 @pytest.mark.parametrize(("option", "value"), [("--chunk", "8"), ("--prompt", "query: "), ("--max-length", "8")])

@@ -19,7 +19,7 @@ from wrong_input.test_files import open_folder, type_as_nobody
 __all__ = ["open_folder"]
 
 ANEW = "start the run again in another folder"
-GO_ON = "make room, then run the same command to go on"
+GO_ON = "make room, then run the same command to resume"
 
 
 def flip(name: str, place: int = -9) -> Callable[[Path], object]:
@@ -64,13 +64,13 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "plan cut": (cut("plan.parquet"), f"'{{}}/plan.parquet' is damaged: {ANEW}"),
     "plan flipped": (flip("plan.parquet", 60), f"'{{}}/plan.parquet' is damaged: {ANEW}"),
     "plan garbage": (write("plan.parquet", bytes(range(256))), f"'{{}}/plan.parquet' is damaged: {ANEW}"),
-    "another plan": (plan_of_another_make, f"'{{}}/plan.parquet' is not what layerscope wrote there: {ANEW}"),
-    "run.json cut": (cut("run.json"), f"'{{}}/run.json' is not what layerscope wrote there: {ANEW}"),
-    "run.json empty": (write("run.json", b""), f"'{{}}/run.json' is not what layerscope wrote there: {ANEW}"),
-    "run.json []": (write("run.json", b"[1]"), f"'{{}}/run.json' is not what layerscope wrote there: {ANEW}"),
+    "another plan": (plan_of_another_make, f"'{{}}/plan.parquet' is not the file that layerscope wrote: {ANEW}"),
+    "run.json cut": (cut("run.json"), f"'{{}}/run.json' is not the file that layerscope wrote: {ANEW}"),
+    "run.json empty": (write("run.json", b""), f"'{{}}/run.json' is not the file that layerscope wrote: {ANEW}"),
+    "run.json []": (write("run.json", b"[1]"), f"'{{}}/run.json' is not the file that layerscope wrote: {ANEW}"),
     "run.json binary": (
         write("run.json", bytes(range(256))),
-        f"'{{}}/run.json' is not what layerscope wrote there: {ANEW}",
+        f"'{{}}/run.json' is not the file that layerscope wrote: {ANEW}",
     ),
     "run.json of another tool": (
         write("run.json", b'{"a": 1}'),
@@ -80,11 +80,11 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "format of words": (manifest(format="1"), "'{}/run.json' is not a run of layerscope: choose another folder"),
     "run.json edited": (
         lambda run: (run / "run.json").write_text((run / "run.json").read_text().replace('"depth": 3', '"depth": 2')),
-        f"'{{}}/run.json' is not what layerscope wrote there: {ANEW}",
+        f"'{{}}/run.json' is not the file that layerscope wrote: {ANEW}",
     ),
     "plan of other views": (
         lambda run: pd.read_parquet(run / "plan.parquet").assign(view=1).to_parquet(run / "plan.parquet"),
-        f"'{{}}/plan.parquet' is not what layerscope wrote there: {ANEW}",
+        f"'{{}}/plan.parquet' is not the file that layerscope wrote: {ANEW}",
     ),
     "newer format": (
         manifest(format=99),
@@ -92,12 +92,12 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "log a folder": (
         lambda run: (os.unlink(run / "log.jsonl"), (run / "log.jsonl").mkdir()),
-        "'{}/log.jsonl' cannot be written (Is a directory): make it writable, then run the same command to go on",
+        "'{}/log.jsonl' cannot be written (Is a directory): make it writable, then run the same command to resume",
     ),
     "shards a file": (
         lambda run: (delete("shards")(run), write("shards", b"")(run)),
         "'{}/shards/00000.safetensors' cannot be written (File exists): "
-        "make it writable, then run the same command to go on",
+        "make it writable, then run the same command to resume",
     ),
 }
 
@@ -110,7 +110,7 @@ def test_a_run_that_cannot_go_on(refused, command: list[object], run: Path, name
 
 
 ALL, THREE = "4 of 4 shards are there", "3 of 4 shards are there"
-AGAIN = "is not what was written: it is computed again"
+AGAIN = "has changed since it was written: it is computed again"
 MENDED: dict[str, tuple[Callable[[Path], object], list[str]]] = {
     "no shards": (delete("shards"), ["going on with {}: 0 of 4 shards are there"]),
     "no tables": (delete("tables"), [f"going on with {{}}: {ALL}"]),
@@ -201,7 +201,7 @@ def test_a_second_process_is_refused_and_ctrl_c_leaves_a_run_that_goes_on(
         f"another process is writing to {str(out)!r}: wait for it, or choose another folder with --out"
     )
     stopped = running.wait()
-    assert (stopped.status, stopped.line) == (130, "layerscope: stopped: the same command goes on from here")
+    assert (stopped.status, stopped.line) == (130, "layerscope: stopped: run the same command to resume")
     assert "Traceback" not in stopped.err
     done = len(list((out / "shards").glob("*.json")))
     total = len(layerscope.open_run(out).folder.shards)

@@ -82,7 +82,7 @@ def test_a_broken_final_norm_may_be_left_out(
     command = ["profile", model, "--data", reviews, "--out", tmp_path / "run"]
     line = (
         "the final norm (transformer.ln_f) gives NaN or infinity for every sample of the probe: "
-        "look at its weights, or leave it out with --norm none"
+        "check its weights, or leave it out with --norm none"
     )
     assert refused(*command) == line
     assert refused("inspect", model) == line

@@ -67,7 +67,7 @@ def _sites(run: BlockRun) -> tuple[dict[str, Spot], list[str]]:
             with suppress(*FAILURES):  # a block that cannot be run again by itself
                 name = _role(run, addition, branch)
             if name is None:
-                lacks.append(f"what {run.states[branch].spot.path} adds cannot be identified")
+                lacks.append(f"the input that {run.states[branch].spot.path} adds cannot be identified")
                 continue
             name = _free(name, roles.values())
             roles[branch] = name

@@ -188,6 +188,10 @@ def test_what_the_page_carries_is_json_without_infinities(single, content_of):
 def test_a_damaged_report_makes_no_page(tmp_path):
     folder = made().save(tmp_path / "a")
     (folder / "curve.csv").write_text("threshold\n")
-    with pytest.raises(LayerscopeError, match=r"curve.csv' is not what was written there: run layerscope exits again"):
+    with pytest.raises(
+        LayerscopeError,
+        match=r"curve.csv' has changed since it was written: run layerscope exits "
+        "again",
+    ):
         report(folder)
     assert not (folder / "report.html").exists()

@@ -114,7 +114,7 @@ def test_a_run_that_was_stopped_says_what_it_lacks(labelled, tmp_path):
     shutil.copytree(labelled.path, copy)
     (copy / "tables" / "labels.parquet").unlink()
     text = report(copy, tmp_path / "page.html").read_text("utf-8")
-    assert "unfinished: linear probe, kNN probe not computed yet; the same command goes on" in text
+    assert "unfinished: linear probe, kNN probe not computed yet; run the same command to resume" in text
     (copy / "shards" / "00000.json").unlink()
     assert "unfinished: 1 of " in report(copy, tmp_path / "page.html").read_text("utf-8")
 
@@ -171,7 +171,7 @@ def test_wrong_input_is_one_line(labelled, tmp_path, monkeypatch):
     empty = tmp_path / "empty"
     shutil.copytree(there, empty)
     shutil.rmtree(empty / "tables")
-    said = f"run {str(empty)!r} has no table yet: run the same command to go on"
+    said = f"run {str(empty)!r} has no table yet: run the same command to resume"
     assert refused(empty, tmp_path / "a.html") == said
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
     monkeypatch.delitem(sys.modules, "layerscope.show.page.page", raising=False)
