@@ -1,6 +1,6 @@
-"""What the processes of one job give each other, in the key-value store that torch's launcher keeps for them.
+"""Messages between the processes of one job, through the key-value store that torch's launcher keeps for them.
 
-The store does not notice when a process dies, so each has a heartbeat there, which the others watch.
+The store does not notice when a process dies, so each process keeps a heartbeat there that the others watch.
 """
 
 import atexit
@@ -22,11 +22,11 @@ FAILED, OVER, SAID = -1, -2, -3
 BEAT = 1.0
 """Seconds between two heartbeats."""
 MISSED = 60
-"""Heartbeats in a row without which a process counts as dead; native code may hold up its threads for a while."""
+"""Number of heartbeats missing in a row after which a process counts as dead; native code may delay a few."""
 PIECE = 2**20
-"""Bytes sent to the store at once, which refuses more than 8 MiB."""
+"""Bytes sent to the store at a time; it refuses more than 8 MiB."""
 PAUSE = 0.02
-"""Longest time in seconds between two looks of a process that waits."""
+"""Seconds between two looks of a waiting process, at most."""
 
 T = TypeVar("T")
 
@@ -47,16 +47,16 @@ class Wire:
         atexit.register(self._end)
 
     def give(self, key: Key, value: Any = None) -> None:
-        """Leave a value under a key, without waiting for those who get it."""
+        """Store a value under a key, without waiting for the processes that read it."""
         data = pickle.dumps(value)
-        with suppress(LayerscopeError):  # whoever waits for something learns that the store has ended
+        with suppress(LayerscopeError):  # a process that waits for something is told
             for start in range(0, len(data), PIECE):
                 self._ask(self.store.append, f"{key} value", data[start : start + PIECE])
             self._ask(self.store.set, str(key), "complete")
         self.given.append(key)
 
     def take(self, key: Key) -> int:
-        """Return how many numbers of this key the processes have taken before; raises as `get` does."""
+        """Return the next number of this key, counted from 0 over all processes; raises as `get` does."""
         self._check(key)
         number = int(self._ask(self.store.add, str(key), 1)) - 1
         if number == 0:
@@ -64,15 +64,15 @@ class Wire:
         return number
 
     def has(self, *keys: Key) -> bool:
-        """Return whether something has been given under every one of these keys."""
+        """Return whether all of these keys have values."""
         return bool(self._ask(self.store.check, [*map(str, keys)]))
 
     def get(self, *keys: Key) -> list[Any]:
-        """Wait until something has been given under every one of these keys, and return it.
+        """Wait until all of these keys have values, and return them.
 
-        Raises the error that a process has failed with in this verb, and `LayerscopeError` where one has ended.
+        Raises the error of a process that has failed in this verb, and `LayerscopeError` if one has ended.
         """
-        pause = PAUSE / 50
+        pause = PAUSE / 200
         while not self.has(*keys):
             self._check(keys[0])
             time.sleep(pause)
@@ -80,18 +80,18 @@ class Wire:
         return [pickle.loads(self._ask(self.store.get, f"{key} value")) for key in keys]
 
     def delete(self, *keys: Key) -> None:
-        """Delete what was given under these keys."""
+        """Delete the values of these keys."""
         for name in map(str, keys):
             self._ask(self.store.delete_key, name)
             self._ask(self.store.delete_key, f"{name} value")
 
     def forget(self, verb: int, step: int) -> None:
-        """Delete what this process gave before a step to which all have come."""
+        """Delete what this process gave before a step that all processes have reached."""
         while self.given[0][:2] < (verb, step):
             self.delete(self.given.popleft())
 
     def first_left(self, verb: int, end: int) -> int:
-        """Wait until every process has come to this end of a verb or has died; return the first of those left."""
+        """Wait until every process has reached this end of a verb or has died; return the lowest rank left."""
         self.give((verb, end, self.rank))
         with suppress(LayerscopeError):
             while not all(other in self.gone or self.has((verb, end, other)) for other in self.everyone):
@@ -102,7 +102,7 @@ class Wire:
     def _check(self, key: Key) -> None:
         failed = key[0], FAILED
         if self.has(failed):
-            raise self.get(failed)[0]  # where several have failed, the error of the first
+            raise self.get(failed)[0]  # of several that failed, the first
         if self.gone:
             raise _ended(self.names[min(self.gone)])
 
@@ -113,7 +113,7 @@ class Wire:
             raise _ended(self.keeper) from None
 
     def _beat(self, store: Any) -> None:
-        """Beat and watch the others until this process ends; if the store ends with it, watch until all have ended."""
+        """Beat and watch the others until this process ends, or until all have ended if it keeps the store."""
         keys = [f"beat {other}" for other in self.everyone]
         last, missed = [b""] * len(keys), [0] * len(keys)
 
@@ -134,10 +134,10 @@ class Wire:
                 look()
 
     def _end(self) -> None:
-        """Let the others know that this process ends in order."""
+        """Tell the others that this process ends in good order."""
         self.ending.set()
         self.beats.join()
 
 
 def _ended(who: str) -> LayerscopeError:
-    return LayerscopeError(f"{who} has ended: the same command goes on from here")
+    return LayerscopeError(f"{who} has ended: run the same command to resume")

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError, spans
 from layerscope.core.options import Asked, declared
 from layerscope.inputs import draw
 from layerscope.inputs.columns import Columns
@@ -42,14 +42,16 @@ def of_states(asked: Asked, options: Options) -> tuple[Job, None, Any]:
     head = None if asked.head is None else load(asked.head, load_options)
     model = states_model(states, head, load_options.torch_device())
     options.views = 0
-    own = f"states of layers {','.join(map(str, states.layers))} are read from {states.path}: no model runs"
+    own = f"the states of {spans(states.layers, 'layer')} are read from {states.path}: no model runs"
     notes, vectors = [own, *states.notes, *model.notes], Vectors(("mean",))
     if states.about.get("site") == "normed":
         notes.append("the states are those after the final norm, and stand here at the site raw")
-    if (depth := states.about.get("depth") or (model.lens or model).stack.depth) > (last := states.layers[-1]):
-        notes.append(f"the states end at layer {last} of {depth}: what is said of the last layer is said of that")
+    last, depth = states.layers[-1], states.about.get("depth") or (model.lens and model.lens.stack.depth)
+    if not model.whole:
+        of = f"layer {last} of {depth}" if depth else f"layer {last}, which may not be the model's last"
+        notes.append(f"the states end at {of}: what is said of the last layer is said of layer {last}")
     if len(states.layers) <= last:
-        notes.append("other layers are missing: saturation and the way from layer to layer are those of these alone")
+        notes.append("other layers are missing: saturation and steps from layer to layer are those of these alone")
     if model.rank == 3:
         vectors = vectors_for(model, options.pooling, options.wants("pairs") or options.wants("path"))
     elif "pooling" in states.about:

@@ -220,8 +220,8 @@ def _line(job: Job, stream: Stream, path: Path, seen: int) -> str:
     length = "as many samples as there are" if stream.length is None else count(stream.length, "sample")
     model = job.model
     return (
-        f"{model.loaded.name}: {model.stack.depth} layers of {model.stack.width} · {stream.name}: {length}, chunk by "
-        f"chunk; sums and {count(job.options.reservoir or 0, 'seeded sample')} are kept in {path}"
+        f"{model.loaded.name}: {model.size} · {stream.name}: {length}, chunk by chunk; sums and "
+        f"{count(job.options.reservoir or 0, 'seeded sample')} are kept in {path}"
     )
 
 

@@ -99,7 +99,7 @@ def test_who_ends_in_order_is_named_soon(forks: Forks, tmp_path: Path, rank: int
     start = time.monotonic()
     left, ended = both[1 - rank].wait(), both[rank].wait()
     assert (left.status, ended.status) == (0, 0), left.err + ended.err
-    assert left.out == f"process {rank} on {socket.gethostname()} has ended: the same command goes on from here\n"
+    assert left.out == f"process {rank} on {socket.gethostname()} has ended: run the same command to resume\n"
     assert time.monotonic() - start < 0.8 * LIMIT
 
 

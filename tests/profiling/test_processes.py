@@ -183,7 +183,7 @@ def killed(forks: Forks, given: Path, out: Path, rank: int, shards: int, tables:
     both[rank].kill()
     assert both[rank].wait().status == -signal.SIGKILL
     left = both[1 - rank].wait()
-    line = f"layerscope: process {rank} on {socket.gethostname()} has ended: the same command goes on from here"
+    line = f"layerscope: process {rank} on {socket.gethostname()} has ended: run the same command to resume"
     assert (left.status, left.line) == (2, line)
     assert left.err.splitlines()[-1] == left.line
 
