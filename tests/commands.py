@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import signal
@@ -23,6 +24,8 @@ TRAINED = ("--max-steps", 6, "--batch-size", 8, "--eval-every", 3)
 """Options of `exits` and `train` that sixty texts are enough for."""
 SLOW = 90
 """Seconds after which a command over a handful of samples hangs."""
+BEAT, MISSED = 0.2, 25
+"""Heartbeats of processes that share a command."""
 ROOMY = 6 * 2**30
 """Bytes a command may take beyond those of the warm process."""
 WARM = (
@@ -109,6 +112,7 @@ class Forks:
     def __init__(self, folder: Path) -> None:
         self.folder, self.count = folder, 0
         settings = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+        settings["TORCH_CPP_LOG_LEVEL"] = "ERROR"  # as the command line sets it, before torch is loaded
         settings["PYTHONPATH"] = str(Path(__file__).parents[1])  # the tree these tests stand in
         self.process = subprocess.Popen(
             [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -171,6 +175,7 @@ def _child(request: dict[str, Any]) -> None:
 
         judging.WORTH = request["worth"]
     sys.argv = ["layerscope", *request["words"]]
+    atexit._clear()  # what the warm process would do at its end
     status = 1
     try:
         _run(request.get("script"))
@@ -180,6 +185,7 @@ def _child(request: dict[str, Any]) -> None:
     finally:
         if status == 1 and sys.exc_info()[0] not in (None, SystemExit):
             sys.excepthook(*sys.exc_info())
+        atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
@@ -216,9 +222,11 @@ def _serve() -> None:
     import torch
 
     torch.set_num_threads(1)
+    from layerscope.core import wire
     from layerscope.early_exit import timing
     from layerscope.truncation import figures
 
+    wire.BEAT, wire.MISSED = BEAT, MISSED
     timing.FEWEST = timing.MOST = 1
     timing.RACE = 0.2
     figures.FEWEST = figures.MOST = 1  # how fast these models are is not looked at

@@ -133,6 +133,6 @@ def test_killed_at_some_moment_the_same_command_ends_with_the_same_scores(
     running[rank].kill()
     assert running[rank].wait().status == -signal.SIGKILL
     left = running[1 - rank].wait()
-    assert left.line == f"layerscope: process {rank} on {HOST} has ended: the same command goes on from here"
+    assert left.line == f"layerscope: process {rank} on {HOST} has ended: run the same command to resume"
     assert [process.wait().status for process in forks.together(*command)] == [0, 0]
     assert_same_scores(given / "evaluate-one", tmp_path / "out")

@@ -1,4 +1,4 @@
-"""The processes that torchrun or accelerate started together: they share the work, and report an error once."""
+"""Sharing work among the processes that torchrun or accelerate started; an error is reported once."""
 
 import os
 import sys
@@ -11,10 +11,10 @@ from itertools import count
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.wire import FAILED, GIVE, GIVE_FIRST, OVER, SAID, Key, Wire, connect
+from layerscope.core.wire import FAILED, OVER, SAID, Key, Wire
 
 ARRIVAL = timedelta(minutes=10)
-"""All processes must have come to the verb they share within this time of the first."""
+"""Longest time the first process waits for the others to join."""
 
 P = ParamSpec("P")
 S = TypeVar("S")
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass
 class Team:
-    """Processes 0 … size − 1 of one job, by default one: what they share they all call, in the same order."""
+    """The processes of one job, ranks 0 to size − 1; all of them make the shared calls in the same order."""
 
     rank: int = 0
     size: int = 1
@@ -31,42 +31,49 @@ class Team:
     verb: int = 0
     step: int = 0
     failed: int = -1
-    """Number of the last verb whose failure this process has reported to the others."""
+    """Number of the last verb in which this process told the others of an error."""
 
     @property
     def leads(self) -> bool:
-        """Whether this is the process that plans, writes what all have found, and prints."""
+        """Whether this is the first process, which plans, writes the shared results and prints."""
         return self.rank == 0
 
     def begin(self) -> None:
-        """Begin a verb, which all processes do."""
+        """Begin a verb; every process must call this."""
         self.verb, self.step = self.verb + 1, 0
 
     def meet(self, value: Any = None) -> list[Any]:
-        """Wait for all and return what each brings, in their order; an error of one is raised in every process."""
-        return self.found(self.bring(value))
-
-    def bring(self, value: Any, to_first: bool = False) -> Any:
-        """Begin a meeting without waiting for it, and return what `is_ready` and `found` take.
-
-        With `to_first` what is brought goes to the first process alone; the others have nothing to wait for.
-        """
+        """Wait for all processes and return the value of each, by rank; an error in one is raised in all."""
         if self.wire is None:
             return [value]
-        key = self._next()
-        self.wire.give(key, value, GIVE_FIRST if to_first else GIVE)
-        return key
+        keys = self.bring(value)
+        found = self.wire.get(*keys)
+        self.wire.forget(self.verb, self.step)
+        return found
+
+    def bring(self, value: Any) -> Any:
+        """Send a value to the first process without waiting; it passes what is returned to `is_ready` and `found`."""
+        if self.wire is None:
+            return [value]
+        step = self._next()
+        keys = [(*step, rank) for rank in range(self.size)]
+        self.wire.give(keys[self.rank], value)
+        return keys
 
     def is_ready(self, meeting: Any) -> bool:
-        """Return whether all have brought what they bring."""
-        return self.wire is None or self.wire.has(meeting, self.size)
+        """Return whether the values of all processes have arrived."""
+        return self.wire is None or self.wire.has(*meeting)
 
     def found(self, meeting: Any) -> list[Any]:
-        """Wait for all and return what each has brought."""
-        return list(meeting) if self.wire is None else self.wire.get(meeting, self.size)
+        """Wait for the values that all processes send to this one, and return them by rank."""
+        if self.wire is None:
+            return list(meeting)
+        found = self.wire.get(*meeting)
+        self.wire.delete(*meeting)
+        return found
 
     def lead(self, call: Callable[[], T]) -> T:
-        """Return in every process what a call gives in the first; the others wait and do nothing, as timings need."""
+        """Call in the first process and return its result in all; the others stay idle meanwhile, for clean timings."""
         if self.wire is None:
             return call()
         self.meet()
@@ -74,10 +81,10 @@ class Team:
         return found
 
     def each(self, call: Callable[[S], T], items: Iterable[S], about: str = "") -> Iterator[T]:
-        """Yield what a call gives for each item, in their order, in every process; one that is free takes the next.
+        """Yield the result of a call for each item, in order and in every process; a free process takes the next item.
 
-        As `map` does, where this is the only process. A `LayerscopeError` of an item is raised in all of them.
-        What is `about` something may be called within the call of another `each`: whoever comes there joins in.
+        A single process does what `map` does. A `LayerscopeError` on an item is raised in all processes. Calls within
+        another `each` name what they are `about`: processes join those of the same name as they come to them.
         """
         if self.wire is None:
             yield from map(call, items)
@@ -94,25 +101,23 @@ class Team:
                 done += 1
 
     def numbers(self) -> Iterator[int]:
-        """Yield 0, 1, … as they are asked for, each number in one process alone."""
+        """Yield 0, 1, 2 and so on, each number in one process only, whichever asks first."""
         return count() if self.wire is None else iter(partial(self.wire.take, self._next()), None)
 
     def fail(self, error: Exception) -> None:
-        """Tell the others of an error of this process: whatever they wait for in this verb raises it."""
+        """Tell the others of an error in this process; whatever they wait for in this verb raises it."""
         if self.wire is not None:
             ours = error if isinstance(error, LayerscopeError) else RuntimeError(f"{type(error).__name__}: {error}")
             self.wire.give((self.verb, FAILED), ours)
             self.failed = self.verb
 
     def _next(self) -> Key:
-        assert self.wire is not None
         self.step += 1
-        self.wire.forget(self.verb, self.step)
         return self.verb, self.step
 
 
 def _tried(call: Callable[[], T]) -> tuple[LayerscopeError | None, T | None]:
-    """Return what a call gives, or the error on what it was given."""
+    """Return the error that a call raises, or its result."""
     try:
         return None, call()
     except LayerscopeError as error:
@@ -127,14 +132,14 @@ def _or_raise(tried: Any) -> Any:
 
 
 def launched() -> int:
-    """Return how many processes torchrun or accelerate started, this one among them; 1 where it was neither."""
+    """Return the number of processes that torchrun or accelerate started, or 1 if neither started this one."""
     return int(os.environ.get("WORLD_SIZE", "1")) if "LOCAL_RANK" in os.environ else 1
 
 
 def team() -> Team:
-    """Return the processes this one was started with, joined; every one of them must call this.
+    """Join the processes that were started with this one; every one of them must call this.
 
-    Raises `LayerscopeError` where some do not come.
+    Raises `LayerscopeError` if some do not.
     """
     joined = _join()
     if isinstance(joined, LayerscopeError):
@@ -147,17 +152,19 @@ def _join() -> Team | LayerscopeError:
     """Join once, by the address that the launcher gave all of them."""
     if (size := launched()) == 1:
         return Team()
+    from torch.distributed.distributed_c10d import PrefixStore
     from torch.distributed.rendezvous import rendezvous
 
     try:
         store, rank, _ = next(iter(rendezvous("env://", timeout=ARRIVAL)))
-        return Team(rank, size, connect(rank, size, store, ARRIVAL.total_seconds()))
-    except (RuntimeError, OSError, EOFError):
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")  # the store still has what those before have left
+        return Team(rank, size, Wire(rank, size, PrefixStore(f"layerscope {attempt}", store)))
+    except RuntimeError:
         return LayerscopeError(f"{size} processes were started and some did not join: start the same command in each")
 
 
 def join_tensors() -> None:
-    """Let torch exchange what the parts of one model exchange in a forward: on GPUs by nccl."""
+    """Let torch exchange tensors between the parts of one model, on GPUs by nccl."""
     import torch
     import torch.distributed as dist
 
@@ -167,7 +174,7 @@ def join_tensors() -> None:
 
 
 def as_one(verb: Callable[P, T]) -> Callable[P, T]:
-    """Make an error in one process the error of all of them; none is left waiting."""
+    """Make an error in one process an error in all of them, so that none is left waiting."""
 
     @wraps(verb)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -186,9 +193,9 @@ def as_one(verb: Callable[P, T]) -> Callable[P, T]:
 
 @contextmanager
 def one_voice(line: str) -> Iterator[bool]:
-    """Yield whether this process is to report an error: the first that is left; all go on once it has.
+    """Yield whether this process reports an error, as the first that is left does; leave once it has been reported.
 
-    A launcher ends all processes when the first has failed, so that none may end before the error is reported.
+    A launcher ends all processes as soon as one has failed, so none may end before that.
     """
     joined = _join()
     if isinstance(joined, LayerscopeError) or joined.wire is None:
@@ -197,12 +204,12 @@ def one_voice(line: str) -> Iterator[bool]:
     if joined.failed != joined.verb:
         joined.begin()
         joined.fail(LayerscopeError(line))
-    yield joined.wire.first_left((joined.verb, OVER)) == joined.rank
-    joined.wire.first_left((joined.verb, SAID))
+    yield joined.wire.first_left(joined.verb, OVER) == joined.rank
+    joined.wire.first_left(joined.verb, SAID)
 
 
 def leave(status: int) -> NoReturn:
-    """End this process; after an error at once, where it has joined others: gloo's threads may abort a slower end."""
+    """End this process; at once after an error with gloo or nccl in use, whose threads may abort a slower end."""
     dist = sys.modules.get("torch.distributed")
     if status and launched() > 1 and dist is not None and dist.is_initialized():
         for stream in (sys.stdout, sys.stderr):

@@ -1,153 +1,143 @@
-"""What the processes of one job tell each other: all are connected to the first, which passes everything on.
+"""Messages between the processes of one job, through the key-value store that torch's launcher keeps for them.
 
-A process that ends closes its connection, so that the others know at once which one it was, on whatever machine.
+The store does not notice when a process dies, so each process keeps a heartbeat there that the others watch.
 """
 
+import atexit
 import os
 import pickle
 import socket
-from collections import Counter
-from collections.abc import Mapping
+import time
+from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
-from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, Connection, Listener, wait
-from threading import Condition, Thread
-from typing import Any
+from threading import Event, Thread
+from typing import Any, TypeVar
 
 from layerscope.core.errors import LayerscopeError
 
 Key = tuple[Any, ...]
 """Number of the verb, number of the step in it (below 0: how it ended), and what else tells messages apart."""
 FAILED, OVER, SAID = -1, -2, -3
-GIVE, GIVE_FIRST, TAKE = "to all", "to the first", "take a number"
-GONE, HOSTS = (-1, 0), (-1, 1)
+BEAT = 1.0
+"""Seconds between two heartbeats."""
+MISSED = 60
+"""Number of heartbeats missing in a row after which a process counts as dead; native code may delay a few."""
+PIECE = 2**20
+"""Bytes sent to the store at a time; it refuses more than 8 MiB."""
+PAUSE = 0.02
+"""Seconds between two looks of a waiting process, at most."""
+
+T = TypeVar("T")
 
 
 class Wire:
-    """One process's connection: what the others give arrives by key, and by the number of the process that gave it."""
+    """One process's access to the store."""
 
-    def __init__(self, rank: int, size: int, connection: Connection, seconds: float) -> None:
-        self.rank, self.size, self.connection = rank, size, connection
-        self.found: dict[Key, dict[int, bytes]] = {}
-        self.hosts, self.gone = dict[int, str](), set[int]()
-        self.news = Condition()
-        Thread(target=self._listen, daemon=True).start()
-        self.give(HOSTS, socket.gethostname())
-        with self.news:
-            if not self.news.wait_for(lambda: self.has(HOSTS, size), seconds):
-                raise TimeoutError
-            self.hosts = {rank: pickle.loads(host) for rank, host in self.found.pop(HOSTS).items()}
+    def __init__(self, rank: int, size: int, store: Any) -> None:
+        self.rank, self.everyone, self.store = rank, range(size), store
+        self.given, self.gone, self.ending = deque[Key](), set[int](), Event()
+        store.set(f"beat {rank}", "0")
+        store.set(f"host {rank}", socket.gethostname())
+        self.names = [f"process {other} on {store.get(f'host {other}').decode()}" for other in self.everyone]
+        launched = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+        self.keeper = "the launcher" if launched else self.names[0]
+        self.beats = Thread(target=self._beat, args=(store.clone(),), daemon=True)
+        self.beats.start()
+        atexit.register(self._end)
 
-    def give(self, key: Key, value: Any, kind: str = GIVE) -> None:
-        """Tell all processes, or the first one alone, without waiting."""
-        with suppress(OSError):  # the first has ended: who waits for something is told
-            self.connection.send_bytes(pickle.dumps((kind, key, self.rank)))
-            self.connection.send_bytes(pickle.dumps(value))
+    def give(self, key: Key, value: Any = None) -> None:
+        """Store a value under a key, without waiting for the processes that read it."""
+        data = pickle.dumps(value)
+        with suppress(LayerscopeError):  # a process that waits for something is told
+            for start in range(0, len(data), PIECE):
+                self._ask(self.store.append, f"{key} value", data[start : start + PIECE])
+            self._ask(self.store.set, str(key), "complete")
+        self.given.append(key)
 
     def take(self, key: Key) -> int:
-        """Return how many numbers of this key any process has taken before; raises as `get` does."""
-        with self.news:
-            self._check(key)
-        self.give(key, None, TAKE)
-        return int(self.get(key)[0])
+        """Return the next number of this key, counted from 0 over all processes; raises as `get` does."""
+        self._check(key)
+        number = int(self._ask(self.store.add, str(key), 1)) - 1
+        if number == 0:
+            self.given.append(key)
+        return number
 
-    def has(self, key: Key, number: int = 1) -> bool:
-        """Return whether so many processes have given something by this key."""
-        return len(self.found.get(key, ())) >= number
+    def has(self, *keys: Key) -> bool:
+        """Return whether all of these keys have values."""
+        return bool(self._ask(self.store.check, [*map(str, keys)]))
 
-    def get(self, key: Key, number: int = 1) -> list[Any]:
-        """Wait until so many processes have given something by a key, and take it, in their order.
+    def get(self, *keys: Key) -> list[Any]:
+        """Wait until all of these keys have values, and return them.
 
-        Raises the error that one has failed with, and `LayerscopeError` where one has ended.
+        Raises the error of a process that has failed in this verb, and `LayerscopeError` if one has ended.
         """
-        with self.news:
-            self.news.wait_for(lambda: self.has(key, number) or self.gone or self.has((key[0], FAILED)))
-            if not self.has(key, number):
-                self._check(key)
-            return [pickle.loads(value) for _, value in sorted(self.found.pop(key).items())]
+        pause = PAUSE / 200
+        while not self.has(*keys):
+            self._check(keys[0])
+            time.sleep(pause)
+            pause = min(PAUSE, 1.2 * pause)
+        return [pickle.loads(self._ask(self.store.get, f"{key} value")) for key in keys]
 
-    def first_left(self, key: Key) -> int:
-        """Wait until every process has come to this key or has ended; return the first of those that are left."""
-        self.give(key, None)
-        everyone = set(range(self.size))
-        with self.news:
-            self.news.wait_for(lambda: 0 in self.gone or self.gone.union(self.found.get(key, ())) == everyone)
-            return min(everyone - self.gone)
+    def delete(self, *keys: Key) -> None:
+        """Delete the values of these keys."""
+        for name in map(str, keys):
+            self._ask(self.store.delete_key, name)
+            self._ask(self.store.delete_key, f"{name} value")
 
     def forget(self, verb: int, step: int) -> None:
-        """Drop what was given in earlier verbs, and of items in earlier steps, and never taken."""
-        with self.news:
-            for key in [key for key in self.found if key[0] < verb or (len(key) > 2 and key[1] < step)]:
-                del self.found[key]
+        """Delete what this process gave before a step that all processes have reached."""
+        while self.given[0][:2] < (verb, step):
+            self.delete(self.given.popleft())
+
+    def first_left(self, verb: int, end: int) -> int:
+        """Wait until every process has reached this end of a verb or has died; return the lowest rank left."""
+        self.give((verb, end, self.rank))
+        with suppress(LayerscopeError):
+            while not all(other in self.gone or self.has((verb, end, other)) for other in self.everyone):
+                time.sleep(PAUSE)
+            return next(other for other in self.everyone if other not in self.gone)
+        return 1  # process 0 has ended, and the store with it
 
     def _check(self, key: Key) -> None:
-        if failed := self.found.get((key[0], FAILED)):
-            raise pickle.loads(failed[min(failed)])
+        failed = key[0], FAILED
+        if self.has(failed):
+            raise self.get(failed)[0]  # of several that failed, the first
         if self.gone:
-            rank = min(self.gone)
-            raise LayerscopeError(f"process {rank} on {self.hosts[rank]} has ended: the same command goes on from here")
+            raise _ended(self.names[min(self.gone)])
 
-    def _listen(self) -> None:
-        while 0 not in self.gone:
-            try:
-                key, rank = pickle.loads(self.connection.recv_bytes())
-                value = self.connection.recv_bytes()
-            except (EOFError, OSError):
-                key, rank, value = GONE, 0, b""
-            with self.news:
-                if key == GONE:
-                    self.gone.add(rank)
-                else:
-                    self.found.setdefault(key, {})[rank] = value
-                self.news.notify_all()
+    def _ask(self, call: Callable[..., T], *given: Any) -> T:
+        try:
+            return call(*given)
+        except RuntimeError:
+            raise _ended(self.keeper) from None
 
+    def _beat(self, store: Any) -> None:
+        """Beat and watch the others until this process ends, or until all have ended if it keeps the store."""
+        keys = [f"beat {other}" for other in self.everyone]
+        last, missed = [b""] * len(keys), [0] * len(keys)
 
-def connect(rank: int, size: int, store: Any, seconds: float) -> Wire:
-    """Return this process's wire; the port of the first one and a secret stand in the launcher's `store`."""
-    local = os.environ.get("LOCAL_WORLD_SIZE") == str(size)
-    if rank == 0:
-        secret = os.urandom(32)
-        listener = Listener(("127.0.0.1" if local else "", 0), backlog=size, authkey=secret)
-        Thread(target=_pass_on, args=(listener, size), daemon=True).start()
-        store.set("layerscope", pickle.dumps((listener.address[1], secret)))
-    port, secret = pickle.loads(store.get("layerscope"))
-    host = "127.0.0.1" if local or rank == 0 else os.environ["MASTER_ADDR"]
-    return Wire(rank, size, Client((host, port), authkey=secret), seconds)
+        def look() -> None:
+            nonlocal last, missed
+            new = store.multi_get(keys)
+            missed = [n + 1 if one == other else 0 for n, one, other in zip(missed, last, new, strict=True)]
+            self.gone = {other for other in self.everyone if not new[other] or missed[other] >= MISSED}
+            last = new
 
+        with suppress(RuntimeError):  # the store has ended
+            while not self.ending.wait(BEAT):
+                store.add(keys[self.rank], 1)
+                look()
+            store.set(keys[self.rank], b"")
+            while self.keeper == self.names[self.rank] and len(self.gone) < len(keys):
+                time.sleep(BEAT)
+                look()
 
-def _pass_on(listener: Listener, size: int) -> None:
-    """Pass on what each process gives, hand out numbers, and tell which process has ended, until all have."""
-    wires: dict[Connection, int] = {}
-    hosts: dict[int, bytes] = {}
-    while len(wires) < size:
-        with suppress(AuthenticationError, EOFError, OSError):  # a stranger
-            new = listener.accept()
-            _, _, rank = pickle.loads(new.recv_bytes())
-            hosts[rank] = new.recv_bytes()
-            wires[new] = rank
-    listener.close()
-    for rank, host in hosts.items():
-        _send(wires, HOSTS, rank, host)
-    taken: Counter[Key] = Counter()
-    while wires:
-        for wire in wait(list(wires)):
-            assert isinstance(wire, Connection)
-            try:
-                kind, key, rank = pickle.loads(wire.recv_bytes())
-                value = wire.recv_bytes()
-            except (EOFError, OSError):
-                kind, key, rank, value = GIVE, GONE, wires.pop(wire), b""
-            to = wires
-            if kind == TAKE:
-                to, value = {wire: rank}, pickle.dumps(taken[key])
-                taken[key] += 1
-            elif kind == GIVE_FIRST:
-                to = {other: 0 for other, number in wires.items() if number == 0}
-            _send(to, key, rank, value)
+    def _end(self) -> None:
+        """Tell the others that this process ends in good order."""
+        self.ending.set()
+        self.beats.join()
 
 
-def _send(wires: Mapping[Connection, int], key: Key, rank: int, value: bytes) -> None:
-    for wire in sorted(wires, key=lambda wire: -wires[wire]):  # the first process last: it may then end
-        with suppress(OSError):  # that it has ended is told in its turn
-            wire.send_bytes(pickle.dumps((key, rank)))
-            wire.send_bytes(value)
+def _ended(who: str) -> LayerscopeError:
+    return LayerscopeError(f"{who} has ended: run the same command to resume")

@@ -73,7 +73,7 @@ def extract(
         out: folder for the states; the same call on it goes on.
         labels: a class for each sample of data in memory; a table has them in a column.
         processor: tokenizer, image processor or feature extractor of a model given as an object.
-        samples: number of samples, drawn with the seed, or all.
+        samples: number of samples, the same that `profile` draws with this seed (of an iterator others), or all.
         seed: random seed of the draw.
         chunk: pack running text into windows of this many tokens; by default 256 for language models.
         prompt: text put before every text.

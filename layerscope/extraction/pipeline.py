@@ -17,7 +17,7 @@ from layerscope.extraction.extraction import Extraction, of_folder
 from layerscope.extraction.folder import ChunkTable, StatesFolder
 from layerscope.extraction.merging import finish
 from layerscope.extraction.reading import TOKENS, Read, Wanted, layers_of, prepare, read_states
-from layerscope.inputs import Chunk, Corpus, Stream, open_stream, pack
+from layerscope.inputs import Chunk, Corpus, Stream, draw_stream, open_corpus, open_stream, pack
 from layerscope.inputs.streams import corpus_stream
 from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load, vectors_for
 from layerscope.models.capture import evaluating
@@ -39,7 +39,7 @@ def run_extraction(asked: Asked) -> Extraction:
     model = layered(asked, stream.head)
     stream = _packed(stream, model, asked)
     if asked.samples != "all":
-        drawn = corpus_stream(stream.draw(asked.samples, asked.seed), rows)
+        drawn = corpus_stream(draw_stream(stream, asked.samples, asked.seed), rows)
         stream = replace(drawn, text_column=stream.text_column, label_column=stream.label_column)
     wanted = wanted_of(asked, model)
     manifest = _manifest(asked, model, stream, wanted)
@@ -80,6 +80,8 @@ def _packed(stream: Stream, model: LayeredModel, asked: Asked) -> Stream:
         raise LayerscopeError("`prompt` goes before texts, and these are packed into windows: leave one of the two out")
     tokenizer, most = model.loaded.processor_for("text"), model.max_length or WINDOW
     window = min(asked.chunk or WINDOW, most)
+    if asked.samples != "all":  # which windows are drawn is known when all of them are
+        return corpus_stream(pack(open_corpus(asked.data), tokenizer, window), stream.rows)
 
     def read(wanted: Callable[[int], bool]) -> Iterator[Chunk]:
         for chunk in stream.read(wanted):

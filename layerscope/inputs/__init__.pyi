@@ -1,4 +1,5 @@
-from .corpus import Corpus as Corpus, draw as draw
+from .corpus import Corpus as Corpus
+from .drawing import draw as draw, draw_stream as draw_stream
 from .media import resample as resample
 from .opening import open_corpus as open_corpus
 from .samples import Modality as Modality, Waveform as Waveform, Window as Window

@@ -91,50 +91,6 @@ class Corpus:
         return np.isin(np.arange(len(self)), first, invert=True)
 
 
-def draw(corpus: Corpus, n: int | None, seed: int) -> Corpus:
-    """Return `n` samples drawn without replacement by `seed`, in their original order.
-
-    With `n` None, or no less than there are, the corpus is returned whole. Of labelled samples every class that has 5
-    members keeps 5 at least, the rest is drawn at random; where `n` is too small for that, as many classes as fit are
-    drawn, frequent ones more probably, and a note says how many are left out.
-    Raises `LayerscopeError` where `n` is below 1.
-
-    >>> from layerscope.inputs import draw, open_corpus
-    >>> drawn = draw(open_corpus("reviews.csv"), 10, seed=0)
-    >>> len(drawn), sorted(set(drawn.labels))
-    (10, ['blame', 'praise'])
-    """
-    if n is not None and n < 1:
-        raise LayerscopeError(f"samples is {n}: give 1 or more, or all")
-    if n is None or n >= len(corpus):
-        return corpus
-    chosen = np.random.default_rng(seed).choice(len(corpus), size=n, replace=False)
-    if corpus.labels is None or n < 2 * WHOLE:
-        return corpus.take(np.sort(chosen).tolist())
-    return _of_whole_classes(corpus, corpus.labels, chosen, seed)
-
-
-def _of_whole_classes(corpus: Corpus, labels: Labels, chosen: npt.NDArray[np.int64], seed: int) -> Corpus:
-    """Return as many samples as were `chosen`, as near to these as classes of 5 samples allow."""
-    n = len(chosen)
-    order = np.concatenate([chosen, np.random.default_rng(seed).permutation(np.setdiff1d(range(len(corpus)), chosen))])
-    classes = np.unique(np.array(list(map(repr, labels))), return_inverse=True)[1][order]
-    sizes, rank = np.bincount(classes), np.empty(len(classes), dtype=np.int64)
-    rank[np.argsort(classes, kind="stable")] = np.arange(len(classes)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    readable = [c for c in dict.fromkeys(classes.tolist()) if sizes[c] >= WHOLE]
-    kept = readable[: n // WHOLE]
-    member = np.isin(classes, kept)
-    first = np.where(member & (rank < WHOLE), 0, 1 if len(kept) == len(readable) else np.where(member, 1, 2))
-    found = corpus.take(np.sort(order[np.argsort(first, kind="stable")[:n]]).tolist())
-    if len(kept) == len(readable):
-        return found
-    note = (
-        f"the {n:,} samples cover {len(kept):,} of {len(readable):,} classes, {WHOLE} or more of each: "
-        f"`samples={WHOLE * len(readable)}` would cover all"
-    )
-    return replace(found, notes=(*found.notes, note))
-
-
 @dataclass(frozen=True)
 class Judged:
     """What a probe judges in five folds: `n` samples of `classes` classes; `skipped` ones are of classes too small."""

@@ -4,9 +4,6 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from heapq import nsmallest
-from itertools import count as count_up, repeat
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +12,7 @@ import numpy as np
 from layerscope.core.errors import LayerscopeError, folder_name, listed
 from layerscope.core.files import existing
 from layerscope.inputs.columns import Columns, choose_columns, class_labels, missing, text_corpus
-from layerscope.inputs.corpus import Corpus, Labels, draw
+from layerscope.inputs.corpus import Corpus, Labels
 from layerscope.inputs.hub import Found, hub_rows, is_saved, saved_rows
 from layerscope.inputs.media import is_hidden, media_kind
 from layerscope.inputs.opening import BUILT_IN, PLAIN_TEXT, data_name, is_archive, open_corpus
@@ -51,7 +48,7 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Stream:
-    """Data read chunk by chunk, as often as wanted (what an iterator yields, once).
+    """Data read chunk by chunk, as often as wanted, or `once`: what an iterator yields.
 
     `head` holds the first samples, up to 1,000 rows, or all data that lie in memory anyway: their modality, the notes
     on the columns, whether they are running text. `length` is the number of rows, None where it is not known before
@@ -72,6 +69,7 @@ class Stream:
     text_column: str | None
     label_column: str | None
     read: Callable[[Wanted], Iterator[Chunk]]
+    once: bool = False
 
     @property
     def name(self) -> str:
@@ -95,19 +93,6 @@ class Stream:
         """
         found = self.read(lambda number: number >= start and wanted(number))
         return (chunk for chunk in found if chunk.number >= start)
-
-    def draw(self, n: int, seed: int) -> Corpus:
-        """Return `n` samples drawn by the seed, in their order; those of a file read to its end, n in memory."""
-        if self.length == len(self.head):
-            return draw(self.head, n, seed)
-        kept: list[tuple[float, int, int, Any, str, Any]] = []
-        for chunk in self.chunks():
-            lots = np.random.default_rng([seed, chunk.number]).random(len(chunk.samples)).tolist()
-            labels = chunk.labels or [None] * len(lots)
-            rows = zip(lots, repeat(chunk.number), count_up(), chunk.samples, chunk.names, labels, strict=False)
-            kept = nsmallest(n, [*kept, *rows])
-        _, _, _, samples, names, found = zip(*sorted(kept, key=itemgetter(1, 2)), strict=True)
-        return replace(self.head, samples=samples, names=names, labels=None if self.head.labels is None else found)
 
 
 def open_stream(
@@ -147,7 +132,7 @@ def open_stream(
         name = str(getattr(getattr(data, "info", None), "dataset_name", None) or "stream")
         each = IterableRows(data, "the iterable")
         known = hashlib.sha256(repr(each.first).encode("utf-8", "surrogatepass")).hexdigest()
-        return _table_stream(each, name, columns, "the iterable", rows, known)
+        return replace(_table_stream(each, name, columns, "the iterable", rows, known), once=each.once)
     corpus = open_corpus(data, labels=labels, text_column=text_column, label_column=label_column)
     return corpus_stream(corpus, rows)
 

@@ -75,7 +75,7 @@ def tagged_rows(data: Any, reader: str = "token-probe") -> Tagged:
                 f"{path} has no column {names[0]!r}{hint} it reads tokens and labels, two lists of equal length per row"
             )
     found: list[tuple[str, ...]] = []
-    for i, cells in enumerate(zip(*(frame[column] for column in columns), strict=True), start=1):
+    for i, cells in enumerate(zip(*(frame[column] for column in columns), strict=True)):
         where = f"{path}: row {i}"
         words, labels = (_listed(cell, what, where) for cell, what in zip(cells, ("tokens", "labels"), strict=True))
         if len(words) != len(labels):

@@ -82,6 +82,11 @@ class LayeredModel:
         return tuple(range(self.stack.depth + 1))
 
     @property
+    def size(self) -> str:
+        """How many layers there are, and how wide they are."""
+        return f"{self.stack.depth} layers of {self.stack.width}"
+
+    @property
     def sites(self) -> tuple[str, ...]:
         """The sites of every layer."""
         return ("raw", "normed") if self.stack.norm else ("raw",)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError, spans
 from layerscope.inputs.states import States
 from layerscope.models.capture import Visit
 from layerscope.models.encode import TextEncoder
@@ -53,6 +53,11 @@ class StatesModel(LayeredModel):
     def layers(self) -> tuple[int, ...]:
         """The numbers of the layers that are there."""
         return self.states.layers
+
+    @property
+    def size(self) -> str:
+        """Which layers there are, and how wide they are."""
+        return f"{spans(self.layers, 'layer')} ({self.stack.width} wide)"
 
     def run(self, inputs: Inputs, visit: Visit, until: int | None = None) -> None:
         """Visit every layer of a batch, and with a final norm what it makes of each."""

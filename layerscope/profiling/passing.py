@@ -83,10 +83,10 @@ def open_or_start(
     size = size_of(plan, job)
     need_room(path, size)
     originals = int((plan["view"] == 0).sum())
-    views = f" + {len(plan) - originals:,} of views" if len(plan) > originals else ""
+    views = f" and {count(len(plan) - originals, 'view')} of them" if len(plan) > originals else ""
     reporter.say(
-        f"{job.model.loaded.name}: {job.model.stack.depth} layers of {job.model.stack.width} · {job.corpus.name}: "
-        f"{count(originals, 'forward')} of samples{views} · {size / 1e6:,.0f} MB of states in {path}"
+        f"{job.model.loaded.name}: {job.model.size} · {job.corpus.name}: {count(originals, 'sample')}{views} · "
+        f"{size / 1e6:,.0f} MB of states in {path}"
     )
     for note in _left_out(plan, job):
         reporter.say(note)

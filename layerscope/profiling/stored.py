@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError, spans
 from layerscope.core.options import Asked, declared
-from layerscope.inputs import draw
+from layerscope.inputs import Corpus, draw
 from layerscope.inputs.columns import Columns
 from layerscope.inputs.states import corpus_of, open_states
 from layerscope.models import LoadOptions, Vectors, load, vectors_for
@@ -42,14 +42,16 @@ def of_states(asked: Asked, options: Options) -> tuple[Job, None, Any]:
     head = None if asked.head is None else load(asked.head, load_options)
     model = states_model(states, head, load_options.torch_device())
     options.views = 0
-    own = f"states of layers {','.join(map(str, states.layers))} are read from {states.path}: no model runs"
+    own = f"the states of {spans(states.layers, 'layer')} are read from {states.path}: no model runs"
     notes, vectors = [own, *states.notes, *model.notes], Vectors(("mean",))
     if states.about.get("site") == "normed":
         notes.append("the states are from after the final norm, and are listed at the site raw")
-    if (depth := states.about.get("depth") or (model.lens or model).stack.depth) > (last := states.layers[-1]):
-        notes.append(f"the states end at layer {last} of {depth}: findings on the last layer are about that one")
+    last, depth = states.layers[-1], states.about.get("depth") or (model.lens and model.lens.stack.depth)
+    if not model.whole:
+        of = f"layer {last} of {depth}" if depth else f"layer {last}, which may not be the model's last"
+        notes.append(f"the states end at {of}: findings on the last layer are about layer {last}")
     if len(states.layers) <= last:
-        notes.append("other layers are missing: saturation and the path from layer to layer use only these")
+        notes.append("other layers are missing: saturation and steps from layer to layer use only these")
     if model.rank == 3:
         vectors = vectors_for(model, options.pooling, options.wants("pairs") or options.wants("path"))
     elif "pooling" in states.about:
@@ -60,8 +62,17 @@ def of_states(asked: Asked, options: Options) -> tuple[Job, None, Any]:
         notes.append("the states are pooled and assumed to be means: name another pooling with `pooling`")
     if len(vectors.poolings) > 1 and model.rank == 2:
         raise LayerscopeError(f"pooling is {options.pooling}, and the states were pooled in one way: name that")
-    job = Job(replace(model, notes=tuple(notes)), draw(corpus, options.samples, options.seed), options, vectors)
+    model, corpus = replace(model, notes=tuple(notes)), draw(corpus, options.samples, options.seed)
+    job = Job(_as_given(model, corpus, asked), corpus, options, vectors)
     return job, None, asked.states if asked.data is None else asked.data
+
+
+def _as_given(model: StatesModel, corpus: Corpus, asked: Asked) -> StatesModel:
+    """Return states without the fingerprint of what they were extracted from where samples or labels differ now."""
+    if asked.data is None and asked.labels is None and len(corpus) == len(model.states.names):
+        return model
+    about = {name: value for name, value in model.states.about.items() if name != "fingerprint"}
+    return replace(model, states=replace(model.states, about=about))
 
 
 def lack_of_states(needs: Needs, model: StatesModel) -> str | None:

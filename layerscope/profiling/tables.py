@@ -46,7 +46,7 @@ def write_tables(run: Run, options: Options, reporter: Reporter, team: Team) -> 
             source.turn()
             source.kept = []
             own = [(source.block, row) for row in STEPS[kind](source) if source.is_ours]
-            made.append((kind, team.bring((own, source.kept), to_first=True)))
+            made.append((kind, team.bring((own, source.kept))))
             while team.leads and made and (kind is todo[-1] or team.is_ready(made[0][1])):
                 done, meeting = made.popleft()
                 _write(run, done, team.found(meeting))

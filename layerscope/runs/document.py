@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from layerscope.core.errors import spans
 from layerscope.runs import curves
 from layerscope.runs.curves import KINDS, Curve, Group, value_text
 from layerscope.runs.details import details, unfinished
@@ -74,11 +75,12 @@ def samples(run: "Run") -> str:
 
 
 def size(run: "Run") -> tuple[str, ...]:
-    """Return the size of a run's model."""
+    """Return which layers a run has, and the size of its model."""
     model, first = run.info["model"], run.layers[0]
-    named = f"{first} to {run.depth}" if len(run.layers) == run.depth + 1 - first else ", ".join(map(str, run.layers))
+    whole = 1 < len(run.layers) == run.depth + 1 - first
+    named = f"layers {first} to {run.depth}" if whole else spans(run.layers, "layer")
     rest = [] if model["parameters"] is None else [f"{model['parameters']:,} parameters"]
-    return f"layers {named}, {model['width']:,} wide", *rest
+    return named, f"{model['width']:,} wide", *rest
 
 
 def every_number(run: "Run", known: Sequence[Curve]) -> Iterator[show.Section]:

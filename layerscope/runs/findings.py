@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from layerscope.core.errors import count
+from layerscope.core.errors import count, spans
 from layerscope.runs.curves import SIMILAR, Curve, curves, value_text, which
 from layerscope.runs.probed import VERDICTS, Finding, Numbers, is_within, probed
 from layerscope.runs.registry import capital
@@ -39,7 +39,7 @@ def answer(run: "Run", known: list[Curve], found: list[Finding]) -> str:
     if not known:
         return "None of the chosen metrics has a value here"
     observed = [finding.answer for finding in found if finding.answer]
-    measured = f"{count(len(known), 'curve')} by layer, {run.columns[0].layer} to {run.depth}"
+    measured = f"{count(len(known), 'metric')} at {spans(run.layers, 'layer')}"
     return f"No labels were probed, so no layer is named: {'; '.join(observed) or measured}"
 
 

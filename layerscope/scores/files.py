@@ -64,7 +64,7 @@ def refuse_rows(wrong: pd.Series, column: pd.Series, source: object, mend: str) 
         value = column.iloc[row]
         empty = pd.isna(value) or not str(value).strip()
         what = f"no {column.name}" if empty else f"the {column.name} {value!r}"
-        raise LayerscopeError(f"{source}: row {column.index[row] + 1} has {what}: {mend}")
+        raise LayerscopeError(f"{source}: row {column.index[row]} has {what}: {mend}")
 
 
 def refuse_duplicates(frame: pd.DataFrame, keys: Sequence[str], where: object) -> None:

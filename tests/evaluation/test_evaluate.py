@@ -146,8 +146,8 @@ def written(folder: Path, **columns: list[object]) -> str:
     [
         ("classification", {"text": ["a", "b"], "label": ["x", "x"]}, "every row has the label 'x'"),
         ("classification", {"text": ["a", "b"], "label": ["x", "y"]}, "a different label"),
-        ("sts", {"text_a": ["a", "b"], "text_b": ["a", ""], "score": [1, 2]}, "row 2 has no text_b: fill it in"),
-        ("sts", {"text_a": ["a", "b"], "text_b": ["a", "b"], "score": [1, None]}, "row 2 has no score: give a number"),
+        ("sts", {"text_a": ["a", "b"], "text_b": ["a", ""], "score": [1, 2]}, "row 1 has no text_b: fill it in"),
+        ("sts", {"text_a": ["a", "b"], "text_b": ["a", "b"], "score": [1, None]}, "row 1 has no score: give a number"),
         ("sts", {"text_a": ["a"], "text_c": ["a"], "score": [1]}, "no column 'text_b', did you mean text_c"),
         (
             "pair-classification",

@@ -102,9 +102,9 @@ def test_score_is_one_where_it_is_left_out_and_unanswered_queries_are_left_out(t
     [
         ({"query": ["a", "b"], "document": ["x", "x"]}, "holds a single document for all queries"),
         ({"query": ["a", "b"], "document": ["x", "y"], "score": [0, 0]}, "no document has a score above 0"),
-        ({"query": ["a", "b"], "document": ["x", "y"], "score": [1, 0.5]}, "row 2 has the score"),
-        ({"query": ["a", "b"], "document": ["x", "y"], "score": [1, -1]}, "row 2 has the score"),
-        ({"query": ["a", " "], "document": ["x", "y"]}, "row 2 has no query: fill it in, or leave the row out"),
+        ({"query": ["a", "b"], "document": ["x", "y"], "score": [1, 0.5]}, "row 1 has the score"),
+        ({"query": ["a", "b"], "document": ["x", "y"], "score": [1, -1]}, "row 1 has the score"),
+        ({"query": ["a", " "], "document": ["x", "y"]}, "row 1 has no query: fill it in, or leave the row out"),
         ({"question": ["a"], "document": ["x"]}, "has no column 'query': it needs query, document and has question"),
     ],
 )

@@ -9,6 +9,7 @@ import signal
 import pandas as pd
 import pytest
 import tiny
+import torch
 from filelock import FileLock
 from safetensors import safe_open
 from tiny import one_thread
@@ -83,8 +84,25 @@ def test_running_text_is_packed_chunk_by_chunk(tmp_path):
         assert names == [f"{first}.{i}" for i in range(len(names))]
         whole = tokenizer(" ".join(lines[number * 20 : number * 20 + 20]))["input_ids"]
         assert ids.tolist() == whole[: len(whole) // 16 * 16]
-    drawn = extract(model, tmp_path / "novel.txt", tmp_path / "some", samples=5, **how)
-    assert drawn.samples == 5
+
+
+def test_samples_are_those_that_profile_draws(model, tmp_path):
+    lines = tiny.texts(60)
+    (tmp_path / "novel.txt").write_text("\n".join(lines))
+    cells = {"text": ["" if i % 7 == 2 else line for i, line in enumerate(lines)], "label": [i % 3 for i in range(60)]}
+    pd.DataFrame(cells).to_csv(tmp_path / "texts.csv", index=False)
+    language = tiny.saved(tiny.gpt2(), tmp_path / "tiny-gpt2", special=False)
+    for number, (given, data, chunk) in enumerate(
+        ((model, "texts.csv", None), (model, "novel.txt", None), (language, "novel.txt", 16))
+    ):
+        how = {"samples": 11, "seed": 3, "chunk": chunk, "pooling": "mean", "progress": False}
+        states, run = tmp_path / f"states {number}", tmp_path / f"run {number}"
+        assert layerscope.extract(given, tmp_path / data, 2, out=states, site="raw", **how).samples == 11
+        made = layerscope.profile(given, tmp_path / data, out=run, metrics="norm_mean", **how)
+        with safe_open(states / "chunks" / "000000.safetensors", framework="pt") as file:
+            names, kept = json.loads(file.metadata()["samples"])["id"], file.get_tensor("states")[0]
+        assert names == made.folder.plan.sort_values("sample")["name"].tolist()
+        torch.testing.assert_close(kept, torch.as_tensor(made.pooled(2)))
 
 
 def test_folders_are_joined(model, data, whole, tmp_path):

@@ -117,12 +117,12 @@ def test_first_tokens_of_tokenizers_that_take_the_blank_along(kind: str):
 @pytest.mark.parametrize(
     ("rows", "line"),
     [
-        ([{"tokens": ["a", "b"], "tags": ["X"]}], "{}: row 1 has 2 tokens and 1 labels: give one for each"),
-        ([{"tokens": 3, "tags": ["X"]}], "{}: row 1 has no list of tokens (3): give a list, or a text separated by "
+        ([{"tokens": ["a", "b"], "tags": ["X"]}], "{}: row 0 has 2 tokens and 1 labels: give one for each"),
+        ([{"tokens": 3, "tags": ["X"]}], "{}: row 0 has no list of tokens (3): give a list, or a text separated by "
             "spaces"),
-        ([{"tokens": ["a"], "tags": [None]}], "{}: row 1: number 1 of its labels is None: give a text or a whole "
+        ([{"tokens": ["a"], "tags": [None]}], "{}: row 0: number 1 of its labels is None: give a text or a whole "
          "number"),
-        ([{"tokens": ["a"], "tags": ["X"]}, {"tokens": [], "tags": []}], "{}: row 2 has no tokens: leave it out"),
+        ([{"tokens": ["a"], "tags": ["X"]}, {"tokens": [], "tags": []}], "{}: row 1 has no tokens: leave it out"),
         ([{"token": ["a"], "tags": ["X"]}], "{} has no column 'tokens', did you mean token? it reads tokens and "
          "labels, two lists of equal length per row"),
         ([{"tokens": ["a"], "tags": ["X"]}] * 9, "{}: every token has the label 'X': give two or more"),

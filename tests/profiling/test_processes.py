@@ -183,7 +183,7 @@ def killed(forks: Forks, given: Path, out: Path, rank: int, shards: int, tables:
     both[rank].kill()
     assert both[rank].wait().status == -signal.SIGKILL
     left = both[1 - rank].wait()
-    line = f"layerscope: process {rank} on {socket.gethostname()} has ended: the same command goes on from here"
+    line = f"layerscope: process {rank} on {socket.gethostname()} has ended: run the same command to resume"
     assert (left.status, left.line) == (2, line)
     assert left.err.splitlines()[-1] == left.line
 
@@ -192,13 +192,13 @@ def test_one_is_killed_in_the_pass_then_the_other_in_the_tables(
     forks: Forks, given: Path, single: layerscope.Run, tmp_path: Path
 ):
     out, copy = tmp_path / "run", tmp_path / "copy"
-    killed(forks, given, out, rank=1, shards=6)
+    killed(forks, given, out, rank=0, shards=6)
     finished = len(list((out / "shards").glob("*.json")))
     assert 6 <= finished < len(single.folder.shards)
     shutil.copytree(out, copy)
     assert_same(single, alone(given, copy))  # one process goes on
 
-    killed(forks, given, out, rank=0, shards=finished, tables=2)  # two go on, through the pass and into the tables
+    killed(forks, given, out, rank=1, shards=finished, tables=2)  # two go on, through the pass and into the tables
     folder = layerscope.open_run(out).folder
     assert all(folder.is_finished(shard) for shard in folder.shards)
     assert 2 <= len(folder.tables()) < len(single.folder.tables())

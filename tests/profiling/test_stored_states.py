@@ -154,10 +154,21 @@ def test_a_classifiers_head_reads_its_token(tmp_path: Path) -> None:
     assert len(run.metric("layer_accuracy")) == 4
 
 
+def test_one_layer_is_no_range_and_may_not_be_the_last(tmp_path: Path, capfd: Any) -> None:
+    np.savez(tmp_path / "states.npz", layer_3=np.random.default_rng(0).normal(size=(20, 8)))
+    run = layerscope.profile(states=tmp_path / "states.npz", out=tmp_path / "run")
+    told = capfd.readouterr().err
+    assert "the states of layer 3 are read from" in told and "states: layer 3 (8 wide) · states: 20 samples ·" in told
+    assert "the states end at layer 3, which may not be the model's last" in told
+    assert run.document().facts[:2] == ("layer 3", "8 wide")
+    assert run.document().answer.endswith("4 metrics at layer 3")
+
+
 def test_some_layers_keep_their_numbers(gpt2: Path, tmp_path: Path, capfd: Any) -> None:
     run = profiled(gpt2, "some", tmp_path / "run", layers=[1, 3], head=gpt2 / "model", progress=True)
     whole = direct(gpt2, tmp_path / "direct")
-    assert "other layers are missing" in capfd.readouterr().err
+    told = capfd.readouterr().err
+    assert "layers 1,3 (32 wide)" in told and "other layers are missing" in told and "the states end at" not in told
     for metric in ("prompt_entropy", "effective_rank", "perplexity", "layer_accuracy", "linear_probe"):
         wanted = whole.metric(metric)
         np.testing.assert_allclose(run.metric(metric), wanted.loc[[1, 3]], rtol=1e-5)
@@ -171,7 +182,7 @@ def test_some_layers_keep_their_numbers(gpt2: Path, tmp_path: Path, capfd: Any) 
     np.testing.assert_allclose(run.pooled(3), whole.pooled(3), rtol=1e-5, atol=1e-6)
     with pytest.raises(LayerscopeError, match="layer 2 is not among these states: they have 1, 3"):
         run.pooled(2)
-    assert "layers 1, 3, 32 wide" in run.document().facts
+    assert run.document().facts[:2] == ("layers 1,3", "32 wide")
     chosen = layerscope.select(run, progress=False)
     assert [row.layer for row in chosen.layers] == [1, 3] and chosen.baseline_name == "the last layer"
     assert run.info["model"]["whole"]

@@ -26,17 +26,17 @@ WRONG: dict[str, tuple[bytes, str]] = {
     "all-empty.csv": ((HEADER + "m,r,0,a,\nm,r,1,a,\n").encode(), "has no main_score at all"),
     "nan.csv": (
         (GOOD + "m,r,2,a,NaN\n").encode(),
-        "row 5 has the main_score 'NaN': give a number, or leave it empty",
+        "row 4 has the main_score 'NaN': give a number, or leave it empty",
     ),
-    "inf.csv": ((GOOD + "m,r,2,a,inf\n").encode(), "row 5 has the main_score 'inf'"),
-    "word.csv": ((GOOD + "m,r,2,a,good\n").encode(), "row 5 has the main_score 'good'"),
-    "layer.csv": ((GOOD + "m,r,last,a,0.5\n").encode(), "row 5 has the layer 'last': give a whole number"),
-    "no-layer.csv": ((GOOD + "m,r,,a,0.5\n").encode(), "row 5 has no layer: give a whole number"),
-    "half-layer.csv": ((GOOD + "m,r,1.5,a,0.5\n").encode(), "row 5 has the layer '1.5'"),
-    "minus.csv": ((GOOD + "m,r,-1,a,0.5\n").encode(), "row 5 has the layer '-1'"),
-    "endless.csv": ((GOOD + "m,r,inf,a,0.5\n").encode(), "row 5 has the layer 'inf'"),
-    "no-model.csv": ((GOOD + ",r,2,a,0.5\n").encode(), "row 5 has no model"),
-    "no-name.csv": ((GOOD + "m,r,2,,0.5\n").encode(), "row 5 has no task"),
+    "inf.csv": ((GOOD + "m,r,2,a,inf\n").encode(), "row 4 has the main_score 'inf'"),
+    "word.csv": ((GOOD + "m,r,2,a,good\n").encode(), "row 4 has the main_score 'good'"),
+    "layer.csv": ((GOOD + "m,r,last,a,0.5\n").encode(), "row 4 has the layer 'last': give a whole number"),
+    "no-layer.csv": ((GOOD + "m,r,,a,0.5\n").encode(), "row 4 has no layer: give a whole number"),
+    "half-layer.csv": ((GOOD + "m,r,1.5,a,0.5\n").encode(), "row 4 has the layer '1.5'"),
+    "minus.csv": ((GOOD + "m,r,-1,a,0.5\n").encode(), "row 4 has the layer '-1'"),
+    "endless.csv": ((GOOD + "m,r,inf,a,0.5\n").encode(), "row 4 has the layer 'inf'"),
+    "no-model.csv": ((GOOD + ",r,2,a,0.5\n").encode(), "row 4 has no model"),
+    "no-name.csv": ((GOOD + "m,r,2,,0.5\n").encode(), "row 4 has no task"),
     "duplicate.csv": ((GOOD + "m,r,1,a,0.5\n").encode(), "has two rows for model m, revision r, layer 1, task a"),
     "ragged.csv": ((GOOD + "m,r,2,a,0,5\n").encode(), "line 6 has 6 fields where the header has 5"),
     "quote.csv": ((GOOD + 'm,r,2,"a,0.5\n').encode(), "line 6 is broken"),
@@ -205,7 +205,7 @@ def test_wrong_metrics(tmp_path):
     path = tmp_path / "m.csv"
     for content, line in (
         (METRICS.replace("dataset,", "") + "m,r,lidar,raw,0,1", "has no column 'dataset'"),
-        (METRICS + "m,r,d,lidar,raw,0,x", "row 1 has the value 'x'"),
+        (METRICS + "m,r,d,lidar,raw,0,x", "row 0 has the value 'x'"),
         (METRICS + "m,r,d,lidar,raw,0,1\nm,r,d,lidar,raw,0,2", "two rows for model m, revision r, dataset d"),
     ):
         path.write_text(content)

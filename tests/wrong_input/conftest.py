@@ -86,7 +86,7 @@ def told(cli: Callable[..., Printed], tmp_path: Path) -> Callable[..., list[str]
         printed = cli("profile", model, "--data", data, "--out", tmp_path / "run", *options)
         assert printed.status == 0, printed.err
         assert "Traceback" not in printed.err and "layerscope: " not in printed.err
-        return [line for line in printed.err.splitlines() if "forwards of samples" not in line]
+        return [line for line in printed.err.splitlines() if "MB of states in" not in line]
 
     return call
 

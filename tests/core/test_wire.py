@@ -1,0 +1,114 @@
+"""What processes give each other through torch's store: large values, what is left of them, and who has ended."""
+
+import signal
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commands import BEAT, MISSED, Forks
+from torch.distributed import PrefixStore, TCPStore
+
+from layerscope.core.errors import LayerscopeError
+from layerscope.core.processes import Team
+from layerscope.core.wire import Wire
+
+LIMIT = BEAT * MISSED
+"""Seconds of silence after which a process counts as dead in these tests."""
+SCRIPT = """
+import sys, time
+from pathlib import Path
+from layerscope.core.errors import LayerscopeError
+from layerscope.core.processes import team
+ours, folder = team(), Path(sys.argv[1])
+ours.begin()
+ours.meet()
+if ours.rank == {rank}:
+    {there}
+try:
+    print([*ours.each(str, range(3))], ours.meet("late"))
+except LayerscopeError as error:
+    print(error)
+"""
+
+
+@pytest.fixture
+def teams(monkeypatch: pytest.MonkeyPatch):
+    """Three processes as threads of this one, and the store."""
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=60))
+
+    def join(rank: int) -> Team:
+        own = TCPStore("127.0.0.1", store.port, is_master=False, timeout=timedelta(seconds=60))
+        return Team(rank, 3, Wire(rank, 3, PrefixStore("test", own)))
+
+    with ThreadPoolExecutor(3) as threads:
+        found = list(threads.map(join, range(3)))
+        yield found, threads, store
+    for team in found:
+        team.wire._end()
+
+
+def test_values_of_any_size_arrive_and_none_stays_in_the_store(teams):
+    found, threads, store = teams
+    sizes: list[list[int]] = [[], [], []]
+
+    def share(team: Team) -> None:
+        for turn in range(6):
+            team.begin()
+            values = team.meet(np.full(2_500_000 if turn == 3 else 5, team.rank + turn, dtype=np.float64))  # 20 MB
+            assert [(len(set(value)), value[0]) for value in values] == [(1, turn), (1, turn + 1), (1, turn + 2)]
+            assert [*team.each(abs, range(-40, 0))] == [*range(40, 0, -1)]
+            assert [*team.each(str, "ab", "the same")] == ["a", "b"]
+            brought = team.bring(team.rank)
+            assert next(team.numbers()) < 3
+            assert not team.leads or team.found(brought) == [0, 1, 2]
+            assert team.lead(lambda: team.rank) == 0
+            team.meet()
+            team.meet()
+            if team.leads:
+                sizes[0].append(store.num_keys())
+
+    list(threads.map(share, found))
+    assert max(sizes[0]) <= min(sizes[0]) + 12, sizes[0]  # two meetings at most are not deleted yet
+
+
+def test_all_raise_the_first_error_of_the_verb_and_go_on_with_the_next(teams):
+    found, threads, _ = teams
+
+    def fail(team: Team) -> str:
+        team.begin()
+        if team.rank == 1:
+            team.fail(ValueError("of process 1"))
+            return ""
+        with pytest.raises((LayerscopeError, RuntimeError)) as raised:
+            team.meet()
+        team.fail(raised.value)
+        return str(raised.value)
+
+    assert list(threads.map(fail, found)) == ["ValueError: of process 1", "", "ValueError: of process 1"]
+    assert list(threads.map(lambda team: team.begin() or team.meet(team.rank), found)) == [[0, 1, 2]] * 3
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_who_ends_in_order_is_named_soon(forks: Forks, tmp_path: Path, rank: int):
+    both = forks.together(tmp_path, script=SCRIPT.format(rank=rank, there="sys.exit()"))
+    start = time.monotonic()
+    left, ended = both[1 - rank].wait(), both[rank].wait()
+    assert (left.status, ended.status) == (0, 0), left.err + ended.err
+    assert left.out == f"process {rank} on {socket.gethostname()} has ended: run the same command to resume\n"
+    assert time.monotonic() - start < 0.8 * LIMIT
+
+
+def test_who_pauses_is_waited_for(forks: Forks, tmp_path: Path):
+    there = "(folder / 'paused').touch(); time.sleep(0.5)"
+    both = forks.together(tmp_path, script=SCRIPT.format(rank=1, there=there))
+    both[0].until((tmp_path / "paused").exists)
+    both[1].kill(signal.SIGSTOP)
+    time.sleep(0.3 * LIMIT)
+    both[1].kill(signal.SIGCONT)
+    ends = [process.wait() for process in both]
+    assert [end.out for end in ends] == ["['0', '1', '2'] ['late', 'late']\n"] * 2, ends
