@@ -179,4 +179,4 @@ def _beside(path: Path, which: str) -> Path:
 
 
 def _damaged(path: Path, what: str, again: str) -> LayerscopeError:
-    return LayerscopeError(f"{str(path)!r} is damaged, or not a {what}: {again}")
+    return LayerscopeError(f"{str(path)!r} is damaged, or no {what}: {again}")
