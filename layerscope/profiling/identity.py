@@ -108,6 +108,7 @@ def describe(
 ) -> dict[str, Any]:
     """Return a run's manifest, to repeat it and know it again; model, data and columns as the user named them."""
     model, corpus, options, vectors = job.model, job.corpus, job.options, job.vectors
+    about = model.states.about if isinstance(model, StatesModel) else {}
     return {
         **versions(),
         "command": command,
@@ -120,7 +121,7 @@ def describe(
             "examples": examples(corpus),
             "modality": corpus.modality,
             "samples": len(corpus),
-            "fingerprint": corpus.fingerprint(),
+            "fingerprint": about.get("fingerprint") or corpus.fingerprint(),
             "labels": corpus.labels is not None,
             "tokens": tokens_fingerprint(model, corpus),
         },

@@ -6,7 +6,7 @@ from typing import Any
 
 from layerscope.core.errors import LayerscopeError, spans
 from layerscope.core.options import Asked, declared
-from layerscope.inputs import draw
+from layerscope.inputs import Corpus, draw
 from layerscope.inputs.columns import Columns
 from layerscope.inputs.states import corpus_of, open_states
 from layerscope.models import LoadOptions, Vectors, load, vectors_for
@@ -62,8 +62,17 @@ def of_states(asked: Asked, options: Options) -> tuple[Job, None, Any]:
         notes.append("the states are pooled and taken for means: name another pooling with `pooling`")
     if len(vectors.poolings) > 1 and model.rank == 2:
         raise LayerscopeError(f"pooling is {options.pooling}, and the states were pooled in one way: name that")
-    job = Job(replace(model, notes=tuple(notes)), draw(corpus, options.samples, options.seed), options, vectors)
+    model, corpus = replace(model, notes=tuple(notes)), draw(corpus, options.samples, options.seed)
+    job = Job(_as_given(model, corpus, asked), corpus, options, vectors)
     return job, None, asked.states if asked.data is None else asked.data
+
+
+def _as_given(model: StatesModel, corpus: Corpus, asked: Asked) -> StatesModel:
+    """Return states without the fingerprint of what they were extracted from where samples or labels differ now."""
+    if asked.data is None and asked.labels is None and len(corpus) == len(model.states.names):
+        return model
+    about = {name: value for name, value in model.states.about.items() if name != "fingerprint"}
+    return replace(model, states=replace(model.states, about=about))
 
 
 def lack_of_states(needs: Needs, model: StatesModel) -> str | None:
