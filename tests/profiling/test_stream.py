@@ -289,7 +289,7 @@ def test_too_many_classes_are_of_the_kept_samples_and_a_single_one_of_none(
         run = profile(model, iter(sorted_by_class(classes)), tmp_path / str(classes), **options)
         counts = run.table().groupby("metric")["n"].unique()
         assert [list(counts[name]) for name in ("nc1", "norm_mean")] == [[n], [SAMPLES]]
-        line = "NC1, NC2, norms, NC2, angles: of the kept samples, as there are too many classes to sum each"
+        line = "NC1, NC2 norms, NC2 angles: of the kept samples, as there are too many classes to sum each"
         assert (line in run.info["notes"]) is (classes == 5)
     run = profile(model, iter(sorted_by_class(1)), tmp_path / "one", **options)
     assert set(run.table()["metric"]) == {"norm_mean", "sinks"}
