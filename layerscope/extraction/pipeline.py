@@ -23,7 +23,7 @@ from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, 
 from layerscope.models.capture import evaluating
 from layerscope.models.weights import is_parallel
 from layerscope.profiling.identity import about_model, tokens_fingerprint, versions
-from layerscope.profiling.pipeline import WINDOW
+from layerscope.profiling.pipeline import window_of
 from layerscope.runs.folder import need_room
 
 CHUNK_ROWS, WITH_TOKENS = 1024, 128
@@ -75,14 +75,9 @@ def layered(asked: Asked, head: Corpus) -> LayeredModel:
 
 def _packed(stream: Stream, model: LayeredModel, asked: Asked) -> Stream:
     """Return running text in windows, for a language model or where that is asked for."""
-    if asked.chunk and not stream.head.running:
-        raise LayerscopeError("`chunk` packs running text, and this data has samples of its own: leave it out")
-    if not (asked.chunk or (stream.head.running and model.is_language_model)):
+    tokenizer, window = model.loaded.processor_for("text"), window_of(asked, stream.head, model)
+    if window is None:
         return stream
-    if asked.prompt:
-        raise LayerscopeError("`prompt` goes before texts, and these are packed into windows: leave one of the two out")
-    tokenizer, most = model.loaded.processor_for("text"), model.max_length or WINDOW
-    window = min(asked.chunk or WINDOW, most)
     if asked.samples != "all":  # which windows are drawn is known when all of them are
         return corpus_stream(pack(open_corpus(asked.data), tokenizer, window), stream.rows)
 
