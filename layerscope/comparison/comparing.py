@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from operator import itemgetter
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import pandas as pd
@@ -14,9 +15,12 @@ from layerscope.comparison.comparison import STORE, Comparison, Member
 from layerscope.comparison.differences import chosen_metrics, difference_rows, measured
 from layerscope.comparison.matching import Side, is_series, opened, sides_of, steps
 from layerscope.core.errors import LayerscopeError, choices
-from layerscope.core.options import Asked
+from layerscope.core.options import Asked, declared
 from layerscope.core.progress import Reporter, reporting
 from layerscope.metrics.pairs import Found, FromPairs
+from layerscope.profiling import profile
+from layerscope.profiling.identity import run_of
+from layerscope.runs import Run
 from layerscope.runs.registry import measured as registered
 from layerscope.runs.states import Column, StoredStates
 
@@ -29,7 +33,7 @@ SIMILARITIES = {metric.name: how for metric, how in registered(FromPairs)}
 def compare_runs(asked: Asked) -> Comparison:
     """Do what `compare` is asked for."""
     folder = None if asked.out is None else STORE.folder(asked.out)
-    runs = opened(asked.runs, asked.paired)
+    runs = opened(_profiled(asked), asked.paired)
     series = is_series(runs)
     order = steps(runs) if series else None
     ordered = [] if order is None or order == sorted(order) else ["the checkpoints are sorted by their steps"]
@@ -64,6 +68,17 @@ def compare_runs(asked: Asked) -> Comparison:
     if folder is not None:
         found.save(folder)
     return found
+
+
+def _profiled(asked: Asked) -> Sequence[Run | str | Path]:
+    """Return the runs that were given; with `data`, a model is profiled over them."""
+    if asked.data is None and asked.samples is not None:
+        raise LayerscopeError("`samples` are drawn from `data`, over which models are profiled: give both")
+    given: Sequence[Run | str | Path] = asked.runs
+    if asked.data is None:
+        return given
+    how = {"samples": asked.samples or declared(profile)["samples"].default, "progress": asked.progress}
+    return [run_of(one) or profile(one, asked.data, **how) for one in given]
 
 
 def chosen_similarities(sides: Sequence[Side], asked: Sequence[str] | None, paired: bool) -> tuple[str, ...]:

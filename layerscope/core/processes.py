@@ -91,6 +91,7 @@ class Team:
             return
         every, done, free = list(items), 0, True
         key = (self.verb, self.step, about) if about else self._next()
+        self.wire.given.append(key)  # the counter, which is deleted with the results
         while done < len(every):
             if free and (number := self.wire.take(key)) < len(every):
                 self.wire.give((*key, number), _tried(partial(call, every[number])))

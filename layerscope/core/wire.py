@@ -58,10 +58,7 @@ class Wire:
     def take(self, key: Key) -> int:
         """Return the next number of this key, counted from 0 over all processes; raises as `get` does."""
         self._check(key)
-        number = int(self._ask(self.store.add, str(key), 1)) - 1
-        if number == 0:
-            self.given.append(key)
-        return number
+        return int(self._ask(self.store.add, str(key), 1)) - 1
 
     def has(self, *keys: Key) -> bool:
         """Return whether all of these keys have values."""

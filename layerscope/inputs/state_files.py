@@ -186,6 +186,12 @@ def tables(where: Path, files: Sequence[Path], asked: Layers) -> States:
     return replace(pooled, names=tuple(table[ID].astype(str)) if ID in table else pooled.names, kept=folder)
 
 
+def _fingerprint(data: dict[str, Any], whole: dict[str, Any], options: dict[str, Any]) -> dict[str, str]:
+    """Return the fingerprint of images or sounds where all of them were extracted; texts may have become windows."""
+    is_all = options["samples"] == "all" and whole["samples"] == whole["rows"]
+    return {"fingerprint": data["fingerprint"]} if is_all and data["modality"] != "text" else {}
+
+
 def extracted(where: Path, asked: Layers, pooling: str) -> States:
     """Open what `layerscope extract` wrote: chunks of pooled states, or in safetensors files of every token's."""
     known = read_json(where / "states.json")
@@ -197,6 +203,7 @@ def extracted(where: Path, asked: Layers, pooling: str) -> States:
         raise LayerscopeError(f"{where} has no pooling {pooling!r}: it has {', '.join(poolings) or 'every token'}")
     about = {"model": model["name"], "depth": model["depth"], "site": known["site"], "causal": model["language_model"]}
     about["pooling"] = pooling if pooling != "auto" or not poolings else poolings[0]
+    about |= _fingerprint(known["data"], known["whole"], known["options"])
     if known["file_format"] == "parquet":
         if not poolings:
             raise LayerscopeError(

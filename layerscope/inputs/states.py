@@ -42,7 +42,8 @@ class States:
     notes: tuple[str, ...] = ()
     kept: Any = None
     about: Mapping[str, Any] = field(default_factory=dict)
-    """What is known of them beside: `model` (its name), `depth`, `site`, `pooling`, whether it is `causal`."""
+    """What is known of them beside: `model` (its name), `depth`, `site`, `pooling`, whether it is `causal`, and the
+    `fingerprint` of the images or sounds that all of them are of."""
     listing: Sequence[tuple[str, int]] = ()
 
     def check_unchanged(self) -> None:

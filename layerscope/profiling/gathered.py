@@ -2,8 +2,9 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count as count_up
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -33,13 +34,14 @@ Kept = tuple[float, int, int, str, str, str | int | None]
 
 @dataclass
 class Gathered:
-    """What a pass has gathered of the chunks before `next`, as a file keeps it.
+    """What a pass has gathered of its chunks before `next`, as a file keeps it.
 
     `begun` is the manifest that the pass was started with; `seen` counts rows of the data, `empty` those without a
     token or a text, `cut` texts cut at the maximal length, `broken` samples with NaN or infinity. The reservoir `kept`
     are the samples of the lowest seeded priorities, whoever reads them, and when; `classes` the labels in the order in
     which they came, by which sums by class are numbered, None where these are too many. A pass has `ended` with the
-    data or has `reached` the errors that were asked for.
+    data or has `reached` the errors that were asked for. Chunks before `before`, and those in `done`, were gathered by
+    another number of processes, and are in the first part.
     """
 
     begun: dict[str, Any]
@@ -47,6 +49,8 @@ class Gathered:
     kept: list[Kept] = field(default_factory=list)
     classes: list[str] | None = field(default_factory=list)
     next: int = 0
+    before: int = 0
+    done: list[int] = field(default_factory=list)
     seen: int = 0
     empty: int = 0
     cut: int = 0
@@ -76,6 +80,14 @@ class Gathered:
             parts.setdefault(name, {})[own] = value.clone()  # what is mapped to a file keeps it from being replaced
         sums = {key: KINDS[key.partition(" ")[0]](**own) for key, own in parts.items()}
         return cls(**{**facts, "kept": [tuple(one) for one in facts["kept"]]}, sums=sums)
+
+    def begin(self) -> "Gathered":
+        """Return what another process of the same number has at its beginning."""
+        return Gathered(self.begun, next=self.before, before=self.before, done=self.done)
+
+    def has(self, number: int) -> bool:
+        """Return whether other numbers of processes have gathered a chunk."""
+        return number < self.before or number in self.done
 
     def numbered(self, labels: Sequence[Any] | None, most: int) -> Tensor | None:
         """Return the numbers of labels `[n]`, new ones last; None once more than `most` are known, or with None."""
@@ -120,7 +132,7 @@ class Gathered:
             ended = "took all data"
             if self.reached:
                 ended = (
-                    f"ended after the first {self.seen:,}{of} rows, which stand for the rest if their order is random"
+                    f"ended after the first {self.seen:,}{of} rows, which represent the rest if their order is random"
                 )
             lines.append(f"the pass {ended}: standard errors are at most {max(errors):.2%} of their range over layers")
         return lines
@@ -139,6 +151,21 @@ def _lack_of(classes: Sequence[str] | None) -> str:
     if classes is None:
         return "of the kept samples, as there are too many classes to sum each"
     return "" if len(classes) > 1 else "not measured, as the data have no two labels"
+
+
+def as_first(parts: Mapping[Path, Gathered], most: int) -> Gathered:
+    """Return what the parts of some number of processes have gathered as the first part of another number."""
+    done = set[int]()
+    for path, part in parts.items():
+        rank, size = map(int, path.stem.split("-of-"))
+        done |= {*range(part.before), *part.done, *range(rank, part.next, size)}
+    whole, *rest = parts.values()
+    for part in rest:
+        whole.join(part, most)
+        whole.reached |= part.reached
+    whole.next = whole.before = next(number for number in count_up() if number not in done)
+    whole.done, whole.ended = sorted(number for number in done if number > whole.before), False
+    return whole
 
 
 def values_in(sums: dict[str, Any], asked: Sequence[str]) -> dict[str, ValueSums]:

@@ -1,5 +1,6 @@
 """One pass over data of any size: what is kept of them is sums, and a seeded sample of the samples."""
 
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +21,7 @@ from layerscope.metrics.factors import FromRows
 from layerscope.metrics.moments import ValueSums
 from layerscope.models.capture import evaluating
 from layerscope.models.weights import is_parallel
-from layerscope.profiling.gathered import Gathered, relative_error, values_in
+from layerscope.profiling.gathered import Gathered, as_first, relative_error, values_in
 from layerscope.profiling.identity import refuse_another
 from layerscope.profiling.passing import Tensors, batches_in, compute, joined, read, refuse_hopeless
 from layerscope.profiling.plan import Job, make_plan
@@ -32,6 +33,8 @@ from layerscope.runs.registry import about, measured
 
 REST = 40
 """A checkpoint is written once this many times as long as the last one took has passed: 2.5 % of the time at most."""
+WHOLE = "0-of-all.safetensors"
+"""What all processes of another number have gathered, while their parts are removed."""
 NEAR = 64
 """Samples whose mean is the point around which products between layers are summed."""
 
@@ -46,7 +49,9 @@ class StreamPass:
         self.job, self.stream, self.team, self.size = job, stream, team, len(parts)
         self.rank = team.rank % self.size
         self.file, self.writes = parts[self.rank], team.rank < self.size
-        self.gathered = Gathered.load(self.file) if self.file.is_file() else Gathered(begun)
+        there = next((file for file in (self.file, parts[0]) if file.is_file()), None)
+        found = Gathered(begun) if there is None else Gathered.load(there)
+        self.gathered = found if there == self.file else found.begin()
         self.written = self.cost = 0.0
 
     def run(self, reporter: Reporter) -> None:
@@ -58,20 +63,22 @@ class StreamPass:
         started = team.meet((turn, gathered.reached, shifts))
         together, shifts = max(other for other, *_ in started), started[0][2]
         gathered.reached = any(reached for _, reached, _ in started)
-        chunks = self.stream.chunks(gathered.next, wanted=lambda number: number % self.size == self.rank)
-        own = (chunk for chunk in chunks if chunk.read)
+        mine = range(turn * self.size + self.rank, sys.maxsize, self.size)
+        chunks = self.stream.chunks(mine.start, wanted=lambda number: number in mine and not gathered.has(number))
+        own = (chunk for chunk in chunks if chunk.number in mine)
         with evaluating(self.job.model.module), reporter.bar("forward", self.stream.length, "samples") as advance:
             advance(gathered.seen)
             while turn < together or not (gathered.reached or gathered.ended):
                 try:
                     chunk = next(own, None)
-                    measured = None if chunk is None else self._measured(chunk.samples, chunk.names)
+                    new = chunk if chunk is not None and chunk.read else None
+                    measured = None if new is None else self._measured(new.samples, new.names)
                 except BaseException:
                     self._save()
                     raise
-                if chunk is not None:
-                    self._take(chunk, measured, summing, shifts)
-                    advance(chunk.rows)
+                if new is not None:
+                    self._take(new, measured, summing, shifts)
+                    advance(new.rows)
                 turn += 1
                 gathered.next = turn * self.size
                 if turn > together:  # one that was killed later than the others has met them before
@@ -178,14 +185,13 @@ def gather(
             return None
     else:
         refuse_other_files(path)
-    there = {file: Gathered.load(file) for file in files}
-    for found in there.values():
+    for found in map(Gathered.load, files):
         refuse_another(path, found.begun, begun)
-    for other in there.keys() - {*parts}:
-        raise LayerscopeError(
-            f"the pass in {str(path)!r} was begun by {other.stem.split('-')[-1]} processes: go on with as many, or "
-            "choose another folder with `out`"
-        )
+    team.meet()
+    if team.leads:
+        share_anew(files, parts, most_classes(job))
+    team.meet()
+    there = {file: Gathered.load(file) for file in parts if file.is_file()}
     done = team.meet(len(there) == size and all(found.ended or found.reached for found in there.values()))
     if not all(done):
         reporter.say(_line(job, stream, path, sum(found.seen for found in there.values())))
@@ -195,6 +201,17 @@ def gather(
     for part in parts[1:]:
         whole.join(Gathered.load(part), most_classes(job))
     return whole
+
+
+def share_anew(files: list[Path], parts: list[Path], most: int) -> None:
+    """Make the parts of another number of processes the first part of this one; killed in between, it goes on."""
+    whole = parts[0].with_name(WHOLE)
+    if not whole.exists() and {*files} - {*parts}:
+        as_first({file: Gathered.load(file) for file in files}, most).save(whole)
+    if whole.exists():
+        for file in {*files} - {whole}:
+            file.unlink()
+        whole.replace(parts[0])
 
 
 def _line(job: Job, stream: Stream, path: Path, seen: int) -> str:

@@ -13,12 +13,16 @@ import numpy as np
 import pandas as pd
 import pytest
 import tiny
+import torch
 from commands import Forks
 from hooked import profile
 
 import layerscope
 from layerscope.core.errors import LayerscopeError
+from layerscope.metrics.moments import ValueSums
 from layerscope.profiling import pipeline, summing
+from layerscope.profiling.gathered import Gathered, as_first
+from layerscope.profiling.streaming import WHOLE, share_anew
 from layerscope.runs import Run
 
 SAMPLES = 110
@@ -115,11 +119,52 @@ def test_two_processes_make_the_run_of_one(folder: Path, whole: Path, forks: For
     both[1].kill()
     both[1].wait()
     assert both[0].wait().line.startswith("layerscope: process 1 on ")
-    assert "was begun by 2 processes: go on with as many" in forks.run(*asked(folder, out), script=SMALL).line
+    one = forks.start(*asked(folder, out), script=SMALL)
+    alone = out / "stream" / "0-of-1.safetensors"
+    one.until(lambda: alone.is_file() and Gathered.load(alone).next > Gathered.load(alone).before, 0.0005)
+    one.kill()
+    one.wait()
+    assert [path.name for path in (out / "stream").glob("[0-9]*")] == [alone.name]
     ends = [each.wait() for each in forks.together(*asked(folder, out), script=SMALL)]
     assert [end.complaint() for end in ends] == [None, None]
     assert_close(layerscope.open_run(out), layerscope.open_run(whole))
     assert layerscope.open_run(out).folder.plan.equals(layerscope.open_run(whole).folder.plan)
+
+
+def pass_of(chunks: list[int], **facts: Any) -> Gathered:
+    """Return what a process has that gathered some chunks of ten texts, each of its own value."""
+    gathered = Gathered({"data": "texts"}, **facts)
+    for number in chunks:
+        own = ValueSums.of(torch.arange(number * 10.0, number * 10 + 10)[None])
+        gathered.sums["tokens x.raw"] = gathered.sums["tokens x.raw"] + own if gathered.sums else own
+        gathered.seen += 10
+    return gathered
+
+
+@pytest.mark.parametrize("killed", [None, "written", "half removed", "removed"])
+def test_parts_of_another_number_of_processes_are_the_first_part(killed: str | None, tmp_path: Path):
+    begun = {0: [0, 3, 6], 1: [1], 2: [2, 5]}  # chunks by process, of three
+    for rank, chunks in begun.items():
+        pass_of(chunks, next=3 * len(chunks)).save(tmp_path / f"{rank}-of-3.safetensors")
+    files, two = sorted(tmp_path.iterdir()), [tmp_path / f"{rank}-of-2.safetensors" for rank in range(2)]
+    if killed:
+        as_first({file: Gathered.load(file) for file in files}, 9).save(tmp_path / WHOLE)
+        for file in files[: {"written": 0, "half removed": 2, "removed": 3}[killed]]:
+            file.unlink()
+    share_anew(sorted(tmp_path.iterdir()), two, 9)
+    assert [path.name for path in tmp_path.iterdir()] == ["0-of-2.safetensors"]
+    found = Gathered.load(two[0])
+    assert (found.seen, found.before, found.next, found.done) == (60, 4, 4, [5, 6])
+    values = [number * 10.0 + i for chunks in begun.values() for number in chunks for i in range(10)]
+    assert found.sums["tokens x.raw"].mean.item() == pytest.approx(np.mean(values), rel=1e-12)
+    assert found.sums["tokens x.raw"].stderr.item() == pytest.approx(np.std(values, ddof=1) / 60**0.5, rel=1e-12)
+    assert [number for number in range(9) if not found.has(number)] == [4, 7, 8]
+    # two go on: one has gathered chunk 4, the other nothing, and one alone takes over
+    found.next = 6
+    found.save(two[0])
+    share_anew(two[:1], [tmp_path / "0-of-1.safetensors"], 9)
+    last = Gathered.load(tmp_path / "0-of-1.safetensors")
+    assert [number for number in range(9) if not last.has(number)] == [7, 8] and last.begin().before == last.before
 
 
 @pytest.mark.parametrize("make", [tiny.bert, tiny.gpt2])
@@ -220,7 +265,10 @@ def test_an_iterable_that_raises_is_gone_on_with(data: Path, tmp_path: Path):
             "keep_states is 'sample:0': give all, none or sample:N, N a whole number of",
         ),
         ({"keep_states": "some"}, "keep_states is 'some': give all, none or sample:N"),
-        ({"keep_states": "none", "metrics": "linear_probe,lidar"}, "no sum over samples gives lidar, linear_probe"),
+        (
+            {"keep_states": "none", "metrics": "linear_probe,lidar"},
+            "lidar, linear_probe cannot be computed from sums over samples",
+        ),
         (
             {"keep_states": "none", "samples": 50},
             "`samples` is for data that are read at once, and `keep_states='none'`",
@@ -231,7 +279,7 @@ def test_an_iterable_that_raises_is_gone_on_with(data: Path, tmp_path: Path):
         ({"keep_states": "none", "metrics": "nc1,nc3"}, "'nc3' is measured in training alone, by `layerscope train`"),
         (
             {"keep_states": "none", "until_stderr": 0.1, "metrics": "effective_rank"},
-            "`until_stderr` watches the metrics of tokens, such as curvature: ask for one",
+            "`until_stderr` watches metrics of tokens, such as curvature: include one",
         ),
     ],
 )
@@ -262,7 +310,7 @@ def test_similarities_that_outgrow_memory_are_of_the_kept_samples(
     counts = run.table().assign(total=lambda rows: rows["n"] + rows["n_skipped"]).groupby("metric")["total"].unique()
     assert (list(counts["cka"]), list(counts["curvature"])) == ([20], [SAMPLES])
     assert "a seeded sample of 20 of them: CKA" in run.info["notes"]
-    with pytest.raises(LayerscopeError, match="no sum over samples gives cka"):
+    with pytest.raises(LayerscopeError, match="cka cannot be computed from sums over samples"):
         profile(tiny.bert(), data, tmp_path / "none", metrics="cka", keep_states="none")
 
 
@@ -289,7 +337,7 @@ def test_too_many_classes_are_of_the_kept_samples_and_a_single_one_of_none(
         run = profile(model, iter(sorted_by_class(classes)), tmp_path / str(classes), **options)
         counts = run.table().groupby("metric")["n"].unique()
         assert [list(counts[name]) for name in ("nc1", "norm_mean")] == [[n], [SAMPLES]]
-        line = "NC1, NC2 norms, NC2 angles: of the kept samples, as there are too many classes to sum each"
+        line = "NC1, NC2 (norms), NC2 (angles): of the kept samples, as there are too many classes to sum each"
         assert (line in run.info["notes"]) is (classes == 5)
     run = profile(model, iter(sorted_by_class(1)), tmp_path / "one", **options)
     assert set(run.table()["metric"]) == {"norm_mean", "sinks"}
