@@ -66,7 +66,8 @@ class StatesFolder:
         """Raise where a manifest is not that of this folder's states, naming the first thing that differs."""
         there = self.manifest
         pairs = [(f"model {name}", there["model"].get(name), manifest["model"][name]) for name in MODEL]
-        pairs += [(f"data {name}", there["data"].get(name), manifest["data"][name]) for name in DATA]
+        data = there["data"] | {"tokens": there["data"].get("tokens") or manifest["data"]["tokens"]}  # as an older one
+        pairs += [(f"data {name}", data.get(name), manifest["data"][name]) for name in DATA]
         pairs += [(name, there.get(name), manifest[name]) for name in DECISIVE]
         pairs += [(name, there["options"].get(name), value) for name, value in manifest["options"].items()]
         if differs := first_difference(pairs, where):

@@ -1,6 +1,8 @@
 """What a run is made of, whether a run folder holds the same, and the model of a run for verbs that take a run."""
 
 import hashlib
+import json
+import re
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
@@ -19,7 +21,7 @@ from layerscope.inputs import Corpus
 from layerscope.inputs.samples import Window
 from layerscope.models import LayeredModel, Loaded, LoadOptions, Override
 from layerscope.models.checks import EMBEDDED
-from layerscope.models.encode import TextEncoder
+from layerscope.models.encode import AudioEncoder, ImageEncoder, TextEncoder
 from layerscope.models.stored import StatesModel
 from layerscope.models.weights import numbers_of
 from layerscope.profiling.plan import Job, Options
@@ -73,9 +75,22 @@ def states_fingerprint(model: LayeredModel) -> str:
         model.device.type,
         model.max_length,
         model.stack,
-        ids,
+        processing(model) or ids,
     )
     return hashlib.sha256(repr(about).encode()).hexdigest()
+
+
+def processing(model: LayeredModel) -> str | None:
+    """Return a hash of the settings by which images or sounds become inputs, None of anything else.
+
+    They are those that a processor saves; of a function what it prints, as a composition of transforms does.
+    """
+    encoder = model.encoder
+    if not isinstance(encoder, (ImageEncoder, AudioEncoder)):
+        return None
+    own = encoder.processor if isinstance(encoder, ImageEncoder) else encoder.extractor
+    text = json.dumps(own.to_dict(), sort_keys=True, default=str) if hasattr(own, "to_dict") else repr(own)
+    return hashlib.sha256(re.sub(" at 0x[0-9a-f]+", "", text).encode()).hexdigest()
 
 
 def revision_of(loaded: Loaded) -> str:
@@ -85,9 +100,12 @@ def revision_of(loaded: Loaded) -> str:
 
 
 def tokens_fingerprint(model: LayeredModel, corpus: Corpus) -> str | None:
-    """Return a hash of the first samples' token ids, so that another tokenizer or prompt is another run."""
+    """Return a hash of the first samples' token ids, so that another tokenizer or prompt is another run.
+
+    Of images and sounds it is that of their `processing`.
+    """
     if not isinstance(model.encoder, TextEncoder):
-        return None
+        return processing(model)
     return hashlib.sha256(repr(model.encoder.ids(_first(corpus, TOKENISED))).encode()).hexdigest()
 
 
@@ -181,7 +199,9 @@ def refuse_another(path: Path, there: dict[str, Any], here: dict[str, Any]) -> N
     options = Options().identity() | there["options"]  # what an older run does not hold was as by default
     pairs = [(what, there[group].get(key), here[group][key]) for what, group, key in COMPARED]
     pairs += [(name, options.get(name), value) for name, value in here["options"].items()]
-    if differs := first_difference([*pairs, ("tokens", there["data"].get("tokens"), here["data"]["tokens"])]):
+    read = "tokens" if here["data"]["modality"] == "text" else "preprocessing"
+    old, new = (facts["data"].get("tokens") for facts in (there, here))
+    if differs := first_difference([*pairs, (read, old or new, new)]):  # older runs of images do not say
         raise LayerscopeError(
             f"run folder {str(path)!r} holds another run ({differs}): choose another folder with `out`, or delete it"
         )
