@@ -1,9 +1,8 @@
 """Samples drawn by a seed: the same ones, whether data are in memory or read chunk by chunk."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from heapq import nsmallest
-from itertools import count as count_up, repeat
 from operator import itemgetter
 from typing import Any
 
@@ -62,8 +61,8 @@ def _of_whole_classes(labels: Labels, chosen: npt.NDArray[np.int64], seed: int) 
     if len(kept) == len(readable):
         return rows, ()
     note = (
-        f"the {n:,} samples are of {len(kept):,} of {len(readable):,} classes, {WHOLE} or more of each: "
-        f"`samples={WHOLE * len(readable)}` would hold them all"
+        f"the {n:,} samples cover {len(kept):,} of {len(readable):,} classes, {WHOLE} or more of each: "
+        f"`samples={WHOLE * len(readable)}` would cover all"
     )
     return rows, (note,)
 
@@ -82,40 +81,28 @@ def draw_stream(stream: Stream, n: int, seed: int) -> Corpus:
     """
     if stream.length == len(stream.head):
         return draw(stream.head, n, seed)
+    notes: tuple[str, ...] = ()
     if stream.once:
-        return _drawn_at_once(stream, n, seed)
-    sizes, known = list[int](), list[str | int]()
+        lots = np.random.default_rng(seed)
+        lowest = nsmallest(n, ((lots.random(), row, one) for row, one in enumerate(_each(stream))))
+        kept = [one for _, _, one in sorted(lowest, key=itemgetter(1))]
+    else:
+        total, known = 0, list[str | int]()
+        for chunk in stream.chunks():
+            total += len(chunk.samples)
+            known += chunk.labels or ()
+        rows, notes = drawn_rows(total, None if stream.head.labels is None else _of_one_type(known), n, seed)
+        chosen = {*rows}
+        kept = [one for row, one in enumerate(_each(stream)) if row in chosen]
+    samples, names, found = zip(*kept, strict=True)
+    classes = None if stream.head.labels is None else _of_one_type(found)
+    return replace(stream.head, samples=samples, names=names, labels=classes, notes=(*stream.notes, *notes))
+
+
+def _each(stream: Stream) -> Iterator[tuple[Any, str, Any]]:
+    """Yield every sample with its name and its label, None where there are none."""
     for chunk in stream.chunks():
-        sizes.append(len(chunk.samples))
-        known += chunk.labels or ()
-    labels = None if stream.head.labels is None else _of_one_type(known)
-    rows, notes = drawn_rows(sum(sizes), labels, n, seed)
-    ends = np.cumsum(sizes)
-    parts = [np.array(own) for own in np.split(rows, np.searchsorted(rows, ends)[:-1])]
-    kept = list[tuple[Any, str, Any]]()
-    for chunk in stream.chunks(wanted=lambda number: len(parts[number]) > 0):
-        own = (parts[chunk.number] - (ends[chunk.number] - sizes[chunk.number])).tolist()
-        classes = chunk.labels or [None] * len(chunk.samples)
-        kept += [(chunk.samples[i], chunk.names[i], classes[i]) for i in own]
-    return _corpus_of(stream, kept, notes)
-
-
-def _drawn_at_once(stream: Stream, n: int, seed: int) -> Corpus:
-    kept: list[tuple[float, int, int, Any, str, Any]] = []
-    for chunk in stream.chunks():
-        lots = np.random.default_rng([seed, chunk.number]).random(len(chunk.samples)).tolist()
-        labels = chunk.labels or [None] * len(lots)
-        rows = zip(lots, repeat(chunk.number), count_up(), chunk.samples, chunk.names, labels, strict=False)
-        kept = nsmallest(n, [*kept, *rows])
-    return _corpus_of(stream, (row[3:] for row in sorted(kept, key=itemgetter(1, 2))))
-
-
-def _corpus_of(stream: Stream, kept: Iterable[tuple[Any, str, Any]], notes: tuple[str, ...] = ()) -> Corpus:
-    """Return samples that came with their names and labels."""
-    head = stream.head
-    samples, names, labels = zip(*kept, strict=True)
-    known = None if head.labels is None else _of_one_type(labels)
-    return replace(head, samples=samples, names=names, labels=known, notes=(*head.notes, *notes))
+        yield from zip(chunk.samples, chunk.names, chunk.labels or [None] * len(chunk.samples), strict=True)
 
 
 def _of_one_type(labels: Sequence[Any]) -> Labels:

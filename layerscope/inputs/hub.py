@@ -1,80 +1,65 @@
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from hashlib import sha256
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from layerscope.core.errors import LayerscopeError, first_line, folder_name, near, needs
 from layerscope.core.hub import hub_answers
 from layerscope.inputs.columns import LABEL_COLUMNS, Columns, choose_column, choose_columns, class_labels, text_corpus
 from layerscope.inputs.corpus import Corpus
 from layerscope.inputs.media import Files
-from layerscope.inputs.rows import HEAD, ArrowRows, arrow_tables, file_fingerprint
+from layerscope.inputs.rows import HEAD, ArrowFiles, IterableRows
 from layerscope.inputs.samples import Modality
 
 _SPLITS = ("validation", "test", "train")
-Found: TypeAlias = tuple[ArrowRows, str, str, str]
-"""Rows, the name of the data, where they are, and a fingerprint."""
 _MEDIA: dict[str, Modality] = {"Image": "image", "Audio": "audio"}
 
 
-def hub_corpus(spec: str, columns: Columns) -> Corpus:
-    """Return a data set of the hub by `name[/config][:split]`, or a saved one by its local path.
+def is_dataset(data: Any) -> bool:
+    """Return whether data are named on the hub, `hf:name`, or a folder that `datasets` saved with `save_to_disk`."""
+    if isinstance(data, str) and data.startswith("hf:"):
+        return True
+    names = ("dataset_info.json", "dataset_dict.json") if isinstance(data, (str, Path)) else ()
+    return any((Path(data).expanduser() / name).exists() for name in names)
+
+
+def hub_corpus(data: str | Path, columns: Columns) -> Corpus:
+    """Return a data set of the hub by `hf:name[/config][:split]`, or a saved one by its local path.
 
     The split defaults to the first of validation, test and train that exists, and a note says so. Without a hub only
     what is cached opens; everything else raises `LayerscopeError` within seconds.
     """
-    place, split = _parsed(spec)
-    if isinstance(place, Path):
-        return saved_corpus(place, columns, split)
-    return dataset_corpus(_loaded(place), "-".join(place), columns, f"hf:{'/'.join(place)}", split)
+    found, name, where, split = _opened(data)
+    return dataset_corpus(found, name, columns, where, split)
 
 
-def hub_rows(spec: str, columns: Columns) -> Found | None:
-    """Return the rows of texts that `hub_corpus` would open, read as they are needed; None of images and sounds."""
-    place, split = _parsed(spec)
-    if isinstance(place, Path):
-        return saved_rows(place, columns, split)
-    where = f"hf:{'/'.join(place)}"
-    data, name, notes = _of_split(_loaded(place, streaming=True), "-".join(place), where, split)
-    features = data.features or {}
-    if _media_of(features, columns):
+def hub_rows(data: str | Path, columns: Columns) -> tuple[str, IterableRows] | None:
+    """Return the name and the rows of the texts that `hub_corpus` would open; None of images and sounds."""
+    found, name, where, split = _opened(data, streaming=True)
+    found, name, notes = _of_split(found, name, where, split)
+    files = [Path(file["filename"]) for file in getattr(found, "cache_files", ())]
+    if _media_of(found.features or {}, columns):
         return None
-    rows = ArrowRows(lambda: data.with_format("arrow").iter(HEAD), features, where, notes)
-    return rows, name, where, sha256(repr(rows.first).encode("utf-8", "surrogatepass")).hexdigest()
+    rows = IterableRows(ArrowFiles(files, found.features, found.num_rows) if files else found, where)
+    rows.notes += notes
+    return name, rows
 
 
-def saved_rows(path: Path, columns: Columns, split: str = "") -> Found | None:
-    """Return the same of a data set that `datasets` saved with `save_to_disk`."""
-    data, name, notes = _of_split(_saved(path), path.resolve().name, str(path), split)
-    files = [Path(file["filename"]) for file in data.cache_files]
-    if _media_of(data.features, columns) or not files:
-        return None
-    rows = ArrowRows(lambda: arrow_tables(files), data.features, str(path), notes, data.num_rows)
-    return rows, name, str(path), file_fingerprint(files)
-
-
-def _parsed(spec: str) -> tuple[Path | list[str], str]:
-    """Return the folder that `name[/config][:split]` is, or the parts of its name on the hub, and the split."""
-    spec, _, split = spec.removeprefix("hf:").removeprefix("//").partition(":")  # hf://name is hf:name
-    if spec.startswith((".", "/", "~")):
-        return Path(spec).expanduser(), split
-    parts = spec.split("/")
-    if not all(parts) or len(parts) > 3:
-        raise LayerscopeError(
-            f"'hf:{spec}' is not the name of a data set: write hf:name, hf:org/name or hf:name/config:split"
-        )
-    return parts, split
-
-
-def is_saved(path: Path) -> bool:
-    """Return whether `datasets` saved a folder."""
-    return any((path / name).exists() for name in ("dataset_info.json", "dataset_dict.json"))
-
-
-def saved_corpus(path: Path, columns: Columns, split: str = "") -> Corpus:
-    """Return a data set that `datasets` saved with `save_to_disk`."""
-    return dataset_corpus(_saved(path), path.resolve().name, columns, str(path), split)
+def _opened(data: str | Path, streaming: bool = False) -> tuple[Any, str, str, str]:
+    """Return the data, their name, where they are, and the split that is named; those of the hub may be streamed."""
+    path, split = Path(data), ""
+    if isinstance(data, str) and data.startswith("hf:"):
+        spec, _, split = data.removeprefix("hf:").removeprefix("//").partition(":")  # hf://name is hf:name
+        parts = spec.split("/")
+        if not spec.startswith((".", "/", "~")):
+            if not all(parts) or len(parts) > 3:
+                raise LayerscopeError(
+                    f"'hf:{spec}' is not the name of a data set: write hf:name, hf:org/name or hf:name/config:split"
+                )
+            return _loaded(parts, streaming), "-".join(parts), f"hf:{spec}", split
+        path = Path(spec)
+    path = path.expanduser()
+    return _saved(path), path.resolve().name, str(path), split
 
 
 def _saved(path: Path) -> Any:
@@ -117,15 +102,12 @@ def _of_split(data: Any, name: str, where: str, split: str) -> tuple[Any, str, l
     """Return one split of a dict of them, its name, and a note where it was chosen; other data as they are."""
     if not isinstance(data, dict):
         return data, name, []
-    notes = [] if split else [f"split: {(split := _usual(data))} (of {', '.join(data)})"]
+    usual = next((known for known in _SPLITS if known in data), next(iter(data)))
+    notes = [] if split else [f"split: {usual} (of {', '.join(data)})"]
+    split = split or usual
     if split not in data:
         raise LayerscopeError(f"{where} has no split {split!r}{near(split, data)} (its splits: {', '.join(data)})")
     return data[split], f"{name}-{split}", notes
-
-
-def _usual(splits: Iterable[str]) -> str:
-    known = list(splits)
-    return next((split for split in _SPLITS if split in known), known[0])
 
 
 def _media_of(features: Mapping[str, Any], columns: Columns) -> tuple[str, Modality] | None:

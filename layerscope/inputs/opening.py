@@ -21,7 +21,7 @@ from layerscope.core.files import existing
 from layerscope.inputs.arrays import memory_corpus
 from layerscope.inputs.columns import Columns, frame_corpus
 from layerscope.inputs.corpus import Corpus
-from layerscope.inputs.hub import hub_corpus, is_saved, saved_corpus
+from layerscope.inputs.hub import hub_corpus, is_dataset
 from layerscope.inputs.media import SPLITS, SUFFIXES, is_hidden, media_kind, of_one_kind
 from layerscope.inputs.samples import Lines, Modality
 from layerscope.inputs.tables import PARQUET, TABLES, read_frame, read_text
@@ -90,7 +90,7 @@ def _named(data: str, modality: Modality | None, columns: Columns) -> Corpus:
             f"data {data!r} is a URL: download it and give the file, or give hf:NAME for one on the hub"
         )
     if data.startswith("hf:"):
-        return hub_corpus(data.removeprefix("hf:"), columns)
+        return hub_corpus(data, columns)
     return _open_path(Path(data), modality, columns)
 
 
@@ -137,8 +137,8 @@ def _folder(path: Path, modality: Modality | None, columns: Columns) -> Corpus:
 
     A folder that `datasets` saved is opened as such. Raises `LayerscopeError` where it holds none of these.
     """
-    if is_saved(path):
-        return saved_corpus(path, columns)
+    if is_dataset(path):
+        return hub_corpus(path, columns)
     columns.refuse(str(path))
     inside = sorted((file.relative_to(path).as_posix(), file) for file in path.rglob("*") if file.is_file())
     files = [(name, file) for name, file in inside if not is_hidden(name)]

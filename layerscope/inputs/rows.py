@@ -3,6 +3,7 @@
 import csv
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any, Protocol
@@ -27,7 +28,6 @@ PARQUET_BUFFER = 1 << 20  # bytes read ahead of a column
 Part = list[Sequence[Any]] | None
 """The cells of some rows, or None where they are not wanted."""
 Wanted = Callable[[int], bool]
-END = object()
 
 
 class Rows(Protocol):
@@ -166,60 +166,21 @@ class ParquetRows:
                     at = end
 
 
-class ArrowRows:
-    """Rows of Arrow tables, which `tables` begins to yield again whenever it is called."""
+@dataclass(frozen=True)
+class ArrowFiles:
+    """The rows of files in Arrow's format of streams, as `datasets` saves them, one batch in memory at a time."""
 
-    def __init__(
-        self, tables: Callable[[], Iterable[Any]], features: Mapping[str, Any], where: str, notes: Sequence[str],
-        length: int | None = None,
-    ) -> None:  # fmt: skip
-        self.tables, self.where, self.notes, self.length = tables, where, [*notes], length
-        self.classes = _classes(features)
-        self.first = list(islice(chain.from_iterable(map(self._records, self._tables())), HEAD))
+    paths: Sequence[Path]
+    features: Mapping[str, Any]
+    num_rows: int
 
-    def head(self) -> Any:
-        """Return the first rows as a pandas frame."""
-        import pandas as pd
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+        import pyarrow as pa
 
-        return pd.DataFrame(self.first, dtype=object)
-
-    def parts(self, names: Sequence[str], rows: int, wanted: Wanted) -> Iterator[tuple[int, Part]]:
-        """Yield part after part; of tables without a wanted one no cell is made."""
-        return in_parts(self._rows(names, rows, wanted), rows, wanted, lambda part: part)
-
-    def _rows(self, names: Sequence[str], rows: int, wanted: Wanted) -> Iterator[Any]:
-        at = 0
-        for table in self._tables():
-            end = at + table.num_rows
-            read = any(map(wanted, range(at // rows, -(-end // rows))))
-            yield from self._cells(table, names) if read else repeat(None, end - at)
-            at = end
-
-    def _cells(self, table: Any, names: Sequence[str]) -> Iterator[Sequence[Any]]:
-        columns = [table.column(name).to_pylist() for name in names]
-        for i, name in enumerate(names):
-            if name in self.classes:
-                columns[i] = [_class(cell, self.classes[name]) for cell in columns[i]]
-        return zip(*columns, strict=True)
-
-    def _records(self, table: Any) -> Iterator[Mapping[str, Any]]:
-        names = table.schema.names
-        return (dict(zip(names, cells, strict=True)) for cells in self._cells(table, names))
-
-    def _tables(self) -> Iterator[Any]:
-        at, remaining = 0, iter(self.tables())
-        while (table := _next(remaining, self.where, at)) is not END:
-            yield table
-            at += table.num_rows
-
-
-def arrow_tables(paths: Sequence[Path]) -> Iterator[Any]:
-    """Yield the batches of files in Arrow's format of streams, as `datasets` saves them, one in memory at a time."""
-    import pyarrow as pa
-
-    for path in paths:
-        with pa.OSFile(str(path)) as file, pa.ipc.open_stream(file) as reader:
-            yield from reader
+        for path in self.paths:
+            with pa.OSFile(str(path)) as file, pa.ipc.open_stream(file) as reader:
+                for batch in reader:
+                    yield from batch.to_pylist()
 
 
 class IterableRows:
@@ -228,7 +189,8 @@ class IterableRows:
     def __init__(self, data: Iterable[Any], where: str) -> None:
         self.data, self.where, self.notes = data, where, list[str]()
         self.length: int | None = getattr(data, "num_rows", None)
-        self.classes = _classes(getattr(data, "features", None) or {})
+        features = (getattr(data, "features", None) or {}).items()
+        self.classes = {column: kind.names for column, kind in features if hasattr(kind, "names")}
         self.first = list(islice(self._records(), HEAD))
         self.once = iter(data) is data  # it does not begin again: what was looked at is kept for the first reading
 
@@ -246,7 +208,14 @@ class IterableRows:
 
     def _records(self, number: int = 0) -> Iterator[Mapping[str, Any]]:
         remaining = iter(self.data)
-        while (record := _next(remaining, self.where, number)) is not END:
+        while True:
+            try:
+                record = next(remaining)
+            except StopIteration:
+                return
+            except Exception as error:  # whatever someone else's code raises
+                why = f"{type(error).__name__}: {first_line(error)}"
+                raise LayerscopeError(f"{self.where} failed at row {number:,} ({why}): mend it, then go on") from error
             record = {"text": record} if isinstance(record, str) else record
             if not isinstance(record, Mapping):
                 kind = type(record).__name__
@@ -255,20 +224,6 @@ class IterableRows:
                 )
             yield {**record, **{column: _class(record[column], names) for column, names in self.classes.items()}}
             number += 1
-
-
-def _next(remaining: Iterator[Any], where: str, row: int) -> Any:
-    """Return what comes next, `END` at the end; what someone else's code raises becomes one line."""
-    try:
-        return next(remaining, END)
-    except Exception as error:
-        why = f"{type(error).__name__}: {first_line(error)}"
-        raise LayerscopeError(f"{where} failed at row {row:,} ({why}): mend it, then go on") from error
-
-
-def _classes(features: Mapping[str, Any]) -> dict[str, Sequence[str]]:
-    """Return the names of classes by column."""
-    return {column: kind.names for column, kind in features.items() if hasattr(kind, "names")}
 
 
 def _class(cell: Any, names: Sequence[str]) -> str | None:

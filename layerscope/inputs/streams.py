@@ -13,7 +13,7 @@ from layerscope.core.errors import LayerscopeError, folder_name, listed
 from layerscope.core.files import existing
 from layerscope.inputs.columns import Columns, choose_columns, class_labels, missing, text_corpus
 from layerscope.inputs.corpus import Corpus, Labels
-from layerscope.inputs.hub import Found, hub_rows, is_saved, saved_rows
+from layerscope.inputs.hub import hub_rows, is_dataset
 from layerscope.inputs.media import is_hidden, media_kind
 from layerscope.inputs.opening import BUILT_IN, PLAIN_TEXT, data_name, is_archive, open_corpus
 from layerscope.inputs.rows import HEAD, IterableRows, Part, Rows, Wanted, file_fingerprint, file_rows, in_parts
@@ -117,9 +117,6 @@ def open_stream(
     """
     columns = Columns(text_column, label_column)
     paths = _files(data) if labels is None and isinstance(data, (str, Path)) else []
-    if (named := None if paths or labels is not None else _named(data, columns)) is not None:
-        found, name, where, known = named
-        return _table_stream(found, name, columns, where, rows, known)
     if paths:
         name, suffix = data_name(paths[0])
         where = str(data)
@@ -128,11 +125,10 @@ def open_stream(
             columns.refuse(where)
             return _text_stream(paths[0], name, rows)
         return _table_stream(file_rows(paths, suffix), name, columns, where, rows, file_fingerprint(paths))
-    if labels is None and _is_iterable(data):
-        name = str(getattr(getattr(data, "info", None), "dataset_name", None) or "stream")
-        each = IterableRows(data, "the iterable")
-        known = hashlib.sha256(repr(each.first).encode("utf-8", "surrogatepass")).hexdigest()
-        return replace(_table_stream(each, name, columns, "the iterable", rows, known), once=each.once)
+    if labels is None and (found := _iterable(data, columns)) is not None:
+        name, each = found
+        known = hashlib.sha256(repr((each.length, each.first)).encode("utf-8", "surrogatepass")).hexdigest()
+        return replace(_table_stream(each, name, columns, each.where, rows, known), once=each.once)
     corpus = open_corpus(data, labels=labels, text_column=text_column, label_column=label_column)
     return corpus_stream(corpus, rows)
 
@@ -152,12 +148,12 @@ def corpus_stream(corpus: Corpus, rows: int = ROWS) -> Stream:
     return Stream(corpus, rows, len(corpus), corpus.fingerprint(), None, None, read)
 
 
-def _named(data: Any, columns: Columns) -> Found | None:
-    """Return the rows of texts on the hub, or in a folder that `datasets` saved; None of other data."""
-    if isinstance(data, str) and data.startswith("hf:"):
+def _iterable(data: Any, columns: Columns) -> tuple[str, IterableRows] | None:
+    """Return name and rows of data that come one by one, texts of `datasets` among them; None of others."""
+    if is_dataset(data):
         return hub_rows(data, columns)
-    path = Path(data).expanduser() if isinstance(data, (str, Path)) else None
-    return saved_rows(path, columns) if path is not None and is_saved(path) else None
+    name = str(getattr(getattr(data, "info", None), "dataset_name", None) or "stream")
+    return (name, IterableRows(data, "the iterable")) if _is_iterable(data) else None
 
 
 def _files(data: str | Path) -> list[Path]:
@@ -168,7 +164,7 @@ def _files(data: str | Path) -> list[Path]:
     if path.is_dir():
         inside = sorted(file for file in path.rglob("*") if file.is_file() and not is_hidden(file.name))
         tables = [file for file in inside if _suffix(file) in TABLES]
-        if is_saved(path) or _has_media(inside):
+        if is_dataset(path) or _has_media(inside):
             return []
         kinds = Counter(map(_suffix, tables))
         if len(kinds) > 1:

@@ -126,7 +126,7 @@ NC2_NORMS = Metric(
     neural_collapse,
     FromCollapse(),
     name="nc2_norms",
-    title="NC2, norms",
+    title="NC2 (norms)",
     reading="low: class means are equally far from their centre",
     meaning="Coefficient of variation of the norms of the centred class means, in a layer's pooled states (in "
     "training, in what the head reads of it); from 0, no unit.",
@@ -137,7 +137,7 @@ NC2_ANGLES = Metric(
     neural_collapse,
     FromCollapse(),
     name="nc2_angles",
-    title="NC2, angles",
+    title="NC2 (angles)",
     reading="low: class means are as far apart as they can be",
     meaning="Mean |cos + 1/(K − 1)| over all pairs of centred class means, in a layer's pooled states (in "
     "training, in what the head reads of it); from 0.",

@@ -51,7 +51,7 @@ KNN_PROBE = Metric(
     FromLabels(knn_probe),
     title="kNN probe",
     unit="%",
-    reading="cross-validated share right",
+    reading="cross-validated accuracy",
     meaning="Cross-validated accuracy of the vote of a sample's nearest neighbours by cosine similarity.",
     direction="High: samples of a label lie together, as retrieval needs them.",
 )

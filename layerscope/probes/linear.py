@@ -97,7 +97,7 @@ def shifted_probe(
     judged = np.array([numbers.get(str(label), -1) for label in np.asarray(target_labels)])
     kept, n = judged >= 0, len(rows)
     if not kept.any():
-        raise LayerscopeError(f"no target sample has a label of which the source has {folds} samples: label more")
+        raise LayerscopeError(f"no target sample has a label for which the source has {folds} samples: label more")
     others = unit_rows(as_finite64(target, "target")).cpu().numpy()[kept]
     fold = np.concatenate([stratified(classes, folds, seed), np.full(len(others), APART)])
     every = np.concatenate([classes, judged[kept]])
@@ -263,7 +263,7 @@ LINEAR_PROBE = Metric(
     linear_probe,
     FromLabels(linear_probe),
     unit="%",
-    reading="cross-validated share right",
+    reading="cross-validated accuracy",
     meaning="Cross-validated accuracy of a logistic regression from a layer's pooled states to your labels; its "
     "regularisation is chosen inside every training fold.",
     direction="High: the labels can be read off linearly. This one is a verdict, for these labels.",

@@ -90,7 +90,7 @@ def _check_sources(asked: Asked) -> None:
         raise LayerscopeError(f"no model is given: {lack}")
     for name in ("head", "layers") if asked.states is None else ():
         if getattr(asked, name) is not None:
-            raise LayerscopeError(f"`{name}` goes with `states`: leave it out where a model runs")
+            raise LayerscopeError(f"`{name}` applies only to `states`: leave it out")
 
 
 def _ready(asked: Asked, options: Options) -> tuple[Job, Stream | None, Any]:
@@ -132,6 +132,17 @@ def _named(given: Any) -> str:
     return str(given) if isinstance(given, (str, Path)) else type(given).__name__
 
 
+def window_of(asked: Any, corpus: Corpus, model: LayeredModel) -> int | None:
+    """Return how many tokens the windows of running text have, None where samples are taken as they are."""
+    if asked.chunk and not corpus.running:
+        raise LayerscopeError("`chunk` packs running text, and this data has samples of its own: leave it out")
+    if not (asked.chunk or (corpus.running and model.is_language_model)):
+        return None
+    if asked.prompt:
+        raise LayerscopeError("`prompt` goes before texts, and these are packed into windows: leave one of the two out")
+    return min(asked.chunk or WINDOW, model.max_length or WINDOW)
+
+
 def _as_read(corpus: Corpus, model: LayeredModel, options: Options) -> Corpus:
     """Return the samples drawn, running text packed for a language model, tokens replaced where that is asked for."""
     is_text, is_tokens = corpus.modality == "text", isinstance(model.encoder, TextEncoder)
@@ -142,17 +153,15 @@ def _as_read(corpus: Corpus, model: LayeredModel, options: Options) -> Corpus:
             raise LayerscopeError(
                 f"`{name}` is for texts, and {corpus.name} holds {corpus.modality} samples: leave it out"
             )
-    if options.chunk and not corpus.running:
-        raise LayerscopeError("`chunk` packs running text, and this data has samples of its own: leave it out")
-    packed = is_text and (options.chunk or (corpus.running and model.is_language_model))
-    if options.prompt and (packed or replaced):
-        made = f"`{replaced}` makes token ids of them" if replaced else "these are packed into windows"
+    if options.prompt and replaced:
+        made = f"`{replaced}` makes token ids of them"
         raise LayerscopeError(f"`prompt` goes before texts, and {made}: leave one of the two out")
+    window = window_of(options, corpus, model)
     tokenizer = model.loaded.processor_for("text")
     if replaced and tokenizer is None:
         raise LayerscopeError(f"`{replaced}` needs the tokenizer of {model.loaded.name}: leave it out")
-    if packed:
-        corpus = pack(corpus, tokenizer, min(options.chunk or WINDOW, model.max_length or WINDOW))
+    if window is not None:
+        corpus = pack(corpus, tokenizer, window)
     corpus = draw(corpus, options.samples, options.seed)
     if replaced is None:
         return corpus

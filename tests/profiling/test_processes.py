@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 import tiny
 from commands import Forks
+from safetensors.numpy import load_file
 from tiny import one_thread
 
 import layerscope
@@ -90,6 +91,10 @@ def launched(given: Path, single: layerscope.Run) -> tuple[int, str, str]:
         ],
         "tensor": [*asked(given, given / "tensor"), "--parallel", "tensor"],
         "tensor stream": [*asked(given, given / "tensor-stream"), "--parallel", "tensor", "--keep-states", "sample:20"],
+        "tensor states": [
+            *("extract", str(given / "llama"), "--data", str(given / "texts.csv"), "--layers", "1,2"),
+            *("--chunk-rows", "6", "--out", str(given / "tensor-states"), "--parallel", "tensor"),
+        ],
         "no plan": ["profile", str(given / "bert"), "--data", str(given / "texts.csv"), "--parallel", "tensor"],
         "last": [*asked(given, given / "none"), "--samples", "none"],
     }
@@ -134,6 +139,12 @@ def test_two_processes_write_the_states_of_one(told, given: Path, one_thread):
     one, two = ({path.name: path.read_bytes() for path in (given / name / "chunks").iterdir()}
                 for name in ("alone", "states"))  # fmt: skip
     assert len(one) == 8 and one == two
+    (status, _, _), second = told[0]["tensor states"], told[1]["tensor states"]
+    assert (status, second) == (0, [0, "", ""]), told[0]["tensor states"]
+    for name in one:
+        whole, parts = (load_file(given / where / "chunks" / name)["states"] for where in ("alone", "tensor-states"))
+        np.testing.assert_allclose(parts, whole, rtol=1e-4, atol=1e-5)
+        assert not np.array_equal(parts, whole), "the weights were in parts"
 
 
 def test_processes_that_hold_a_part_of_every_weight_each_make_the_same_run(told, given: Path, single: layerscope.Run):

@@ -265,7 +265,10 @@ def test_an_iterable_that_raises_is_gone_on_with(data: Path, tmp_path: Path):
             "keep_states is 'sample:0': give all, none or sample:N, N a whole number of",
         ),
         ({"keep_states": "some"}, "keep_states is 'some': give all, none or sample:N"),
-        ({"keep_states": "none", "metrics": "linear_probe,lidar"}, "no sum over samples gives lidar, linear_probe"),
+        (
+            {"keep_states": "none", "metrics": "linear_probe,lidar"},
+            "lidar, linear_probe cannot be computed from sums over samples",
+        ),
         (
             {"keep_states": "none", "samples": 50},
             "`samples` is for data that are read at once, and `keep_states='none'`",
@@ -276,7 +279,7 @@ def test_an_iterable_that_raises_is_gone_on_with(data: Path, tmp_path: Path):
         ({"keep_states": "none", "metrics": "nc1,nc3"}, "'nc3' is measured in training alone, by `layerscope train`"),
         (
             {"keep_states": "none", "until_stderr": 0.1, "metrics": "effective_rank"},
-            "`until_stderr` watches the metrics of tokens, such as curvature: ask for one",
+            "`until_stderr` watches metrics of tokens, such as curvature: include one",
         ),
     ],
 )
@@ -307,7 +310,7 @@ def test_similarities_that_outgrow_memory_are_of_the_kept_samples(
     counts = run.table().assign(total=lambda rows: rows["n"] + rows["n_skipped"]).groupby("metric")["total"].unique()
     assert (list(counts["cka"]), list(counts["curvature"])) == ([20], [SAMPLES])
     assert "a seeded sample of 20 of them: CKA" in run.info["notes"]
-    with pytest.raises(LayerscopeError, match="no sum over samples gives cka"):
+    with pytest.raises(LayerscopeError, match="cka cannot be computed from sums over samples"):
         profile(tiny.bert(), data, tmp_path / "none", metrics="cka", keep_states="none")
 
 
@@ -334,7 +337,7 @@ def test_too_many_classes_are_of_the_kept_samples_and_a_single_one_of_none(
         run = profile(model, iter(sorted_by_class(classes)), tmp_path / str(classes), **options)
         counts = run.table().groupby("metric")["n"].unique()
         assert [list(counts[name]) for name in ("nc1", "norm_mean")] == [[n], [SAMPLES]]
-        line = "NC1, NC2, norms, NC2, angles: of the kept samples, as there are too many classes to sum each"
+        line = "NC1, NC2 (norms), NC2 (angles): of the kept samples, as there are too many classes to sum each"
         assert (line in run.info["notes"]) is (classes == 5)
     run = profile(model, iter(sorted_by_class(1)), tmp_path / "one", **options)
     assert set(run.table()["metric"]) == {"norm_mean", "sinks"}
