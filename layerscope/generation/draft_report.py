@@ -106,7 +106,7 @@ class DraftReport(Stored):
 
 
 def open_draft_report(folder: str | Path) -> DraftReport:
-    """Return the report that `exits` saved of a language model.
+    """Return the report that `exits` saved for a language model.
 
     Raises `LayerscopeError` for a folder without one, and for files that are damaged or changed since.
 
