@@ -27,7 +27,7 @@ def compare(
 ) -> "Comparison":
     """Compare runs: which layers are alike, where metrics differ, and what training changes.
 
-    No model is run, unless `data` are given with models in the place of runs. Every run is compared with the first, on
+    No model is run, unless `data` is given with models instead of runs. Every run is compared with the first, on
     the samples that are whole in all of them. Where depths differ, a layer of the shallower run is compared with the
     one of the other that is nearest in percent of depth. Three or more runs of one architecture are a series: each
     layer is compared with its counterpart in the last checkpoint and in the one before; they are sorted by the step

@@ -106,7 +106,7 @@ class DraftReport(Stored):
 
 
 def open_draft_report(folder: str | Path) -> DraftReport:
-    """Return the report that `exits` saved of a language model.
+    """Return the report that `exits` saved for a language model.
 
     Raises `LayerscopeError` for a folder without one, and for files that are damaged or changed since.
 
@@ -143,7 +143,7 @@ def _settings(report: DraftReport) -> Iterator[tuple[str, str]]:
         **({"tuned lens": report.lens} if report.lens else {}),
         "model": report.model, "data": report.data, "prompts": f"{report.prompts:,}, half to choose on",
         "batch size": str(report.batch_size), "new tokens": f"{report.max_new_tokens} at most",
-        "number type": report.dtype, "machine": report.machine,
+        "data type": report.dtype, "machine": report.machine,
     }.items()  # fmt: skip
 
 

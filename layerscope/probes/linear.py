@@ -41,9 +41,9 @@ def linear_probe(states: Array, labels: npt.ArrayLike, folds: int = 5, seed: int
     """Return how well a linear classifier reads `labels` from `states`, cross-validated.
 
     `states` is `[N, D]`, `labels` `[N]` of any type. Rows are scaled to unit norm, features standardised on the
-    training folds, and multinomial logistic regression (L2) fitted. Its C, of 11 values from 0.0001 to 10, is the one
-    of the lowest log-loss on folds held out of the training folds: no sample has a part in the C it is judged with. Of
-    more than 1,500 samples about 1,500, an even share of every class, choose C. Folds are stratified and depend on
+    training folds, and multinomial logistic regression (L2) fitted. Its C, one of 11 values from 0.0001 to 10, has the
+    lowest log-loss on folds held out of the training folds: no sample has a part in choosing the C it is judged with.
+    With more than 1,500 samples, about 1,500 of them, stratified by class, choose C. Folds are stratified and depend on
     labels and seed only, so that layers are compared on equal splits. Accuracy in 0 ... 1. Raises `LayerscopeError` for
     non-finite states, fewer than 3 folds, and fewer than 2 classes with enough members.
 
