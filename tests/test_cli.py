@@ -106,11 +106,11 @@ def test_defaults_come_from_a_file(cli, bert: Path, data: Path, tmp_path: Path, 
     assert cli("profile", bert, "--data", data).status == 0
     assert set(layerscope.open_run(tmp_path / "mine").table()["metric"]) == {"curvature"}
     (tmp_path / "layerscope.toml").write_text("[profile]\nsample = 5\n")
-    line = f"{tmp_path}/layerscope.toml has 'sample', which is no option of layerscope profile"
+    line = f"{tmp_path}/layerscope.toml has 'sample', which is not an option of layerscope profile"
     assert cli("profile", bert).line == f"{line}: layerscope profile --help lists them"
     (tmp_path / "layerscope.toml").write_text("[profil]\nsamples = 5\n")
     assert cli("profile", bert).line.startswith(
-        "layerscope.toml has 'profil', which is no command, did you mean profile?"
+        "layerscope.toml has 'profil', which is not a command, did you mean profile?"
     )
     (tmp_path / "layerscope.toml").write_text("[profile\n")
     printed = cli("profile", bert)

@@ -64,7 +64,7 @@ class _Defaults(Toml):
     def __call__(self, *given: Any) -> None:
         """Give a command the options of its table; a table of no command is refused."""
         if unknown := next((name for name in self.config if name not in NAMES), None):
-            raise LayerscopeError(f"{SETTINGS} has {unknown!r}, which is no command{choices(unknown, NAMES)}")
+            raise LayerscopeError(f"{SETTINGS} has {unknown!r}, which is not a command{choices(unknown, NAMES)}")
         super().__call__(*given)
 
 
@@ -109,7 +109,8 @@ def explained(error: CycloptsError) -> str:
         word = str(error.token.keyword or error.token.value)
         if error.token.source not in ("", "cli"):
             name = word.strip("-[]")
-            return f"{error.token.source} has {name!r}, which is no option of {command}: {command} --help lists them"
+            lists = f"{command} --help lists them"
+            return f"{error.token.source} has {name!r}, which is not an option of {command}: {lists}"
     if isinstance(error, (UnknownOptionError, UnknownCommandError)):
         what, known = (f"option {word}", options) if word.startswith("-") else (f"command {word!r}", NAMES)
         hint = near(word, known)

@@ -64,7 +64,7 @@ def _readers(saved: Path | None) -> Iterator[None]:
             raise
         drop_output()
         raise LayerscopeError(
-            f"standard output cannot be written ({error.strerror or error}): the run is whole in {str(saved)!r}"
+            f"standard output cannot be written ({error.strerror or error}): the run is complete in {str(saved)!r}"
         ) from error
 
 

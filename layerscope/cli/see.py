@@ -57,7 +57,7 @@ def _answer(found: "layerscope.Selection") -> str:
     if found.lacking:
         return f"no layer is recommended: {found.lacking}"
     if found.as_shipped or found.apart is None:
-        return f"the model as shipped: {shipped} · no layer before the last comes near it · {about}"
+        return f"the model as shipped: {shipped} · no earlier layer comes close · {about}"
     best = f"layer {found.layer}: {_share(found.apart)}"
     speed = [] if found.chosen.speedup is None else [f"{found.chosen.speedup:.1f}× faster"]
     return " · ".join([best, f"the model as shipped: {shipped}", *speed, about])

@@ -27,7 +27,7 @@ def compare(
 ) -> "Comparison":
     """Compare runs: which layers are alike, where metrics differ, and what training changes.
 
-    No model is run, unless `data` are given with models in the place of runs. Every run is compared with the first, on
+    No model is run, unless `data` is given with models instead of runs. Every run is compared with the first, on
     the samples that are whole in all of them. Where depths differ, a layer of the shallower run is compared with the
     one of the other that is nearest in percent of depth. Three or more runs of one architecture are a series: each
     layer is compared with its counterpart in the last checkpoint and in the one before; they are sorted by the step
@@ -35,7 +35,8 @@ def compare(
     given.
 
     Args:
-        runs: folders of two or more runs of the same samples, or models with `data`; all are compared with the first.
+        runs: folders of two or more runs of the same samples, or models where data are given; all are compared with the
+            first.
         data: samples of any kind that `profile` takes, over which each model is profiled first; its run is kept in
             runs/MODEL-DATA.
         samples: number of these samples, drawn with seed 0, or all; by default 1,000.

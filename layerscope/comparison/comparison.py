@@ -40,7 +40,7 @@ class Member:
 
 @dataclass(frozen=True, eq=False)
 class Comparison(Stored):
-    """What two runs or more of the same samples have in common, and where they differ.
+    """What two or more runs of the same samples have in common, and where they differ.
 
     `frame` holds a row for each number, with the columns of `COLUMNS`; layers are named by number and site. Its `kind`:
     `similarity`, of a layer of the first run with one of another; `difference`, a metric of the other run less that of

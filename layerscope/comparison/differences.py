@@ -52,7 +52,7 @@ def chosen_metrics(
         if about(name).needs == "views" and len(blocks) > 1:
             raise _other_blocks(sides, name, own, [other for other in shared if about(other).needs != "views"])
         if other_tokens and name in OF_TOKENS:
-            notes.append(f"{about(name).title} is not compared: the models read other tokens")
+            notes.append(f"{about(name).title} is not compared: the models use different tokens")
         elif not same:
             notes.append(f"{about(name).title} is not compared: no variant is in all runs ({_listed(sides, own)})")
         else:

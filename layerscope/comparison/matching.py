@@ -128,7 +128,7 @@ def sides_of(runs: Sequence[Run], pooling: str | None = None, site: str | None =
     fine = [_fine(run) for run in runs]
     common = set.intersection(*(set(samples) for samples in fine))
     if not common:
-        raise LayerscopeError("no sample is whole in all of these runs: look at the notes of their reports")
+        raise LayerscopeError("no sample is whole in all of these runs: check the notes in their reports")
     # the first run's order: its blocks lie in neighbouring shards, and those of a like model with them
     order = [sample for sample in fine[0] if sample in common]
     sides = [
@@ -207,4 +207,4 @@ def _notes(runs: Sequence[Run], poolings: list[str], left_out: int) -> Iterator[
     values = {key: {repr(jsonable(run.info["options"].get(key))) for run in runs} for key in OPTIONS}
     names = [text for key, text in OPTIONS.items() if len(values[key]) > 1]
     if names:
-        yield f"the runs differ in {', '.join(names)}: these move a metric without the model"
+        yield f"the runs differ in {', '.join(names)}: these change a metric whatever the model"

@@ -29,7 +29,7 @@ DIFFERENCE = Meaning(
     "The metric of the run named first less that of the other, at the same layer, or where depths differ at the layers "
     "nearest to each other in percent of depth. Bands are one standard error: of the mean difference by sample where "
     "both runs keep each sample's values, else of two independent values.",
-    "Above 0: the run named first has more of it. Which end serves a task differs by metric, model and data.",
+    "Above 0: the run named first has more of it. Whether high or low is better differs by metric, model and data.",
     "measured here",
 )
 

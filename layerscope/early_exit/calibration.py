@@ -228,7 +228,7 @@ def calibrate_recorded(recorded: Recorded, exits: Sequence[int], goal: Goal, **w
     bad = np.flatnonzero(~np.isfinite(recorded.scores).all(axis=1))
     if len(bad):
         raise LayerscopeError(
-            f"scores of {len(bad):,} samples, the first at row {bad[0]}, are not finite: look at the model's logits"
+            f"scores of {len(bad):,} samples, the first at row {bad[0]}, are not finite: check the model's logits"
         )
     thresholds = (NEVER, *path(recorded.criterion, recorded.classes, exits))
     errors = errors_along(recorded, exits, thresholds, wanted)
@@ -240,7 +240,7 @@ def calibrate_recorded(recorded: Recorded, exits: Sequence[int], goal: Goal, **w
         certified = math.floor(1e4 * (1 - upper_bound(n - right, n, goal.confidence))) / 1e4
         raise LayerscopeError(
             f"{goal} is not reached: the full model is right on {right:,} of {n:,} samples ({percent(right / n)}), "
-            f"which certifies {certified:g}: ask for no more, or give more samples"
+            f"which certifies {certified:g}: lower the goal, or give more samples"
         )
     threshold = thresholds[first - 1]
     leaving = recorded.leaves(exits, threshold)

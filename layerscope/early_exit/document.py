@@ -31,7 +31,7 @@ SPEED = Meaning(
     "measured here",
 )
 LEAVING = Meaning(
-    "Of all samples the share that leaves at each layer with the chosen threshold; the rest goes through all layers.",
+    "The share of all samples that leaves at each layer with the chosen threshold; the rest goes through all layers.",
     "Samples that leave early save time; what the checks cost is part of the measured speed, not of this figure.",
     "Jiang, Zhou, Zhu 2025, Tracing Representation Progression, figure 7",
 )
@@ -126,7 +126,7 @@ def _speed(report: "ExitReport") -> Chart:
         ),
         summary=f"{percent(own)} at {times(report.measured)}",
         about=SPEED,
-        note="Truncated models far below the exits are in the table alone.",
+        note="Truncated models far below the exits are only in the table.",
         height=2.3,
     )  # fmt: skip
 
@@ -258,5 +258,5 @@ def _depths(report: "ExitReport") -> Table:
         Column("measured", unit="speed-up"): _as(times, "measured"),
         Column("parameters"): _as("{:,}".format, "parameters"),
     }
-    legend = "The rival: every sample leaves at the same layer, and the layers above it are gone."
+    legend = "The rival: every sample leaves at the same layer, and the layers above it are removed."
     return _table(report, "The model truncated instead", "exit-depths", report.depths, columns, legend)

@@ -125,7 +125,7 @@ def _study(
             advance(1)
     agreement = _agreement(texts)
     if np.isnan(agreement).any():
-        raise LayerscopeError(f"the model ends each text of {data} after a token: there is nothing to draft")
+        raise LayerscopeError(f"the model ends each text of {data} after one token: there is nothing to draft")
     timed = sorted(sorted(layers, key=partial(_promise, agreement, depth))[-TIMED:])
 
     def timings() -> tuple[Clocked, float]:
@@ -172,7 +172,7 @@ def _study(
     if abs(np.log(predicted[chosen] / measured)) > APART:
         notes = [
             *notes,
-            "what was expected and what was measured lie far apart: try more `samples`, or a quieter machine",
+            "expected and measured speed differ widely: try more `samples`, or a quieter machine",
         ]
     same = "same text" if raced.same == raced.total else f"{raced.same} of {raced.total} texts the same"
     return DraftReport(
@@ -208,7 +208,7 @@ def _agreement(texts: Sequence[Sequence[Reading]]) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class Raced:
-    """Ways to decode side by side: times as fast as plain decoding, tokens a second, bytes beside the weights.
+    """Ways to decode side by side: times as fast as plain decoding, tokens per second, bytes beside the weights.
 
     `texts` are the held-out batches as plain decoding writes them, of which `same` of `total` are those of the drafts
     by the chosen layer too.
@@ -253,7 +253,7 @@ def _race(
         made[way][batch] = writer(batch, **ways[way])
 
     turns = max(TURNS, len(held))
-    with reporter.bar("ways in turns", turns + 1, "rounds") as advance:
+    with reporter.bar("ways, interleaved", turns + 1, "rounds") as advance:
         for turn in range(-1, turns):  # the first allocates, and does not count
             batch = held[turn % len(held)]
             times = watch.turn([partial(run, way, batch) for way in ways], turn)

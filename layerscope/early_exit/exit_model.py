@@ -78,8 +78,8 @@ class IsLanguageModelError(LayerscopeError):
 class ExitModel(nn.Module):
     """A classifier of texts, images or sounds whose rows leave early, in batches of any size.
 
-    It is called as the model it wraps, in a `pipeline` as well. At each exit the model's own head reads the rows that
-    are left; those it is sure enough of leave, the batch goes on without them (and without the padding that only they
+    It is called like the model it wraps, also in a `pipeline`. At each exit the model's own head reads the rows that
+    are left; those it is sure enough of leave, the batch continues without them (and without the padding that only they
     needed), and the order is restored at the end. A row that leaves at layer k has the logits of the model that ends at
     layer k; a layer that `train` gave a head of its own is read by that. The wrapped model is unchanged between calls;
     calls from several threads wait for each other.

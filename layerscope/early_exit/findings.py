@@ -33,7 +33,7 @@ def findings(report: "ExitReport") -> list[str]:
         accuracy = f"Accuracy {percent(report.accuracy)}, the plain model's {percent(report.plain_accuracy)}; "
     found.append(
         f"{accuracy}{percent(report.disagreement, 2)} of predictions differ from the plain model's; the plain model "
-        f"takes {number(report.plain_milliseconds)} ms a sample."
+        f"takes {number(report.plain_milliseconds)} ms per sample."
     )
     return [*found, *against_truncation(report)]
 

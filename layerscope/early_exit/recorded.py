@@ -47,7 +47,7 @@ def sureness(logits: Tensor, criterion: str, source: str = "an exit") -> Tensor:
     """
     log_p = logits.detach().to("cpu", torch.float64).log_softmax(-1)
     if bool(log_p.isnan().any()):
-        raise LayerscopeError(f"{source} gives logits that are NaN: look at its weights and inputs")
+        raise LayerscopeError(f"{source} gives logits that are NaN: check its weights and inputs")
     if criterion == "margin":
         return -log_p.exp().topk(2, dim=-1).values.diff(dim=-1)[..., 0]
     if criterion == "entropy":

@@ -149,7 +149,7 @@ def _head(model: LayeredModel) -> Lens:
     problem = getattr(getattr(model.module, "config", None), "problem_type", None)
     broken = next((note for note in model.notes if "NaN" in note), None)
     if lens is None and broken is not None:
-        raise LayerscopeError(f"{name} cannot leave early: {broken.removesuffix(': no lens')}; look at its weights")
+        raise LayerscopeError(f"{name} cannot leave early: {broken.removesuffix(': no lens')}; check its weights")
     if lens is None:
         raise LayerscopeError(f"{name} has no head of classes over its {model.stack.part}: give a classifier")
     if lens.kind == "tokens":
@@ -157,7 +157,7 @@ def _head(model: LayeredModel) -> Lens:
     if problem in ("regression", "multi_label_classification"):
         raise LayerscopeError(f"{name} is made for {problem}: exits need classes of which one is right")
     if not model.batching:
-        raise LayerscopeError(f"batch-mates change the states of {name}: no row can leave its batches")
+        raise LayerscopeError(f"other samples in a batch change the states of {name}: no row can leave its batches")
     if lens.alone:
         raise LayerscopeError(f"{name} takes one sample at a time: set config.pad_token_id for batches")
     return lens

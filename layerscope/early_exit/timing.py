@@ -180,7 +180,7 @@ def _race(
         raced = [plan[i] for i in np.unique(np.linspace(0, len(plan) - 1, fits).astype(int))]
         batches = [read.batch(rows) for rows in raced]
         times = np.zeros((ROUNDS, len(batches), len(runners)))
-        with reporter.bar("exits and depths in turns", ROUNDS * len(batches), "batches") as advance:
+        with reporter.bar("exits and depths, interleaved", ROUNDS * len(batches), "batches") as advance:
             for turn, number in np.ndindex(*times.shape[:2]):
                 times[turn, number] = timed(batches[number], number)
                 advance(1)

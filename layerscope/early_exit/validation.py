@@ -96,7 +96,7 @@ def read_validation(
     if not real:
         raise LayerscopeError(f"{corpus.name}: every sample is empty to this model: give others")
     if len(real) < len(corpus):
-        notes.append(f"{count(len(corpus) - len(real), 'sample')} left out: nothing of them is left to this model")
+        notes.append(f"{count(len(corpus) - len(real), 'sample')} left out: empty to this model")
         corpus, read = corpus.take(real), pick(read, real)
     labels, note = _labels(corpus, model)
     if labels is None and needs_labels:
@@ -139,14 +139,14 @@ def _seen_in_training(model: ExitModel, corpus: Corpus) -> list[str]:
         same = False
     if same:
         notes.append(
-            f"{name} was trained and evaluated on the same data: its training scores say nothing of new samples"
+            f"{name} was trained and evaluated on the same data: its training scores say nothing about new samples"
         )
     seen, known = seen_of(corpus, folder)
     if seen:
         compared = "" if known == len(corpus) else " that can be compared"
         notes.append(
-            f"{seen:,} of {count(known, 'sample')}{compared} are among those that {name} was trained on: it is "
-            "surer of these than of new ones, for which the guarantee does not hold; give samples that it has not seen"
+            f"{seen:,} of {count(known, 'sample')}{compared} are among those that {name} was trained on: it is surer "
+            f"of these than of new ones, so the guarantee does not hold; give samples that it has not seen"
         )
     return notes
 

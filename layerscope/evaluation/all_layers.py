@@ -91,7 +91,7 @@ def evaluate_layers(asked: Asked) -> Evaluation:
 def _folder(out: str | Path | None, team: Team) -> Path | None:
     """Return the folder that is written to; raises `LayerscopeError` for one that holds other things."""
     if out is None and team.size > 1:
-        raise LayerscopeError("processes that work together need a folder that they share: give `out`")
+        raise LayerscopeError("several processes need a shared folder: give `out`")
     if out is not None and not (Path(out).is_dir() and holds_scores(Path(out))):
         own_folder(out, "evaluation", ORIGINS)
     return None if out is None else Path(out)

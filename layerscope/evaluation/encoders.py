@@ -63,7 +63,9 @@ def readers_of(loaded: Loaded, override: Override, tasks: Sequence[Any]) -> Read
             raise LayerscopeError(f"{name}{loaded.name} reads no {listed(lacking)} ({', '.join(known)}): {mend}")
     shared = set.intersection(*(set(task.metadata.modalities) for task in tasks))
     if not shared:
-        raise LayerscopeError("the tasks read different modalities, whose layers are not the same: evaluate them apart")
+        raise LayerscopeError(
+            "the tasks read different modalities, whose layers are not the same: evaluate them separately"
+        )
     judged = min(shared, key=lambda kind: (kind == "text", kind))
     others = sorted({kind for task in tasks for kind in task.metadata.modalities} - {judged})
     model = layered(loaded, override, judged)
@@ -82,7 +84,7 @@ def layered(loaded: Loaded, override: Override, modality: str) -> LayeredModel:
     if loaded.lack and modality == "text":
         raise LayerscopeError(loaded.lack)
     if read != modality:
-        raise LayerscopeError(f"{loaded.name} has no tokenizer to read texts with: save one beside it")
+        raise LayerscopeError(f"{loaded.name} has no tokenizer to read texts with: save one with it")
     found = find_layers(loaded, modality, samples, override, max_length=None, prompt="")
     if modality == "text" and (not isinstance(found.encoder, TextEncoder) or found.rank != 3):
         raise LayerscopeError(f"{loaded.name} gives no states of tokens: evaluate takes models of texts")

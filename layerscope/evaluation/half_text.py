@@ -51,7 +51,7 @@ def half_text_recall(states_a: Array, states_b: Array) -> Floats:
 def half_text_reciprocal_rank(states_a: Array, states_b: Array) -> Floats:
     """Return for each text 1 / the rank at which its halves find each other, `[N]` above 0 and up to 1.
 
-    Arguments and errors are those of `half_text_recall`, which counts the first rank alone; halves that tie count with
+    Arguments and errors are those of `half_text_recall`, which counts only the first rank; halves that tie count with
     the mean over their orders. It separates layers where few halves come first, as with short texts.
 
     >>> from layerscope.evaluation import half_text_reciprocal_rank

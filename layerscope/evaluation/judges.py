@@ -116,7 +116,7 @@ class Judge:
             for part, (rank, undefined, fault) in zip(parts, self.team.each(keep, parts), strict=True):
                 advance(0 if rank == self.team.rank else len(part))
                 if undefined:
-                    self.reporter.say(f"{title}: layer 0 has no score, as its vectors are all the same")
+                    self.reporter.say(f"{title}: layer 0 has no score, because all its vectors are equal")
                 if fault:
                     self._fail(task, fault)
                     self.unfinished = True

@@ -54,7 +54,7 @@ def _labels(rows: pd.DataFrame, source: str) -> pd.DataFrame:
     if labels.nunique() < 2:
         raise LayerscopeError(f"{source}: every row has the label {labels.iloc[0]!r}: give two classes or more")
     if labels.nunique() == len(labels):
-        raise LayerscopeError(f"{source}: every row has a label of its own: give a column of classes as label")
+        raise LayerscopeError(f"{source}: every row has a different label: give a column of classes as label")
     return rows.assign(label=labels)
 
 

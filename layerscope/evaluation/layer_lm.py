@@ -44,7 +44,7 @@ def language_model(pretrained: Any, processor: Any = None, **loading: Unpack[Loa
 
 @register_model("layerscope")
 class LayerLM(HFLM):  # type: ignore[misc]  # lm_eval is not typed
-    """A language model for lm-evaluation-harness that scores each request at every layer by one forward.
+    """A language model for lm-evaluation-harness that scores each request at every layer in one forward pass.
 
     `pretrained` is what `evaluate` takes as a model, `processor` its tokenizer where it is an object. `options` say how
     it is loaded, as for `evaluate`, or are `max_length`, `add_bos_token`, `prefix_token_id` and `softmax_dtype` of the

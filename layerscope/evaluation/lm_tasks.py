@@ -44,7 +44,7 @@ class Answers(Tokens):
         site, depth = model.final, model.stack.depth
         layers = sorted({layer for layer, *where in slots if where[0] == site})
         if not layers:
-            raise LayerscopeError(f"lm tasks read layers at the site {site}: give it among `sites`")
+            raise LayerscopeError(f"lm tasks read layers at the site {site}: include it in `sites`")
         self.slots, self.last = [(layer, site, POOLING) for layer in layers], (depth, site, POOLING)
         self.lm = LayerLM(model, layers=[*layers, depth], progress=False)
 

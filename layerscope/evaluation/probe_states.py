@@ -229,7 +229,7 @@ class Words(Tokens):
         words = sum(map(len, data.sentences))
         lost = words - sum(map(len, self.positions))
         if lost == words:
-            raise LayerscopeError(f"no word of {data.name} has a token of {model.loaded.name}: look at the data")
+            raise LayerscopeError(f"no word of {data.name} has a token of {model.loaded.name}: check the data")
         notes = (f"{lost:,} of {count(words, 'word')} have no token of their own: they are left out",) if lost else ()
         names = tuple(map(str, range(len(read))))
         self.corpus = Corpus(data.name, "text", tuple(window for window, _ in read), names, notes=notes)

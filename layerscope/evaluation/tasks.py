@@ -81,7 +81,7 @@ def open_tasks(
         raise LayerscopeError(f"`shift` applies only to a linear-probe, not to {others[0]}: evaluate that by itself")
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise LayerscopeError(f"two tasks have the name {twice!r}: leave one, or rename its file")
+        raise LayerscopeError(f"two tasks have the name {twice!r}: leave one out, or rename its file")
     return found, probes
 
 
@@ -122,7 +122,7 @@ def _shifted(given: Any, source: Corpus, whole: Corpus, samples: int | None, see
     if copies:
         notes.append(f"{copies:,} of {len(target):,} samples of {target.name} are in {source.name} too: left out")
     if 2 * (there := len(set(target.labels or ()))) < (of := len(set(source.labels or ()))):
-        notes.append(f"{named} {there:,} of the {of:,} classes of {source.name}: scores on it are of these alone")
+        notes.append(f"{named} {there:,} of the {of:,} classes of {source.name}: scores on it cover only these")
     return replace(target.take(new.tolist()), notes=tuple(notes))
 
 
@@ -225,7 +225,7 @@ def _in_memory(data: Any, kind: FileKind) -> dict[str, Any]:
     """Return the frame of each split of data in memory, none for a file."""
     if is_a(data, "datasets.DatasetDict"):
         if "test" not in data:
-            raise LayerscopeError(f"the data set has no split 'test' (its splits: {', '.join(data)}): name one so")
+            raise LayerscopeError(f"the data set has no split 'test' (its splits: {', '.join(data)}): rename one")
         return {split: data[split].to_pandas() for split in kind.splits if split in data}
     if is_a(data, "datasets.Dataset"):
         return {"test": data.to_pandas()}
@@ -255,7 +255,7 @@ def _read(data: Any, kind: str) -> pd.DataFrame:
     """Return the columns of a table that the kind reads."""
     frame: pd.DataFrame | None = table_of(data)
     if frame is None:
-        raise LayerscopeError(f"task file {data} is of no known kind: give CSV, TSV, JSONL or Parquet")
+        raise LayerscopeError(f"task file {data} has an unknown format: give CSV, TSV, JSONL or Parquet")
     source, about = "the data frame" if is_frame(data) else data, FILES[kind]
     frame = frame.rename(columns=lambda name: str(name).strip())
     needed = [name for name in about.columns if name in frame or name != about.columns[-1] or about.default is None]

@@ -125,7 +125,7 @@ class StoredTexts:
 
 
 class TextStates(StoredTexts):
-    """A store of pooled states: one forward of a sample gives its states at all `slots` (layer, site, pooling).
+    """A store of pooled states: one forward pass over a sample gives its states at all `slots` (layer, site, pooling).
 
     It has a folder of its own below `folder`, named after all that the states depend on (weights, dtype, tokenizer,
     maximal length, slots). States are written in parts, each one safetensors file that is there whole or not at all,

@@ -52,6 +52,7 @@ def extract(
     format: Annotated[str, OneOf(("safetensors", "parquet")), STATES] = "safetensors",
     batch_size: Annotated[int | None, Whole(1), WORK] = None,
     chunk_rows: Annotated[int | None, Whole(1), WORK] = None,
+    parallel: Annotated[str | None, OneOf(("tensor",)), WORK] = None,
     shard: Annotated[str | tuple[int, int] | None, Shard(), WORK] = None,
     progress: Annotated[bool, IN_CODE] = True,
     command: Annotated[str, IN_CODE] = "",
@@ -85,6 +86,8 @@ def extract(
         format: format of the files.
         batch_size: samples per forward; by default fitted to their length.
         chunk_rows: rows of the data per file; by default 1,024, and 128 with tokens.
+        parallel: tensor splits every weight over the processes of torchrun, for a model too large for one device; by
+            default each process holds the whole model and takes a share of the chunks.
         shard: compute only share I of N equal shares, such as 0/8; each may run anywhere, and `merge` joins them.
         progress: show progress on standard error.
         command: the command line that asks for this, kept in the folder; by default the call itself.

@@ -21,6 +21,7 @@ from layerscope.inputs import Chunk, Corpus, Stream, draw_stream, open_corpus, o
 from layerscope.inputs.streams import corpus_stream
 from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load, vectors_for
 from layerscope.models.capture import evaluating
+from layerscope.models.weights import is_parallel
 from layerscope.profiling.identity import about_model, tokens_fingerprint, versions
 from layerscope.profiling.pipeline import window_of
 from layerscope.runs.folder import need_room
@@ -51,8 +52,10 @@ def run_extraction(asked: Asked) -> Extraction:
     folder = StatesFolder.open_or_start(path, manifest)
     for note in (*stream.notes, *model.notes):
         reporter.say(note)
+    together = is_parallel(model.module)
+    due = _due(asked.shard, folder, team, together)
     with folder.working():
-        compute(model, stream, wanted, folder, reporter, _share(asked.shard, team), asked.batch_size)
+        compute(model, stream, wanted, folder, reporter, due, asked.batch_size, team if together else None)
     team.meet()
     if asked.shard is None and team.leads:
         finish(folder)
@@ -140,10 +143,20 @@ def _manifest(asked: Asked, model: LayeredModel, stream: Stream, wanted: Wanted)
     }
 
 
-def _share(shard: tuple[int, int] | None, team: Team) -> Callable[[int], bool]:
-    """Return which chunks are this process's: those of its shard, shared with the others of its team."""
+def _due(shard: tuple[int, int] | None, folder: StatesFolder, team: Team, together: bool) -> Callable[[int], bool]:
+    """Return which chunks this process computes: those of its shard that are not finished, shared with its team.
+
+    Where each has a part of every weight, all compute every chunk `together`, whatever is finished meanwhile.
+    """
     own, shards = shard or (0, 1)
-    return lambda number: number % shards == own and number // shards % team.size == team.rank
+    there = set(team.meet(folder.finished())[0]) if together else None
+    rank, size = (0, 1) if together else (team.rank, team.size)
+
+    def due(number: int) -> bool:
+        ours = number % shards == own and number // shards % size == rank
+        return ours and not (folder.is_finished(number) if there is None else number in there)
+
+    return due
 
 
 def compute(
@@ -152,21 +165,21 @@ def compute(
     wanted: Wanted,
     folder: StatesFolder,
     reporter: Reporter,
-    is_ours: Callable[[int], bool],
+    is_due: Callable[[int], bool],
     batch_size: int | None,
+    together: Team | None = None,
 ) -> None:
-    """Compute every chunk of ours that is not finished."""
+    """Compute every chunk that is due; of a team that computes them `together`, the first process writes them."""
     if there := len(folder.finished()):
         reporter.say(f"going on with {str(folder.path)!r}: {there} chunks are there")
-
-    def is_due(number: int) -> bool:
-        return is_ours(number) and not folder.is_finished(number)
-
-    chunks = 0
+    chunks, team = 0, together or Team()
     with evaluating(model.module), reporter.bar("extract", stream.length, "samples") as advance:
         for chunk, prepared in ahead(lambda chunk: prepare(model, chunk.samples), stream.chunks(wanted=is_due)):
             if chunk.read:
-                write_chunk(chunk, read_states(model, prepared, wanted, batch_size, reporter.say), wanted, folder)
+                states = read_states(model, prepared, wanted, batch_size, reporter.say)
+                if team.leads:
+                    write_chunk(chunk, states, wanted, folder)
+                team.meet()  # the others end too where the one that writes fails
             chunks = chunk.number + 1
             advance(chunk.rows)
     folder.write_end(chunks)

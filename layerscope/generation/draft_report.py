@@ -23,22 +23,24 @@ LAYERS = {
 """The columns of the table: shares in 0 … 1, speed-ups as factors, memory in bytes; NaN where nothing was timed."""
 STORE = Store("report of drafts", "drafts.json", "run layerscope exits again", {"layers": LAYERS}, "csv")
 SPEED = Meaning(
-    "How many tokens a second are written when a layer drafts and all layers verify, as a multiple of plain decoding: "
+    "How many tokens per second are written when a layer drafts and all layers verify, as a multiple of plain "
+    "decoding: "
     "predicted from agreement on other texts and the time of rounds, and measured.",
     "Above 1 drafts pay.",
     "Leviathan et al. 2023; Elhoushi et al. 2024, LayerSkip",
 )
 AGREEMENT = Meaning(
     "Share of new tokens after which a layer's likeliest next token is the one that the model wrote.",
-    "High at an early layer: drafts are cheap and right.",
+    "High at an early layer: drafts are cheap and accurate.",
     "measured here",
 )
 LEAD = "An early layer drafts some tokens, all layers verify them at once, and the text stays the model's own."
 LEGEND = (
-    "Agree: next tokens that the layer alone gets as the model does. Drafts: most tokens drafted in a round, and the "
+    "Agree: next tokens that the layer alone predicts as the model does. Drafts: most tokens drafted in a round, and "
+    "the "
     "probability below which drafting stops. Per round: tokens that a round adds to a text. Expected from one half of "
     "the prompts, measured on the other, as multiples of plain decoding. Early exit: transformers' own, at the same "
-    "layer. Memory: the most that tensors take beside the weights."
+    "layer. Memory: the peak that tensors take besides the weights."
 )
 """How to read the table."""
 
@@ -49,7 +51,7 @@ class DraftReport(Stored):
 
     With `layer` as the draft's, at most `draft_tokens` tokens a round and none below the probability `threshold`
     (0: no threshold), chosen on half of the `prompts`, texts were `measured` times as fast on the other half as plain
-    decoding, which writes `plain_rate` tokens a second with `plain_memory` bytes beside the weights; `predicted` is
+    decoding, which writes `plain_rate` tokens per second with `plain_memory` bytes beside the weights; `predicted` is
     what the choice promised. `same` of `texts` were the same as by plain decoding. `weights` tells the model from
     others; `lens` is the folder of the translators through which layers drafted, if any. `layers` has a row for each
     layer that was compared, its columns being those of `LAYERS`.
@@ -104,7 +106,7 @@ class DraftReport(Stored):
 
 
 def open_draft_report(folder: str | Path) -> DraftReport:
-    """Return the report that `exits` saved of a language model.
+    """Return the report that `exits` saved for a language model.
 
     Raises `LayerscopeError` for a folder without one, and for files that are damaged or changed since.
 
@@ -123,10 +125,10 @@ def _findings(report: DraftReport) -> Iterator[str]:
     else:
         yield (
             f"{who} drafts {report.draft_tokens} at a time{unsure}: {percent(row['acceptance'])} are accepted, "
-            f"{number(row['length'])} tokens a round."
+            f"{number(row['length'])} tokens per round."
         )
     yield (
-        f"Plain decoding writes {number(report.plain_rate)} tokens a second, drafts and verification "
+        f"Plain decoding writes {number(report.plain_rate)} tokens per second, drafts and verification "
         f"{number(row['tokens_per_second'])}."
     )
     if report.same < report.texts:
@@ -141,7 +143,7 @@ def _settings(report: DraftReport) -> Iterator[tuple[str, str]]:
         **({"tuned lens": report.lens} if report.lens else {}),
         "model": report.model, "data": report.data, "prompts": f"{report.prompts:,}, half to choose on",
         "batch size": str(report.batch_size), "new tokens": f"{report.max_new_tokens} at most",
-        "number type": report.dtype, "machine": report.machine,
+        "data type": report.dtype, "machine": report.machine,
     }.items()  # fmt: skip
 
 
@@ -174,7 +176,7 @@ def _agreement(report: DraftReport) -> Chart:
         title="How often a layer is right", name="drafts_agreement",
         x=Axis("layer", whole=True, depth=report.depth), y=Axis("% of next tokens", (0.0, 100.0)),
         series=(_series(report, "agreement", "agrees with the model", percent),),
-        summary="The share of next tokens that each layer alone gets as the model does",
+        summary="The share of next tokens that each layer alone predicts as the model does",
         about=AGREEMENT,
     )  # fmt: skip
 

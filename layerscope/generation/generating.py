@@ -64,7 +64,7 @@ def run_generate(asked: Asked) -> Generation:
     scores = scores_of(model, given.rows, layers, reporter) if asked.measure else None
     drafts = _drafts(model, layers, asked, reporter)
     if asked.drafts is not None and drafts is None:
-        given = given._replace(notes=(*given.notes, f"decoded plainly: drafts do not pay, by {asked.drafts}"))
+        given = given._replace(notes=(*given.notes, f"plain decoding: drafts do not pay, according to {asked.drafts}"))
     tables = [_table(model, given, layer, sampling, reporter, drafts) for layer in layers]
     texts = pd.concat(tables, ignore_index=True)
     if embed is not None:
@@ -89,7 +89,7 @@ def run_generate(asked: Asked) -> Generation:
 def _opened(asked: Asked) -> Corpus | None:
     """Return the data, None where prompts are given."""
     if (asked.prompt is None) == (asked.data is None):
-        raise LayerscopeError("generate needs texts to continue: give a prompt or data, one of the two")
+        raise LayerscopeError("generate needs texts to continue: give either a prompt or data")
     if not asked.measure and asked.encoder != declared(generate)["encoder"].default:
         raise LayerscopeError("`encoder` measures coherence: add `measure=True`, or leave it out")
     if asked.measure and asked.max_new_tokens < FEWEST:

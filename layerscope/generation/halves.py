@@ -69,8 +69,8 @@ class Halves:
         near = 1e-3 if next(self.module.parameters()).dtype == torch.float32 else 0.1
         if any(bool((ours - wanted).norm() > near * wanted.norm()) for ours in found):
             raise LayerscopeError(
-                f"{name} keeps something of the tokens that were cut back, or its blocks do not run apart, and "
-                "self-speculation needs both"
+                f"{name} keeps something of tokens that were cut back, or its blocks cannot run separately: "
+                f"self-speculation is not possible"
             )
 
     def _after(self, read: Tensor, drafts: Tensor, token: Tensor, layer: int) -> Tensor:

@@ -23,7 +23,7 @@ class Speculated:
     """What a call drafted: `accepted` of `drafted` tokens in `rounds`, `tokens` new in all, `rerun` twice.
 
     `layer` and `draft_tokens` are those of the last round, 0 tokens where plain decoding was faster; `expected` is the
-    speed over plain decoding that acceptance and timings foretell.
+    speed over plain decoding predicted from acceptance and timings.
 
     >>> from layerscope.generation import Speculated
     >>> print(Speculated(layer=4, draft_tokens=3, rounds=10, drafted=30, accepted=24, tokens=34))

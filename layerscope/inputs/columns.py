@@ -129,11 +129,12 @@ def text_corpus(
     label_named: bool = True,
     notes: Sequence[str] = (),
     called: Sequence[str] | None = None,
+    first: int = 0,
 ) -> Corpus:
     """Return texts, from a list or the columns of a table, as a corpus; rows without text or label are left out.
 
-    Notes say which, by what rows are `called` or else their numbers. Labels that are no classes are refused where they
-    were named, else left out.
+    Notes say which, by what rows are `called` or else their numbers; errors count rows from `first` on. Labels that are
+    no classes are refused where they were named, else left out.
     """
     found, empty = list(notes), missing(cells)
 
@@ -142,7 +143,7 @@ def text_corpus(
 
     texts = f"{where}: column {columns.text!r}" if columns.text else where
     label_source = f"{where}: column {columns.label!r}" if columns.label else "the list of labels"
-    _check_texts(cells, empty, texts, bool(columns.text))
+    _check_texts(cells, empty, texts, bool(columns.text), first)
     rows, left_out, classes = np.flatnonzero(~empty).tolist(), np.flatnonzero(empty), None
     if not rows:
         raise LayerscopeError(f"{texts} holds no text: every row is empty")
@@ -166,7 +167,7 @@ def text_corpus(
     return Corpus(folder_name(name), "text", mended, tuple(map(str, rows)), classes, tuple(found))
 
 
-def _check_texts(cells: Sequence[Any], empty: NDArray[np.bool_], texts: str, in_column: bool) -> None:
+def _check_texts(cells: Sequence[Any], empty: NDArray[np.bool_], texts: str, in_column: bool, first: int) -> None:
     filled = [(row, cell) for row, cell in enumerate(cells) if not empty[row]]
     odd = next(((row, cell) for row, cell in filled if not isinstance(cell, str)), None)
     mend = "name another" if in_column else "give texts"
@@ -176,7 +177,7 @@ def _check_texts(cells: Sequence[Any], empty: NDArray[np.bool_], texts: str, in_
         value, kind = f"{odd[1]!r:.40}", type(odd[1]).__name__
         fault = f"holds values of type {kind} (such as {value}), not texts"
         if any(isinstance(text, str) for _, text in filled):
-            fault, mend = f"mixes texts and other values: row {odd[0]} holds {value} ({kind})", "make it text"
+            fault, mend = f"mixes texts and other values: row {first + odd[0]:,} holds {value} ({kind})", "make it text"
         raise LayerscopeError(f"{texts} {fault}: {mend}")
 
 

@@ -109,7 +109,7 @@ class Judged:
     @property
     def text(self) -> str:
         """Samples, classes, and why some were skipped, in words."""
-        skipped = f"; {self.skipped:,} skipped, fewer than {WHOLE} of their class" if self.skipped else ""
+        skipped = f"; {self.skipped:,} skipped, in classes of fewer than {WHOLE}" if self.skipped else ""
         return f"{count(self.n, 'sample')}, {self.classes:,} classes{skipped}"
 
     @property

@@ -61,8 +61,8 @@ def _of_whole_classes(labels: Labels, chosen: npt.NDArray[np.int64], seed: int) 
     if len(kept) == len(readable):
         return rows, ()
     note = (
-        f"the {n:,} samples are of {len(kept):,} of {len(readable):,} classes, {WHOLE} or more of each: "
-        f"`samples={WHOLE * len(readable)}` would hold them all"
+        f"the {n:,} samples cover {len(kept):,} of {len(readable):,} classes, {WHOLE} or more of each: "
+        f"`samples={WHOLE * len(readable)}` would cover all"
     )
     return rows, (note,)
 

@@ -265,7 +265,7 @@ def _texts(number: int, part: Part, ids: Sequence[str], where: str, first: int) 
     if not kept:
         return Chunk(number, len(texts))
     cells = [None if empty else text for text, empty in zip(texts, blank, strict=True)]
-    found = text_corpus(cells, "chunk", f"{where} from row {first:,} on")
+    found = text_corpus(cells, "chunk", f"{where} from row {first:,} on", first=first)
     own = [[labels[i] for i in kept] for labels in rest]
     classes = next((class_labels(labels) or tuple(map(str, labels)) for labels in own), None)
     return Chunk(number, len(texts), found.samples, [ids[i] for i in kept], classes)

@@ -27,11 +27,11 @@ def augment(
     sample_id: int,
     view: int,
 ) -> Any:
-    """Return an augmented view of a sample, which depends on seed, sample number and view number alone.
+    """Return an augmented view of a sample, which depends only on the seed, the sample number and the view number.
 
     `kinds` are names of `VIEW_KINDS[modality]`, by default all of them. In a text, a random `share` of the words (above
-    0, up to 1) is changed, each in one of these ways, and a `Window` comes back as plain text. To an image, a sound or
-    a tensor all of them are applied one after another, and `share` has no effect. Raises `LayerscopeError` for an
+    0, up to 1) is changed, each in one of these ways, and a `Window` comes back as plain text. For an image, a sound or
+    a tensor, all of them are applied one after another, and `share` has no effect. Raises `LayerscopeError` for an
     unknown kind and for a share outside 0 to 1.
 
     >>> from layerscope.inputs import augment

@@ -61,7 +61,7 @@ def run_lens(asked: Asked) -> Reading:
             read.append((subject.name, subject.text, subject.continuation))
             advance(1)
     if not read:
-        raise LayerscopeError(f"no sample of {name or 'the prompt'} can be read: look at the data")
+        raise LayerscopeError(f"no sample of {name or 'the prompt'} can be read: check the data")
     for note in subjects.notes:
         reporter.say(note)
     names, texts, continuations = zip(*read, strict=True)
@@ -94,7 +94,7 @@ def _opened(asked: Asked) -> Corpus:
         raise LayerscopeError("`train` needs `tuned`, a folder of its own for the translators: name one")
     prompt, data = asked.prompt, asked.data
     if (prompt is None) == (data is None):
-        raise LayerscopeError("lens needs samples: give a prompt or data, one of the two")
+        raise LayerscopeError("lens needs samples: give either a prompt or data")
     if prompt is None:
         return open_corpus(data, text_column=asked.text_column, label_column=asked.label_column)
     if not isinstance(prompt, str) or not prompt.strip():

@@ -42,11 +42,11 @@ LONG = 300
 """Characters of a sample that name its row."""
 SIGNS = str.maketrans({" ": "␣", "\n": "↵", "\r": "␍", "\t": "⇥", "\u00a0": "⍽"})
 LEGENDS: dict[Kind, str] = {
-    "next": "Each column is a token that is read; below it what each layer would say comes next.",
-    "masked": "Each column is a masked token; below it what each layer would put there.",
-    "itself": "No token is masked: below each one stands what each layer reads in its place.",
-    "tag": "Each column is a token; below it the tag each layer would give it.",
-    "class": "Each row is a sample; beside it the class each layer would give it.",
+    "next": "Each column is a token of the text; below it, what each layer predicts next.",
+    "masked": "Each column is a masked token; below it, what each layer would put there.",
+    "itself": "No token is masked: below each one is what each layer reads in its place.",
+    "tag": "Each column is a token; below it, the tag each layer would give it.",
+    "class": "Each row is a sample; beside it, the class each layer would give it.",
 }
 SETTLED = "The share of predictions whose most probable answer never changes again, by layer. Layer 0 does not count."
 HEAD = (

@@ -101,7 +101,7 @@ def open_translators(folder: Path, module: nn.Module, stack: Stack) -> Translato
     shapes = {name: own.shape for name, own in found.state_dict().items()}
     if {name: own.shape for name, own in tensors.items() if torch.isfinite(own).all()} != shapes:
         layers = f"layers 0 to {len(found) - 1} of width {stack.width}"
-        raise LayerscopeError(f"{str(folder)!r} holds something else than finite translators for {layers}: {AGAIN}")
+        raise LayerscopeError(f"{str(folder)!r} does not hold finite translators for {layers}: {AGAIN}")
     found.load_state_dict(tensors)
     return found.to(next(module.parameters()).device)
 
@@ -109,7 +109,7 @@ def open_translators(folder: Path, module: nn.Module, stack: Stack) -> Translato
 def _read(folder: Path) -> tuple[Mapping[str, Any], dict[str, Tensor]]:
     """Return what translators are of, as far as is known, and their tensors by name; no code of a pickle runs."""
     if not folder.is_dir():
-        raise LayerscopeError(f"{str(folder)!r} does not exist: lens trains translators there, by its option `train`")
+        raise LayerscopeError(f"{str(folder)!r} does not exist: train translators there with the option `train`")
     try:
         if (folder / WEIGHTS).is_file():
             return read_facts(folder / ABOUT, KIND, AGAIN), load_file(folder / WEIGHTS)
@@ -120,7 +120,7 @@ def _read(folder: Path) -> tuple[Mapping[str, Any], dict[str, Tensor]]:
     except (SafetensorError, OSError, EOFError, RuntimeError, KeyError, AttributeError, UnpicklingError) as error:
         files = f"{WEIGHTS}, or config.json and params.pt of tuned-lens"
         raise LayerscopeError(
-            f"{str(folder)!r} holds no whole translators ({files}; {first_line(error)}): train some with `train`"
+            f"{str(folder)!r} holds no complete translators ({files}; {first_line(error)}): train some with `train`"
         ) from error
 
 
@@ -223,7 +223,9 @@ def _backward(model: LayeredModel, found: Translators, rows: Sequence[Sequence[i
         k = int(torch.isfinite(sums).int().argmin())
         raise LayerscopeError(f"layer {k} gives NaN or infinity in step {step + 1} of training: try `dtype='float32'`")
     if step == 0 and not any(weight.grad is not None and bool(weight.grad.any()) for weight in found.parameters()):
-        raise LayerscopeError(f"{model.loaded.name} passes no gradients, as quantised weights may: give it unquantised")
+        raise LayerscopeError(
+            f"{model.loaded.name} passes no gradients, as with quantised weights: give the unquantised model"
+        )
     return float(sums.mean())
 
 

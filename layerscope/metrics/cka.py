@@ -278,9 +278,9 @@ CKA = Metric(
     reading="1: two layers hold the same geometry",
     formula="debiased: HSIC₁(K, L) / √(HSIC₁(K, K) HSIC₁(L, L)), K = X Xᵀ, L = Y Yᵀ, HSIC₁ the unbiased estimator; "
     "biased: ‖Yᵀ X‖²_F / (‖Xᵀ X‖_F ‖Yᵀ Y‖_F), X and Y centred",
-    meaning="Centred kernel alignment of two layers, linear kernel: how alike the samples lie to each other, whatever "
-    "the rotation and scale; at most 1. Debiased it is near 0 (or slightly below) for unrelated layers; biased it is "
-    "near 1 even for noise where there are far fewer samples than features.",
+    meaning="Centred kernel alignment of two layers, linear kernel: how similarly the samples lie to each other, "
+    "whatever the rotation and scale; at most 1. Debiased it is near 0 (or slightly below) for unrelated layers; "
+    "biased it is near 1 even for noise where there are far fewer samples than features.",
     direction="1: the two layers hold the same geometry of samples.",
 )
 CKA_RBF = Metric(
@@ -292,7 +292,7 @@ CKA_RBF = Metric(
     formula="HSIC₁(K, L) / √(HSIC₁(K, K) HSIC₁(L, L)), Kᵢⱼ = exp(−‖xᵢ − xⱼ‖² / (2 σ²)), σ² the "
     "median of ‖xᵢ − xⱼ‖² over i < j, L the same of Y, HSIC₁ the unbiased estimator; biased: HSIC = tr(K H L "
     "H), H = I − 11ᵀ/N",
-    meaning="Centred kernel alignment with a Gaussian kernel as wide as the median distance: how alike near samples "
-    "lie to each other; at most 1, and debiased near 0 (or slightly below) for unrelated layers.",
+    meaning="Centred kernel alignment with a Gaussian kernel as wide as the median distance: how similarly near "
+    "samples lie to each other; at most 1, and debiased near 0 (or slightly below) for unrelated layers.",
     direction="1: the two layers hold the same geometry of samples. Far samples count less than in linear CKA.",
 )

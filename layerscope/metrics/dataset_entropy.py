@@ -31,5 +31,5 @@ DATASET_ENTROPY = Metric(
     "at unit length; raw: as they are; centred: minus their mean, then at unit length",
     meaning="The same entropy over the pooled states of all samples instead of the tokens of one; from 0 to log "
     "min(samples, width).",
-    direction="High: samples spread over many directions. Which end serves a task differs by model and data.",
+    direction="High: samples spread over many directions. Whether high or low is better differs by model and data.",
 )

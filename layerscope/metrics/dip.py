@@ -84,8 +84,9 @@ ENTROPY_DIP = Metric(
     title="dip of prompt entropy",
     reading="high: entropies of samples have two peaks",
     formula="½ max |F − G| over entropies, F their cumulative distribution, G the nearest one of a single peak",
-    meaning="Hartigan's dip of the samples' prompt entropies: how far their distribution is from all with one peak, "
-    "from 1/(2N) to 0.25. Of N samples of one peak fewer than one set in twenty has over 0.53/√N.",
+    meaning="Hartigan's dip of the samples' prompt entropies: how far their distribution is from any with a single "
+    "peak, "
+    "from 1/(2N) to 0.25. With a single peak, fewer than one set of N samples in twenty exceeds 0.53/√N.",
     direction="High: a layer sorts samples into two kinds, compressed and not. Short samples have low entropies too: "
     "two kinds of length are two peaks.",
 )

@@ -38,6 +38,6 @@ EFFECTIVE_DEPTH = Metric(
     reading="first layer that is accurate enough",
     meaning="Smallest layer whose accuracy through the head is within one point of the last layer's (definition 3.1: "
     "of 100 %); from 1 to the last layer.",
-    direction="Low: the layers after it add no accuracy, which is true before anything is learnt, too.",
+    direction="Low: later layers add no accuracy, which is also true before anything is learnt.",
     curve=False,
 )

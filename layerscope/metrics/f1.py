@@ -45,7 +45,7 @@ F1 = Metric(
     title="F1",
     unit="%",
     reading="F1 score, read through the model's head",
-    meaning="Harmonic mean of precision and recall of what the head predicts from a layer: of two classes that of "
+    meaning="Harmonic mean of precision and recall of what the head predicts from a layer: for two classes that of "
     "the second, else the average over classes; from 0 to 100 %.",
     direction="High: the head can already read this layer, rare classes too.",
 )

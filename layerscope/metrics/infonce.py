@@ -64,7 +64,7 @@ INFONCE = Metric(
     formula="−mean of ½ log(exp(sᵢᵢ / τ) / Σⱼ exp(sᵢⱼ / τ)) + ½ log(exp(sᵢᵢ / τ) / Σⱼ exp(sⱼᵢ / τ)), τ = 0.1, sᵢⱼ the "
     "cosine of a view of sample i and the other view of sample j",
     meaning="Cross-entropy of finding a sample's augmented view among those of all samples of its block by cosine "
-    "similarity, temperature 0.1, both ways averaged; 0 and up. Blocks of another size give other values.",
+    "similarity, temperature 0.1, averaged over both directions; from 0. Values depend on the size of the blocks.",
     direction="Low: augmentations leave a sample where it is. Its relation to task scores changes sign with the "
     "corpus.",
     low=True,
@@ -77,6 +77,6 @@ INFONCE_BOUND = Metric(
     reading="nats; high: views share more",
     formula="log N − InfoNCE",
     meaning="log N − InfoNCE for blocks of N samples: a lower bound of the information that two views of a sample "
-    "share; at most log N. Below 0 it says nothing, as information never is.",
-    direction="High: the views share more. It is InfoNCE upside down.",
+    "share; at most log N. Below 0 it says nothing, since information is never negative.",
+    direction="High: the views share more. It is InfoNCE with its sign reversed.",
 )

@@ -35,8 +35,8 @@ LAYER_ACCURACY = Metric(
     layer_accuracy,
     FromReadings(_accuracies),
     unit="%",
-    reading="share right, read through the model's head",
-    meaning="Share of right predictions when a layer's states go through all that follows the model's last block: "
+    reading="accuracy, read through the model's head",
+    meaning="Share of correct predictions when a layer's states go through all that follows the model's last block: "
     "norm, pooler and head.",
     direction="High: the head can already read this layer.",
 )

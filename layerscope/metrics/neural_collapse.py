@@ -20,7 +20,8 @@ class NeuralCollapse:
 
     `nc1` is trace(Σ_W Σ_B⁺) / K; `nc2_norms` the coefficient of variation of the norms of the centred class means,
     `nc2_angles` the mean |cos + 1/(K − 1)| of their pairs; `nc3` the distance of the classifier's rows from the class
-    means, both scaled to unit norm as a whole, None without a classifier.
+    means, both scaled to unit norm as a whole, None without a classifier. Where all class means are equal, NC1 and NC2
+    are NaN.
 
     >>> found = neural_collapse(np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]), np.array([0, 0, 1, 1]))
     >>> round(found.nc1.item(), 4), found.nc3
@@ -85,7 +86,7 @@ def collapsed(between: Tensor, spread: Callable[[Tensor], Tensor], classifier: A
     return NeuralCollapse(
         _nc1(between, spread),
         norms.std(-1, correction=0) / norms.mean(-1),
-        (pairs + 1 / (count - 1)).abs().mean(-1),
+        torch.where(norms.amax(-1) > 0, (pairs + 1 / (count - 1)).abs().mean(-1), torch.nan),
         apart,
     )
 
@@ -96,7 +97,8 @@ def _nc1(between: Tensor, spread: Callable[[Tensor], Tensor]) -> Tensor:
     _, sizes, directions = torch.linalg.svd(between / count**0.5, full_matrices=False)
     values = sizes.square()  # eigenvalues of Σ_B
     kept = values > _CUT * values.amax(-1, keepdim=True)
-    return torch.where(kept, spread(directions) / values, 0.0).sum(-1) / count
+    ratio = torch.where(kept, spread(directions) / values, 0.0).sum(-1) / count
+    return torch.where(sizes.amax(-1) > 0, ratio, torch.nan)
 
 
 @dataclass(frozen=True)

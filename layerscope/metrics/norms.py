@@ -78,10 +78,11 @@ SINK_SHARE = Metric(
     FromTokens(lambda tokens: tokens.once(norms).sink_share),
     name="sink_share",
     unit="%",
-    reading="share of tokens of more than 10 times their sample's median norm",
+    reading="share of tokens with more than 10 times their sample's median norm",
     meaning="Share of a sample's tokens whose norm is more than 10 times the sample's median norm at that layer; from "
     "0 to 100 %. Averaged over samples.",
-    direction="Above 0: a few tokens carry most of the norm. They rule means over tokens and entropies of raw states; "
+    direction="Above 0: a few tokens carry most of the norm. They dominate means over tokens and entropies of raw "
+    "states; "
     "the option exclude_sinks leaves them out.",
 )
 SINKS = Metric(
@@ -89,7 +90,7 @@ SINKS = Metric(
     FromTokens(lambda tokens: tokens.sinks.sum(-1)),
     name="sinks",
     unit="tokens",
-    reading="tokens of more than 10 times their sample's median norm",
+    reading="tokens with more than 10 times their sample's median norm",
     meaning="Number of a sample's tokens whose norm is more than 10 times the sample's median norm at that layer; "
     "with the option exclude_sinks they are left out of entropies and means. Averaged over samples.",
     direction="Above 0: a few tokens carry most of the norm, as in many large language models.",

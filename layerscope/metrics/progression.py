@@ -160,8 +160,8 @@ MONOTONE_TRIPLES = Metric(
     unit="%",
     reading="share of pairs of earlier layers whose cosine to this one rises",
     formula="share of ℓ₁ < ℓ₂ < ℓ with cos(h_ℓ₁, h_ℓ) ≤ cos(h_ℓ₂, h_ℓ)",
-    meaning="Share of pairs of earlier layers of which the later one has at least the cosine of the other to this "
-    "layer, by sample, each layer centred by its own mean over the samples unless it is called uncentred; from 0 to "
+    meaning="Share of pairs of earlier layers in which the later one has at least the other's cosine to this layer, "
+    "by sample, each layer centred by its own mean over the samples unless it is called uncentred; from 0 to "
     "100 %.",
     direction="100 %: the cosine to this layer rises from layer to layer, as theorem 2.1 proves for states that move "
     "along a straight line. Chance gives 50 %.",

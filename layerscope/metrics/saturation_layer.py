@@ -54,7 +54,7 @@ SATURATION_LAYER = Metric(
     formula="mean of the least ℓ ≥ 1 with argmax pₘ = argmax p_L for all m ≥ ℓ",
     meaning="Smallest layer from which the head's top prediction never changes again; from 1 to the last layer. "
     "Averaged over predictions.",
-    direction="Low: predictions settle early, and the layers after change them no more.",
+    direction="Low: predictions settle early, and later layers no longer change them.",
     curve=False,
 )
 AGREEMENT = Metric(
@@ -62,11 +62,12 @@ AGREEMENT = Metric(
     FromReadings(),
     name="agreement",
     unit="%",
-    reading="share of predictions that are the last layer's",
+    reading="share of predictions equal to the last layer's",
     formula="mean of [argmax p_ℓ = argmax p_L]",
-    meaning="Share of predictions in which the top answer of this layer is that of the last layer; from 0 to 100 %. Of "
-    "a language model it is the share of first draft tokens by this layer that greedy self-speculation accepts.",
-    direction="High: what leaves here, or is drafted here, is seldom another answer than the whole model's.",
+    meaning="Share of predictions in which the top answer of this layer is that of the last layer; from 0 to 100 %. "
+    "For a language model it is the share of first draft tokens by this layer that greedy self-speculation "
+    "accepts.",
+    direction="High: what leaves or is drafted here rarely differs from the whole model's answer.",
     source="Elhoushi et al. 2024, LayerSkip, section 4.3",
 )
 SATURATED = Metric(

@@ -29,7 +29,7 @@ ROUNDING = {2: 4e-3, 4: 1e-5, 8: 1e-5}
 
 @dataclass(frozen=True)
 class Override:
-    """What the user says about the model where the probe is not to decide."""
+    """What the user sets about the model instead of leaving it to the probe."""
 
     part: str | None = None
     blocks: str | None = None
@@ -40,7 +40,7 @@ class Override:
 class LayeredModel:
     """A model ready for the pass.
 
-    `padding`: whether right padding leaves a sample's states as they are; `batching`: whether batch-mates do.
+    `padding`: whether right padding leaves a sample's states unchanged; `batching`: whether the rest of the batch does.
     `projection`: on to the space that two towers share, if there is one.
     `rank`: of a state, 3 for tokens [B, T, D] and 2 where a sample is one vector; `tokens`: T in the probe.
     """

@@ -51,7 +51,7 @@ def eager(model: Any) -> Any:
 
 
 def load(model: Any, options: LoadOptions, processor: Any = None) -> Loaded:
-    """Load a hub name, a local folder or a PEFT adapter folder, or take a model as it is; so with its processor."""
+    """Load a hub name, a local folder or a PEFT adapter folder, or take a loaded model; likewise for its processor."""
     options.torch_device()  # a wrong one is reported before the weights are read
     options.placing()
     model = eager(model)

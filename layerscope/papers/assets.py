@@ -112,7 +112,7 @@ class Assets:
                 future.result()
             except BrokenProcessPool as error:
                 raise LayerscopeError(
-                    "a worker process died, perhaps for want of memory: run again with `jobs=1`"
+                    "a worker process died, perhaps out of memory: run again with `jobs=1`"
                 ) from error
             yield futures[future]
 

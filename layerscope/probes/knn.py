@@ -13,7 +13,7 @@ _DISTANCES_MB = 8  # scikit-learn would hold the distances between all samples a
 
 
 def knn_probe(states: Array, labels: npt.ArrayLike, k: int | None = None, folds: int = 5, seed: int = 0) -> ProbeScore:
-    """Return how often most of the `k` nearest neighbours by cosine have the right label, cross-validated.
+    """Return the cross-validated accuracy of a majority vote of the `k` nearest neighbours by cosine.
 
     `states` is `[N, D]`, `labels` `[N]` of any type; `k` None is 10, or all where there are fewer; neighbours come from
     the training folds, which are those of `linear_probe`; a tie goes to the class of the nearer ones. 0 ... 1.
@@ -51,7 +51,7 @@ KNN_PROBE = Metric(
     FromLabels(knn_probe),
     title="kNN probe",
     unit="%",
-    reading="cross-validated share right",
+    reading="cross-validated accuracy",
     meaning="Cross-validated accuracy of the vote of a sample's nearest neighbours by cosine similarity.",
     direction="High: samples of a label lie together, as retrieval needs them.",
 )

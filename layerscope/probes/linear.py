@@ -41,9 +41,9 @@ def linear_probe(states: Array, labels: npt.ArrayLike, folds: int = 5, seed: int
     """Return how well a linear classifier reads `labels` from `states`, cross-validated.
 
     `states` is `[N, D]`, `labels` `[N]` of any type. Rows are scaled to unit norm, features standardised on the
-    training folds, and multinomial logistic regression (L2) fitted. Its C, of 11 values from 0.0001 to 10, is the one
-    of the lowest log-loss on folds held out of the training folds: no sample has a part in the C it is judged with. Of
-    more than 1,500 samples about 1,500, an even share of every class, choose C. Folds are stratified and depend on
+    training folds, and multinomial logistic regression (L2) fitted. Its C, one of 11 values from 0.0001 to 10, has the
+    lowest log-loss on folds held out of the training folds: no sample has a part in choosing the C it is judged with.
+    With more than 1,500 samples, about 1,500 of them, stratified by class, choose C. Folds are stratified and depend on
     labels and seed only, so that layers are compared on equal splits. Accuracy in 0 ... 1. Raises `LayerscopeError` for
     non-finite states, fewer than 3 folds, and fewer than 2 classes with enough members.
 
@@ -97,7 +97,7 @@ def shifted_probe(
     judged = np.array([numbers.get(str(label), -1) for label in np.asarray(target_labels)])
     kept, n = judged >= 0, len(rows)
     if not kept.any():
-        raise LayerscopeError(f"no target sample has a label of which the source has {folds} samples: label more")
+        raise LayerscopeError(f"no target sample has a label for which the source has {folds} samples: label more")
     others = unit_rows(as_finite64(target, "target")).cpu().numpy()[kept]
     fold = np.concatenate([stratified(classes, folds, seed), np.full(len(others), APART)])
     every = np.concatenate([classes, judged[kept]])
@@ -263,7 +263,7 @@ LINEAR_PROBE = Metric(
     linear_probe,
     FromLabels(linear_probe),
     unit="%",
-    reading="cross-validated share right",
+    reading="cross-validated accuracy",
     meaning="Cross-validated accuracy of a logistic regression from a layer's pooled states to your labels; its "
     "regularisation is chosen inside every training fold.",
     direction="High: the labels can be read off linearly. This one is a verdict, for these labels.",

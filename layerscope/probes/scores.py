@@ -19,7 +19,7 @@ Numbers = npt.NDArray[Any]
 class ProbeScore:
     """Cross-validated accuracy of one probe.
 
-    `mean` is the share of held-out predictions that are right, over all `n` samples, `stderr` its binomial standard
+    `mean` is the share of held-out predictions that are correct, over all `n` samples, `stderr` its binomial standard
     error, `low` and `high` Wilson's 95 % interval, `folds` the accuracy of each fold, and `n_skipped` the number of
     samples whose class has fewer members than there are folds. `strengths` is the C of each fold of a linear probe
     (small is strong regularisation), empty for the other probes.

@@ -25,10 +25,10 @@ def token_probe(
 ) -> ProbeScore:
     """Return how well the linear classifier of `linear_probe` reads the labels of words, sentences held out whole.
 
-    `states` is `[N, D]`, a row a word, `labels` `[N]` and `sentences` `[N]`, the number of the sentence that each word
-    belongs to. Words of labels that occur in fewer than `folds` sentences are left out and counted. Words of a sentence
-    are not independent, so the standard error is that of a ratio over sentences (right words to words), and the
-    interval Wilson's at the number of independent words that would have this error. `n` counts words.
+    `states` is `[N, D]`, one row per word, `labels` `[N]` and `sentences` `[N]`, the number of the sentence that each
+    word belongs to. Words of labels that occur in fewer than `folds` sentences are left out and counted. Words of a
+    sentence are not independent, so the standard error is that of a ratio over sentences (right words to words), and
+    the interval Wilson's at the number of independent words that would have this error. `n` counts words.
 
     >>> labels = np.repeat(["noun", "verb"], 15)
     >>> states = np.random.default_rng(0).normal(size=(30, 4)) + np.where(labels == "noun", 2, -2)[:, None]

@@ -132,7 +132,7 @@ class Gathered:
             ended = "took all data"
             if self.reached:
                 ended = (
-                    f"ended after the first {self.seen:,}{of} rows, which stand for the rest if their order is random"
+                    f"ended after the first {self.seen:,}{of} rows, which represent the rest if their order is random"
                 )
             lines.append(f"the pass {ended}: standard errors are at most {max(errors):.2%} of their range over layers")
         return lines

@@ -233,11 +233,13 @@ def model_of(run: Run, override: Override, options: LoadOptions) -> tuple[str, O
     if run.is_history:
         run.need_states()
     if not run.has_model:
-        made = f"was made of states from {run.info['model']['states_from']!r}, without a model"
+        made = f"was made from states of {run.info['model']['states_from']!r}, without a model"
         raise LayerscopeError(f"run {str(run.path)!r} {made}: give the model itself")
     source, asked = str(run.info["model"]["source"]), run.info["options"]
     if source == run.info["model"]["class"] or source == "SentenceTransformer":
-        raise LayerscopeError(f"run {str(run.path)!r} was made of a model in memory ({source}): give the model itself")
+        raise LayerscopeError(
+            f"run {str(run.path)!r} was made from a model in memory ({source}): give the model itself"
+        )
     override = Override(*(getattr(override, name) or asked.get(name) for name in ("part", "blocks", "norm")))
     is_local = Path(source).expanduser().exists() or source == EMBEDDED
     revision = options.revision or (None if is_local else run.info["model"].get("revision"))

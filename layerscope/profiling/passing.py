@@ -76,7 +76,7 @@ def open_or_start(
         for name in folder.drop_damaged():
             reporter.say(f"{name} of {str(path)!r} has changed since it was written: it is computed again")
         finished = sum(folder.is_finished(shard) for shard in folder.shards)
-        reporter.say(f"going on with {str(path)!r}: {finished} of {len(folder.shards)} shards are there")
+        reporter.say(f"resuming {str(path)!r}: {finished} of {len(folder.shards)} shards are done")
         folder.log("resumed", finished=finished)
         return folder
     plan = make_plan(job)
@@ -234,7 +234,7 @@ def refuse_hopeless(model: LayeredModel, names: Sequence[str], broken: Tensor) -
     if len(broken) >= min(HOPELESS, len(names)) and not bool((broken < 0).any()):
         raise LayerscopeError(
             f"layer {int(broken.min())} of {model.loaded.name} gives NaN or infinity for every sample (first: "
-            f"{names[0]}): try `dtype='float32'`, or look at the weights"
+            f"{names[0]}): try `dtype='float32'`, or check the weights"
         )
 
 

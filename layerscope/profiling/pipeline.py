@@ -90,7 +90,7 @@ def _check_sources(asked: Asked) -> None:
         raise LayerscopeError(f"no model is given: {lack}")
     for name in ("head", "layers") if asked.states is None else ():
         if getattr(asked, name) is not None:
-            raise LayerscopeError(f"`{name}` goes with `states`: leave it out where a model runs")
+            raise LayerscopeError(f"`{name}` applies only to `states`: leave it out")
 
 
 def _ready(asked: Asked, options: Options) -> tuple[Job, Stream | None, Any]:

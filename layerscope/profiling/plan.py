@@ -62,7 +62,7 @@ class Options(Asked):
             options[name] = tuple(dict.fromkeys(declared(profile)[name].kind.take(name, options[name])))
         super().__init__(**options)
         if self.prefixes and "prompt_entropy" not in self.metrics:
-            raise LayerscopeError("prefixes are for prompt_entropy: add it to metrics, or leave prefixes out")
+            raise LayerscopeError("prefixes apply only to prompt_entropy: add it to metrics, or leave prefixes out")
         if self.repeat_tokens is not None and self.random_tokens is not None:
             raise LayerscopeError("repeat_tokens and random_tokens need a run each: give one of the two")
         if not self.metrics:
@@ -87,7 +87,7 @@ class Options(Asked):
             return
         watched = any(isinstance(METRICS[name].how, FromTokens) for name in self.metrics)
         if self.until_stderr is not None and not watched:
-            raise LayerscopeError("`until_stderr` watches the metrics of tokens, such as curvature: ask for one")
+            raise LayerscopeError("`until_stderr` watches metrics of tokens, such as curvature: include one")
         whole = f"`keep_states={self.keep_states!r}` takes every sample as it is"
         defaults = Options()
         for name in ("samples", "chunk", "repeat_tokens", "random_tokens"):
@@ -139,7 +139,7 @@ def make_plan(job: Job) -> pd.DataFrame:
     cut = getattr(model.encoder, "cut", 0)
     kept = np.flatnonzero(lengths > 0)
     if not len(kept):
-        raise LayerscopeError(f"no sample of {corpus.name} has a token left: look at the data")
+        raise LayerscopeError(f"no sample of {corpus.name} has a token left: check the data")
     parts = [_batched(pd.DataFrame({"sample": kept, "view": 0, "length": lengths[kept]}), job)]
     if options.wants("views") and options.views:
         rows = []  # views are measured differently from originals, so no batch holds both

@@ -41,8 +41,8 @@ def of_stream(job: Job) -> Job:
     found.store_dtype = "float32"
     if not found.metrics:
         raise LayerscopeError(
-            f"no sum over samples gives {', '.join(kinds)}, and `keep_states={found.keep_states!r}` keeps only sums of "
-            "most: leave `keep_states` out"
+            f"{', '.join(kinds)} cannot be computed from sums over samples, and `keep_states={found.keep_states!r}` "
+            "keeps only sums of most: leave `keep_states` out"
         )
     return replace(job, options=found)
 

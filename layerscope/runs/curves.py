@@ -28,7 +28,7 @@ KINDS: dict[Needs, str] = {
     "tokens": "Tokens within each sample",
     "pooled": "Vectors of all samples",
     "views": "Views of the same sample",
-    "path": "The way from layer to layer",
+    "path": "The path from layer to layer",
 }
 """Titles of the parts of a group that is too wide for one table, or too long for one heading."""
 TABLE_ALONE = [name for name, metric in KNOWN.items() if not metric.curve]

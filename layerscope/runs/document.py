@@ -30,7 +30,7 @@ TITLES: dict[Group, str] = {
     "similarity": "Similarity to the last layer",
 }
 ERROR = "± is one standard error."
-UNJUDGED = f"Without labels {show.MARK} is no verdict: which end of a metric serves a task differs by model and data."
+UNJUDGED = f"Without labels {show.MARK} is not a verdict: whether high or low is better differs by model and data."
 
 
 def document(run: "Run") -> show.Document:
@@ -193,10 +193,10 @@ def _marked(members: Sequence[Curve]) -> str:
     low = list(dict.fromkeys(c.title for c in members if about(c.metric).low))
     if members[0].group == "similarity":
         below = f" ({', '.join(low)}: below {1 - curves.SIMILAR:.1f})" if low else ""
-        return f"the layer from which on the value stays above {curves.SIMILAR}{below}"
+        return f"the layer from which the value stays above {curves.SIMILAR}{below}"
     rest = any(not about(c.metric).low for c in members)
     ends = f"the highest ({', '.join(low)}: the lowest)" if low and rest else "the lowest" if low else "the highest"
-    settled = "; saturated: the layer from which on it stays above half"
+    settled = "; saturated: the layer from which it stays above half"
     return f"{ends} of layers 1 and up" + (settled if any(c.metric == "saturated" for c in members) else "")
 
 

@@ -93,13 +93,13 @@ def _similar(curve: Curve, which: str) -> list[Finding]:
         for layer in before[-2:]
     )
     if start is None:
-        text = f"No layer has {level} but the last itself ({closest})."
+        text = f"No other layer has {level} ({closest})."
     elif start == end:
         text = f"Only layer {end} itself has {level}, which is its own output after the norm ({closest})."
     else:
-        text = f"From layer {start} of {end} on all have {level} ({number(curve.at(start)[0])} there)."
+        text = f"From layer {start} of {end} on, all have {level} ({number(curve.at(start)[0])} there)."
     some = start is not None and start < end
-    close = f"from layer {start} of {end} on all are close to the last" if some else "no layer is close to the last"
+    close = f"from layer {start} of {end} on, all are close to the last" if some else "no layer is close to the last"
     numbers: Numbers = {"layer": start, "value": curve.at(start)[0] if start else None}
     return [Finding("similar_to_last", text, numbers, close)]
 

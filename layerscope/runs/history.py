@@ -190,7 +190,7 @@ def clock(run: "Run") -> Iterator[Section]:
         for point in table.itertuples(index=False)
     ]
     columns = [Column("model"), Column("layer"), Column("of", unit="layers"), Column("value")]
-    columns += [Column("time", unit="ms a sample"), Column("size", unit="MB")]
+    columns += [Column("time", unit="ms per sample"), Column("size", unit="MB")]
     legend = "A row for each model and layer it ends at."
     whole = Table("Every model and depth", tuple(columns), tuple(rows), (legend,), name="depths")
     yield Section("clock", "Depth and the clock", lead, (*charts, whole))
@@ -201,7 +201,7 @@ def _charts(table: pd.DataFrame, metric: Metric, run: "Run") -> Iterator[Chart]:
     title = metric.title.removeprefix("layer ")
     for column, words, across in (
         ("layer", "by layer", Axis("layer", whole=True, depth=int(table["depth"].max()))),
-        ("ms_per_sample", "by time", Axis("ms a sample", (0.0, 1.05 * float(table["ms_per_sample"].max())))),
+        ("ms_per_sample", "by time", Axis("ms per sample", (0.0, 1.05 * float(table["ms_per_sample"].max())))),
     ):
         lines = []
         for i, (name, part) in enumerate(table.dropna(subset=[column]).groupby("name", sort=False)):

@@ -27,8 +27,7 @@ SECTIONS: dict[str, tuple[tuple[Needs, ...], str, str]] = {
     ),
     "quality": (
         ("tokens", "pooled", "views", "path"), "Quality of each layer",
-        "Entropy, geometry and invariance, without labels. Which end of a scale serves a task differs by model and "
-        "data.",
+        "Entropy, geometry and invariance, without labels. Whether high or low is better differs by model and data.",
     ),
     "similarity": (
         ("pairs",), "Similarity of layers", "How close each layer is to the last, and every two layers to each other."
@@ -137,13 +136,13 @@ def _legend(known: Sequence[Curve]) -> Iterator[str]:
     marked = [c for c in known if c.stands_out is not None and c.differs]
     low = [c for c in marked if about(c.metric).low]
     if any(about(c.metric).needs == "pairs" for c in marked):
-        yield f"○ the layer from which on the value stays above {SIMILAR}"
+        yield f"○ the layer from which the value stays above {SIMILAR}"
     elif len(low) < len(marked):
         yield "○ stands out: the highest of layers 1 and up, no verdict"
     for title in dict.fromkeys(c.title for c in low if about(c.metric).needs != "pairs"):
         yield f"○ {title}: the lowest"
     if any(c.metric == "saturated" for c in marked):
-        yield "○ saturated: the layer from which on it stays above half"
+        yield "○ saturated: the layer from which it stays above half"
     if any(c.final is not None for c in known):
         yield "◇ after the final norm"
     if any(np.isfinite(c.stderr).any() for c in known):

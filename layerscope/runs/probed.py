@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from layerscope.runs.run import Run
 
 VERDICTS = {
-    None: "its error is unknown",
-    True: "within the margin of error",
-    False: "more than the margin of error",
+    None: "the error of the difference is unknown",
+    True: "the difference is within the margin of error",
+    False: "the difference exceeds the margin of error",
 }
 Numbers = dict[str, float | int | str | bool | None]
 Point = tuple[float, float]

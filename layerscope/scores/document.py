@@ -188,7 +188,7 @@ def score_findings(entry: Grid) -> list[str]:
     if tasks > 1 and last in average:
         other = sum(entry.best_on(str(task)) != last for task in entry.complete)
         found.append(
-            f"On {other:,} of {tasks:,} tasks another layer than the last is best; with each task at its own best "
+            f"On {other:,} of {tasks:,} tasks a layer other than the last is best; with each task at its own best "
             f"layer the average is {unit.text(entry.oracle)}."
             if other
             else f"The last layer is best on each of the {tasks:,} tasks."

@@ -44,7 +44,7 @@ def refuse_columns(frame: pd.DataFrame, needed: Sequence[str], source: object) -
     header = list(map(str, frame))
     for name in needed:
         if header.count(name) > 1:
-            raise LayerscopeError(f"{source} has the column {name!r} twice: leave one, or rename it")
+            raise LayerscopeError(f"{source} has the column {name!r} twice: leave one out, or rename it")
         if name not in header and {"layer", "average"} <= set(header):
             raise LayerscopeError(
                 f"{source} is a table for readers, as --csv writes it: give the folder that evaluate wrote with `out`, "

@@ -73,7 +73,7 @@ def fit_rules(
     if len(models) < 2:
         raise LayerscopeError(
             f"rules are tested on models they were not fitted on, and {(*models, 'none')[0]} is the only one with "
-            "metrics and scores, those of its last layer on enough tasks among them: give two models or more"
+            f"metrics and scores, its last layer on enough tasks: give two models or more"
         )
     return rules_of(cases, first_layer)
 

@@ -21,7 +21,7 @@ FEWEST_LAYERS = 4
 MODEL = ["model", "revision", "scored_site", "scored_pooling"]
 MEASURED = ["corpus", "metric", "variant", "site", "pooling"]
 MEANS = "Means over the checkpoints of each model and then over models."
-BY_MODEL = "In parentheses the layer; of a model with several checkpoints the mean gain alone."
+BY_MODEL = "Layers are in parentheses; a model with several checkpoints has only its mean gain."
 SHOWN_RULES = 3
 """Rules whose gain on each model is shown where there is no room for all."""
 
@@ -110,7 +110,7 @@ def rule_tables(rules: Sequence[Rule], unit: Unit) -> Iterator[Table]:
     legend = (
         "Gain over the last layer on models that took no part in fitting the rule, mean over the checkpoints of each "
         "and then over models. Rival: the better of a layer drawn at random and a fixed share of depth chosen on the "
-        "other models. Regret: what the best layer scores more. Agree: how often the direction was the one of all "
+        f"other models. Regret: how much more the best layer scores. Agree: how often the direction was that of all "
         f"models. Tried on {max((len(rule.gains) for rule in chosen), default=0)} models."
     )
     yield Table(f"Rules without labels{scale}", (Column("rule", "left"), *columns(titles)), tuple(lines), (legend,))

@@ -128,7 +128,7 @@ def line_on_impossible(metrics: pd.DataFrame) -> str:
     most = wrong.iloc[0]
     return (
         f"impossible values: {len(wrong):,}, such as {most['metric']} ({most['variant']}) {most['value']:.4g} of "
-        f"{most['model']} at layer {most['layer']} on {most['dataset']}, which is at most {most['bound']:.4g}; they "
+        f"{most['model']} at layer {most['layer']} on {most['dataset']}, whose maximum is {most['bound']:.4g}; they "
         "are used as they are"
     )
 

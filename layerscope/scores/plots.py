@@ -76,7 +76,7 @@ def average_chart(entry: Grid) -> Chart:
 
 
 def _map(entry: Grid, known: Sequence[Grid]) -> HeatMap:
-    """Return the score of every layer on every task, as the difference to one reference a task."""
+    """Return the score of every layer on every task, as the difference from one reference per task."""
     best, gains, unit = [entry.best_on(task) for task in entry.tasks], entry.gains, entry.unit
     apart = np.concatenate([np.abs(other.gains).ravel() for other in known])
     apart = apart[np.isfinite(apart)]
@@ -88,7 +88,7 @@ def _map(entry: Grid, known: Sequence[Grid]) -> HeatMap:
     )
     return HeatMap(
         title="Every layer on every task",
-        summary="A heat map: the score of every layer on every task, as the difference to one reference a task.",
+        summary="A heat map: the score of every layer on every task, as the difference from one reference per task.",
         about=EVALUATED,
         note=f"Colour: score of a layer less that of {' or '.join(compared)}, on the same task; beyond the ends of the "
         "scale lies one cell in twenty. ○ the best layer.",
@@ -181,8 +181,8 @@ def correlation_table(metrics: Sequence[Related]) -> Table:
     ]
     legend = (
         f"Each metric of the run by layer, with the average score. {resampled(metrics)} By task: the tasks' own "
-        f"{NAMES[names[0]]}, averaged. Distance correlation has no sign and is above 0 for noise. Of many metrics some "
-        "correlate by chance."
+        f"{NAMES[names[0]]}, averaged. Distance correlation has no sign and is above 0 for noise. Among many "
+        f"metrics, some correlate by chance."
     )
     titles = [Column(NAMES[name], unit="95 % interval") for name in names]
     titles.append(Column("by task", unit=NAMES[names[0]]))

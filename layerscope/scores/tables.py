@@ -63,7 +63,7 @@ def _name(entry: Grid) -> str:
 def _legend_of(known: Sequence[Grid]) -> Iterator[str]:
     embedded = any(0 in entry.complete.index for entry in known)
     yield (
-        "In parentheses the layer. Means run over the tasks present at every layer; the oracle takes each task's own "
+        "Layers are in parentheses. Means run over the tasks present at every layer; the oracle takes each task's own "
         f"best layer{'; layer 0, the embedding output, is not a candidate for either' if embedded else ''}."
     )
     alike: dict[str, list[str]] = {}
@@ -113,8 +113,9 @@ def _by_task(entry: Grid, title: str) -> Table:
 
 
 FIXED = (
-    "Means of layers with equal weights. Mixes are learned, and have a gain, on tasks of linear-probe and token-probe: "
-    "elsewhere no labels are set apart to learn by, or in classification by mteb only a few, others in each round."
+    "Means of layers with equal weights. Mixes are learned, and have a gain, only on tasks of linear-probe and "
+    "token-probe: elsewhere no labels are set aside to learn from, or, in mteb's classification, only a few, "
+    "different in each round."
 )
 """How to read a table of fixed mixes."""
 
@@ -123,7 +124,8 @@ def mixes_tables(entry: Grid, title: str) -> Iterator[Table]:
     """Yield for each task a row for each mix of layers: score, gain over the best single layer, and its layers."""
     learned = (
         "Gain: over one layer, the best single one, mix and layer both chosen on samples that do not judge them; ± its "
-        "standard error, paired. Layers: those of the largest weights, learned on all samples. concat: all layers side "
+        "standard error, paired. Layers: those with the largest weights, learned on all samples. concat: all layers "
+        "side "
         "by side, reduced to their width; truncate does not write it."
     )
     titles = Column("mix", "left"), *columns(("score", "gain"), "decimal"), Column("layers", "left")

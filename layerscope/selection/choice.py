@@ -57,7 +57,8 @@ class Budget:
             least = min((getattr(costs[layer], field) for layer in layers if layer in costs), default=math.inf)
             if least > most:
                 raise LayerscopeError(
-                    f"{name} {most:g} is less than any layer that may be chosen takes: the least is {least:.4g} {unit}"
+                    f"{name} {most:g} is below what every layer that may be chosen takes: the least is {least:.4g} "
+                    f"{unit}"
                 )
         raise LayerscopeError(f"no layer that may be chosen is{self.within}: allow more of one of them")
 

@@ -71,7 +71,9 @@ class Opened:
         depth = source.model.stack.depth
         beyond = [layer for layer in layers if layer > depth]
         if beyond:
-            raise LayerscopeError(f"{source.name} has {depth} layers, and layer {beyond[0]} was scored: another model")
+            raise LayerscopeError(
+                f"{source.name} has {depth} layers, and layer {beyond[0]} was scored: it is another model"
+            )
         self.reporter.say(f"costs: {source.name} at {len(layers)} depths")
         return processes.team().lead(lambda: costs_by_depth(source, layers))
 
@@ -153,7 +155,9 @@ def _refuse_no_shift(given: Any, asked: Asked) -> None:
     if asked.rule == SHIFT and isinstance(given, Run):
         raise LayerscopeError("rule 'shift' needs an evaluation under a shift, and this is a run: evaluate it first")
     if asked.rule != SHIFT and asked.target_labels is not None:
-        raise LayerscopeError("`target_labels` choose by the rule shift: name it, `rule='shift'`, or leave them out")
+        raise LayerscopeError(
+            "`target_labels` applies only to the rule shift: give `rule='shift'` too, or leave it out"
+        )
 
 
 def _of_evaluation(
@@ -161,13 +165,12 @@ def _of_evaluation(
 ) -> Selection:
     if asked.holdout is not None:
         raise LayerscopeError(
-            "holdout needs the states of samples, and an evaluation keeps one score a task: give a run with labels"
+            "holdout needs the states of samples, and an evaluation keeps one score per task: give a run with labels"
         )
     if asked.rule not in (None, *BY_SCORE):
         named_rule(rules, asked.rule)  # one that does not exist is refused as such
         raise LayerscopeError(
-            f"rule {asked.rule!r} needs no scores and is followed on a run: give the run, or choose "
-            f"{', '.join(BY_SCORE)} of scores"
+            f"rule {asked.rule!r} needs no scores but a run: give the run, or choose {', '.join(BY_SCORE)} of scores"
         )
     shift, notes = None, list[str]()
     if asked.rule == SHIFT:
@@ -207,7 +210,9 @@ def _of_run(run: Run, rules: Sequence[Rule], asked: Asked, budget: Budget, repor
     if asked.rule in BY_SCORE and not has_scores:
         raise LayerscopeError(f"rule {asked.rule!r} needs scores, and this run has no labels: give labels")
     if budget.max_loss is not None and not has_scores:
-        raise LayerscopeError("max_loss needs scores: a run with labels, or an evaluation; without, no loss is known")
+        raise LayerscopeError(
+            "max_loss needs scores: a run with labels, or an evaluation; without them no loss is known"
+        )
     if asked.holdout is not None and (free or not has_scores):
         lack = f"rule {asked.rule!r} reads no labels" if free else "this run has no labels"
         raise LayerscopeError(f"holdout needs labels to choose by, and {lack}: leave it out")

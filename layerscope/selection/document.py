@@ -76,7 +76,7 @@ def answer(selection: "Selection") -> str:
     if chosen.score is not None:
         facts += _scored(selection)
     elif not selection.as_shipped:
-        facts.append("its score is not known: there are no labels and no tasks")
+        facts.append("its score is unknown: there are no labels and no tasks")
     if chosen.parameters is not None:
         facts += [f"{chosen.parameters:,} parameters", f"{chosen.megabytes:,.1f} MB"]
         facts += [f"{chosen.milliseconds:.2f} ms per sample", f"{chosen.speedup:.2f}× as fast"]
@@ -106,7 +106,7 @@ def judged_on(selection: "Selection") -> str:
         return "the mix was learned inside the folds; its weights below are those learned on all samples"
     if apart is not None and apart.unit == "sample":
         n = sum(n for _, n in apart.layers)
-        return f"the score above is of {n:,} samples held out, which neither chose the layer nor trained a probe"
+        return f"the score above is from {n:,} held-out samples, which neither chose the layer nor trained a probe"
     if selection.as_shipped:
         return "its score comes from the same data that the layers were compared on"
     if apart is None:
@@ -130,7 +130,7 @@ def ship(selection: "Selection") -> tuple[str, str]:
     if selection.layer == 0:
         return "", "nothing to truncate: layer 0 is what the first block reads, and no model ends there"
     if selection.source == "":
-        return "", "nothing to truncate: the run was made of states, without a model"
+        return "", "nothing to truncate: the run was made from states, without a model"
     source, name = selection.source or selection.model, f"{selection.model.split('/')[-1]}-layer{selection.layer}"
     name += f"-dim{selection.dim}" if selection.dim else ""
     how = ["--site", "raw", "--format", "onnx"] if selection.raw_only else []
@@ -145,7 +145,7 @@ def ship(selection: "Selection") -> tuple[str, str]:
 def record(rule: Rule, forced: bool = False) -> list[str]:
     """Return how a rule without labels did on models held out, in lines."""
     if not rule.choices:
-        return ["it was never tried on a model held out: it is followed because you named it"]
+        return ["it was never tried on a held-out model: it is followed because you named it"]
     tried, models = len(rule.choices), len({choice.model for choice in rule.choices})
     wrong = f", by {_points(rule.worst_gain)} at worst" if rule.failures else ""
     gain, regret, last = rule.mean_gain, rule.mean_regret, rule.mean_regret + rule.mean_gain
@@ -155,7 +155,7 @@ def record(rule: Rule, forced: bool = False) -> list[str]:
         f"in {tried} choices on {models} model{'s' * (models > 1)} held out it gained {_points(gain)} over the last "
         f"layer on average (a layer at random: {_points(rule.chance_gain)}{than[0]}) and fell behind it "
         f"{rule.failures} of {tried} times{wrong}",
-        f"regret, what the best layer scores more: {_points(regret, sign=False)} on average (the last layer: "
+        f"regret, how much more the best layer scores: {_points(regret, sign=False)} on average (the last layer: "
         f"{_points(last, sign=False)}{than[1]})",
     ]
     for choice in rule.choices:
@@ -207,7 +207,9 @@ def _refused(selection: "Selection") -> Table:
     first, last = (Column(title, "left", wraps=True) for title in ("rule", "why"))
     titles = (first, *columns(("gain", "regret", "fixed", "failed")), last)
     more = len(selection.refused) - len(rows)
-    legend = ["Gain: over the last layer; regret: what the best layer scores more; fixed: the regret of a fixed share."]
+    legend = [
+        "Gain: over the last layer; regret: how much more the best layer scores; fixed: the regret of a fixed share."
+    ]
     legend += [f"{count(more, 'more rule')} not followed; the JSON output lists all of them."] if more else []
     return Table("Rules that were not followed", titles, tuple(rows), tuple(legend), name="refused")
 
@@ -274,8 +276,8 @@ def _legend(selection: "Selection") -> str:
     if selection.measured is not None:
         sentences.append(f"ms: per sample, {selection.measured}.")
     sentences.append(
-        f"Baseline: {selection.baseline_name}. Layer 0 is what the first block reads: no candidate unless the "
-        "first layer to consider is 0."
+        f"Baseline: {selection.baseline_name}. Layer 0 is what the first block reads: not a candidate unless the "
+        f"first layer to consider is 0."
     )
     return " ".join(sentences)
 

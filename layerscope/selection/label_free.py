@@ -84,7 +84,7 @@ class Reader:
             if chosen != wanted:
                 other.append(f"{name} {wanted}" if wanted else f"{name} unknown")
             rows = rows[rows[name].isna() if chosen is None else rows[name] == chosen]
-        differs = f"measured otherwise than the run's ({', '.join(other)})" if other else ""
+        differs = f"measured differently from the run's ({', '.join(other)})" if other else ""
         if differs and alike:
             raise LayerscopeError(f"its {rule.metric} was {differs}")
         values = rows.set_index(rows["layer"].astype("int64"))["value"].astype("float64")
@@ -153,7 +153,7 @@ def rules_from(evidence: Any) -> list[Rule]:
             there, lacking = ("metrics", f"scores: what evaluate wrote, or a CSV ({', '.join(SCORES)}), first")
         named = ", ".join(str(entry) for entry in given if isinstance(entry, (str, Path)))
         raise LayerscopeError(
-            f"`evidence` has {there} alone{f' ({named})' if named else ''}, and rules are fitted on scores and metrics "
+            f"`evidence` has only {there}{f' ({named})' if named else ''}, and rules are fitted on scores and metrics "
             f"of the same models: give, as another `evidence`, {lacking}; or give a file of rules"
         )
     evaluation = merged([entry if hasattr(entry, "grids") else open_evaluation(entry) for entry in scores])

@@ -19,7 +19,7 @@ class Shown(ABC):
         """Return the answer, sentences and tables."""
 
     def plot(self, name: str | None = None, *, width: float | None = None) -> Any:
-        """Return one of the figures that `report(figures=…)` writes, as a figure of matplotlib.
+        """Return one of the figures that `report(figures=…)` writes, as a matplotlib figure.
 
         Args:
             name: name of the figure, as its file is called (`curves`, `cka`, `scores`), or of a metric; by default the

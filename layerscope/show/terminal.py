@@ -206,10 +206,10 @@ def _print_predictions(grid: doc.TokenGrid, console: Console) -> None:
     """Print a grid; without colours a probability stands beside each prediction, in percent."""
     coloured = console.is_terminal and console.color_system is not None
     if grid.legend:
-        key = "Numbers are percent; * where a prediction begins to stay"
-        key += ", » where the model writes" if grid.continuation else ""
+        key = "Numbers are percent; * where a prediction stops changing"
+        key += ", » where the model continues" if grid.continuation else ""
         if coloured:
-            key = "The stronger the colour, the more probable; underlined where a prediction begins to stay"
+            key = "The stronger the colour, the more probable; underlined where a prediction stops changing"
         console.print(Text(f"{grid.legend} {key}.", style="dim"))
     console.print()
     text, new = (plain(part if len(part) <= TEXT else f"{part[:TEXT]}…") for part in (grid.text, grid.continuation))

@@ -24,7 +24,7 @@ from layerscope.training.layer_scores import Row
 
 RECORD = "objective.json"
 """The file in every checkpoint that says what its exits were trained for."""
-MEND = "lower the learning rate or mend the data"
+MEND = "lower the learning rate or fix the data"
 KIND = "training"
 """Of the run, and what its table is called."""
 SAME = (("model", "class"), ("model", "depth"), ("options", "objective"), ("options", "schedule"))

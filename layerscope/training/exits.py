@@ -39,8 +39,8 @@ class Exits:
             own = logits_of(forward(self.module, inputs))
             if own is not None and bool(own.isnan().any()):
                 raise LayerscopeError(
-                    f"{name} gives logits that are NaN before any training: its weights are spoilt, take an earlier "
-                    "checkpoint or another model"
+                    f"{name} gives logits that are NaN before any training: its weights are corrupt, take an earlier "
+                    f"checkpoint or another model"
                 )
             if own is None or model.lens is None:
                 raise LayerscopeError(f"{name} has no head over its {self.stack.part}: give a model with one")

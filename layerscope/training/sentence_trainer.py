@@ -79,9 +79,11 @@ def open_encoder(model: Any, name: str, chosen: Settings) -> Any:
             with without_bars():
                 model = sentence_transformer(source, LoadOptions(dtype="float32", device=chosen.device))
         except LayerscopeError as error:
-            raise LayerscopeError(f"{name} is no sentence encoder: {error}") from error
+            raise LayerscopeError(f"{name} is not a sentence encoder: {error}") from error
     elif not isinstance(model, SentenceTransformer):
-        raise LayerscopeError(f"a {type(model).__name__} is no sentence encoder: give a SentenceTransformer, or a name")
+        raise LayerscopeError(
+            f"a {type(model).__name__} is not a sentence encoder: give a SentenceTransformer, or a name"
+        )
     if chosen.max_length is not None:
         model.max_seq_length = chosen.max_length
     if chosen.dims is not None:

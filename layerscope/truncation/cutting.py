@@ -130,7 +130,7 @@ def _by_evaluation(evaluation: Evaluation, asked: Asked) -> tuple[Asked, str | N
     known = f"names {len(models)} models ({', '.join(models)})" if models else "names no model that is on this machine"
     origin = evaluation.origins[models[0]] if len(models) == 1 else None
     if origin is None or origin.source is None:
-        fault = known if origin is None else "was made of a model in memory"
+        fault = known if origin is None else "was made from a model in memory"
         raise LayerscopeError(f"evaluation {evaluation.source!r} {fault}: give the model itself")
     rows = evaluation.scores[evaluation.scores["kind"] == "layer"]
     poolings = rows["pooling"].dropna().unique()

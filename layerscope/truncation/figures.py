@@ -216,7 +216,7 @@ class Workload:
         """Return in words what milliseconds are of, and what they were measured on."""
         engine = engine or str(self.source.dtype).removeprefix("torch.")
         on = machine(self.source.model.device)
-        return f"medians over forwards of {self.text}, in turns, in {engine}, on {on}"
+        return f"medians over forwards of {self.text}, interleaved, in {engine}, on {on}"
 
     def milliseconds(self, models: Sequence[nn.Module]) -> list[float]:
         """Return the milliseconds per sample of each of these models, medians of runs that take turns."""

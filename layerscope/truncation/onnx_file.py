@@ -74,7 +74,8 @@ def write_onnx(source: Source, depth: Depth, kept: Sequence[int], site: str, fol
         largest = max(largest, *(_apart(one, two.cpu().numpy(), mask) for one, two in zip(found, wanted, strict=True)))
         if largest > CLOSE:
             raise LayerscopeError(
-                f"onnxruntime gives other numbers than torch for {source.name} (by {largest:.1e}): nothing was written"
+                f"onnxruntime and torch give different numbers for {source.name} (by {largest:.1e}): nothing was "
+                f"written"
             )
     return largest
 
@@ -85,7 +86,7 @@ def export(source: Source, depth: Depth, kept: Sequence[int], site: str, folder:
     built = depth.build(source.module, kept)
     if getattr(built.config, "is_encoder_decoder", False):
         raise LayerscopeError(
-            f"{source.name} runs encoder and decoder in turns, which one ONNX file cannot: `format='transformers'` "
+            f"{source.name} alternates encoder and decoder, which one ONNX file cannot do: `format='transformers'` "
             "writes it"
         )
     served, module = source.model.loaded.served, built.to(torch.float32)

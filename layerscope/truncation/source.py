@@ -150,7 +150,7 @@ def _check_config(source: str, options: LoadOptions) -> None:
         raise LayerscopeError(QUANTISED.format(repr(source)))
     if saved.get("auto_map") and saved.get("model_type") not in CONFIG_MAPPING:
         raise LayerscopeError(
-            f"{source!r} runs code of its own when loaded: a truncated model is to load without it, so it is refused"
+            f"{source!r} runs code of its own when loaded: a truncated model must load without it, so it is refused"
         )
 
 
@@ -167,7 +167,7 @@ def _check_module(loaded: Loaded) -> None:
         f"some weights of {name} are offloaded: load it whole, without a device map": is_offloaded(module),
         QUANTISED.format(name): is_quantised(module),
         f"{name} has an adapter in its layers: merge it (merge_and_unload), save that and truncate it": adapted,
-        f"{kind} is not one of transformers' own classes ({home}), without which a truncated model is to load":
+        f"{kind} is not one of transformers' own classes ({home}), and a truncated model must load without other code":
             not home.startswith("transformers."),
     }  # fmt: skip
     for refusal in (text for text, applies in refusals.items() if applies):

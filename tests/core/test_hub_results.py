@@ -165,7 +165,7 @@ def test_evidence_that_lacks_a_half_says_which(shared, hub, cli, tmp_path):
         given = [f"--evidence=hf://user/{name}-{kind}" for name in ("one", "two")]
         for some in (given, given[:1]):
             line = cli("select", shared.path, "--no-cost", *some).line
-            assert f"--evidence has {kind.replace('run', 'metrics')} alone (hf://user/one-{kind}" in line
+            assert f"--evidence has only {kind.replace('run', 'metrics')} (hf://user/one-{kind}" in line
             assert f"give, as another --evidence, {lacks}" in line
     file = save_rules(shipped_rules(), tmp_path / "own.json")
     hub.repos["dataset", "user/rules"] = [{"own.json": file.read_bytes(), "README.md": b"rules"}]

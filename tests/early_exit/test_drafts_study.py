@@ -174,7 +174,8 @@ def test_generate_reads_what_was_chosen(report: DraftReport, tmp_path: Path) -> 
         folder = replace(report, pays=pays).save(tmp_path / str(pays))
         found = generate(model, prompt, max_new_tokens=16, drafts=folder, **QUIET)
         assert found.texts["ids"].tolist() == plain
-        note = f"drafts by layer {report.layer}: " if pays else f"decoded plainly: drafts do not pay, by {folder}"
+        refused = f"plain decoding: drafts do not pay, according to {folder}"
+        note = f"drafts by layer {report.layer}: " if pays else refused
         assert note in found.notes[-1]
     for others, why in (
         ({"draft_layer": 1}, "`drafts` and `draft_layer` both say which layer drafts"),

@@ -46,7 +46,7 @@ def test_a_target_without_most_classes_is_noted(tmp_path):
     for classes, noted in (("ab", True), ("abc", False)):
         target = pd.DataFrame({"text": tiny.texts(30, seed=2), "label": [classes[i % len(classes)] for i in range(30)]})
         _, (_, shifted) = open_tasks({"linear-probe": source}, shift=target)
-        found = [note for note in shifted.shift.notes if "of these alone" in note]
+        found = [note for note in shifted.shift.notes if "cover only these" in note]
         assert bool(found) == noted
         assert not noted or "has 2 of the 5 classes of" in found[0]
 

@@ -145,7 +145,7 @@ def written(folder: Path, **columns: list[object]) -> str:
     ("kind", "columns", "line"),
     [
         ("classification", {"text": ["a", "b"], "label": ["x", "x"]}, "every row has the label 'x'"),
-        ("classification", {"text": ["a", "b"], "label": ["x", "y"]}, "a label of its own"),
+        ("classification", {"text": ["a", "b"], "label": ["x", "y"]}, "a different label"),
         ("sts", {"text_a": ["a", "b"], "text_b": ["a", ""], "score": [1, 2]}, "row 1 has no text_b: fill it in"),
         ("sts", {"text_a": ["a", "b"], "text_b": ["a", "b"], "score": [1, None]}, "row 1 has no score: give a number"),
         ("sts", {"text_a": ["a"], "text_c": ["a"], "score": [1]}, "no column 'text_b', did you mean text_c"),

@@ -171,7 +171,7 @@ def test_a_tower_alone_is_judged_where_its_layers_are_read_and_as_shipped(clip, 
         ("clip", [mixed], r"task Any2AnyRetrieval mixes image and text in one input \(it2i\)"),
         ("vit", [zero_shot], r"tiny-vit reads no texts \(image\)"),
         ("vit", [lambda: classification("audio")], r"tiny-vit reads no sounds \(image\): give a model that does"),
-        ("clip", [of_texts, lambda: clustering("image")], "whose layers are not the same: evaluate them apart"),
+        ("clip", [of_texts, lambda: clustering("image")], "whose layers are not the same: evaluate them separately"),
     ],
 )
 def test_refused_before_the_model_runs(model, tasks, line, request, counted):

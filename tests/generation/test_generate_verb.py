@@ -143,7 +143,7 @@ def test_texts_alone_have_a_page_and_no_figures(cli: Any, shared: Path, tmp_path
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"prompt": "w3", "data": ["w3 w4"]}, "generate needs texts to continue: give a prompt or data, one of the two"),
+    ({"prompt": "w3", "data": ["w3 w4"]}, "generate needs texts to continue: give either a prompt or data"),
     ({"prompt": "w3", "encoder": "nope"}, "`encoder` measures coherence: add `measure=True`, or leave it out"),
     ({"data": np.zeros((3, 4))}, "tensor holds tensor samples: a language model continues texts"),
     ({"data": ["w3", "w4"]}, "texts holds no text of two tokens: there is nothing to predict"),

@@ -103,7 +103,7 @@ def broken() -> Any:
 
 REFUSED = [
     ({"prompts": []}, "prompts are a list of texts: give one or more strings in a list"),
-    ({"prompts": None}, "generate needs texts to continue: give a prompt or data, one of the two"),
+    ({"prompts": None}, "generate needs texts to continue: give either a prompt or data"),
     ({"prompts": ["w3", 4]}, "prompts are a list of texts"),
     ({"prompts": ["w3", ""]}, r"prompt 1 \(''\) has no token, and the tokenizer has none that begins a text"),
     (

@@ -95,7 +95,7 @@ def test_a_model_whose_states_are_not_in_its_cache_is_refused() -> None:
     kinds = ["recurrent", "recurrent", "attention"]
     options = {name: value for name, value in talkers.GROUPED.items() if name != "head_dim"}
     config = hf.RecurrentGemmaConfig(**options, lru_width=zoo.D, attention_window_size=8, block_types=kinds)
-    with pytest.raises(LayerscopeError, match="RecurrentGemmaForCausalLM keeps something of the tokens"):
+    with pytest.raises(LayerscopeError, match="RecurrentGemmaForCausalLM keeps something of tokens"):
         SelfSpeculation(talkers.loud(zoo.build(lambda: hf.RecurrentGemmaForCausalLM(config))), 2)
 
 

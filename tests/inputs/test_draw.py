@@ -26,9 +26,7 @@ def test_too_few_for_every_class_draw_whole_classes_and_say_so():
     labels = [f"class {i % 40}" for i in range(400)]
     found = draw(corpus(labels), 63, seed=0)
     assert len(found) == 63 and len(set(found.labels)) == 12 and min(Counter(found.labels).values()) == 5
-    assert found.notes == (
-        "the 63 samples are of 12 of 40 classes, 5 or more of each: `samples=200` would hold them all",
-    )
+    assert found.notes == ("the 63 samples cover 12 of 40 classes, 5 or more of each: `samples=200` would cover all",)
 
 
 def test_what_has_no_classes_to_keep_is_drawn_as_it_comes():

@@ -239,6 +239,7 @@ def test_an_iterable_that_fails_in_the_middle():
         ("a.csv", b"text,label\n" + b"a,1\n" * 1200 + b'"b', "line 1202 is broken"),
         ("a.jsonl.gz", gzip.compress(STRINGS)[:-9000], "complete gzip"),
         ("a.csv", b"text\n" + b"abc\n" * 1200 + b"\xff\n", "is not UTF-8 (byte 4,805 is 0xff)"),
+        ("a.jsonl", b'{"text": "a"}\n' * 1250 + b'{"text": 7}\n', "row 1,250 holds 7 (int)"),
         ("a.csv", b"", "is empty"),
         ("a.txt", b" \n", "is empty"),
     ],

@@ -138,8 +138,8 @@ def bare():
 
 
 @pytest.mark.parametrize(("make", "how", "line"), [
-    (tiny.gpt2, {}, "give a prompt"),
-    (tiny.gpt2, {"prompt": "w1", "data": ["w1"]}, "a prompt or data, one of the two"),
+    (tiny.gpt2, {}, "give either a prompt"),
+    (tiny.gpt2, {"prompt": "w1", "data": ["w1"]}, "give either a prompt or data"),
     (tiny.gpt2, {"prompt": " "}, "the prompt is empty"),
     (tiny.gpt2, {"prompt": "w1", "top": 0}, "top is 0"),
     (tiny.gpt2, {"prompt": "w1", "tokens": -1}, "tokens is -1"),
@@ -196,7 +196,7 @@ def test_the_command_prints_the_grid_of_a_real_model(cli, shared, tmp_path):  # 
     (["--prompt", "x", "--page", "grid.txt"], "let it end in .html"),
     (["--prompt", "x", "--top", "few"], "top is 'few'"),
     (["--data", "nowhere.csv"], "does not exist"),
-    ([], "give a prompt"),
+    ([], "give either a prompt"),
 ])  # fmt: skip
 def test_a_wrong_command_is_one_line(cli, tmp_path, options, line):  # noqa: F811  the fixture
     folder = tiny.saved(tiny.gpt2(), tmp_path / "model", special=False)

@@ -58,16 +58,16 @@ def spoilt(path):
 
 
 @pytest.mark.parametrize(("make", "line"), [
-    (lambda tmp, own: tmp / "nowhere", "does not exist: lens trains translators there"),
-    (lambda tmp, own: tmp, "holds no whole translators"),
+    (lambda tmp, own: tmp / "nowhere", "does not exist: train translators there"),
+    (lambda tmp, own: tmp, "holds no complete translators"),
     (lambda tmp, own: publish(tmp / "a", {}, 12, 768), r"\(depth: 12 there, 3 here\)"),
     (lambda tmp, own: publish(tmp / "a", {}, 3, 64), r"\(width: 64 there, 32 here\)"),
     (lambda tmp, own: publish(tmp / "a", {}, unembed="0" * 64), r"\(unembed_hash: 000000000000 there, "),
-    (lambda tmp, own: publish(tmp / "a", {"0.weight": torch.zeros(32, 32)}), "something else than finite translators"),
-    (lambda tmp, own: publish(tmp / "a", {"0.weight": Bomb()}), "holds no whole translators"),
-    (lambda tmp, own: publish(tmp / "a", [1, 2]), "holds no whole translators"),
-    (lambda tmp, own: (damaged(own / WEIGHTS), own)[1], "holds no whole translators"),
-    (lambda tmp, own: (spoilt(own / WEIGHTS), own)[1], "something else than finite translators"),
+    (lambda tmp, own: publish(tmp / "a", {"0.weight": torch.zeros(32, 32)}), "does not hold finite translators"),
+    (lambda tmp, own: publish(tmp / "a", {"0.weight": Bomb()}), "holds no complete translators"),
+    (lambda tmp, own: publish(tmp / "a", [1, 2]), "holds no complete translators"),
+    (lambda tmp, own: (damaged(own / WEIGHTS), own)[1], "holds no complete translators"),
+    (lambda tmp, own: (spoilt(own / WEIGHTS), own)[1], "does not hold finite translators"),
     (lambda tmp, own: ((own / "translators.json").write_text("{}"), own)[1], "is damaged, or no translators"),
 ])  # fmt: skip
 def test_what_are_no_translators_of_this_model_is_one_line(trained, tmp_path, make, line, capfd):
@@ -105,7 +105,7 @@ def quantised():
     (tiny.llama, {"steps": 0}, "steps is 0"),
     (tiny.classifier, {"tuned": "new"}, "needs a model that predicts tokens, and BertForSequenceClassification"),
     (broken, {"tuned": "new", "train": ["unheard", *TRAIN]}, r"layer 0 gives NaN or infinity in step \d+ of training"),
-    (quantised, {"tuned": "new"}, "passes no gradients, as quantised weights may"),
+    (quantised, {"tuned": "new"}, "passes no gradients, as with quantised weights"),
     (tiny.llama, {"tuned": "new", "train": "nowhere.txt"}, "'nowhere.txt' does not exist"),
 ])  # fmt: skip
 def test_a_wrong_training_is_one_line(trained, tmp_path, monkeypatch, make, how, line):

@@ -69,3 +69,14 @@ def test_one_class_has_no_collapse_and_no_state_changes_nothing():
     assert sums.collapse() is None and len(sums.counts) == 0
     sums.update(torch.eye(4), torch.zeros(4, dtype=torch.int64))
     assert sums.collapse() is None and sums.counts.tolist() == [4.0]
+
+
+def test_states_that_are_all_equal_have_no_collapse(rng):
+    states = np.stack([np.tile(rng.normal(size=5).astype("float32"), (30, 1)), rng.normal(size=(30, 5))])
+    labels = np.arange(30) % 3  # as of class tokens at the embedding output: there is nothing to divide by
+    sums = ClassSums.empty(0, 2, 5)
+    for block in (slice(11), slice(11, None)):
+        sums.update(torch.from_numpy(states[:, block]), torch.from_numpy(labels[block]))
+    for found in (sums.collapse(), neural_collapse(states, labels)):
+        values = torch.stack([found.nc1, found.nc2_norms, found.nc2_angles])
+        assert values.isnan().tolist() == [[True, False]] * 3

@@ -87,9 +87,7 @@ def test_other_settings_are_another_asset():
 
 
 def test_a_process_that_dies_is_one_line(tmp_path):
-    with pytest.raises(
-        LayerscopeError, match=r"a worker process died, perhaps for want of memory: run again with `jobs=1`"
-    ):
+    with pytest.raises(LayerscopeError, match=r"a worker process died, perhaps out of memory: run again with `jobs=1`"):
         Assets(tmp_path, None).make([Dying("one"), Dying("two")], Reporter(), "dying", 2)
 
 

@@ -102,5 +102,5 @@ def test_labels_meet_as_text_and_classes_that_no_probe_knows_are_counted():
     assert (source.n, source.n_skipped, target.n, target.n_skipped) == (80, 3, 3, 2)
     assert target.mean == 1
     assert source == linear_probe(states, labels)
-    with pytest.raises(LayerscopeError, match="no target sample has a label of which the source has 5 samples"):
+    with pytest.raises(LayerscopeError, match="no target sample has a label for which the source has 5 samples"):
         shifted_probe(states, labels, there[2:3], others[2:3])

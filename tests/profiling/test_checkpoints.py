@@ -40,7 +40,7 @@ def test_a_command_profiles_each_checkpoint_and_writes_one_page_of_all(cli, fold
     np.testing.assert_allclose(rows.sort_values("layer")["value"], entropy)
     assert (tmp_path / "figures" / "checkpoints.png").is_file()
     again = cli("profile", folder / "model", "--revisions", "step100,step5,step20", *how, "--out", out)
-    assert again.status == 0 and "shards are there" in again.err
+    assert again.status == 0 and "shards are done" in again.err
 
 
 @pytest.mark.parametrize(

@@ -139,7 +139,7 @@ def test_all_samples_with_nan_stop_the_job(tmp_path: Path) -> None:
     options = {"batch_size": 1, "blocks": "blocks", "norm": "none"}
     line = (
         "layer 2 of Plain gives NaN or infinity for every sample (first: 0): "
-        "try `dtype='float32'`, or look at the weights"
+        "try `dtype='float32'`, or check the weights"
     )
     for _ in range(2):  # the second call goes on with the same folder
         with pytest.raises(LayerscopeError) as error:

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 import tiny
 from commands import Forks
+from safetensors.numpy import load_file
 from tiny import one_thread
 
 import layerscope
@@ -90,6 +91,10 @@ def launched(given: Path, single: layerscope.Run) -> tuple[int, str, str]:
         ],
         "tensor": [*asked(given, given / "tensor"), "--parallel", "tensor"],
         "tensor stream": [*asked(given, given / "tensor-stream"), "--parallel", "tensor", "--keep-states", "sample:20"],
+        "tensor states": [
+            *("extract", str(given / "llama"), "--data", str(given / "texts.csv"), "--layers", "1,2"),
+            *("--chunk-rows", "6", "--out", str(given / "tensor-states"), "--parallel", "tensor"),
+        ],
         "no plan": ["profile", str(given / "bert"), "--data", str(given / "texts.csv"), "--parallel", "tensor"],
         "last": [*asked(given, given / "none"), "--samples", "none"],
     }
@@ -134,6 +139,12 @@ def test_two_processes_write_the_states_of_one(told, given: Path, one_thread):
     one, two = ({path.name: path.read_bytes() for path in (given / name / "chunks").iterdir()}
                 for name in ("alone", "states"))  # fmt: skip
     assert len(one) == 8 and one == two
+    (status, _, _), second = told[0]["tensor states"], told[1]["tensor states"]
+    assert (status, second) == (0, [0, "", ""]), told[0]["tensor states"]
+    for name in one:
+        whole, parts = (load_file(given / where / "chunks" / name)["states"] for where in ("alone", "tensor-states"))
+        np.testing.assert_allclose(parts, whole, rtol=1e-4, atol=1e-5)
+        assert not np.array_equal(parts, whole), "the weights were in parts"
 
 
 def test_processes_that_hold_a_part_of_every_weight_each_make_the_same_run(told, given: Path, single: layerscope.Run):
@@ -188,7 +199,7 @@ def killed(forks: Forks, given: Path, out: Path, rank: int, shards: int, tables:
     assert left.err.splitlines()[-1] == left.line
 
 
-def test_one_is_killed_in_the_pass_then_the_other_in_the_tables(
+def test_one_is_killed_in_the_pass_then_the_other_then_the_first_in_the_tables(
     forks: Forks, given: Path, single: layerscope.Run, tmp_path: Path
 ):
     out, copy = tmp_path / "run", tmp_path / "copy"
@@ -198,10 +209,11 @@ def test_one_is_killed_in_the_pass_then_the_other_in_the_tables(
     shutil.copytree(out, copy)
     assert_same(single, alone(given, copy))  # one process goes on
 
-    killed(forks, given, out, rank=1, shards=finished, tables=2)  # two go on, through the pass and into the tables
+    killed(forks, given, out, rank=1, shards=finished + 2)  # the first goes on with what is left before it ends
+    killed(forks, given, out, rank=0, shards=finished + 2, tables=2)  # two go on, through the pass and into the tables
     folder = layerscope.open_run(out).folder
     assert all(folder.is_finished(shard) for shard in folder.shards)
     assert 2 <= len(folder.tables()) < len(single.folder.tables())
     assert_same(single, alone(given, out))
     computed = [event["shard"] for event in folder.events("shard")]
-    assert sorted(computed) == sorted(set(computed)) and len(computed) >= len(folder.shards) - 2
+    assert sorted(computed) == sorted(set(computed)) and len(computed) >= len(folder.shards) - 3

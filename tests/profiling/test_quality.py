@@ -124,7 +124,7 @@ def test_prefixes_are_part_of_what_a_run_is(tmp_path: Path) -> None:
         ({"prefixes": ["x"]}, "prefixes is 'x': give whole numbers of at least 1, such as 8,16,32"),
         (
             {"prefixes": [8], "metrics": "curvature"},
-            "prefixes are for prompt_entropy: add it to metrics, or leave prefixes out",
+            "prefixes apply only to prompt_entropy: add it to metrics, or leave prefixes out",
         ),
     ],
 )

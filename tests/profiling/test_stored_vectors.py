@@ -124,7 +124,7 @@ def test_files_that_come_meanwhile_are_noticed(tmp_path: Path, vectors: np.ndarr
 
 def test_verbs_that_need_the_model_say_that_there_is_none(tmp_path: Path, vectors: np.ndarray) -> None:
     run = layerscope.profile(states=as_layers(vectors, tmp_path), out=tmp_path / "r" / "run", progress=False)
-    with pytest.raises(LayerscopeError, match="was made of states from .* without a model: give the model itself"):
+    with pytest.raises(LayerscopeError, match="was made from states of .* without a model: give the model itself"):
         layerscope.truncate(run, layer=8, out=tmp_path / "cut")
     found = layerscope.select(run, rule="best", first_layer=8, progress=False).document()
     assert not found.commands and "without a model" in found.notes[-1]

@@ -264,7 +264,10 @@ def test_an_iterable_that_raises_is_gone_on_with(data: Path, tmp_path: Path):
             "keep_states is 'sample:0': give all, none or sample:N, N a whole number of",
         ),
         ({"keep_states": "some"}, "keep_states is 'some': give all, none or sample:N"),
-        ({"keep_states": "none", "metrics": "linear_probe,lidar"}, "no sum over samples gives lidar, linear_probe"),
+        (
+            {"keep_states": "none", "metrics": "linear_probe,lidar"},
+            "lidar, linear_probe cannot be computed from sums over samples",
+        ),
         (
             {"keep_states": "none", "samples": 50},
             "`samples` is for data that are read at once, and `keep_states='none'`",
@@ -275,7 +278,7 @@ def test_an_iterable_that_raises_is_gone_on_with(data: Path, tmp_path: Path):
         ({"keep_states": "none", "metrics": "nc1,nc3"}, "'nc3' is measured in training alone, by `layerscope train`"),
         (
             {"keep_states": "none", "until_stderr": 0.1, "metrics": "effective_rank"},
-            "`until_stderr` watches the metrics of tokens, such as curvature: ask for one",
+            "`until_stderr` watches metrics of tokens, such as curvature: include one",
         ),
     ],
 )
@@ -306,7 +309,7 @@ def test_similarities_that_outgrow_memory_are_of_the_kept_samples(
     counts = run.table().assign(total=lambda rows: rows["n"] + rows["n_skipped"]).groupby("metric")["total"].unique()
     assert (list(counts["cka"]), list(counts["curvature"])) == ([20], [SAMPLES])
     assert "a seeded sample of 20 of them: CKA" in run.info["notes"]
-    with pytest.raises(LayerscopeError, match="no sum over samples gives cka"):
+    with pytest.raises(LayerscopeError, match="cka cannot be computed from sums over samples"):
         profile(tiny.bert(), data, tmp_path / "none", metrics="cka", keep_states="none")
 
 

@@ -81,7 +81,8 @@ def test_a_record_tells_how_often_and_how_wrongly_a_rule_failed():
     assert "a fixed share of depth: +5.5) and" in lines[0]
     assert "fell behind it 1 of 2 times, by −5.0 at worst" in lines[0]
     regret = (
-        "regret, what the best layer scores more: 12.5 on average (the last layer: 15.0, a fixed share of depth: 9.5)"
+        "regret, how much more the best layer scores: 12.5 on average (the last layer: 15.0, a fixed share of depth: "
+        "9.5)"
     )
     assert lines[1:] == [
         regret,
@@ -144,7 +145,7 @@ def test_the_command_ships_the_pooling_that_was_scored():
         (["--max-loss", "some"], "--max-loss is 'some'"),
         (["--max-mb", "5", "--no-cost"], "needs measured costs: do not switch them off"),
         (["--max-mb", "5"], "name it with --cost-model"),
-        (["--rule", "lidar"], "is followed on a run"),
+        (["--rule", "lidar"], "needs no scores but a run"),
         (["--model", "b"], "model 'b' is not in this evaluation"),
         (["--first-layer", "x"], "--first-layer is 'x'"),
     ],

@@ -19,20 +19,20 @@ def test_a_better_layer_beyond_the_error(written, by_layer):
     (found,) = findings(run)
     assert found.numbers["layer"] == 2 and found.numbers["within_error"] is False
     assert "layer 2 reads the labels best, 90.0 ±2.0 % against 70.0 ±2.0 % at the last layer" in found.text
-    assert "; more than the margin of error;" in found.text
+    assert "; the difference exceeds the margin of error;" in found.text
 
 
 def test_a_better_layer_within_the_error(written, by_layer):
     run = written(by_layer("linear_probe", [0.5, 0.6, 0.72, 0.7, 0.7], [0.02] * 5))
     (found,) = findings(run)
     assert found.numbers["within_error"] is True
-    assert "; within the margin of error;" in found.text
+    assert "; the difference is within the margin of error;" in found.text
 
 
 def test_overlapping_intervals_are_no_test_of_a_difference(written, by_layer):
     (found,) = findings(written(by_layer("linear_probe", [0.5, 0.918, 0.796], [0.05, 0.028, 0.041]), depth=2))
     assert found.numbers["within_error"] is False
-    assert "91.8 ±2.8 % against 79.6 ±4.1 % at the last layer; more than the margin of error" in found.text
+    assert "91.8 ±2.8 % against 79.6 ±4.1 % at the last layer; the difference exceeds the margin of error" in found.text
 
 
 def test_the_last_layer_can_be_the_best(written, by_layer):
@@ -155,7 +155,7 @@ def test_a_dip_within_the_error_is_no_valley(written, by_layer, values, error, w
 
 def test_without_an_error_a_valley_is_not_sure(written, by_layer):
     (found,) = findings(written(by_layer("prompt_entropy", [3.0, 2.5, 2.0, 2.4, 2.6])))
-    assert found.numbers["interior"] is True and found.text.endswith("its error is unknown.")
+    assert found.numbers["interior"] is True and found.text.endswith("the error of the difference is unknown.")
 
 
 def test_which_of_several_variants_or_poolings_is_told(written, by_layer, pairs):
@@ -163,7 +163,7 @@ def test_which_of_several_variants_or_poolings_is_told(written, by_layer, pairs)
     rows += [r for p in ("position", "mean") for r in pairs("cosine_similarity", np.eye(3), pooling=p)]
     texts = [f.text for f in findings(written(rows, depth=2))]
     assert texts[0].startswith("Prompt entropy (alpha=1) is lowest at layer 1")
-    assert texts[1].startswith("No layer has a cosine (one token of each sample) above 0.9 to the last layer")
+    assert texts[1].startswith("No other layer has a cosine (one token of each sample) above 0.9 to the last layer")
 
 
 def test_a_final_norm_can_end_a_valley(written, by_layer):
@@ -183,7 +183,7 @@ def test_a_final_norm_can_end_a_valley(written, by_layer):
         (
             [0.1, 0.3, 0.85, 0.89, 1.0],
             None,
-            "No layer has a cosine above 0.9 to the last layer but the last itself (layer 2: 0.850, layer 3: 0.890)",
+            "No other layer has a cosine above 0.9 to the last layer (layer 2: 0.850, layer 3: 0.890)",
         ),
     ],
 )

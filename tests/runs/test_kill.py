@@ -117,7 +117,7 @@ def test_the_command_killed_goes_on_with_the_same_command(forks: Forks, model: P
     assert finished < total
     second = forks.run(*command)
     assert second.status == 0, second.err
-    assert f"{finished} of {total} shards are there" in " ".join(second.err.split())
+    assert f"{finished} of {total} shards are done" in " ".join(second.err.split())
     run = layerscope.open_run(out)
     assert Counter(e["shard"] for e in run.folder.events("shard")).most_common(1)[0][1] == 1
     whole = layerscope.profile(

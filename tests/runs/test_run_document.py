@@ -176,7 +176,7 @@ def test_the_answer_of_too_few_labels_names_no_layer(written, by_layer):
 def test_without_labels_the_first_line_is_an_observation(written, by_layer, pairs):
     rows = by_layer("prompt_entropy", [3.0, 2.0, 2.5], [0.01] * 3)
     rows += pairs("cosine_similarity", [[1, 0.5, 0.4], [0.5, 1, 0.95], [0.4, 0.95, 1]])
-    told = "prompt entropy is lowest at layer 1; from layer 1 of 2 on all are close to the last"
+    told = "prompt entropy is lowest at layer 1; from layer 1 of 2 on, all are close to the last"
     assert written(rows, depth=2).document().answer == f"No labels were probed, so no layer is named: {told}"
 
 

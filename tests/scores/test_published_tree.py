@@ -92,5 +92,5 @@ def test_an_entropy_that_cannot_be_is_noted(cli: Callable, tree: Path, tmp_path:
     printed = cli("scores", tree, "--metrics", tmp_path / "metrics.csv", "--bootstrap", "0")
     assert printed.status == 0 and printed.err.splitlines()[0] == (
         f"{tmp_path / 'metrics.csv'}: impossible values: 2, such as dataset_entropy (raw) 13.82 of Pythia-14m at layer "
-        "1 on wikitext, which is at most 6.908; they are used as they are"
+        "1 on wikitext, whose maximum is 6.908; they are used as they are"
     )

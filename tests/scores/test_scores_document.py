@@ -215,4 +215,4 @@ def test_where_the_last_layer_is_best_on_every_task_that_is_said():
     every = " ".join(printed(Evaluation(scored({"a": rising, "b": rising}))).split())
     assert "The last layer is best on each of the 2 tasks." in every and "On 0 of" not in every
     some = " ".join(printed(Evaluation(scored({"a": rising, "b": M}))).split())
-    assert "On 1 of 2 tasks another layer than the last is best" in some and "each of the" not in some
+    assert "On 1 of 2 tasks a layer other than the last is best" in some and "each of the" not in some

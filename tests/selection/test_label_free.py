@@ -56,7 +56,7 @@ def test_a_trusted_rule_is_followed_on_the_run_s_own_metric(bare, tmp_path):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"variant": "raw"}, "measured otherwise than the run's (variant raw)"),
+        ({"variant": "raw"}, "measured differently from the run's (variant raw)"),
         ({"corpus": "wikitext"}, "on wikitext"),
         ({"site": "normed"}, None),
         ({"metric": "lidar2"}, "the run has no lidar2"),
@@ -97,7 +97,7 @@ def test_evidence_that_lacks_its_other_half_says_what_it_needs(bare, tmp_path):
     scores = tmp_path / "scores.csv"
     scores.write_text("model,layer,task,main_score\nm,0,a,0.5\nm,1,a,0.6\n")
     assert layerscope.open_evaluation(scores).scores["revision"].tolist() == ["", ""], "a revision may be left out"
-    with pytest.raises(LayerscopeError, match="has scores alone .* give, as another `evidence`, metrics: a run, or"):
+    with pytest.raises(LayerscopeError, match="has only scores .* give, as another `evidence`, metrics: a run, or"):
         quick(bare, evidence=scores)
 
 
@@ -186,7 +186,7 @@ def test_the_fixed_share_is_a_rule_of_its_own(bare, cli):
     assert found.why == "the layer nearest to 79% of the depth, the share that ranks best on scored models"
     assert quick(bare, rule="fixed-share", first_layer=3).layer == 3, "the nearest that may be chosen"
     shown = cli("select", bare.path, "--rule", "fixed-share", "--no-cost").out
-    assert "regret, what the best layer scores more: 2.1 on average" in " ".join(shown.split())
+    assert "regret, how much more the best layer scores: 2.1 on average" in " ".join(shown.split())
 
 
 def test_a_metric_is_refused_where_the_share_regrets_less_and_what_would_help_is_said(bare):

@@ -43,7 +43,7 @@ def test_samples_held_out_judge_the_layer_and_have_no_part_in_choosing_it(many, 
         assert (again[~out] == chosen).all()
     done = cli("select", many.path, "--holdout", 0.3, "--no-cost")
     assert "(judged on 120 samples, 3 classes; chosen on 280 others)" in " ".join(done.out.split())
-    assert "120 samples held out, which neither chose the layer nor trained a probe" in " ".join(done.out.split())
+    assert "120 held-out samples, which neither chose the layer nor trained a probe" in " ".join(done.out.split())
 
 
 def test_what_a_holdout_needs(many, labelled, bare):
@@ -55,7 +55,7 @@ def test_what_a_holdout_needs(many, labelled, bare):
         (many, {"holdout": 0.99}, "two classes with 5 samples each: label more, or hold out less than `holdout=0.99`"),
         (many, {"holdout": 0.3, "rule": "half-text"}, "rule 'half-text' reads no labels: leave it out"),
         (bare, {"holdout": 0.3}, "this run has no labels: leave it out"),
-        (scores, {"holdout": 0.3}, "an evaluation keeps one score a task: give a run with labels"),
+        (scores, {"holdout": 0.3}, "an evaluation keeps one score per task: give a run with labels"),
     ):
         with pytest.raises(LayerscopeError, match=line):
             quick(given, **options)

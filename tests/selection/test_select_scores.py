@@ -138,7 +138,7 @@ def test_costs_by_depth_and_bounds_on_them(labelled, model):
     two = found.layers[2].megabytes
     assert layerscope.select(labelled, max_mb=two, rule="best", progress=False).layer <= 2
     with pytest.raises(
-        LayerscopeError, match=rf"max_mb 0.001 is less than any layer .* least is {weights[0] * 4e-6:.4g} MB"
+        LayerscopeError, match=rf"max_mb 0.001 is below what every layer .* least is {weights[0] * 4e-6:.4g} MB"
     ):
         layerscope.select(labelled, max_mb=0.001, progress=False)
 
@@ -174,7 +174,7 @@ def test_what_is_neither_run_nor_evaluation(tmp_path: Path):
     with pytest.raises(LayerscopeError, match="does not exist"):
         quick(tmp_path / "nowhere")
     evaluation = Evaluation(scored({"x": [0.1, 0.4, 0.2]}))
-    with pytest.raises(LayerscopeError, match="is followed on a run"):
+    with pytest.raises(LayerscopeError, match="needs no scores but a run"):
         quick(evaluation, rule="half-text")
 
 
@@ -218,7 +218,7 @@ def test_too_little_chooses_nothing(bare):
     found = quick(bare, labels=few)
     assert found.as_shipped and found.rule == "none"
     assert found.lacking == (
-        "only 40 samples, 2 classes; 20 skipped, fewer than 5 of their class: 50 judged samples are needed, "
+        "only 40 samples, 2 classes; 20 skipped, in classes of fewer than 5: 50 judged samples are needed, "
         "take more `samples` or label more"
     )
     assert Judged(60, 3, 61).lacking.endswith(

@@ -130,8 +130,8 @@ def test_an_evaluation_under_a_shift_says_what_is_best_where():
         ({"target_labels": 580}, f"{TARGET} has 600 samples, of which `target_labels=580` leaves 20, and 50 must judge "
          "the choice: give fewer, or label more"),
         ({"target_labels": 3}, "target_labels is 3: give a whole number of at least 10"),
-        ({"rule": "best", "target_labels": 50}, "`target_labels` choose by the rule shift: name it, `rule='shift'`, or "
-         "leave them out"),
+        ({"rule": "best", "target_labels": 50}, "`target_labels` applies only to the rule shift: give `rule='shift'` "
+            "too, or leave it out"),
         ({"rule": "shift", "tasks": SOURCE}, f"this evaluation has the shifts {TARGET}: name one, `tasks={TARGET!r}`"),
     ],
 )  # fmt: skip

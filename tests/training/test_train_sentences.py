@@ -190,7 +190,7 @@ CASES = [
     (["encoder", "--train", "pairs.csv", "--baseline-depths", "3"],
      "baseline_depths 3: this model has 3 layers, give some of 1..2"),
     (["encoder", "--train", "pairs.csv", "--max-length", "999"], "max length 999 is beyond the model's 64 positions"),
-    (["vit", "--train", "pairs.csv"], "vit is no sentence encoder: "),
+    (["vit", "--train", "pairs.csv"], "vit is not a sentence encoder: "),
 ]  # fmt: skip
 
 

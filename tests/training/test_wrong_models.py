@@ -29,7 +29,7 @@ def told(folder: Path, model: nn.Module, data: list[dict[str, Any]], objective: 
 def test_a_model_whose_weights_are_spoilt_is_told():
     model = tiny.classifier(2)
     torch.nn.init.constant_(model.classifier.weight, torch.nan)
-    with pytest.raises(LayerscopeError, match="gives logits that are NaN before any training: its weights are spoilt"):
+    with pytest.raises(LayerscopeError, match="gives logits that are NaN before any training: its weights are corrupt"):
         AlignedTrainer(model, processing_class=tiny.tokenizer(special=True))
 
 

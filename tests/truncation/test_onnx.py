@@ -77,7 +77,7 @@ def test_a_sentence_transformer_gives_sentences(tmp_path: Path) -> None:
     assert axes == {("batch", "sequence"), ("batch", "sequence", 384), ("batch", 384)}
     names = used(out)
     close(names["vectors"], torch.from_numpy(served.encode(["a text", "another, which is longer"])))
-    assert "in turns, in float32 by onnxruntime, on" in (out / "README.md").read_text()
+    assert "interleaved, in float32 by onnxruntime, on" in (out / "README.md").read_text()
 
 
 def used(folder: Path) -> dict[str, object]:
@@ -117,7 +117,7 @@ def test_an_image_model_takes_any_number_of_images(tmp_path: Path) -> None:
     ("name", "options", "why"),
     [
         ("mamba", {}, r"cannot be exported to ONNX \(torch.onnx: .*`format='transformers'`"),
-        ("t5", {"part": "decoder"}, "runs encoder and decoder in turns, which one ONNX file cannot"),
+        ("t5", {"part": "decoder"}, "alternates encoder and decoder, which one ONNX file cannot"),
     ],
 )
 def test_what_cannot_be_exported_is_refused_and_leaves_nothing(

@@ -244,7 +244,7 @@ def test_a_run_of_a_model_in_memory(tmp_path: Path) -> None:
         tiny.bert(), tiny.texts(12), processor=tiny.tokenizer(special=True), out=tmp_path / "run", metrics="curvature",
         progress=False,
     )  # fmt: skip
-    with pytest.raises(layerscope.LayerscopeError, match=r"made of a model in memory \(BertForMaskedLM\)"):
+    with pytest.raises(layerscope.LayerscopeError, match=r"made from a model in memory \(BertForMaskedLM\)"):
         layerscope.truncate(tmp_path / "run", 1, tmp_path / "cut", progress=False)
 
 

@@ -74,7 +74,7 @@ def test_wrong_options(options: list[object], line: str, refused, bert: Path, tm
 
 @pytest.mark.parametrize("options", [[], ["--layer", 1], ["--out", "cut"], ["--layer", 1, "--out", "cut"]])
 def test_a_model_that_does_not_exist_is_said_before_what_is_missing(options: list[object], refused) -> None:
-    assert refused("nowhere", *options).startswith("'nowhere' is no local folder")
+    assert refused("nowhere", *options).startswith("'nowhere' is not a local folder")
 
 
 def test_no_place_to_write(refused, bert: Path, tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def test_a_disk_that_fills_up_and_is_given_room(cli, command, finished: Path, sm
     assert printed.line in [f"{str(place)!r} {told}" for place in places]
     (disk / "ballast").unlink()
     again = cli(*command, "--out", run)
-    assert again.status == 0 and f"going on with {str(run)!r}: {THREE}" in again.err
+    assert again.status == 0 and f"resuming {str(run)!r}: {THREE}" in again.err
     now = (run / "shards" / "00000.safetensors").stat()
     assert (now.st_ino, now.st_mtime_ns) == (kept.st_ino, kept.st_mtime_ns), "what was finished is not touched"
     whole = layerscope.open_run(finished).table()
@@ -94,6 +94,6 @@ def test_a_write_that_fails_is_gone_on_with(cli, command, finished: Path, tmp_pa
         "00000.json", "00000.safetensors", "00001.json", "00001.safetensors",
     ]  # fmt: skip
     again = cli(*command, "--out", run)
-    assert again.status == 0 and f"going on with {str(run)!r}: 2 of 4 shards are there" in again.err
+    assert again.status == 0 and f"resuming {str(run)!r}: 2 of 4 shards are done" in again.err
     whole = layerscope.open_run(finished).table()
     pd.testing.assert_frame_equal(layerscope.open_run(run).table(), whole, check_exact=True)

@@ -56,7 +56,7 @@ def test_an_error_that_a_terminal_cannot_show(bert: Path, tmp_path: Path, monkey
 def test_output_that_is_full(capfd, command, run: Path, monkeypatch) -> None:
     with open("/dev/full", "w") as full:
         assert type_onto(monkeypatch, [*command, "--out", run], stdout=full) == 2
-    told = f"standard output cannot be written (No space left on device): the run is whole in {str(run)!r}"
+    told = f"standard output cannot be written (No space left on device): the run is complete in {str(run)!r}"
     assert capfd.readouterr().err.splitlines()[-1] == f"layerscope: {told}"
 
 

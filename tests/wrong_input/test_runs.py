@@ -109,39 +109,39 @@ def test_a_run_that_cannot_go_on(refused, command: list[object], run: Path, name
     assert refused(*command, "--out", run) == message.replace("{}", str(run))
 
 
-ALL, THREE = "4 of 4 shards are there", "3 of 4 shards are there"
+ALL, THREE = "4 of 4 shards are done", "3 of 4 shards are done"
 AGAIN = "has changed since it was written: it is computed again"
 MENDED: dict[str, tuple[Callable[[Path], object], list[str]]] = {
-    "no shards": (delete("shards"), ["going on with {}: 0 of 4 shards are there"]),
-    "no tables": (delete("tables"), [f"going on with {{}}: {ALL}"]),
-    "no log": (delete("log.jsonl"), [f"going on with {{}}: {ALL}"]),
-    "log garbage": (write("log.jsonl", b"\xff\xfe\n{"), [f"going on with {{}}: {ALL}"]),
-    "a shard": (delete("shards/00001.safetensors"), [f"going on with {{}}: {THREE}"]),
-    "a checksum": (delete("shards/00001.json"), [f"going on with {{}}: {THREE}"]),
-    "a table": (delete("tables/pairs.parquet"), [f"going on with {{}}: {ALL}"]),
-    "a shard flipped": (flip("shards/00002.safetensors"), [f"shard 2 of {{}} {AGAIN}", f"going on with {{}}: {THREE}"]),
-    "a shard cut": (cut("shards/00002.safetensors"), [f"shard 2 of {{}} {AGAIN}", f"going on with {{}}: {THREE}"]),
+    "no shards": (delete("shards"), ["resuming {}: 0 of 4 shards are done"]),
+    "no tables": (delete("tables"), [f"resuming {{}}: {ALL}"]),
+    "no log": (delete("log.jsonl"), [f"resuming {{}}: {ALL}"]),
+    "log garbage": (write("log.jsonl", b"\xff\xfe\n{"), [f"resuming {{}}: {ALL}"]),
+    "a shard": (delete("shards/00001.safetensors"), [f"resuming {{}}: {THREE}"]),
+    "a checksum": (delete("shards/00001.json"), [f"resuming {{}}: {THREE}"]),
+    "a table": (delete("tables/pairs.parquet"), [f"resuming {{}}: {ALL}"]),
+    "a shard flipped": (flip("shards/00002.safetensors"), [f"shard 2 of {{}} {AGAIN}", f"resuming {{}}: {THREE}"]),
+    "a shard cut": (cut("shards/00002.safetensors"), [f"shard 2 of {{}} {AGAIN}", f"resuming {{}}: {THREE}"]),
     "a shard of another": (
         lambda run: shutil.copy(run / "shards/00000.safetensors", run / "shards/00001.safetensors"),
-        [f"shard 1 of {{}} {AGAIN}", f"going on with {{}}: {THREE}"],
+        [f"shard 1 of {{}} {AGAIN}", f"resuming {{}}: {THREE}"],
     ),
     "a checksum garbage": (
         write("shards/00001.json", b"{"),
-        [f"shard 1 of {{}} {AGAIN}", f"going on with {{}}: {THREE}"],
+        [f"shard 1 of {{}} {AGAIN}", f"resuming {{}}: {THREE}"],
     ),
     "a table flipped": (
         flip("tables/tokens.parquet", 60),
-        [f"table tokens of {{}} {AGAIN}", f"going on with {{}}: {ALL}"],
+        [f"table tokens of {{}} {AGAIN}", f"resuming {{}}: {ALL}"],
     ),
     "a table of texts": (
         lambda run: (
             pd.read_parquet(run / "tables/pairs.parquet").assign(stderr="much").to_parquet(run / "tables/pairs.parquet")
         ),
-        [f"table pairs of {{}} {AGAIN}", f"going on with {{}}: {ALL}"],
+        [f"table pairs of {{}} {AGAIN}", f"resuming {{}}: {ALL}"],
     ),
     "a table of another": (
         lambda run: shutil.copy(run / "plan.parquet", run / "tables/pairs.parquet"),
-        [f"table pairs of {{}} {AGAIN}", f"going on with {{}}: {ALL}"],
+        [f"table pairs of {{}} {AGAIN}", f"resuming {{}}: {ALL}"],
     ),
 }
 
@@ -208,7 +208,7 @@ def test_a_second_process_is_refused_and_ctrl_c_leaves_a_run_that_goes_on(
     assert 3 <= done < total
     again = cli(*arguments)
     assert again.status == 0
-    assert f"going on with {str(out)!r}: {done} of {total} shards are there" in again.err
+    assert f"resuming {str(out)!r}: {done} of {total} shards are done" in again.err
     computed = [event["shard"] for event in layerscope.open_run(out).folder.events("shard")]
     assert len(computed) == len(set(computed)), "nothing is computed twice"
     missing = set(range(total)) - set(computed)

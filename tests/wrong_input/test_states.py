@@ -52,7 +52,7 @@ def test_a_model_that_is_broken_for_every_sample(cli, request, reviews: Path, tm
     first = pd.read_csv(reviews)["text"].str.split().str.len().idxmax()  # the longest is computed first
     line = (
         f"layer {layer} of broken gives NaN or infinity for every sample (first: {first}): "
-        "try --dtype float32, or look at the weights"
+        "try --dtype float32, or check the weights"
     )
     for _ in range(2):  # the second time from the run folder
         printed = cli("profile", model, "--data", reviews, "--out", tmp_path / "run")

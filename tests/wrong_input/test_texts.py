@@ -114,7 +114,7 @@ def test_texts_without_a_token_are_left_out_counted_and_named(told, deaf: Path, 
 def test_texts_that_all_have_no_token(refused, deaf: Path, tmp_path: Path) -> None:
     path = write(tmp_path / "deaf.jsonl", ["\0", "\x07\0"])
     line = refused("profile", deaf, "--data", path, "--out", tmp_path / "run")
-    assert line == "no sample of deaf has a token left: look at the data"
+    assert line == "no sample of deaf has a token left: check the data"
 
 
 @pytest.mark.parametrize("name", BLANK)
