@@ -15,7 +15,7 @@ from layerscope.core.progress import heed_interrupts
 
 INTERRUPTED = 130
 GO_ON = ("demo", "evaluate", "extract", "profile", "train")
-"""The commands that go on where they were stopped."""
+"""The commands that resume where they stopped."""
 QUIET = {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "TOKENIZERS_PARALLELISM": "false",
          "TORCH_CPP_LOG_LEVEL": "ERROR"}  # fmt: skip
 """What keeps the libraries' own chatter off the screen."""

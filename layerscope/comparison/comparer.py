@@ -35,7 +35,8 @@ def compare(
     given.
 
     Args:
-        runs: folders of two or more runs of the same samples, or models with `data`; all are compared with the first.
+        runs: folders of two or more runs of the same samples, or models where data are given; all are compared with the
+            first.
         data: samples of any kind that `profile` takes, over which each model is profiled first; its run is kept in
             runs/MODEL-DATA.
         samples: number of these samples, drawn with seed 0, or all; by default 1,000.

@@ -47,8 +47,8 @@ def exits(
 
     One pass records what every layer would predict for each sample, and every stage is timed at the batch sizes that
     occur. A fifth of the samples chooses which exits are worth a check, and the others certify the threshold. Then the
-    exits, the plain model and the model truncated at every depth run the same batches in turns. With a `threshold` of
-    your own nothing is certified: samples leave at the first layer (of the `exits`, if given) that is this sure.
+    exits, the plain model and the model truncated at every depth run the same batches, interleaved. With your own
+    `threshold` nothing is certified: samples leave at the first layer (of the `exits`, if given) that is this sure.
 
     A language model drafts at its exits instead, and all layers verify (`layerscope.generation.SelfSpeculation`), so
     the text stays the same. One half of the prompts is replayed to see how many of each layer's drafts would be right,

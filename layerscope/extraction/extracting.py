@@ -61,7 +61,7 @@ def extract(
     """Write the states of chosen layers for all your data, in one process or in many.
 
     Files and streams are read piece by piece, and blocks after the deepest layer are not run. The states are written
-    in chunks, each whole or not at all: the same call goes on where it was stopped. Processes that torchrun or
+    in chunks, each complete or absent, and the same call resumes where it stopped. Processes that torchrun or
     accelerate started share the work.
 
     Args:
@@ -71,18 +71,18 @@ def extract(
             hf:name/config:split; stdlib-docs or digits; in Python also samples in memory and iterables of texts or
             dicts, such as a datasets.IterableDataset.
         layers: layers to keep, such as 8,12, or all; negative ones are counted from the end, -1 is the last.
-        out: folder for the states; the same call on it goes on.
+        out: folder for the states; the same call on it resumes.
         labels: a class for each sample of data in memory; a table has them in a column.
         processor: tokenizer, image processor or feature extractor of a model given as an object.
-        samples: number of samples, the same that `profile` draws with this seed (of an iterator others), or all.
+        samples: number of samples, those that `profile` draws with the same seed (an iterator gives others), or all.
         seed: random seed of the draw.
         chunk: pack running text into windows of this many tokens; by default 256 for language models.
-        prompt: text put before every text.
+        prompt: text prepended to every text.
         site: where a layer is read: normed (after the model's final norm, if it has one), or raw.
         pooling: how tokens become one vector: auto (the model's own way), or some of mean, cls, last, first with
             commas.
         tokens: keep the state of every token, with the token ids, instead of one vector per sample.
-        store_dtype: number type of the states that are written.
+        store_dtype: data type of the states that are written.
         format: format of the files.
         batch_size: samples per forward; by default fitted to their length.
         chunk_rows: rows of the data per file; by default 1,024, and 128 with tokens.

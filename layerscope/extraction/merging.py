@@ -76,7 +76,7 @@ def finish(folder: StatesFolder) -> None:
     there = {number: facts for number in folder.marked() if (facts := folder.facts(number))}
     if total is None:
         raise LayerscopeError(
-            f"nobody has read the data of {str(folder.path)!r} to their end yet: go on with {_command(folder)}"
+            f"the data of {str(folder.path)!r} have not been read to their end yet: resume with {_command(folder)}"
         )
     if missing := sorted(set(range(total)) - there.keys()):
         raise LayerscopeError(

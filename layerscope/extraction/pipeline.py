@@ -171,7 +171,7 @@ def compute(
 ) -> None:
     """Compute every chunk that is due; of a team that computes them `together`, the first process writes them."""
     if there := len(folder.finished()):
-        reporter.say(f"going on with {str(folder.path)!r}: {there} chunks are there")
+        reporter.say(f"resuming {str(folder.path)!r}: {count(there, 'chunk')} done")
     chunks, team = 0, together or Team()
     with evaluating(model.module), reporter.bar("extract", stream.length, "samples") as advance:
         for chunk, prepared in ahead(lambda chunk: prepare(model, chunk.samples), stream.chunks(wanted=is_due)):

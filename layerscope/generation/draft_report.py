@@ -143,7 +143,7 @@ def _settings(report: DraftReport) -> Iterator[tuple[str, str]]:
         **({"tuned lens": report.lens} if report.lens else {}),
         "model": report.model, "data": report.data, "prompts": f"{report.prompts:,}, half to choose on",
         "batch size": str(report.batch_size), "new tokens": f"{report.max_new_tokens} at most",
-        "number type": report.dtype, "machine": report.machine,
+        "data type": report.dtype, "machine": report.machine,
     }.items()  # fmt: skip
 
 

@@ -215,7 +215,9 @@ class IterableRows:
                 return
             except Exception as error:  # whatever someone else's code raises
                 why = f"{type(error).__name__}: {first_line(error)}"
-                raise LayerscopeError(f"{self.where} failed at row {number:,} ({why}): mend it, then go on") from error
+                raise LayerscopeError(
+                    f"{self.where} failed at row {number:,} ({why}): fix it and run this again"
+                ) from error
             record = {"text": record} if isinstance(record, str) else record
             if not isinstance(record, Mapping):
                 kind = type(record).__name__

@@ -1,4 +1,4 @@
-"""Where the weights of a model go, and in which number type: to one device, to all, or in parts to processes."""
+"""Where the weights of a model go, and in which data type: to one device, to all, or in parts to processes."""
 
 import os
 from collections.abc import Mapping

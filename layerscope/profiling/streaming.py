@@ -216,7 +216,7 @@ def share_anew(files: list[Path], parts: list[Path], most: int) -> None:
 
 def _line(job: Job, stream: Stream, path: Path, seen: int) -> str:
     if seen:
-        return f"going on with {str(path)!r}: {count(seen, 'sample')} measured"
+        return f"resuming {str(path)!r}: {count(seen, 'sample')} measured"
     length = "as many samples as there are" if stream.length is None else count(stream.length, "sample")
     model = job.model
     return (

@@ -1,4 +1,4 @@
-"""The run folder: written shard by shard by one process at a time; a killed run goes on where it stopped.
+"""The run folder: written shard by shard by one process at a time; a killed run resumes where it stopped.
 
 Layout: `run.json` (everything to repeat the run), `plan.parquet` (every row and the batch it is computed in, fixed
 before the first batch), `shards/NNNNN.safetensors` with `NNNNN.json` (its checksum, written last: a shard without one

@@ -206,7 +206,7 @@ def test_data_that_break_in_the_middle_keep_what_is_finished(model, tmp_path, cl
     typed = ["extract", model, "--data", tmp_path / "cut.jsonl", "--layers", 1, "--chunk-rows", 200, "--out"]
     assert "line 1031 is not JSON" in cli(*typed, tmp_path / "a").line
     assert len(layerscope.open_extraction(tmp_path / "a").chunks) == 5
-    assert "nobody has read the data of" in cli("merge", tmp_path / "a").line
+    assert "have not been read to their end yet" in cli("merge", tmp_path / "a").line
 
     def failing():
         yield from itertools.repeat("w1 w2", 1500)

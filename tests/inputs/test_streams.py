@@ -226,7 +226,7 @@ def test_an_iterable_that_fails_in_the_middle():
     with pytest.raises(LayerscopeError) as caught:
         read.extend(chunk.number for chunk in stream.chunks())
     assert read == [0, 1, 2]
-    line = "the iterable failed at row 1,500 (ConnectionError: reset by peer): mend it, then go on"
+    line = "the iterable failed at row 1,500 (ConnectionError: reset by peer): fix it and run this again"
     assert str(caught.value) == line
     with pytest.raises(LayerscopeError, match="row 1 of the iterable is of type int: yield texts"):
         open_stream(iter(["a", 3]))
