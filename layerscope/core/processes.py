@@ -160,7 +160,10 @@ def _join() -> Team | LayerscopeError:
         store, rank, _ = next(iter(rendezvous("env://", timeout=ARRIVAL)))
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")  # the store still has what those before have left
         return Team(rank, size, Wire(rank, size, PrefixStore(f"layerscope {attempt}", store)))
-    except RuntimeError:
+    except RuntimeError as error:
+        if "already in use" in str(error):
+            port = os.environ["MASTER_PORT"]
+            return LayerscopeError(f"port {port} of this machine is already in use: set MASTER_PORT to a free one")
         return LayerscopeError(f"{size} processes were started and some did not join: start the same command in each")
 
 

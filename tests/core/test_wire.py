@@ -12,6 +12,7 @@ import pytest
 from commands import BEAT, MISSED, Forks
 from torch.distributed import PrefixStore, TCPStore
 
+from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.processes import Team
 from layerscope.core.wire import Wire
@@ -114,3 +115,12 @@ def test_who_pauses_is_waited_for(forks: Forks, tmp_path: Path):
     both[1].kill(signal.SIGCONT)
     ends = [process.wait() for process in both]
     assert [end.out for end in ends] == ["['0', '1', '2'] ['late', 'late']\n"] * 2, ends
+
+
+def test_a_port_that_is_taken_is_named(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        there = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        for name, value in there.items():
+            monkeypatch.setenv(name, value)
+        assert str(processes._join.__wrapped__()).startswith(f"port {port} of this machine is already in use: set")
