@@ -163,7 +163,7 @@ def _refuse_other_samples(first: Run, other: Run) -> None:
     own, others = first.info["options"], other.info["options"]
     changed = [name for name in ("chunk", "repeat_tokens", "random_tokens") if own.get(name) != others.get(name)]
     labels = ["label_column"] if a.get("label_column") != b.get("label_column") else []
-    *options, last = (f"`{name}`" for name in ("data", "samples", "seed", *labels, *changed))
+    *options, last = (name.replace("_", " ") for name in ("data", "samples", "seed", *labels, *changed))
     differ = "other contents" if a["name"] == b["name"] else f"{a['name']} and {b['name']}"
     if a["samples"] != b["samples"]:
         differ = f"{a['samples']:,} of {a['name']}, {b['samples']:,} of {b['name']}"
