@@ -2,9 +2,6 @@
 
 import json
 import math
-import random
-import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,16 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import tiny
-import torch
-from commands import Forks
 from hooked import profile
 
 import layerscope
 from layerscope.core.errors import LayerscopeError
-from layerscope.metrics.moments import ValueSums
 from layerscope.profiling import pipeline, summing
-from layerscope.profiling.gathered import Gathered, as_first
-from layerscope.profiling.streaming import WHOLE, share_anew
 from layerscope.runs import Run
 
 SAMPLES = 110
@@ -71,101 +63,6 @@ def assert_close(run: Run, exact: Run) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-8 if name == "stderr" else 1e-11, err_msg=name)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a language model and labelled texts, one of which is empty."""
-    folder = tmp_path_factory.mktemp("given")
-    tiny.saved(tiny.llama(), folder / "llama", special=False)
-    labelled(SAMPLES).to_csv(folder / "texts.csv", index=False)
-    return folder
-
-
-def asked(folder: Path, out: Path, *more: str) -> list[str]:
-    return ["profile", str(folder / "llama"), "--data", str(folder / "texts.csv"), "--keep-states", "sample:60",
-            "--metrics", MIXED, "--out", str(out), *more]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def whole(folder: Path, forks: Forks) -> Path:
-    """The run of one process that nothing disturbed."""
-    assert forks.run(*asked(folder, folder / "whole"), script=SMALL).complaint() is None
-    return folder / "whole"
-
-
-def tables(run: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted((run / "tables").iterdir())}
-
-
-def test_killed_at_any_moment_it_ends_with_the_same_bytes(folder: Path, whole: Path, forks: Forks, tmp_path: Path):
-    rng, out, moments = random.Random(time.time_ns()), tmp_path / "run", []
-    for _ in range(3):
-        running = forks.start(*asked(folder, out), script=SMALL)
-        running.until(lambda: (out / "stream").is_dir() or (out / "run.json").is_file())
-        time.sleep(rng.random() * 0.7)
-        running.kill()
-        moments.append(sorted(path.name for path in out.iterdir()))
-        running.wait()
-    end = forks.run(*asked(folder, out), script=SMALL)
-    assert end.complaint() is None, (end, moments)
-    assert tables(out) == tables(whole), moments
-    assert not (out / "stream").exists()
-    assert (out / "plan.parquet").read_bytes() == (whole / "plan.parquet").read_bytes()
-
-
-def test_two_processes_make_the_run_of_one(folder: Path, whole: Path, forks: Forks, tmp_path: Path):
-    out = tmp_path / "run"
-    both = forks.together(*asked(folder, out), script=SMALL)
-    both[0].until(lambda: len(list((out / "stream").glob("*.safetensors"))) == 2, 0.0005)
-    both[1].kill()
-    both[1].wait()
-    assert both[0].wait().line.startswith("layerscope: process 1 on ")
-    one = forks.start(*asked(folder, out), script=SMALL)
-    alone = out / "stream" / "0-of-1.safetensors"
-    one.until(lambda: alone.is_file() or (out / "run.json").is_file(), 0.0005)  # it may be fast
-    one.kill()
-    one.wait()
-    ends = [each.wait() for each in forks.together(*asked(folder, out), script=SMALL)]
-    assert [end.complaint() for end in ends] == [None, None]
-    assert_close(layerscope.open_run(out), layerscope.open_run(whole))
-    assert layerscope.open_run(out).folder.plan.equals(layerscope.open_run(whole).folder.plan)
-
-
-def pass_of(chunks: list[int], **facts: Any) -> Gathered:
-    """Return what a process has that gathered some chunks of ten texts, each of its own value."""
-    gathered = Gathered({"data": "texts"}, **facts)
-    for number in chunks:
-        own = ValueSums.of(torch.arange(number * 10.0, number * 10 + 10)[None])
-        gathered.sums["tokens x.raw"] = gathered.sums["tokens x.raw"] + own if gathered.sums else own
-        gathered.seen += 10
-    return gathered
-
-
-@pytest.mark.parametrize("killed", [None, "written", "half removed", "removed"])
-def test_parts_of_another_number_of_processes_are_the_first_part(killed: str | None, tmp_path: Path):
-    begun = {0: [0, 3, 6], 1: [1], 2: [2, 5]}  # chunks by process, of three
-    for rank, chunks in begun.items():
-        pass_of(chunks, next=3 * len(chunks)).save(tmp_path / f"{rank}-of-3.safetensors")
-    files, two = sorted(tmp_path.iterdir()), [tmp_path / f"{rank}-of-2.safetensors" for rank in range(2)]
-    if killed:
-        as_first({file: Gathered.load(file) for file in files}, 9).save(tmp_path / WHOLE)
-        for file in files[: {"written": 0, "half removed": 2, "removed": 3}[killed]]:
-            file.unlink()
-    share_anew(sorted(tmp_path.iterdir()), two, 9)
-    assert [path.name for path in tmp_path.iterdir()] == ["0-of-2.safetensors"]
-    found = Gathered.load(two[0])
-    assert (found.seen, found.before, found.next, found.done) == (60, 4, 4, [5, 6])
-    values = [number * 10.0 + i for chunks in begun.values() for number in chunks for i in range(10)]
-    assert found.sums["tokens x.raw"].mean.item() == pytest.approx(np.mean(values), rel=1e-12)
-    assert found.sums["tokens x.raw"].stderr.item() == pytest.approx(np.std(values, ddof=1) / 60**0.5, rel=1e-12)
-    assert [number for number in range(9) if not found.has(number)] == [4, 7, 8]
-    # two go on: one has gathered chunk 4, the other nothing, and one alone takes over
-    found.next = 6
-    found.save(two[0])
-    share_anew(two[:1], [tmp_path / "0-of-1.safetensors"], 9)
-    last = Gathered.load(tmp_path / "0-of-1.safetensors")
-    assert [number for number in range(9) if not last.has(number)] == [7, 8] and last.begin().before == last.before
-
-
 @pytest.mark.parametrize("make", [tiny.bert, tiny.gpt2])
 def test_sums_over_chunks_are_the_numbers_of_all_samples(make: Any, data: Path, tmp_path: Path):
     model = make()
@@ -184,22 +81,6 @@ def test_sums_over_chunks_are_the_numbers_of_all_samples(make: Any, data: Path, 
     }  # fmt: skip
     pd.testing.assert_frame_equal(table[of_all], indexed(run)[of_all], rtol=1e-12)
     assert len(few.folder.plan) == 30 and few.pooled(2).shape == (30, 32)
-
-
-def test_other_data_are_refused_and_a_finished_run_is_opened(folder: Path, whole: Path, forks: Forks, tmp_path: Path):
-    again = forks.run(*asked(folder, whole), script=SMALL)
-    assert again.complaint() is None and "forward" not in again.err
-    other = tmp_path / "given"
-    shutil.copytree(folder / "llama", other / "llama")
-    labelled(SAMPLES + 1).to_csv(other / "texts.csv", index=False)
-    assert "holds another run (data contents" in forks.run(*asked(other, whole), script=SMALL).line
-    assert "holds another run (seed: 0 there, 1 here)" in forks.run(*asked(folder, whole, "--seed", "1")).line
-    out = tmp_path / "run"
-    running = forks.start(*asked(folder, out), script=SMALL)
-    running.until(lambda: (out / "stream").is_dir() and any((out / "stream").glob("*.safetensors")), 0.0005)
-    running.kill()
-    running.wait()
-    assert "holds another run (data contents" in forks.run(*asked(other, out), script=SMALL).line
 
 
 def test_no_state_is_kept_where_none_is_asked_for(data: Path, tmp_path: Path):
