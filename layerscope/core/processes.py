@@ -31,7 +31,7 @@ class Team:
     verb: int = 0
     step: int = 0
     failed: int = -1
-    """Number of the last verb in which this process told the others of an error."""
+    """Number of the last verb whose error this process reported to the others; -1 before any."""
 
     @property
     def leads(self) -> bool:

@@ -49,7 +49,7 @@ class Wire:
     def give(self, key: Key, value: Any = None) -> None:
         """Store a value under a key, without waiting for the processes that read it."""
         data = pickle.dumps(value)
-        with suppress(LayerscopeError):  # a process that waits for something is told
+        with suppress(LayerscopeError):  # the store has ended: `get` tells whoever waits
             for start in range(0, len(data), PIECE):
                 self._ask(self.store.append, f"{key} value", data[start : start + PIECE])
             self._ask(self.store.set, str(key), "complete")

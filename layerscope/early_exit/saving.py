@@ -75,7 +75,7 @@ def check_can_be_saved(model: "ExitModel") -> None:
     try:
         with tempfile.TemporaryDirectory() as folder, without_bars():
             model.model.save_pretrained(folder)
-    except (NotImplementedError, RuntimeError) as error:  # which one depends on the method
+    except RuntimeError as error:  # torch, of a weight without a storage that could be written
         name = model.layered.loaded.name
         raise LayerscopeError(f"the quantised weights of {name} cannot be written again: leave `out` out") from error
 

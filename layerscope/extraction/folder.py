@@ -144,7 +144,7 @@ class StatesFolder:
     def working(self) -> Iterator[None]:
         """Within, this process is known to be writing; its mark is its own, and no other process waits for it."""
         mark = FileLock(self.path / f"{WORKER}{self.writer[1:]}.lock", timeout=0)
-        with suppress(OSError, NotImplementedError):  # a file system without locks
+        with suppress(OSError):  # a file system without locks
             mark.acquire()
         try:
             yield
@@ -163,7 +163,7 @@ class StatesFolder:
                 raise LayerscopeError(
                     f"{str(self.path)!r} is being written: merge it when its workers are done"
                 ) from None
-            except (OSError, NotImplementedError):  # a file system without locks
+            except OSError:  # a file system without locks
                 continue
         for part in (part for folder in (".", "chunks", "done") for part in (self.path / folder).glob(".*.part")):
             part.unlink(missing_ok=True)

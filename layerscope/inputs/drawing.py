@@ -37,7 +37,7 @@ def draw(corpus: Corpus, n: int | None, seed: int) -> Corpus:
 
 
 def drawn_rows(total: int, labels: Labels | None, n: int, seed: int) -> tuple[list[int], tuple[str, ...]]:
-    """Return which `n` of so many samples `draw` takes, ascending, and the notes on them."""
+    """Return the row numbers, ascending, of the `n` samples that `draw` takes, and the notes on them."""
     if n >= total:
         return list(range(total)), ()
     chosen = np.random.default_rng(seed).choice(total, size=n, replace=False)

@@ -59,7 +59,7 @@ class ClassSums:
         self.moment += moved.mT @ moved
 
     def at(self, numbers: Tensor, classes: int) -> "ClassSums":
-        """Return the sums with class k as class `numbers[k]` of so many `classes`."""
+        """Return the same sums over `classes` classes, with class k renumbered as `numbers[k]`."""
         found = ClassSums.empty(classes, *self.moment.shape[:-1])
         found.to(self.moment.device)
         found.counts[numbers], found.moment = self.counts, self.moment
