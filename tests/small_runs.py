@@ -64,6 +64,7 @@ def written(labelled, tmp_path):
         info = read_json(labelled.path / "run.json")
         info["model"] |= {"depth": depth, "sites": list(sites)} | ({"name": names["model"]} if "model" in names else {})
         info["data"] |= {"name": names["data"]} if "data" in names else {}
+        info["data"]["drawn_from"] = names.get("drawn_from")
         info["pooling"] = names.get("pooling", ["mean"])
         info["model"]["language_model"] = names.get("language_model", False)
         path = tmp_path / f"run{len(list(tmp_path.iterdir()))}"

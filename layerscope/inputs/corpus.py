@@ -33,7 +33,8 @@ class Corpus:
 
     `samples` holds `str` or `Window` (text), RGB `PIL.Image` (image), `Waveform` (audio) or array rows
     (tensor); files are decoded when a sample is read. `notes` lists every guess and everything left out,
-    one line each. `running` marks running text, whose samples are lines and may be packed into windows.
+    one line each. `running` marks running text, whose samples are lines and may be packed into windows. `drawn_from` is
+    how many samples there were where only some were drawn.
 
     >>> from layerscope.inputs import Corpus
     >>> corpus = Corpus("reviews", "text", ["good food", "rude staff"], names=["a", "b"], labels=("praise", "blame"))
@@ -48,6 +49,7 @@ class Corpus:
     labels: Labels | None = None
     notes: tuple[str, ...] = ()
     running: bool = False
+    drawn_from: int | None = None
 
     def __post_init__(self) -> None:
         if (n := len(self.samples)) == 0:

@@ -33,7 +33,7 @@ def draw(corpus: Corpus, n: int | None, seed: int) -> Corpus:
         return corpus
     rows, notes = drawn_rows(len(corpus), corpus.labels, n, seed)
     found = corpus.take(rows)
-    return replace(found, notes=(*found.notes, *notes))
+    return replace(found, notes=(*found.notes, *notes), drawn_from=len(corpus))
 
 
 def drawn_rows(total: int, labels: Labels | None, n: int, seed: int) -> tuple[list[int], tuple[str, ...]]:

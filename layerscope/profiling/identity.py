@@ -139,6 +139,7 @@ def describe(
             "examples": examples(corpus),
             "modality": corpus.modality,
             "samples": len(corpus),
+            "drawn_from": corpus.drawn_from,
             "fingerprint": about.get("fingerprint") or corpus.fingerprint(),
             "labels": corpus.labels is not None,
             "tokens": tokens_fingerprint(model, corpus),

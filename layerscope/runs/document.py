@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from layerscope.core.errors import spans
+from layerscope.core.errors import count, spans
 from layerscope.runs import curves
 from layerscope.runs.curves import KINDS, Curve, Group, value_text
 from layerscope.runs.details import details, unfinished
 from layerscope.runs.findings import answer, findings
 from layerscope.runs.plots import SECTIONS, sections
+from layerscope.runs.probed import drawn_from
 from layerscope.runs.registry import CHOICES, about, titled
 from layerscope.runs.states import PROJECTED
 from layerscope.show import document as show
@@ -70,8 +71,10 @@ def document(run: "Run") -> show.Document:
 
 def samples(run: "Run") -> str:
     """Return how many samples a run is about."""
-    kept, stream = f"{run.info['data']['samples']:,}", run.info.get("stream")
-    return f"{stream['samples']:,} samples, of which {kept} were kept" if stream else f"{kept} samples"
+    kept, stream, whole = run.info["data"]["samples"], run.info.get("stream"), drawn_from(run)
+    if stream:
+        return f"{count(stream['samples'], 'sample')}, of which {kept:,} were kept"
+    return f"{kept:,} of {count(whole, 'sample')}" if whole else count(kept, "sample")
 
 
 def size(run: "Run") -> tuple[str, ...]:

@@ -148,8 +148,12 @@ def _informed(known: dict[str, Curve]) -> Iterator[Finding]:
         answer = f"the states of layer {top} of {curve.layers[-1]} share most with {what}"
         if value <= INTERVAL * spread:
             numbers, answer = numbers | {"layer": None}, f"no layer shares more with {what} than chance does"
-        text = f"{curve.title}: {answer}, {value_text(curve, value, spread)}; the last has {value_text(curve, *end)}."
-        yield Finding(name, capital(text), numbers, answer)
+        text = f"{curve.title}: {answer}, {value_text(curve, value, spread)}"
+        if top != curve.layers[-1]:
+            text += f"; the last has {value_text(curve, *end)}"
+        elif curve.final is not None:
+            text += f"; after the final norm it has {value_text(curve, *end)}"
+        yield Finding(name, capital(f"{text}."), numbers, answer)
 
 
 def _sinks(run: "Run", known: list[Curve]) -> Iterator[Finding]:

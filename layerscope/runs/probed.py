@@ -42,6 +42,12 @@ def is_within(a: Point, b: Point) -> bool | None:
     return bool(abs(a[0] - b[0]) <= reach) if math.isfinite(reach) else None
 
 
+def drawn_from(run: "Run") -> int | None:
+    """Return of how many samples those of a run were drawn; None where it has them all."""
+    whole: int | None = run.info.get("stream", {}).get("samples") or run.info["data"].get("drawn_from")
+    return whole
+
+
 def probed(run: "Run", known: list[Curve]) -> list[Finding]:
     """Return for each pooling which layer reads the labels best, by the linear probe where there is one, else kNN."""
     linear, nearest = ([c for c in known if c.metric == name] for name in ("linear_probe", "knn_probe"))
@@ -54,7 +60,7 @@ def probed(run: "Run", known: list[Curve]) -> list[Finding]:
     last = "the model as shipped" if run.info["options"].get("pooling") == "auto" else "the last layer"
     last = last if whole else "the last layer here"
     found = []
-    for probe in (Probe(c, chance, whole) for c in linear or nearest):
+    for probe in (Probe(c, chance, whole, drawn_from(run)) for c in linear or nearest):
         if probe.points:
             where = f", {pooling_name(probe.curve.pooling)}" if several else ""
             judged = None if given is None else replace(Judged.of(given), n=probe.curve.n)
@@ -66,11 +72,14 @@ class Probe:
     """The accuracies of a probe by layer from 1 on, the last one after its norm, and the layers with the highest.
 
     `chance` is the share of the most frequent label, NaN where it is not known; `whole` is whether the last layer is
-    known to be the model's, and not that of the states that some files hold.
+    known to be the model's, and not that of the states that some files hold; `total` is of how many labels these were
+    drawn.
     """
 
-    def __init__(self, curve: Curve, chance: float, whole: bool = True) -> None:
+    def __init__(self, curve: Curve, chance: float, whole: bool = True, total: int | None = None) -> None:
         self.curve, self.chance, self.whole, self.end = curve, chance, whole, curve.layers[-1]
+        labels = f"your {count(total or curve.n, 'label')}"
+        self.labels = f"{curve.n:,} of {labels}" if total else labels
         points = {layer: curve.last() if layer == self.end else curve.at(layer) for layer in curve.layers if layer >= 1}
         self.points = {layer: point for layer, point in points.items() if math.isfinite(point[0])}
         highest = max((value for value, _ in self.points.values()), default=math.nan)
@@ -126,7 +135,7 @@ class Probe:
 
     def _ranked(self, shipped: str) -> tuple[str, str, bool | None]:
         """Return which layers read the labels best, which to take, and whether the difference is within its error."""
-        end, points, tops, labels = self.end, self.points, self.tops, f"your {count(self.curve.n, 'label')}"
+        end, points, tops, labels = self.end, self.points, self.tops, self.labels
         best = self.text(tops[0])
         keep = "Keep the whole model: its last layer" if self.whole else f"Of these layers the last, layer {end},"
         keep += f" reads {labels} best, at {best}"
@@ -152,7 +161,8 @@ class Probe:
         rival = max(rivals, key=lambda layer: points[layer][0])
         within, against = is_within(points[tops[0]], points[rival]), self.text(rival)
         if tops == [end]:
-            return f"{text}; the best before it is layer {rival} with {against}; {VERDICTS[within]}", keep, within
+            second = f"next best from layer 1 on is layer {rival}, with {against}"
+            return f"{text}; {second}; {VERDICTS[within]}", keep, within
         answer = f"{lead}; {shipped}, at {against}, is within the margin of error"
         if within is None:
             answer = f"{lead}, and {shipped} at {against}; {VERDICTS[None]}"

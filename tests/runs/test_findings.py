@@ -37,8 +37,34 @@ def test_overlapping_intervals_are_no_test_of_a_difference(written, by_layer):
 
 def test_the_last_layer_can_be_the_best(written, by_layer):
     (found,) = findings(written(by_layer("linear_probe", [0.5, 0.6, 0.7, 0.65, 0.9], [0.01] * 5)))
-    assert found.text.startswith("Linear probe: the last layer reads the labels best, 90.0 ±1.0 %; the best before")
+    assert found.text.startswith(
+        "Linear probe: the last layer reads the labels best, 90.0 ±1.0 %; next best from layer 1 on is layer 2, with "
+        "70.0 ±1.0 %; the difference exceeds"
+    )
     assert found.numbers["layer"] == 4 and found.numbers["within_error"] is False
+
+
+def test_of_a_sample_the_whole_is_named(written, by_layer):
+    run = written(by_layer("linear_probe", [0.5, 0.6, 0.7, 0.65, 0.9], [0.01] * 5, n=50), drawn_from=1422)
+    assert run.document().answer.startswith("Keep the whole model: its last layer reads 50 of your 1,422 labels best")
+    assert "60 of 1,422 samples" in run.document().facts
+
+
+@pytest.mark.parametrize(
+    ("values", "final", "end"),
+    [
+        ([0.1, 0.2, 0.6, 0.3], None, "0.600 ±0.010 nats; the last has 0.300 ±0.010 nats."),
+        ([0.1, 0.2, 0.3, 0.6], None, "share most with your labels, 0.600 ±0.010 nats."),
+        ([0.1, 0.2, 0.3, 0.6], 0.5, "0.600 ±0.010 nats; after the final norm it has 0.500 ±0.010 nats."),
+    ],
+)
+def test_a_layer_is_not_compared_with_itself(written, by_layer, values, final, end):
+    table = by_layer("label_information", values, [0.01] * 4)
+    if final is not None:
+        table += by_layer("label_information", [final], [0.01], site="normed", first=3)
+    run = written(table, depth=3, sites=("raw", "normed") if final is not None else ("raw",))
+    (found,) = named(findings(run), "label_information")
+    assert found.text.endswith(end)
 
 
 @pytest.mark.parametrize(
