@@ -19,8 +19,6 @@ SMALL = {
     "all_layers": ["--samples", "20", "--texts", "8", "--no-judging"],
     "early_exit": ["--batches", "1", "--repeats", "1", "--width", "48"],
     "extraction": ["--texts", "40", "--repeats", "1", "--no-workers"],
-    "corpus_proxies": ["--rows", "30", "--tasks", "1", "--model", "stories260K"],
-    "label_free_rules": ["--noise", "1"],
     "memory": ["--child", "texts.csv"],
     "one_pass": ["--samples", "8", "--repeats", "1"],
     "page": ["--runs", "1", "--depth", "3", "--tabs", "1"],
@@ -29,15 +27,13 @@ SMALL = {
     "scale": ["--child", "profile --keep-states none", "free", "texts.csv"],
     "self_speculation": ["--batch", "1", "--tokens", "12", "--repeats", "1", "--layers", "8", "--width", "48"],
     "sentence_losses": ["--steps", "1", "--batch", "2", "--dev", "8", "--seeds", "1"],
-    "shipped_rules": ["--keep", "--out", "rules.json"],
     "similarity": ["--layers", "3", "--samples", "60", "--width", "8", "--naive", "2", "--threads", "1"],
     "start": ["--repeats", "1"],
     "training_step": ["--repeats", "1", "--only", "vit", "--rows", "1"],
     "truncated": ["--case", "minilm", "--repeats", "1"],
     "view_metrics": ["--samples", "40", "--width", "16", "--threads", "1"],
 }
-DATA = {"all_layers": "--data", "processes": "--data", "sentence_losses": "--data", "shipped_rules": "--shared"}
-DATA |= dict.fromkeys(("corpus_proxies", "label_free_rules"), "--shared")
+DATA = {"all_layers": "--data", "processes": "--data", "sentence_losses": "--data"}
 NEEDS_A_MODEL = {"exit_guarantee"}
 """Takes a classifier that was trained before; its parts are tested with the guarantee."""
 
@@ -51,7 +47,7 @@ def test_runs_in_small(name, request, tmp_path, monkeypatch, capsys):
     words = list(SMALL[name])
     if name in DATA:
         shared = request.getfixturevalue("shared")
-        words += [DATA[name], str(shared if DATA[name] == "--shared" else shared / "data")]
+        words += [DATA[name], str(shared / "data")]
     if name == "page" and not (os.environ.get("LAYERSCOPE_CHROMIUM") or shutil.which("chromium")):
         pytest.skip("no Chromium on the path")
     (tmp_path / "texts.csv").write_text("text,label\n" + "".join(f"text number {i},{i % 2}\n" for i in range(20)))

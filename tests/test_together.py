@@ -58,7 +58,6 @@ def commands(given: Path, out: str) -> dict[str, list[str]]:
         "shift": ["evaluate", llama, "--task-file", f"linear-probe:{topics}", "--mixes", "--shift", shift],
         "select": ["select", run, "--json"],
         "drop": ["select", run, "--drop", "2", "--json"],
-        "half-text": ["select", run, "--rule", "half-text", "--no-cost", "--json"],
         "exits": ["exits", str(given / "bert"), "--data", topics, *map(str, EARLY), "--exits", "1,2"],
         "drafts": ["exits", llama, "--data", topics, "--prefix", "3", "--max-new-tokens", "16", "--samples", "4"],
     }
@@ -106,10 +105,8 @@ def test_two_processes_evaluate_as_one(both, given: Path):
 
 
 def test_two_processes_select_as_one(both, given: Path):
-    for name in ("drop", "half-text"):
-        one, two = ([path.read_bytes() for path in sorted((given / f"{name}-{n}").glob("*.json"))]
-                    for n in ("one", "two"))  # fmt: skip
-        assert one == two and one, name
+    one, two = ([path.read_bytes() for path in sorted((given / f"drop-{n}").glob("*.json"))] for n in ("one", "two"))
+    assert one == two and one
     one, two = (layerscope.open_selection(given / f"select-{n}") for n in ("one", "two"))
     assert (one.layer, one.why, one.chosen.score) == (two.layer, two.why, two.chosen.score)
     assert two.chosen.milliseconds

@@ -23,7 +23,8 @@ from cyclopts import (
 from cyclopts.config import Toml
 
 import layerscope
-from layerscope.core.errors import LayerscopeError, choices, near
+from layerscope.core.errors import LayerscopeError, choices, near, spelled, use_flags
+from layerscope.core.gone import instead_of
 
 SETTINGS = "layerscope.toml"
 OF_TORCH = re.compile(r"PytorchStreamWriter|inline_container\.cc:\d+\] \. unexpected pos")
@@ -107,6 +108,9 @@ def explained(error: CycloptsError) -> str:
     word = next(iter(error.unused_tokens or []), "")
     if isinstance(error, UnknownOptionError):
         word = str(error.token.keyword or error.token.value)
+        if mend := instead_of(" ".join(chain), word.strip("-[]").replace("-", "_")):
+            use_flags(options)
+            return spelled(f"option {word} is gone: {mend}")
         if error.token.source not in ("", "cli"):
             name = word.strip("-[]")
             lists = f"{command} --help lists them"

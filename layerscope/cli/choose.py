@@ -1,7 +1,6 @@
 """The commands that choose a layer: evaluate, scores, select."""
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +8,7 @@ from cyclopts import Parameter
 
 import layerscope
 from layerscope.cli import output
-from layerscope.cli.making import Options, command, command_line
+from layerscope.cli.making import Options, command
 from layerscope.cli.output import Csv, Json, into
 from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError
@@ -24,8 +23,6 @@ FILES = Parameter(
     allow_leading_hyphen=True,
 )
 Save = Annotated[str | None, into("Folder to save the scores in.", "FOLDER")]
-Rules = Annotated[str | None, into("JSON file for the rules and their record, for select --evidence.")]
-ModelKind = Annotated[str | None, into("Kind of the models whose rules are saved: causal or bidirectional.", "NAME")]
 
 
 @command(layerscope.evaluate, argument="MODEL_OR_RUN")
@@ -58,28 +55,14 @@ def _own(text: str) -> str:
 
 
 @command(read_scores, argument="SCORES")
-def scores(
-    options: Options, *, save: Save = None, csv: Csv = None, save_rules: Rules = None, kind: ModelKind = None,
-    json: Json = False,
-) -> None:  # fmt: skip
-    """Print the scores, and what metrics say of them; save rules with the scores they were fitted on."""
+def scores(options: Options, *, save: Save = None, csv: Csv = None, json: Json = False) -> None:
+    """Print the scores, and what metrics say of them."""
     from layerscope.scores.tables import HEADER, wide_csv
 
     table = output.table_file(csv, HEADER)
-    if kind is not None and save_rules is None:
-        raise LayerscopeError("--kind is that of rules to save: give --save-rules too, or leave it out")
     evaluation, shown, note = read_scores(**options)
     if note:
         print(note, file=sys.stderr)
-    if save_rules is not None:
-        rules = shown.get("rules")
-        if not rules:
-            raise LayerscopeError("there is no rule to write: rules need metrics, and scores of at least two models")
-        source = f"fitted on {Path(options['results']).name}"
-        kinds = [tuple(replace(choice, kind=kind) for choice in rule.choices) for rule in rules]
-        named = [replace(rule, source=source, choices=own) for rule, own in zip(rules, kinds, strict=True)]
-        file = layerscope.scores.save_rules(named, Path(save_rules), command=command_line())
-        print(f"rules: {file}", file=sys.stderr)
     if save is not None:
         print(f"saved: {evaluation.save(save)}", file=sys.stderr)
     output.write_table(table, lambda: wide_csv(evaluation, min_share=shown["min_share"]))

@@ -11,6 +11,7 @@ from itertools import count
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.core.gone import refuse_gone
 from layerscope.core.wire import FAILED, OVER, SAID, Key, Wire
 
 ARRIVAL = timedelta(minutes=10)
@@ -185,6 +186,7 @@ def as_one(verb: Callable[P, T]) -> Callable[P, T]:
         ours = team()
         ours.begin()
         try:
+            refuse_gone(verb.__name__, kwargs)
             found = verb(*args, **kwargs)
             ours.meet()  # one that ends before the others are done has died
             return found

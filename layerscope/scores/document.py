@@ -11,11 +11,10 @@ import pandas as pd
 from layerscope.core.saved import jsonable
 from layerscope.scores.dimensions import dims_tables, fewest_in_words
 from layerscope.scores.grids import MIN_SHARE, Grid
-from layerscope.scores.metric_tables import correlation_tables, rule_tables, rules_verdict
+from layerscope.scores.metric_tables import best_rules, correlation_tables, rule_tables
 from layerscope.scores.naming import FEW, VARIANT, named_layers
 from layerscope.scores.pairing import Related, pairings
 from layerscope.scores.plots import section
-from layerscope.scores.rules import Rule, rules_table
 from layerscope.scores.shifts import error_of_gain, shifts_of
 from layerscope.scores.tables import by_layer, mixes_tables, summary_table
 from layerscope.show.document import Document, Facts, Frame, Part, Section, Sentences
@@ -36,12 +35,12 @@ def document(
     *,
     min_share: float = MIN_SHARE,
     correlations: pd.DataFrame | None = None,
-    rules: Sequence[Rule] = (),
+    rules: pd.DataFrame | None = None,
     runs: "Sequence[Run]" = (),
 ) -> Document:
     """Return the best layer, a row for each model, of one model its layers by task, then correlations and rules.
 
-    `correlations` are those of `correlate`, averaged over tasks, `rules` those of `fit_rules`; a page shows how the
+    `correlations` are those of `correlate`, averaged over tasks, `rules` those of `rules_table`; a page shows how the
     metrics of `runs` of the same models go with the scores.
     """
     known = evaluation.grids(min_share)
@@ -60,7 +59,7 @@ def document(
             parts += mixes_tables(entry, title.removeprefix("Layers by task"))
     if correlations is not None:
         parts += correlation_tables(correlations, known)
-    if rules:
+    if rules is not None:
         parts += rule_tables(rules, one.unit)
     missing = f"{evaluation.missing:,} missing" if evaluation.missing else "none missing"
     shown = tuple(_members(known, pairings(runs, evaluation, known)))
@@ -76,7 +75,7 @@ def document(
             _one_or_many((task for entry in known for task in entry.tasks), "task"),
         ),
         facts=(f"{len(evaluation.scores):,} scores from {evaluation.source}", missing),
-        reasons=(rules_verdict(rules),) if rules else (),
+        reasons=() if rules is None else (best_rules(rules, one.unit),),
         parts=tuple(parts),
         commands=tuple(commands),
         sections=shown[0].sections if alone else (),
@@ -137,10 +136,9 @@ def as_dict(
     *,
     min_share: float = MIN_SHARE,
     correlations: pd.DataFrame | None = None,
-    rules: Sequence[Rule] = (),
+    rules: pd.DataFrame | None = None,
 ) -> dict[str, Any]:
     """Return answer, source, what is missing, summary, scores, correlations and rules as JSON can hold them."""
-    choices = [[vars(choice) | {"gain": choice.gain} for choice in rule.choices] for rule in rules]
     found: dict[str, Any] = jsonable({
         "answer": _answer(evaluation.grids(min_share)),
         "source": evaluation.source,
@@ -150,7 +148,7 @@ def as_dict(
         "summary": evaluation.summary(min_share),
         "scores": evaluation.scores.drop(columns="right"),
         "correlations": [] if correlations is None else correlations,
-        "rules": rules_table(rules).assign(choices=choices),
+        "rules": [] if rules is None else rules,
     })  # fmt: skip
     return found
 

@@ -2,16 +2,14 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import pandas as pd
 
-from layerscope.core.errors import count
+from layerscope.core.errors import count, listed
 from layerscope.scores.correlation import MEAN_OF_TASKS, MEAN_SCORE
 from layerscope.scores.grids import Grid
-from layerscope.scores.naming import Unit, signed
-from layerscope.scores.rules import Rule
-from layerscope.scores.trust import distrust
+from layerscope.scores.naming import Unit, measured_name, signed
+from layerscope.scores.rules import by_family
 from layerscope.show.document import EMPTY, Cell, Column, Part, Row, Sentences, Table, columns, row
 
 LETTERS = {"spearman": "ρ", "kendall": "τ", "pearson": "r", "dcor": "dCor"}
@@ -23,7 +21,9 @@ MEASURED = ["corpus", "metric", "variant", "site", "pooling"]
 MEANS = "Means over the checkpoints of each model and then over models."
 BY_MODEL = "Layers are in parentheses; a model with several checkpoints has only its mean gain."
 SHOWN_RULES = 3
-"""Rules whose gain on each model is shown where there is no room for all."""
+"""Rules whose gain on each model is shown."""
+MOST_FAMILIES = 4
+"""Families that have a column each."""
 
 
 def correlation_tables(correlations: pd.DataFrame, scored: Sequence[Grid]) -> Iterator[Part]:
@@ -62,7 +62,7 @@ def correlation_tables(correlations: pd.DataFrame, scored: Sequence[Grid]) -> It
 def _by_series(title: str, rows: pd.DataFrame) -> Table:
     """Return the first statistic with a row for each model, their mean first, and a column for each metric."""
     own = rows[(rows["target"] == MEAN_SCORE) & (rows["statistic"] == rows["statistic"].iloc[0])]
-    own = own.assign(measured=[_measured(found) for found in own.to_dict(orient="records")])
+    own = own.assign(measured=[measured_name(found) for found in own.to_dict(orient="records")])
     mean = own.groupby(["measured", "model"], sort=False)["estimate"].mean().groupby("measured", sort=False).mean()
     wide = own.pivot(index="series", columns="measured", values="estimate")[mean.index]
     lines = [Row((Cell("mean"), *map(signed, mean)), marked=True)]
@@ -84,66 +84,51 @@ def _correlations(title: str, rows: pd.DataFrame, legend: Sequence[str]) -> Tabl
             cells = [signed(found[MEAN_SCORE, name]) for name in statistics]
             between = f"{signed(own['low']).text} … {signed(own['high']).text}" if math.isfinite(own["low"]) else ""
             by_task = signed(found[MEAN_OF_TASKS, statistics[0]])
-            lines.append(row(f"  {_measured(own)}", cells[0], *([between] * intervals), *cells[1:], by_task))
+            lines.append(row(f"  {measured_name(own)}", cells[0], *([between] * intervals), *cells[1:], by_task))
     return Table(title, (Column("metric", "left"), *columns(titles)), tuple(lines), legend)
 
 
-def _measured(row: Any) -> str:
-    where = [str(row[key]) for key in ("variant", "site", "pooling") if not pd.isna(row[key]) and row[key] != "raw"]
-    return str(row["metric"]) + (f" ({', '.join(where)})" if where else "")
-
-
-def rule_tables(rules: Sequence[Rule], unit: Unit) -> Iterator[Table]:
-    """Yield a row for each rule, then a row for each model with the gain of the rules that gain most."""
-    failed = any(rule.failures for rule in rules)
-    titles = ["gain", "rival", "regret", "failed", *(["worst"] if failed else []), "agree"]
+def rule_tables(table: pd.DataFrame, unit: Unit) -> Iterator[Table]:
+    """Yield a row for each rule, those that gain most first, then a row for each model with the best of them."""
+    families = by_family(table)
+    means = families.groupby(level="rule").mean().sort_values("gain", ascending=False, kind="stable")
+    names = list(dict.fromkeys(table["family"]))
+    shown = names if 1 < len(names) <= MOST_FAMILIES else []
     lines = []
-    for rule in rules:
-        of = len(rule.choices)
-        worst = [unit.cell(rule.worst_gain if rule.failures else None, sign=True)] if failed else []
-        agree = "" if rule.direction is None else f"{rule.agreeing} of {of}"
-        means = *(unit.cell(gain, sign=True) for gain in (rule.mean_gain, rule.rival_gain)), unit.cell(rule.mean_regret)
-        cells = [Cell(rule.name), *means, Cell(f"{rule.failures} of {of}"), *worst, Cell(agree)]
-        lines.append(Row(tuple(cells), marked=rule.share is None and rule.mean_gain > rule.rival_gain))
+    for rule, (gain, regret) in means.iterrows():
+        own = families.loc[rule]["gain"]
+        each = [unit.cell(own.get(name, math.nan), sign=True) for name in shown]
+        lines.append(row(str(rule), unit.cell(gain, sign=True), unit.cell(regret), *each))
+    titles = Column("rule", "left"), *columns(("gain", "regret", *shown))
     scale = ", in points" if unit.percent else ""
-    chosen = [rule for rule in rules if rule.choices]
     legend = (
-        "Gain over the last layer on models that took no part in fitting the rule, mean over the checkpoints of each "
-        "and then over models. Rival: the better of a layer drawn at random and a fixed share of depth chosen on the "
-        f"other models. Regret: how much more the best layer scores. Agree: how often the direction was that of all "
-        f"models. Tried on {max((len(rule.gains) for rule in chosen), default=0)} models."
+        "Gain: over the last layer. Regret: how much more the best layer scores. Means over the checkpoints of each "
+        f"model, over the models of each family, then over families ({listed(names)}). Nothing was held out: the "
+        f"best of {len(means)} rules looks better here than it is."
     )
-    yield Table(f"Rules without labels{scale}", (Column("rule", "left"), *columns(titles)), tuple(lines), (legend,))
-    if chosen:
-        title = f"Gain over the last layer by model{scale}"
-        best = sorted(chosen, key=lambda rule: -rule.mean_gain)[:SHOWN_RULES]
-        narrow = (_by_model(f"{title}: the rules that gain most", best, unit),) if len(chosen) > len(best) else ()
-        yield _by_model(title, chosen, unit, narrow)
+    yield Table(f"Rules without labels{scale}", titles, tuple(lines), (legend,), name="rules")
+    title = f"Gain over the last layer by model{scale}: the rules that gain most"
+    yield _by_model(title, table, means.index[:SHOWN_RULES], unit)
 
 
-def _by_model(title: str, rules: Sequence[Rule], unit: Unit, narrow: tuple[Table, ...] = ()) -> Table:
-    """Return a row for each model: the gain of each rule there, and the layer it chose where the model has one."""
-    models = list(dict.fromkeys(model for rule in rules for model in rule.gains))
+def _by_model(title: str, table: pd.DataFrame, rules: Sequence[str], unit: Unit) -> Table:
+    """Return a row for each model: the gain of each of these rules, and the layer where the model has one revision."""
     lines = []
-    for model in models:
+    for model, rows in table.groupby("model", sort=False):
         cells = []
         for rule in rules:
-            layer = f"({rule.layers[model]})" if model in rule.layers else ""
-            cells.append(unit.cell(rule.gains.get(model, math.nan), sign=True, detail=layer))
-        lines.append(row(model, *cells))
-    titles = columns(rule.name for rule in rules)
-    return Table(title, (Column("model", "left"), *titles), tuple(lines), (BY_MODEL,), narrow)
+            own = rows[rows["rule"] == rule]
+            layer = f"({own['layer'].iloc[0]})" if len(own) == 1 else ""
+            cells.append(unit.cell(own["gain"].mean(), sign=True, detail=layer))
+        lines.append(row(str(model), *cells))
+    return Table(title, (Column("model", "left"), *columns(rules)), tuple(lines), (BY_MODEL,), name="rules-by-model")
 
 
-def rules_verdict(rules: Sequence[Rule]) -> str:
-    """Return how many rules are worth following, in a sentence."""
-    chosen = [rule for rule in rules if rule.choices and rule.share is None]
-    ahead = sum(rule.mean_gain > rule.rival_gain for rule in chosen)
-    if not ahead:
-        return "No rule gains more than its rival: none has found anything."
-    certain = sum(distrust(rule, None, len(rules)) is None for rule in chosen)
-    gain = "gains more than its rival" if ahead == 1 else "gain more than their rivals"
-    sure = (
-        "and may be followed" if certain == ahead else f"and {certain or 'none'} so certainly that it may be followed"
-    )
-    return f"{ahead} of {len(chosen)} rules {gain}, {sure}."
+def best_rules(table: pd.DataFrame, unit: Unit) -> str:
+    """Return which rule gains most, beside the fixed share of depth that does, in a sentence."""
+    means = by_family(table)["gain"].groupby(level="rule").mean()
+    shares = means[means.index.isin(table.loc[table["share"].notna(), "rule"])]
+    share, best = shares.idxmax(), means.idxmax()
+    gain = f"Of {len(means)} rules without labels {best!r} gains most"
+    beside = "" if best == share else f", a fixed share of depth at most {unit.difference(shares[share])} ({share})"
+    return f"{gain}: {unit.difference(means[best])} over the last layer{beside}; all by hindsight."

@@ -1,8 +1,9 @@
 """How scores are shown in texts: their unit, layers in a row, correlations."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -74,6 +75,13 @@ def decimal(value: float, decimals: int, sign: bool = False) -> str:
 def cut_in_words(layer: int, dim: int | None) -> int | str:
     """Return a layer, in words where fewer dimensions are kept of its vectors than all."""
     return layer if dim is None else f"{layer} at {dim} dimensions"
+
+
+def measured_name(about: Mapping[str, Any]) -> str:
+    """Return a metric's name with variant, site and pooling, those that are `raw` left out."""
+    details = [about[key] for key in ("variant", "site", "pooling")]
+    details = [str(detail) for detail in details if not pd.isna(detail) and detail != "raw"]
+    return str(about["metric"]) + (f" ({', '.join(details)})" if details else "")
 
 
 def signed(value: float) -> Cell:

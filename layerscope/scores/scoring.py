@@ -27,7 +27,8 @@ def read_scores(
         results: CSV of scores, folder (or tar) of per-layer mteb results, or folder of an evaluation.
         min_share: share of the tasks (of the model with the most) on which a layer needs scores; layers with fewer are
             left out.
-        metrics: CSV of metrics by layer, or the folder of a run: adds correlations with the scores, and rules.
+        metrics: CSV of metrics by layer, or the folder of a run: adds correlations with the scores,
+            and what rules without labels would have chosen.
         variant: variant (normalization) of the metrics that have several; by default raw, else a metric's first.
         first_layer: first layer that counts for correlations and rules; 0 includes the embeddings.
         bootstrap: bootstrap resamples for the confidence intervals; 0 leaves them out.
@@ -41,7 +42,7 @@ def read_scores(
 
     """
     asked = checked(read_scores, locals())
-    from layerscope.scores import corpus_averages, fit_rules, one_variant, open_evaluation, open_metrics
+    from layerscope.scores import corpus_averages, one_variant, open_evaluation, open_metrics, rules_table
     from layerscope.scores.metric_values import line_on_impossible
 
     evaluation = open_evaluation(asked.results)
@@ -56,7 +57,7 @@ def read_scores(
     which = {"first_layer": asked.first_layer, "min_share": asked.min_share}
     shown["correlations"] = evaluation.correlate(values, **which, bootstrap=asked.bootstrap, seed=asked.seed)
     try:
-        shown["rules"] = fit_rules(values, evaluation, **which)
+        shown["rules"] = rules_table(evaluation, values, **which)
     except LayerscopeError as error:  # the rest stands without them
         notes.append(f"no rules: {error}")
     return evaluation, shown, "\n".join(notes)

@@ -1,4 +1,4 @@
-"""Choose a layer: by scores where there are some, else by rules that were tried on models held out."""
+"""Choose a layer by scores, or blocks to drop by what the model loses without them."""
 
 import lazy_loader
 

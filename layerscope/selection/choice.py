@@ -1,4 +1,4 @@
-"""From scores, rules and bounds to the choice."""
+"""From scores and bounds to the choice."""
 
 import math
 from collections import Counter
@@ -7,17 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.scores.naming import cut_in_words
 from layerscope.selection.by_score import BY_SCORE, SHIFT, SHIPPED, SURE, Scored, best_of, mean_of, within_loss
-from layerscope.selection.label_free import Followed
-from layerscope.selection.selection import Apart, Candidate, OfTask, Refused, Selection
+from layerscope.selection.selection import Apart, Candidate, OfTask, Selection
 from layerscope.truncation.figures import Cost, Costs
 
 DEFAULT = "one-standard-error"
-NONE_TRUSTED = "no label-free rule is trusted here"
+UNLABELLED = "without labels or scores of tasks nothing tells which layer serves best"
 Choose = Callable[[Scored], int]
 
 
@@ -185,27 +183,12 @@ def _of_task(scored: Scored, choose: Choose, last: int) -> OfTask:
     return OfTask(scored.title, layer, shipped, float(scored.means[column]), difference, _known(error), dim)
 
 
-def by_rule(
-    case: Case, followed: Followed | None, refused: Sequence[Refused], lacking: str = "", forced: bool = False
-) -> Selection:
-    """Return the choice of a rule without labels, or the model as shipped where none is trusted and what would help."""
-    layers, within = case.layers, case.budget.within
-    untrusted = f"{NONE_TRUSTED}; {lacking}" if lacking else NONE_TRUSTED
-    if followed is None and case.fits_as_shipped():
-        return _selection(case, len(layers), "baseline", untrusted, refused=tuple(refused))
-    if followed is None:
-        why, deepest = f"the deepest layer{within}: {untrusted}", layers.index(case.candidates()[-1])
-        return _selection(case, deepest, "deepest", why, refused=tuple(refused))
-    rule = followed.rule
-    end = "the lowest mean rank over its metrics" if rule.parts else f"its {rule.direction} of {rule.metric}"
-    if rule.share is not None:
-        end = f"the layer nearest to {rule.share:.0%} of the depth, the share that ranks best on scored models"
-    if rule.metric == "half_text_reciprocal_rank":
-        end = "where the halves of a text find each other best, if that is clear, else the deepest layer"
-    return _selection(
-        case, layers.index(followed.layer), rule.name, end + within, followed.values, evidence=rule,
-        notes=(*followed.notes, *case.about["notes"]), refused=tuple(refused), forced=forced,
-    )  # fmt: skip
+def without_scores(case: Case) -> Selection:
+    """Return the model as shipped, or where that is not within the bounds the deepest layer that is."""
+    if case.fits_as_shipped():
+        return _selection(case, len(case.layers), "baseline", UNLABELLED)
+    deepest = case.layers.index(case.candidates()[-1])
+    return _selection(case, deepest, "deepest", f"the deepest layer{case.budget.within}: {UNLABELLED}")
 
 
 def _why(case: Case, scored: Scored, name: str, chosen: int, columns: Sequence[int]) -> str:
@@ -235,11 +218,11 @@ def _why(case: Case, scored: Scored, name: str, chosen: int, columns: Sequence[i
     return f"{shallowest} within one standard error ({of}) of the best, {at}{within}"
 
 
-def _selection(case: Case, chosen: int, rule: str, why: str, values: pd.Series | None = None, **more: Any) -> Selection:
+def _selection(case: Case, chosen: int, rule: str, why: str, **more: Any) -> Selection:
     columns, scored = case.columns, case.scored
     baseline = len(columns)
-    rows = tuple(_candidate(case, column, values) for column in range(baseline))
-    shown = _candidate(case, baseline, None)
+    rows = tuple(_candidate(case, column) for column in range(baseline))
+    shown = _candidate(case, baseline)
     found = (*rows, shown)[chosen]
     alike = scored is None or np.allclose(scored.values[:, chosen], scored.values[:, -1], rtol=0, atol=1e-12)
     shipped = chosen == baseline or ((found.layer, found.dim) == (case.last, None) and bool(alike))
@@ -257,15 +240,13 @@ def _selection(case: Case, chosen: int, rule: str, why: str, values: pd.Series |
     )  # fmt: skip
 
 
-def _candidate(case: Case, column: int, values: pd.Series | None) -> Candidate:
+def _candidate(case: Case, column: int) -> Candidate:
     """Return what is known of one layer, or in the last column of the model as shipped."""
     scored, costs, is_baseline = case.scored, case.costs, column == len(case.columns)
     layer, dim = (case.last, None) if is_baseline else case.columns[column]
     known: dict[str, Any] = {}
     if costs is not None and (cost := costs.full if is_baseline else costs.layers.get(layer)) is not None:
         known |= vars(cost)
-    if values is not None and layer in values.index:
-        known["value"] = _known(values[layer])
     if scored is not None:
         difference, error = scored.difference(column, scored.baseline)
         known |= {"score": float(scored.means[column]), "stderr": _known(scored.errors[column])}

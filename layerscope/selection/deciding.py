@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -20,10 +19,8 @@ from layerscope.profiling.identity import weights_fingerprint
 from layerscope.runs.run import Run
 from layerscope.scores.evaluation import Evaluation, ModelOrigin
 from layerscope.scores.opening import open_run_or_scores
-from layerscope.scores.rules import Rule
-from layerscope.selection.by_score import BY_SCORE, SHIFT, has_labels, judged, probed
-from layerscope.selection.choice import Budget, Case, by_rule, by_scores
-from layerscope.selection.label_free import RANK, Reader, halves_for, named_rule, rules_from, trusted
+from layerscope.selection.by_score import SHIFT, has_labels, judged, probed
+from layerscope.selection.choice import Budget, Case, by_scores, without_scores
 from layerscope.selection.mixes import with_mix
 from layerscope.selection.removal import STORE as BLOCKS, Removal
 from layerscope.selection.removing import remove
@@ -36,8 +33,8 @@ POOLINGS = ("mean", "cls", "last")
 """Poolings that `truncate` can record in a checkpoint."""
 MINILM = "all-MiniLM-L6-v2"
 OF_LAYERS = (
-    "labels", "rule", "holdout", "target_labels", "max_loss", "max_ms", "max_mb", "max_dim", "evidence", "tasks",
-    "model", "revision", "site",
+    "labels", "rule", "holdout", "target_labels", "max_loss", "max_ms", "max_mb", "max_dim", "tasks", "model",
+    "revision", "site",
 )  # fmt: skip
 """Options that choose a layer."""
 
@@ -113,7 +110,7 @@ def decide(asked: Asked) -> Selection | Removal:
     folder = None if asked.out is None else (STORE if asked.drop is None else BLOCKS).folder(asked.out)
     leads = processes.team().leads
     reporter = reporting(asked.progress and leads)
-    given, rules = asked.given, rules_from(asked.evidence)
+    given = asked.given
     if isinstance(given, (str, Path)):
         given = open_run_or_scores(given)
     if isinstance(given, Evaluation) and asked.tasks is not None:
@@ -126,10 +123,10 @@ def decide(asked: Asked) -> Selection | Removal:
         opened = Opened(given if asked.cost_model is None else asked.cost_model, asked.device, reporter)
         found = remove(given, opened.source(), _pooling(given, asked), asked, reporter)
     elif isinstance(given, Evaluation):
-        found = _of_evaluation(given, rules, asked, budget, reporter)
+        found = _of_evaluation(given, asked, budget, reporter)
     elif isinstance(given, Run):
         given.need_states()
-        found = _of_run(given, rules, asked, budget, reporter)
+        found = _of_run(given, asked, budget, reporter)
     else:
         raise LayerscopeError(f"select takes a run or an evaluation, not a {type(given).__name__}")
     if folder is not None and leads:
@@ -160,17 +157,10 @@ def _refuse_no_shift(given: Any, asked: Asked) -> None:
         )
 
 
-def _of_evaluation(
-    evaluation: Evaluation, rules: Sequence[Rule], asked: Asked, budget: Budget, reporter: Reporter
-) -> Selection:
+def _of_evaluation(evaluation: Evaluation, asked: Asked, budget: Budget, reporter: Reporter) -> Selection:
     if asked.holdout is not None:
         raise LayerscopeError(
             "holdout needs the states of samples, and an evaluation keeps one score per task: give a run with labels"
-        )
-    if asked.rule not in (None, *BY_SCORE):
-        named_rule(rules, asked.rule)  # one that does not exist is refused as such
-        raise LayerscopeError(
-            f"rule {asked.rule!r} needs no scores but a run: give the run, or choose {', '.join(BY_SCORE)} of scores"
         )
     shift, notes = None, list[str]()
     if asked.rule == SHIFT:
@@ -191,7 +181,7 @@ def _of_evaluation(
     about = {
         "model": name, "source": str(model) if isinstance(model, (str, Path)) else name, "site": grid.about["site"],
         "pooling": pooling, "pooled": origin.modality == "text" and opened.pools_as_ours(pooling),
-        "sites": tuple(map(str, sites)), "notes": (*notes, *missing, *_unused(asked)), "width": origin.width,
+        "sites": tuple(map(str, sites)), "notes": (*notes, *missing), "width": origin.width,
         "part": origin.part,
     }  # fmt: skip
     case = Case(about, budget, asked.first_layer, origin.depth, scored, costs)
@@ -201,25 +191,19 @@ def _of_evaluation(
     return with_mix(found, grid, case, asked)
 
 
-def _of_run(run: Run, rules: Sequence[Rule], asked: Asked, budget: Budget, reporter: Reporter) -> Selection:
+def _of_run(run: Run, asked: Asked, budget: Budget, reporter: Reporter) -> Selection:
     opened = Opened(run if asked.cost_model is None else asked.cost_model, asked.device, reporter)
     pooling, has_scores = _pooling(run, asked), asked.labels is not None or has_labels(run)
     if budget.max_dim is not None:
         raise LayerscopeError("max_dim needs scores at fewer dimensions: give an evaluation made with `dims`")
-    free = asked.rule is not None and asked.rule not in BY_SCORE
-    if asked.rule in BY_SCORE and not has_scores:
+    if asked.rule is not None and not has_scores:
         raise LayerscopeError(f"rule {asked.rule!r} needs scores, and this run has no labels: give labels")
     if budget.max_loss is not None and not has_scores:
         raise LayerscopeError(
             "max_loss needs scores: a run with labels, or an evaluation; without them no loss is known"
         )
-    if asked.holdout is not None and (free or not has_scores):
-        lack = f"rule {asked.rule!r} reads no labels" if free else "this run has no labels"
-        raise LayerscopeError(f"holdout needs labels to choose by, and {lack}: leave it out")
-    forced = named_rule(rules, asked.rule) if free else None
-    halves = cache(lambda: halves_for(run, asked.data, asked.seed))
-    if forced is not None and forced.metric == RANK:
-        halves()  # what is wrong with them is reported before the long part
+    if asked.holdout is not None and not has_scores:
+        raise LayerscopeError("holdout needs labels to choose by, and this run has none: leave it out")
     costs, notes = _costs(opened, run.layers, asked, budget)
     scored = probed(run, asked.labels, pooling, asked.holdout, reporter) if has_scores else None
     if not has_scores and run.info["data"].get("labels"):
@@ -230,17 +214,7 @@ def _of_run(run: Run, rules: Sequence[Rule], asked: Asked, budget: Budget, repor
         "pooled": run.info["data"]["modality"] == "text" and opened.pools_as_ours(pooling), "notes": notes,
     }  # fmt: skip
     case = Case(about, budget, asked.first_layer, run.depth, scored, costs, run.layers)
-    if scored is not None and not free:
-        about["notes"] = *notes, *_unused(asked)
-        return by_scores(case, scored, asked.rule)
-    reader = Reader(run, pooling, case.candidates(), halves, opened.source, reporter)
-    if forced is not None:
-        return by_rule(case, reader.follow(forced, alike=False), (), forced=True)
-    return by_rule(case, *trusted(rules, reader))
-
-
-def _unused(asked: Asked) -> tuple[str, ...]:
-    return () if asked.evidence is None else ("the rules of `evidence` are not followed: scores chose the layer",)
+    return without_scores(case) if scored is None else by_scores(case, scored, asked.rule)
 
 
 def _pooling(run: Run, asked: Asked) -> str:

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from layerscope.core.errors import count
 from layerscope.scores.dimensions import ALL, NUMBERS, dims_table
 from layerscope.scores.naming import Unit, cut_in_words
-from layerscope.scores.rules import Rule
 from layerscope.selection.shift import tables as shift_tables, trade
 from layerscope.show.document import (
     EMPTY,
@@ -31,7 +29,6 @@ from layerscope.show.document import (
 if TYPE_CHECKING:
     from layerscope.selection.selection import Apart, Candidate, OfTask, Selection
 
-MOST_REFUSED = 6
 LEAD = "What every layer scores and costs, and which one was chosen."
 
 
@@ -43,8 +40,6 @@ def document(selection: "Selection") -> Document:
     if selection.scored_on and not selection.lacking:
         reasons.append(judged_on(selection))
     reasons += [trade(selection.shift)] if selection.shift is not None else []
-    if selection.evidence is not None:
-        reasons += record(selection.evidence, forced=selection.forced)
     about = selection.site, selection.pooling and f"{selection.pooling} pooling", selection.scored_on
     names = ("rule", "site", "pooling", "scores", "costs")
     facts = zip(names, (selection.rule, *about, selection.measured), strict=True)
@@ -142,37 +137,10 @@ def ship(selection: "Selection") -> tuple[str, str]:
     return shlex.join(["layerscope", "truncate", source, *what, *how, "--out", name]), ""
 
 
-def record(rule: Rule, forced: bool = False) -> list[str]:
-    """Return how a rule without labels did on models held out, in lines."""
-    if not rule.choices:
-        return ["it was never tried on a held-out model: it is followed because you named it"]
-    tried, models = len(rule.choices), len({choice.model for choice in rule.choices})
-    wrong = f", by {_points(rule.worst_gain)} at worst" if rule.failures else ""
-    gain, regret, last = rule.mean_gain, rule.mean_regret, rule.mean_regret + rule.mean_gain
-    fixed = ["", ""] if rule.share else [_points(rule.fixed_gain), _points(rule.fixed_regret, sign=False)]
-    than = [f", a fixed share of depth: {number}" * bool(number) for number in fixed]
-    lines = [
-        f"in {tried} choices on {models} model{'s' * (models > 1)} held out it gained {_points(gain)} over the last "
-        f"layer on average (a layer at random: {_points(rule.chance_gain)}{than[0]}) and fell behind it "
-        f"{rule.failures} of {tried} times{wrong}",
-        f"regret, how much more the best layer scores: {_points(regret, sign=False)} on average (the last layer: "
-        f"{_points(last, sign=False)}{than[1]})",
-    ]
-    for choice in rule.choices:
-        most = _points(choice.best - choice.last)
-        lines.append(
-            f"  {choice.model} {choice.revision}: layer {choice.layer}, {_points(choice.gain)}; the best {most}"
-        )
-    lines += [f"  {rule.source}"] if rule.source else []
-    return [*lines, "it is followed because you named it"] if forced else lines
-
-
 def _tables(selection: "Selection") -> Iterator[Table]:
-    if selection.refused:
-        yield _refused(selection)
     if selection.shift is not None:
         yield from shift_tables(selection.shift)
-    if any(known is not None for c in selection.layers for known in (c.score, c.value, c.parameters)):
+    if any(known is not None for c in selection.layers for known in (c.score, c.parameters)):
         yield _layers(selection)
     if selection.cuts:
         yield _cuts(selection)
@@ -196,30 +164,11 @@ def _cuts(selection: "Selection") -> Table:
     return dims_table(f"Layers × dimensions{unit.title}", pd.DataFrame(found), unit, chosen, legend)
 
 
-def _refused(selection: "Selection") -> Table:
-    rows = []
-    for entry in selection.refused[:MOST_REFUSED]:
-        rule = entry.rule
-        shown = (rule.mean_gain, True), (rule.mean_regret, False), (rule.fixed_regret, False)
-        cells = [Cell(_points(value, sign), value=value) for value, sign in shown]
-        failed = Cell(f"{rule.failures} of {len(rule.choices)}", value=rule.failures)
-        rows.append(row(rule.name, *cells, failed, words(entry.reason)))
-    first, last = (Column(title, "left", wraps=True) for title in ("rule", "why"))
-    titles = (first, *columns(("gain", "regret", "fixed", "failed")), last)
-    more = len(selection.refused) - len(rows)
-    legend = [
-        "Gain: over the last layer; regret: how much more the best layer scores; fixed: the regret of a fixed share."
-    ]
-    legend += [f"{count(more, 'more rule')} not followed; the JSON output lists all of them."] if more else []
-    return Table("Rules that were not followed", titles, tuple(rows), tuple(legend), name="refused")
-
-
 def _layers(selection: "Selection") -> Table:
     baseline = selection.baseline
     scored, cost = baseline.score is not None, baseline.parameters is not None
-    valued = any(c.value is not None for c in (*selection.layers, baseline))
     titles = [*columns(("layer",)), *(columns(("score", "difference"), "decimal") if scored else ())]
-    titles += columns((*(["value"] if valued else []), *(["weights", "MB", "ms", "faster"] if cost else [])))
+    titles += columns(["weights", "MB", "ms", "faster"] if cost else [])
     rows = []
     for candidate in (*selection.layers, *([selection.chosen] if selection.mixed or selection.dim else []), baseline):
         shipped, name = candidate is baseline, str(cut_in_words(candidate.layer, candidate.dim))
@@ -228,8 +177,6 @@ def _layers(selection: "Selection") -> Table:
         if scored:
             score, difference = _judged(candidate, selection.share)
             cells += [score, EMPTY if shipped else difference]
-        if valued:
-            cells.append(EMPTY if candidate.value is None else Cell(f"{candidate.value:.4g}", value=candidate.value))
         cells += _costs(candidate) if cost else []
         marks = replace(words(_marks(candidate, shipped, selection)), marked=candidate is selection.chosen)
         rows.append(Row((*cells, marks), marked=marks.marked))
@@ -271,8 +218,6 @@ def _legend(selection: "Selection") -> str:
         sentences.append(
             f"Scores in {unit}, ± one standard error where it is known; difference from {selection.baseline_name}."
         )
-    if any(c.value is not None for c in selection.layers):
-        sentences.append("Value: what the rule reads.")
     if selection.measured is not None:
         sentences.append(f"ms: per sample, {selection.measured}.")
     sentences.append(
@@ -292,9 +237,3 @@ def _judged(found: "Candidate | Apart | OfTask", share: bool) -> tuple[Cell, Cel
 
 def _joined(cell: Cell) -> str:
     return f"{cell.text} {cell.detail}".strip()
-
-
-def _points(value: float, sign: bool = True) -> str:
-    """Return a number of a rule's record, whose units are those of its own scores; shares in percent."""
-    share = abs(value) <= 1
-    return Unit(share, 1 if share else 2).number(value, sign)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.options import Asked
 from layerscope.core.progress import Reporter
-from layerscope.inputs import pack
+from layerscope.inputs import Corpus, open_corpus, pack
+from layerscope.inputs.opening import BUILT_IN
 from layerscope.metrics import angular_distance
 from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
@@ -26,7 +28,6 @@ from layerscope.models.pooling import pool, served
 from layerscope.profiling.plan import batches_of
 from layerscope.runs.run import Run
 from layerscope.selection.by_score import Floats, mean_of
-from layerscope.selection.label_free import corpus_of
 from layerscope.selection.removal import Choice, Removal
 from layerscope.truncation.depth import find_depth
 from layerscope.truncation.expected import expected_at, kept_without, states_at
@@ -73,7 +74,7 @@ def remove(run: Run, source: Source, pooling: str, asked: Asked, reporter: Repor
 
 def _samples(run: Run, model: LayeredModel, asked: Asked) -> tuple[list[Any], str]:
     """Return distinct samples that give the model something to say, in a seeded order, and the name of their data."""
-    corpus = corpus_of(run, asked.data)
+    corpus = _corpus(run, asked.data)
     if corpus.running and isinstance(model.encoder, TextEncoder):
         corpus = pack(corpus, model.encoder.tokenizer, min(WINDOW, model.encoder.max_length))
     order = np.random.default_rng(asked.seed).permutation(np.flatnonzero(~corpus.copies))[: CHOOSE + JUDGE]
@@ -82,6 +83,18 @@ def _samples(run: Run, model: LayeredModel, asked: Asked) -> tuple[list[Any], st
     if len(samples) < FEWEST:
         raise LayerscopeError(f"{corpus.name} has {len(samples)} distinct samples: give {FEWEST} or more as `data`")
     return samples, corpus.name
+
+
+def _corpus(run: Run, data: Any) -> Corpus:
+    """Return the data of a run, or others where they are given; raises where these are not there."""
+    if data is not None:
+        return open_corpus(data)
+    about = run.info["data"]
+    source = about.get("source")
+    if not source or not (source in BUILT_IN or source.startswith("hf:") or Path(source).expanduser().exists()):
+        raise LayerscopeError(f"the run's data ({source or about['name']}) cannot be found: name them with `data`")
+    columns = {name: about.get(name) for name in ("text_column", "label_column")}
+    return open_corpus(source, **columns)
 
 
 def _fault(source: Source, blocks: Blocks) -> str:

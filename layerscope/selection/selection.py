@@ -5,8 +5,6 @@ from pathlib import Path
 from typing import Any, Self
 
 from layerscope.core.saved import Store, jsonable
-from layerscope.scores.rules import Rule
-from layerscope.scores.saved_rules import as_record, from_record
 from layerscope.selection.document import document as as_document
 from layerscope.show.pushed import Stored
 
@@ -17,7 +15,7 @@ STORE = Store("selection", "selection.json", "run layerscope select again", {})
 class Candidate:
     """One layer: its score, the difference to the baseline, each with its standard error, and what the depth costs.
 
-    `value` is what a rule without labels reads there. None is what is not known.
+    None is what is not known.
     """
 
     layer: int
@@ -25,21 +23,12 @@ class Candidate:
     stderr: float | None = None
     difference: float | None = None
     difference_error: float | None = None
-    value: float | None = None
     parameters: int | None = None
     megabytes: float | None = None
     milliseconds: float | None = None
     speedup: float | None = None
     dim: int | None = None
     """How many dimensions of its vectors are kept; None is all."""
-
-
-@dataclass(frozen=True)
-class Refused:
-    """A rule without labels that was not followed, and why."""
-
-    rule: Rule
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -83,11 +72,10 @@ class Selection(Stored):
     `rule` names what chose it, `why` explains it in a sentence. `gain` is its score less that of the baseline, in the
     scores' own units, with the standard error `gain_error`; None without scores. Both are of `apart`, units that
     had no part in choosing, where there are enough of them. `basis` says how much was judged, `lacking` what is
-    missing where that is too little to choose by; `by_task` is what each task alone would choose. `evidence` is the
-    record of a rule without labels on models held out, `refused` those that were not followed. `layers` are all layers;
-    `baseline` is the model as shipped, or what `baseline_name` says where that was not scored; `best` the layer of the
-    highest score. `source` is what `truncate` takes, empty where there is no model, `measured` on what the costs are,
-    `sites` where the model can be taken, `part` the one of its stacks of blocks, where it has several.
+    missing where that is too little to choose by; `by_task` is what each task alone would choose. `layers` are all
+    layers; `baseline` is the model as shipped, or what `baseline_name` says where that was not scored; `best` the
+    layer of the highest score. `source` is what `truncate` takes, empty where there is no model, `measured` on what the
+    costs are, `sites` where the model can be taken, `part` the one of its stacks of blocks, where it has several.
 
     >>> selection = layerscope.select("scores.csv", model="small", cost=False, progress=False)
     >>> selection.layer, selection.depth, round(selection.gain, 2)
@@ -112,13 +100,10 @@ class Selection(Stored):
     baseline_name: str
     layers: tuple[Candidate, ...]
     best: int | None = None
-    evidence: Rule | None = None
-    refused: tuple[Refused, ...] = ()
     scored_on: str | None = None
     share: bool = False
     source: str | None = None
     measured: str | None = None
-    forced: bool = False
     sites: tuple[str, ...] = ()
     part: str | None = None
     notes: tuple[str, ...] = ()
@@ -183,12 +168,6 @@ class Selection(Stored):
         """Return everything as JSON can hold it."""
         return super().as_dict() | {"chosen": jsonable(self.chosen)}
 
-    def _parts(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        facts, _ = super()._parts()
-        evidence = None if self.evidence is None else as_record(self.evidence)
-        refused = [as_record(entry.rule) | {"reason": entry.reason} for entry in self.refused]
-        return facts | {"evidence": evidence, "refused": refused}, {}
-
     @classmethod
     def _made(cls, facts: dict[str, Any], frames: dict[str, Any], folder: Path) -> Self:
         made = {
@@ -198,8 +177,6 @@ class Selection(Stored):
             "by_task": tuple(OfTask(**row) for row in facts["by_task"]),
             "apart": facts["apart"] and Apart(**facts["apart"]),
             "mixed": facts.get("mixed") and Candidate(**facts["mixed"]),
-            "evidence": facts["evidence"] and from_record(facts["evidence"]),
-            "refused": tuple(Refused(from_record(row), row["reason"]) for row in facts["refused"]),
         }
         return super()._made(facts | made, frames, folder)
 

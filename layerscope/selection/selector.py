@@ -3,18 +3,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from layerscope.core import processes
-from layerscope.core.option_kinds import IN_CODE, SEED, Folder, Number, Repeated, Weights, Whole
+from layerscope.core.option_kinds import IN_CODE, SEED, Folder, Number, OneOf, Weights, Whole
 from layerscope.core.options import OUTPUT, checked
 
 if TYPE_CHECKING:
     from layerscope.selection.removal import Removal
     from layerscope.selection.selection import Selection
 
+RULES = ("one-standard-error", "best", "shift")
 BOUNDS = "Bounds"
-FREE = "Without labels"
 SCORES = "Which scores"
 COSTS = "Costs"
-BLOCKS = "Samples for half-text and blocks to drop"
+BLOCKS = "Blocks to drop"
 
 
 @processes.as_one
@@ -22,7 +22,7 @@ def select(
     given: Any,
     *,
     labels: Annotated[Sequence[Any] | None, IN_CODE] = None,
-    rule: str | None = None,
+    rule: Annotated[str | None, OneOf(RULES)] = None,
     holdout: Annotated[float | None, Number(above=0, below=1, such_as="0.3")] = None,
     target_labels: Annotated[int | None, Whole(10)] = None,
     max_loss: Annotated[float | None, Number(0), BOUNDS] = None,
@@ -30,7 +30,6 @@ def select(
     max_mb: Annotated[float | None, Number(above=0), BOUNDS] = None,
     max_dim: Annotated[int | None, Whole(1), BOUNDS] = None,
     first_layer: Annotated[int, Whole(0), BOUNDS] = 1,
-    evidence: Annotated[Any, Repeated(), FREE] = None,
     drop: Annotated[int | None, Whole(1), BLOCKS] = None,
     data: Annotated[Any, BLOCKS] = None,
     seed: Annotated[int, SEED, BLOCKS] = 0,
@@ -52,9 +51,8 @@ def select(
     over three or more tasks (with fewer tasks, that of the score itself, if it is known). The gain is measured on
     folds, or on tasks if there are three, that had no part in choosing. Nothing is chosen from fewer than 50 judged
     samples, or from less than half of all. If fewer dimensions were scored too, the fewest that suffice for that layer
-    are chosen. Without scores, the rule with the best gain on held-out models is followed, among those whose record can
-    be trusted and whose metric the run measured in the same way; if there is none, the model as shipped is kept. Layer
-    0 is not a candidate.
+    are chosen. Without scores the model as shipped is kept, or with a budget the deepest layer within it. Layer 0 is
+    not a candidate.
 
     With `drop`, that many blocks are chosen in four ways: by repeatedly removing the one that costs least, by how
     little a block turns its input (ShortGPT), by the angle over a row of blocks (Gromov et al. 2024), and as the last
@@ -64,10 +62,8 @@ def select(
     Args:
         given: folder of a run or an evaluation, or CSV of scores; in Python also a run or an evaluation itself.
         labels: of a run's samples, one each in their order, instead of its own.
-        rule: rule to choose by: one-standard-error or best, which need scores; shift, which uses a few target labels of
-            an evaluation's shift; or, for a run, one that needs no labels, such as half-text (the two halves of a text
-            find each other; runs the model) or fixed-share (the share of depth that ranks best on scored models),
-            whatever its record.
+        rule: rule to choose by: one-standard-error (by default), best, or shift, which uses a few target labels of an
+            evaluation's shift.
         holdout: share of a run's labelled samples held out to judge the chosen layer, stratified by class and drawn
             with the run's seed; by default each fold is judged at the layer that the others choose.
         target_labels: number of target labels that the rule shift chooses by, drawn with the seed; the others judge the
@@ -78,10 +74,8 @@ def select(
         max_dim: largest acceptable number of dimensions of a vector (4 bytes each), if the evaluation has scores at
             fewer.
         first_layer: first layer to consider; 0 includes the embeddings.
-        evidence: file of rules saved by scores; or scores and metrics (runs) of the same models, to fit rules on, each
-            a folder, hf://user/name or CSV (the CSV of scores first); by default the rules that come with the package.
         drop: number of blocks to leave out; runs the model on the run's samples.
-        data: samples for half-text and drop; by default those of the run.
+        data: samples for drop; by default those of the run.
         seed: random seed.
         model: model to choose a layer from, if an evaluation has several.
         revision: revision of the model, if an evaluation has several.

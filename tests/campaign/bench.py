@@ -18,7 +18,7 @@ COMMANDS: dict[str, tuple[object, ...]] = {
                  "--jobs", 1),
     "evaluate jobs": ("evaluate", "bert", "--task-file", "classification:table.csv", *SAVED, "--jobs", 2),
     "evaluate results": ("scores", "scores.csv", "--metrics", "metrics.csv", "--bootstrap", 9, "--save",
-                         "out/saved", "--save-rules", "out/rules.json", "--kind", "causal"),
+                         "out/saved"),
     "truncate": ("truncate", "cls", "--layer", 2, "--out", "out/cut"),
     "truncate layers": ("truncate", "run", "--layers", "1,2", "--out", "out/cuts"),
     "train": ("train", "cls", "--train", "table.csv", *TRAINED, "--out", "out/trained"),

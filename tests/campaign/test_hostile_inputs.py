@@ -24,7 +24,7 @@ def texts(name: str) -> list[str]:
         f"lens gpt2 --data {name} --samples 2 --out out",
         f"exits cls --data {name} --samples 60 --max-disagreement 0.2 --batch-size 8 --out out",
         f"train cls --train {name} --max-steps 2 --batch-size 8 --out out",
-        f"select run --rule half-text --no-cost --data {name}",
+        f"select run --drop 1 --data {name}",
     ]
 
 
@@ -104,14 +104,7 @@ SUBJECTS = [
     Subject("vit", ["inspect vit", f"profile vit --data images {' '.join(RUN)}"]),
     Subject("gpt2", ["inspect gpt2", "lens gpt2 --prompt w1 --tokens 2", "truncate gpt2 --layer 1 --out out"]),
     Subject("scores.csv", ["scores scores.csv --bootstrap 9", "select scores.csv --no-cost --model a"]),
-    Subject(
-        "metrics.csv",
-        [
-            "scores scores.csv --metrics metrics.csv --bootstrap 9",
-            "select other --no-cost --evidence scores.csv --evidence metrics.csv",
-        ],
-    ),
-    Subject("rules.json", ["select other --no-cost --evidence rules.json"]),
+    Subject("metrics.csv", ["scores scores.csv --metrics metrics.csv --bootstrap 9"]),
 ]
 
 

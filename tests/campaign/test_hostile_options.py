@@ -38,7 +38,7 @@ NUMBERS = [
 ]  # fmt: skip
 PATHS = [
     "out", "", ".", "..", "table.csv", "table.csv/x", "no/such/x", "~nobody/x", "/dev/null", "/dev/full",
-    "/proc/x", "x" * 300, "a b", "a\nb", "é\u202e", "run", "scores", "cls", "images", "rules.json", "\udcff",
+    "/proc/x", "x" * 300, "a b", "a\nb", "é\u202e", "run", "scores", "cls", "images", "\udcff",
     "-", "--", "*", "%s",
 ]  # fmt: skip
 WORDS = [
@@ -46,7 +46,7 @@ WORDS = [
     "raw,normed", "0", "1", "1,2", "1,1", ",", "1,,2", "99", "-1", "1-2", "3,2,1", "text", "label", "n",
     "encoder", "decoder", "main", "float32", "float16", "bfloat16", "float64", "int8", "cpu", "cuda", "cuda:0",
     "cuda:99", "meta", "mps", "aligned", "standard", "cosine", "cka", "classifiers", "always", "alternate",
-    "linear", "uniform", "0,0,0", "nan,1,1", "one-standard-error", "best", "half-text", "curvature", "dime",
+    "linear", "uniform", "0,0,0", "nan,1,1", "one-standard-error", "best", "curvature", "dime",
     "effective_rank", "prompt_entropy", "causal", "swap,typo", "crop", "margin", "patience", "entropy", "onnx",
     "transformers", "sentence-transformers", "masked-lm", "classification", "causal-lm", "token-classification",
     "tracing-glue", "linear-probe:table.csv", "sts:sts.csv", "classification:", ":", ":table.csv",

@@ -15,8 +15,7 @@ from werkzeug.wrappers import Response
 import layerscope
 from layerscope.core.hub import on_this_machine, page_folder
 from layerscope.generation.draft_report import LAYERS, DraftReport
-from layerscope.scores import Evaluation, save_rules, shipped_rules
-from layerscope.selection.label_free import rules_from
+from layerscope.scores import Evaluation
 from layerscope.selection.removal import Choice as Block, Removal
 
 __all__ = ["cli", "hub", "labelled", "rows", "written"]
@@ -148,28 +147,9 @@ def shared(hub, written):
     return None
 
 
-@pytest.mark.parametrize("order", [("scores", "run"), ("run", "scores")])
-def test_evidence_of_two_users_is_pooled_at_the_command_line(shared, cli, order):
-    """As the guide has it: each model's scores and its run, in any order; the rules are those made of all of them."""
-    names = [f"hf://user/{name}-{kind}" for name in ("one", "two") for kind in order]
-    rules = rules_from(names)
-    assert rules[0].name == "minimum rankme · tensor" and rules[0].gains == pytest.approx({"one": 0.1, "two": 0.1})
-    found = cli("select", shared.path, "--no-cost", "--rule", rules[0].name, *(f"--evidence={name}" for name in names))
-    assert found.status == 0, found.err
-    said = " ".join(found.out.split())
-    assert said.startswith("layer 2 of 3") and "in 2 choices on 2 models held out it gained +10.0" in said
-
-
-def test_evidence_that_lacks_a_half_says_which(shared, hub, cli, tmp_path):
-    for kind, lacks in (("scores", "metrics: a run, or a CSV"), ("run", "scores: what evaluate wrote, or a CSV")):
-        given = [f"--evidence=hf://user/{name}-{kind}" for name in ("one", "two")]
-        for some in (given, given[:1]):
-            line = cli("select", shared.path, "--no-cost", *some).line
-            assert f"--evidence has only {kind.replace('run', 'metrics')} (hf://user/one-{kind}" in line
-            assert f"give, as another --evidence, {lacks}" in line
-    file = save_rules(shipped_rules(), tmp_path / "own.json")
-    hub.repos["dataset", "user/rules"] = [{"own.json": file.read_bytes(), "README.md": b"rules"}]
-    assert rules_from("hf://user/rules") == shipped_rules()
+def test_scores_and_metrics_of_the_hub_are_read_together(shared, cli):
+    done = cli("scores", "hf://user/one-scores", "--metrics", "hf://user/one-run", "--bootstrap", 0)
+    assert done.status == 0 and "maximum rankme" in done.out, done.err
 
 
 FAULTS = {

@@ -78,7 +78,7 @@ def test_the_released_values_decide_offline(tmp_path: Path) -> None:
     assert repr(board) == "Board(scale='published': Of 2 recipes, 2 held)"
     assert repr(board["L-fig1"]) == "Reproduction('L-fig1', scale='published': 4 of 4 claims held)"
     (bars,) = board["L-appE"].evidence.plots
-    assert {"infonce", "mean rank", "curvature"} < set(bars.rows), "the words that all share are not repeated"
+    assert {"infonce", "dime", "curvature"} < set(bars.rows), "the words that all share are not repeated"
 
 
 @pytest.mark.parametrize(

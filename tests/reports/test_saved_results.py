@@ -7,8 +7,8 @@ from frames import scored
 import layerscope
 from layerscope import LayerscopeError
 from layerscope.logit_lens.reading import GRID, SATURATION, Reading, open_reading
-from layerscope.scores import Choice, Evaluation, Rule
-from layerscope.selection.selection import Refused, open_selection
+from layerscope.scores import Evaluation
+from layerscope.selection.selection import open_selection
 
 TEXTS = ["NA", "", "12", "\r\n", 'a"b', "null"]
 
@@ -35,11 +35,6 @@ def test_a_selection_is_opened_as_it_was(selection, tmp_path):
     found = open_selection(tmp_path / "choice")
     assert found.as_dict() == selection.as_dict() and found.document() == selection.document()
     assert found.folder == tmp_path / "choice"
-    choice = Choice("n", "r", "minimum", 1, 0.6, 0.5, 0.7, 0.55)
-    rule = Rule("r", "lidar", "minimum", -0.5, (choice,), source="by us")
-    followed = layerscope.Selection(**vars(selection) | {"evidence": rule, "refused": (Refused(rule, "no"),)})
-    opened = open_selection(followed.save(tmp_path / "other"))
-    assert (opened.evidence, opened.refused) == (rule, followed.refused)
 
 
 def test_a_reading_is_opened_with_its_tokens_as_they_were(tmp_path):

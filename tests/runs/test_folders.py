@@ -14,7 +14,6 @@ from typed import cli, unread
 import layerscope
 from layerscope import LayerscopeError
 from layerscope.core.files import HELD, folder_aside, own_folder, writing
-from layerscope.scores import save_rules, shipped_rules
 from layerscope.show.figures import style
 
 __all__ = ["cli", "unread"]
@@ -49,21 +48,18 @@ def test_a_folder_of_others_is_left_alone(cli, runs: list[Path], tmp_path: Path,
 
 
 def test_a_file_of_others_is_left_alone_and_an_earlier_one_replaced(cli, runs: list[Path], tmp_path: Path) -> None:
-    for name in ("p.html", "t.csv", "r.json"):
+    for name in ("p.html", "t.csv"):
         (tmp_path / name).write_text("run,value\nmine,1\n")
-    page, table, rules = tmp_path / "p.html", tmp_path / "t.csv", tmp_path / "r.json"
+    page, table = tmp_path / "p.html", tmp_path / "t.csv"
     what = "exists and is not a {} of layerscope's: name a new file"
     assert cli("report", *runs, "--out", page).line == f"--out '{page}' {what.format('page')}"
     assert cli("compare", *runs, "--csv", table).line == f"--csv '{table}' {what.format('table')}"
-    with pytest.raises(LayerscopeError, match="exists and holds no rules: name a new file"):
-        save_rules(shipped_rules(), rules)
-    for path in (page, table, rules):
+    for path in (page, table):
         assert path.read_text() == "run,value\nmine,1\n"
         path.unlink()
     for _ in range(2):
         assert cli("report", *runs, "--out", page).status == 0
         assert cli("compare", *runs, "--csv", table, "--out", tmp_path / "both").status == 0
-        save_rules(shipped_rules(), rules)
     assert len(pd.read_csv(table)) and page.stat().st_size > 1_000_000
 
 

@@ -49,4 +49,4 @@ def test_a_run_is_correlated_with_scores_of_its_model(run, cli, tmp_path: Path):
     assert three.status == 0 and "a correlation needs 4 layers; too few in tiny-bert (3)." in " ".join(
         three.out.split()
     )
-    assert "prompt_entropy" not in three.out
+    assert "ρ" not in three.out

@@ -65,15 +65,6 @@ def test_the_csv_has_a_model_as_shipped_once_after_its_layers():
     assert found[-1] == f"{LONG},r,,,as shipped,0.5,0.75,0.625"
 
 
-def test_one_model_has_correlations_and_no_rules(cli, files, tmp_path):
-    scores, metrics = files
-    frame = pd.read_csv(scores)
-    frame[frame["model"] == "m"].to_csv(scores, index=False)
-    done = cli("scores", scores, "--metrics", metrics, "--bootstrap", 0)
-    assert done.status == 0 and "Metrics and scores by layer" in done.out and "Rules" not in done.out
-    assert done.err.startswith("no rules: rules are tested on models they were not fitted on, and m is the only one")
-
-
 BOTH = ["{scores}", "--metrics", "{metrics}"]
 
 
@@ -87,6 +78,7 @@ BOTH = ["{scores}", "--metrics", "{metrics}"]
         (["{scores}", "--metrics", "{scores}"], "{scores} has no column 'dataset'"),
         ([*BOTH, "--bootstrap", "few"], "bootstrap is 'few': give a whole number of at least 0"),
         ([*BOTH, "--variant", "rew"], "variant 'rew' is not among these metrics, did you mean raw?"),
+        ([*BOTH, "--save-rules", "x"], "option --save-rules is gone: rules are not fitted any more; --metrics prints"),
         ([*BOTH, "--first-layer", "-1"], "first_layer is -1: give a whole number of at least 0"),
     ],
 )
@@ -102,7 +94,3 @@ def test_what_to_type_next_names_the_scores_and_the_best_model(cli, files):
     out = cli("scores", scores).out
     assert f"next: layerscope select {scores} --model n\n      layerscope report {scores}\n" in out
     assert Evaluation(scored({"a": M})).document().commands == ()
-
-
-def test_a_kind_of_rules_that_are_not_saved_is_refused(cli, files):
-    assert "--kind is that of rules to save: give --save-rules too" in cli("scores", files[0], "--kind", "causal").line

@@ -8,7 +8,7 @@ import pytest
 from frames import LONG, M, N, measured, placed, scored, shipped
 from rich.console import Console
 
-from layerscope.scores import Evaluation, fit_rules
+from layerscope.scores import Evaluation, rules_table
 from layerscope.show.terminal import show
 
 
@@ -106,7 +106,7 @@ def test_percents_have_two_decimals():
 
 def test_correlations_and_rules(two_models, lidar):
     correlations = two_models.correlate(lidar, statistics=["spearman", "pearson"], min_share=0.5, first_layer=0)
-    text = printed(two_models, correlations=correlations, rules=fit_rules(lidar, two_models, min_share=0.5))
+    text = printed(two_models, correlations=correlations, rules=rules_table(two_models, lidar, min_share=0.5))
     (line,) = {line for line in text.splitlines() if line.startswith("  lidar")}
     assert line.split() == ["lidar", "−1.00", "−1.00", "−1.00"]  # means over models: ρ, r and ρ by task
     by_model = text.partition("Spearman by model")[2].splitlines()
@@ -115,15 +115,11 @@ def test_correlations_and_rules(two_models, lidar):
     alone = one.correlate(lidar, statistics=["spearman", "pearson"], first_layer=0)
     (line,) = {line for line in printed(one, correlations=alone).splitlines() if line.startswith("  lidar")}
     assert line.split() == ["lidar", "−1.00", "−1.00", "…", "−1.00", "−1.00", "−1.00"]
-    assert "minimum lidar · d" in text and "+40.00 (2)" in text and "0 of 2" in text
-    (fixed,) = (line.split() for line in text.splitlines() if line.startswith("fixed-share "))
-    assert fixed[:6] == ["fixed-share", "−10.00", "+1.67", "30.00", "1", "of"]  # gain, a random layer's, regret, failed
-
-
-def test_a_rule_that_failed_tells_how_wrongly(two_models, lidar):
-    turned = pd.concat([lidar[lidar["model"] == "m"], measured({"lidar": [0, 1, 3, 2]}, "n")])
-    text = printed(two_models, rules=fit_rules(turned, two_models, min_share=0.5))
-    assert "1 of 2" in text and "worst" in text and "−30.00" in text
+    by_rule = [line.split("  ")[0] for line in text.splitlines()]
+    line = text.splitlines()[by_rule.index("minimum lidar · d")]
+    assert line.split()[-4:] == ["+20.00", "0.00", "+40.00", "+0.00"]  # gain and regret, then the gain of each family
+    assert "+40.00 (2)" in text and "best of 12 rules looks better here than it is" in " ".join(text.split())
+    assert "'minimum lidar · d' gains most: +20.00 points over the last layer" in " ".join(text.split())
 
 
 def test_names_are_shown_as_they_are():
@@ -134,7 +130,7 @@ def test_names_are_shown_as_they_are():
 @pytest.mark.parametrize("width", [80, 100])
 def test_no_number_is_cut(two_models, lidar, width):
     correlations = two_models.correlate(lidar, statistics=["spearman", "kendall", "pearson"], min_share=0.5)
-    rules = fit_rules(lidar, two_models, min_share=0.5)
+    rules = rules_table(two_models, lidar, min_share=0.5)
     text = printed(two_models, width, correlations=correlations, rules=rules)
     assert max(map(len, text.splitlines())) <= width
     wide = printed(two_models, 200, correlations=correlations, rules=rules)
@@ -143,14 +139,14 @@ def test_no_number_is_cut(two_models, lidar, width):
 
 
 def test_json_holds_what_is_missing_as_null(two_models, lidar):
-    rules = fit_rules(lidar, two_models, min_share=0.5)
+    rules = rules_table(two_models, lidar, min_share=0.5)
     correlations = two_models.correlate(lidar, statistics=["spearman"], bootstrap=0)
     found = two_models.as_dict(correlations=correlations, rules=rules)
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     assert found["missing"] == 1 and found["summary"][1]["left_out"] == [3] and found["summary"][0]["baseline"] is None
     assert [row["score"] for row in found["scores"]][-1] is None
     assert found["correlations"][0]["estimate"] == pytest.approx(-1) and found["correlations"][0]["low"] is None
-    assert found["rules"][0]["choices"][0]["gain"] == pytest.approx(0.4)
+    assert found["rules"][0]["gain"] == pytest.approx(0.4) and found["rules"][0]["share"] is None
 
 
 # the command
@@ -190,10 +186,10 @@ def test_rules_for_many_models_stay_a_table_that_fits(width):
     evaluation = Evaluation(pd.concat([scored({"a": M, "b": M[::-1]}, model) for model in models]))
     names = ("lidar", "prompt_entropy", "dataset_entropy", "curvature")
     values = pd.concat([measured(dict.fromkeys(names, [1 - v for v in M]), model) for model in models])
-    text = printed(evaluation, width, rules=fit_rules(values, evaluation))
+    text = printed(evaluation, width, rules=rules_table(evaluation, values))
     assert max(map(len, text.splitlines())) <= width
     rules = text.partition("Rules without labels, in points\n")[2].partition("Gain over the last layer by model")
-    assert rules[0].split()[:5] == ["rule", "gain", "rival", "regret", "failed"]
+    assert rules[0].split()[:3] == ["rule", "gain", "regret"]
     assert "organisation" not in rules[0] and rules[2].count("organisation/") == 22
 
 

@@ -205,6 +205,6 @@ def test_too_few_samples_shared_blocks_and_scores(labelled: Run, tmp_path: Path,
     config = hf.AlbertConfig(**tiny.COMMON, embedding_size=16, max_position_embeddings=64)
     folder = tiny.saved(tiny.seeded(hf.AlbertModel, config), tmp_path / "albert", special=True)
     run = layerscope.profile(str(folder), TEXTS[:12], out=tmp_path / "run", metrics="curvature", progress=False)
-    monkeypatch.setattr(removing, "corpus_of", lambda *_: pytest.fail("it is refused before any data are read"))
+    monkeypatch.setattr(removing, "_corpus", lambda *_: pytest.fail("it is refused before any data are read"))
     with pytest.raises(LayerscopeError, match="is run as 3 blocks: none of them can be dropped alone"):
         layerscope.select(run, drop=1, progress=False)

@@ -53,8 +53,7 @@ def test_what_a_holdout_needs(many, labelled, bare):
     for given, options, line in (
         (many, {"holdout": 1}, "holdout is 1: give a number between 0 and 1, such as 0.3"),
         (many, {"holdout": 0.99}, "two classes with 5 samples each: label more, or hold out less than `holdout=0.99`"),
-        (many, {"holdout": 0.3, "rule": "half-text"}, "rule 'half-text' reads no labels: leave it out"),
-        (bare, {"holdout": 0.3}, "this run has no labels: leave it out"),
+        (bare, {"holdout": 0.3}, "holdout needs labels to choose by, and this run has none: leave it out"),
         (scores, {"holdout": 0.3}, "an evaluation keeps one score per task: give a run with labels"),
     ):
         with pytest.raises(LayerscopeError, match=line):

@@ -174,8 +174,8 @@ def test_what_is_neither_run_nor_evaluation(tmp_path: Path):
     with pytest.raises(LayerscopeError, match="does not exist"):
         quick(tmp_path / "nowhere")
     evaluation = Evaluation(scored({"x": [0.1, 0.4, 0.2]}))
-    with pytest.raises(LayerscopeError, match="needs no scores but a run"):
-        quick(evaluation, rule="half-text")
+    with pytest.raises(LayerscopeError, match="rule 'bset' does not exist, did you mean best"):
+        quick(evaluation, rule="bset")
 
 
 def test_the_gain_is_of_tasks_that_did_not_choose():

@@ -11,7 +11,7 @@ import pandas as pd
 from layerscope.papers import drawing, released
 from layerscope.papers.assets import Assets
 from layerscope.papers.recipe import Evidence, Number, bootstrap, mean, recipe
-from layerscope.scores import Evaluation, corpus_averages, fit_rules, one_variant
+from layerscope.scores import Evaluation, corpus_averages, correlate, one_variant, rules_table
 from layerscope.scores.statistics import distance_correlation, kendall, spearman
 
 MODEL = "Pythia-410m"
@@ -102,9 +102,16 @@ def chosen_without_labels(assets: Assets) -> Evidence:
     frame = released.metrics(assets)
     frame = frame[frame["revision"].isin(("", "main")) & frame["dataset"].str.startswith(released.TASKS_OF)]
     evaluation = released.scores(assets)
-    rules = [rule for rule in fit_rules(corpus_averages(one_variant(frame)), evaluation) if rule.share is None]
+    curves = corpus_averages(one_variant(frame))
+    correlations = correlate(curves, evaluation, statistics=["spearman"], bootstrap=0)
+    others = correlations[(correlations["target"] == "mean score") & (correlations["model"] != MODEL)]
+    fitted = others.groupby("metric", sort=False)["estimate"].mean()
+    chosen = rules_table(evaluation, curves).query("model == @MODEL").set_index(["metric", "extremum"])["layer"]
     table = 100 * _table(evaluation, MODEL)
-    found = {r.metric: mean((table.loc[r.layers[MODEL]] - table.iloc[-1]).tolist()) for r in rules if MODEL in r.layers}
+    found = {}
+    for metric, correlation in fitted.items():
+        layers = chosen[metric, "minimum" if correlation < 0 else "maximum"]
+        found[metric] = mean((table.loc[layers] - table.iloc[-1]).tolist())
     numbers = []
     for name, gain in found.items():
         numbers.append(Number.of(f"gain by {name} [points]", gain))

@@ -1,0 +1,34 @@
+"""Options that are gone, and what to use instead: one table for calls and for the command line."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from layerscope.core.errors import LayerscopeError
+
+NO_RULES = "no rule without labels earned trust; give labels (layerscope scores shows what each rule would have chosen)"
+GONE = {
+    ("select", "evidence"): NO_RULES,
+    ("select", "rule='half-text'"): NO_RULES,
+    ("select", "rule='fixed-share'"): NO_RULES,
+    ("scores", "save_rules"): "rules are not fitted any more; `metrics` prints what each of them would have chosen",
+    ("scores", "kind"): "rules are not fitted any more, for one kind of models or another",
+}
+"""By verb, and option or option with a value: the mend."""
+
+
+def instead_of(verb: str, option: str) -> str:
+    """Return what to do instead of an option that is gone, empty for any other.
+
+    >>> from layerscope.core.gone import instead_of
+    >>> instead_of("select", "evidence")[:38], instead_of("select", "rule")
+    ('no rule without labels earned trust; g', '')
+    """
+    return GONE.get((verb, option), "")
+
+
+def refuse_gone(verb: str, options: Mapping[str, Any]) -> None:
+    """Raise `LayerscopeError` where a call names an option, or a value of one, that is gone."""
+    for name, value in options.items():
+        for option in (name, f"{name}={value!r}"):
+            if mend := instead_of(verb, option):
+                raise LayerscopeError(f"`{option}` is gone: {mend}")

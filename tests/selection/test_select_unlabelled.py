@@ -1,0 +1,38 @@
+"""Without labels or scores: the model as shipped, and one line for the rules that are gone."""
+
+import pytest
+from test_select_scores import quick
+
+import layerscope
+from layerscope import LayerscopeError
+
+
+def test_without_labels_it_is_the_model_as_shipped(bare, cli):
+    found = quick(bare)
+    assert found.as_shipped and found.gain == 0 and found.rule == "baseline"
+    why = "without labels or scores of tasks nothing tells which layer serves best"
+    assert found.why == why
+    shown = " ".join(cli("select", bare.path, "--no-cost").out.split())
+    assert why in shown and shown.endswith("nothing to truncate: the model as shipped is the choice")
+
+
+def test_bounds_without_labels(bare):
+    smallest = layerscope.select(bare, progress=False).layers[1].megabytes
+    found = layerscope.select(bare, max_mb=smallest, progress=False)
+    assert found.layer == 1 and not found.as_shipped and "the deepest layer within" in found.why
+    with pytest.raises(LayerscopeError, match="max_loss needs scores"):
+        quick(bare, max_loss=1.0)
+    with pytest.raises(LayerscopeError, match="this run has no labels"):
+        quick(bare, rule="best")
+
+
+GONE = r"is gone: no rule without labels earned trust; give labels \(layerscope scores shows"
+
+
+@pytest.mark.parametrize("options", [{"evidence": "rules.json"}, {"rule": "half-text"}, {"rule": "fixed-share"}])
+def test_what_is_gone_is_answered_in_one_line(bare, cli, options):
+    ((name, value),) = options.items()
+    with pytest.raises(LayerscopeError, match=f"`{name}.*` {GONE}"):
+        layerscope.select(bare, **options)
+    done = cli("select", bare.path, f"--{name}", value)
+    assert done.status == 2 and f"--{name}" in done.line and "is gone: no rule without labels" in done.line
