@@ -100,12 +100,6 @@ def _tiny(folder: Path, name: str) -> None:
     if name == "tiny-gpt2":
         config = hf.GPT2Config(vocab_size=len(words), n_embd=16, n_layer=3, n_head=2, bos_token_id=3, eos_token_id=3)
         model = hf.GPT2LMHeadModel(config)
-    elif name == "tiny-detr":
-        backbone = hf.ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], out_features=["stage2"])
-        sizes = {"encoder_layers": 1, "decoder_layers": 3, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32}
-        sizes |= {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "d_model": 16, "num_queries": 7}
-        config = hf.DetrConfig(use_timm_backbone=False, backbone_config=backbone, num_labels=4, **sizes)
-        model = hf.DetrForObjectDetection(config)
     else:
         sizes = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 32}
         config = hf.BertConfig(vocab_size=len(words), **sizes, id2label={0: "blame", 1: "praise"})
@@ -145,7 +139,6 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "metrics.csv": _metrics,
     "tiny-bert": lambda folder: _tiny(folder, "tiny-bert"),
     "tiny-gpt2": lambda folder: _tiny(folder, "tiny-gpt2"),
-    "tiny-detr": lambda folder: _tiny(folder, "tiny-detr"),
     "tiny-exits": _exits,
     "tiny-drafts": _drafts,
     "saved-steps": _steps,

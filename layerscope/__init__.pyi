@@ -27,7 +27,6 @@ from .generation import (
 )
 from .logit_lens import Reading as Reading, lens as lens, open_reading as open_reading
 from .models.inspector import inspect as inspect
-from .papers import reproduce as reproduce
 from .profiling import profile as profile
 from .reports.page import report as report
 from .runs import Run as Run, open_run as open_run

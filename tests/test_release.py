@@ -35,7 +35,8 @@ def test_the_source_holds_every_file_that_git_tracks(built: Path) -> None:
 
 
 def test_the_wheel_holds_every_file_of_the_package_and_nothing_else(built: Path) -> None:
-    files = {path.relative_to(ROOT).as_posix() for path in (ROOT / "layerscope").rglob("*") if path.is_file()}
+    packages = (ROOT / "layerscope", ROOT / "layerscope_papers")
+    files = {path.relative_to(ROOT).as_posix() for root in packages for path in root.rglob("*") if path.is_file()}
     with zipfile.ZipFile(next(built.glob("*.whl"))) as wheel:
         there = {name for name in wheel.namelist() if ".dist-info/" not in name}
     assert there == {name for name in files if "__pycache__" not in name}

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-import layerscope
+import layerscope_papers
 from layerscope.cli import output
 from layerscope.cli.making import OPTIONS, Options, command
 from layerscope.cli.output import Json
@@ -13,7 +13,7 @@ from layerscope.core.errors import LayerscopeError
 FLAG = Parameter(group=OPTIONS, show_default=False, negative=())
 
 
-@command(layerscope.reproduce, argument="NAME")
+@command(layerscope_papers.reproduce, argument="NAME")
 def reproduce(
     options: Options,
     *,
@@ -26,7 +26,7 @@ def reproduce(
     json: Json = False,
 ) -> None:
     """Print the verdicts, and write results, figures and the page."""
-    from layerscope.papers.catalogue import Listing
+    from layerscope_papers.catalogue import Listing
 
     if list:
         if all or options.get("names"):
@@ -38,5 +38,5 @@ def reproduce(
             "name recipes or give --all, not both" if all
             else "no recipe is named: layerscope reproduce --list shows them, and --all runs all"
         )  # fmt: skip
-    board = layerscope.reproduce(**options)
+    board = layerscope_papers.reproduce(**options)
     output.finish(json, board.as_dict, board.document, f"\nwritten: {board.folder}")

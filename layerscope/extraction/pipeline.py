@@ -9,6 +9,7 @@ import torch
 
 from layerscope.core import processes
 from layerscope.core.ahead import ahead
+from layerscope.core.environment import versions
 from layerscope.core.errors import LayerscopeError, count
 from layerscope.core.options import Asked
 from layerscope.core.processes import Team
@@ -22,7 +23,7 @@ from layerscope.inputs.streams import corpus_stream
 from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load, vectors_for
 from layerscope.models.capture import evaluating
 from layerscope.models.weights import is_parallel
-from layerscope.profiling.identity import about_model, tokens_fingerprint, versions
+from layerscope.profiling.identity import about_model, tokens_fingerprint
 from layerscope.profiling.pipeline import window_of
 from layerscope.runs.folder import need_room
 

@@ -1,7 +1,6 @@
 from .alpha_req import alpha_req as alpha_req
 from .angular_distance import angular_distance as angular_distance
 from .anisotropy import anisotropy as anisotropy
-from .average_precision import average_precision as average_precision
 from .cca import (
     canonical_correlations as canonical_correlations,
     cca as cca,
@@ -63,11 +62,7 @@ from .pnka import pnka as pnka
 from .procrustes import procrustes as procrustes
 from .progression import (
     cosine_to_next as cosine_to_next,
-    line_distance as line_distance,
-    monotone_share as monotone_share,
     monotone_triples as monotone_triples,
-    norm_ratio as norm_ratio,
-    steady_norm as steady_norm,
     straightness as straightness,
 )
 from .prompt_entropy import prompt_entropy as prompt_entropy

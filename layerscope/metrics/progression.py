@@ -13,23 +13,6 @@ _TIE = 1e-12
 """Cosines this close are equal but for their rounding."""
 
 
-def norm_ratio(states: Array) -> Tensor:
-    """Return ‖h_ℓ‖ / ‖h_{ℓ+1} − h_ℓ‖ of each sample and layer, `[..., L]` for ℓ = 0 … L − 1, float64.
-
-    `states` is `[..., L+1, D]`. In a pre-norm block the difference is the long branch and the ratio that of skip
-    connection to branch; in a post-norm block it is not. Infinite where a block changes nothing. Raises
-    `LayerscopeError` for fewer than two layers.
-
-    Source: Tracing Representation Progression, figure 11.
-
-    >>> norm_ratio(np.array([[3.0, 0.0], [3.0, 1.0], [3.0, 3.0]]))
-    tensor([3.0000, 1.5811], dtype=torch.float64)
-    """
-    found = _layers(states)
-    value: Tensor = vector_norm(found[..., :-1, :], dim=-1) / vector_norm(found.diff(dim=-2), dim=-1)
-    return value
-
-
 def cosine_to_next(states: Array) -> Tensor:
     """Return the cosine between every layer and the next of each sample, `[..., L]` for ℓ = 0 … L − 1, float64.
 
@@ -66,42 +49,6 @@ def _straightness(states: Array) -> Tensor:
     return value
 
 
-def line_distance(states: Array) -> Tensor:
-    """Return each inner layer's distance from the line between the ends, over the line's length, `[..., L-1]`, float64.
-
-    `states` is `[..., L+1, D]`; the line is that through h_0 and h_L. NaN where the ends are one point.
-
-    Source: Tracing Representation Progression, assumption 1.
-
-    >>> line_distance(np.array([[0.0, 0.0], [1.0, 1.0], [2.0, 0.0]]))
-    tensor([0.5000], dtype=torch.float64)
-    """
-    found = _layers(states)
-    start, line = found[..., :1, :], found[..., -1:, :] - found[..., :1, :]
-    length = vector_norm(line, dim=-1, keepdim=True)
-    away = found[..., 1:-1, :] - start
-    along = (away * line / length).sum(-1, keepdim=True)
-    value: Tensor = vector_norm(away - along * line / length, dim=-1) / length[..., 0]
-    return value
-
-
-def steady_norm(states: Array, within: float = 0.1) -> Tensor:
-    """Return 1 where a layer's norm differs from the layer before's by a share `within` at most, else 0, `[..., L]`.
-
-    `states` is `[..., L+1, D]`; the result is float64. Raises `LayerscopeError` for `within` below 0.
-
-    Source: Tracing Representation Progression, the proof of theorem 2.2, which assumes it.
-
-    >>> steady_norm(np.array([[1.0, 0.0], [0.0, 1.05], [2.0, 0.0]]))
-    tensor([1., 0.], dtype=torch.float64)
-    """
-    if not within >= 0:
-        raise LayerscopeError(f"within={within} is below 0: give a share such as 0.1")
-    norms = vector_norm(_layers(states), dim=-1)
-    steady: Tensor = norms.diff(dim=-1).abs() <= within * norms[..., :-1]
-    return steady.double()
-
-
 def monotone_triples(states: Array) -> Tensor:
     """Return the share of triples ℓ₁ < ℓ₂ < ℓ₃ with cos(h_ℓ₁, h_ℓ₃) ≤ cos(h_ℓ₂, h_ℓ₃) for ℓ₃ = 2 … L, `[..., L-1]`.
 
@@ -115,20 +62,6 @@ def monotone_triples(states: Array) -> Tensor:
     """
     rising, known = _triples(states)
     return rising / known
-
-
-def monotone_share(states: Array) -> Tensor:
-    """Return the share of all triples of layers in the order of `monotone_triples`, `[...]`, 0 … 1, float64.
-
-    `states` is `[..., L+1, D]`; NaN where no triple is left.
-
-    Source: Tracing Representation Progression, theorem 2.1.
-
-    >>> monotone_share(np.array([[0.0, 1.0], [1.0, 1.0], [1.0, 0.0], [1.0, 0.5]]))  # three of four
-    tensor(0.7500, dtype=torch.float64)
-    """
-    rising, known = _triples(states)
-    return rising.sum(-1) / known.sum(-1)
 
 
 def _triples(states: Array) -> tuple[Tensor, Tensor]:
@@ -167,19 +100,6 @@ MONOTONE_TRIPLES = Metric(
     "along a straight line. Chance gives 50 %.",
     low=True,
 )
-MONOTONE_SHARE = Metric(
-    monotone_share,
-    FromPath(lambda states: monotone_share(states)[:, None], choice=CENTERING),
-    title="monotone triples of all layers",
-    unit="%",
-    reading="share of all triples of layers whose cosine rises",
-    meaning="Share of all triples of layers ℓ₁ < ℓ₂ < ℓ₃ with cos(h_ℓ₁, h_ℓ₃) ≤ cos(h_ℓ₂, h_ℓ₃), by sample; from 0 to "
-    "100 %.",
-    direction="100 %: the cosine to every later layer rises with depth.",
-    source="Tracing Representation Progression, theorem 2.1",
-    curve=False,
-    beside=("monotone_triples",),
-)
 STRAIGHTNESS = Metric(
     straightness,
     FromPath(_straightness, 1),
@@ -190,15 +110,6 @@ STRAIGHTNESS = Metric(
     direction="1: the states move along a straight line, as assumption 1 says of all layers.",
     low=True,
 )
-LINE_DISTANCE = Metric(
-    line_distance,
-    FromPath(line_distance, 1),
-    reading="0: on the straight line from the first layer to the last",
-    formula="distance of h_ℓ from the line through h₀ and h_L, over ‖h_L − h₀‖",
-    meaning="Distance of a layer's state from the straight line between those of layer 0 and the last layer, over the "
-    "length of that line, by sample; from 0.",
-    direction="0: the states move along a straight line, as assumption 1 says.",
-)
 COSINE_TO_NEXT = Metric(
     cosine_to_next,
     FromPath(cosine_to_next, choice=CENTERING),
@@ -208,23 +119,4 @@ COSINE_TO_NEXT = Metric(
     meaning="Cosine between a layer's state and the next layer's, by sample, each layer centred by its own mean over "
     "the samples unless it is called uncentred; from -1 to 1.",
     direction="1: the next block keeps the direction of the state.",
-)
-NORM_RATIO = Metric(
-    norm_ratio,
-    FromPath(lambda states: norm_ratio(states).nan_to_num(torch.nan, torch.nan, torch.nan)),
-    reading="norm of the state over that of what the next block adds",
-    formula="‖h_ℓ‖ / ‖h_{ℓ+1} − h_ℓ‖",
-    meaning="Norm of a layer's state over that of its change to the next layer, by sample; from 0. In a pre-norm block "
-    "that is the skip connection over the long branch, in a post-norm block it is not.",
-    direction="High: the next block changes little.",
-)
-STEADY_NORM = Metric(
-    steady_norm,
-    FromPath(steady_norm, 1),
-    unit="%",
-    reading="share of samples whose norm is within 10 % of the layer before",
-    formula="|‖h_ℓ‖ − ‖h_{ℓ−1}‖| ≤ 0.1 ‖h_{ℓ−1}‖",
-    meaning="Share of samples whose state's norm differs from that at the layer before by 10 % at most; from 0 to "
-    "100 %.",
-    direction="100 %: the norm hardly changes here, as the proof of theorem 2.2 assumes.",
 )

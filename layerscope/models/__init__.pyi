@@ -1,3 +1,4 @@
+from .encode import encoder_for as encoder_for
 from .layered import (
     LayeredModel as LayeredModel,
     Override as Override,

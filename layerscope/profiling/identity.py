@@ -4,17 +4,15 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from platform import python_version
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
+from layerscope.core.environment import versions
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.hub import on_this_machine
 from layerscope.inputs import Corpus
@@ -33,7 +31,6 @@ EXAMPLE_LENGTH = 240
 VALUES_PER_WEIGHT = 64
 DIGESTED = 16
 """So many samples tell states from others."""
-PACKAGES = ("torch", "transformers", "sentence-transformers", "tokenizers", "numpy", "scipy", "scikit-learn")
 TOKENISED = 64
 COMPARED = (
     ("model", "model", "name"), ("model weights", "model", "weights"), ("device", "model", "device"),
@@ -184,15 +181,6 @@ def about_model(model: LayeredModel, source: str) -> dict[str, Any]:
         "padding": model.padding,
         "batching": model.batching,
     }
-
-
-def versions() -> dict[str, Any]:
-    """Return the versions a manifest keeps: ours, Python's and those of the packages that compute."""
-    found = dict.fromkeys(("layerscope", *PACKAGES), "unknown")
-    for name in found:
-        with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return {"layerscope": found.pop("layerscope"), "versions": {"python": python_version(), **found}}
 
 
 def refuse_another(path: Path, there: dict[str, Any], here: dict[str, Any]) -> None:

@@ -1,30 +1,26 @@
 """What differs from sample to sample: box plots by layer, and entropy along the sequence with its spread."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor
 
-from layerscope.runs.curves import KINDS, TABLE_ALONE, Curve, Values, value_text
+from layerscope.runs.curves import KINDS, TABLE_ALONE, Curve, value_text
 from layerscope.runs.registry import about, capital, file_name, is_scalar, meaning_of, named, parse_key, scale
+from layerscope.show.boxes import WHISKERS, box
 from layerscope.show.numbers import number
-from layerscope.show.plain import plain, pooling_name
+from layerscope.show.plain import pooling_name
 from layerscope.show.plots import Axis, Box, Boxes, Chart, HeatMap, Series
 
 if TYPE_CHECKING:
     from layerscope.runs.run import Run
 
-WHISKERS = (5, 95)
-"""Percentiles between which the whiskers reach."""
 BINS = 30
 """Bars of a histogram."""
 ALONE = "Each sample by itself"
-OUTLIERS = 20
-"""At most this many samples beyond the whiskers of a layer are kept by name, those below 0 and the furthest first."""
 
 
 def box_plots(run: "Run", table: str) -> Iterator[Boxes]:
@@ -70,18 +66,6 @@ def boxes(run: "Run", table: str) -> dict[tuple[str, str | None, str], list[Box]
         own = box(str(int(layer)), rows["value"].to_numpy() * scale(metric), names.loc[rows["sample"]])
         found.setdefault(key, []).append(own)
     return found
-
-
-def box(name: str, values: Values, samples: Iterable[object]) -> Box:
-    """Return a box of values, with the names of the samples below 0 and furthest from it."""
-    low, first, median, third, high = np.percentile(values, (WHISKERS[0], 25, 50, 75, WHISKERS[1])).tolist()
-    far = pd.DataFrame(
-        {"who": list(map(str, samples)), "value": values, "far": np.abs(values - median), "below": values < 0}
-    )
-    far = far[(values < low) | (values > high)].sort_values(["below", "far"], ascending=False, kind="stable")[:OUTLIERS]
-    outliers = tuple(zip(map(plain, far["who"]), far["value"].tolist(), strict=True))
-    negative = int((values < 0).sum())
-    return Box(name, (first, median, third), (low, high), float(values.mean()), len(values), outliers, negative)
 
 
 def quality(run: "Run", known: Sequence[Curve]) -> Iterator[Boxes | Chart | HeatMap]:

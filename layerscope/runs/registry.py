@@ -20,8 +20,8 @@ H = TypeVar("H", bound=How)
 ORDER = (
     "sinks", "prompt_entropy", "entropy_dip", "curvature", "zero_steps", "norm_mean", "norm_median", "norm_max",
     "sink_share", "dataset_entropy", "effective_rank", "rankme", "anisotropy", "intrinsic_dimension", "alpha_req",
-    "nesum", "infonce", "infonce_bound", "lidar", "dime", "monotone_triples", "monotone_share", "straightness",
-    "line_distance", "norm_ratio", "steady_norm", "cosine_similarity", "cka", "angular_distance", "cka_rbf", "cca",
+    "nesum", "infonce", "infonce_bound", "lidar", "dime", "monotone_triples", "straightness",
+    "cosine_similarity", "cka", "angular_distance", "cka_rbf", "cca",
     "svcca", "pwcca", "procrustes", "rsa", "pnka", "mutual_knn", "modality_gap", "label_probability",
     "label_probability_rises", "label_probability_monotone", "layer_accuracy", "f1", "perplexity", "cross_entropy",
     "next_token_information", "pair_spearman", "pair_accuracy", "nc1", "nc2_norms", "nc2_angles", "nc3",

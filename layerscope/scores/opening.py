@@ -111,7 +111,11 @@ def open_run_or_scores(path: str | Path) -> "Run | Evaluation":
 
 
 def merged(evaluations: Sequence[Evaluation]) -> Evaluation:
-    """Return several evaluations as one; scores of one thing in two of them are an error that names both."""
+    """Return several evaluations as one; scores of one thing in two of them are an error that names both.
+
+    >>> merged([open_evaluation("scores.csv")]).source
+    'scores.csv'
+    """
     if len(evaluations) == 1:
         return evaluations[0]
     for i, one in enumerate(evaluations):

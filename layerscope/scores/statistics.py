@@ -19,14 +19,22 @@ def pearson(x: Floats, y: Floats) -> Floats:
 
 
 def spearman(x: Floats, y: Floats) -> Floats:
-    """Return Spearman's ρ row by row: Pearson's r of the ranks, ties at their mean rank."""
+    """Return Spearman's ρ row by row: Pearson's r of the ranks, ties at their mean rank.
+
+    >>> spearman(np.array([1.0, 2.0, 3.0]), np.array([1.0, 4.0, 9.0]))
+    array(1.)
+    """
     from scipy.stats import rankdata
 
     return pearson(rankdata(x, axis=-1), rankdata(y, axis=-1))
 
 
 def kendall(x: Floats, y: Floats) -> Floats:
-    """Return Kendall's τ-b row by row."""
+    """Return Kendall's τ-b row by row.
+
+    >>> kendall(np.array([1.0, 2.0, 3.0]), np.array([1.0, 3.0, 2.0])).round(3)
+    np.float64(0.333)
+    """
     first, second = np.triu_indices(x.shape[-1], 1)
     return _cosine(*(np.sign(rows[..., first] - rows[..., second]) for rows in (x, y)))
 
@@ -41,6 +49,9 @@ def distance_correlation(x: Floats, y: Floats) -> Floats:
     """Return the distance correlation row by row (Székely, Rizzo, Bakirov 2007): 0 … 1, 0 where a row is constant.
 
     It has no sign, and with few points it is well above 0 for independent data too.
+
+    >>> distance_correlation(np.array([1.0, 2.0, 3.0]), np.array([2.0, 4.0, 6.0]))
+    array(1.)
     """
     a, b = np.broadcast_arrays(x, y)
     if not a.size:

@@ -14,10 +14,11 @@ from torch import Tensor
 from transformers import Trainer, TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 
+from layerscope.core.environment import versions
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import aside, read_json
 from layerscope.models.capture import evaluating
-from layerscope.profiling.identity import about_model, versions
+from layerscope.profiling.identity import about_model
 from layerscope.runs import COLUMNS, RunFolder
 from layerscope.runs.folder import PLANNED
 from layerscope.training.layer_scores import Row

@@ -19,7 +19,7 @@ from layerscope.runs.registry import METRICS
 KEYS = ["metric", "variant", "layer", "site", "layer_b", "site_b", "pooling"]
 STAYS = 2e-5
 """Share of a value that rounding may change in float32."""
-COUNTED = ("monotone_triples", "monotone_share", "steady_norm")
+COUNTED = ("monotone_triples",)
 COARSE = {"pwcca": 3e-2, "rsa": 1e-4, "entropy_dip": 1e-3, "mutual_knn": 3e-2, "linear_probe": 0.1, "knn_probe": 0.1}
 COARSE |= dict.fromkeys(COUNTED, 3e-2)
 COARSE["linear_probe_c"] = float("inf")  # one step of a grid

@@ -10,9 +10,9 @@ import pytest
 from layerscope import LayerscopeError
 from layerscope.comparison import open_comparison
 from layerscope.core.progress import Reporter
-from layerscope.papers import vision
-from layerscope.papers.assets import Asset, Assets, check_disk
-from layerscope.papers.tracing import towers
+from layerscope_papers import vision
+from layerscope_papers.assets import Asset, Assets, check_disk
+from layerscope_papers.tracing import towers
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 from papers.worlds import DEPTH, World, rising, verdicts
 
-from layerscope.papers import catalogue, vision
-from layerscope.papers.reproducing import SCALES
-from layerscope.papers.tracing import perceptrons, transfer
+from layerscope_papers import catalogue, vision
+from layerscope_papers.reproducing import SCALES
+from layerscope_papers.tracing import perceptrons, transfer
 
 GOOD = {
     "layer_accuracy": rising(0.9, 0.97), "saturated": rising(0.5, 1.0), "cosine_similarity": rising(0.7, 1.0),

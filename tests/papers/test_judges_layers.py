@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 from papers.worlds import World, verdicts
 
-from layerscope.papers import released
-from layerscope.papers.layers import curves, prompts, theorems
 from layerscope.scores import Evaluation
+from layerscope_papers import released
+from layerscope_papers.layers import curves, prompts, theorems
 
 
 def scores(middle):

@@ -9,9 +9,9 @@ import pytest
 from papers.worlds import DEPTH, MadeUp, World, rising, verdicts
 
 from layerscope.logit_lens import Reading
-from layerscope.papers import catalogue
-from layerscope.papers.language import SMALL
-from layerscope.papers.tracing import detectors, generated, parameters, settling, towers
+from layerscope_papers import catalogue
+from layerscope_papers.language import SMALL
+from layerscope_papers.tracing import detectors, generated, parameters, settling, towers
 
 
 def test_text_of_every_layer(monkeypatch):

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from papers.worlds import World, verdicts
 
-from layerscope.papers.language import SMALL
-from layerscope.papers.questions import draft, parse
+from layerscope_papers.language import SMALL
+from layerscope_papers.questions import draft, parse
 
 
 @pytest.mark.parametrize(("lost", "word"), [(0.0, "held"), (0.05, "did not hold")])

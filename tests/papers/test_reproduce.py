@@ -8,14 +8,14 @@ import pandas as pd
 import pytest
 from typed import cli
 
-import layerscope
-from layerscope.papers import catalogue, drawing, vision
-from layerscope.papers.assets import Asset, Assets
-from layerscope.papers.catalogue import UNRUN
-from layerscope.papers.layers import curves, prompts, theorems
-from layerscope.papers.questions import draft
-from layerscope.papers.recipe import WRITTEN, Number
-from layerscope.papers.tracing import exits, parameters, similarity
+import layerscope_papers
+from layerscope_papers import catalogue, drawing, vision
+from layerscope_papers.assets import Asset, Assets
+from layerscope_papers.catalogue import UNRUN
+from layerscope_papers.layers import curves, prompts, theorems
+from layerscope_papers.questions import draft
+from layerscope_papers.recipe import WRITTEN, Number
+from layerscope_papers.tracing import exits, parameters, similarity
 
 __all__ = ["cli"]
 NOT_RUN = next(iter(UNRUN))
@@ -69,7 +69,7 @@ def _written() -> list[tuple[str, dict]]:
 
 
 def test_the_released_values_decide_offline(tmp_path: Path) -> None:
-    board = layerscope.reproduce(["L-fig1", "L-appE"], scale="published", out=tmp_path, progress=False)
+    board = layerscope_papers.reproduce(["L-fig1", "L-appE"], scale="published", out=tmp_path, progress=False)
     found = {v.claim.name: v for v in board["L-fig1"].verdicts}
     assert found["Pythia-410m"].word == found["Pythia-160m"].word == "held"
     assert found["Pythia-410m"].interval.value == pytest.approx(5.1, abs=0.05)
@@ -143,10 +143,10 @@ def test_a_claim_about_training_from_nothing_and_again(tmp_path: Path, monkeypat
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(Assets, "get", stopped)
-        layerscope.reproduce("T-fig6", out=tmp_path, jobs=1, progress=False)
+        layerscope_papers.reproduce("T-fig6", out=tmp_path, jobs=1, progress=False)
     whole = {path: path.stat().st_mtime_ns for path in (tmp_path / "assets").glob("*/asset.json")}
     assert len(whole) == 2
-    board = layerscope.reproduce("T-fig6", out=tmp_path, jobs=2, progress=False)
+    board = layerscope_papers.reproduce("T-fig6", out=tmp_path, jobs=2, progress=False)
     assert all(path.stat().st_mtime_ns == time for path, time in whole.items())
     (verdict,) = board["T-fig6"].verdicts
     assert verdict.interval.n == 3 and verdict.interval.low < verdict.interval.value < verdict.interval.high

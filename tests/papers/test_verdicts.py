@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from layerscope.papers.recipe import Claim, Interval, bootstrap, exact, mean, share, slope
-from layerscope.papers.verdicts import decide, overall
+from layerscope_papers.recipe import Claim, Interval, bootstrap, exact, mean, share, slope
+from layerscope_papers.verdicts import decide, overall
 
 
 def claim(direction="above", threshold=0.0, **more):

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from layerscope.papers import catalogue
-from layerscope.papers.assets import Assets
-from layerscope.papers.verdicts import decide
-from layerscope.papers.vision import SMALL, Exiting
+from layerscope_papers import catalogue
+from layerscope_papers.assets import Assets
+from layerscope_papers.verdicts import decide
+from layerscope_papers.vision import SMALL, Exiting
 
 DEPTH = 12
 LAYERS = pd.RangeIndex(1, DEPTH + 1)

@@ -1,0 +1,13 @@
+from .environment import versions as versions
+from .errors import LayerscopeError as LayerscopeError, choices as choices, count as count
+from .files import aside as aside, write_json as write_json
+from .option_kinds import (
+    IN_CODE as IN_CODE,
+    Folder as Folder,
+    OneOf as OneOf,
+    Repeated as Repeated,
+    Whole as Whole,
+)
+from .options import DATA as DATA, OUTPUT as OUTPUT, checked as checked
+from .progress import Reporter as Reporter, reporting as reporting
+from .saved import FORMAT as FORMAT, jsonable as jsonable

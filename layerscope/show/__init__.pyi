@@ -1,0 +1,26 @@
+from .boxes import box as box
+from .document import (
+    EMPTY as EMPTY,
+    Cell as Cell,
+    Column as Column,
+    Document as Document,
+    Facts as Facts,
+    Section as Section,
+    Sentences as Sentences,
+    Table as Table,
+    TokenGrid as TokenGrid,
+    row as row,
+    words as words,
+)
+from .figures.draw import draw as draw
+from .notebook import Shown as Shown
+from .page.page import render as render
+from .plots import (
+    Axis as Axis,
+    Bars as Bars,
+    Boxes as Boxes,
+    Chart as Chart,
+    HeatMap as HeatMap,
+    Series as Series,
+)
+from .written import write_page as write_page

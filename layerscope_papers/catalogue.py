@@ -1,0 +1,82 @@
+"""All recipes: those in the modules of `tracing`, `layers` and `questions`."""
+
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any
+
+from layerscope.core import LayerscopeError, choices
+from layerscope.show import Column, Document, Shown, Table, row
+from layerscope_papers.recipe import WRITTEN, Recipe, Scale
+
+PAPERS = ("tracing", "layers", "questions")
+UNRUN = {name: (known["title"], known["needs"]) for name, known in WRITTEN.items() if "claims" not in known}
+"""By name: the claim, and what a recipe for it would need."""
+
+
+@cache
+def recipes() -> dict[str, Recipe]:
+    """Return all recipes by name, in the order of the papers.
+
+    >>> "T-tab1" in recipes()
+    True
+    """
+    found: dict[str, Recipe] = {}
+    for paper in PAPERS:
+        package = import_module(f"layerscope_papers.{paper}")
+        for module in iter_modules(package.__path__):
+            held = vars(import_module(f"{package.__name__}.{module.name}")).values()
+            found |= {recipe.name: recipe for recipe in held if isinstance(recipe, Recipe)}
+    return {name: found[name] for name in WRITTEN if name in found}
+
+
+def chosen(names: tuple[str, ...], scale: Scale) -> list[Recipe]:
+    """Return recipes by name, or all that run at a scale; raises `LayerscopeError` for any other name."""
+    known = recipes()
+    lower = {name.lower(): name for name in known}
+    if not names:
+        return [recipe for recipe in known.values() if scale in recipe.scales]
+    found = []
+    for name in dict.fromkeys(names):
+        if (unrun := {other.lower(): other for other in UNRUN}.get(name.lower())) is not None:
+            raise LayerscopeError(f"{unrun} is not run: it needs {UNRUN[unrun][1]}")
+        if name.lower() not in lower:
+            mine = [other for other in known if other[0].lower() == name[:1].lower()] if name[1:2] == "-" else []
+            raise LayerscopeError(f"recipe {name!r} does not exist{choices(name, mine or list(known), 'there are')}")
+        recipe = known[lower[name.lower()]]
+        if scale not in recipe.scales:
+            raise LayerscopeError(
+                f"{recipe.name} does not run at scale {scale!r}, which lacks {recipe.lacks.get(scale, 'its data')}: "
+                f"give {' or '.join(f'`scale={name!r}`' for name in recipe.scales)}"
+            )
+        found.append(recipe)
+    return found
+
+
+def lacking(scale: Scale) -> tuple[tuple[str, str], ...]:
+    """Return the recipes that do not run at a scale, with what it lacks."""
+    return tuple(
+        (name, recipe.lacks.get(scale, "its data")) for name, recipe in recipes().items() if scale not in recipe.scales
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Listing(Shown):
+    """The recipes there are, and the scales they run at."""
+
+    def document(self) -> Document:
+        """Return a table of recipes."""
+        heads = (Column("recipe", "left"), Column("claim", "left", wraps=True), Column("scales", "left"))
+        rows = tuple(row(name, found.title, ", ".join(found.scales)) for name, found in recipes().items())
+        missing = Column("not run", "left"), *(Column(name, "left", wraps=True) for name in ("claim", "needs"))
+        others = tuple(row(name, *about) for name, about in UNRUN.items())
+        return Document(f"{len(rows)} recipes", parts=(Table("", heads, rows), Table("", missing, others)))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the recipes by name."""
+        run: dict[str, Any] = {
+            name: {"title": found.title, "paper": found.paper, "scales": list(found.scales), "lacks": found.lacks}
+            for name, found in recipes().items()
+        }
+        return {"recipes": run, "not_run": {name: {"title": what, "needs": why} for name, (what, why) in UNRUN.items()}}

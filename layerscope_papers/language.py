@@ -1,0 +1,163 @@
+"""Language models that recipes read: trained here on the documentation of Python's library, or from the hub."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from layerscope.inputs import Corpus, open_corpus
+from layerscope.runs import Run, open_run
+from layerscope_papers.assets import Asset, Assets
+from layerscope_papers.recipe import Interval, mean
+
+Options = tuple[tuple[str, Any], ...]
+ENTROPY = "prompt_entropy"
+HELD = 500
+"""Texts of a whole data set that no model is trained on."""
+
+
+@dataclass(frozen=True)
+class Language:
+    """One scale: a model of the hub, or the shape of one that is trained here; and the texts that it reads.
+
+    `vocabulary` is the number of byte pairs, which are learnt from the training texts.
+    """
+
+    data: str
+    samples: int
+    hub: str = ""
+    depth: int = 8
+    width: int = 128
+    heads: int = 4
+    context: int = 128
+    vocabulary: int = 2048
+    steps: int = 400
+    batch_size: int = 16
+    learning_rate: float = 1e-3
+    seeds: int = 3
+
+    def config(self) -> dict[str, Any]:
+        """Return the configuration of a GPT-2 of this shape, as transformers read it."""
+        return {
+            "model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": self.width, "n_layer": self.depth,
+            "n_head": self.heads, "n_positions": self.context, "vocab_size": self.vocabulary, "bos_token_id": 0,
+            "eos_token_id": 0, "pad_token_id": 0,
+        }  # fmt: skip
+
+
+SMALL = Language("stdlib-docs", 256)
+PAPER = Language("hf:wikitext/wikitext-103-raw-v1", 1000, hub="EleutherAI/pythia-410m")
+SCALES: dict[Any, Language] = {"small": SMALL, "paper": PAPER}
+
+
+def texts(setup: Language) -> tuple[Corpus, Corpus]:
+    """Return the texts that a model is trained on, and those that it is judged on."""
+    if setup.data.startswith("hf:"):
+        return open_corpus(f"{setup.data}:train"), open_corpus(f"{setup.data}:test")
+    whole = replace(open_corpus(setup.data), labels=None)
+    order = np.random.default_rng(0).permutation(len(whole))
+    held, rest = sorted(order[:HELD].tolist()), sorted(order[HELD:].tolist())
+    return whole.take(rest), replace(whole.take(held), name=f"{whole.name}-held")
+
+
+@dataclass(frozen=True)
+class Speaker(Asset):
+    """A language model trained on running text: the scale's model of the hub, or a GPT-2 from random weights."""
+
+    setup: Language
+    objective: str = "standard"
+    seed: int = 0
+    options: Options = ()
+    minutes = 5.0
+
+    def __str__(self) -> str:
+        return f"language model {dict(self.options).get('preset', self.objective)} seed {self.seed}"
+
+    def make(self, out: Path, assets: Assets) -> None:
+        """Make the vocabulary and train the model, from its last checkpoint where there is one."""
+        from layerscope import train
+
+        setup, (training, held) = self.setup, texts(self.setup)
+        config, start = out.parent / f"{out.name}.json", {}
+        if not setup.hub:
+            out.parent.mkdir(parents=True, exist_ok=True)
+            config.write_text(json.dumps(setup.config()), encoding="utf-8")
+            start = {"from_config": True, "processor": byte_pairs(list(training.samples), setup)}
+        train(
+            setup.hub or config, training, held, out=out, task="causal-lm", objective=self.objective, seed=self.seed,
+            max_steps=setup.steps, eval_every=setup.steps, batch_size=setup.batch_size,
+            learning_rate=setup.learning_rate, progress=False, **start, **dict(self.options),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Spoken(Asset):
+    """Continuations of held-out texts at every layer of a trained model, with their four measures."""
+
+    model: Speaker
+    named = "texts of {model}"
+
+    def make(self, out: Path, assets: Assets) -> None:
+        """Generate and measure them."""
+        from layerscope.generation import generate
+
+        setup, (_, held) = self.model.setup, texts(self.model.setup)
+        generate(
+            str(assets.get(self.model)), data=held, layers="all", samples=64, prefix=setup.context // 4,
+            max_new_tokens=setup.context // 2, top_p=0.95, measure=True, max_length=setup.context, out=out,
+            progress=False,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Read(Asset):
+    """A run of a scale's model on its texts; `options` are those of `profile` that differ."""
+
+    setup: Language
+    options: Options = ()
+
+    @property
+    def rests_on(self) -> tuple[Asset, ...]:
+        """The model, where it is trained here."""
+        return () if self.setup.hub else (Speaker(self.setup),)
+
+    def __str__(self) -> str:
+        return " ".join(["texts read", *(f"{name} {value}" for name, value in self.options)])
+
+    def make(self, out: Path, assets: Assets) -> None:
+        """Profile the model, from the shard where it was stopped."""
+        from layerscope.profiling import profile
+
+        model = self.setup.hub or str(assets.get(Speaker(self.setup)))
+        options = {"max_length": self.setup.context, "samples": self.setup.samples} | dict(self.options)
+        _, held = texts(self.setup)
+        profile(model, held, out=out, metrics=[ENTROPY], views=0, progress=False, **options)
+
+
+def byte_pairs(texts: Sequence[str], setup: Language) -> Any:
+    """Return a tokenizer of byte pairs made of texts."""
+    from tokenizers import ByteLevelBPETokenizer
+    from transformers import PreTrainedTokenizerFast
+
+    made = ByteLevelBPETokenizer()
+    made.train_from_iterator(texts, vocab_size=setup.vocabulary, special_tokens=["<end>"], show_progress=False)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=made._tokenizer, eos_token="<end>", pad_token="<end>", model_max_length=setup.context
+    )
+
+
+def entropy(assets: Assets, *options: tuple[str, Any]) -> pd.DataFrame:
+    """Return the prompt entropy of each text at each layer, `[text, (site, layer)]`, of the run with these options."""
+    run: Run = open_run(assets.get(Read(assets.settings, options)))
+    rows = run.samples()
+    rows = rows[(rows["metric"] == ENTROPY) & (rows["variant"] == rows["variant"].iloc[0])]
+    return rows.pivot_table(index="sample", columns=["site", "layer"], values="value")
+
+
+def over_texts(values: pd.Series) -> Interval:
+    """Return the mean over texts with its interval."""
+    return mean(values.dropna().to_list())

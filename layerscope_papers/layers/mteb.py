@@ -1,0 +1,128 @@
+"""What the released scores of layers on MTEB show: middle layers, and metrics that find them without labels."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from layerscope.scores import (
+    Evaluation,
+    corpus_averages,
+    correlate,
+    distance_correlation,
+    kendall,
+    one_variant,
+    rules_table,
+    spearman,
+)
+from layerscope_papers import drawing, released
+from layerscope_papers.assets import Assets
+from layerscope_papers.recipe import Evidence, Number, bootstrap, mean, recipe
+
+MODEL = "Pythia-410m"
+STRONG = ("curvature", "dime", "infonce")
+OTHERS = ("prompt_entropy", "dataset_entropy", "lidar")
+
+
+def _table(evaluation: Evaluation, model: str) -> pd.DataFrame:
+    """Return the released scores of a model as layers × tasks, without tasks that lack a layer."""
+    return evaluation.table(model, "main").dropna(axis=1)
+
+
+def gains(table: pd.DataFrame) -> list[float]:
+    """Return for each task the gain over the last layer of the layer that the other tasks choose.
+
+    In percentage points; `table` is layers × tasks. Layer 0 and the last layer are not candidates.
+    """
+    found = []
+    for task in table:
+        others = table.drop(columns=task).mean(axis=1).iloc[1:-1]
+        found.append(100 * float(table.loc[others.idxmax(), task] - table[task].iloc[-1]))
+    return found
+
+
+@recipe("L-fig1", scales=released.SCALES)
+def middle_layers(assets: Assets) -> Evidence:
+    """Choose each task's layer by the other tasks, and score it on that task against the last layer."""
+    evaluation = released.scores(assets)
+    tables = {model: _table(evaluation, model) for model in released.SCORED}
+    averages = {model: 100 * table.mean(axis=1) for model, table in tables.items()}
+    return Evidence(
+        {model: mean(gains(table)) for model, table in tables.items()},
+        [number for model, table in tables.items() for number in _summary(model, table)],
+        [drawing.chart("MTEB by layer", "mean score [%]", averages)],
+        [f"{model}: {table.shape[1]} tasks have a score at every layer." for model, table in tables.items()],
+    )
+
+
+def _summary(model: str, table: pd.DataFrame) -> Iterator[Number]:
+    average = 100 * table.mean(axis=1)
+    yield Number(f"{model}, layer 0", float(average.iloc[0]))
+    yield Number(f"{model}, mean of layers", float(average.mean()))
+    yield Number(f"{model}, best layer", float(average.max()))
+    yield Number(f"{model}, last layer", float(average.iloc[-1]))
+    yield Number(f"{model}, best layer of each task", 100 * float(table.max().mean()))
+    yield Number(f"{model}, gain of the best layer [%]", 100 * float(average.max() / average.iloc[-1] - 1))
+
+
+@recipe("L-fig3", scales=released.SCALES)
+def metrics_that_follow(assets: Assets) -> Evidence:
+    """Correlate each metric, averaged over data sets, with the mean score over resampled tasks (figures 3 and 8)."""
+    frame = released.metrics(assets)
+    frame = frame[(frame["model"] == MODEL) & frame["dataset"].str.startswith(released.TASKS_OF)]
+    table = _table(released.scores(assets), MODEL).iloc[1:]
+    averages = {name: _average(frame, name) for name in (*STRONG, *OTHERS)}
+    layers = sorted(set(table.index).intersection(*(curve.index for curve in averages.values())))
+    curves = {name: curve[layers].to_numpy() for name, curve in averages.items()}
+
+    def lead(tasks: npt.NDArray[np.float64]) -> float:
+        by_metric = {name: _with_mean(distance_correlation, curve, tasks) for name, curve in curves.items()}
+        return float(np.mean([by_metric[name] for name in STRONG]) - np.mean([by_metric[name] for name in OTHERS]))
+
+    tasks = table.loc[layers].to_numpy().T
+    statistics = {"distance correlation": distance_correlation, "Spearman": spearman, "Kendall": kendall}
+    numbers = []
+    for name, curve in curves.items():
+        for label, statistic in statistics.items():
+            found = bootstrap(tasks, partial(_with_mean, statistic, curve))
+            numbers.append(Number.of(f"{label} of {name} with the mean score", found))
+    plot = drawing.bars("Correlation with the mean MTEB score", "distance correlation", numbers[:: len(statistics)])
+    return Evidence({"lead": bootstrap(tasks, lead)}, numbers, [plot], released.flagged(frame))
+
+
+def _with_mean(statistic: Callable[..., Any], curve: npt.NDArray[np.float64], tasks: npt.NDArray[np.float64]) -> float:
+    """Return how a metric by layer goes with the mean score of tasks `[tasks, layers]`."""
+    return float(statistic(curve, tasks.mean(axis=0)))
+
+
+def _average(frame: pd.DataFrame, metric: str) -> pd.Series:
+    """Return a metric by layer, the mean over the data sets that have it at every layer."""
+    variant = "raw" if "raw" in set(frame.loc[frame["metric"] == metric, "variant"]) else "maxEntropy"
+    return released.curves(frame, metric, variant).dropna(axis=1).mean()
+
+
+@recipe("L-appE", scales=released.SCALES)
+def chosen_without_labels(assets: Assets) -> Evidence:
+    """Fit on the other models whether to minimise or maximise DiME, and score the layer it chooses on each task."""
+    frame = released.metrics(assets)
+    frame = frame[frame["revision"].isin(("", "main")) & frame["dataset"].str.startswith(released.TASKS_OF)]
+    evaluation = released.scores(assets)
+    curves = corpus_averages(one_variant(frame))
+    correlations = correlate(curves, evaluation, statistics=["spearman"], bootstrap=0)
+    others = correlations[(correlations["target"] == "mean score") & (correlations["model"] != MODEL)]
+    fitted = others.groupby("metric", sort=False)["estimate"].mean()
+    chosen = rules_table(evaluation, curves).query("model == @MODEL").set_index(["metric", "extremum"])["layer"]
+    table = 100 * _table(evaluation, MODEL)
+    found = {}
+    for metric, correlation in fitted.items():
+        layers = chosen[metric, "minimum" if correlation < 0 else "maximum"]
+        found[metric] = mean((table.loc[layers] - table.iloc[-1]).tolist())
+    numbers = []
+    for name, gain in found.items():
+        numbers.append(Number.of(f"gain by {name} [points]", gain))
+        numbers.append(Number(f"gain by {name} [%]", 100 * gain.value / float(table.iloc[-1].mean())))
+    plot = drawing.bars("Gain over the last layer", "points", numbers[::2])
+    return Evidence({"dime": found["dime"]}, numbers, [plot], released.flagged(frame))

@@ -1,0 +1,77 @@
+"""What moves the prompt entropy of a language model: changed and longer texts, residual additions, scaled vectors."""
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from layerscope_papers import drawing
+from layerscope_papers.assets import Assets
+from layerscope_papers.language import SCALES, Read, entropy, over_texts
+from layerscope_papers.recipe import Evidence, mean, recipe
+from layerscope_papers.released import thirds, valley
+
+SHARES = (0.25, 0.5, 0.75)
+LENGTHS = (16, 32, 64, 128)
+OPTIONS = (
+    *((kind, share) for kind in ("repeat_tokens", "random_tokens") for share in SHARES),
+    *(("max_length", length) for length in LENGTHS),
+)
+"""What changes a text or cuts it, as `profile` names it."""
+SUBLAYERS = (("sublayers", True),)
+ROWS: dict[str, tuple[tuple[str, Any], ...]]
+ROWS = {"raw": (("rows", "raw"),), "unit": (), "centred": (("rows", "centered"),)}
+"""By claim: the options of `profile`."""
+
+
+@recipe(
+    "L-fig6",
+    scales=SCALES,
+    needs=lambda setup: [Read(setup), *(Read(setup, (option,)) for option in OPTIONS)],
+)
+def changed_texts(assets: Assets) -> Evidence:
+    """Compare the entropy of changed texts with that of the texts unchanged, and that of several prompt lengths."""
+    plain = entropy(assets)["raw"]
+    repeated = {share: entropy(assets, ("repeat_tokens", share))["raw"] for share in SHARES}
+    drawn = {share: entropy(assets, ("random_tokens", share))["raw"] for share in SHARES}
+    early, middle, _ = thirds(pd.Series(plain.columns[1:], index=plain.columns[1:]))
+    by_length = {length: entropy(assets, ("max_length", length))["raw"].iloc[:, 1:].mean(axis=1) for length in LENGTHS}
+    means = np.array([each.mean() for each in by_length.values()])
+    steps = np.diff(pd.concat(by_length, axis=1).dropna().to_numpy(), axis=1)
+    return Evidence(
+        {
+            "repeated": over_texts((repeated[SHARES[-1]] - plain)[middle.index].mean(axis=1)),
+            "random": over_texts((drawn[SHARES[-1]] - plain)[early.index].mean(axis=1)),
+            "longer": mean(list(np.diff(means))),
+            "falling": over_texts(pd.Series([float(np.mean([b < a for a, b in pairwise(row)])) for row in steps])),
+        },
+        plots=[
+            drawing.chart(title, "nats", {"unchanged": plain.mean()} | {f"{s:.0%}": t.mean() for s, t in group.items()})
+            for title, group in (("Repeated tokens", repeated), ("Random tokens", drawn))
+        ],
+    )
+
+
+@recipe("L-fig15", scales=SCALES, needs=lambda setup: [Read(setup, SUBLAYERS)])
+def residual_additions(assets: Assets) -> Evidence:
+    """Compare the entropy after each residual addition with that of the branch that was added."""
+    found = entropy(assets, *SUBLAYERS)
+    after = {"attn": found["attn_residual"], "mlp": found["raw"].iloc[:, 1:]}  # the block's end is its last addition
+    intervals = {branch: over_texts((after[branch] - found[branch]).mean(axis=1)) for branch in after}
+    sites = {"attention": "attn", "after attention": "attn_residual", "MLP": "mlp", "block": "raw"}
+    curves = {name: found[site].mean() for name, site in sites.items()}
+    return Evidence(intervals, plots=[drawing.chart("Prompt entropy inside the blocks", "nats", curves)])
+
+
+@recipe(
+    "L-rows",
+    scales=SCALES,
+    needs=lambda setup: [Read(setup, options) for options in ROWS.values()],
+)
+def scaled_rows(assets: Assets) -> Evidence:
+    """Take the depth of the valley in each text's curve, for each way to scale the vectors."""
+    by_rows = {name: entropy(assets, *options)["raw"] for name, options in ROWS.items()}
+    found = {name: over_texts(curves.apply(valley, axis=1)) for name, curves in by_rows.items()}
+    means = {name: curves.mean() for name, curves in by_rows.items()}
+    return Evidence(found, plots=[drawing.chart("Prompt entropy by layer", "nats", means)])

@@ -1,0 +1,58 @@
+"""The theorems of Layer by Layer on effective rank and on InfoNCE, where both of their sides are known."""
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from layerscope import metrics
+from layerscope_papers import drawing
+from layerscope_papers.assets import Assets
+from layerscope_papers.recipe import ANYWHERE, Evidence, Number, exact, mean, recipe
+
+TRIALS = 200
+N, BATCHES, WIDTH = 256, 40, 64
+SYMBOLS = (2, 4, 8, 16, 32, 64)
+
+
+@recipe("L-thm1", scales=ANYWHERE)
+def effective_rank(assets: Assets) -> Evidence:
+    """Compare both for matrices of many shapes and spectra."""
+    draws, ratios = np.random.default_rng(0), []
+    for _ in range(TRIALS):
+        rows, columns = draws.integers(2, 40, size=2)
+        spectrum = np.arange(1, columns + 1) ** -draws.uniform(0, 2)
+        states = draws.normal(size=(rows, columns)) * spectrum
+        ratios.append(_rank(states) - _entropy(states))
+    return Evidence(
+        {"printed": exact(max(ratios)), "reverse": exact(min(ratios))},
+        [Number("log(effective rank) − S1, mean over matrices", float(np.mean(ratios)))],
+        notes=["Effective rank is exp of the entropy of the singular values; S₁ is the entropy of their squares."],
+    )
+
+
+def _rank(states: np.ndarray) -> float:
+    return math.log(float(metrics.effective_rank(states)))
+
+
+def _entropy(states: np.ndarray) -> float:
+    return float(metrics.matrix_entropy(states, rows="raw"))
+
+
+@recipe("L-thm3", scales=ANYWHERE)
+def shared_information(assets: Assets) -> Evidence:
+    """Draw symbols whose information is known, and take the bound over batches of their states."""
+    draws, gaps, numbers = np.random.default_rng(0), [], []
+    for count in SYMBOLS:
+        bounds = np.array([bound(draws.integers(count, size=N)) for _ in range(BATCHES)])
+        gaps.append(bounds - math.log(count))
+        numbers.append(Number(f"log N − InfoNCE, {count} symbols", float(bounds.mean())))
+    most = max(gaps, key=lambda gap: float(gap.mean()))
+    plot = drawing.bars("Bound on the information", "nats", numbers)
+    return Evidence({"bound": mean(list(most))}, numbers, [plot])
+
+
+def bound(symbols: npt.NDArray[np.int64]) -> float:
+    """Return log N − InfoNCE of views that both are their sample's symbol: I(X; Z) = H(Z) = log of their number."""
+    states = np.eye(WIDTH)[symbols]
+    return float(metrics.infonce_bound(states, states))

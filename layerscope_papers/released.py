@@ -1,0 +1,66 @@
+"""Values that the authors of Layer by Layer released, as recipes read them; they come with the package.
+
+Their code departs from their paper: tokens are centred and scaled to unit length before entropies; curvature is the
+angle between tokens, not between steps; InfoNCE has 2N − 1 candidates; LiDAR is an entropy, not its exponential; DiME
+takes Grams of features; Gram entries are clamped. Verdicts on these values hold for the measures as released.
+"""
+
+import numpy as np
+import pandas as pd
+
+from layerscope.scores import Evaluation, line_on_impossible, merged, open_evaluation, open_metrics
+from layerscope_papers.assets import Assets
+
+SCALES = {"published": None}
+TASKS_OF = "mteb/"
+SCORED = ("Pythia-14m", "Pythia-70m", "Pythia-160m", "Pythia-410m")
+"""The language models with scores of every layer."""
+PARAMETERS = {
+    "Pythia-14m": 14.1e6, "Pythia-70m": 70.4e6, "Pythia-160m": 162.3e6, "Pythia-410m": 405.3e6, "Pythia-1b": 1.012e9,
+    "Pythia-1.4b": 1.415e9, "Pythia-2.8b": 2.775e9,
+}  # fmt: skip
+"""Parameters by model, as its authors print them (Biderman et al. 2023, table 1; the suite's model cards)."""
+
+
+def scores(assets: Assets) -> Evaluation:
+    """Return the released scores of layers on MTEB tasks, in 0 … 1."""
+    return merged([open_evaluation(assets.published(f"mteb_scores{which}.csv.gz")) for which in ("", "_more")])
+
+
+def metrics(assets: Assets) -> pd.DataFrame:
+    """Return the released metrics by layer: model, revision, dataset, metric, variant, layer, value."""
+    frames = [open_metrics(assets.published(f"metrics{which}.csv.gz")) for which in ("", "_more")]
+    return pd.concat(frames, ignore_index=True)
+
+
+def flagged(frame: pd.DataFrame) -> list[str]:
+    """Return a sentence on impossible released entropies, if there are any."""
+    line = line_on_impossible(frame)
+    return [f"Released entropies with {line}."] if line else []
+
+
+def curves(frame: pd.DataFrame, metric: str, variant: str, **about: str) -> pd.DataFrame:
+    """Return a metric as (model, revision, dataset) × layer; rows with an infinite value are left out."""
+    rows = frame[(frame["metric"] == metric) & (frame["variant"] == variant)]
+    for name, value in about.items():
+        rows = rows[rows[name] == value]
+    found = rows.pivot_table(index=["model", "revision", "dataset"], columns="layer", values="value", sort=False)
+    return found[np.isfinite(found.where(found.notna(), 0.0)).all(axis=1)]
+
+
+def blocks(curve: pd.Series) -> pd.Series:
+    """Return a metric by layer without layer 0 and without layers that the model does not have."""
+    known = curve.dropna()
+    return known[known.index > 0]
+
+
+def thirds(curve: pd.Series) -> tuple[pd.Series, pd.Series, pd.Series]:
+    """Return the first, the middle and the last third of a model's layers."""
+    first, middle, last = np.array_split(np.arange(len(curve)), 3)
+    return curve.iloc[first], curve.iloc[middle], curve.iloc[last]
+
+
+def valley(curve: pd.Series) -> float:
+    """Return how far the middle third of the layers lies below the other two, on average."""
+    first, middle, last = thirds(blocks(curve))
+    return float(np.mean([first.mean(), last.mean()]) - middle.mean())

@@ -1,0 +1,169 @@
+"""How similar the layers of a vision transformer are, to the last one and to their neighbours, by their states."""
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from layerscope import metrics
+from layerscope_papers import drawing
+from layerscope_papers.measures import line_distance, monotone_share, norm_ratio, steady_norm
+from layerscope_papers.recipe import Evidence, Number, before_last, exact, mean
+from layerscope_papers.vision import ACCURACY, ALIGNED, BOTH, METRICS, STANDARD, Bench, to_last, trained
+
+ONE = {"standard": STANDARD}
+ALIKE = 0.1
+"""Norms of neighbouring layers that the proof of theorem 2.2 takes as equal differ by this share at most."""
+
+
+@trained("T-fig1", metrics=METRICS)
+def closer_to_the_last(bench: Bench) -> Evidence:
+    """Compare aligned and standard training seed by seed, on average over the layers before the last."""
+    cosines = {name: [to_last(run) for run in bench.runs(kind)] for name, kind in BOTH.items()}
+    found = {
+        "cosine": before_last(a - b for b, a in zip(*cosines.values(), strict=True)),
+        "accuracy": bench.gain(ALIGNED, STANDARD, ACCURACY),
+        "saturation": bench.gain(ALIGNED, STANDARD, "saturated"),
+    }
+    return Evidence(
+        found,
+        plots=[
+            drawing.mean_chart("Cosine similarity to the last layer", "cosine, centred", cosines),
+            bench.chart("Accuracy by layer", ACCURACY),
+            bench.chart("Saturated samples by layer", "saturated"),
+        ],
+    )
+
+
+@trained("T-fig2", metrics=METRICS)
+def cosine_against_cka(bench: Bench) -> Evidence:
+    """Correlate cosine with CKA and with accuracy over the layers of each standard model."""
+    runs = bench.runs(STANDARD)
+    cosine, cka = [to_last(run) for run in runs], [to_last(run, "cka") for run in runs]
+    accuracy = bench.curves(STANDARD, ACCURACY)
+    pairs = [run.metric("cosine_similarity") for run in runs]
+    found = {
+        "cka": mean([_rho(_earlier(a, b)) for a, b in zip(cosine, cka, strict=True)]),
+        "accuracy": mean([_rho(_earlier(a, b)) for a, b in zip(cosine, accuracy, strict=True)]),
+        "positive": mean([float(np.nanmin(table.to_numpy())) for table in pairs]),
+    }
+    table = sum(pairs[1:], start=pairs[0]) / len(pairs)
+    curves = {"cosine, centred": cosine, "CKA, biased": cka, "accuracy": accuracy}
+    return Evidence(
+        found,
+        plots=[
+            drawing.mean_chart("Similarity to the last layer, and accuracy", "cosine, CKA, accuracy", curves),
+            drawing.heat_map("Cosine similarity of every two layers", table, "layer", "layer"),
+        ],
+    )
+
+
+def _earlier(*curves: pd.Series) -> pd.DataFrame:
+    """Return curves beside each other over the layers before the last that all have."""
+    return pd.concat(curves, axis=1, join="inner").iloc[:-1]
+
+
+def _rho(columns: pd.DataFrame) -> float:
+    return float(columns.corr("spearman").iloc[0, 1])
+
+
+@trained("T-cosacc", metrics=METRICS)
+def cosine_against_accuracy(bench: Bench) -> Evidence:
+    """Correlate both over the layers of a standard and an aligned model together, seed by seed."""
+    points = {
+        name: [
+            _earlier(to_last(run).rename("cosine"), (100 * accuracy).rename("accuracy"))
+            for run, accuracy in zip(bench.runs(kind), bench.curves(kind, ACCURACY), strict=True)
+        ]
+        for name, kind in BOTH.items()
+    }
+    both = [pd.concat(pair) for pair in zip(*points.values(), strict=True)]
+    curves = {name: pd.concat(of).groupby(level=0)["accuracy"].mean() for name, of in points.items()}
+    return Evidence({"spearman": mean(list(map(_rho, both)))}, plots=[drawing.chart("Accuracy by layer", "%", curves)])
+
+
+@trained("T-fig10", kinds=ONE, metrics=METRICS)
+def cosine_by_sample(bench: Bench) -> Evidence:
+    """Count negative cosines over samples and layers, and correlate medians with depth."""
+    cosines = [metrics.cosine_to(states)[:, 1:-1].numpy() for states in bench.states(STANDARD)]
+    medians = [pd.Series(np.median(found, axis=0)) for found in cosines]
+    least = min(float(found.min()) for found in cosines)
+    return Evidence(
+        {
+            "negative": mean([100 * float((found < 0).mean()) for found in cosines]),
+            "rises": mean([each.corr(each.index.to_series(), "spearman") for each in medians]),
+        },
+        [Number("lowest cosine of a sample at any layer", least)],
+        [drawing.boxes("Cosine of each image to the last layer", "cosine, centred", cosines[0], first=1)],
+    )
+
+
+@trained("T-fig11", kinds=ONE, metrics=METRICS)
+def neighbours(bench: Bench) -> Evidence:
+    """Take each block's mean cosine of input and output, and the median ratio of skip connection to branch."""
+    states = [found[:, 1:] for found in bench.states(STANDARD)]
+    cosines = [
+        np.array([float(metrics.cosine_similarity(s[:, a], s[:, a + 1]).mean()) for a in range(s.shape[1] - 1)])
+        for s in states
+    ]
+    ratios = [np.median(norm_ratio(each), axis=0) for each in states]
+    return Evidence(
+        {name: mean([float(each.min()) for each in of]) for name, of in (("cosine", cosines), ("ratio", ratios))},
+        plots=[
+            drawing.chart(title, unit, {"standard": drawing.by_layer(np.mean(found, axis=0), first=2)})
+            for title, unit, found in (
+                ("Cosine of a block's input and output", "cosine, centred", cosines),
+                ("Skip connection against branch", "ratio of norms, median over samples", ratios),
+            )
+        ],
+    )
+
+
+@trained("T-thm1", metrics=METRICS)
+def similarity_rises(bench: Bench) -> Evidence:
+    """Count monotone triples of layers, measure the distance from the straight line, and check the derivative."""
+    found, curves = {"derivative": exact(derivative_error())}, {}
+    for name, kind in BOTH.items():
+        states = bench.states(kind)
+        found[f"order {name}"] = mean([100 * float(monotone_share(each[:, 1:]).mean()) for each in states])
+        away = [line_distance(each).mean(0) for each in states]
+        found[f"line {name}"] = mean([float(each.mean()) for each in away])
+        curves[name] = drawing.by_layer(np.mean(away, axis=0), first=1)
+    return Evidence(found, plots=[drawing.chart("Distance from the straight line", "share of its length", curves)])
+
+
+def derivative_error() -> float:
+    """Return how far the derivative of cos((1 − x) a + x b, b) is from (1 − c²)(1 − x) / ‖·‖³ at most, and from ≥ 0.
+
+    `a` and `b` have length 1 and cosine c; central differences in float64.
+    """
+    x, c = np.meshgrid(np.linspace(0.01, 0.99, 99), np.linspace(-0.9, 0.99, 64))
+
+    def length(at: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        return np.sqrt((1 - at) ** 2 + at**2 + 2 * at * (1 - at) * c)
+
+    def cosine(at: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        return np.asarray(((1 - at) * c + at) / length(at))
+
+    step = 1e-5
+    formula = (1 - c**2) * (1 - x) / length(x) ** 3
+    slopes = (cosine(x + step) - cosine(x - step)) / (2 * step)
+    return float(max(np.abs(slopes - formula).max(), -formula.min()))
+
+
+@trained("T-thm2", metrics=METRICS)
+def label_probability_rises(bench: Bench) -> Evidence:
+    """Look for drops of the label's probability, correlate NC1 with depth, and compare norms of neighbours."""
+    found = {}
+    for name, kind in BOTH.items():
+        nc1, states = bench.curves(kind, "nc1"), bench.states(kind)
+        found[f"rises {name}"] = mean([100 * c.diff().min() for c in bench.curves(kind, "label_probability")])
+        found[f"nc1 {name}"] = mean([c.corr(c.index.to_series(), "spearman") for c in nc1])
+        found[f"norms {name}"] = mean([100 * float(steady_norm(s[:, 1:], ALIKE).mean()) for s in states])
+    spread = {name: np.log10(curve) for name, curve in bench.averages("nc1").items()}
+    return Evidence(
+        found,
+        plots=[
+            bench.chart("Probability of the label by layer", "label_probability"),
+            drawing.chart("NC1 by layer", "log10 of NC1", spread),
+        ],
+    )

@@ -1,0 +1,148 @@
+"""The states of CLIP's two towers stay apart at every layer, centred or not (figures 22 and 23)."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from layerscope.comparison import Comparison, compare, open_comparison
+from layerscope.inputs import Corpus
+from layerscope_papers import drawing, language, vision
+from layerscope_papers.assets import Asset, Assets
+from layerscope_papers.recipe import Evidence, Number, mean, recipe
+
+TEMPLATES = ("This is a photo of a {}", "The digit {}", "A scan of the number {}", "Somebody wrote a {}")
+"""Captions that models are trained on; all are judged on the first, which is the paper's."""
+WORDS: dict[str | int, str] = dict(
+    enumerate(("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"))
+)
+FORMS = {"uncentred": "uncentered", "centred": "centered"}
+"""Cosines as the text and as `compare` names them."""
+SEES, READS = "layer of vision", "layer of text"
+MAPS = {"within vision": (SEES, SEES), "within text": (READS, READS), "across": (SEES, READS)}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One scale: the images, and models of the hub, or the seeds and the shape of those that are trained here."""
+
+    images: vision.Vision
+    models: tuple[str, ...]
+    trained: bool = True
+    depth: int = 6
+    width: int = 64
+    context: int = 24
+    steps: int = 600
+    learning_rate: float = 1e-3
+
+    def config(self) -> dict[str, Any]:
+        """Return the arguments of a `CLIPConfig` of this shape."""
+        tower = {"hidden_size": self.width, "num_hidden_layers": self.depth, "num_attention_heads": 4,
+                 "intermediate_size": 4 * self.width}  # fmt: skip
+        ends = {"vocab_size": 512, "max_position_embeddings": self.context, "bos_token_id": 0, "eos_token_id": 0}
+        sees = {"image_size": self.images.size, "patch_size": self.images.patch}
+        return {"text_config": tower | ends, "vision_config": tower | sees, "projection_dim": self.width}
+
+
+@dataclass(frozen=True)
+class Towers(Asset):
+    """A comparison of the two towers of a CLIP over test images and their captions."""
+
+    shape: Shape
+    model: str
+    minutes = 0.4
+    named = "CLIP {model}"
+
+    def make(self, out: Path, assets: Assets) -> None:
+        """Train the model where it is trained here, and profile and compare both towers in the space they share."""
+        from layerscope.profiling import profile
+
+        training, test = vision.images(self.shape.images, assets.data)
+        model, processor = trained(self.shape, int(self.model), training) if self.shape.trained else (self.model, None)
+        data, runs = {"images": test.samples, "captions": captions(test, TEMPLATES[0])}, []
+        for name, samples in data.items():
+            tokenizer = {"processor": processor} if name == "captions" and processor is not None else {}
+            profile(
+                model, list(samples), out=out / name, metrics=["cosine_similarity"], samples="all", views=0,
+                device=self.shape.images.device, progress=False, **tokenizer,
+            )  # fmt: skip
+            runs.append(out / name)
+        cosines = ",".join(FORMS.values())
+        compare(runs, paired=True, site="projected", cosine=cosines, out=out / "comparison", progress=False)
+
+
+def captions(corpus: Corpus, template: str) -> list[str]:
+    """Return a caption for each labelled image."""
+    return [template.format(WORDS.get(label, str(label))) for label in corpus.labels or ()]
+
+
+def trained(shape: Shape, seed: int, training: Corpus) -> tuple[Any, Any]:
+    """Return a CLIP trained from random weights, and its tokenizer; a batch holds an image of each class."""
+    import torch
+    from tokenizers.processors import TemplateProcessing
+    from transformers import CLIPConfig, CLIPModel
+
+    from layerscope.models import encoder_for
+
+    torch.manual_seed(seed)
+    model, draws = CLIPModel(CLIPConfig(**shape.config())), np.random.default_rng(seed)
+    texts = [captions(training, template) for template in TEMPLATES]
+    setup = replace(language.SMALL, vocabulary=512, context=shape.context)
+    tokenizer = language.byte_pairs([text for some in texts for text in some], setup)
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing("$A <end>", special_tokens=[("<end>", 0)])
+    pixels = encoder_for("image", None, model).batch(training.samples).named["pixel_values"]
+    labels = np.array(training.labels)
+    classes = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+    optimizer = torch.optim.AdamW(model.parameters(), lr=shape.learning_rate, weight_decay=0.05)
+    for _ in range(shape.steps):
+        chosen = [int(draws.choice(members)) for members in classes]  # no caption fits two images of a batch
+        words = [texts[draws.integers(len(texts))][i] for i in chosen]
+        read = tokenizer(words, padding=True, return_tensors="pt")
+        loss = model(
+            input_ids=read["input_ids"], attention_mask=read["attention_mask"], pixel_values=pixels[chosen],
+            return_loss=True,
+        ).loss  # fmt: skip
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return model.eval(), tokenizer
+
+
+def _squares(found: Comparison, form: str) -> list[pd.DataFrame]:
+    """Return similarities within vision, within text and across, layers 1 … L; at layer 0 all images are alike."""
+    pairs = ((0, 0), (1, 1), (0, 1))
+    return [found.similarity(a, b, "cosine_similarity", FORMS[form]).iloc[1:, 1:] for a, b in pairs]
+
+
+def _nearest(found: Comparison, form: str) -> float:
+    """Return how much more similar a layer is to its own tower's last layer than to the other's, the least of all."""
+    vision, text, across = (square.to_numpy() for square in _squares(found, form))
+    return float(min((vision[:-1, -1] - across[:-1, -1]).min(), (text[:-1, -1] - across[-1, :-1]).min()))
+
+
+HUB = tuple(f"openai/clip-vit-{kind}" for kind in ("base-patch32", "base-patch16", "large-patch14"))
+
+
+@recipe(
+    "T-fig22",
+    scales={"small": Shape(vision.SMALL, tuple("01234")), "paper": Shape(vision.PAPER, HUB, trained=False)},
+    needs=lambda shape: [Towers(shape, model) for model in shape.models],
+)
+def towers_apart(assets: Assets) -> Evidence:
+    """Compare similarity to the last layer of the own tower with that to the other tower's, layer by layer."""
+    shape = assets.settings
+    models = [open_comparison(assets.get(Towers(shape, model)) / "comparison") for model in shape.models]
+    gaps = [float(found.similarity(metric="modality_gap").iloc[-1, -1]) for found in models]
+    centred = [float(_squares(found, "centred")[-1].iloc[-1, -1]) for found in models]
+    plots = [
+        drawing.heat_map(f"{form.capitalize()} cosine {title}", square, *axes)
+        for form in FORMS
+        for (title, axes), square in zip(MAPS.items(), _squares(models[0], form), strict=True)
+    ]
+    return Evidence(
+        {**{form: mean([_nearest(found, form) for found in models]) for form in FORMS}, "gap": mean(gaps)},
+        [Number.of("centred cosine of the last layers across towers", mean(centred))],
+        plots,
+    )

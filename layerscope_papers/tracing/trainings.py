@@ -1,0 +1,165 @@
+"""What ways to train do to the layers of a vision transformer: accuracy, saturation and spread, by histories alone."""
+
+import numpy as np
+import pandas as pd
+
+from layerscope.core import count
+from layerscope_papers import drawing
+from layerscope_papers.assets import Asset
+from layerscope_papers.recipe import Evidence, Number, mean, paired
+from layerscope_papers.vision import (
+    ACCURACY,
+    ALIGNED,
+    ALWAYS,
+    BOTH,
+    CKA,
+    CLASSIFIERS,
+    COSINE,
+    DISTILLED,
+    STANDARD,
+    UNIFORM,
+    Bench,
+    Kind,
+    Vision,
+    needs,
+    trained,
+)  # fmt: skip
+
+SHARES = {"half": 2, "three quarters": 3}
+"""Depths of the separate models of T-fig5, in quarters of the full one: 6 and 9 of 12 layers."""
+DEFINED = "relative_to=all,epsilon=0.01,on=train"
+"""Definition 3.1: the first layer that classifies all but 1 % of the training images."""
+
+
+@trained(
+    "T-fig3",
+    kinds={
+        "standard": STANDARD, "cosine regulariser": COSINE, "CKA regulariser": CKA, "aligned": ALIGNED,
+        "always aligned": ALWAYS, "aligned, uniform weights": UNIFORM,
+    },
+)  # fmt: skip
+def saturation_by_similarity(bench: Bench) -> Evidence:
+    """Correlate both over trainings, each a mean over the layers before the last, seed by seed."""
+    table = pd.DataFrame(
+        [
+            {"kind": name, "seed": seed, "cosine": cosine.iloc[:-1].mean(), "saturated": 100 * early.iloc[:-1].mean()}
+            for name, kind in bench.kinds.items()
+            for seed, (cosine, early) in enumerate(
+                zip(bench.curves(kind, "cosine_similarity"), bench.curves(kind, "saturated"), strict=True)
+            )
+        ]
+    )
+    found = [rows[["cosine", "saturated"]].corr("spearman").iloc[0, 1] for _, rows in table.groupby("seed")]
+    averages = table.groupby("kind", sort=False)[["cosine", "saturated"]].mean()
+    numbers = [Number(f"{kind}: {name}", value) for kind, row in averages.iterrows() for name, value in row.items()]
+    return Evidence({"spearman": mean(found)}, numbers, [bench.chart("Saturated samples by layer", "saturated")])
+
+
+@trained("T-fig4", kinds={"standard": STANDARD, "a classifier per layer": CLASSIFIERS, "aligned": ALIGNED})
+def shared_classifier(bench: Bench) -> Evidence:
+    """Compare the shared classifier with one per layer, and both with standard training."""
+    cosines = {name: curve.iloc[:-1] for name, curve in bench.averages("cosine_similarity").items()}
+    return Evidence(
+        {
+            "layers": bench.gain(ALIGNED, CLASSIFIERS, ACCURACY),
+            "last": bench.gain(ALIGNED, CLASSIFIERS, ACCURACY, bench.setup.depth),
+            "cosine": bench.gain(ALIGNED, CLASSIFIERS, "cosine_similarity"),
+        },
+        plots=[
+            bench.chart("Accuracy by layer", ACCURACY),
+            drawing.chart("Cosine similarity to the last layer", "cosine, centred", cosines),
+        ],
+    )
+
+
+def _separate(setup: Vision) -> list[Kind]:
+    return [Kind("standard", depth=setup.depth * quarters // 4) for quarters in SHARES.values()]
+
+
+def _with_separate(setup: Vision) -> list[Asset]:
+    return list(needs(STANDARD, ALIGNED, *_separate(setup))(setup))
+
+
+@trained("T-fig5", needs=_with_separate)
+def effective_depth(bench: Bench) -> Evidence:
+    """Compare effective depths, look for drops of accuracy from layer to layer, and train models of other depths."""
+    depths, aligned = bench.ends("effective_depth", variant=DEFINED), bench.curves(ALIGNED, ACCURACY)
+    found = {
+        "depth": paired(depths["standard"], depths["aligned"]),
+        "monotone": mean([float(100 * curve.diff().min()) for curve in aligned]),
+    }
+    numbers = []
+    for name, kind in zip(SHARES, _separate(bench.setup), strict=True):
+        own = [float(curve.iloc[-1]) for curve in bench.curves(kind, ACCURACY)]
+        cut = [float(curve.loc[kind.depth]) for curve in aligned]
+        found[name] = mean([100 * (a - b) for a, b in zip(cut, own, strict=True)])
+        title = f"accuracy of a separate model of {count(kind.depth or 0, 'layer')} [%]"
+        numbers.append(Number(title, 100 * mean(own).value))
+    numbers += [Number.of(f"effective depth, {name}", mean(values)) for name, values in depths.items()]
+    return Evidence(found, numbers, [bench.chart("Accuracy by layer", ACCURACY)])
+
+
+@trained("T-fig6")
+def saturation_layers(bench: Bench) -> Evidence:
+    """Compare the mean layer from which a prediction no longer changes."""
+    layers = bench.ends("saturation_layer")
+    return Evidence(
+        {"vision": paired(*layers.values())},
+        [Number(f"mean saturation layer, {name}", mean(found).value) for name, found in layers.items()],
+        [bench.chart("Saturated samples by layer", "saturated")],
+    )
+
+
+@trained("T-fig14", kinds={"standard": STANDARD, "cosine regulariser": COSINE, "aligned": ALIGNED})
+def cosine_regulariser(bench: Bench) -> Evidence:
+    """Compare what the regulariser and the aligned loss add to the accuracy of the layers before the last."""
+    means = [
+        [100 * float(curve.iloc[:-1].mean()) for curve in bench.curves(kind, ACCURACY)] for kind in bench.kinds.values()
+    ]
+    shares = [(cosine - standard) / (aligned - standard) for standard, cosine, aligned in zip(*means, strict=True)]
+    return Evidence(
+        {"aligned": bench.gain(ALIGNED, COSINE, ACCURACY), "share": mean(shares)},
+        plots=[bench.chart("Accuracy by layer", ACCURACY)],
+    )
+
+
+def _at_the_last_layer(bench: Bench, rival: Kind) -> Evidence:
+    """Return what aligned training gains over another at the last layer."""
+    gain = bench.gain(ALIGNED, rival, ACCURACY, bench.setup.depth)
+    return Evidence({"last": gain}, plots=[bench.chart("Accuracy by layer", ACCURACY)])
+
+
+@trained("T-fig15", kinds={"linear": ALIGNED, "uniform": UNIFORM})
+def linear_weights(bench: Bench) -> Evidence:
+    """Compare the last layer's accuracy under both weights."""
+    return _at_the_last_layer(bench, UNIFORM)
+
+
+@trained("T-fig16")
+def collapse(bench: Bench) -> Evidence:
+    """Compare the logarithm of NC1, on average over the layers before the last."""
+    standard, aligned = (
+        [float(np.log10(curve.iloc[:-1]).mean()) for curve in bench.curves(kind, "nc1")] for kind in BOTH.values()
+    )
+    curves = {name: np.log10(curve) for name, curve in bench.averages("nc1").items()}
+    return Evidence({"nc1": paired(aligned, standard)}, plots=[drawing.chart("NC1 by layer", "log10 of NC1", curves)])
+
+
+@trained("T-alt", kinds={"alternating": ALIGNED, "always aligned": ALWAYS})
+def alternating(bench: Bench) -> Evidence:
+    """Compare the last layer's accuracy under both schedules."""
+    return _at_the_last_layer(bench, ALWAYS)
+
+
+@trained("T-ckareg", kinds={"CKA regulariser": CKA, "cosine regulariser": COSINE, "aligned": ALIGNED})
+def cka_regulariser(bench: Bench) -> Evidence:
+    """Compare the regularisers with each other, and CKA's with the aligned loss."""
+    gains = {"cosine": bench.gain(CKA, COSINE, ACCURACY), "aligned": bench.gain(CKA, ALIGNED, ACCURACY)}
+    return Evidence(gains, plots=[bench.chart("Accuracy by layer", ACCURACY)])
+
+
+@trained("T-kl", kinds={"aligned": ALIGNED, "classifiers": CLASSIFIERS, "classifiers, distilled": DISTILLED})
+def distillation(bench: Bench) -> Evidence:
+    """Compare one shared classifier with a classifier per layer that learns from the last one's predictions."""
+    gain = bench.gain(ALIGNED, DISTILLED, ACCURACY)
+    return Evidence({"distilled": gain}, plots=[bench.chart("Accuracy by layer", ACCURACY)])

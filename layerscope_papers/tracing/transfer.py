@@ -1,0 +1,95 @@
+"""What aligned training adds to earlier layers carries over to changed images and to other tasks."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from layerscope.inputs import Corpus
+from layerscope.runs import open_run
+from layerscope_papers import drawing
+from layerscope_papers.assets import Asset, Assets
+from layerscope_papers.recipe import Evidence, before_last, mean
+from layerscope_papers.vision import BOTH, Bench, Trained, images, profiled, trained
+
+Pixels = npt.NDArray[Any]
+NOISE, FADED, MOVED = 0.2, 0.5, 1 / 8
+"""Standard deviation of the noise in units of the range, contrast that is left, and share of the width."""
+
+
+def changed(corpus: Corpus, change: Callable[[Pixels, int], Pixels], labels: Sequence[int] | None = None) -> Corpus:
+    """Return images whose pixels are changed, given each image's number, with the labels given or their own."""
+    from PIL import Image
+
+    found = [change(np.asarray(image, dtype=float), i) for i, image in enumerate(corpus.samples)]
+    samples = tuple(Image.fromarray(np.clip(np.rint(pixels), 0, 255).astype(np.uint8)) for pixels in found)
+    return replace(corpus, samples=samples, labels=corpus.labels if labels is None else tuple(labels))
+
+
+SHIFTS: dict[str, Callable[[Pixels, int], Pixels]] = {
+    "with noise": lambda image, i: image + np.random.default_rng(i).normal(0, 255 * NOISE, (*image.shape[:2], 1)),
+    "with half the contrast": lambda image, i: image.mean() + FADED * (image - image.mean()),
+    "moved by an eighth of their width": lambda image, i: np.pad(
+        image, ((0, 0), (int(MOVED * image.shape[1]), 0), (0, 0))
+    )[:, : image.shape[1]],
+}
+
+
+def _parity(corpus: Corpus) -> Corpus:
+    numbers = np.unique(np.array(corpus.labels), return_inverse=True)[1]
+    return replace(corpus, labels=tuple((numbers % 2).tolist()))
+
+
+def _turned(corpus: Corpus) -> Corpus:
+    return changed(corpus, lambda pixels, i: np.rot90(pixels, i % 4), [i % 4 for i in range(len(corpus))])
+
+
+TASKS = {"parity of the class": _parity, "turn of the image": _turned}
+KINDS = dict.fromkeys(SHIFTS, "layer_accuracy") | dict.fromkeys(TASKS, "linear_probe")
+"""What is measured: the head's accuracy on changed images, a probe's on another task."""
+NAMES = dict(zip(KINDS, ("noise", "contrast", "shift", "parity", "turn"), strict=True))
+"""What the claims are called."""
+
+
+@dataclass(frozen=True)
+class Elsewhere(Asset):
+    """A run of a trained model on changed test images, or with labels of another task."""
+
+    model: Trained
+    kind: str
+    minutes = 0.04
+    named = "{kind} {model}"
+
+    def make(self, out: Path, assets: Assets) -> None:
+        """Profile it, from the shard where it was stopped."""
+        _, test = images(self.model.setup, assets.data)
+        data = TASKS[self.kind](test) if self.kind in TASKS else changed(test, SHIFTS[self.kind])
+        profiled(self.model, data, [KINDS[self.kind]], out, assets)
+
+
+@trained(
+    "T-fig17",
+    needs=lambda setup: [
+        Elsewhere(model, kind) for training in BOTH.values() for model in training.seeds(setup) for kind in KINDS
+    ],
+)
+def transfer(bench: Bench) -> Evidence:
+    """Compare aligned and standard training seed by seed, before the last layer and at it."""
+    found, plots, last = {}, [], []
+    for kind, metric in KINDS.items():
+        curves = {
+            name: [
+                100 * open_run(bench.assets.get(Elsewhere(model, kind))).metric(metric).loc[1:]
+                for model in training.seeds(bench.setup)
+            ]
+            for name, training in BOTH.items()
+        }
+        gains = [a - b for b, a in zip(*curves.values(), strict=True)]
+        found[NAMES[kind]] = before_last(gains)
+        title = f"{'Linear probe, ' if kind in TASKS else 'Accuracy on images '}{kind}"
+        plots.append(drawing.mean_chart(title, "%", curves))
+        last += [[gain.iloc[-1] for gain in gains]] if kind in SHIFTS else []
+    return Evidence({**found, "last layer": mean(np.mean(last, axis=0).tolist())}, plots=plots)

@@ -1,0 +1,52 @@
+"""Verdicts: a claim held, did not hold or is not decided, depending on where the interval of its statistic lies."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from layerscope_papers.recipe import FEWEST, Claim, Interval
+
+Word = Literal["held", "did not hold", "not decided"]
+MANY = 10_000
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A claim, the interval of its statistic, and the verdict; `wants` says what would decide an undecided claim."""
+
+    claim: Claim
+    interval: Interval
+    word: Word
+    wants: str = ""
+
+
+def decide(claim: Claim, interval: Interval) -> Verdict:
+    """Return the verdict: an interval wholly beyond the threshold decides, one that straddles it does not.
+
+    >>> claim = Claim("deep", "Deeper is better.", "gain in points", 0.0, "above", "seeds")
+    >>> decide(claim, Interval(1.0, 0.5, 1.5, 5)).word, decide(claim, Interval(1.0, -0.5, 2.5, 5)).word
+    ('held', 'not decided')
+    """
+    beyond, short = interval.low > claim.threshold, interval.high < claim.threshold
+    if claim.direction == "below":
+        beyond, short = short, beyond
+    word: Word = "held" if beyond else "did not hold" if short else "not decided"
+    return Verdict(claim, interval, word, _wants(claim, interval) if word == "not decided" else "")
+
+
+def overall(verdicts: tuple[Verdict, ...]) -> Word:
+    """Return the verdict on all claims of a recipe: it did not hold where one did not, and held where all did."""
+    words = {verdict.word for verdict in verdicts}
+    return "did not hold" if "did not hold" in words else "held" if words == {"held"} else "not decided"
+
+
+def _wants(claim: Claim, interval: Interval) -> str:
+    if claim.decided_by:
+        return claim.decided_by
+    if interval.n < FEWEST:
+        return f"at least {FEWEST} {claim.over}"
+    reach, gap = (interval.high - interval.low) / 2, abs(interval.value - claim.threshold)
+    needed = math.ceil(interval.n * (reach / gap) ** 2) + 1 if gap > 0 and math.isfinite(reach) else MANY
+    if needed >= MANY:
+        return f"the statistic lies at its threshold: no feasible number of {claim.over} would decide it"
+    return f"about {max(needed, interval.n + 1)} {claim.over}, if the difference stays as it is"

@@ -1,0 +1,123 @@
+"""The aligned loss of DETR, held to the losses of decoders that are cut after each layer."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers as hf
+from tiny import one_thread, seeded
+
+from layerscope import LayerscopeError
+from layerscope_papers import detection
+from layerscope_papers.detection import (
+    ap50_by_layer,
+    average_precision,
+    detection_loss,
+    digit_canvases,
+    right_boxes,
+    train_detector,
+)
+
+__all__ = ["one_thread"]
+
+
+def detr(**options: Any) -> Any:
+    backbone = hf.ResNetConfig(num_channels=3, embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1],
+                               layer_type="basic", out_features=["stage2"])  # fmt: skip
+    config = hf.DetrConfig(
+        use_timm_backbone=False, use_pretrained_backbone=False, backbone=None, backbone_config=backbone, d_model=16,
+        encoder_layers=1, decoder_layers=3, encoder_attention_heads=2, decoder_attention_heads=2, encoder_ffn_dim=32,
+        decoder_ffn_dim=32, num_queries=7, dropout=0.0, **{"num_labels": 4} | options,
+    )  # fmt: skip
+    return seeded(hf.DetrForObjectDetection, config).train()
+
+
+def batch() -> tuple[torch.Tensor, list[dict[str, torch.Tensor]]]:
+    generator = torch.Generator().manual_seed(0)
+    pixels = torch.randn(2, 3, 32, 32, generator=generator)
+    boxes = [torch.rand(n, 4, generator=generator) * 0.4 + 0.2 for n in (2, 3)]
+    return pixels, [{"class_labels": torch.arange(len(box)), "boxes": box} for box in boxes]
+
+
+@pytest.mark.parametrize("layers", [None, [1, 3], [3]])
+def test_loss_and_gradients_are_those_of_decoders_cut_after_each_layer(layers: Any):
+    model, (pixels, labels) = detr(), batch()
+    whole, wanted = model.model.decoder.layers, 0.0
+    for layer in layers or (1, 2, 3):
+        model.model.decoder.layers = whole[:layer]
+        loss = model(pixel_values=pixels, labels=labels).loss
+        loss.backward()
+        wanted += loss.item()
+    model.model.decoder.layers = whole
+    expected = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    model.zero_grad()
+    found = detection_loss(model, pixels, labels, layers)
+    found.backward()
+    assert found.item() == pytest.approx(wanted, rel=1e-5)
+    assert {name for name, p in model.named_parameters() if p.grad is not None} == expected.keys() and len(
+        expected
+    ) > 50
+    for name, value in expected.items():
+        torch.testing.assert_close(model.get_parameter(name).grad, value, rtol=1e-4, atol=1e-5, msg=name)
+
+
+def test_average_precision_and_matches_are_those_written_out():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        n = int(rng.integers(1, 30))
+        scores, hits = rng.random(n), rng.random(n) < 0.5
+        positives = int(hits.sum() + rng.integers(0, 5)) or 1
+        order = sorted(range(n), key=lambda i: -scores[i])
+        points = [(sum(hits[order[: k + 1]]) / positives, sum(hits[order[: k + 1]]) / (k + 1)) for k in range(n)]
+        at = [max((p for r, p in points if r >= recall - 1e-12), default=0.0) for recall in np.linspace(0, 1, 101)]
+        assert average_precision(scores, hits, positives) == pytest.approx(np.mean(at), rel=1e-12)
+    truths = torch.tensor([[0.3, 0.3, 0.2, 0.2], [0.7, 0.7, 0.2, 0.2]])
+    boxes = torch.tensor([[0.3, 0.3, 0.2, 0.2], [0.31, 0.3, 0.2, 0.2], [0.7, 0.75, 0.2, 0.2], [0.7, 0.77, 0.2, 0.2]])
+    assert right_boxes(boxes, truths).tolist() == [True, False, True, False]  # the third shares 0.15/0.25 with one
+    assert right_boxes(boxes, truths[:0]).tolist() == [False] * 4
+
+
+def test_a_layer_that_finds_everything_has_an_average_precision_of_one():
+    pixels, labels = digit_canvases(4, size=40, held_out=True)
+    model = detr()
+    own = [{"class_labels": label["class_labels"] % 4, "boxes": label["boxes"]} for label in labels]
+
+    def objects(sure: float) -> tuple[torch.Tensor, torch.Tensor]:
+        logits, boxes = torch.zeros(4, 7, 5), torch.rand(4, 7, 4) * 0.01
+        logits[..., 4] = 9.0
+        for i, label in enumerate(own):
+            for j, (name, box) in enumerate(zip(label["class_labels"], label["boxes"], strict=True)):
+                logits[i, j, name], logits[i, j, 4], boxes[i, j] = sure, 0.0, box
+        return logits, boxes
+
+    layers = [objects(-9.0), objects(9.0), objects(9.0)]
+    layers[2][1][0, 0] = 0.01  # one digit fewer is found
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(detection, "detections", lambda *_: layers)
+        found = ap50_by_layer(model, pixels, own)
+    assert found[1] == 1.0 and 0.5 < found[2] < 1.0 and found[0] < 0.2
+
+
+def test_training_lowers_the_loss_of_every_layer_and_canvases_are_seeded():
+    pixels, labels = digit_canvases(24, size=32)
+    again, _ = digit_canvases(24, size=32)
+    other, _ = digit_canvases(24, size=32, held_out=True)
+    assert torch.equal(pixels, again) and not torch.equal(pixels, other) and pixels.abs().max() <= 1
+    for canvas, label in zip(pixels, labels, strict=True):
+        centre, sides = label["boxes"][:, :2], label["boxes"][:, 2:]
+        assert ((centre - sides / 2) > -1e-6).all() and ((centre + sides / 2) < 1 + 1e-6).all()
+        for x, y, w, h in label["boxes"] * 32:
+            inside = canvas[0, round(float(y - h / 2)) : round(float(y + h / 2)), round(float(x - w / 2)) :][
+                :, : int(w)
+            ]
+            assert inside.max() > 0.5, "a box holds its digit"
+    model = detr(num_labels=10)
+    losses = train_detector(model, pixels, labels, steps=25, batch_size=8, learning_rate=1e-3)
+    assert np.mean(losses[-5:]) < 0.95 * np.mean(losses[:5])
+    assert len(ap50_by_layer(model, pixels, labels)) == 3
+
+
+def test_a_detector_with_auxiliary_losses_is_refused():
+    with pytest.raises(LayerscopeError, match="auxiliary_loss is on"):
+        detection_loss(detr(auxiliary_loss=True), *batch())
