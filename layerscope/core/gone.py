@@ -6,10 +6,13 @@ from typing import Any
 from layerscope.core.errors import LayerscopeError
 
 NO_RULES = "no rule without labels earned trust; give labels (layerscope scores shows what each rule would have chosen)"
+NO_TARGET = "few target labels choose worse than none; `tasks` names the shifted test set, to choose by all of it"
 GONE = {
     ("select", "evidence"): NO_RULES,
     ("select", "rule='half-text'"): NO_RULES,
     ("select", "rule='fixed-share'"): NO_RULES,
+    ("select", "rule='shift'"): NO_TARGET,
+    ("select", "target_labels"): NO_TARGET,
     ("scores", "save_rules"): "rules are not fitted any more; `metrics` prints what each of them would have chosen",
     ("scores", "kind"): "rules are not fitted any more, for one kind of models or another",
 }

@@ -65,8 +65,7 @@ def document(
     shown = tuple(_members(known, pairings(runs, evaluation, known)))
     alone = len(shown) == 1
     model = [] if one.one_model else ["--model", str(best.about["model"])]
-    rule = ["--rule", "shift"] if best.rows["shifted_from"].any() else []
-    verbs = ["select", evaluation.source, *model, *rule], ["report", evaluation.source]
+    verbs = ["select", evaluation.source, *model], ["report", evaluation.source]
     commands = [shlex.join(["layerscope", *verb]) for verb in verbs if Path(evaluation.source).exists()]
     return Document(
         _answer(known),
@@ -201,7 +200,7 @@ def score_findings(entry: Grid) -> list[str]:
         )
     if shifts := list(shifts_of(entry)):
         found += [f"{shift.in_words(unit)}." for shift in shifts[len(shifts) == 1 :]]  # the answer has an only one
-        found.append("A target's best layer is chosen on these scores; select judges it on others, by the rule shift.")
+        found.append("A target's best layer is chosen on these scores: on others of its kind expect less.")
     if entry.left_out:
         found.append(f"Left out of averages, with scores on too few tasks: {named_layers(entry.left_out)}.")
     return found

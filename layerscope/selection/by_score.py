@@ -54,8 +54,6 @@ class Scored:
     held: "Scored | None" = None
     by_task: "tuple[Scored, ...]" = ()
     baseline_name: str = SHIPPED
-    prior: tuple[float, ...] = ()
-    """By column the accuracy on the source of a shift, which decides between layers that few labels hold for equal."""
     dims: tuple[int | None, ...] = ()
 
     @property
@@ -142,16 +140,9 @@ def one_standard_error(scored: Scored, columns: Sequence[int]) -> int:
     return best
 
 
-def most_right(values: Floats, prior: Sequence[float], columns: Sequence[int]) -> int:
-    """Return the column that is right most often, of several the one of the highest prior, then the shallowest."""
-    return max(columns, key=lambda column: (values[:, column].sum(), prior[column]))
-
-
-SHIFT = "shift"
 BY_SCORE: dict[str, Callable[[Scored, Sequence[int]], int]] = {
     "one-standard-error": one_standard_error,
     "best": best_of,
-    SHIFT: lambda scored, columns: most_right(scored.values, scored.prior, columns),
 }
 
 

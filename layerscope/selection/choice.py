@@ -10,7 +10,7 @@ import numpy as np
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.scores.naming import cut_in_words
-from layerscope.selection.by_score import BY_SCORE, SHIFT, SHIPPED, SURE, Scored, best_of, mean_of, within_loss
+from layerscope.selection.by_score import BY_SCORE, SHIPPED, SURE, Scored, best_of, mean_of, within_loss
 from layerscope.selection.selection import Apart, Candidate, OfTask, Selection
 from layerscope.truncation.figures import Cost, Costs
 
@@ -208,8 +208,6 @@ def _why(case: Case, scored: Scored, name: str, chosen: int, columns: Sequence[i
         return f"{shallowest} that loses at most {most:g} points{within}{known}"
     if name == "best":
         return f"the best score{within}"
-    if name == SHIFT:
-        return f"right most often on {scored.title}{within}; a tie goes to accuracy on the source"
     if chosen == best:
         return f"the best score{within}; {less} comes within one standard error of it"
     if scored.means[chosen] >= scored.means[best]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,12 @@ from layerscope.profiling.identity import weights_fingerprint
 from layerscope.runs.run import Run
 from layerscope.scores.evaluation import Evaluation, ModelOrigin
 from layerscope.scores.opening import open_run_or_scores
-from layerscope.selection.by_score import SHIFT, has_labels, judged, probed
+from layerscope.selection.by_score import has_labels, judged, probed
 from layerscope.selection.choice import Budget, Case, by_scores, without_scores
 from layerscope.selection.mixes import with_mix
 from layerscope.selection.removal import STORE as BLOCKS, Removal
 from layerscope.selection.removing import remove
 from layerscope.selection.selection import STORE, Selection
-from layerscope.selection.shift import scored_under_shift, under_shift
 from layerscope.truncation.figures import Costs, costs_by_depth
 from layerscope.truncation.source import Source, open_source
 
@@ -33,7 +32,7 @@ POOLINGS = ("mean", "cls", "last")
 """Poolings that `truncate` can record in a checkpoint."""
 MINILM = "all-MiniLM-L6-v2"
 OF_LAYERS = (
-    "labels", "rule", "holdout", "target_labels", "max_loss", "max_ms", "max_mb", "max_dim", "tasks", "model",
+    "labels", "rule", "holdout", "max_loss", "max_ms", "max_mb", "max_dim", "tasks", "model",
     "revision", "site",
 )  # fmt: skip
 """Options that choose a layer."""
@@ -115,7 +114,6 @@ def decide(asked: Asked) -> Selection | Removal:
         given = open_run_or_scores(given)
     if isinstance(given, Evaluation) and asked.tasks is not None:
         asked.tasks = by_beginning(asked.tasks, given.scores["task"].unique())
-    _refuse_no_shift(given, asked)
     found: Selection | Removal
     if asked.drop is not None:
         if not isinstance(given, Run):
@@ -148,27 +146,14 @@ def by_beginning(weights: Mapping[str, float], known: Iterable[str]) -> dict[str
     return found
 
 
-def _refuse_no_shift(given: Any, asked: Asked) -> None:
-    if asked.rule == SHIFT and isinstance(given, Run):
-        raise LayerscopeError("rule 'shift' needs an evaluation under a shift, and this is a run: evaluate it first")
-    if asked.rule != SHIFT and asked.target_labels is not None:
-        raise LayerscopeError(
-            "`target_labels` applies only to the rule shift: give `rule='shift'` too, or leave it out"
-        )
-
-
 def _of_evaluation(evaluation: Evaluation, asked: Asked, budget: Budget, reporter: Reporter) -> Selection:
     if asked.holdout is not None:
         raise LayerscopeError(
             "holdout needs the states of samples, and an evaluation keeps one score per task: give a run with labels"
         )
-    shift, notes = None, list[str]()
-    if asked.rule == SHIFT:
-        grid, scored, shift = scored_under_shift(evaluation, asked)
-    else:
-        grid, scored, notes = judged(evaluation, asked)
-        if asked.tasks is None and grid.rows["shifted_from"].any():
-            notes.append("source and target of a shift count alike; `rule='shift'` chooses by few labels of the target")
+    grid, scored, notes = judged(evaluation, asked)
+    if asked.tasks is None and grid.rows["shifted_from"].any():
+        notes.append("source and target of a shift count alike: choose by one of them with `tasks`")
     name, pooling = str(grid.about["model"]), grid.about["pooling"]
     origin = evaluation.origins.get(name, ModelOrigin(None, 0))
     if budget.max_dim is not None:  # refused before the long part
@@ -185,10 +170,7 @@ def _of_evaluation(evaluation: Evaluation, asked: Asked, budget: Budget, reporte
         "part": origin.part,
     }  # fmt: skip
     case = Case(about, budget, asked.first_layer, origin.depth, scored, costs)
-    found = by_scores(case, scored, asked.rule)
-    if shift is not None:
-        return replace(found, shift=under_shift(found, shift, case, asked))
-    return with_mix(found, grid, case, asked)
+    return with_mix(by_scores(case, scored, asked.rule), grid, case, asked)
 
 
 def _of_run(run: Run, asked: Asked, budget: Budget, reporter: Reporter) -> Selection:

@@ -9,7 +9,6 @@ import pandas as pd
 
 from layerscope.scores.dimensions import ALL, NUMBERS, dims_table
 from layerscope.scores.naming import Unit, cut_in_words
-from layerscope.selection.shift import tables as shift_tables, trade
 from layerscope.show.document import (
     EMPTY,
     MARK,
@@ -39,7 +38,6 @@ def document(selection: "Selection") -> Document:
     reasons = [] if selection.lacking else [f"{selection.rule}: {selection.why}"]
     if selection.scored_on and not selection.lacking:
         reasons.append(judged_on(selection))
-    reasons += [trade(selection.shift)] if selection.shift is not None else []
     about = selection.site, selection.pooling and f"{selection.pooling} pooling", selection.scored_on
     names = ("rule", "site", "pooling", "scores", "costs")
     facts = zip(names, (selection.rule, *about, selection.measured), strict=True)
@@ -138,8 +136,6 @@ def ship(selection: "Selection") -> tuple[str, str]:
 
 
 def _tables(selection: "Selection") -> Iterator[Table]:
-    if selection.shift is not None:
-        yield from shift_tables(selection.shift)
     if any(known is not None for c in selection.layers for known in (c.score, c.parameters)):
         yield _layers(selection)
     if selection.cuts:
@@ -181,8 +177,7 @@ def _layers(selection: "Selection") -> Table:
         marks = replace(words(_marks(candidate, shipped, selection)), marked=candidate is selection.chosen)
         rows.append(Row((*cells, marks), marked=marks.marked))
     titles.append(Column("", "left"))
-    few = "" if selection.shift is None else f" on {selection.shift['labels']:,} labels of the target"
-    return Table(f"Every layer{few}", tuple(titles), tuple(rows), (_legend(selection),), name="layers")
+    return Table("Every layer", tuple(titles), tuple(rows), (_legend(selection),), name="layers")
 
 
 def _marks(candidate: "Candidate", shipped: bool, selection: "Selection") -> str:

@@ -123,10 +123,6 @@ class Selection(Stored):
     fewer dimensions."""
     width: int | None = None
     cuts: tuple[Candidate, ...] = ()
-    shift: dict[str, Any] | None = None
-    """Of the rule shift: the tasks `source` and `target`, numbers of `labels` that chose and samples `judged`, `rivals`
-    (what few labels, the source, the last layer and all labels choose; gains over the source's) and `worth` of labels
-    over seeded draws (mean gain, 90 % range, share of draws `worse` than the source's)."""
     folder: Path | None = None
     """Where it was opened from."""
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from layerscope.selection.removal import Removal
     from layerscope.selection.selection import Selection
 
-RULES = ("one-standard-error", "best", "shift")
+RULES = ("one-standard-error", "best")
 BOUNDS = "Bounds"
 SCORES = "Which scores"
 COSTS = "Costs"
@@ -24,7 +24,6 @@ def select(
     labels: Annotated[Sequence[Any] | None, IN_CODE] = None,
     rule: Annotated[str | None, OneOf(RULES)] = None,
     holdout: Annotated[float | None, Number(above=0, below=1, such_as="0.3")] = None,
-    target_labels: Annotated[int | None, Whole(10)] = None,
     max_loss: Annotated[float | None, Number(0), BOUNDS] = None,
     max_ms: Annotated[float | None, Number(above=0), BOUNDS] = None,
     max_mb: Annotated[float | None, Number(above=0), BOUNDS] = None,
@@ -62,12 +61,9 @@ def select(
     Args:
         given: folder of a run or an evaluation, or CSV of scores; in Python also a run or an evaluation itself.
         labels: of a run's samples, one each in their order, instead of its own.
-        rule: rule to choose by: one-standard-error (by default), best, or shift, which uses a few target labels of an
-            evaluation's shift.
+        rule: rule to choose by: one-standard-error (by default), or best.
         holdout: share of a run's labelled samples held out to judge the chosen layer, stratified by class and drawn
             with the run's seed; by default each fold is judged at the layer that the others choose.
-        target_labels: number of target labels that the rule shift chooses by, drawn with the seed; the others judge the
-            layer. By default 100.
         max_loss: largest acceptable loss, in points; the shallowest layer within it is chosen.
         max_ms: largest acceptable time per sample, in milliseconds, measured on this machine.
         max_mb: largest acceptable size of the weights, in megabytes.

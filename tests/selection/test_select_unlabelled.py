@@ -26,13 +26,18 @@ def test_bounds_without_labels(bare):
         quick(bare, rule="best")
 
 
-GONE = r"is gone: no rule without labels earned trust; give labels \(layerscope scores shows"
-
-
-@pytest.mark.parametrize("options", [{"evidence": "rules.json"}, {"rule": "half-text"}, {"rule": "fixed-share"}])
-def test_what_is_gone_is_answered_in_one_line(bare, cli, options):
-    ((name, value),) = options.items()
-    with pytest.raises(LayerscopeError, match=f"`{name}.*` {GONE}"):
-        layerscope.select(bare, **options)
-    done = cli("select", bare.path, f"--{name}", value)
-    assert done.status == 2 and f"--{name}" in done.line and "is gone: no rule without labels" in done.line
+@pytest.mark.parametrize(
+    ("name", "value", "mend"),
+    [
+        ("evidence", "rules.json", "no rule without labels earned trust; give labels"),
+        ("rule", "half-text", "no rule without labels earned trust; give labels"),
+        ("rule", "shift", "few target labels choose worse than none"),
+        ("target_labels", 50, "few target labels choose worse than none"),
+    ],
+)
+def test_what_is_gone_is_answered_in_one_line(bare, cli, name, value, mend):
+    with pytest.raises(LayerscopeError, match=f"`{name}.*` is gone: {mend}"):
+        layerscope.select(bare, **{name: value})
+    flag = f"--{name.replace('_', '-')}"
+    done = cli("select", bare.path, flag, value)
+    assert done.status == 2 and flag in done.line and f"is gone: {mend}" in done.line
