@@ -256,10 +256,10 @@ class Halves:
                 if not self.head:
                     raise Enough
                 if self.lens is not None and layer < self.depth:
-                    return self.stack.handed_on(self.lens.translated(layer, hidden))
+                    return self.stack.forms[index].around(self.lens.translated(layer, hidden))
             return output
         hidden = self.given if index + 1 == self.first else hidden_of((*args, *kwargs.values()))
-        return self.stack.handed_on(hidden)
+        return self.stack.forms[index].around(hidden)
 
 
 def positions_of(mask: Tensor) -> Tensor:

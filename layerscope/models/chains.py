@@ -87,10 +87,82 @@ def _structures(entry: nn.Module, calls: Calls, listed: set[int], any_class: boo
     for call in calls:
         if call.keeps_shape and not call.passes_on and id(call.module) not in in_row:
             alike[type(call.module), call.path.rpartition(".")[0]].append(call)
-    yield _ranked([*lists, *alike.values(), *_chains(calls, calls, same_class=True)], listed)
+    series = in_series(outermost_lists(entry, calls), calls)
+    yield _ranked([*series, *lists, *alike.values(), *_chains(calls, calls, same_class=True)], listed)
     if any_class:
         yield _ranked([members(module, calls) for module in rows], listed)
         yield _ranked(_chains(calls, calls, same_parent=True), listed)
+
+
+def outermost_lists(entry: nn.Module, calls: Calls) -> list[Calls]:
+    """Return the calls of every list of blocks that is inside no other list's block, in the order in which they run."""
+    groups: list[Calls] = []
+    listed: set[int] = set()
+    for container in entry.modules():
+        group = _trimmed(members(container, calls)) if isinstance(container, LISTS) else []
+        compound = all(next(call.module.children(), None) is not None for call in group)
+        if compound and not listed.intersection(map(id, group)) and not _are_stacks(group):
+            groups.append(group)
+            listed.update(map(id, group))
+    return sorted(_outermost([group for group in groups if group]), key=lambda group: calls.index(group[0]))
+
+
+def _are_stacks(group: Calls) -> bool:
+    """Return whether calls are not of blocks but of rows of them: Sequentials that hold modules of different kinds."""
+    kinds = [{type(child) for child in call.module.children()} for call in group]
+    all_rows = all(isinstance(call.module, nn.Sequential) for call in group)
+    return all_rows and len(group) > 1 and len(set[type]().union(*kinds)) == sum(map(len, kinds))
+
+
+def in_series(lists: Sequence[Calls], calls: Calls) -> list[Calls]:
+    """Join lists whose blocks read one another, one list after another or in turns, into the rows that they form."""
+    rows: list[tuple[Calls, int]] = []
+    for group in lists:
+        if rows:
+            joined = sorted([*rows[-1][0], *group], key=calls.index)
+            if _checked([joined], calls, []):
+                rows[-1] = (joined, rows[-1][1] + 1)
+                continue
+        rows.append((group, 1))
+    return [row for row, times in rows if times > 1]
+
+
+def notes_on(entry: nn.Module, prefix: str, chains: Sequence[Chain], calls: Calls, *, named: bool) -> list[str]:
+    """Return what a user must know of blocks in no chain: those beside blocks that the user `named`, or any."""
+    blocks = {id(call) for chain in chains for call in chain.blocks}
+    paths = [call.path for chain in chains for call in chain.blocks]
+    notes: list[str] = []
+    for group in outermost_lists(entry, calls):
+        around = any(path.startswith(f"{call.path}.") for call in group for path in paths)
+        inside = group[0].path.startswith(tuple(f"{path}." for path in paths))
+        if len(group) < 2 or around or inside or blocks.intersection(map(id, group)):
+            continue
+        row = f"{group[0].path} … {group[-1].path}"
+        for chain in chains:
+            first = chain.blocks[0].given
+            if feeding := next((call for call in group if same(call.returned, first)), None):
+                notes.append(f"layer 0 is the output of {feeding.path}, a block of another list ({row})")
+            elif any(end is call for end in chain.ends for call in group):
+                notes.append(f"layers are the outputs of {row}, which run after the blocks of this list")
+        if not named:
+            where = _where(group, [call for chain in chains for call in chain.blocks], calls)
+            notes.append(f"{row} run {where} and are not measured{_how_to_name(entry, prefix, group, calls)}")
+    return notes
+
+
+def _where(group: Calls, blocks: Calls, calls: Calls) -> str:
+    """Return where a list of blocks runs, seen from the blocks that are measured."""
+    if calls.index(group[-1]) < min(map(calls.index, blocks)):
+        return "before layer 0"
+    return "after the last layer" if calls.index(group[0]) > max(map(calls.index, blocks)) else "beside these blocks"
+
+
+def _how_to_name(entry: nn.Module, prefix: str, group: Calls, calls: Calls) -> str:
+    """Return how a list of blocks is measured, or nothing where it is no stack by itself."""
+    path = group[0].path.rpartition(".")[0]
+    chains = _checked([_named(entry, prefix, calls, path)], calls, []) if path else []
+    whole = [call for chain in chains for call in chain.blocks] == group
+    return f": name them with `blocks={path!r}`" if whole else ""
 
 
 def _ranked(groups: Iterable[Calls], listed: set[int]) -> list[Calls]:

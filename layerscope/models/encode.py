@@ -3,6 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -114,9 +115,16 @@ def read_as(modality: str, sample: Any, module: nn.Module) -> str:
 
 def vocabulary(module: nn.Module) -> int:
     """Return the number of token ids that a model embeds."""
-    own = getattr(module, "get_input_embeddings", lambda: None)()
-    first = own or next((child for child in module.modules() if isinstance(child, nn.Embedding)), None)
-    return int(getattr(first, "num_embeddings", 1 << 31))
+    table = None
+    with suppress(NotImplementedError):  # of two towers
+        table = getattr(module, "get_input_embeddings", lambda: None)()
+    if table is None:
+        tables = [child for child in module.modules() if isinstance(child, nn.Embedding)]
+        config: Any = getattr(module, "config", None)
+        rows = getattr(config.get_text_config(), "vocab_size", None) if hasattr(config, "get_text_config") else None
+        named = (child for child in tables if child.num_embeddings == rows)
+        table = next(named, tables[0] if tables else None)
+    return int(getattr(table, "num_embeddings", 1 << 31))
 
 
 def padded(rows: Sequence[Sequence[int]], value: int) -> Tensor:

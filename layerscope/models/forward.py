@@ -3,9 +3,10 @@
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -80,8 +81,8 @@ def run(module: nn.Module, inputs: Inputs, **extra: object) -> object:
     if inputs.args:
         return module(*inputs.args)
     named = {k: fitted(module, v) for k, v in {**inputs.named, **extra}.items() if accepts(module, k)}
-    if accepts(module, "use_cache"):
-        named["use_cache"] = False
+    # an auxiliary loss is made from what routers gave in every block, and some blocks may be bypassed
+    named |= {name: False for name in ("use_cache", "output_router_logits") if accepts(module, name)}
     ids = inputs.named.get("input_ids")
     if ids is not None and not hasattr(module, "main_input_name") and "input_ids" not in named:
         return module(ids, **named)  # a plain module, whatever it calls them
@@ -144,6 +145,94 @@ def hidden_of(value: object) -> Tensor | None:
     if isinstance(value, (tuple, list)):
         return next((v for v in map(hidden_of, value) if v is not None), None)
     return None
+
+
+@dataclass(frozen=True)
+class Blank:
+    """What stands for a tensor in the `Form` of an output."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    def zeros(self, probe: tuple[int, ...], hidden: Tensor) -> Tensor:
+        """Return zeros in this shape, with samples and tokens of a probe's state [B, T, D] made those of `hidden`."""
+        tokens, sizes = len(probe) == 3, list(self.shape)
+        rows, length = probe[0], probe[1] if tokens else 1
+        if tokens:
+            sizes = [hidden.shape[1] if size == length > 1 else size for size in sizes]
+        if sizes and self.shape[0] == rows * length > 1:  # tokens of all samples in one row
+            sizes[0] = hidden.shape[:-1].numel()
+        elif len(sizes) > 1 and self.shape[0] == rows:
+            sizes[0] = hidden.shape[0]
+        return torch.zeros((), dtype=self.dtype, device=hidden.device).expand(sizes)
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a module returns its hidden state: alone, or among other outputs, whose shapes were seen in a probe."""
+
+    HIDDEN: ClassVar[str] = "hidden state"
+    output: Any = HIDDEN
+    shape: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, output: object, state: Tensor) -> "Form":
+        """Return the form of what a module returned, in which `state` is its hidden state."""
+        return cls(_form(output, state), tuple(state.shape))
+
+    @property
+    def bare(self) -> bool:
+        """Whether the module returns its hidden state alone."""
+        return bool(self.output == self.HIDDEN)
+
+    @property
+    def more(self) -> bool:
+        """Whether it returns other tensors too."""
+        return any(isinstance(leaf, Blank) for leaf in _leaves(self.output))
+
+    def around(self, hidden: Any) -> Any:
+        """Return a state as the module would: with zeros for every other tensor."""
+        return self._around(self.output, hidden)
+
+    def _around(self, form: Any, hidden: Any) -> Any:
+        if isinstance(form, Blank):
+            return form.zeros(self.shape, hidden)
+        if isinstance(form, dict):
+            return {name: self._around(part, hidden) for name, part in form.items()}
+        if isinstance(form, tuple):
+            return tuple(self._around(part, hidden) for part in form)
+        return hidden if form == self.HIDDEN else None
+
+
+def _form(value: object, state: Tensor) -> Any:
+    if value is state:
+        return Form.HIDDEN
+    if isinstance(value, Tensor):
+        return Blank(tuple(value.shape), value.dtype)
+    if isinstance(value, Mapping):
+        return {name: _form(part, state) for name, part in value.items()}
+    return tuple(_form(part, state) for part in value) if isinstance(value, (tuple, list)) else None
+
+
+def _leaves(form: Any) -> Iterator[Any]:
+    parts = form.values() if isinstance(form, dict) else form if isinstance(form, tuple) else ()
+    for part in parts:
+        yield part
+        yield from _leaves(part)
+
+
+def with_state(output: Any, state: Tensor) -> Any:
+    """Return a block's output with another hidden state in it; raises `LayerscopeError` for one of an unknown kind."""
+    hidden = hidden_of(output)
+    if output is hidden:
+        return state
+    if isinstance(output, dict):
+        made = copy(output)
+        made.update({name: state for name, item in output.items() if item is hidden})
+        return made
+    if isinstance(output, (tuple, list)):
+        return type(output)(state if item is hidden else item for item in output)
+    raise LayerscopeError(f"a block of this model gives a {type(output).__name__}: let it give tensors, or a tuple")
 
 
 def tensors_in(output: object) -> Iterator[Tensor]:

@@ -2,11 +2,12 @@
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 import torch
 
-from layerscope.core.errors import LayerscopeError
+from layerscope.core.errors import LayerscopeError, choices
 from layerscope.core.options import Asked
 from layerscope.core.stopwatch import Stopwatch
 from layerscope.inputs import Waveform
@@ -16,7 +17,7 @@ from layerscope.models.checks import clear_inputs
 from layerscope.models.encode import modalities_of, modality_of, vocabulary
 from layerscope.models.forward import FAILURES
 from layerscope.models.probe import probe_sample
-from layerscope.models.stack import SeveralParts
+from layerscope.models.stack import OtherTower, SeveralParts
 from layerscope.models.sublayers.find import find_sublayers
 from layerscope.models.sublayers.watch import Sublayers
 from layerscope.show.document import Document, Facts
@@ -62,7 +63,7 @@ class Inspection(Shown):
             ("reads", self.modality + (f", {self.max_length} {unit} at most" if self.max_length else "")),
             ("part", self.part + (f" of {', '.join(self.parts)}" if several else "")),
             ("layers", f"0 (what the first block reads) to {self.depth}, {self.width} wide"),
-            ("blocks", f"{self.blocks[0]} … {self.blocks[-1]}{shared}, found by {self.found_by}"),
+            ("blocks", f"{_rows(self.blocks)}{shared}, found by {self.found_by}"),
             ("sub-layers", ", ".join(self.sublayers) or "none found in the blocks"),
             ("final norm", self.norm or "none: states are used as the blocks output them"),
             ("head", self.head or "none for this part"),
@@ -75,6 +76,13 @@ class Inspection(Shown):
         of = f"{self.model}, {self.part}" if several else self.model
         answer = f"{self.depth} layers of {of}, {self.width} wide, found by {self.found_by}"
         return Document(answer, parts=(Facts(entries),))
+
+
+def _rows(blocks: tuple[str, ...]) -> str:
+    """Return where blocks are: the first and the last, of up to three lists in series those of each."""
+    lists = [tuple(paths) for _, paths in groupby(blocks, key=lambda path: path.rpartition(".")[0])]
+    rows = lists if len(lists) <= 3 else [blocks]
+    return ", ".join(f"{row[0]} … {row[-1]}" if len(row) > 1 else row[0] for row in rows)
 
 
 def inspect_model(asked: Asked) -> list[Inspection]:
@@ -90,9 +98,13 @@ def inspect_model(asked: Asked) -> list[Inspection]:
             found += _look(loaded, *made_up_samples(loaded, modality), override)
         except LayerscopeError as error:
             errors.append(error)
-    if not found:
-        raise errors[0]
-    return found
+    if found:
+        return found
+    towers = [error.tower for error in errors if isinstance(error, OtherTower)]
+    if len(towers) == len(errors) > 1:
+        there = choices(str(override.part), towers, "this model has")
+        raise LayerscopeError(f"part {override.part!r} does not exist{there}")
+    raise errors[0]
 
 
 def _look(loaded: Loaded, modality: str, samples: list[Any], override: Override) -> list[Inspection]:

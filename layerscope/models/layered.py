@@ -134,7 +134,7 @@ def find_layers(
         long = probe_sample(encoder, samples)
         short = beginning(long, 0.5)
         stack, parts = _find_stack(module, encoder.batch([long]).to(device), override)
-        model = LayeredModel(loaded, encoder, stack, parts, device, tuple(loaded.notes))
+        model = LayeredModel(loaded, encoder, stack, parts, device, (*loaded.notes, *stack.notes))
         long, alone, broken = _probed(model, long, samples)
         last, final = alone[f"raw.{stack.depth}"], alone[f"{model.final}.{stack.depth}"]
         inputs = encoder.batch([long]).to(device)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from layerscope.models.forward import FAILURES, Inputs, accepts, forward, hidden_of, run
+from layerscope.models.forward import FAILURES, Form, Inputs, accepts, forward, hidden_of, run, with_state
 from layerscope.models.stack import Stack
 from layerscope.models.trace import same
 
@@ -79,6 +79,7 @@ def bypassed(module: nn.Module, stack: Stack, state: Tensor, short: bool = False
     """Within, no block computes: each hands its input on, and the last one gives `state`; if `short`, there is one."""
     calls, last = 0, 1 if short else stack.depth
     state = state.transpose(0, 1) if stack.turned else state
+    forms = dict(zip(stack.blocks, stack.forms, strict=True))
 
     def instead(path: str) -> Callable[..., object]:
         def skip(*args: object, **kwargs: object) -> object:
@@ -93,7 +94,7 @@ def bypassed(module: nn.Module, stack: Stack, state: Tensor, short: bool = False
                     hidden = torch.cat([state, hidden[:, state.shape[1] :].to(state.dtype)], 1)
                 else:
                     hidden = state
-            return stack.handed_on(hidden) if path in stack.blocks else hidden
+            return forms[path].around(hidden) if path in forms else hidden
 
         return skip
 
@@ -117,10 +118,21 @@ def skipping(module: nn.Module, stack: Stack, blocks: Collection[int]) -> Iterat
     if blocks:
         stack.check_single(blocks)
 
-    def skip(*args: object, **kwargs: object) -> object:
-        return stack.handed_on(hidden_of((*args, *kwargs.values())))
+    def instead(own: Callable[..., object], form: Form) -> Callable[..., object]:
+        def skip(*args: object, **kwargs: object) -> object:
+            hidden = hidden_of((*args, *kwargs.values()))
+            if hidden is None or not form.more:
+                return form.around(hidden)
+            # what else it gives is kept: every block of T5 hands on the bias of positions that later ones read
+            return with_state(own(*args, **kwargs), hidden)
 
-    with replaced({module.get_submodule(stack.blocks[block - 1]): skip for block in blocks}):
+        return skip
+
+    skips = {}
+    for block in blocks:
+        skipped = module.get_submodule(stack.blocks[block - 1])
+        skips[skipped] = instead(skipped.forward, stack.forms[block - 1])
+    with replaced(skips):
         yield
 
 

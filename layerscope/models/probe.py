@@ -64,6 +64,7 @@ def tested_in_batches(model: "LayeredModel", short: Any, long: Any, alone: dict[
     """Test whether another sample beside it, or padding, changes a sample's states, and note what follows."""
     together = states_of(model, [long, _mate(long)])
     if not _agree(alone, {key: states[:1] for key, states in together.items()}):
+        _refuse_other_axis(model, long, alone)
         note = "other samples in a batch change this model's states: every sample is run alone"
         return replace(model, batching=False, notes=(*model.notes, note))
     if short is not long and model.rank == 3:
@@ -72,6 +73,21 @@ def tested_in_batches(model: "LayeredModel", short: Any, long: Any, alone: dict[
             note = "padding changes this model's states: batches hold only samples of equal length"
             return replace(model, padding=False, notes=(*model.notes, note))
     return model
+
+
+def _refuse_other_axis(model: "LayeredModel", sample: Any, alone: dict[str, Tensor]) -> None:
+    """Raise for a model that mixes samples but none of the tokens of one: it reads its batch on axis 1, [T, B, D]."""
+    if model.rank != 3 or model.encoder.modality != "tensor" or model.tokens < 2:
+        return
+    half = model.tokens // 2
+    changed = torch.as_tensor(sample).clone()
+    changed[:half] = changed[:half].flip(-1)
+    later = {key: states[:, half:] for key, states in states_of(model, [changed]).items()}
+    if _agree({key: states[:, half:] for key, states in alone.items()}, later):
+        raise LayerscopeError(
+            f"{model.loaded.name} reads its batch on axis 1, [T, B, D], and gets [B, T, D]: build it with "
+            "`batch_first=True`, or give a module whose forward transposes what it reads and gives"
+        )
 
 
 def _stands_padding(model: "LayeredModel", short: Any, long: Any) -> bool:

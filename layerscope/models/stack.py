@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError, choices, count, first_line, near
-from layerscope.models.chains import LISTS, candidates, differ_in_width
-from layerscope.models.forward import Inputs, forward, is_out_of_memory
+from layerscope.models.chains import LISTS, candidates, differ_in_width, notes_on
+from layerscope.models.forward import Form, Inputs, forward, is_out_of_memory
 from layerscope.models.trace import Call, is_norm, same, trace
 
 STAGE = "stage-{}"
@@ -31,7 +31,7 @@ class Stack:
     norm: str | None
     width: int
     found_by: str
-    outputs: int  # how many values a block returns; 0 for a bare tensor
+    forms: tuple[Form, ...] = ()  # of what each block returns
     ends: tuple[str, ...] = ()
     """The modules that give the layers: the blocks, or what reads a block's output before the next one does."""
     added: bool = False
@@ -39,6 +39,9 @@ class Stack:
 
     turned: bool = False
     """Whether the blocks read and give tokens before samples, [T, B, D]."""
+
+    notes: tuple[str, ...] = ()
+    """What the user must know of blocks that are in no stack."""
 
     def check_plain(self, what: str) -> None:
         """Raise where a layer is not what its block gives, which `what` needs."""
@@ -61,9 +64,9 @@ class Stack:
                     f"{path} is run as {times} blocks: none of them can be dropped alone, cut the model with `layer`"
                 )
 
-    def handed_on(self, hidden: Any) -> Any:
-        """Return states in the form in which a block returns them."""
-        return (hidden, *[None] * (self.outputs - 1)) if self.outputs else hidden
+    def until(self, layer: int) -> "Stack":
+        """Return the stack of the blocks up to a layer."""
+        return replace(self, blocks=self.blocks[:layer], forms=self.forms[:layer], ends=self.ends[:layer])
 
     @property
     def depth(self) -> int:
@@ -85,6 +88,14 @@ class SeveralParts(LayerscopeError):
         super().__init__(line)
 
 
+class OtherTower(LayerscopeError):
+    """A part that is not the `tower` through which the data go."""
+
+    def __init__(self, part: str, tower: str) -> None:
+        self.tower = tower
+        super().__init__(f"part {part!r} does not read these data: they go through {tower}")
+
+
 def find_stacks(module: nn.Module, inputs: Inputs, blocks: str | None = None) -> list[Stack]:
     """Return every stack of blocks that a probe forward runs through.
 
@@ -98,11 +109,13 @@ def find_stacks(module: nn.Module, inputs: Inputs, blocks: str | None = None) ->
         calls = [call for call in trace(entry, prefix, inputs) if _has_every_token(call, inputs)]
         seen += calls
         for how, chains in candidates(entry, prefix, calls, blocks, refused):
+            notes = tuple(notes_on(entry, prefix, chains, calls, named=blocks is not None) if chains else ())
             for chain in chains:
-                last, entry_path = chain.blocks[-1], prefix.rstrip(".")
+                state, entry_path = chain.blocks[-1].returned, prefix.rstrip(".")
                 paths, ends = (tuple(call.path for call in each) for each in (chain.blocks, chain.ends))
-                width, turned = last.returned.shape[-1], _is_turned(last.returned, inputs)
-                stack = Stack("", entry_path, paths, None, width, how, last.outputs, ends, chain.added, turned)
+                forms, turned = tuple(call.form for call in chain.blocks), _is_turned(state, inputs)
+                found_in = ("", entry_path, paths, None, state.shape[-1], how)
+                stack = Stack(*found_in, forms, ends, chain.added, turned, notes)
                 found.append((stack, calls))
             if chains:
                 break
@@ -112,12 +125,7 @@ def find_stacks(module: nn.Module, inputs: Inputs, blocks: str | None = None) ->
             if blocks
             else "no stack of blocks was found in this model"
         )
-        shapes = {call.returned.ndim for call in seen if call.given.shape == call.returned.shape}
-        why = f"name the module that holds them with `blocks`{_such_as(module)}"
-        if refused:
-            why = refused[0]
-        elif shapes and max(shapes) == 4 and not any(call.keeps_shape for call in seen):
-            why = "its modules give maps [B, C, H, W], and layers are states of tokens [B, T, D] or samples [B, D]"
+        why = refused[0] if refused else _what_instead(module, seen)
         raise LayerscopeError(f"{where}: {why}")
     inside = tuple(path + "." for stack, _ in found for path in stack.blocks)
     return [
@@ -139,7 +147,7 @@ def choose(stacks: list[Stack], part: str | None) -> Stack:
     if len(stacks) > 1:
         raise LayerscopeError(f"part {part!r} does not exist{choices(part, names, 'this model has')}")
     if stacks[0].entry:
-        raise LayerscopeError(f"part {part!r} does not read these data: they go through {names[0]}")
+        raise OtherTower(part, names[0])
     raise LayerscopeError(f"part {part!r} does not exist: this model has one stack of blocks, leave `part` out")
 
 
@@ -214,9 +222,11 @@ def _has_every_token(call: Call, inputs: Inputs) -> bool:
 
 
 def _is_turned(state: Tensor, inputs: Inputs) -> bool:
-    """Return whether the state of a text has its tokens before its samples, [T, B, D]: XLNet's have."""
-    ids = inputs.named.get("input_ids")
-    return ids is not None and state.ndim == 3 and state.shape[1] == len(ids) < ids.shape[1] <= len(state)
+    """Return whether a state has its tokens before its samples, [T, B, D]: XLNet's have."""
+    given = inputs.named.get("input_ids", inputs.positional)
+    if given is None or given.ndim < 2 or state.ndim != 3:
+        return False
+    return state.shape[1] == len(given) < given.shape[1] <= len(state)
 
 
 def _final_norm(stack: Stack, calls: list[Call], inside: tuple[str, ...]) -> str | None:
@@ -245,6 +255,27 @@ def _part_names(found: list[tuple[Stack, list[Call]]]) -> list[str]:
         levels = zip(*(path.split(".") for path in paths), strict=False)
         names = next((level for level in levels if len(set(level)) == len(paths)), paths)
     return [name.removesuffix("_model").removesuffix("_tower") for name in names]
+
+
+def _what_instead(module: nn.Module, calls: list[Call]) -> str:
+    """Return what to do about a model without a stack of blocks, by what its modules give."""
+    for path, child in module.named_modules():
+        if isinstance(child, nn.RNNBase) and child.num_layers > 1:
+            name = type(child).__name__
+            is_layer = any(call.path == path and call.keeps_shape for call in calls)
+            alone = f": `blocks={path!r}` measures it as one layer, or" if is_layer else ":"
+            return (
+                f"{path or 'the model'} is one {name} of {child.num_layers} layers, which run in a single call{alone} "
+                f"build it of {name}s of one layer each in a ModuleList"
+            )
+    maps = [call for call in calls if call.returned.ndim == 4]
+    rows = [call for call in calls if call.keeps_shape and next(call.module.children(), None) is not None]
+    if maps and not rows:
+        return (
+            "its modules give maps [B, C, H, W], and layers are states of tokens [B, T, D] or samples [B, D]: pool the "
+            "maps of one width to vectors yourself, and measure these with `profile(states=...)`"
+        )
+    return f"name the module that holds them with `blocks`{_such_as(module)}"
 
 
 def _such_as(module: nn.Module) -> str:

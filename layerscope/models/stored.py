@@ -80,7 +80,7 @@ def states_model(states: States, head: Loaded | None, device: torch.device) -> S
     loaded = head or Loaded(nn.Identity(), name=states.about.get("model", states.path.stem))
     encoder = StatesEncoder(None, loaded.module, UNCUT, tokens=states.tokens is not None)
     if found is None:
-        stack = Stack("model", "", tuple(map(str, range(1, last + 1))), None, states.width, "states", 0)
+        stack = Stack("model", "", tuple(map(str, range(1, last + 1))), None, states.width, "states")
         rank = 2 if states.tokens is None else 3
         causal = rank == 3 and states.about.get("causal", True)
         made = StatesModel(loaded, encoder, stack, ("model",), device, (), causal=causal, rank=rank, states=states)
@@ -93,7 +93,7 @@ def states_model(states: States, head: Loaded | None, device: torch.device) -> S
         )
     if found.lens is None and stack.norm is None:
         raise LayerscopeError(f"{loaded.name} has no final norm, and no head over its tokens: leave `head` out")
-    whole, stack = stack.depth == last, replace(stack, blocks=stack.blocks[:last], ends=stack.ends[:last])
+    whole, stack = stack.depth == last, stack.until(last)
     about = vars(found) | {"encoder": encoder, "stack": stack, "causal": _is_causal(loaded.module), "notes": notes}
     return StatesModel(**about, states=states, whole=whole)
 

@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from layerscope.models.forward import FAILURES, Inputs, forward, hidden_of, tensors_in
+from layerscope.models.forward import FAILURES, Form, Inputs, forward, hidden_of, tensors_in
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,7 +20,7 @@ class Call:
     module: nn.Module
     given: Tensor
     returned: Tensor
-    outputs: int
+    form: Form
     read: tuple[Tensor, ...] = ()
 
     @property
@@ -53,10 +53,11 @@ class _Recorder:
 
     def after(self, path: str, module: nn.Module, args: object, kwargs: object, output: object) -> None:
         number, given = self.open.pop()
-        returned = self._seen(number, hidden_of(output))
-        if given is not None and returned is not None:
-            outputs = len(output) if isinstance(output, (tuple, list)) else 0
-            self.calls.append(Call(path, module, given, returned, outputs, tuple(tensors_in((args, kwargs)))))
+        state = hidden_of(output)
+        returned = self._seen(number, state)
+        if given is not None and state is not None and returned is not None:
+            form, read = Form.of(output, state), tuple(tensors_in((args, kwargs)))
+            self.calls.append(Call(path, module, given, returned, form, read))
 
     def _seen(self, number: int, state: Tensor | None) -> Tensor | None:
         if state is None or number in self.copied:
@@ -176,7 +177,7 @@ def end_of(one: Call, two: Call, calls: Sequence[Call]) -> Call | None:
     between = calls[calls.index(one) + 1 : calls.index(two)]
     for call in reversed(between):  # the outermost ends last
         inside = call.path.startswith((one.path + ".", two.path + "."))
-        if not inside and call.outputs == 0 and same(call.returned, two.given) and _reads(call, one.returned):
+        if not inside and call.form.bare and same(call.returned, two.given) and _reads(call, one.returned):
             return call
     return None
 
@@ -186,7 +187,7 @@ def _last_end(last: Call, ends: Sequence[Call], blocks: Sequence[Call], calls: S
     later = calls[calls.index(last) + 1 :]
     if not ends:  # of a block alone it is what reads both the block's input and its output
         both = (c for c in later if c.keeps_shape and _reads(c, last.given) and _reads(c, last.returned))
-        return next((c for c in both if c.outputs == 0), last)
+        return next((c for c in both if c.form.bare), last)
     if any(end is block for end, block in zip(ends, blocks, strict=False)):
         return last
     kind = type(ends[-1].module)

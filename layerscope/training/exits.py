@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from layerscope.core.errors import LayerscopeError
 from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
-from layerscope.models.forward import Inputs, forward, hidden_of
+from layerscope.models.forward import Inputs, forward, hidden_of, with_state
 from layerscope.models.lens import bypassed, logits_of, replaced
 from layerscope.models.stack import Stack
 from layerscope.models.trace import Call as TracedCall, same, trace
@@ -132,7 +132,7 @@ def recorded(module: nn.Module, blocks: Sequence[str], stacked: Sequence[int] = 
         states.append(hidden)
         if not stacked or len(states) < len(blocks):
             return None
-        return _giving(output, torch.cat([states[layer - 1] for layer in stacked]))
+        return with_state(output, torch.cat([states[layer - 1] for layer in stacked]))
 
     with ExitStack() as hooks:
         for path in dict.fromkeys(blocks):
@@ -157,23 +157,13 @@ def layer_dropout(module: nn.Module, stack: Stack, rates: Sequence[float]) -> It
             given, hidden = hidden_of((*args, *named.values())), hidden_of(output)
             assert given is not None and hidden is not None
             skipped = (torch.rand(len(hidden)) < rate).to(hidden.device)
-            return _giving(output, torch.where(skipped.view(-1, *[1] * (hidden.ndim - 1)), given, hidden))
+            return with_state(output, torch.where(skipped.view(-1, *[1] * (hidden.ndim - 1)), given, hidden))
 
         return run
 
     blocks = map(module.get_submodule, dict.fromkeys(stack.blocks))
     with replaced({block: instead(block.forward) for block in blocks} if any(rates) else {}):
         yield
-
-
-def _giving(output: Any, state: Tensor) -> Any:
-    """Return a block's output with another state in it."""
-    if isinstance(output, Tensor):
-        return state
-    hidden = hidden_of(output)
-    if isinstance(output, (tuple, list)):
-        return type(output)(state if item is hidden else item for item in output)
-    raise LayerscopeError(f"a block of this model gives a {type(output).__name__}: its exits cannot be trained")
 
 
 def exit_layers(model: LayeredModel, layers: Sequence[int] | None) -> tuple[int, ...]:

@@ -1,7 +1,7 @@
 """What a model cut to some of its blocks must give, and how close to it numbers must be."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -115,4 +115,4 @@ def difference(one: Tensor | None, two: Tensor) -> float:
 
 def shallower(stack: Stack, layers: int) -> Stack:
     """Return the stack of the truncated model."""
-    return replace(stack, blocks=stack.blocks[:layers], ends=stack.ends[:layers])
+    return stack.until(layers)

@@ -1,5 +1,6 @@
 """Plain modules of every build: each layer equal to a walk by hand, or refused with what was seen."""
 
+import numpy as np
 import pytest
 import torch
 import transformers as hf
@@ -145,9 +146,8 @@ def test_layers_equal_a_walk_by_hand(name):
     for layer, state in enumerate(walk):
         torch.testing.assert_close(found["raw", layer], state, rtol=1e-5, atol=1e-5)
         torch.testing.assert_close(found["normed", layer], model.norm(state), rtol=1e-5, atol=1e-5)
-    if name != "dicts":  # a block that hands its input on gives no dict
-        logits = scope.lens.sample_logits(found["raw", scope.stack.depth], scope.encoder.batch(list(ROWS)))
-        torch.testing.assert_close(logits, model(ROWS), rtol=1e-4, atol=1e-4)
+    logits = scope.lens.sample_logits(found["raw", scope.stack.depth], scope.encoder.batch(list(ROWS)))
+    torch.testing.assert_close(logits, model(ROWS), rtol=1e-4, atol=1e-4)
 
 
 @torch.no_grad()
@@ -202,6 +202,115 @@ def test_two_stacks_of_one_kind_are_parts():
     assert layered(model, "tensor", list(ROWS), blocks="others").stack.blocks == others
 
 
+class Lists(Model):
+    """Two lists of blocks: one after the other, or in turns."""
+
+    def __init__(self, turns=False):
+        super().__init__(blocks("mmmm"), others=blocks("aaaa"))
+        self.turns = turns
+
+    def walk(self, x):
+        pairs = zip(self.blocks, self.others, strict=True)
+        order = [block for pair in pairs for block in pair] if self.turns else [*self.blocks, *self.others]
+        states = [self.stem(x)]
+        for block in order:
+            states.append(block(states[-1]))
+        return states
+
+
+@pytest.mark.parametrize("turns", [False, True])
+@torch.no_grad()
+def test_two_lists_of_blocks_of_one_width_are_one_stack_in_the_order_in_which_they_run(turns):
+    model = drawn(lambda: Lists(turns))
+    (inspected,) = layerscope.inspect(model, data=ROWS)
+    assert inspected.depth == 8 and not inspected.notes and inspected.norm == "norm"
+    rows = "blocks.0 … others.3" if turns else "blocks.0 … blocks.3, others.0 … others.3"
+    assert dict(inspected.document().parts[0].entries)["blocks"] == f"{rows}, found by structure"
+    scope = layered(model, "tensor", list(ROWS))
+    found = states(scope, list(ROWS))
+    for layer, state in enumerate(model.walk(ROWS)):
+        torch.testing.assert_close(found["raw", layer], state, rtol=1e-5, atol=1e-5)
+    logits = scope.lens.sample_logits(found["raw", 8], scope.encoder.batch(list(ROWS)))
+    torch.testing.assert_close(logits, model(ROWS), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("turns", "named", "note"),
+    [
+        (True, "others", "layer 0 is the output of blocks.0, a block of another list (blocks.0 … blocks.3)"),
+        (True, "blocks", "layers are the outputs of others.0 … others.3, which run after the blocks of this list"),
+        (False, "others", "layer 0 is the output of blocks.3, a block of another list (blocks.0 … blocks.3)"),
+    ],
+)
+def test_a_list_alone_says_what_of_another_list_it_reads(turns, named, note):
+    (inspected,) = layerscope.inspect(drawn(lambda: Lists(turns)), data=ROWS, blocks=named)
+    assert (inspected.depth, inspected.notes) == (4, (note,))
+
+
+def test_sequentials_in_a_sequential_are_one_stack_and_pairs_of_them_are_blocks():
+    rows = [nn.Sequential(*blocks("mmm")), nn.Sequential(*blocks("aaaa"))]
+    stack = layered(drawn(lambda: nn.Sequential(nn.Linear(8, D), *rows, nn.LayerNorm(D))), "tensor", list(ROWS)).stack
+    assert (stack.blocks[0], stack.blocks[-1], stack.depth, stack.norm) == ("1.0", "2.3", 7, "3")
+    pairs = [nn.Sequential(*blocks("ma")) for _ in range(3)]
+    stack = layered(drawn(lambda: nn.Sequential(nn.Linear(8, D), *pairs)), "tensor", list(ROWS)).stack
+    assert stack.blocks == ("1", "2", "3")
+
+
+def test_a_list_of_another_width_is_a_note_that_says_how_to_measure_it():
+    class Narrow(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = nn.Sequential(nn.Linear(8, 8), nn.GELU())
+
+        def forward(self, x):
+            return x + self.net(x)
+
+    class Widening(Model):
+        def forward(self, x):
+            for block in self.narrow:
+                x = block(x)
+            return super().forward(x)
+
+    model = drawn(lambda: Widening(blocks("aaaa"), narrow=nn.ModuleList([Narrow(), Narrow()])))
+    (inspected,) = layerscope.inspect(model, data=ROWS)
+    assert inspected.notes == (
+        "narrow.0 … narrow.1 run before layer 0 and are not measured: name them with `blocks='narrow'`",
+    )
+    (inspected,) = layerscope.inspect(model, data=ROWS, blocks="narrow")
+    assert (inspected.depth, inspected.width) == (2, 8)
+
+
+@pytest.mark.parametrize("of_each", [True, False])
+@torch.no_grad()
+def test_what_a_block_gives_beside_its_state_loses_no_lens(of_each):
+    class Gate(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.mix, self.gate = Gated(), nn.Linear(D, 3)
+
+        def forward(self, x):
+            return self.mix(x), (self.gate(x), None)
+
+    def step(m, i, block, x, states):
+        x, (gates, _) = block(x)
+        m.gates = [*m.gates[:i], gates.logsumexp(-1).mean() if of_each else gates.flatten(0, 1)]
+        return x
+
+    class Routed(Model):
+        gates = ()
+
+        def forward(self, x):
+            logits = super().forward(x)
+            self.loss = sum(self.gates) if of_each else torch.cat(self.gates).mean()
+            return logits
+
+    model = drawn(lambda: Routed(nn.ModuleList([Gate(), Gate(), Gate()]), step))
+    scope = layered(model, "tensor", list(ROWS))
+    found = states(scope, list(ROWS))
+    logits = scope.lens.sample_logits(found["raw", 3], scope.encoder.batch(list(ROWS)))
+    torch.testing.assert_close(logits, model(ROWS), rtol=1e-4, atol=1e-4)
+
+
 def test_stages_are_refused_where_one_of_them_is_no_stack():
     class Wide(nn.Module):
         def __init__(self, d):
@@ -242,6 +351,68 @@ def test_a_model_of_maps_is_refused_for_what_it_gives():
     model = nn.Sequential(*[nn.Sequential(nn.Conv2d(3, 3, 3, padding=1), nn.ReLU()) for _ in range(4)]).eval()
     with pytest.raises(LayerscopeError, match=r"its modules give maps \[B, C, H, W\], and layers are states"):
         layered(model, "tensor", list(torch.randn(2, 3, 8, 8)))
+
+
+def test_maps_are_measured_as_the_line_on_them_says(tmp_path):
+    small = hf.ConvNextConfig(hidden_sizes=[8, 8, 8, 8], depths=[1, 1, 1, 1], image_size=32)
+    model = build(lambda: hf.ConvNextModel(small))
+    for named in ({}, {"blocks": "encoder.stages"}):
+        with pytest.raises(
+            LayerscopeError, match=r"pool the maps of one width to vectors yourself, .* with `profile\(states=...\)`$"
+        ):
+            layerscope.inspect(model, **named)
+    maps = model(torch.randn(24, 3, 32, 32), output_hidden_states=True).hidden_states
+    pooled = {f"layer_{i}": one.mean((2, 3)).detach().numpy() for i, one in enumerate(maps)}
+    np.savez(tmp_path / "states.npz", **pooled)
+    run = layerscope.profile(states=tmp_path / "states.npz", out=tmp_path / "run", progress=False)
+    assert (run.depth, int(run.table()["n"].max())) == (4, 24)
+
+
+def test_a_batch_on_axis_1_is_refused_and_both_mends_are_the_same_model():
+    def made(first):
+        return drawn(lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(D, 2, 32, batch_first=first), 3))
+
+    class Turned(nn.Module):
+        def __init__(self, model):
+            super().__init__()
+            self.model = model
+
+        def forward(self, x):
+            return self.model(x.transpose(0, 1)).transpose(0, 1)
+
+    rows = torch.randn(4, 5, D, generator=torch.Generator().manual_seed(1))
+    line = r"reads its batch on axis 1, \[T, B, D\], .* `batch_first=True`, or give"
+    with pytest.raises(LayerscopeError, match=line):
+        layerscope.inspect(made(False), data=rows)
+    first, turned = (
+        states(layered(one, "tensor", list(rows)), list(rows)) for one in (made(True), Turned(made(False)))
+    )
+    assert first.keys() == turned.keys() and ("raw", 3) in first
+    for key, state in first.items():
+        torch.testing.assert_close(turned[key], state, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("ways", [1, 2])
+def test_layers_of_one_lstm_are_refused_and_measured_as_the_line_says(ways):
+    class Speaker(nn.Module):
+        def __init__(self, cells):
+            super().__init__()
+            self.embed, self.cells, self.head = nn.Embedding(50, D), cells, nn.Linear(D, 50)
+
+        def forward(self, x):
+            x = self.embed(x)
+            for cell in self.cells if isinstance(self.cells, nn.ModuleList) else [self.cells]:
+                x, _ = cell(x)
+            return self.head(x)
+
+    def cell(depth):
+        return nn.LSTM(D, D // ways, depth, batch_first=True, bidirectional=ways == 2)
+
+    ids = torch.arange(48).view(6, 8)
+    with pytest.raises(LayerscopeError, match="cells is one LSTM of 3 layers, .* build it of LSTMs of one layer each"):
+        layerscope.inspect(Speaker(cell(3)), data=ids)
+    assert layerscope.inspect(Speaker(cell(3)), data=ids, blocks="cells")[0].depth == 1
+    assert layerscope.inspect(Speaker(nn.ModuleList(cell(1) for _ in range(3))), data=ids)[0].depth == 3
 
 
 @torch.no_grad()

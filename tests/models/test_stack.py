@@ -7,7 +7,9 @@ from models.test_capture import layered
 from models.zoo import COMMON, MLP, TEXT, build, t5, vit, whisper
 from torch import nn
 
+import layerscope
 from layerscope.core.errors import LayerscopeError
+from layerscope.models.lens import skipping
 
 
 def test_blocks_are_the_models_own_declaration_or_checkpointing_layers_or_found_by_structure():
@@ -63,6 +65,36 @@ def test_clip_runs_the_tower_that_reads_the_data():
     assert layered(model, part="text").stack == scope.stack
     with pytest.raises(LayerscopeError, match="part 'vision' does not read these data: they go through text$"):
         layered(model, part="vision")
+
+
+def test_inspect_of_two_towers_needs_no_processor():
+    text = dict(COMMON, max_position_embeddings=40)
+    vision = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 32}
+    vision |= {"image_size": 16, "patch_size": 4}
+    model = build(lambda: hf.CLIPModel(hf.CLIPConfig(text_config=text, vision_config=vision)))
+    assert [(one.part, one.width) for one in layerscope.inspect(model)] == [("text", 32), ("vision", 16)]
+    assert [one.depth for one in layerscope.inspect(model, part="vision")] == [2]
+    with pytest.raises(LayerscopeError, match=r"part 'image' does not exist: this model has text, vision$"):
+        layerscope.inspect(model, part="image")
+
+
+@torch.no_grad()
+def test_a_router_that_gives_its_logits_too_loses_no_lens():
+    small = hf.MixtralConfig(**COMMON, num_key_value_heads=2, num_local_experts=4, num_experts_per_tok=2)
+    small.output_router_logits = True
+    scope = layered(build(lambda: hf.MixtralForCausalLM(small)))
+    assert scope.lens is not None and not scope.notes
+
+
+@torch.no_grad()
+def test_a_skipped_block_hands_on_the_bias_of_positions_that_later_ones_read():
+    shape = {"vocab_size": 99, "d_model": 32, "num_layers": 4, "num_heads": 4, "d_kv": 8, "d_ff": 64}
+    model = build(lambda: hf.T5EncoderModel(hf.T5Config(**shape)))
+    ids, stack = torch.tensor([[5, 6, 7, 8, 9, 10]]), layered(model).stack
+    with skipping(model, stack, [2]):
+        skipped = model(ids).last_hidden_state
+    del model.encoder.block[1]
+    torch.testing.assert_close(skipped, model(ids).last_hidden_state)
 
 
 def test_overrides():

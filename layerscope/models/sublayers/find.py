@@ -8,7 +8,7 @@ from itertools import combinations, product
 import torch
 from torch import Tensor, nn
 
-from layerscope.models.forward import FAILURES, Inputs
+from layerscope.models.forward import FAILURES, Form, Inputs
 from layerscope.models.stack import Stack
 from layerscope.models.sublayers.watch import BlockRun, Spot, Step, Sublayers, Tap, replay, watch
 from layerscope.models.trace import Call, is_norm
@@ -212,5 +212,5 @@ def _normalising(run: BlockRun) -> Iterator[Step]:
     """Yield the calls inside a block that normalise a state."""
     for step in run.steps:
         given, returned = run.states[step.given].value, run.states[step.returned].value
-        if step.given != step.returned and is_norm(Call(step.spot.path, step.module, given, returned, 0)):
+        if step.given != step.returned and is_norm(Call(step.spot.path, step.module, given, returned, Form())):
             yield step
