@@ -62,8 +62,8 @@ def evaluate(
         layers: layers to score: all, or some, such as 0,3 or 1-6; 0 is the embedding output.
         pooling: how tokens become one vector: auto (as in the model itself), or any of mean, cls, last, first,
             separated by commas.
-        mixes: also score mixes of layers: means of the last layers, and for linear-probe and token-probe the best pair,
-            learned weights and a concatenation, all learned inside the folds.
+        mixes: also score mixes of layers: means of the last layers and of the first and the last, and for linear-probe
+            and token-probe weights of all layers, learned inside the folds.
         dims: also score the layers at fewer dimensions, such as 32,64,128: the first ones, and for linear-probe
             principal components fitted inside the folds; for mteb tasks, linear-probe and knn-probe, but not under a
             `shift`.

@@ -23,7 +23,7 @@ from layerscope.evaluation.probe_states import SHIPPED, ProbeTask
 from layerscope.models import LayeredModel, Loaded, Override, Vectors, find_layers
 from layerscope.probes import ProbeScore
 from layerscope.probes.linear import shifted_probe
-from layerscope.probes.mixes import CONCAT, MixScore, Weights, as_text, fixed_mixes, linear_mixes, mix_names
+from layerscope.probes.mixes import MixScore, Weights, as_text, fixed_mixes, linear_mixes, mix_names
 from layerscope.probes.scores import error_of
 from layerscope.profiling.identity import describe, reusable, revision_of, tokens_fingerprint, weights_fingerprint
 from layerscope.profiling.plan import Job, Options
@@ -102,7 +102,6 @@ class Study:
     def unmixed(self, task: ProbeTask, scores: ProbeScores) -> list[tuple[str, str]]:
         """Return the sites and poolings at which a mix of layers has no score yet, where mixes are wanted."""
         names = mix_names(self.layers, self.model.stack.depth, task.kind.learns_mixes) if self.mixes else []
-        names = [name for name in names if task.shift is None or name != CONCAT]
         found = dict.fromkeys((site, pooling) for kind, (_, site, pooling) in self.rows if kind == "layer")
         return [at for at in found if any(scores.find((name, *at), "mix") is None for name in names)]
 

@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -12,20 +11,17 @@ import torch
 from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.metrics.arrays import unit_rows
-from layerscope.probes.linear import judged_by_fold, linear_probe, thinned, turned
+from layerscope.probes.linear import judged_by_fold, linear_probe, thinned
 from layerscope.probes.scores import Bools, Numbers, ProbeScore, error_of, score_of, stratified, usable_classes
 from layerscope.probes.tokens import token_probe, words_score, words_split
 
 LAST = (2, 4)
 """How many last layers each mean is taken over."""
-ONE_LAYER, PAIR, SCALAR, CONCAT = "one layer", "pair", "scalar mix", "concat"
+ONE_LAYER, SCALAR = "one layer", "scalar mix"
 SAMPLES = 512
-"""At most about this many samples choose a pair and learn weights, which are few numbers."""
-SCREENED = 8
-"""A pair is looked for among this many of the layers, those that are best alone."""
-STRENGTHS, SCALES = (0.1, 1.0), (6.0, 12.0)
-"""Of the ridge classifiers that are tried, and what their predictions are multiplied with to be logits."""
+"""At most about this many samples learn the weights, which are few numbers."""
+STRENGTH, SCALE = 0.1, 6.0
+"""Where learning begins: the ridge classifier's strength, and what its predictions are multiplied with to be logits."""
 STEPS, RATE = 50, 0.2
 Weights = dict[int, float]
 Read = Callable[[Weights, bool], tuple[Any, ...]]
@@ -39,7 +35,7 @@ class MixScore:
     """The score of a mix, and its `gain` over the best single layer with the standard error, paired over samples.
 
     Both the mix and the layer are chosen in the folds that do not judge them. `weights` are those learned on all
-    samples, by layer, that a model may be made with; a concatenation has none.
+    samples, by layer, that a model may be made with.
     """
 
     score: ProbeScore
@@ -58,7 +54,7 @@ def fixed_mixes(layers: Sequence[int], depth: int) -> dict[str, Weights]:
 def mix_names(layers: Sequence[int], depth: int, learns: bool) -> list[str]:
     """Return the names of the mixes of these layers; `learns` whether some are learned."""
     fixed = list(fixed_mixes(layers, depth))
-    return [ONE_LAYER, *fixed, PAIR, SCALAR, CONCAT] if learns else fixed
+    return [ONE_LAYER, *fixed, SCALAR] if learns else fixed
 
 
 def as_text(weights: Weights) -> str:
@@ -73,11 +69,10 @@ def linear_mixes(
 ) -> Iterator[tuple[str, MixScore]]:  # fmt: skip
     """Yield mixes by name, each judged by the classifier of `linear_probe`, or `token_probe` where `read` gives words.
 
-    They are the fixed ones; `pair`, the best of all pairs of layers; `scalar mix`, softmax weights of all layers; and
-    `concat`, all layers side by side, reduced to their width. `one layer` is their rival, the layer whose probe has the
-    lowest log-loss over the other folds. Pair and weights are those of the lowest leave-one-out log-loss of a ridge
-    classifier on at most 512 samples of the other folds, states of every layer scaled to equal size first; the
-    principal components are those of at most 1,500. Layer 0 may be in a mix and is no single layer to choose.
+    They are the fixed ones and `scalar mix`, softmax weights of all layers. `one layer` is their rival, the layer whose
+    probe has the lowest log-loss over the other folds. The weights are those of the lowest leave-one-out log-loss of a
+    ridge classifier on at most 512 samples of the other folds, states of every layer scaled to equal size first. Layer
+    0 may be in a mix and is no single layer to choose.
     `known` are scores of layers that were judged before; `share` maps as `map` does, in several processes. Raises
     `LayerscopeError` for layers of unlike width.
 
@@ -88,7 +83,7 @@ def linear_mixes(
     >>> bits, ones = np.random.default_rng(0).integers(0, 2, (2, 200)), np.ones(200)
     >>> layers = {1: np.stack([bits[0], 0 * ones, ones], 1), 2: np.stack([0 * ones, bits[1], ones], 1)}
     >>> read = lambda weights, finished: (sum(w * layers[i] for i, w in weights.items()), 2 * bits[0] + bits[1])
-    >>> dict(linear_mixes(read, [1, 2], 2, {}))["pair"].score.mean  # each layer knows one of two bits
+    >>> dict(linear_mixes(read, [1, 2], 2, {}))["scalar mix"].score.mean  # each layer knows one of two bits
     1.0
     """
     data = _Data(read, layers, folds, seed)
@@ -104,18 +99,16 @@ def linear_mixes(
     def fixed(weights: Weights) -> MixScore:
         return against(data.probe(weights), weights)
 
-    def learned(learn: Callable[[Tensor, Tensor], Tensor]) -> MixScore:
-        by_fold = [data.learned(learn, data.fold != number) for number in range(folds)]
+    def scalar() -> MixScore:
+        by_fold = [data.learned(data.fold != number) for number in range(folds)]
         score = data.judged(lambda number: data.mixed(by_fold[number]))
-        return against(score, data.learned(learn, data.fold >= 0))
+        return against(score, data.learned(data.fold >= 0))
 
     best = list(alone)[int(losses.mean(1).argmin())]
     ways: dict[str, Callable[[], MixScore]] = {
         ONE_LAYER: lambda: MixScore(data.score(rival), math.nan, math.nan, {best: 1.0}),
         **{name: partial(fixed, weights) for name, weights in fixed_mixes(layers, depth).items()},
-        PAIR: partial(learned, _pair),
-        SCALAR: partial(learned, _scalar),
-        CONCAT: lambda: against(data.judged(data.components), {}),
+        SCALAR: scalar,
     }
     yield from zip(ways, share(lambda way: way(), ways.values()), strict=True)
 
@@ -123,7 +116,7 @@ def linear_mixes(
 class _Data:
     """The items that are judged, and of few of them the states of every layer.
 
-    `sample` is `[layers, few, D]`, `near` `[n, many]` the inner products of all layers side by side.
+    `sample` is `[layers, few, D]`.
     """
 
     def __init__(self, read: Read, layers: Sequence[int], folds: int, seed: int) -> None:
@@ -136,8 +129,7 @@ class _Data:
             self.kept, self.classes, _ = usable_classes(labels, len(labels), folds, least=3)
             self.fold = stratified(self.classes, folds, seed)
         self.few = thinned(self.classes, self.fold, seed, SAMPLES)
-        self.many = thinned(self.classes, self.fold, seed)
-        self.near, sample = torch.zeros(len(self.fold), len(self.many)), list[Tensor]()
+        sample = list[Tensor]()
         for layer in self.layers:
             rows = self.mixed({layer: 1.0}, finished=False).float()
             if sample and rows.shape[1] != sample[0].shape[1]:
@@ -146,8 +138,6 @@ class _Data:
                     "layers of one width"
                 )
             sample.append(rows[self.few])
-            rows = unit_rows(rows)
-            self.near += rows @ rows[self.many].T
         self.sample = torch.stack(sample)
 
     def mixed(self, weights: Weights, finished: bool = True) -> Tensor:
@@ -169,26 +159,15 @@ class _Data:
         about = right, self.fold, int((~self.kept).sum())
         return score_of(*about) if self.groups is None else words_score(*about, (), (), groups=self.groups)
 
-    def learned(self, learn: Callable[[Tensor, Tensor], Tensor], train: Bools) -> Weights:
+    def learned(self, train: Bools) -> Weights:
         """Return the weights of layers, of sum 1, by the items marked in `train` `[n]`."""
         inside = train[self.few]
         states, classes = self.sample[:, torch.from_numpy(inside)], torch.from_numpy(self.classes[self.few][inside])
         size = states.square().sum(2).mean(1).sqrt()
-        found = learn(states / size.clamp_min(1e-30)[:, None, None], nn.functional.one_hot(classes).float())
+        found = _scalar(states / size.clamp_min(1e-30)[:, None, None], nn.functional.one_hot(classes).float())
         weights = torch.where(size > 0, found / size.clamp_min(1e-30), 0).double()
         pairs = zip(self.layers, (weights / weights.sum()).tolist(), strict=True)
         return {layer: weight for layer, weight in pairs if weight}
-
-    def components(self, number: int) -> Tensor:
-        """Return all layers side by side, each of unit rows, on the principal components of the folds but one."""
-        many = torch.from_numpy(self.many[self.fold[self.many] != number])
-        near = self.near[:, torch.from_numpy(self.fold[self.many] != number)]
-        near = near - near.mean(1, keepdim=True) - near[many].mean(0) + near[many].mean()
-        values, vectors = torch.linalg.eigh(near[many].double())
-        kept = values[-self.sample.shape[2] :] > 1e-6 * values[-1]
-        values, vectors = values[-len(kept) :][kept], vectors[:, -len(kept) :][:, kept]
-        found: Tensor = near @ ((vectors / values.sqrt()).float() @ turned(len(values), self.seed))
-        return found
 
 
 def _left_out(states: Tensor, targets: Tensor, strength: Tensor | float) -> Tensor:
@@ -205,22 +184,10 @@ def _left_out(states: Tensor, targets: Tensor, strength: Tensor | float) -> Tens
     return targets - missed
 
 
-def _pair(states: Tensor, targets: Tensor) -> Tensor:
-    """Return equal weights of the two layers `[layers]` that predict best together, of those that do alone."""
-
-    def error(rows: Tensor) -> float:
-        found = [_left_out(rows, targets, strength) for strength in STRENGTHS]
-        return min(float(nn.functional.cross_entropy(s * one, targets)) for one in found for s in SCALES)
-
-    order = sorted(range(len(states)), key=lambda i: error(states[i]))[:SCREENED]
-    best = min(combinations(order, 2), key=lambda pair: error(states[pair[0]] + states[pair[1]]))
-    return torch.tensor([float(i in best) for i in range(len(states))])
-
-
 def _scalar(states: Tensor, targets: Tensor) -> Tensor:
     """Return softmax weights of all layers `[layers]`, learned with the ridge's strength and its scale."""
     logits = torch.zeros(len(states), requires_grad=True)
-    ridge = torch.tensor([STRENGTHS[0], SCALES[0]]).log().requires_grad_()
+    ridge = torch.tensor([STRENGTH, SCALE]).log().requires_grad_()
     optimiser = torch.optim.Adam([logits, ridge], lr=RATE)
     for _ in range(STEPS):
         optimiser.zero_grad()

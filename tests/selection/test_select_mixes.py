@@ -12,7 +12,7 @@ from layerscope.truncation.truncator import truncate
 
 
 def evaluation(gains: dict[str, tuple[float, float]], tasks: int = 1) -> layerscope.Evaluation:
-    """Scores of four layers on tasks, and mixes of these gains and errors; a pair has other weights on each task."""
+    """Four layers on tasks, and mixes of these gains and errors; a learned mix has other weights on each task."""
     rows = []
     for number in range(tasks):
         same = {"model": "m", "revision": "", "site": "raw", "pooling": "mean", "task": f"t{number}", "stderr": 0.01}
@@ -20,7 +20,7 @@ def evaluation(gains: dict[str, tuple[float, float]], tasks: int = 1) -> layersc
             rows.append(same | {"kind": "layer", "layer": layer, "score": score})
         rows.append(same | {"kind": "baseline", "layer": None, "site": None, "pooling": None, "score": 0.69})
         for mix, (gain, error) in gains.items():
-            weights = {"last 2": "2,3", "concat": ""}.get(mix, f"1=0.{4 + number},2=0.{6 - number}")
+            weights = {"last 2": "2,3", "unwritten": ""}.get(mix, f"1=0.{4 + number},2=0.{6 - number}")
             rows.append(
                 same
                 | {"kind": "mix", "layer": None, "mix": mix, "score": 0.72 + gain, "gain": gain, "gain_error": error}
@@ -34,22 +34,24 @@ def select(scores: layerscope.Evaluation, **options: object):
 
 
 def test_a_clear_gain_chooses_the_mix_and_the_command_that_writes_it(tmp_path):
-    found = select(evaluation({"last 2": (-0.01, 0.01), "pair": (0.06, 0.01), "concat": (0.09, 0.01)}))
-    assert (found.mix, found.layer, found.weights, found.as_shipped) == ("pair", 2, "1=0.4,2=0.6", False)
+    found = select(evaluation({"last 2": (-0.01, 0.01), "scalar mix": (0.06, 0.01), "unwritten": (0.09, 0.01)}))
+    assert (found.mix, found.layer, found.weights, found.as_shipped) == ("scalar mix", 2, "1=0.4,2=0.6", False)
     assert found.chosen.score == pytest.approx(0.78)
     assert found.gain == pytest.approx(0.78 - 0.69)
     assert found.gain_error == pytest.approx(np.hypot(0.01, 0.01))
     shown = found.document()
     assert shown.commands == ("layerscope truncate m --mix 1=0.4,2=0.6 --format sentence-transformers --pooling mean "
                               "--out m-layer2",)  # fmt: skip
-    assert found.what == "mix of layers 'pair' up to layer 2 of 3"
+    assert found.what == "mix of layers 'scalar mix' up to layer 2 of 3"
     assert open_selection(found.save(tmp_path / "choice")).chosen == found.chosen
     asked, _ = resolved(checked(truncate, {"given": found, "out": tmp_path / "out"}))
     assert asked.mix == {"1": 0.4, "2": 0.6}
     assert asked.layers is None
 
 
-@pytest.mark.parametrize("gains", [{"pair": (0.06, 0.04)}, {"concat": (0.09, 0.01)}, {"pair": (-0.06, 0.01)}, {}])
+@pytest.mark.parametrize(
+    "gains", [{"scalar mix": (0.06, 0.04)}, {"unwritten": (0.09, 0.01)}, {"scalar mix": (-0.06, 0.01)}, {}]
+)
 def test_no_clear_gain_that_can_be_written_leaves_a_layer(gains):
     found = select(evaluation(gains))
     assert (found.mix, found.layer) == ("", select(evaluation({})).layer)
@@ -57,19 +59,19 @@ def test_no_clear_gain_that_can_be_written_leaves_a_layer(gains):
 
 
 def test_many_mixes_need_more_than_one_does():
-    one = {"pair": (0.02, 0.01)}
-    assert select(evaluation(one)).mix == "pair"
+    one = {"scalar mix": (0.02, 0.01)}
+    assert select(evaluation(one)).mix == "scalar mix"
     assert select(evaluation(one | {f"other {i}": (0.0, 0.01) for i in range(5)})).mix == ""
 
 
 def test_several_tasks_take_a_mix_of_the_same_weights():
-    found = select(evaluation({"pair": (0.08, 0.01), "last 2": (0.05, 0.01)}, tasks=2))
+    found = select(evaluation({"scalar mix": (0.08, 0.01), "last 2": (0.05, 0.01)}, tasks=2))
     assert (found.mix, found.layer) == ("last 2", 3)
-    assert select(evaluation({"pair": (0.08, 0.01)}, tasks=2)).mix == ""
-    assert select(evaluation({"pair": (0.08, 0.01)}, tasks=2), tasks=["t0"]).mix == "pair"
+    assert select(evaluation({"scalar mix": (0.08, 0.01)}, tasks=2)).mix == ""
+    assert select(evaluation({"scalar mix": (0.08, 0.01)}, tasks=2), tasks=["t0"]).mix == "scalar mix"
 
 
 def test_a_rule_or_a_loss_that_is_named_chooses_a_layer():
-    scores = evaluation({"pair": (0.06, 0.01)})
+    scores = evaluation({"scalar mix": (0.06, 0.01)})
     assert select(scores, rule="best").mix == ""
     assert select(scores, max_loss=5.0).mix == ""
