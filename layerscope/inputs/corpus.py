@@ -21,6 +21,8 @@ LEAST = 50
 layers usually differ by."""
 SHARE = 1 / 2
 """Share of the samples that must be judged: else the score is about other classes than the data's."""
+MORE = "take more `samples` or "
+"""What mends too few, where the data have more."""
 TRAINED_ON = "trained_on.npy"
 """Short digests of the samples that a model was trained on, beside its checkpoint; no sample itself."""
 MOST_DIGESTS = 2**16
@@ -95,18 +97,22 @@ class Corpus:
 
 @dataclass(frozen=True)
 class Judged:
-    """What a probe judges in five folds: `n` samples of `classes` classes; `skipped` ones are of classes too small."""
+    """What a probe judges in five folds: `n` samples of `classes` classes; `skipped` ones are of classes too small.
+
+    `sampled` is whether the data have more samples than these.
+    """
 
     n: int
     classes: int
     skipped: int
+    sampled: bool = False
 
     @classmethod
-    def of(cls, labels: Iterable[Any]) -> "Judged":
+    def of(cls, labels: Iterable[Any], sampled: bool = False) -> "Judged":
         """Return what can be judged of samples with these labels."""
         sizes = Counter(labels).values()
         kept = [size for size in sizes if size >= WHOLE]
-        return cls(sum(kept), len(kept), sum(sizes) - sum(kept))
+        return cls(sum(kept), len(kept), sum(sizes) - sum(kept), sampled)
 
     @property
     def text(self) -> str:
@@ -117,10 +123,11 @@ class Judged:
     @property
     def lacking(self) -> str:
         """What is missing for a headline, in words; empty where nothing is."""
+        more = MORE if self.sampled else ""
         if self.n < LEAST:
-            return f"only {self.text}: {LEAST} judged samples are needed, take more `samples` or label more"
+            return f"only {self.text}: {LEAST} judged samples are needed, {more}label more"
         if self.n < SHARE * (self.n + self.skipped):
-            return f"only {self.text}: more than half cannot be judged, take more `samples` or merge rare classes"
+            return f"only {self.text}: more than half cannot be judged, {more}merge rare classes"
         return ""
 
 

@@ -13,6 +13,7 @@ from layerscope.core.options import Asked
 from layerscope.core.processes import Team
 from layerscope.core.progress import Reporter, reporting
 from layerscope.inputs import Corpus, draw, make_extreme, open_corpus, open_stream, pack
+from layerscope.inputs.corpus import MORE
 from layerscope.inputs.streams import Stream
 from layerscope.inputs.views import check_views
 from layerscope.metrics.neural_collapse import FromCollapse
@@ -206,7 +207,8 @@ def _lack(name: str, options: Options, model: LayeredModel, corpus: Corpus) -> s
         is_one = options.reservoir is None and len({*(corpus.labels or ())}) < 2
         return "all samples have one label" if is_one else None
     if needs == "labels" and not can_be_probed(np.array(corpus.labels)[~corpus.copies]):
-        return "it needs two classes with five distinct samples each (take more `samples`)"
+        more = MORE if options.reservoir is not None or corpus.drawn_from is not None else ""
+        return f"it needs two classes with five distinct samples each ({more}label more)"
     if isinstance(model, StatesModel) and (reason := lack_of_states(needs, model)):
         return reason
     if needs == "views" and options.views == 0:

@@ -5,6 +5,7 @@ from pathlib import Path
 from layerscope.core.errors import LayerscopeError, near, refuse_dangling
 from layerscope.core.hub import on_this_machine
 from layerscope.runs.folder import RunFolder
+from layerscope.runs.guard import OWNER
 from layerscope.runs.run import Run
 
 
@@ -23,9 +24,17 @@ def open_run(path: str | Path) -> Run:
     if not folder.is_dir():
         hint = near(folder.name, [p.name for p in _runs_in(folder.parent)])
         raise LayerscopeError(f"run folder {str(path)!r} does not exist{hint}")
+    refuse_unfinished(folder)
     if not RunFolder.exists(folder) and (inside := _runs_in(folder)):
         raise LayerscopeError(f"{str(path)!r} is not a run but holds some: give {', '.join(map(str, inside[:5]))}")
     return Run(folder)
+
+
+def refuse_unfinished(folder: Path) -> None:
+    """Raise where a run was begun and did not come as far as to be opened: a stream has no manifest until its end."""
+    begun = any((folder / name).exists() for name in (OWNER, "stream"))
+    if begun and not RunFolder.exists(folder):
+        raise LayerscopeError(f"{str(folder)!r} is an unfinished run: repeat the command that began it to finish it")
 
 
 def _runs_in(folder: Path) -> list[Path]:

@@ -63,7 +63,7 @@ def probed(run: "Run", known: list[Curve]) -> list[Finding]:
     for probe in (Probe(c, chance, whole, drawn_from(run)) for c in linear or nearest):
         if probe.points:
             where = f", {pooling_name(probe.curve.pooling)}" if several else ""
-            judged = None if given is None else replace(Judged.of(given), n=probe.curve.n)
+            judged = None if given is None else replace(Judged.of(given, probe.sampled), n=probe.curve.n)
             found.append(probe.finding(where, judged, last, beside.get(probe.curve.pooling)))
     return found
 
@@ -78,6 +78,7 @@ class Probe:
 
     def __init__(self, curve: Curve, chance: float, whole: bool = True, total: int | None = None) -> None:
         self.curve, self.chance, self.whole, self.end = curve, chance, whole, curve.layers[-1]
+        self.sampled = total is not None
         labels = f"your {count(total or curve.n, 'label')}"
         self.labels = f"{curve.n:,} of {labels}" if total else labels
         points = {layer: curve.last() if layer == self.end else curve.at(layer) for layer in curve.layers if layer >= 1}

@@ -100,13 +100,14 @@ def _saved(facts: dict[str, Any], frames: dict[str, pd.DataFrame], _: Path) -> E
 def open_run_or_scores(path: str | Path) -> "Run | Evaluation":
     """Open the run or the scores that a path holds; raises `LayerscopeError` where it holds neither."""
     from layerscope.runs.folder import RunFolder  # runs import torch
-    from layerscope.runs.opening import open_run
+    from layerscope.runs.opening import open_run, refuse_unfinished
 
     found = existing(path, "run or evaluation")
     if not RunFolder.exists(found) and holds_scores(found):
         return open_evaluation(found)
     if RunFolder.exists(found) or any(found.glob("*/run.json")):
         return open_run(found)
+    refuse_unfinished(found)
     raise LayerscopeError(f"{str(path)!r} is neither a run nor an evaluation: give the folder of a run, or {GIVE}")
 
 

@@ -17,6 +17,7 @@ from layerscope.inputs.corpus import Judged
 from layerscope.probes.linear import held_out, linear_probe_hits
 from layerscope.profiling.plan import Options
 from layerscope.profiling.source import FOLDS, Source, can_be_probed
+from layerscope.runs.probed import drawn_from
 from layerscope.runs.run import Run
 from layerscope.runs.states import Column
 from layerscope.scores.dimensions import choosable
@@ -186,7 +187,8 @@ def probed(run: Run, labels: Sequence[Any] | None, pooling: str, holdout: float 
     names, sizes = np.unique(known[~apart], return_counts=True)
     kept = np.isin(known, names[sizes >= FOLDS])
     part = np.ones(len(known), dtype=bool) if holdout is None else apart
-    judged = Judged(int((part & kept).sum()), int((sizes >= FOLDS).sum()), int((part & ~kept).sum()))
+    sampled = drawn_from(run) is not None
+    judged = Judged(int((part & kept).sum()), int((sizes >= FOLDS).sum()), int((part & ~kept).sum()), sampled)
     rows, known, apart, columns = rows[kept], known[kept], apart[kept], list[Any]()
     with reporter.bar("linear probe at every layer", len(run.layers), "layers") as advance:
         states = (run.states(pooling, (Column(run.final, layer),), rows) for layer in run.layers)

@@ -14,6 +14,7 @@ from commands import Forks
 from test_stream import MIXED, SAMPLES, SMALL, assert_close, labelled
 
 import layerscope
+from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.moments import ValueSums
 from layerscope.profiling.gathered import Gathered, as_first
 from layerscope.profiling.streaming import WHOLE, share_anew
@@ -58,6 +59,21 @@ def test_killed_at_any_moment_it_ends_with_the_same_bytes(folder: Path, whole: P
     assert tables(out) == tables(whole), moments
     assert not (out / "stream").exists()
     assert (out / "plan.parquet").read_bytes() == (whole / "plan.parquet").read_bytes()
+
+
+def test_a_run_that_was_killed_before_its_end_is_unfinished_to_those_that_read_it(
+    folder: Path, forks: Forks, tmp_path: Path
+):
+    out = tmp_path / "run"
+    running = forks.start(*asked(folder, out), script=SMALL)
+    running.until(lambda: (out / ".owner").is_file(), 0.0005)
+    running.kill()
+    running.wait()
+    assert not (out / "run.json").exists()
+    line = "is an unfinished run: repeat the command that began it to finish it$"
+    for read in (layerscope.select, layerscope.report, layerscope.open_run):
+        with pytest.raises(LayerscopeError, match=line):
+            read(out)
 
 
 def test_two_processes_make_the_run_of_one(folder: Path, whole: Path, forks: Forks, tmp_path: Path):

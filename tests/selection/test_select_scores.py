@@ -218,12 +218,12 @@ def test_too_little_chooses_nothing(bare):
     found = quick(bare, labels=few)
     assert found.as_shipped and found.rule == "none"
     assert found.lacking == (
-        "only 40 samples, 2 classes; 20 skipped, in classes of fewer than 5: 50 judged samples are needed, "
-        "take more `samples` or label more"
+        "only 40 samples, 2 classes; 20 skipped, in classes of fewer than 5: 50 judged samples are needed, label more"
     )
-    assert Judged(60, 3, 61).lacking.endswith(
-        "more than half cannot be judged, take more `samples` or merge rare classes"
-    )
+    most = "only 60 samples, 3 classes; 61 skipped, in classes of fewer than 5: more than half cannot be judged, "
+    assert Judged(60, 3, 61).lacking == f"{most}merge rare classes"
+    # only where the data have more
+    assert Judged(60, 3, 61, sampled=True).lacking == f"{most}take more `samples` or merge rare classes"
     assert not Judged(60, 3, 60).lacking and Judged.of("aaaaabbbbbcc") == Judged(10, 2, 2)
 
 

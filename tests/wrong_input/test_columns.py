@@ -60,7 +60,7 @@ LABELS: dict[str, tuple[list[Any], list[str]]] = {
     "one each": (["a", "b", "c", "d"], ["the labels cannot be probed: {}"]),
     "long": (["a" * 5000, "b" * 5000, "a" * 5000, "b" * 5000], ["the labels cannot be probed: {}"]),
 }
-PROBE = "it needs two classes with five distinct samples each (take more --samples)"
+PROBE = "it needs two classes with five distinct samples each (label more)"
 
 
 @pytest.mark.parametrize("name", LABELS)
