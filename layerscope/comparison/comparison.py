@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Self
 
 import pandas as pd
 
-from layerscope.comparison.document import document as as_document
 from layerscope.core.errors import LayerscopeError, choices
 from layerscope.core.saved import Store, jsonable, typed
 from layerscope.show.pushed import Stored
@@ -55,6 +54,8 @@ class Comparison(Stored):
     >>> comparison.table("difference").loc[0, ["run", "run_b", "metric"]].tolist()
     ['all-MiniLM-L6-v2', 'tiny-bert', 'prompt_entropy']
     """
+
+    DOCUMENT = "layerscope.comparison.document"
 
     STORE = STORE
     HEADER: ClassVar[str] = ",".join(COLUMNS)
@@ -139,8 +140,6 @@ class Comparison(Stored):
             return self.runs[names.index(str(run))]
         known = ", ".join(f"{i} ({name})" for i, name in enumerate(names))
         raise LayerscopeError(f"run {run!r} is not in this comparison: it has {known}")
-
-    document = as_document
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON can hold it; null is what is not known."""

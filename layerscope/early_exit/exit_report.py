@@ -7,7 +7,6 @@ from typing import Any
 import pandas as pd
 
 from layerscope.core.saved import Store
-from layerscope.early_exit.document import document as as_document
 from layerscope.show.pushed import Stored
 
 TABLES: dict[str, dict[str, str]] = {
@@ -51,6 +50,8 @@ class ExitReport(Stored):
     [1, 2, 3]
     """
 
+    DOCUMENT = "layerscope.early_exit.document"
+
     STORE = STORE
 
     model: str
@@ -93,8 +94,6 @@ class ExitReport(Stored):
         """The row of the curve that was chosen, None where none is marked."""
         rows = self.curve[self.curve["chosen"]]
         return rows.iloc[0] if len(rows) else None
-
-    document = as_document
 
 
 def open_exit_report(folder: str | Path) -> ExitReport:

@@ -5,11 +5,12 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from layerscope.core.errors import count, spans
+from layerscope.core.saved import jsonable
 from layerscope.runs import curves
 from layerscope.runs.curves import KINDS, Curve, Group, value_text
 from layerscope.runs.details import details, unfinished
@@ -32,6 +33,26 @@ TITLES: dict[Group, str] = {
 }
 ERROR = "± is one standard error."
 UNJUDGED = f"Without labels {show.MARK} is not a verdict: whether high or low is better differs by model and data."
+
+
+def as_dict(run: "Run") -> dict[str, Any]:
+    """Return answer, model, data, depth, pooling, path, rows, what stands out, for JSON; no number is null."""
+    measured = curves.curves(run)
+    sentences = findings(run, measured)
+    entries: dict[str, Any] = jsonable({
+        "answer": answer(run, measured, sentences),
+        "model": run.info["model"],
+        "data": run.info["data"],
+        "depth": run.depth,
+        "pooling": run.info["pooling"],
+        "path": str(run.path),
+        "rows": run.table().astype(object),
+        "stands_out": [
+            {"metric": c.metric, "variant": c.variant, "pooling": c.pooling, "layer": c.stands_out} for c in measured
+        ],
+        "findings": [{"name": f.name, "text": f.text, **f.numbers} for f in sentences],
+    })  # fmt: skip
+    return entries
 
 
 def document(run: "Run") -> show.Document:

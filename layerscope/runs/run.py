@@ -1,6 +1,7 @@
 """A finished run, opened from its folder."""
 
 import shutil
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,7 @@ import pandas as pd
 from layerscope.core.errors import LayerscopeError, near
 from layerscope.core.files import own_folder
 from layerscope.core.hub import page_folder
-from layerscope.core.saved import jsonable, typed
-from layerscope.runs import history
-from layerscope.runs.curves import curves
-from layerscope.runs.document import document
-from layerscope.runs.findings import answer, findings
+from layerscope.core.saved import typed
 from layerscope.runs.folder import COLUMNS, RunFolder
 from layerscope.runs.registry import is_scalar, parse_key
 from layerscope.runs.states import OWN, PROJECTED, Column, StoredStates, gather, sublayers_in
@@ -204,25 +201,14 @@ class Run(Saved):
 
     def document(self) -> Document:
         """Return what stands out and every metric by layer; of the history of a training its last step."""
-        return history.document(self) if self.steps else document(self)
+        module = import_module("layerscope.runs.history" if self.steps else "layerscope.runs.document")
+        document: Document = module.document(self)
+        return document
 
     def as_dict(self) -> dict[str, Any]:
         """Return answer, model, data, depth, pooling, path, rows, what stands out, for JSON; no number is null."""
-        known = curves(self)
-        found = findings(self, known)
-        return dict(jsonable({
-            "answer": answer(self, known, found),
-            "model": self.info["model"],
-            "data": self.info["data"],
-            "depth": self.depth,
-            "pooling": self.info["pooling"],
-            "path": str(self.path),
-            "rows": self.table().astype(object),
-            "stands_out": [
-                {"metric": c.metric, "variant": c.variant, "pooling": c.pooling, "layer": c.stands_out} for c in known
-            ],
-            "findings": [{"name": f.name, "text": f.text, **f.numbers} for f in found],
-        }))  # fmt: skip
+        entries: dict[str, Any] = import_module("layerscope.runs.document").as_dict(self)
+        return entries
 
     def report(self, path: str | Path | None = None) -> Path:
         """Write the run as one HTML page that opens offline, by default `report.html` in its folder."""

@@ -1,7 +1,7 @@
 """Scores of layers on tasks."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -13,14 +13,14 @@ import pandas as pd
 from layerscope.core.errors import LayerscopeError, choices, count
 from layerscope.core.files import aside
 from layerscope.core.saved import Store, typed
-from layerscope.scores.document import as_dict, document as as_document
 from layerscope.scores.files import refuse_duplicates
 from layerscope.scores.grids import MIN_SHARE, Grid, grids, summary, wide
 from layerscope.scores.naming import CUTS, VARIANT
+from layerscope.show.document import Document
 from layerscope.show.pushed import Saved
 
 if TYPE_CHECKING:
-    from layerscope.scores.metric_values import Metrics
+    from layerscope.runs.run import Run
 
 COLUMNS = {
     "model": "object", "revision": "object", "kind": "object", "layer": "Int64", "site": "object", "pooling": "object",
@@ -69,6 +69,8 @@ class Evaluation(Saved):
        best_layer  best  last
     0           2   0.7   0.6
     """
+
+    DOCUMENT = "layerscope.scores.document"
 
     def __init__(self, scores: pd.DataFrame, source: str = "memory") -> None:
         """Take a long frame with columns of `COLUMNS`, of which model, layer, task and score must be there.
@@ -142,14 +144,34 @@ class Evaluation(Saved):
         """Return the scores of each model, revision, site and pooling as layer × task, with what is left out."""
         return grids(self.scores, min_share, {name: origin.depth for name, origin in self.origins.items()})
 
-    def correlate(self, metrics: "Metrics", **options: Any) -> pd.DataFrame:
-        """Return how metrics by layer correlate with scores by layer: see `layerscope.scores.correlate`."""
-        from layerscope.scores.correlation import correlate
+    def document(
+        self,
+        *,
+        min_share: float = MIN_SHARE,
+        correlations: pd.DataFrame | None = None,
+        rules: pd.DataFrame | None = None,
+        runs: "Sequence[Run]" = (),
+    ) -> Document:
+        """Return the best layer, a row for each model, of one model its layers by task, then correlations and rules.
 
-        return correlate(metrics, self, **options)
+        `correlations` are those of `correlate`, averaged over tasks, `rules` those of `rules_table`; a page shows how
+        the metrics of `runs` of the same models go with the scores.
+        """
+        options = {"min_share": min_share, "correlations": correlations, "rules": rules, "runs": runs}
+        document: Document = self._shown_by().document(self, **options)
+        return document
 
-    document = as_document
-    as_dict = as_dict
+    def as_dict(
+        self,
+        *,
+        min_share: float = MIN_SHARE,
+        correlations: pd.DataFrame | None = None,
+        rules: pd.DataFrame | None = None,
+    ) -> dict[str, Any]:
+        """Return answer, source, what is missing, summary, scores, correlations and rules as JSON can hold them."""
+        options = {"min_share": min_share, "correlations": correlations, "rules": rules}
+        entries: dict[str, Any] = self._shown_by().as_dict(self, **options)
+        return entries
 
     def save(self, path: str | Path) -> Path:
         """Write the scores into a folder (Parquet and JSON) that `open_evaluation` reads, and return its path.

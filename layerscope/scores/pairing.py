@@ -11,7 +11,7 @@ import pandas as pd
 from layerscope.core.errors import LayerscopeError
 from layerscope.runs.registry import about, rank
 from layerscope.runs.run import Run
-from layerscope.scores.correlation import MEAN_OF_TASKS, MEAN_SCORE, pairs, same_model
+from layerscope.scores.correlation import MEAN_OF_TASKS, MEAN_SCORE, correlate, pairs, same_model
 from layerscope.scores.grids import Grid, where
 from layerscope.scores.metric_values import curves
 from layerscope.scores.naming import percents
@@ -74,8 +74,8 @@ def pairings(runs: Sequence[Run], evaluation: "Evaluation", known: Sequence[Grid
             matched = list(pairs(measured, known))
         except LayerscopeError:  # no scores of this model
             continue
-        table = evaluation.correlate(measured)
-        single = cache(lambda measured=measured: evaluation.correlate(measured, by="task"))
+        table = correlate(measured, evaluation)
+        single = cache(lambda measured=measured: correlate(measured, evaluation, by="task"))
         for own, grid in zip(found, known, strict=True):
             series = [(key, values) for key, other, values in matched if other is grid]
             if metrics := _related(series, _rows_of(grid, table, single)):

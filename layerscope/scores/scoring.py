@@ -42,7 +42,7 @@ def read_scores(
 
     """
     asked = checked(read_scores, locals())
-    from layerscope.scores import corpus_averages, one_variant, open_evaluation, open_metrics, rules_table
+    from layerscope.scores import corpus_averages, correlate, one_variant, open_evaluation, open_metrics, rules_table
     from layerscope.scores.metric_values import line_on_impossible
 
     evaluation = open_evaluation(asked.results)
@@ -55,7 +55,7 @@ def read_scores(
     notes = [f"{asked.metrics}: {wrong}"] if wrong else []
     values = one_variant(corpus_averages(measured), asked.variant)
     which = {"first_layer": asked.first_layer, "min_share": asked.min_share}
-    shown["correlations"] = evaluation.correlate(values, **which, bootstrap=asked.bootstrap, seed=asked.seed)
+    shown["correlations"] = correlate(values, evaluation, **which, bootstrap=asked.bootstrap, seed=asked.seed)
     try:
         shown["rules"] = rules_table(evaluation, values, **which)
     except LayerscopeError as error:  # the rest stands without them

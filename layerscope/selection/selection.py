@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any, Self
 
 from layerscope.core.saved import Store, jsonable
-from layerscope.selection.document import document as as_document
 from layerscope.show.pushed import Stored
 
 STORE = Store("selection", "selection.json", "run layerscope select again", {})
@@ -84,6 +83,8 @@ class Selection(Stored):
     the best score; no shallower layer comes within one standard error of it
     """
 
+    DOCUMENT = "layerscope.selection.document"
+
     STORE = STORE
 
     model: str
@@ -157,8 +158,6 @@ class Selection(Stored):
         if self.as_shipped:
             return self.baseline
         return next(c for c in (*self.layers, *self.cuts) if (c.layer, c.dim) == (self.layer, self.dim))
-
-    document = as_document
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON can hold it."""

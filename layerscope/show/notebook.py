@@ -1,8 +1,8 @@
 """A document in a notebook: HTML in which every text is escaped."""
 
 import math
-from abc import ABC, abstractmethod
-from typing import Any
+from importlib import import_module
+from typing import Any, ClassVar
 
 from layerscope.core.errors import needs
 from layerscope.show.document import MARK, Document
@@ -11,12 +11,19 @@ from layerscope.show.plain import plain
 from layerscope.show.plots import ends
 
 
-class Shown(ABC):
+class Shown:
     """A result that has a document, which notebooks show."""
 
-    @abstractmethod
+    DOCUMENT: ClassVar[str] = ""
+    """The module whose `document` shows results of this kind; it reads the result, which does not import it."""
+
     def document(self) -> Document:
         """Return the answer, sentences and tables."""
+        document: Document = self._shown_by().document(self)
+        return document
+
+    def _shown_by(self) -> Any:
+        return import_module(self.DOCUMENT)
 
     def plot(self, name: str | None = None, *, width: float | None = None) -> Any:
         """Return one of the figures that `report(figures=…)` writes, as a matplotlib figure.

@@ -2,7 +2,7 @@
 
 import re
 import tempfile
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -15,7 +15,7 @@ from layerscope.show.notebook import Shown
 from layerscope.show.plain import escape
 
 
-class Saved(Shown):
+class Saved(Shown, ABC):
     """A result that can be saved into a folder, and pushed to the hub."""
 
     @abstractmethod

@@ -40,7 +40,7 @@ def test_estimates_are_those_of_scipy(noisy):
 def test_layer_0_is_in_or_out(noisy):
     x, y = noisy
     metrics, evaluation = frames(x, y)
-    (row, _) = evaluation.correlate(metrics, statistics=["pearson"], first_layer=0).to_dict(orient="records")
+    (row, _) = correlate(metrics, evaluation, statistics=["pearson"], first_layer=0).to_dict(orient="records")
     assert (row["layers"], row["tasks"]) == (8, 5)
     assert row["estimate"] == pytest.approx(np.corrcoef(x, y.mean(1))[0, 1])
 
@@ -166,7 +166,7 @@ def test_published_directions(published):
     """The values that are not normalised, averaged at each layer over the data sets that have one there."""
     evaluation = open_evaluation(published / "mteb_scores.csv.gz")
     curves = one_variant(corpus_averages(open_metrics(published / "metrics.csv.gz")))
-    found = evaluation.correlate(curves, statistics=["spearman"], bootstrap=0)
+    found = correlate(curves, evaluation, statistics=["spearman"], bootstrap=0)
     found = found[found["target"] == "mean score"].set_index(["metric", "corpus", "model"])["estimate"]
     values = (
         curves[curves["layer"] > 0].set_index(["metric", "corpus", "model", "layer"])["value"].dropna().sort_index()
@@ -185,6 +185,6 @@ def test_published_distance_correlation_is_strong(published):
     """Figure 3: every metric of the task texts goes with the scores of both models."""
     evaluation = open_evaluation(published / "mteb_scores.csv.gz")
     curves = one_variant(corpus_averages(open_metrics(published / "metrics.csv.gz")))
-    found = evaluation.correlate(curves, statistics=["dcor"], bootstrap=100)
+    found = correlate(curves, evaluation, statistics=["dcor"], bootstrap=100)
     found = found[(found["target"] == "mean score") & (found["corpus"] == "tasks")]
     assert found["estimate"].between(0.5, 1).all() and (found["low"] <= found["high"]).all()

@@ -10,7 +10,7 @@ from tiny import one_thread
 from typed import cli
 
 import layerscope
-from layerscope.scores import Evaluation, open_metrics
+from layerscope.scores import Evaluation, correlate, open_metrics
 
 __all__ = ["cli", "one_thread"]
 
@@ -35,7 +35,7 @@ def test_metrics_of_one_layer_are_taken_and_pairs_are_not(run):
 def test_a_run_is_correlated_with_scores_of_its_model(run, cli, tmp_path: Path):
     curvature = run.metric("curvature").to_numpy()
     evaluation = Evaluation(scored({"a": list(-curvature)}, "tiny-bert"))
-    found = evaluation.correlate(run, statistics=["pearson"], first_layer=0, bootstrap=0).set_index(
+    found = correlate(run, evaluation, statistics=["pearson"], first_layer=0, bootstrap=0).set_index(
         ["metric", "target"]
     )
     assert found.loc[("curvature", "mean score"), "estimate"] == pytest.approx(-1)

@@ -8,7 +8,7 @@ import pytest
 from frames import scored
 
 from layerscope.reports.figures import draw
-from layerscope.scores import Evaluation
+from layerscope.scores import Evaluation, correlate
 from layerscope.scores.pairing import pairings
 from layerscope.show.figures.draw import figures
 from layerscope.show.figures.style import COLUMN_WIDTH, TEXT_WIDTH, styled
@@ -67,7 +67,7 @@ def test_bars_are_the_correlations_of_the_runs_metrics(evaluation, labelled):
     assert list(map(len, pairings([labelled], evaluation, evaluation.grids()))) == [1, 0]
     figure = drawn("correlations", evaluation, runs=[labelled])
     panels = {axis.get_title(loc="left"): axis for axis in figure.axes}
-    wanted = evaluation.correlate(labelled, statistics=["kendall"])
+    wanted = correlate(labelled, evaluation, statistics=["kendall"])
     wanted = wanted[(wanted["target"] == "mean score") & wanted["estimate"].notna()].set_index("metric")
     titles = [label.get_text() for label in panels["Spearman's ρ"].get_yticklabels()]
     row = titles.index("effective rank")

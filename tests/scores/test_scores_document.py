@@ -8,7 +8,7 @@ import pytest
 from frames import LONG, M, N, measured, placed, scored, shipped
 from rich.console import Console
 
-from layerscope.scores import Evaluation, rules_table
+from layerscope.scores import Evaluation, correlate, rules_table
 from layerscope.show.terminal import show
 
 
@@ -105,14 +105,14 @@ def test_percents_have_two_decimals():
 
 
 def test_correlations_and_rules(two_models, lidar):
-    correlations = two_models.correlate(lidar, statistics=["spearman", "pearson"], min_share=0.5, first_layer=0)
+    correlations = correlate(lidar, two_models, statistics=["spearman", "pearson"], min_share=0.5, first_layer=0)
     text = printed(two_models, correlations=correlations, rules=rules_table(two_models, lidar, min_share=0.5))
     (line,) = {line for line in text.splitlines() if line.startswith("  lidar")}
     assert line.split() == ["lidar", "−1.00", "−1.00", "−1.00"]  # means over models: ρ, r and ρ by task
     by_model = text.partition("Spearman by model")[2].splitlines()
     assert [row.split() for row in by_model[3:6]] == [["mean", "−1.00"], ["m", "−1.00"], ["n", "−1.00"]]
     one = Evaluation(two_models.scores[two_models.scores["model"] == "m"])
-    alone = one.correlate(lidar, statistics=["spearman", "pearson"], first_layer=0)
+    alone = correlate(lidar, one, statistics=["spearman", "pearson"], first_layer=0)
     (line,) = {line for line in printed(one, correlations=alone).splitlines() if line.startswith("  lidar")}
     assert line.split() == ["lidar", "−1.00", "−1.00", "…", "−1.00", "−1.00", "−1.00"]
     by_rule = [line.split("  ")[0] for line in text.splitlines()]
@@ -129,7 +129,7 @@ def test_names_are_shown_as_they_are():
 
 @pytest.mark.parametrize("width", [80, 100])
 def test_no_number_is_cut(two_models, lidar, width):
-    correlations = two_models.correlate(lidar, statistics=["spearman", "kendall", "pearson"], min_share=0.5)
+    correlations = correlate(lidar, two_models, statistics=["spearman", "kendall", "pearson"], min_share=0.5)
     rules = rules_table(two_models, lidar, min_share=0.5)
     text = printed(two_models, width, correlations=correlations, rules=rules)
     assert max(map(len, text.splitlines())) <= width
@@ -140,7 +140,7 @@ def test_no_number_is_cut(two_models, lidar, width):
 
 def test_json_holds_what_is_missing_as_null(two_models, lidar):
     rules = rules_table(two_models, lidar, min_share=0.5)
-    correlations = two_models.correlate(lidar, statistics=["spearman"], bootstrap=0)
+    correlations = correlate(lidar, two_models, statistics=["spearman"], bootstrap=0)
     found = two_models.as_dict(correlations=correlations, rules=rules)
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     assert found["missing"] == 1 and found["summary"][1]["left_out"] == [3] and found["summary"][0]["baseline"] is None

@@ -11,7 +11,7 @@ from typed import cli
 
 from layerscope import report
 from layerscope.core.errors import LayerscopeError
-from layerscope.scores import Evaluation, open_evaluation
+from layerscope.scores import Evaluation, correlate, open_evaluation
 from layerscope.scores.evaluation import COLUMNS
 
 __all__ = ["cli"]
@@ -97,7 +97,7 @@ def test_plots_are_the_evaluations_values(browser, both, evaluation):
 
 
 def test_metrics_are_compared_with_scores(browser, both, labelled, evaluation, tmp_path):
-    wanted = evaluation.correlate(labelled)
+    wanted = correlate(labelled, evaluation)
     wanted = wanted[(wanted["target"] == "mean score") & wanted["estimate"].notna()]
     spearman = wanted[wanted["statistic"] == "spearman"].set_index("metric")
     with browser.open(both) as opened:
