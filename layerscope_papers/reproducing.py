@@ -14,6 +14,7 @@ from layerscope.core import (
     checked,
     count,
     reporting,
+    require,
     workers,
 )
 
@@ -60,6 +61,8 @@ def reproduce(
 
     """
     asked = checked(reproduce, locals())
+    for extra in ("figures", "report"):
+        require(extra, "reproduce")
 
     from layerscope_papers.assets import Assets, apart, check_disk
     from layerscope_papers.board import Board, judged

@@ -14,6 +14,7 @@ from cyclopts import App, Group, Parameter
 
 from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError, listed, use_flags
+from layerscope.core.extras import require_for
 from layerscope.core.option_kinds import Folder, InCode, OneOf, Repeated
 from layerscope.core.options import OUTPUT, Option, declared
 
@@ -46,13 +47,14 @@ def command(verb: Callable[..., Any], *, argument: str = "") -> Callable[[Callab
                     f"{started} processes were started, and layerscope {do.__name__} works in one: start it without "
                     f"torchrun or accelerate ({listed(SHARED)} work in several)"
                 )
-            use_flags([_flag(name) for name in options])
+            use_flags([_flag(name) for name in [*options, *(parameter.name for parameter in own)]])
             given, rest = {}, {}
             for name, value in (dict(zip(options, positional, strict=False)) | named).items():
                 if name in options:
                     given[name] = options[name].kind.read(value) if isinstance(value, str) else value
                 else:
                     rest[name] = Folder().take(name, value) if isinstance(value, Path) else value
+            require_for(do.__name__, rest)
             do(given, **rest)
 
         leading = next(iter(inspect.signature(verb).parameters.values())).kind is Declared.POSITIONAL_OR_KEYWORD

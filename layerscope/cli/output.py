@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.core.extras import lacking
 from layerscope.core.options import OUTPUT
 from layerscope.show.document import Document
 from layerscope.show.plain import plain
@@ -85,7 +86,12 @@ def page_and_figures(found: Any, out: str | None, figures: Path | None = None) -
     from layerscope.reports.page import report
 
     draw(found, figures)
-    return [] if out is None else [report(found, Path(out).expanduser() / "report.html")]
+    if out is None:
+        return []
+    if package := lacking("report"):
+        print(f'no page: it needs {package} (pip install "layerscope[report]")', file=sys.stderr)
+        return []
+    return [report(found, Path(out).expanduser() / "report.html")]
 
 
 def show(document: Document) -> None:

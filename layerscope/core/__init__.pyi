@@ -1,5 +1,6 @@
 from .environment import versions as versions
 from .errors import LayerscopeError as LayerscopeError, choices as choices, count as count
+from .extras import require as require
 from .files import aside as aside, write_json as write_json
 from .option_kinds import (
     IN_CODE as IN_CODE,

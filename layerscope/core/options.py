@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Annotated, Any, TypedDict, TypeVar, get_args, get_origin, get_type_hints
 
 from layerscope.core.errors import LayerscopeError, choices
+from layerscope.core.extras import require_for
 from layerscope.core.option_kinds import Folder, Kind, Line, Memory, Names, OneOf, Whole
 
 T = TypeVar("T")
@@ -75,13 +76,14 @@ def checked(verb: Callable[..., Any], given: Mapping[str, Any]) -> Asked:
     """Return a call's options (its `locals()`), each in its normal form.
 
     Raises:
-        LayerscopeError: for an option out of range or one that does not exist.
+        LayerscopeError: for an option out of range or one that does not exist, and for an extra that is not installed.
 
     """
     found = {}
     for name, value in every(verb, given).items():
         option = declared(verb)[name]
         found[name] = value if value is None and option.optional else option.kind.take(name, value)
+    require_for(verb.__name__, found)
     return Asked(**found)
 
 

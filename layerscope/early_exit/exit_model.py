@@ -36,7 +36,7 @@ from layerscope.models.capture import evaluating
 from layerscope.models.forward import Inputs, accepts, fitted
 from layerscope.models.inspection import made_up_samples
 from layerscope.models.lens import logits_of
-from layerscope.models.load import Loaded
+from layerscope.models.loading import Loaded
 from layerscope.models.mean_head import is_mean_head
 from layerscope.models.weights import ExitHeads, exit_heads, heads_of, input_device
 from layerscope.truncation.source import whereabouts

@@ -17,7 +17,7 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.core.hub import CARD, HERE
 from layerscope.core.saved import Store, write_facts
 from layerscope.early_exit.calibration import Calibration, Goal
-from layerscope.models.load import without_bars
+from layerscope.models.loading import without_bars
 from layerscope.models.mean_head import is_mean_head
 from layerscope.models.weights import is_quantised, numbers_of
 from layerscope.show.plain import escape

@@ -4,7 +4,6 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError, choices, listed, near
+from layerscope.core.extras import require
 from layerscope.core.files import existing
 from layerscope.core.option_kinds import SEED, Whole
 from layerscope.core.options import checked
@@ -65,7 +65,7 @@ def open_tasks(
             found += [] if own else _of_mteb(task)
         for name, data in own:
             if name in FILES:
-                _need_mteb()
+                require("evaluation", f"a task of the kind {name}")
                 found.append(task_from_file(name, data, samples, seed))
             elif name in (*PROBES, LM):
                 probes += _probes(name, data, opened, samples, seed, split, shift)
@@ -128,7 +128,7 @@ def _shifted(given: Any, source: Corpus, whole: Corpus, samples: int | None, see
 
 def _of_mteb(task: Any) -> Iterator[Any]:
     """Yield the tasks of mteb that a name or object stands for."""
-    _need_mteb()
+    require("evaluation", "a task of mteb")
     if isinstance(task, str):
         named = _by_name(task.strip())
     elif hasattr(task, "metadata") and hasattr(task, "load_data"):
@@ -174,11 +174,6 @@ def _by_name(name: str) -> list[Any]:
             else near(name, known) or f": give a name of mteb, or KIND:FILE ({', '.join([*FILES, LM])})"
         )
         raise LayerscopeError(f"task {name!r} does not exist in mteb{hint}") from None
-
-
-def _need_mteb() -> None:
-    if find_spec("mteb") is None:
-        raise LayerscopeError("evaluate needs mteb: pip install 'layerscope[evaluation]'")
 
 
 def task_from_file(

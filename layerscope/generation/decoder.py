@@ -15,7 +15,7 @@ from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, 
 from layerscope.models.encode import modality_of, positions
 from layerscope.models.forward import accepts
 from layerscope.models.inspection import made_up_samples
-from layerscope.models.load import Loaded
+from layerscope.models.loading import Loaded
 from layerscope.truncation.cutting import checked_layers
 from layerscope.truncation.depth import depth_of
 

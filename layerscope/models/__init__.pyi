@@ -5,6 +5,6 @@ from .layered import (
     find_layers as find_layers,
     vectors_for as vectors_for,
 )
-from .load import Loaded as Loaded, load as load
+from .loading import Loaded as Loaded, load as load
 from .placing import LoadOptions as LoadOptions
 from .pooling import Vectors as Vectors

@@ -13,7 +13,7 @@ from layerscope.models.capture import Visit, capture, evaluating
 from layerscope.models.encode import Encoder, TextEncoder, encoder_for, read_as
 from layerscope.models.forward import Inputs, frame_mask
 from layerscope.models.lens import Lens, find_lens, token_read
-from layerscope.models.load import Loaded
+from layerscope.models.loading import Loaded
 from layerscope.models.pooling import Projection, Vectors, find_projection, parse
 from layerscope.models.probe import PROBE_TOKENS, beginning, probe_sample, states_of, tested_in_batches
 from layerscope.models.stack import Stack, check_norm, choose, find_stacks, is_decoder, module_at, tokens_read

@@ -15,7 +15,7 @@ from layerscope.models.encode import TextEncoder
 from layerscope.models.forward import Inputs
 from layerscope.models.head import pass_on
 from layerscope.models.layered import LayeredModel, find_layers
-from layerscope.models.load import Loaded
+from layerscope.models.loading import Loaded
 from layerscope.models.stack import Stack
 
 NUMBER = "sample"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError, unreadable
+from layerscope.core.extras import require
 from layerscope.core.files import existing
 from layerscope.scores.evaluation import STORE, Evaluation, origins_from, read_origins
 from layerscope.scores.files import is_csv, read_csv
@@ -180,10 +181,9 @@ def _about(path: Path) -> tuple[dict[str, Any], bool]:
 
 def _score(path: Path, english: bool) -> dict[str, Any]:
     """Return the score of a task; with `english` that of its English test sets, where there are any."""
-    try:
-        from mteb.results import TaskResult
-    except ImportError as error:
-        raise LayerscopeError("reading mteb results needs mteb: pip install 'layerscope[evaluation]'") from error
+    require("evaluation", "reading results of mteb")
+    from mteb.results import TaskResult
+
     try:
         result = TaskResult.from_disk(path)
         name, found = str(result.task_name), result.scores.get("test", ()) if english else ()

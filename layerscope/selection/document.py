@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from layerscope.core.extras import lacking
 from layerscope.scores.dimensions import ALL, NUMBERS, dims_table
 from layerscope.scores.naming import Unit, cut_in_words
 from layerscope.show.document import (
@@ -127,7 +128,9 @@ def ship(selection: "Selection") -> tuple[str, str]:
     source, name = selection.source or selection.model, f"{selection.model.split('/')[-1]}-layer{selection.layer}"
     name += f"-dim{selection.dim}" if selection.dim else ""
     how = ["--site", "raw", "--format", "onnx"] if selection.raw_only else []
-    if selection.pooled and not selection.raw_only and not (selection.mix and "normed" in selection.sites):
+    mixes_normed = selection.mix and "normed" in selection.sites
+    is_pooled = selection.pooled and not selection.raw_only and not mixes_normed
+    if is_pooled and lacking("sentence-transformers") is None:
         how = ["--format", "sentence-transformers", "--pooling", str(selection.pooling)]
     what = ["--mix", selection.weights] if selection.mix else ["--layer", str(selection.layer)]
     what += ["--dim", str(selection.dim)] if selection.dim else []

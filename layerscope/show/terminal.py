@@ -12,6 +12,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from layerscope.core.errors import spelled
+from layerscope.core.extras import can_run
 from layerscope.show import document as doc
 from layerscope.show.numbers import BAR_WIDTH, bar, spark
 from layerscope.show.plain import folded, plain
@@ -57,7 +58,7 @@ def show(document: doc.Document, console: Console | None = None) -> None:
         _print_part(part, console)
     for note in document.notes:
         console.print(Text(plain(spelled(note)), style="dim"))
-    for number, command in enumerate(document.commands):
+    for number, command in enumerate(filter(can_run, document.commands)):
         console.print(Text(f"{'     ' if number else 'next:'} {plain(command)}"), soft_wrap=True)
 
 

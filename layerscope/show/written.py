@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.core.extras import require
 from layerscope.core.files import aside
 
 PAGE_MARK = '<meta name="generator" content="layerscope'
@@ -48,12 +49,8 @@ def write(path: Path, text: str, what: str, option: str) -> Path:
 def write_page(out: str | Path, text: Callable[[], str]) -> Path:
     """Write a page, rendered once it is known that the file can be one; a page of ours that is there is replaced."""
     target = ending(Path(out), "page", "`out`", PAGES, PAGE_MARK)
-    try:
-        rendered = text()
-    except ImportError as error:
-        package = str(error.name).partition(".")[0]
-        raise LayerscopeError(f'the page needs {package}: pip install "layerscope[report]"') from error
-    return write(target, rendered, "page", "`out`")
+    require("report", "the page")
+    return write(target, text(), "page", "`out`")
 
 
 def _refused(what: str, path: Path, reason: object, option: str) -> LayerscopeError:

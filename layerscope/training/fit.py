@@ -20,7 +20,7 @@ from layerscope.core.processes import launched
 from layerscope.core.progress import Advance, Reporter
 from layerscope.inputs.corpus import TRAINED_ON, Digests
 from layerscope.models import LoadOptions
-from layerscope.models.load import without_bars
+from layerscope.models.loading import without_bars
 from layerscope.models.weights import ExitHeads
 from layerscope.training.data import ByLength, Examples, lengths_of
 from layerscope.training.folder import TrainingFolder, step_of
@@ -205,37 +205,34 @@ def _trainer(job: Job, folder: TrainingFolder, steps: int, every: int, on_start:
     )  # fmt: skip
     multistep = chosen.scheduler == "multistep"
     warm = "constant_with_warmup" if chosen.scheduler == "constant" and chosen.warmup else chosen.scheduler
-    try:
-        args = Arguments(
-            str(folder.checkpoints),
-            max_steps=steps,
-            per_device_train_batch_size=chosen.batch_size,
-            per_device_eval_batch_size=chosen.batch_size,
-            gradient_accumulation_steps=chosen.gradient_accumulation,
-            learning_rate=chosen.learning_rate,
-            weight_decay=chosen.weight_decay,
-            warmup_steps=chosen.warmup,
-            lr_scheduler_type="constant" if multistep else warm,
-            eval_strategy="steps",
-            eval_steps=every,
-            eval_on_start=on_start,
-            save_strategy="steps",
-            save_steps=save,
-            save_total_limit=2,
-            logging_steps=max(1, min(10, save)),
-            logging_nan_inf_filter=False,
-            seed=chosen.seed,
-            bf16=chosen.dtype == "bf16",
-            use_cpu=not on_gpu,
-            remove_unused_columns=False,
-            label_names=["labels"],
-            disable_tqdm=True,
-            dataloader_pin_memory=on_gpu,
-            report_to=job.asked.report_to,
-            **more,
-        )
-    except ImportError as error:
-        raise LayerscopeError('training needs accelerate: pip install "layerscope[accelerate]"') from error
+    args = Arguments(
+        str(folder.checkpoints),
+        max_steps=steps,
+        per_device_train_batch_size=chosen.batch_size,
+        per_device_eval_batch_size=chosen.batch_size,
+        gradient_accumulation_steps=chosen.gradient_accumulation,
+        learning_rate=chosen.learning_rate,
+        weight_decay=chosen.weight_decay,
+        warmup_steps=chosen.warmup,
+        lr_scheduler_type="constant" if multistep else warm,
+        eval_strategy="steps",
+        eval_steps=every,
+        eval_on_start=on_start,
+        save_strategy="steps",
+        save_steps=save,
+        save_total_limit=2,
+        logging_steps=max(1, min(10, save)),
+        logging_nan_inf_filter=False,
+        seed=chosen.seed,
+        bf16=chosen.dtype == "bf16",
+        use_cpu=not on_gpu,
+        remove_unused_columns=False,
+        label_names=["labels"],
+        disable_tqdm=True,
+        dataloader_pin_memory=on_gpu,
+        report_to=job.asked.report_to,
+        **more,
+    )
     trainer: Any = kind(
         model=job.module,
         objective=objective,

@@ -25,7 +25,7 @@ from layerscope.metrics import effective_depth
 from layerscope.models import LoadOptions
 from layerscope.models.capture import evaluating
 from layerscope.models.checks import embedded
-from layerscope.models.load import sentence_transformer, without_bars
+from layerscope.models.loading import sentence_transformer, without_bars
 from layerscope.scores.files import refuse_columns, refuse_rows
 from layerscope.scores.statistics import spearman
 from layerscope.training.callbacks import Watched

@@ -13,7 +13,7 @@ from transformers.utils import ModelOutput
 from layerscope.core.errors import LayerscopeError, listed
 from layerscope.core.hub import go_offline_without_hub
 from layerscope.models.checks import EMBEDDED, check_folder, check_name, clear_errors, embedded, near_folder
-from layerscope.models.load import eager, load_processor, without_bars
+from layerscope.models.loading import eager, load_processor, without_bars
 from layerscope.models.mean_head import as_configured, is_mean_head, mean_headed
 from layerscope.models.weights import is_offloaded, is_quantised
 from layerscope.training.training import SENTENCES, TASKS, Settings

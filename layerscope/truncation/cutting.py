@@ -13,7 +13,7 @@ from layerscope.core.option_kinds import Weights
 from layerscope.core.options import Asked, checked
 from layerscope.core.progress import reporting
 from layerscope.models import LoadOptions, Override, load
-from layerscope.models.load import without_bars
+from layerscope.models.loading import without_bars
 from layerscope.scores import Evaluation, open_evaluation
 from layerscope.scores.evaluation import ORIGINS, STORE
 from layerscope.truncation.card import describe

@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.core.extras import require
 from layerscope.models.forward import Inputs, accepts
 from layerscope.truncation.checkpoint import save_processors, shortened
 from layerscope.truncation.depth import Depth
@@ -82,7 +82,7 @@ def write_onnx(source: Source, depth: Depth, kept: Sequence[int], site: str, fol
 
 def export(source: Source, depth: Depth, kept: Sequence[int], site: str, folder: Path) -> Exported:
     """Export a model of some blocks, in float32; `site` raw leaves the final norm out (and the head with it)."""
-    _needed()
+    require("onnx", "the format onnx")
     built = depth.build(source.module, kept)
     if getattr(built.config, "is_encoder_decoder", False):
         raise LayerscopeError(
@@ -190,15 +190,9 @@ def _as_numpy(session: Any, named: Mapping[str, Tensor]) -> dict[str, Any]:
 
 
 def _session(folder: Path) -> Any:
-    onnxruntime = _needed()
+    import onnxruntime
+
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 3
     return onnxruntime.InferenceSession(str(folder / FILE), options, providers=["CPUExecutionProvider"])
-
-
-def _needed() -> Any:
-    try:
-        return [import_module(name) for name in ("onnx", "onnxscript", "onnxruntime")][-1]
-    except ImportError as error:
-        raise LayerscopeError(f'the format onnx needs {error.name}: pip install "layerscope[onnx]"') from None

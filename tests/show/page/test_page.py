@@ -131,7 +131,7 @@ def refused(*arguments, **named):
     return str(error.value)
 
 
-def test_wrong_input_is_one_line(labelled, tmp_path, monkeypatch):
+def test_wrong_input_is_one_line(labelled, tmp_path):
     there = labelled.path
     assert refused([], tmp_path / "a.html") == "no result is named: give the folder of one, or of several"
     missing = tmp_path / "none"
@@ -173,9 +173,6 @@ def test_wrong_input_is_one_line(labelled, tmp_path, monkeypatch):
     shutil.rmtree(empty / "tables")
     said = f"run {str(empty)!r} has no table yet: run the same command to resume"
     assert refused(empty, tmp_path / "a.html") == said
-    monkeypatch.setitem(sys.modules, "plotly.offline", None)
-    monkeypatch.delitem(sys.modules, "layerscope.show.page.page", raising=False)
-    assert refused(there, tmp_path / "a.html") == 'the page needs plotly: pip install "layerscope[report]"'
 
 
 def test_a_page_that_cannot_be_written_whole_leaves_the_one_that_was_there(labelled, tmp_path):

