@@ -103,7 +103,9 @@ def test_every_option_has_a_line_of_help(name: str) -> None:
 def test_defaults_come_from_a_file(cli, bert: Path, data: Path, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "layerscope.toml").write_text('[profile]\nmetrics = "curvature"\nviews = 0\nout = "mine"\n')
-    assert cli("profile", bert, "--data", data).status == 0
+    printed = cli("profile", bert, "--data", data)
+    assert printed.status == 0
+    assert printed.err.startswith(f"defaults from {tmp_path}/layerscope.toml: --metrics, --views, --out\n")
     assert set(layerscope.open_run(tmp_path / "mine").table()["metric"]) == {"curvature"}
     (tmp_path / "layerscope.toml").write_text("[profile]\nsample = 5\n")
     line = f"{tmp_path}/layerscope.toml has 'sample', which is not an option of layerscope profile"
@@ -115,6 +117,18 @@ def test_defaults_come_from_a_file(cli, bert: Path, data: Path, tmp_path: Path, 
     (tmp_path / "layerscope.toml").write_text("[profile\n")
     printed = cli("profile", bert)
     assert printed.status == 2 and printed.line.startswith("layerscope.toml cannot be used (TOMLDecodeError: ")
+
+
+@pytest.mark.parametrize("key", ["trust_remote_code", "trust-remote-code", "allow_pickle"])
+def test_a_file_in_the_folder_cannot_trust_for_the_user(cli, tmp_path: Path, monkeypatch, key: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "layerscope.toml").write_text(f"[inspect]\n{key} = true\n")
+    printed = cli("inspect", "./model")
+    name, flag = key.replace("-", "_"), f"--{key.replace('_', '-')}"
+    assert printed.status == 2
+    assert printed.line == (
+        f"{tmp_path}/layerscope.toml sets {name}, which no file may: delete it there, and give {flag} yourself"
+    )
 
 
 def test_profile_prints_a_table_and_where_it_lies(cli, bert: Path, data: Path, tmp_path: Path) -> None:

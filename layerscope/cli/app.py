@@ -8,10 +8,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from importlib import metadata
-from typing import Any
 
 from cyclopts import (
     App,
+    ArgumentCollection,
     CoercionError,
     CycloptsError,
     Group,
@@ -23,10 +23,13 @@ from cyclopts import (
 from cyclopts.config import Toml
 
 import layerscope
+from layerscope.cli.output import printable
 from layerscope.core.errors import LayerscopeError, choices, near, spelled, use_flags
 from layerscope.core.gone import instead_of
 
 SETTINGS = "layerscope.toml"
+TRUST = ("--trust-remote-code", "--allow-pickle")
+"""The options that let another's code run: a file of defaults may not give them."""
 OF_TORCH = re.compile(r"PytorchStreamWriter|inline_container\.cc:\d+\] \. unexpected pos")
 OF_RUST = re.compile(r"\(os error (\d+)\)")
 COMMANDS = {
@@ -62,11 +65,24 @@ NAMES = [name for summaries in COMMANDS.values() for name in summaries]
 class _Defaults(Toml):
     """The file of defaults, in which every table is that of a command."""
 
-    def __call__(self, *given: Any) -> None:
-        """Give a command the options of its table; a table of no command is refused."""
+    def __call__(self, app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+        """Give a command the options of its table, and say so; a table of no command is refused, and so is trust.
+
+        The file may be another's: it lies in whatever folder the command runs in, such as a repository just cloned.
+        """
         if unknown := next((name for name in self.config if name not in NAMES), None):
             raise LayerscopeError(f"{SETTINGS} has {unknown!r}, which is not a command{choices(unknown, NAMES)}")
-        super().__call__(*given)
+        super().__call__(app, commands, arguments)
+        taken = [
+            argument.name for argument in arguments if any(token.source == self.source for token in argument.tokens)
+        ]
+        if trust := next((flag for flag in taken if flag in TRUST), None):
+            name = trust.removeprefix("--").replace("-", "_")
+            raise LayerscopeError(
+                f"{self.source} sets {name}, which no file may: delete it there, and give {trust} yourself"
+            )
+        if taken and os.environ.get("RANK", "0") == "0":
+            print(f"defaults from {printable(self.source)}: {', '.join(taken)}", file=sys.stderr)
 
 
 def versions(*, verbose: bool) -> Iterator[str]:
