@@ -1,11 +1,11 @@
 """Messages between the processes of one job, through the key-value store that torch's launcher keeps for them.
 
-The store does not notice when a process dies, so each process keeps a heartbeat there that the others watch.
+The store has no password: what is read there may be anybody's, and runs no code. It does not notice when
+a process dies, so each process keeps a heartbeat there that the others watch.
 """
 
 import atexit
 import os
-import pickle
 import socket
 import time
 from collections import deque
@@ -15,6 +15,7 @@ from threading import Event, Thread
 from typing import Any, TypeVar
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.core.messages import packed, unpacked
 
 Key = tuple[Any, ...]
 """Number of the verb, number of the step in it (below 0: how it ended), and what else tells messages apart."""
@@ -39,7 +40,9 @@ class Wire:
         self.given, self.gone, self.ending = deque[Key](), set[int](), Event()
         store.set(f"beat {rank}", "0")
         store.set(f"host {rank}", socket.gethostname())
-        self.names = [f"process {other} on {store.get(f'host {other}').decode()}" for other in self.everyone]
+        self.names = [
+            f"process {other} on {store.get(f'host {other}').decode(errors='replace')}" for other in self.everyone
+        ]
         launched = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
         self.keeper = "the launcher" if launched else self.names[0]
         self.beats = Thread(target=self._beat, args=(store.clone(),), daemon=True)
@@ -48,7 +51,7 @@ class Wire:
 
     def give(self, key: Key, value: Any = None) -> None:
         """Store a value under a key, without waiting for the processes that read it."""
-        data = pickle.dumps(value)
+        data = packed(value)
         with suppress(LayerscopeError):  # the store has ended: `get` tells whoever waits
             for start in range(0, len(data), PIECE):
                 self._ask(self.store.append, f"{key} value", data[start : start + PIECE])
@@ -74,7 +77,7 @@ class Wire:
             self._check(keys[0])
             time.sleep(pause)
             pause = min(PAUSE, 1.2 * pause)
-        return [pickle.loads(self._ask(self.store.get, f"{key} value")) for key in keys]
+        return [self._read(key) for key in keys]
 
     def delete(self, *keys: Key) -> None:
         """Delete the values of these keys."""
@@ -102,6 +105,18 @@ class Wire:
             raise self.get(failed)[0]  # of several that failed, the first
         if self.gone:
             raise _ended(self.names[min(self.gone)])
+
+    def _read(self, key: Key) -> Any:
+        """Return the value of a key; whoever reaches the launcher's port may have written it."""
+        data = self._ask(self.store.get, f"{key} value")
+        try:
+            return unpacked(data)
+        except ValueError as error:
+            port = os.environ.get("MASTER_PORT", "?")
+            raise LayerscopeError(
+                f"another program has written to the launcher's store (port {port}): close the port to others, then "
+                "run the same command to resume"
+            ) from error
 
     def _ask(self, call: Callable[..., T], *given: Any) -> T:
         try:

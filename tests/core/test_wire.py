@@ -1,19 +1,26 @@
 """What processes give each other through torch's store: large values, what is left of them, and who has ended."""
 
+import io
+import json
+import os
+import pickle
 import signal
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from commands import BEAT, MISSED, Forks
+from profiling.test_processes import ended, started
 from torch.distributed import PrefixStore, TCPStore
 
 from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError
+from layerscope.core.messages import unpacked
 from layerscope.core.processes import Team
 from layerscope.core.wire import Wire
 
@@ -77,6 +84,81 @@ def test_values_of_any_size_arrive_and_none_stays_in_the_store(teams):
     list(threads.map(share, found))
     # counters of `numbers` stay, one a turn, and two meetings at most are not deleted yet
     assert max(sizes[0]) <= min(sizes[0]) + 12 + 6, sizes[0]
+
+
+class Harm:
+    """Whose pickle, read, makes a file."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.file),)
+
+
+@pytest.mark.parametrize("numpy_too", [False, True])
+def test_what_another_program_writes_runs_no_code(teams, tmp_path: Path, numpy_too: bool):
+    (first, *_), _, store = teams
+    harm = Harm(tmp_path / "ran")
+    data = pickle.dumps(harm)
+    if numpy_too:  # a right message but for its array
+        text, array = json.dumps({"array": 0}).encode(), io.BytesIO()
+        np.save(array, np.array([harm]), allow_pickle=True)
+        data = len(text).to_bytes(8, "little") + text + array.getvalue()
+    first.begin()
+    others = PrefixStore("test", store)
+    others.set(f"{(1, 1, 1)} value", data)
+    for rank in (1, 2):
+        others.set(str((1, 1, rank)), "complete")
+    with pytest.raises(LayerscopeError, match="another program has written to the launcher's store"):
+        first.meet()
+    assert not harm.file.exists()
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        ["layerscope.__main__", "start", {"dict": []}],
+        ["os", "system", "true"],
+        ["layerscope.core.files", "digest", {"dict": []}],
+        ["layerscope.core.files", "Path", {"dict": []}],
+    ],
+)
+def test_a_message_names_no_class_but_dataclasses_of_layerscope(tree: list[Any]):
+    text = json.dumps({"object": tree}).encode()
+    with pytest.raises(ValueError, match="no message"):
+        unpacked(len(text).to_bytes(8, "little") + text)
+
+
+def test_a_third_process_cannot_make_the_two_of_torchrun_run_its_pickle(tmp_path: Path):
+    (tmp_path / "worker.py").write_text(f"""
+import os, sys, time
+from pathlib import Path
+from layerscope.cli import start
+from layerscope.core.processes import team
+folder = Path({str(tmp_path)!r})
+if team().rank == 0:
+    (folder / "port.part").write_text(os.environ["MASTER_PORT"])
+    (folder / "port.part").rename(folder / "port")
+while not (folder / "written").exists():
+    time.sleep(0.05)
+sys.argv = ["layerscope", "profile", "minilm", "--data", "stdlib-docs", "--samples", "8", "--out", str(folder / "run")]
+start()
+""")
+    job = started(str(tmp_path / "worker.py"))
+    while not (tmp_path / "port").exists():
+        assert job.poll() is None, job.communicate()[1]
+        time.sleep(0.05)
+    store = TCPStore("127.0.0.1", int((tmp_path / "port").read_text()), is_master=False)
+    others = PrefixStore("layerscope 0", store)
+    others.wait(["beat 1"], timedelta(seconds=60))  # both have joined
+    others.set("(1, -1) value", pickle.dumps(Harm(tmp_path / "ran")))
+    others.set("(1, -1)", "complete")
+    (tmp_path / "written").touch()
+    _, out, err = ended(job)
+    assert not (tmp_path / "ran").exists()
+    lines = [line for line in err.splitlines() if line.startswith("layerscope: ")]
+    assert out == "" and len(lines) == 1 and "another program has written to the launcher's store (port " in lines[0]
 
 
 def test_all_raise_the_first_error_of_the_verb_and_go_on_with_the_next(teams):
