@@ -36,7 +36,7 @@ def made(chosen: float = 0.9, exits: tuple[int, ...] = (2, 4), labelled: bool = 
         speed = depth * samples / layers.sum()
         curve.append({
             "threshold": threshold, "chosen": threshold == chosen, "mean_layer": layers.mean(), "exit_speedup": speed,
-            "predicted": speed / 1.02, "measured": 0.98 * speed / 1.02,
+            "predicted": speed / 1.02, "measured": 0.98 * speed / 1.02, "error": 0.02,
             "accuracy": accuracy(rec.predicted(layers)), "disagreement": rec.disagrees(layers).mean(),
         })  # fmt: skip
     counts = np.bincount(leaves, minlength=depth + 1)[1:]
@@ -49,7 +49,8 @@ def made(chosen: float = 0.9, exits: tuple[int, ...] = (2, 4), labelled: bool = 
     }  # fmt: skip
     depths = {
         "layer": places, "accuracy": scores, "disagreement": 1 - np.array(agree),
-        "measured": [math.nan, *(depth / k for k in places[1:])], "parameters": [1000 + 500 * k for k in places],
+        "measured": [math.nan, *(depth / k for k in places[1:])],
+        "error": [math.nan, *[0.03] * (depth - 1)], "parameters": [1000 + 500 * k for k in places],
     }  # fmt: skip
     row = next(row for row in curve if row["chosen"])
     facts = {
@@ -57,10 +58,11 @@ def made(chosen: float = 0.9, exits: tuple[int, ...] = (2, 4), labelled: bool = 
         "batch_size": 32, "samples": samples, "design": 100, "data": "held out", "machine": "2 cores, float32",
         "goal": "With 95 % confidence at most 1 % of predictions differ.",
         "calibration": {"n": 300, "p_value": 0.013, "goal": {"confidence": 0.95, "min_accuracy": None}},
-        "pays": True, "verdict": "pays: 1.42× expected, 1.40× measured", "predicted": row["predicted"],
+        "pays": True, "verdict": "pays: 1.42× expected, 1.40× ±0.02 measured", "predicted": row["predicted"],
         "measured": row["measured"], "exit_speedup": row["exit_speedup"], "path": None,
         "accuracy": row["accuracy"] if labelled else None, "plain_accuracy": scores[-1] if labelled else None,
-        "disagreement": row["disagreement"], "plain_milliseconds": 3.21, "curve": pd.DataFrame(curve),
+        "disagreement": row["disagreement"], "plain_milliseconds": 3.21, "error": 0.02, "alone_error": 0.03,
+        "curve": pd.DataFrame(curve),
         "layers": pd.DataFrame(layers), "depths": pd.DataFrame(depths), "notes": ("drawn with seed 0",),
     }  # fmt: skip
     return ExitReport(**(facts | more))

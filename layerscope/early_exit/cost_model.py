@@ -1,5 +1,6 @@
 """What early exits cost on the clock, by the seconds of every stage, and which of them are worth it on a data set."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -54,11 +55,16 @@ class Prediction:
     seconds: float
     plain_seconds: float
     leaving: NDArray[np.int64]
+    ceiling: float = math.inf
 
     @property
     def speedup(self) -> float:
-        """How many times faster than the plain model; 1 where nothing runs."""
-        return self.plain_seconds / self.seconds if self.seconds else 1.0
+        """How many times faster than the plain model, at most the `ceiling`; 1 where nothing runs.
+
+        The `ceiling` is what the blocks left out allow: positions that the plain model's blocks run on, by those of
+        exits.
+        """
+        return min(self.plain_seconds / self.seconds, self.ceiling) if self.seconds else 1.0
 
 
 class Simulation:
@@ -72,8 +78,8 @@ class Simulation:
         self.recorded, self.trims, self.batches, self.depth = recorded, trims, len(plan), recorded.depth
         self.samples = np.concatenate(plan)
         self.batch = np.repeat(np.arange(self.batches), sizes)
-        lengths, self.rank = np.unique(recorded.lengths[self.samples], return_inverse=True)
-        self.tables = {stage: times.at(stage, np.arange(max(sizes) + 1), lengths) for stage in STAGES}
+        self.lengths, self.rank = np.unique(recorded.lengths[self.samples], return_inverse=True)
+        self.tables = {stage: times.at(stage, np.arange(max(sizes) + 1), self.lengths) for stage in STAGES}
         self.bare = times.bare
         self.plain_seconds = self.run((), NEVER).plain_seconds
 
@@ -100,7 +106,9 @@ class Simulation:
         leaving = np.bincount(leaves - 1, minlength=self.depth)
         if not len(checked):
             return Prediction(given, threshold, self.bare * seconds, self.bare * seconds, leaving)
-        return Prediction(given, threshold, seconds, self.plain_seconds, leaving)
+        positions = rows * self.lengths[tokens]
+        ceiling = self.depth * float(positions[:, 0].sum()) / float(positions.sum())
+        return Prediction(given, threshold, seconds, self.plain_seconds, leaving, ceiling)
 
     def _sizes(self, leaves: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return how many rows of each batch enter each block, and the rank of their length, both [batches, L]."""

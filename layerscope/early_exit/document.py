@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from layerscope.early_exit.findings import findings, measured, qualities, threshold, truncations, window
+from layerscope.early_exit.findings import findings, measured, qualities, threshold, timed, truncations, window
 from layerscope.runs.registry import capital
 from layerscope.show.document import EMPTY, Cell, Column, Document, Facts, Row, Section, Sentences, Table
 from layerscope.show.numbers import number, percent, times
@@ -207,6 +207,11 @@ def _percent(name: str, digits: int = 1) -> Show:
     return _as(lambda share: percent(share, digits), name, 100)
 
 
+def _measured(row: Any) -> Cell:
+    text, error = timed(row["measured"], row["error"]).partition(" ")[::2]
+    return Cell(text, error, row["measured"])
+
+
 def _curve(report: "ExitReport") -> Table:
     def name(row: Any) -> Cell:
         return Cell(f"{CHOSEN} " * row["chosen"] + threshold(row["threshold"]), value=row["threshold"])
@@ -216,14 +221,15 @@ def _curve(report: "ExitReport") -> Table:
         Column("mean layer"): _as(number, "mean_layer"),
         Column("by depth", unit="speed-up"): _as(times, "exit_speedup"),
         Column("predicted", unit="speed-up"): _as(times, "predicted"),
-        Column("measured", unit="speed-up"): _as(times, "measured"),
+        Column("measured", unit="speed-up"): _measured,
         Column("accuracy", unit="%"): _percent("accuracy"),
         Column("differ", unit="% of predictions"): _percent("disagreement", 2),
     }
     legend = (
-        "By depth: the layers that are left out, as a speed-up, Σ L·mᵢ / Σ i·mᵢ for mᵢ samples that leave at layer i. "
-        f"Predicted and measured: times the plain model's speed on {report.machine}. Differ: predictions that are not "
-        "the plain model's."
+        "By depth: the layers that are left out, as a speed-up, Σ L·mᵢ / Σ i·mᵢ for mᵢ samples that leave at layer i; "
+        "a batch that gets shorter when long samples leave adds to it. "
+        f"Predicted and measured: times the plain model's speed on {report.machine}; ± is one standard error. Differ: "
+        "predictions that are not the plain model's."
     )
     return _table(report, f"By threshold ({CHOSEN} chosen)", "exit-curve", report.curve, columns, legend, "chosen")
 
@@ -255,7 +261,7 @@ def _depths(report: "ExitReport") -> Table:
         Column("layers"): _as(lambda layer: f"{layer} of {report.depth}", "layer"),
         Column("accuracy", unit="%"): _percent("accuracy"),
         Column("differ", unit="% of predictions"): _percent("disagreement"),
-        Column("measured", unit="speed-up"): _as(times, "measured"),
+        Column("measured", unit="speed-up"): _measured,
         Column("parameters"): _as("{:,}".format, "parameters"),
     }
     legend = "The rival: every sample leaves at the same layer, and the layers above it are removed."

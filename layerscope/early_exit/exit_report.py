@@ -1,5 +1,6 @@
 """What a model with exits is worth: facts, a curve over thresholds, layers, and truncation at every depth."""
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from layerscope.show.pushed import Stored
 TABLES: dict[str, dict[str, str]] = {
     "curve": {
         "threshold": "float64", "chosen": "bool", "mean_layer": "float64", "exit_speedup": "float64",
-        "predicted": "float64", "measured": "float64", "accuracy": "float64", "disagreement": "float64",
+        "predicted": "float64", "measured": "float64", "error": "float64", "accuracy": "float64",
+        "disagreement": "float64",
     },
     "layers": {
         "layer": "int64", "checked": "bool", "leaving": "int64", "share": "float64", "cumulative": "float64",
@@ -20,7 +22,7 @@ TABLES: dict[str, dict[str, str]] = {
     },
     "depths": {
         "layer": "int64", "accuracy": "float64", "disagreement": "float64", "measured": "float64",
-        "parameters": "int64",
+        "error": "float64", "parameters": "int64",
     },
 }  # fmt: skip
 """The columns of each table: shares in 0 … 1, speed-ups as factors, a threshold of infinity for never leaving."""
@@ -34,10 +36,12 @@ class ExitReport(Stored):
     A sample leaves at the first of the `exits` whose `criterion` reaches the `threshold` (infinity: never), measured on
     `samples` of `data` in batches of `batch_size`, the exits chosen on `design` samples. `goal` says what is
     guaranteed, `calibration` holds its numbers. `pays` and `verdict` are the answer; `predicted` and `measured` how
-    many times faster than the plain model, `alone` the same where every sample comes alone, `exit_speedup` by depth
-    alone, Σ L·mᵢ / Σ i·mᵢ for mᵢ samples that leave at layer i (Jiang et al. 2025). Accuracies are None without labels,
-    `disagreement` is the share of predictions that are not the plain model's, `plain_milliseconds` a sample's share of
-    its time. `path` is the folder of the exit model, `folder` the one this report was opened from.
+    many times faster than the plain model, `alone` the same where every sample comes alone; `error` and `alone_error`
+    are standard errors of what was measured, `busy` is why that is not to be trusted, empty where it is.
+    `exit_speedup` is the same by depth alone, Σ L·mᵢ / Σ i·mᵢ for mᵢ samples that leave at layer i (Jiang et al. 2025).
+    Accuracies are None without labels, `disagreement` is the share of predictions that are not the plain model's,
+    `plain_milliseconds` a sample's share of its time. `path` is the folder of the exit model, `folder` the one this
+    report was opened from.
 
     `curve` has a row for each threshold, `layers` for each layer 1 … L (which is checked, how many leave, and what all
     samples would score there), `depths` for the model truncated at each layer; their columns are those of `TABLES`,
@@ -82,6 +86,9 @@ class ExitReport(Stored):
     depths: pd.DataFrame = field(repr=False)
     notes: tuple[str, ...] = ()
     alone: float | None = None
+    error: float = math.nan
+    alone_error: float = math.nan
+    busy: str = ""
     folder: Path | None = None
 
     @property

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 LEAST_SPAN = 0.002
 """Shares that lie closer together are no curve to look at."""
+SLACK, OVERHEAD = 1.05, 0.5
+"""How far speeds may lie beyond what is possible, and the milliseconds a batch that a model with exits may cost."""
 
 
 def findings(report: "ExitReport") -> list[str]:
@@ -25,9 +27,11 @@ def findings(report: "ExitReport") -> list[str]:
             f"{threshold(report.threshold)} or more{mean}, {times(report.exit_speedup)} by depth alone."
         ]
     if report.alone is not None and report.batch_size > 1:  # in batches the last row to leave keeps the others waiting
-        known = math.isfinite(report.measured)
-        batches = f", in batches of {report.batch_size} {times(report.measured)}" if known else ""
-        found.append(f"One sample at a time, exits are {times(report.alone)} as fast as the plain model{batches}.")
+        in_batches = ""
+        if math.isfinite(report.measured) and not report.busy:
+            in_batches = f", in batches of {report.batch_size} {timed(report.measured, report.error)}"
+        alone = timed(report.alone, report.alone_error)
+        found.append(f"One sample at a time, exits are {alone} as fast as the plain model{in_batches}.")
     accuracy = ""
     if report.accuracy is not None and report.plain_accuracy is not None:
         accuracy = f"Accuracy {percent(report.accuracy)}, the plain model's {percent(report.plain_accuracy)}; "
@@ -54,12 +58,20 @@ def against_truncation(report: "ExitReport") -> list[str]:
             f"{percent(float(best['quality']))} where exits have {percent(own)}."
         ]
     best = good.loc[good["measured"].idxmax()]
-    faster = "faster than exits" if best["measured"] > report.measured else "no faster than exits"
+    ahead = float(best["measured"]) - report.measured
+    if report.busy:
+        best = good.loc[good["layer"].idxmin()]
+        faster = "which of the two is faster cannot be read from these times"
+    elif abs(ahead) <= 2 * math.hypot(_error(best["error"]), _error(report.error)):
+        faster = "as fast as exits, within two standard errors"
+    else:
+        faster = "faster than exits" if ahead > 0 else "slower than exits"
     differ, most = float(best["disagreement"]), ((report.calibration or {}).get("goal") or {}).get("max_disagreement")
     more = f", which is more than the {percent(most, 2)} that exits may" if most and differ > most else ""
+    speed = timed(float(best["measured"]), float(best["error"]))
     return [
         f"Truncated at layer {int(best['layer'])} the model is {what} and {faster}: {percent(float(best['quality']))}, "
-        f"{times(float(best['measured']))} measured, {percent(differ)} of predictions differ{more}."
+        f"{speed} measured, {percent(differ)} of predictions differ{more}."
     ]
 
 
@@ -114,9 +126,46 @@ def threshold(found: float) -> str:
     return f"{found:.{max(3, nines + 2)}f}"
 
 
-def judged(predicted: float, measured: float, worth: float) -> tuple[bool, str]:
-    """Return whether a speed-up is worth having, in hundredths, as it is shown, and a line that says so."""
-    pays = all(round(value, 2) >= worth for value in (predicted, measured) if not math.isnan(value))
+def judged(
+    predicted: float, measured: float, worth: float, error: float = math.nan, busy: str = ""
+) -> tuple[bool, str]:
+    """Return whether a speed-up is worth having, in hundredths, as it is shown, and a line that says so.
+
+    Where the machine was `busy`, what is expected decides alone.
+    """
+    counted = [predicted] if busy or math.isnan(measured) else [predicted, measured]
+    pays = all(round(value, 2) >= worth for value in counted)
     verdict = f"{'pays' if pays else 'does not pay'}: {times(predicted)} expected"
-    verdict += "" if math.isnan(measured) else f", {times(measured)} measured"
+    if busy:
+        verdict += f"; the machine was busy, so {times(measured)} measured does not count"
+    elif not math.isnan(measured):
+        verdict += f", {timed(measured, error)} measured"
     return pays, verdict
+
+
+def disturbance(
+    measured: float, error: float, ceiling: float, control: float, control_error: float, milliseconds: float
+) -> str:
+    """Return why a speed-up was measured on a busy machine, with the mend; empty where nothing speaks for that.
+
+    It exceeds the `ceiling`, what the blocks left out allow, or the `control`, a model that no sample leaves early, is
+    not as fast as the plain model, of which a batch takes these `milliseconds`.
+    """
+    overhead = OVERHEAD / milliseconds
+    if measured - 2 * error > SLACK * ceiling:
+        why = f"exits measured {timed(measured, error)}, and the blocks they leave out allow {times(ceiling)}"
+    elif control - 2 * control_error > SLACK or 1 / (control + 2 * control_error) > SLACK + overhead:
+        why = f"with exits that nobody takes the model measured {timed(control, control_error)} its own speed"
+    else:
+        return ""
+    return f"the machine was busy: {why}; measure again when it is quiet"
+
+
+def timed(factor: float, stderr: float) -> str:
+    """Return a speed-up with its standard error, where both are known."""
+    known = math.isfinite(factor) and stderr >= 0.005
+    return f"{times(factor)} ±{stderr:.2f}" if known else times(factor)
+
+
+def _error(stderr: float) -> float:
+    return 0.0 if math.isnan(stderr) else float(stderr)

@@ -25,7 +25,7 @@ from layerscope.early_exit.cost_model import Exits, Plan, Rows, Simulation, Time
 from layerscope.early_exit.draft_study import study_drafts
 from layerscope.early_exit.exit_model import ExitModel, IsLanguageModelError
 from layerscope.early_exit.exit_report import STORE, ExitReport
-from layerscope.early_exit.findings import judged
+from layerscope.early_exit.findings import disturbance, judged
 from layerscope.early_exit.recorded import NEVER, Layers, Recorded, check_threshold
 from layerscope.early_exit.saving import STORE as MODELS, check_can_be_saved, fingerprint, precision, save, strangers
 from layerscope.early_exit.study import DRAFTS, GOAL, Accuracy, Confidence, Disagreement, exits
@@ -129,10 +129,15 @@ def _report(
     curve = curve_table(recorded, shown, thresholds, threshold, simulation, raced)
     row = curve[curve["chosen"]].iloc[0]
     predicted, measured = float(row["predicted"]), float(row["measured"])
-    pays, verdict = judged(predicted, measured, asked.min_speedup)
+    error, ceiling = float(row["error"]), simulation.run(chosen, threshold).ceiling
+    busy = disturbance(measured, error, ceiling, *raced.never, raced.plain_milliseconds * batch_size)
+    pays, verdict = judged(predicted, measured, asked.min_speedup, error, busy)
     verdict += "" if pays else "; use the plain model"
     leaving = recorded.leaves(chosen, threshold)
     layers, depths = _by_layer(model, recorded, raced, chosen, leaving)
+    alone, alone_error = None, math.nan
+    if threshold != NEVER:
+        alone, alone_error = race_alone(model, read, chosen, threshold, reporter)
     report = ExitReport(
         model=model.layered.loaded.name, depth=model.depth, classes=model.classes, criterion=model.criterion,
         exits=chosen, threshold=threshold, batch_size=batch_size, samples=len(read), design=len(design),
@@ -141,8 +146,8 @@ def _report(
         pays=pays, verdict=verdict, predicted=predicted, measured=measured, exit_speedup=float(row["exit_speedup"]),
         accuracy=recorded.accuracy(leaving), plain_accuracy=recorded.accuracy(np.full(len(read), model.depth)),
         disagreement=float(recorded.disagrees(leaving).mean()), plain_milliseconds=raced.plain_milliseconds,
-        path=None, curve=curve, layers=layers, depths=depths, notes=(*read.notes, *raced.notes),
-        alone=race_alone(model, read, chosen, threshold, reporter) if threshold != NEVER else None,
+        path=None, curve=curve, layers=layers, depths=depths, busy=busy, error=error,
+        notes=(*read.notes, *raced.notes, *([busy] if busy else [])), alone=alone, alone_error=alone_error,
     )  # fmt: skip
     return report, calibration
 
@@ -190,6 +195,7 @@ def curve_table(
             "threshold": threshold, "chosen": threshold == chosen, "mean_layer": leaving.mean(),
             "exit_speedup": exit_speedup(counts.astype(float)),
             "predicted": simulation.run(exits, threshold).speedup, "measured": raced.speedups["threshold", threshold],
+            "error": raced.errors["threshold", threshold],
             "accuracy": recorded.accuracy(leaving), "disagreement": recorded.disagrees(leaving).mean(),
         })  # fmt: skip
     return pd.DataFrame(rows)
@@ -212,7 +218,8 @@ def _by_layer(
     }  # fmt: skip
     depths = {
         "layer": every, "accuracy": accuracy, "disagreement": disagreement,
-        "measured": [raced.speedups.get(("layer", layer), math.nan) for layer in every], "parameters": weights,
+        "measured": [raced.speedups.get(("layer", layer), math.nan) for layer in every],
+        "error": [raced.errors.get(("layer", layer), math.nan) for layer in every], "parameters": weights,
     }  # fmt: skip
     return pd.DataFrame(layers), pd.DataFrame(depths)
 

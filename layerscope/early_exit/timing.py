@@ -1,5 +1,6 @@
 """The seconds of every stage of a run with exits, and a race of exits, truncation and the plain model in turns."""
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,9 +15,9 @@ from torch import Tensor
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.progress import Reporter
 from layerscope.core.stopwatch import Clock, Stopwatch, rounds_in
-from layerscope.early_exit.cost_model import STAGES, Plan, Rows, Times
+from layerscope.early_exit.cost_model import STAGES, Plan, Rows, Seconds, Times
 from layerscope.early_exit.exit_model import ExitModel
-from layerscope.early_exit.recorded import sureness
+from layerscope.early_exit.recorded import NEVER, sureness
 from layerscope.early_exit.validation import Validation, in_order
 from layerscope.models.capture import evaluating
 from layerscope.models.forward import Inputs, forward
@@ -24,11 +25,12 @@ from layerscope.truncation.depth import depth_of
 
 SECONDS = 20.0
 BARE = "bare"
-FEWEST, MOST = 2, 50
+FEWEST, MOST = 3, 50
 """Rounds over all sizes: as many as fit into these seconds, between these."""
 RACE, ALONE = 60.0, 10.0
 """About how long a race takes, of batches and of single samples; fewer are run where all would take longer."""
-ROUNDS = 3
+FEWEST_TURNS, ROUNDS = 12, 3
+"""Turns of all runners, whatever they take: each on another batch, and on all batches at most so many times."""
 PLAIN = ("plain", 0.0)
 Runner = Callable[[Inputs], Any]
 Name = tuple[str, float]
@@ -119,12 +121,21 @@ def _run(model: ExitModel, inputs: Inputs, exits: Sequence[int] | None, stay: in
 
 @dataclass(frozen=True)
 class Raced:
-    """How many times faster than the plain model every runner is on the batches of `plan`; its ms are a sample's."""
+    """How many times faster than the plain model every runner is on the batches of `plan`; its ms are a sample's.
+
+    `errors` are the standard errors of the speed-ups.
+    """
 
     plan: Plan
     speedups: Mapping[Name, float]
+    errors: Mapping[Name, float]
     plain_milliseconds: float
     notes: tuple[str, ...]
+
+    @property
+    def never(self) -> tuple[float, float]:
+        """The speed-up of exits that no sample takes, which should be 1, and its error."""
+        return self.speedups["threshold", NEVER], self.errors["threshold", NEVER]
 
 
 def race_exits(
@@ -132,7 +143,7 @@ def race_exits(
     reporter: Reporter,
 ) -> Raced:  # fmt: skip
     """Run batches of a plan by the plain model, with exits at each threshold, and by the model cut at each depth."""
-    runners, notes = _with_exits(model, exits, thresholds), []
+    runners, notes = _with_exits(model, exits, (*thresholds, NEVER)), []
     try:
         if model.depth > 1:
             depth = depth_of(model.layered)
@@ -144,15 +155,34 @@ def race_exits(
     if len(raced) < len(plan):
         notes.append(f"times are of {len(raced)} of {len(plan)} batches, spread over the data")
     plain = seconds[("layer", model.depth)] = seconds[PLAIN]
-    speedups = {name: plain / took for name, took in seconds.items()}
-    return Raced(raced, speedups, 1e3 * plain / sum(map(len, raced)), tuple(notes))
+    against_plain = {name: speedup(plain, took) for name, took in seconds.items()}
+    speedups, errors = ({name: pair[part] for name, pair in against_plain.items()} for part in (0, 1))
+    milliseconds = 1e3 * float(np.median(plain, axis=0).sum()) / sum(map(len, raced))
+    return Raced(raced, speedups, errors, milliseconds, tuple(notes))
 
 
-def race_alone(model: ExitModel, read: Validation, exits: Sequence[int], threshold: float, reporter: Reporter) -> float:
-    """Return how many times faster than the plain model exits are where every sample comes alone."""
+def race_alone(
+    model: ExitModel, read: Validation, exits: Sequence[int], threshold: float, reporter: Reporter
+) -> tuple[float, float]:
+    """Return how many times faster than the plain model exits are where every sample comes alone, and its error."""
     runners, plan = _with_exits(model, exits, [threshold]), in_order(len(read), 1)
     _, seconds = _race(model, read, plan, runners, ALONE, reporter)
-    return seconds[PLAIN] / seconds["threshold", threshold]
+    return speedup(seconds[PLAIN], seconds["threshold", threshold])
+
+
+def speedup(plain: Seconds, other: Seconds) -> tuple[float, float]:
+    """Return how many times faster than the plain model another runner is, and the standard error of that.
+
+    Both are seconds `[turns, batches]`. Of each batch the median turn counts, so that a moment in which the machine was
+    busy does not; the error is that of a ratio of sums, from how every pair of runs, one after the other, departs from
+    it (Cochran 1977, Sampling Techniques, equation 2.46).
+    """
+    ratio = float(np.median(plain, axis=0).sum() / np.median(other, axis=0).sum())
+    runs = plain.size
+    if runs < 2:
+        return ratio, math.nan
+    departures = plain - ratio * other
+    return ratio, float(np.sqrt(runs / (runs - 1) * np.square(departures).sum()) / other.sum())
 
 
 def _with_exits(model: ExitModel, exits: Sequence[int], thresholds: Sequence[float]) -> dict[Name, Runner]:
@@ -166,8 +196,11 @@ def _with_exits(model: ExitModel, exits: Sequence[int], thresholds: Sequence[flo
 
 def _race(
     model: ExitModel, read: Validation, plan: Plan, runners: dict[Name, Runner], seconds: float, reporter: Reporter
-) -> tuple[Plan, dict[Name, float]]:
-    """Run batches of a plan, spread over it, for about this many seconds; return these, and what each runner takes."""
+) -> tuple[Plan, dict[Name, Seconds]]:
+    """Run batches of a plan, spread over it, for about this many seconds.
+
+    Returns these batches, and the seconds of each runner `[turns, batches]`. The runners take turns on every batch.
+    """
 
     def timed(inputs: Inputs, first: int = 0) -> NDArray[np.float64]:
         batch = inputs.to(model.device)
@@ -176,12 +209,14 @@ def _race(
     with evaluating(model.model):
         first = read.batch(plan[0])
         timed(first)  # warms up
-        fits = rounds_in(seconds, ROUNDS * float(timed(first).sum()), 1, len(plan))
-        raced = [plan[i] for i in np.unique(np.linspace(0, len(plan) - 1, fits).astype(int))]
+        most = max(FEWEST_TURNS, ROUNDS * len(plan))
+        turns = rounds_in(seconds, float(timed(first).sum()), FEWEST_TURNS, most)
+        spread = np.linspace(0, len(plan) - 1, min(turns, len(plan)))
+        raced = [plan[i] for i in np.unique(spread.astype(int))]
         batches = [read.batch(rows) for rows in raced]
-        times = np.zeros((ROUNDS, len(batches), len(runners)))
-        with reporter.bar("exits and depths, interleaved", ROUNDS * len(batches), "batches") as advance:
+        times = np.zeros((max(1, turns // len(batches)), len(batches), len(runners)))
+        with reporter.bar("exits and depths, interleaved", times[..., 0].size, "batches") as advance:
             for turn, number in np.ndindex(*times.shape[:2]):
-                times[turn, number] = timed(batches[number], number)
+                times[turn, number] = timed(batches[number], turn + number)
                 advance(1)
-    return raced, dict(zip(runners, np.median(times, axis=0).sum(axis=0).tolist(), strict=True))
+    return raced, dict(zip(runners, np.moveaxis(times, 2, 0), strict=True))

@@ -6,8 +6,9 @@ import pytest
 from exit_times import predict, random_recorded, random_times, split
 
 from layerscope.early_exit.cost_model import STAGES, Exits, Times, choose_exits
-from layerscope.early_exit.findings import judged
+from layerscope.early_exit.findings import disturbance, judged
 from layerscope.early_exit.recorded import Recorded
+from layerscope.early_exit.timing import speedup
 
 
 def flat(**seconds: float) -> Times:
@@ -102,3 +103,50 @@ def test_a_verdict_in_words() -> None:
     assert not judged(1.42, 1.42, 1.5)[0]
     assert judged(1.42, 1.38, 1.05)[1] == "pays: 1.42× expected, 1.38× measured"
     assert not judged(1.42, 1.04, 1.05)[0], "what was measured counts as well"
+    assert judged(1.42, 1.38, 1.05, 0.021)[1] == "pays: 1.42× expected, 1.38× ±0.02 measured"
+    assert judged(2.26, 3.07, 2.5, 0.2, "the machine was busy") == (
+        False, "does not pay: 2.26× expected; the machine was busy, so 3.07× measured does not count",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("measured", "control", "milliseconds", "words"),
+    [
+        ((3.07, 0.1), (1.0, 0.01), 100, "exits measured 3.07× ±0.10, and the blocks they leave out allow 2.26×"),
+        ((2.60, 0.3), (1.0, 0.01), 100, ""),
+        ((2.02, 0.1), (1.14, 0.02), 100, "with exits that nobody takes the model measured 1.14× ±0.02 its own speed"),
+        ((2.02, 0.1), (0.88, 0.01), 100, "with exits that nobody takes the model measured 0.88× ±0.01 its own speed"),
+        ((2.02, 0.1), (0.88, 0.01), 4, ""),
+        ((2.28, 0.01), (0.99, 0.01), 100, ""),
+    ],
+    ids=["impossible", "within its error", "control too fast", "control too slow", "small model", "quiet"],
+)
+def test_a_busy_machine_shows_in_speeds_that_cannot_be(
+    measured: tuple[float, float], control: tuple[float, float], milliseconds: float, words: str
+) -> None:
+    said = disturbance(*measured, 2.26, *control, milliseconds)
+    assert said == (f"the machine was busy: {words}; measure again when it is quiet" if words else "")
+
+
+def test_a_speed_up_has_the_error_that_repeats_show() -> None:
+    rng, ratios, errors = np.random.default_rng(0), [], []
+    for _ in range(300):
+        work = rng.uniform(1, 3, 20) * rng.lognormal(0, 0.1, (1, 20))
+        ratio, error = speedup(work * rng.lognormal(0, 0.1, (1, 20)), work / 2 * rng.lognormal(0, 0.1, (1, 20)))
+        ratios.append(ratio)
+        errors.append(error)
+    assert np.mean(ratios) == pytest.approx(2, rel=0.01)
+    assert np.mean(errors) == pytest.approx(np.std(ratios), rel=0.1)
+    spiked = np.ones((3, 8))
+    spiked[1, 2] = 50.0
+    assert speedup(np.ones((3, 8)), spiked)[0] == 1, "a moment in which the machine was busy does not count"
+
+
+def test_what_is_expected_is_at_most_what_the_layers_left_out_allow() -> None:
+    """Times taken while the machine was busy with something else: the large batch seems dearer by the row."""
+    recorded = sure_after([1] * 4 + [4] * 4, depth=4)
+    nothing, block = np.zeros((2, 1)), np.array([[1.0], [80.0]])
+    slow = Times((4, 8), (1,), {stage: block if stage == "block" else nothing for stage in STAGES})
+    found = predict(recorded, [np.arange(8)], (1,), 0.5, slow)
+    assert found.plain_seconds / found.seconds > 3
+    assert found.speedup == found.ceiling == pytest.approx(4 * 8 / (8 + 3 * 4))

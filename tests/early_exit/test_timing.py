@@ -1,3 +1,4 @@
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from layerscope.early_exit import timing
 from layerscope.early_exit.cost_model import STAGES
 from layerscope.early_exit.exit_model import ExitModel
 from layerscope.early_exit.recorded import Recorded
-from layerscope.early_exit.timing import measure_times
+from layerscope.early_exit.timing import FEWEST_TURNS, measure_times, race_exits
 from layerscope.early_exit.validation import Validation
 
 
@@ -92,6 +93,20 @@ def test_every_stage_is_measured_at_every_size() -> None:
     }
     assert (model.exits, model.threshold) == ((2,), 0.9), "measuring leaves the model as it was"
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.model.modules())
+
+
+@pytest.mark.parametrize(("batches", "turns"), [(24, FEWEST_TURNS), (5, 2 * 5), (1, FEWEST_TURNS)])
+def test_a_race_without_time_still_takes_several_batches_or_turns(
+    batches: int, turns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timing, "RACE", 0.0)
+    model, samples, bars = model_of(2), texts(2 * batches), Bars()
+    raced = race_exits(model, read(model, samples), split(np.arange(2 * batches), 2), (1,), (0.5,), bars)
+    assert len(raced.plan) == min(batches, FEWEST_TURNS)
+    assert bars.steps == {"exits and depths, interleaved": [turns, turns]}
+    assert raced.speedups.keys() == raced.errors.keys() >= {("threshold", 0.5), ("layer", 1), ("layer", 2)}
+    assert raced.errors["layer", 2] == 0 < raced.errors["threshold", 0.5]
+    assert raced.never[0] == raced.speedups["threshold", math.inf]
 
 
 def test_batches_of_one_length_or_of_one_row_have_one_size_of_it() -> None:

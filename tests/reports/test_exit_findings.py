@@ -63,7 +63,7 @@ def test_tables_hold_the_values_and_mark_the_chosen_threshold():
     by_threshold = rows(text, "By threshold (● chosen)")
     assert [row[0] for row in by_threshold] == ["0.600", "0.800", "● 0.900", "0.970", "never"]
     assert by_threshold[2][1:] == [
-        f"{leaves.mean():.2f}", f"{speed:.2f}×", f"{speed / 1.02:.2f}×", f"{0.98 * speed / 1.02:.2f}×",
+        f"{leaves.mean():.2f}", f"{speed:.2f}×", f"{speed / 1.02:.2f}×", f"{0.98 * speed / 1.02:.2f}× ±0.02",
         f"{accuracy:.1f} %", f"{differ:.2f} %",
     ]  # fmt: skip
     by_layer = rows(text, "Where samples leave")
@@ -78,7 +78,7 @@ def test_tables_hold_the_values_and_mark_the_chosen_threshold():
     agree = [100 * float((rec.predictions[:, k] == rec.full).mean()) for k in range(6)]
     assert [row[-1] for row in by_layer] == [f"{value:.1f} %" for value in agree]
     cut = rows(text, "The model truncated instead")
-    assert [row[3] for row in cut] == ["–", "3.00×", "2.00×", "1.50×", "1.20×", "1.00×"]
+    assert [row[3] for row in cut] == ["–", *(f"{speed}× ±0.03" for speed in ("3.00", "2.00", "1.50", "1.20", "1.00"))]
     assert cut[1][2] == f"{100 - agree[1]:.1f} %" and cut[1][4] == "2,000"
 
 
@@ -88,12 +88,15 @@ def test_sentences_say_where_samples_leave_and_who_is_faster():
     assert findings(report)[0].startswith("Samples leave at layers 2, 4 with a confidence of 0.900 or more; the mean")
     assert against_truncation(report) == [
         "Truncated at layer 5 the model is as accurate, within one standard error, and faster than exits: 90.0 %, "
-        "1.20× measured, 10.0 % of predictions differ."
+        "1.20× ±0.03 measured, 10.0 % of predictions differ."
     ]
-    assert (
-        "and no faster than exits"
-        in against_truncation(made(accuracy=0.91, samples=100, measured=1.3, depths=depths))[0]
-    )
+    for speed, busy, words in (
+        (1.3, "", "and slower than exits"),
+        (1.23, "", "and as fast as exits, within two standard errors"),
+        (1.3, "the machine was busy", "and which of the two is faster cannot be read from these times"),
+    ):
+        said = against_truncation(made(accuracy=0.91, samples=100, measured=speed, busy=busy, depths=depths))
+        assert words in said[0]
     assert against_truncation(made(accuracy=0.94, samples=100, depths=depths)) == [
         "No truncated model is as accurate: at best layer 5, with 90.0 % where exits have 94.0 %."
     ]
