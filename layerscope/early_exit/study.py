@@ -74,7 +74,8 @@ def exits(
         prefix: number of tokens at the beginning of each text that serve as its prompt.
         max_new_tokens: maximum number of new tokens per text.
         draft_tokens: tokens drafted before each verification, or auto: by acceptance and cost.
-        draft_lens: folder of translators that `lens` trained for this model, through which layers draft.
+        draft_lens: folder of translators, through which layers draft: those that
+            `layerscope lens MODEL --tuned DIR --train TEXT` trained for this model.
         processor: tokenizer or processor, if the model has none.
         out: folder for the report, with the exit model in `model` if exits pay; the command line writes a page there
             too.

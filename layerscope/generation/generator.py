@@ -78,7 +78,8 @@ def generate(
         draft_tokens: tokens drafted before each verification, or auto: by acceptance and cost, none if drafts do not
             pay.
         draft_threshold: probability of the likeliest token below which drafting stops and verification begins.
-        draft_lens: folder of translators that `lens` trained for this model, through which the layer drafts.
+        draft_lens: folder of translators, through which the layer drafts: those that
+            `layerscope lens MODEL --tuned DIR --train TEXT` trained for this model.
         drafts: folder that `exits` wrote for this model: layer, number of tokens, threshold and lens as chosen there;
             plain decoding if they did not pay.
         measure: measure accuracy, perplexity, coherence and diversity by layer.

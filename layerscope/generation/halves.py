@@ -1,5 +1,6 @@
 """A language model whose early and late blocks run apart, over one cache that can be cut back."""
 
+import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy, deepcopy
@@ -10,37 +11,37 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from layerscope.core.errors import LayerscopeError, first_line
+from layerscope.core.errors import LayerscopeError
 from layerscope.logit_lens.translators import Translators, open_translators
 from layerscope.models.capture import Enough, evaluating
-from layerscope.models.forward import FAILURES, Inputs, accepts, hidden_of
+from layerscope.models.encode import positions
+from layerscope.models.forward import FAILURES, Inputs, accepts, hidden_of, is_out_of_memory
 from layerscope.models.lens import Lens, replaced
 from layerscope.models.stack import Stack, choose, find_stacks
 
 CACHES = ("past_key_values", "cache_params")
 SURVEY = 32
 """Last tokens of the prompts, of all texts together, at which layers are compared."""
-SPARSE = 4
-"""Unused columns are removed once they are more than one in four."""
 
 
 class Halves:
     """Runs the blocks of a language model from one layer to another, for texts of one batch, over one cache.
 
-    `real` [B, T] says which columns of the cache a text has filled: not the padding at its left, and not those that
-    were cut back for it while another text kept them.
+    `real` [B, T] says which columns of the cache a text has filled: all but the padding at its left. Columns that are
+    cut back for one text while another keeps them are closed up, as some models count distances in columns: two tokens
+    of a text are always as many columns apart as they are positions apart.
     """
 
     def __init__(self, module: Any, lens: str | Path | Translators | None = None) -> None:
-        self.module, self.stack, name = module, stack_of(module), type(module).__name__
+        self.module, self.stack = module, stack_of(module)
         self.lens = open_translators(Path(lens), module, self.stack) if isinstance(lens, str | Path) else lens
         self.blocks = [module.get_submodule(path) for path in self.stack.blocks]
         self.depth = len(self.blocks)
         self.cache_name = next((each for each in CACHES if accepts(module, each)), "")
         if len({*self.blocks}) < self.depth:
-            raise LayerscopeError(f"{name} runs one block several times, and self-speculation needs each to run once")
+            raise refusal(module, "which runs one block several times")
         if not self.cache_name:
-            raise LayerscopeError(f"{name} has no cache that can be cut back, which self-speculation needs")
+            raise refusal(module, "which has no cache that can be cut back")
         self.first, self.last, self.head = 0, self.depth, True
         self.given = self.state = torch.empty(0)
         self.keep: Collection[int] = ()
@@ -55,37 +56,51 @@ class Halves:
 
     @torch.no_grad()
     def check(self, layers: Sequence[int]) -> None:
-        """Raise where a token that is read after rejected drafts of a layer is not read as it is without them."""
-        ids = torch.arange(1, 7, device=next(self.module.parameters()).device)[None]
-        read, drafts, token = ids[:, :3], ids[:, 3:5], ids[:, 5:]
-        name = type(self.module).__name__
-        try:
-            with evaluating(self.module), self.open():
-                self.start(torch.ones_like(ids[:, :4]))
-                wanted = self.prompts(torch.cat([read, token], 1))
-                found = [self._after(read, drafts, token, each) for each in (layers if self.recurrent else layers[:1])]
-        except FAILURES as error:
-            raise LayerscopeError(f"{name} cannot draft: {first_line(error)}") from None
-        near = 1e-3 if next(self.module.parameters()).dtype == torch.float32 else 0.1
-        if any(bool((ours - wanted).norm() > near * wanted.norm()) for ours in found):
-            raise LayerscopeError(
-                f"{name} keeps something of tokens that were cut back, or its blocks cannot run separately: "
-                f"self-speculation is not possible"
-            )
+        """Raise where a token that is read after rejected drafts of a layer is not read as it is without them.
 
-    def _after(self, read: Tensor, drafts: Tensor, token: Tensor, layer: int) -> Tensor:
-        """Return the logits after a token that follows rejected drafts of a layer."""
-        self.start(torch.ones_like(read))
-        self.prompts(read)
-        before, states = self.snapshot(), []
-        for i in range(drafts.shape[1]):
-            self.early(drafts[:, i : i + 1], layer, head=False)
-            states.append(self.state)
-        self.late(drafts, layer, torch.cat(states, 1))
-        self.restore(before)
-        self.cut(torch.zeros_like(read[:, 0]), drafts.shape[1])
-        self.early(token, layer, head=False)
-        return self.late(token, layer, self.state)
+        `alone` is then whether texts must be written one by one, as this holds only where the same number of drafts is
+        rejected for all texts of a batch.
+        """
+        with evaluating(self.module), self.open():
+            self.start(torch.ones_like(probe_ids(self.module, 1, 1)))
+            self.alone = self.recurrent or not self._reads_after([0, 1], layers[0])
+            if not self.alone:
+                return
+            if not all(self._reads_after([0], layer) for layer in (layers if self.recurrent else layers[:1])):
+                why = "which keeps something of tokens that were cut back, or whose blocks cannot run separately"
+                raise refusal(self.module, why)
+
+    def _reads_after(self, accepted: list[int], layer: int) -> bool:
+        """Return whether texts, of each of whose two drafts of a layer some are accepted, go on as without drafts."""
+        ids = probe_ids(self.module, len(accepted), 6)
+        read, drafts, token = ids.split([3, 2, 1], 1)
+        try:
+            self.start(torch.ones_like(read))
+            self.prompts(read)
+            before, states = self.snapshot(), []
+            for i in range(drafts.shape[1]):
+                self.early(drafts[:, i : i + 1], layer, head=i == 0)  # as in a round: the last draft needs no head
+                states.append(self.state)
+            self.late(drafts, layer, torch.cat(states, 1))
+            columns = read.shape[1] + drafts.shape[1]
+            if any(each.keys.shape[-2] != columns for each in self._attention()):
+                return False  # what is around a block wrote to the cache while the block was left out
+            self.restore(before)
+            self.cut(torch.tensor(accepted, device=ids.device), drafts.shape[1])
+            self.early(token, layer, head=False)
+            after_drafts = self.late(token, layer, self.state)
+            plain = []
+            for row, number in enumerate(accepted):
+                text = torch.cat([read[row], drafts[row, :number], token[row]])[None]
+                self.start(torch.ones_like(text))
+                plain.append(self.prompts(text))
+        except FAILURES as error:
+            if is_out_of_memory(error):
+                raise
+            return False
+        near = 1e-3 if next(self.module.parameters()).dtype == torch.float32 else 0.1
+        wanted = torch.cat(plain)
+        return not bool(((after_drafts - wanted).norm(dim=-1) > near * wanted.norm(dim=-1)).any())
 
     def start(self, mask: Tensor) -> None:
         """Forget what was read, for prompts that are real where `mask` [B, T] is."""
@@ -99,12 +114,7 @@ class Halves:
         plain = all(type(each) is DynamicLayer or hasattr(each, "recurrent_states") for each in cache.layers)
         if not plain or len(cache.layers) not in (0, self.depth):
             kinds = ", ".join(sorted({type(each).__name__ for each in cache.layers}))
-            raise LayerscopeError(
-                f"{type(self.module).__name__} has {len(cache.layers)} caches for {self.depth} blocks ({kinds}), which "
-                "self-speculation cannot cut back"
-            )
-        # where distances are counted in columns, there must be none between two tokens of a text
-        self.dense = any(windows) or not accepts(self.module, "position_ids")
+            raise refusal(self.module, f"whose caches cannot be cut back ({kinds})")
         self.cache, self.real, self.ahead = cache, mask.bool(), 0
         self.whole = bool(self.real.all())
 
@@ -154,7 +164,7 @@ class Halves:
         """Whether several tokens after a cache must be read one by one, as some recurrent models need."""
         if not self.recurrent:
             return False
-        ids, found = torch.arange(1, 7, device=self.real.device)[None], []
+        ids, found = probe_ids(self.module, 1, 6), []
         for chunks in ((3, 3), (3, 1, 1, 1)):
             cache, at = self._empty(), 0
             for size in chunks:
@@ -171,10 +181,11 @@ class Halves:
         ids = torch.zeros(1, 1, dtype=torch.long, device=states.device)
         return torch.cat([*lens.token_logits(states, Inputs({"input_ids": ids}))])
 
-    @property
+    @cached_property
     def context(self) -> int:
-        """Number of positions that the model has."""
-        return getattr(self.module.config.get_text_config(decoder=True), "max_position_embeddings", None) or 1 << 60
+        """Number of positions that the model has, 0 where it does not say."""
+        number = positions(self.module)
+        return int(number) if math.isfinite(number) else 0
 
     @cached_property
     def head_work(self) -> float:
@@ -189,17 +200,21 @@ class Halves:
         most, even = max(counts), len({*counts}) == 1
         columns = torch.arange(most, device=kept.device)[None] < kept[:, None]
         self.real, self.whole = torch.cat([self.real, columns], 1), self.whole and even
-        if most < new:
+        if not even:
+            self._close_up()
+        elif most < new:
             for layer in self._attention():
                 layer.keys, layer.values = layer.keys[..., : most - new, :], layer.values[..., : most - new, :]
-        if not even and (self.dense or int((~self.real).sum()) * SPARSE > self.real.numel()):
-            self._close_up()
 
     def select(self, rows: Tensor) -> None:
         """Go on with these texts of the batch alone."""
-        self.real = self.real[rows]
-        self.whole = bool(self.real.all())
         self.cache.batch_select_indices(rows)
+        self.real = self.real[rows]
+        unused = self.real.shape[1] - int(self.real.sum(1).max())
+        self.real = self.real[:, unused:]
+        self.whole = bool(self.real.all())
+        for layer in self._attention() if unused else ():
+            layer.keys, layer.values = layer.keys[..., unused:, :], layer.values[..., unused:, :]
 
     def snapshot(self) -> list[tuple[Any, ...]]:
         """Return each recurrent layer with copies of its states."""
@@ -221,19 +236,16 @@ class Halves:
         self.real = self.real.gather(1, order)
         self.whole = bool(self.real.all())
         for layer in self._attention():
-            for name in ("keys", "values"):
-                old = getattr(layer, name)
-                where = order[:, None, :, None].expand(-1, old.shape[1], -1, old.shape[3])
-                setattr(layer, name, old.gather(2, where))
+            layer.keys, layer.values = _columns(layer.keys, order), _columns(layer.values, order)
 
     def _run(self, tokens: Tensor, cache: Any, new: int, first: int, last: int, head: bool) -> Tensor | None:
         """Run some blocks on the last of `new` tokens that follow the real columns."""
         ones = torch.ones(len(tokens), new, dtype=torch.bool, device=tokens.device)
-        positions = self.real.sum(1, keepdim=True) + torch.arange(new - tokens.shape[1], new, device=tokens.device)
+        at = self.real.sum(1, keepdim=True) + torch.arange(new - tokens.shape[1], new, device=tokens.device)
         mask = None if self.whole else torch.cat([self.real, ones], 1).long()
         self.first, self.last, self.head = first, last, head
         try:
-            return self._forward({"input_ids": tokens, "attention_mask": mask}, cache, positions)
+            return self._forward({"input_ids": tokens, "attention_mask": mask}, cache, at)
         except Enough:
             return None
         finally:
@@ -262,14 +274,36 @@ class Halves:
         return self.stack.forms[index].around(hidden)
 
 
+def _columns(tensor: Tensor, order: Tensor) -> Tensor:
+    """Return the columns `order` [B, T] of keys or values [B, H, any, D]."""
+    # whole vectors at once cost what a copy does; `gather` takes four times as long
+    batch, heads, length, width = tensor.shape
+    starts = length * torch.arange(batch * heads, device=tensor.device).view(batch, heads, 1)
+    rows = (starts + order[:, None]).view(-1)
+    return tensor.reshape(-1, width).index_select(0, rows).view(batch, heads, -1, width)
+
+
 def positions_of(mask: Tensor) -> Tensor:
     """Return the position of each token of prompts that are real where `mask` [B, T] is."""
     return (mask.long().cumsum(1) - 1).clamp(min=0)
 
 
+def probe_ids(module: Any, rows: int, tokens: int) -> Tensor:
+    """Return ids [rows, tokens] to try a model on, the first ones of its vocabulary, each row its own."""
+    size = module.config.get_text_config(decoder=True).vocab_size
+    device = next(module.parameters()).device
+    return (torch.arange(1, rows * tokens + 1, device=device) % size).view(rows, tokens)
+
+
+def refusal(module: Any, why: str) -> LayerscopeError:
+    """Return the error for a model that cannot speculate on itself."""
+    name = type(module).__name__
+    return LayerscopeError(f"self-speculation does not work with {name}, {why}: decode plainly, without drafts")
+
+
 def stack_of(module: Any) -> Stack:
     """Return the blocks of a language model; raises `LayerscopeError` where they cannot run apart."""
-    ids = torch.arange(4, device=next(module.parameters()).device)[None]
+    ids = probe_ids(module, 1, 4)
     stack = choose(find_stacks(module, Inputs({"input_ids": ids, "attention_mask": torch.ones_like(ids)})), None)
     stack.check_plain("self-speculation")
     return stack

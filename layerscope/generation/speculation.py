@@ -1,14 +1,16 @@
 """Self-speculative decoding: early layers draft tokens, all layers verify them, and the text stays the same."""
 
+import inspect
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.core.option_kinds import Number, Whole, shown
 from layerscope.generation.halves import Halves, positions_of
 from layerscope.generation.pace import Pace
 from layerscope.generation.rounds import Texts
@@ -16,6 +18,14 @@ from layerscope.logit_lens.translators import Translators
 
 HANDED_ON = {"attention_mask", "position_ids", "past_key_values", "cache_params", "use_cache", "logits_to_keep"}
 REFUSED = ("output_scores", "output_logits", "output_attentions", "output_hidden_states", "prefill_chunk_size")
+"""Settings of transformers that are refused where they are on."""
+OTHER_DECODING = {
+    "num_beams": 1, "guidance_scale": 1, "penalty_alpha": 0, "constraints": None, "force_words_ids": None,
+    "prompt_lookup_num_tokens": None, "assistant_early_exit": None, "dola_layers": None, "use_mtp": False,
+}  # fmt: skip
+"""Settings of transformers that ask for another way to decode, and the values that do not."""
+FROM_GENERATE = ("assistant_model", "streamer")
+"""Arguments of `model.generate` that transformers does not pass on to a decoding of one's own."""
 
 
 @dataclass
@@ -63,15 +73,18 @@ class SelfSpeculation:
     between decoding with and without a cache.
 
     Args:
-        model: transformers causal language model.
+        model: loaded language model of transformers that keeps what it has read in `DynamicCache`: attention of any
+            kind, Mamba and most hybrids. Refused are RWKV, xLSTM, RecurrentGemma, MiniMax, Zamba, Nemotron-H and the
+            first GPT.
         draft_layer: layer that drafts, 1 … L − 1, or auto: chosen by acceptance and cost while the text is generated.
         draft_tokens: tokens drafted before each verification, or auto.
         threshold: probability, 0 … 1: drafting stops before a token where the layer's likeliest one has less, by the
             mean over a batch's texts.
         lens: folder of translators that `lens` trained for this model: the layer drafts through its own (a tuned lens).
         fall_back: decode plainly where drafting does not pay; with False every round drafts.
-        streamer: streamer of transformers, which receives each token (transformers does not pass its own on; nor its
-            tokenizer: give stop strings as `stopping_criteria=[StopStringCriteria(tokenizer, strings)]`).
+
+    A streamer given to `model.generate` receives each token. Its `stop_strings` need a tokenizer, which transformers
+    does not pass on: give `stopping_criteria=[StopStringCriteria(tokenizer, strings)]` instead.
 
     Raises:
         LayerscopeError: for a model whose blocks or cache cannot run apart, and settings that cannot be kept to.
@@ -93,17 +106,19 @@ class SelfSpeculation:
     def __init__(
         self, model: Any, draft_layer: int | str = "auto", draft_tokens: int | str = "auto",
         threshold: float | None = None, *, lens: str | Path | Translators | None = None, fall_back: bool = True,
-        streamer: Any = None,
     ) -> None:  # fmt: skip
-        self.halves, self.fall_back, self.streamer = Halves(model, lens), fall_back, streamer
+        if not isinstance(model, nn.Module) or not hasattr(model, "generate"):
+            raise LayerscopeError(
+                f"SelfSpeculation takes a loaded language model of transformers, and this is {shown(model)}: load it "
+                "with transformers.AutoModelForCausalLM.from_pretrained"
+            )
+        self.halves, self.fall_back = Halves(model, lens), fall_back
         depth = self.halves.depth
-        if depth < 2 or (draft_layer != "auto" and not 1 <= int(draft_layer) < depth):
-            raise LayerscopeError(f"layer {draft_layer} cannot draft: give one of 1 … {depth - 1} as `draft_layer`")
-        if draft_tokens != "auto" and int(draft_tokens) < 1:
-            raise LayerscopeError(f"`draft_tokens={draft_tokens}` is below 1")
-        if threshold is not None and not 0 <= threshold <= 1:
-            raise LayerscopeError(f"`threshold={threshold}` is no probability: give one of 0 … 1")
-        self.threshold = threshold
+        if depth < 2:
+            raise LayerscopeError(f"{type(model).__name__} has one block: no earlier layer can draft")
+        draft_layer = Whole(1, depth - 1, words=("auto",)).take("draft_layer", draft_layer)
+        draft_tokens = Whole(1, words=("auto",)).take("draft_tokens", draft_tokens)
+        self.threshold = None if threshold is None else Number(0, 1).take("threshold", threshold)
         self.layer = None if draft_layer == "auto" else int(draft_layer)
         self.tokens = None if draft_tokens == "auto" else int(draft_tokens)
         self.pace, self.report = self._pace(), Speculated()
@@ -120,21 +135,19 @@ class SelfSpeculation:
         **model_kwargs: Any,
     ) -> Any:  # fmt: skip
         """Return prompts and continuations [B, T], as `generate` does."""
-        batch, streamer = len(input_ids), self.streamer
-        for name in ("streamer", "synced_gpus"):
-            model_kwargs.pop(name, None)
-        _check(model, self.halves, generation_config, model_kwargs)
-        if streamer is not None:
-            if batch > 1:
-                raise LayerscopeError(f"a streamer takes one text, and there are {batch}: leave `streamer` out")
-            streamer.put(input_ids.cpu())
+        batch, withheld = len(input_ids), self._withheld()
+        streamer = withheld.pop("streamer", None)
+        model_kwargs.pop("synced_gpus", None)
+        _check(model, self.halves, generation_config, model_kwargs | withheld)
+        if streamer is not None and batch > 1:
+            raise LayerscopeError(f"a streamer takes one text, and there are {batch}: leave `streamer` out")
         started = time.perf_counter()
         self.report, self.pace, self.log_probs = Speculated(), self._pace(), []
         mask = model_kwargs.get("attention_mask")
         mask = torch.ones_like(input_ids) if mask is None else mask
         parts = [slice(None)]
         self.halves.start(mask)
-        if self.halves.recurrent:  # its states cannot be cut back row by row
+        if self.halves.alone:
             parts = [slice(i, i + 1) for i in range(batch)]
         made: list[Tensor] = []
         for part in parts:
@@ -158,14 +171,19 @@ class SelfSpeculation:
             return GenerateDecoderOnlyOutput(sequences=ids)
         return ids
 
+    def _withheld(self) -> dict[str, Any]:
+        """Return the arguments that the call of `generate` which decodes by this object keeps to itself."""
+        frame = inspect.currentframe()
+        while frame is not None and frame.f_locals.get("custom_generate") is not self:
+            frame = frame.f_back
+        return {} if frame is None else {name: frame.f_locals.get(name) for name in FROM_GENERATE}
+
 
 def _check(model: Any, halves: Halves, config: Any, options: dict[str, Any]) -> None:
     """Raise for what self-speculation cannot keep to."""
     if model is not halves.module:
         raise LayerscopeError("this is another model than self-speculation was made for: make it again with this one")
-    asked = [f"`{name}=True`" for name in REFUSED if getattr(config, name, None)]
-    asked += [f"`{name}={value}`" for name, least in (("num_beams", 1), ("guidance_scale", 1), ("penalty_alpha", 0))
-              if (value := getattr(config, name, None)) not in (None, least)]  # fmt: skip
+    asked = _other_decoding(config)
     asked += [
         f"`{name}`" for name in sorted({*options} - HANDED_ON) if not (options[name] is None or options[name] is False)
     ]
@@ -176,7 +194,8 @@ def _check(model: Any, halves: Halves, config: Any, options: dict[str, Any]) -> 
         mask = torch.ones_like(positions) if mask is None else mask
         if not torch.equal(positions[mask.bool()], positions_of(mask)[mask.bool()]):
             asked.append("`position_ids` of your own")
-    if options.get("use_cache") is False:
+    of_model = getattr(model.generation_config, "use_cache", None)  # MPT's own is False, which does not change its text
+    if options.get("use_cache") is False and of_model is not False:
         asked.append("`use_cache=False`")
     past = next((options[name] for name in ("past_key_values", "cache_params") if options.get(name) is not None), None)
     if past is not None and type(past).__name__ != "DynamicCache":
@@ -189,3 +208,13 @@ def _check(model: Any, halves: Halves, config: Any, options: dict[str, Any]) -> 
         raise LayerscopeError(
             f"self-speculation does not work with {' or '.join(asked)}: leave it out, or decode plainly"
         )
+
+
+def _other_decoding(config: Any) -> list[str]:
+    """Return the settings of a generation config that ask for outputs or a search of another kind."""
+    asked = [f"`{name}=True`" for name in REFUSED if getattr(config, name, None)]
+    for name, harmless in OTHER_DECODING.items():
+        value = getattr(config, name, None)
+        if value not in (None, harmless):
+            asked.append(f"`{name}={value}`")
+    return asked

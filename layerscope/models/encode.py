@@ -287,7 +287,7 @@ def encoder_for(
 def positions(module: nn.Module) -> float:
     """Return the number of positions a model has, without the first rows that RoBERTa leaves empty, else infinity."""
     config = getattr(module, "config", None)
-    known = (getattr(config, name, None) for name in ("max_position_embeddings", "n_positions"))
+    known = (getattr(config, name, None) for name in ("max_position_embeddings", "n_positions", "max_seq_len"))
     rows = next((rows for rows in known if rows and rows > 0), math.inf)  # XLNet says -1 of no limit
     tables = (m for m in module.modules() if isinstance(m, nn.Embedding) and m.num_embeddings == rows)
     return float(rows) - max((table.padding_idx + 1 for table in tables if table.padding_idx is not None), default=0)

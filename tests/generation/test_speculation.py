@@ -18,6 +18,7 @@ from layerscope.generation.pace import Pace
 
 QUIET: dict[str, Any] = {"processor": talkers.TOKENIZER, "progress": False}
 NEW, DRAFTED, LAYER = 48, 3, 2
+PROMPT, WINDOW = 12, 8
 OUTPUTS = ("c_proj", "dense", "dense_4h_to_h", "out_proj", "fc2", "o_proj", "down_proj", "fc_out", "w2")
 
 
@@ -44,10 +45,61 @@ def stablelm() -> nn.Module:
     return zoo.build(lambda: hf.StableLmForCausalLM(hf.StableLmConfig(**COMMON, num_key_value_heads=4)))
 
 
+def gpt_neo() -> nn.Module:
+    config = hf.GPTNeoConfig(
+        vocab_size=V, hidden_size=D, num_layers=zoo.L, num_heads=4, attention_types=[[["local", "global", "local"], 1]],
+        window_size=WINDOW, max_position_embeddings=PROMPT + NEW, bos_token_id=1, eos_token_id=2,
+    )  # fmt: skip
+    return zoo.build(lambda: hf.GPTNeoForCausalLM(config))
+
+
+def mpt() -> nn.Module:
+    config = hf.MptConfig(vocab_size=V, d_model=D, n_layers=zoo.L, n_heads=4, max_seq_len=PROMPT + NEW)
+    return zoo.build(lambda: hf.MptForCausalLM(config))
+
+
+def windowed(model: Any, config: Any, kind: str = "sliding_attention", **options: Any) -> Any:
+    """Return what makes a model whose first and last layer see a few tokens only."""
+    options = talkers.GROUPED | {"sliding_window": WINDOW, "layer_types": [kind, "full_attention", kind]} | options
+
+    def make() -> nn.Module:
+        return zoo.build(lambda: model(config(**options)))
+
+    make.__name__ = f"windowed_{model.__name__}"
+    return make
+
+
+MOE: dict[str, Any] = {"num_local_experts": 4, "num_experts_per_tok": 2}
+CHUNKS: dict[str, Any] = {"attention_chunk_size": WINDOW, "intermediate_size_mlp": 64, "num_local_experts": 2}
 FAMILIES = [
-    zoo.gpt2, zoo.gpt_neox, zoo.opt, zoo.llama, zoo.qwen3, zoo.mixtral, zoo.phi3, zoo.gemma2, zoo.mamba, gptj, bloom,
-    falcon, olmo2, stablelm, talkers.mistral, talkers.gemma3, talkers.mamba2, talkers.bamba,
-]  # fmt: skip
+    zoo.gpt2,
+    zoo.gpt_neox,
+    zoo.opt,
+    zoo.llama,
+    zoo.qwen3,
+    zoo.mixtral,
+    zoo.phi3,
+    zoo.gemma2,
+    zoo.mamba,
+    gptj,
+    bloom,
+    falcon,
+    olmo2,
+    stablelm,
+    talkers.mistral,
+    talkers.gemma3,
+    talkers.mamba2,
+    talkers.bamba,
+    gpt_neo,
+    mpt,
+    windowed(hf.Cohere2ForCausalLM, hf.Cohere2Config),
+    windowed(hf.Phi3ForCausalLM, hf.Phi3Config, layer_types=None),
+    windowed(hf.Gemma2ForCausalLM, hf.Gemma2Config),
+    windowed(hf.Qwen2ForCausalLM, hf.Qwen2Config, use_sliding_window=True),
+    windowed(hf.GptOssForCausalLM, hf.GptOssConfig, **MOE),
+    windowed(hf.Llama4ForCausalLM, hf.Llama4TextConfig, "chunked_attention", **CHUNKS),
+]
+"""Those with a window, a length of positions or both fill them: prompts and new tokens are longer than the window."""
 
 
 def made(make: Any, quiet: float = 1.0) -> Any:
@@ -66,7 +118,7 @@ def made(make: Any, quiet: float = 1.0) -> Any:
 def prompts(rows: int) -> dict[str, torch.Tensor]:
     """Return prompts of different lengths, padded at the left."""
     seeded = torch.Generator().manual_seed(5)
-    ids, mask = torch.randint(3, V, (rows, 12), generator=seeded), torch.ones(rows, 12, dtype=torch.long)
+    ids, mask = torch.randint(3, V, (rows, PROMPT), generator=seeded), torch.ones(rows, PROMPT, dtype=torch.long)
     for row in range(rows):
         ids[row, : 2 * row], mask[row, : 2 * row] = 0, 0
     return {"input_ids": ids, "attention_mask": mask}
@@ -186,10 +238,13 @@ def test_a_stop_of_the_caller_and_a_streamer() -> None:
         def end(self) -> None:
             seen.append(-1)
 
-    speculation = SelfSpeculation(model, LAYER, DRAFTED, streamer=Keeps(tokenizer))
-    found = model.generate(**options, stopping_criteria=[After()], custom_generate=speculation)[0]
+    speculation = SelfSpeculation(model, LAYER, DRAFTED)
+    options |= {"stopping_criteria": [After()], "streamer": Keeps(tokenizer)}
+    found = model.generate(**options, custom_generate=speculation)[0]
     assert found[12:].tolist() == full[: full.index(full[9]) + 1]
     assert seen == [*found.tolist(), -1]
+    with pytest.raises(LayerscopeError, match="a streamer takes one text, and there are 3"):
+        model.generate(**options | prompts(3), custom_generate=speculation)
 
 
 REFUSALS: list[tuple[dict[str, Any], str]] = [
@@ -201,6 +256,10 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"attention_mask": torch.tensor([[1] * 11 + [0]])}, "padded at the right"),
     ({"position_ids": torch.arange(3, 15)[None]}, "`position_ids` of your own"),
     ({"inputs_embeds": torch.zeros(1, 12, D)}, "`inputs_embeds`"),
+    ({"assistant_model": zoo.llama()}, "`assistant_model`"),
+    ({"prompt_lookup_num_tokens": 3}, "`prompt_lookup_num_tokens=3`"),
+    ({"assistant_early_exit": 1}, "`assistant_early_exit=1`"),
+    ({"dola_layers": "high"}, "`dola_layers=high`"),
 ]
 
 
@@ -211,14 +270,94 @@ def test_what_cannot_be_kept_to_is_named(options: dict[str, Any], named: str) ->
         model.generate(**prompts(1) | options, max_new_tokens=4, custom_generate=SelfSpeculation(model))
 
 
-def test_layers_and_models_that_cannot_draft() -> None:
-    for layer in (0, zoo.L):
-        with pytest.raises(LayerscopeError, match="cannot draft: give one of 1 … 2"):
-            SelfSpeculation(zoo.llama(), layer)
-    with pytest.raises(LayerscopeError, match="draft_tokens=0"):
-        SelfSpeculation(zoo.llama(), 1, 0)
-    with pytest.raises(LayerscopeError, match="no cache that can be cut back"):
-        SelfSpeculation(talkers.rwkv(), 1)
+@pytest.mark.parametrize("layer", [0, zoo.L, 2.5, True, "foo"])
+def test_layers_that_cannot_draft(layer: Any) -> None:
+    with pytest.raises(LayerscopeError, match=r"draft_layer is .*: give a whole number from 1 to 2, or auto"):
+        SelfSpeculation(zoo.llama(), layer)
+
+
+@pytest.mark.parametrize("tokens", [0, 1.5, "some"])
+def test_numbers_of_draft_tokens_that_are_none(tokens: Any) -> None:
+    with pytest.raises(LayerscopeError, match=r"draft_tokens is .*: give a whole number of at least 1, or auto"):
+        SelfSpeculation(zoo.llama(), 1, tokens)
+
+
+def zamba2() -> nn.Module:
+    options = {name: value for name, value in talkers.GROUPED.items() if name != "head_dim"}
+    config = hf.Zamba2Config(
+        **options | {"num_hidden_layers": 4}, layers_block_type=["mamba", "mamba", "hybrid", "mamba"],
+        num_mem_blocks=1, mamba_headdim=8, n_mamba_heads=8, mamba_d_state=8, chunk_size=8, use_mem_eff_path=False,
+    )  # fmt: skip
+    return zoo.build(lambda: hf.Zamba2ForCausalLM(config))
+
+
+def nemotron_h() -> nn.Module:
+    options = {name: value for name, value in talkers.GROUPED.items() if name not in ("head_dim", "num_hidden_layers")}
+    config = hf.NemotronHConfig(
+        **options, layers_block_type=["mamba", "attention", "mlp"], mamba_num_heads=8, mamba_head_dim=8,
+        ssm_state_size=8, n_groups=1, chunk_size=8, use_mamba_kernels=False,
+    )  # fmt: skip
+    return zoo.build(lambda: hf.NemotronHForCausalLM(config))
+
+
+def recurrent_gemma() -> nn.Module:
+    kinds = ["recurrent", "recurrent", "attention"]
+    options = {name: value for name, value in talkers.GROUPED.items() if name != "head_dim"}
+    config = hf.RecurrentGemmaConfig(**options, lru_width=D, attention_window_size=8, block_types=kinds)
+    return loud(zoo.build(lambda: hf.RecurrentGemmaForCausalLM(config)))
+
+
+def minimax() -> nn.Module:
+    kinds = ["linear_attention", "full_attention", "linear_attention"]
+    config = hf.MiniMaxConfig(**talkers.GROUPED, num_local_experts=2, layer_types=kinds, block_size=8)
+    return zoo.build(lambda: hf.MiniMaxForCausalLM(config))
+
+
+REFUSED = [
+    (talkers.rwkv, "RwkvForCausalLM, which has no cache that can be cut back"),
+    (recurrent_gemma, "RecurrentGemmaForCausalLM, which keeps something of tokens"),
+    (minimax, "MiniMaxForCausalLM, which keeps something of tokens"),
+    (zamba2, "Zamba2ForCausalLM, which keeps something of tokens"),
+    (nemotron_h, r"NemotronHForCausalLM, whose caches cannot be cut back \(DummyLayer"),
+]
+
+
+@pytest.mark.parametrize(("make", "why"), REFUSED, ids=lambda found: getattr(found, "__name__", ""))
+def test_models_that_cannot_draft(make: Any, why: str) -> None:
+    with pytest.raises(LayerscopeError, match=f"^self-speculation does not work with {why}.*: decode plainly"):
+        SelfSpeculation(make(), 2)
+
+
+@pytest.mark.parametrize("model", ["gpt2", nn.Linear(2, 2)])
+def test_what_is_no_loaded_language_model(model: Any) -> None:
+    with pytest.raises(LayerscopeError, match="takes a loaded language model of transformers, and this is .*: load it"):
+        SelfSpeculation(model)
+
+
+def test_a_vocabulary_smaller_than_the_texts_that_models_are_tried_on() -> None:
+    config = hf.LlamaConfig(**COMMON | {"vocab_size": 6}, num_key_value_heads=2)
+    model: Any = loud(zoo.build(lambda: hf.LlamaForCausalLM(config)))
+    options = {"max_new_tokens": 16, "do_sample": False, "pad_token_id": 0}
+    ids = torch.tensor([[3, 4, 5]])
+    speculation = SelfSpeculation(model, 2, 3, fall_back=False)
+    assert torch.equal(model.generate(ids, **options, custom_generate=speculation), model.generate(ids, **options))
+
+
+def test_texts_are_written_one_by_one_where_they_may_not_differ_in_a_batch() -> None:
+    """A model whose attention sees the padding that closing up columns leaves at the left of a text."""
+    model = made(zoo.llama)
+    forward = type(model).forward
+
+    def blind(self: Any, input_ids: torch.Tensor, attention_mask: Any = None, **how: Any) -> Any:
+        return forward(self, input_ids, **how)
+
+    model.forward = blind.__get__(model)
+    options = prompts(1) | {"max_new_tokens": 24, "do_sample": False, "pad_token_id": 0}
+    options |= {name: options[name].expand(3, -1).clone() for name in ("input_ids", "attention_mask")}
+    options["input_ids"][1:, -1] = torch.tensor([7, 9])
+    speculation = SelfSpeculation(model, LAYER, DRAFTED, fall_back=False)
+    assert speculation.halves.alone
+    assert torch.equal(model.generate(**options, custom_generate=speculation), model.generate(**options))
 
 
 def test_plain_decoding_where_drafts_do_not_pay() -> None:
@@ -244,7 +383,7 @@ def test_the_verb_tells_the_same_text_and_what_was_drafted() -> None:
     assert one.texts["text"].tolist() == other.texts["text"].tolist()
     with pytest.raises(LayerscopeError, match="leave `layers` out"):
         generate(model, texts, layers=2, draft_layer=1, **QUIET)
-    with pytest.raises(LayerscopeError, match="layer 3 cannot draft: give one of 1 … 2"):
+    with pytest.raises(LayerscopeError, match="draft_layer is 3: give a whole number from 1 to 2"):
         generate(model, texts, draft_layer=3, **QUIET)
     with pytest.raises(LayerscopeError, match="try `draft_layer='auto'`"):
         generate(model, texts, draft_tokens=3, **QUIET)

@@ -104,7 +104,7 @@ def test_samples_follow_the_model(monkeypatch: pytest.MonkeyPatch, right: bool) 
 
 @pytest.mark.parametrize("threshold", [-0.1, 1.5, float("nan")])
 def test_a_threshold_is_a_probability(threshold: float) -> None:
-    with pytest.raises(LayerscopeError, match="is no probability: give one of 0 … 1"):
+    with pytest.raises(LayerscopeError, match="threshold is .*: give a number from 0 to 1"):
         SelfSpeculation(zoo.llama(), 1, 2, threshold)
 
 
