@@ -73,7 +73,7 @@ class Halves:
     def _reads_after(self, accepted: list[int], layer: int) -> bool:
         """Return whether texts, of each of whose two drafts of a layer some are accepted, go on as without drafts."""
         ids = probe_ids(self.module, len(accepted), 6)
-        read, drafts, token = ids.split([3, 2, 1], 1)
+        read, drafts, token = ids[:, :3], ids[:, 3:5], ids[:, 5:]
         try:
             self.start(torch.ones_like(read))
             self.prompts(read)
@@ -292,7 +292,8 @@ def probe_ids(module: Any, rows: int, tokens: int) -> Tensor:
     """Return ids [rows, tokens] to try a model on, the first ones of its vocabulary, each row its own."""
     size = module.config.get_text_config(decoder=True).vocab_size
     device = next(module.parameters()).device
-    return (torch.arange(1, rows * tokens + 1, device=device) % size).view(rows, tokens)
+    ids: Tensor = torch.arange(1, rows * tokens + 1, device=device) % size
+    return ids.view(rows, tokens)
 
 
 def refusal(module: Any, why: str) -> LayerscopeError:
