@@ -50,6 +50,11 @@ def eager(model: Any) -> Any:
     return vars(model)["_modules"]["_orig_mod"] if "_orig_mod" in getattr(model, "_modules", {}) else model
 
 
+def is_cross_encoder(model: Any) -> bool:
+    """Return whether a model is a CrossEncoder of sentence-transformers: a classifier and its tokenizer."""
+    return any(kind.__name__ == "CrossEncoder" for kind in type(model).__mro__)
+
+
 def load(model: Any, options: LoadOptions, processor: Any = None) -> Loaded:
     """Load a hub name, a local folder or a PEFT adapter folder, or take a loaded model; likewise for its processor."""
     options.torch_device()  # a wrong one is reported before the weights are read
@@ -60,6 +65,9 @@ def load(model: Any, options: LoadOptions, processor: Any = None) -> Loaded:
             loaded = _from_source(str(model), options, processor)
     elif hasattr(model, "_first_module") and hasattr(model, "encode"):
         loaded = _from_sentence_transformer(model, type(model).__name__)
+    elif is_cross_encoder(model):
+        inner = load(model.model, options, processor or model.tokenizer)
+        loaded = replace(inner, max_length=model.max_length)
     elif isinstance(model, nn.Module):
         module = _adapted(model) if hasattr(model, "peft_config") else model
         name = getattr(getattr(module, "config", None), "_name_or_path", "") or type(module).__name__
@@ -92,12 +100,19 @@ def _from_source(source: str, options: LoadOptions, processor: Any) -> Loaded:
             return _load_adapter(folder, options, processor)
     else:
         go_offline_without_hub()
-    wrapped = not options.head_only and _file(source, "modules.json", options) is not None
+    wrapped = not options.head_only and _is_sentence_transformer(source, options)
     loaded = _load_sentence_transformer(source, options) if wrapped else _load_transformers(source, options, processor)
     config = _file(source, "config.json", options)
     if config is not None and config.parent.parent.name == "snapshots":
         loaded.revision = config.parent.name  # the hub's client keeps the files of a commit in a folder of its name
     return loaded
+
+
+def _is_sentence_transformer(source: str, options: LoadOptions) -> bool:
+    """Return whether a model was saved by sentence-transformers, and not as a CrossEncoder, which is a classifier."""
+    about = _file(source, "config_sentence_transformers.json", options)
+    kind = json.loads(about.read_text(encoding="utf-8")).get("model_type") if about is not None else None
+    return kind != "CrossEncoder" and _file(source, "modules.json", options) is not None
 
 
 @contextmanager

@@ -63,7 +63,7 @@ def profile(
 
     Args:
         model: hub name, local folder, PEFT adapter folder, or minilm, which comes with the package; in Python also a
-            loaded model or SentenceTransformer, or any torch.nn.Module with a stack of blocks.
+            loaded model, SentenceTransformer or CrossEncoder, or any torch.nn.Module with a stack of blocks.
         data: CSV, TSV, JSONL, Parquet or text file; folder or archive of images or sounds; hf:name/config:split;
             stdlib-docs or digits, which are the default for text and image models; in Python also samples in memory.
         states: folder or file of states that another engine wrote, read instead of running a model: vLLM's requests,

@@ -13,7 +13,7 @@ from transformers.utils import ModelOutput
 from layerscope.core.errors import LayerscopeError, listed
 from layerscope.core.hub import go_offline_without_hub
 from layerscope.models.checks import EMBEDDED, check_folder, check_name, clear_errors, embedded, near_folder
-from layerscope.models.loading import eager, load_processor, without_bars
+from layerscope.models.loading import eager, is_cross_encoder, load_processor, without_bars
 from layerscope.models.mean_head import as_configured, is_mean_head, mean_headed
 from layerscope.models.weights import is_offloaded, is_quantised
 from layerscope.training.training import SENTENCES, TASKS, Settings
@@ -48,7 +48,7 @@ class PlainClassifier(torch.nn.Module):
 def find(model: Any, *, from_config: bool) -> Origin:
     """Return where a model comes from; raises `LayerscopeError` where nothing is there."""
     if not isinstance(model, (str, Path)):
-        return _of_object(eager(model), from_config=from_config)
+        return _of_object(eager(model.model if is_cross_encoder(model) else model), from_config=from_config)
     source = embedded(str(model))
     check_name(source)
     path = Path(source).expanduser()

@@ -7,6 +7,7 @@ from models.test_capture import TEXTS, layered, states
 from models.tokenizer import word_tokenizer
 from models.zoo import COMMON, TEXT, build
 
+import layerscope
 from layerscope.core.errors import LayerscopeError
 from layerscope.models import LoadOptions, Override, find_layers, load
 
@@ -73,6 +74,34 @@ def test_minilm_is_what_sentence_transformers_serves():
     mine = torch.nn.functional.normalize(pool(last, scope.mask(inputs, last), "mean"), dim=-1)
     served = torch.from_numpy(SentenceTransformer(embedded("minilm"), device="cpu").encode(texts))
     torch.testing.assert_close(mine, served, rtol=1e-5, atol=1e-5)
+
+
+def test_a_cross_encoder_is_the_classifier_of_its_folder_in_every_verb(tmp_path):
+    from sentence_transformers import CrossEncoder
+
+    config = hf.BertConfig(**COMMON, max_position_embeddings=64, num_labels=3)
+    plain = saved(tmp_path / "plain", build(lambda: hf.BertForSequenceClassification(config)))
+    model = CrossEncoder(str(plain), max_length=20, device="cpu")
+    model.save_pretrained(tmp_path / "own")  # with a modules.json, as a SentenceTransformer has
+    data = tmp_path / "pairs.csv"
+    rows = (f"w{i} w{i + 1},w{i + 2} w5,{i % 3}" for i in range(45))
+    data.write_text("\n".join(["text_a,text_b,label", *rows]))
+    shown, vectors, depths = [], [], []
+    for name, given in {"object": model, "own": tmp_path / "own", "plain": plain}.items():
+        (inspected,) = layerscope.inspect(given)
+        shown.append((inspected.head, inspected.kind, inspected.depth, inspected.max_length))
+        out = tmp_path / name
+        run = layerscope.profile(given, data, metrics="layer_accuracy", out=out / "run", progress=False)
+        vectors.append(run.metric("layer_accuracy").tolist())
+        layerscope.lens(given, data=data, out=out / "lens", progress=False)
+        layerscope.extract(given, data, layers="1", out=out / "states", progress=False)
+        layerscope.evaluate(given, tasks=f"linear-probe:{data}", out=out / "scores", progress=False)
+        layerscope.truncate(given, 1, out=out / "one", progress=False)
+        depths.append(layerscope.inspect(out / "one")[0].depth)
+        layerscope.train(given, data, max_steps=1, out=out / "trained", progress=False)
+    head = ("3 classes for every sample", "BertForSequenceClassification", 3)
+    assert shown == [(*head, 20), (*head, 20), (*head, 64)]
+    assert vectors[0] == vectors[1] == vectors[2] and depths == [1, 1, 1]
 
 
 def test_a_sentence_transformer_object_with_its_prompt_and_cls_pooling(tmp_path):
