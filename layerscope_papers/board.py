@@ -63,13 +63,14 @@ class Reproduction(Shown):
 
     def document(self) -> Document:
         """Return the verdict, each claim with its interval and threshold, and ours beside the printed numbers."""
-        table = numbers(self.numbers())
+        verdicts, table = claims(self.named()), numbers(self.numbers())
         return Document(
             answer=f"{self.recipe.name}: {self.summary}.",
             reasons=(f"{self.recipe.title}.",),
             title=(f"{self.recipe.name}, scale {self.scale}",),
             facts=(self.recipe.paper,),
-            parts=(claims(self.named()), *([table] if table.rows else []), *_remarks(self)),
+            parts=(verdicts, *([table] if table.rows else []), *_remarks(self)),
+            lead=(verdicts, table),
             sections=(_section(self),),
             details=(
                 Facts((("recipe", self.recipe.digest), *((k, str(v)) for k, v in self.versions.items())), "made with"),
@@ -157,12 +158,13 @@ class Board(Shown):
         for name, what in self.lacking:
             wanting.setdefault(what, []).append(name)
         lines = (f"Not run at this scale, which lacks {what}: {', '.join(names)}." for what, names in wanting.items())
-        lacking = Sentences("Not run", tuple(lines))
+        lacking, verdicts = Sentences("Not run", tuple(lines)), claims(self.named())
         overview = Section("board", "Verdicts", LEAD, (claims(self.named(), in_words=True),))
         return Document(
             answer=f"Of {len(known)} recipes, {', '.join(counts)}.",
             title=(f"The papers' claims, scale {self.scale}",),
-            parts=(claims(self.named()), *([lacking] if self.lacking else [])),
+            parts=(verdicts, *([lacking] if self.lacking else [])),
+            lead=(verdicts,),
             sections=(overview, *map(_section, self.reproductions)),
             details=(lacking,) if self.lacking else (),
             kind="recipes",

@@ -131,12 +131,17 @@ def test_a_file_in_the_folder_cannot_trust_for_the_user(cli, tmp_path: Path, mon
     )
 
 
-def test_profile_prints_a_table_and_where_it_lies(cli, bert: Path, data: Path, tmp_path: Path) -> None:
-    printed = cli("profile", bert, "--data", data, "--out", tmp_path / "run", "--label-column", "team", "--views", 1)
-    assert printed.status == 0, printed.err
-    assert str(tmp_path / "run") in "".join(printed.out.split("\n"))
-    for word in ("layer", "curvature", "CKA", "linear"):
-        assert word.lower() in printed.out.lower()
+def test_profile_prints_the_table_that_answers_and_with_long_all(cli, bert: Path, data: Path, tmp_path: Path) -> None:
+    words = ("profile", bert, "--data", data, "--out", tmp_path / "run", "--label-column", "team", "--views", 1)
+    printed, long = cli(*words), cli(*words, "--long")
+    assert printed.status == long.status == 0, printed.err + long.err
+    for out in (printed.out, long.out):
+        assert str(tmp_path / "run") in "".join(out.split("\n"))
+        assert "linear probe" in out
+    assert len(printed.out.splitlines()) < 30 < len(long.out.splitlines())
+    assert "--long also shows: What stands out, Quality of each layer" in printed.out
+    assert "curvature" not in printed.out and "--long" not in long.out
+    assert all(word in long.out for word in ("What stands out", "curvature", "CKA"))
     run = layerscope.open_run(tmp_path / "run")
     assert run.info["command"].startswith(f"layerscope profile {bert} --data {data}")
     assert run.info["data"]["labels"]

@@ -51,11 +51,11 @@ def commands(given: Path, out: str) -> dict[str, list[str]]:
     """One command of each kind, each with a folder of its own."""
     topics, run, llama = (str(given / name) for name in ("topics.csv", "run", "llama"))
     kinds = ("linear-probe:topics", "knn-probe:topics", "sts:pairs")
-    files = [part for task in kinds for part in ("--task-file", f"{task.replace(':', f':{given}/')}.csv")]
+    files = [part for task in kinds for part in ("--data", f"{task.replace(':', f':{given}/')}.csv")]
     lm, shift = f"lm:{given / 'endings.yaml'}", str(given / "later.csv")
     found = {
-        "evaluate": ["evaluate", llama, *files, "--tasks", lm, "--mixes", "--jobs", "1"],
-        "shift": ["evaluate", llama, "--task-file", f"linear-probe:{topics}", "--mixes", "--shift", shift],
+        "evaluate": ["evaluate", llama, *files, "--tasks", lm, "--mixes", "--dims", "8", "--jobs", "1"],
+        "shift": ["evaluate", llama, "--data", f"linear-probe:{topics}", "--mixes", "--shift", shift],
         "select": ["select", run, "--json"],
         "drop": ["select", run, "--drop", "2", "--json"],
         "exits": ["exits", str(given / "bert"), "--data", topics, *map(str, EARLY), "--exits", "1,2"],

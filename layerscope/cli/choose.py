@@ -9,16 +9,17 @@ from cyclopts import Parameter
 import layerscope
 from layerscope.cli import output
 from layerscope.cli.making import Options, command
-from layerscope.cli.output import Csv, Json, into
+from layerscope.cli.output import Csv, Printing, into
 from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError
 from layerscope.scores.scoring import read_scores
 
 FILES = Parameter(
-    help="Your own file as KIND:PATH, repeatable; KIND is attention-probe, classification, clustering, knn-probe, "
-    "linear-probe, pair-classification, retrieval, sts or token-probe. Probes read texts, images or "
-    "sounds; token-probe reads words, and the other kinds read texts.",
-    group="Your own files",
+    help="Your own data and what to do with them; repeatable. KIND is attention-probe, classification, clustering, "
+    "knn-probe, linear-probe, pair-classification, retrieval, sts or token-probe. Probes take texts, images or sounds; "
+    "token-probe takes words, and the other kinds take texts.",
+    group="Tasks",
+    metavar="KIND:FILE",
     negative=(),
     allow_leading_hyphen=True,
 )
@@ -27,21 +28,25 @@ Save = Annotated[str | None, into("Folder to save the scores in.", "FOLDER")]
 
 @command(layerscope.evaluate, argument="MODEL_OR_RUN")
 def evaluate(
-    options: Options, *, task_file: Annotated[list[str] | None, FILES] = None, csv: Csv = None, json: Json = False
+    options: Options,
+    printing: Printing,
+    *,
+    data: Annotated[list[str] | None, FILES] = None,
+    csv: Csv = None,
 ) -> None:
     """Print the scores; a task that could not be scored makes the status 1."""
     from layerscope.scores.tables import HEADER, wide_csv
 
     table = output.table_file(csv, HEADER)
     names = [name.strip() for name in options.get("tasks", "").split(",") if name.strip()]
-    options |= {"tasks": [*names, *map(_own, task_file or [])]}
+    options |= {"tasks": [*names, *map(_own, data or [])]}
     options["out"] = options.get("out") or str(Path("scores") / Path(options["model_or_run"]).name)
     found = layerscope.evaluate(**options)
     if not processes.team().leads:
         return
     print(f"results: {options['out']}", file=sys.stderr)
     output.write_table(table, lambda: wide_csv(found))
-    output.finish(json, found.as_dict, found.document)
+    output.finish(printing, found.as_dict, found.document)
     if found.failed:
         print(f"not scored: {output.printable(', '.join(found.failed))}", file=sys.stderr)  # why, was printed before
         sys.exit(1)
@@ -50,12 +55,12 @@ def evaluate(
 def _own(text: str) -> str:
     kind, _, path = text.partition(":")
     if not (kind and path):
-        raise LayerscopeError(f"--task-file {text!r} is not KIND:PATH: write it as in classification:tickets.csv")
+        raise LayerscopeError(f"--data {text!r} is not KIND:FILE: write it as in classification:tickets.csv")
     return f"{kind.lower()}:{path}"
 
 
 @command(read_scores, argument="SCORES")
-def scores(options: Options, *, save: Save = None, csv: Csv = None, json: Json = False) -> None:
+def scores(options: Options, printing: Printing, *, save: Save = None, csv: Csv = None) -> None:
     """Print the scores, and what metrics say of them."""
     from layerscope.scores.tables import HEADER, wide_csv
 
@@ -66,12 +71,12 @@ def scores(options: Options, *, save: Save = None, csv: Csv = None, json: Json =
     if save is not None:
         print(f"saved: {evaluation.save(save)}", file=sys.stderr)
     output.write_table(table, lambda: wide_csv(evaluation, min_share=shown["min_share"]))
-    output.finish(json, lambda: evaluation.as_dict(**shown), lambda: evaluation.document(**shown))
+    output.finish(printing, lambda: evaluation.as_dict(**shown), lambda: evaluation.document(**shown))
 
 
 @command(layerscope.select, argument="RUN_OR_SCORES")
-def select(options: Options, *, json: Json = False) -> None:
+def select(options: Options, printing: Printing) -> None:
     """Print the choice, and write its page."""
     found = layerscope.select(**options)
     if processes.team().leads:
-        output.result(found, json, options.get("out"))
+        output.result(found, printing, options.get("out"))

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 from cyclopts import App, Group, Parameter
 
+from layerscope.cli.output import Printing
 from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError, listed, use_flags
 from layerscope.core.extras import require_for
@@ -21,21 +22,28 @@ from layerscope.core.options import OUTPUT, Option, declared
 SHARED = ("evaluate", "exits", "extract", "profile", "select", "train")
 """The commands whose work several processes share."""
 OPTIONS = "Options"
+PRINTING = {
+    "long": "Print every table and sentence, not only those that answer.",
+    "json": "Print the result as JSON on standard output.",
+}
 HINTS = {Folder: Path, Repeated: list[str]}
 """The types that completion knows more of than of a text."""
 Options = dict[str, Any]
 """What the command line says of a verb's options: those that are given, by name."""
 
 
-def command(verb: Callable[..., Any], *, argument: str = "") -> Callable[[Callable[..., None]], App]:
-    """Return a decorator that makes an app of a function, which is called with the verb's options and with its own.
+def command(
+    verb: Callable[..., Any], *, argument: str = "", prints: bool = True
+) -> Callable[[Callable[..., None]], App]:
+    """Return a decorator that makes an app of a function of the verb's options, how to print, and options of its own.
 
-    `argument` is what the help calls the verb's first option, which is given on the command line without a name.
+    `argument` is what the help calls the verb's first option, which is given on the command line without a name;
+    `prints` is whether a document is printed.
     """
 
     def make(do: Callable[..., None]) -> App:
         options = {name: option for name, option in declared(verb).items() if not isinstance(option.kind, InCode)}
-        own = list(inspect.signature(do, eval_str=True).parameters.values())[1:]
+        own = list(inspect.signature(do, eval_str=True).parameters.values())[2:]
         titles = [*dict.fromkeys(option.group or OPTIONS for option in options.values()), OUTPUT]
         groups = {
             title: Group(title, sort_key=len(titles) if title == OUTPUT else titles.index(title)) for title in titles
@@ -54,13 +62,15 @@ def command(verb: Callable[..., Any], *, argument: str = "") -> Callable[[Callab
                     given[name] = options[name].kind.read(value) if isinstance(value, str) else value
                 else:
                     rest[name] = Folder().take(name, value) if isinstance(value, Path) else value
+            printing = Printing(**{name: rest.pop(name, False) for name in PRINTING})
             require_for(do.__name__, rest)
-            do(given, **rest)
+            do(given, printing, **rest)
 
         leading = next(iter(inspect.signature(verb).parameters.values())).kind is Declared.POSITIONAL_OR_KEYWORD
         parameters = [_named(option, groups) for option in options.values()]
         if leading:
             parameters[0] = _positional(next(iter(options.values())), argument)
+        own += [_switch(name, text) for name, text in PRINTING.items() if name == "json" or prints]
         run.__signature__ = inspect.Signature([*parameters, *own])  # type: ignore[attr-defined]  # what cyclopts reads
         run.__annotations__ = {}  # cyclopts would take these for those of the signature
         summary = str(inspect.getdoc(verb)).partition("\n\n")[0].replace("\n", " ")
@@ -115,6 +125,11 @@ def _named(option: Option, groups: dict[str, Group]) -> Declared:
     # The verb has its own defaults: only what is typed is given.
     default = Declared.empty if option.default is Declared.empty else None
     return Declared(option.name, Declared.KEYWORD_ONLY, default=default, annotation=Annotated[hint | None, about])
+
+
+def _switch(name: str, text: str) -> Declared:
+    about = Parameter(help=text, group=OUTPUT, show_default=False, negative=())
+    return Declared(name, Declared.KEYWORD_ONLY, default=False, annotation=Annotated[bool, about])
 
 
 def _sentence(text: str) -> str:

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,15 +23,20 @@ def into(text: str, metavar: str = "FILE") -> Parameter:
     return Parameter(help=text, group=OUTPUT, metavar=metavar, negative=())
 
 
-Json = Annotated[
-    bool, Parameter(help="Print the result as JSON on standard output.", group=OUTPUT, show_default=False, negative=())
-]
+@dataclass(frozen=True)
+class Printing:
+    """How a command prints its result: as JSON, or as tables, all of them or the one that answers."""
+
+    json: bool = False
+    long: bool = False
+
+
 Figures = Annotated[Path | None, into("Folder for paper figures, as PNG, PDF and SVG.", "FOLDER")]
 Csv = Annotated[str | None, into("CSV file for the scores, layer × task.")]
 
 
 def finish(
-    json_wanted: bool,
+    printing: Printing,
     as_dict: Callable[[], Any],
     document: Callable[[], Document],
     *lines: str,
@@ -42,13 +48,13 @@ def finish(
     `write` writes its pages and figures, once the document is printed: should that fail, the result has been seen.
     """
     with _readers(saved):
-        if not json_wanted:
-            show(document())
+        if not printing.json:
+            show(document(), printing)
     pages = [] if write is None else [str(page) for page in write()]
     with _readers(saved):
-        if json_wanted:
+        if printing.json:
             as_json(as_dict() | {"pages": pages} if write else as_dict())
-        for line in () if json_wanted else (*lines, *(f"page: {page}" for page in pages)):
+        for line in () if printing.json else (*lines, *(f"page: {page}" for page in pages)):
             print(line)
 
 
@@ -69,11 +75,9 @@ def _readers(saved: Path | None) -> Iterator[None]:
         ) from error
 
 
-def result(found: Any, json_wanted: bool, out: str | None, figures: Path | None = None) -> None:
+def result(found: Any, printing: Printing, out: str | None, figures: Path | None = None) -> None:
     """Print a result that was saved in a folder where one is named, and write its page there, and its figures."""
-    finish(
-        json_wanted, found.as_dict, found.document, *written(out), write=lambda: page_and_figures(found, out, figures)
-    )
+    finish(printing, found.as_dict, found.document, *written(out), write=lambda: page_and_figures(found, out, figures))
 
 
 def written(out: str | None) -> list[str]:
@@ -94,7 +98,7 @@ def page_and_figures(found: Any, out: str | None, figures: Path | None = None) -
     return [report(found, Path(out).expanduser() / "report.html")]
 
 
-def show(document: Document) -> None:
+def show(document: Document, printing: Printing) -> None:
     """Print a document on a console on which a broken pipe raises its own error."""
     from rich.console import Console
 
@@ -104,7 +108,7 @@ def show(document: Document) -> None:
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError
 
-    terminal.show(document, Paper())
+    terminal.show(document, Paper(), long=printing.long)
 
 
 def as_json(result: Any) -> None:

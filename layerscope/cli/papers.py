@@ -7,7 +7,7 @@ from cyclopts import Parameter
 import layerscope_papers
 from layerscope.cli import output
 from layerscope.cli.making import OPTIONS, Options, command
-from layerscope.cli.output import Json
+from layerscope.cli.output import Printing
 from layerscope.core.errors import LayerscopeError
 
 FLAG = Parameter(group=OPTIONS, show_default=False, negative=())
@@ -16,6 +16,7 @@ FLAG = Parameter(group=OPTIONS, show_default=False, negative=())
 @command(layerscope_papers.reproduce, argument="NAME")
 def reproduce(
     options: Options,
+    printing: Printing,
     *,
     all: Annotated[
         bool, Parameter(help="Run every recipe of the scale.", show_default=False, negative=(), group=OPTIONS)
@@ -23,7 +24,6 @@ def reproduce(
     list: Annotated[
         bool, Parameter(help="List the recipes without running any.", show_default=False, negative=(), group=OPTIONS)
     ] = False,
-    json: Json = False,
 ) -> None:
     """Print the verdicts, and write results, figures and the page."""
     from layerscope_papers.catalogue import Listing
@@ -31,7 +31,7 @@ def reproduce(
     if list:
         if all or options.get("names"):
             raise LayerscopeError("--list shows every recipe and runs none: leave the others out")
-        output.finish(json, lambda: Listing().as_dict(), lambda: Listing().document())
+        output.finish(printing, lambda: Listing().as_dict(), lambda: Listing().document())
         return
     if bool(options.get("names")) == all:
         raise LayerscopeError(
@@ -39,4 +39,4 @@ def reproduce(
             else "no recipe is named: layerscope reproduce --list shows them, and --all runs all"
         )  # fmt: skip
     board = layerscope_papers.reproduce(**options)
-    output.finish(json, board.as_dict, board.document, f"\nwritten: {board.folder}")
+    output.finish(printing, board.as_dict, board.document, f"\npage: {board.folder}/{board.scale}.html")

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 import layerscope
 from layerscope.cli import output
 from layerscope.cli.making import Options, command, command_line
-from layerscope.cli.output import Figures, Json, into
+from layerscope.cli.output import Figures, Printing, into
 from layerscope.core import processes
 from layerscope.core.option_kinds import IN_CODE, Folder, Whole
 from layerscope.core.options import MODEL, OUTPUT, checked
@@ -68,13 +68,13 @@ def _share(scored: Any) -> str:
 
 
 @command(run_demo)
-def demo(options: Options, *, json: Json = False) -> None:
+def demo(options: Options, printing: Printing) -> None:
     """Print the answer and the run."""
     answer, run = run_demo(**options, command=command_line())
     page = run.report()
-    print(answer, file=sys.stderr if json else sys.stdout)  # in one line, however narrow the terminal
+    print(answer, file=sys.stderr if printing.json else sys.stdout)  # in one line, however narrow the terminal
     output.finish(
-        json,
+        printing,
         lambda: run.as_dict() | {"page": str(page)},
         lambda: replace(run.document(), answer=""),
         f"\nrun folder: {run.path}\npage: {page}",
@@ -83,7 +83,7 @@ def demo(options: Options, *, json: Json = False) -> None:
 
 
 @command(layerscope.profile)
-def profile(options: Options, *, revisions: Revisions = None, figures: Figures = None, json: Json = False) -> None:
+def profile(options: Options, printing: Printing, *, revisions: Revisions = None, figures: Figures = None) -> None:
     """Print the run, or the comparison of all checkpoints, and draw its figures."""
     if revisions is not None:
         runs = profile_checkpoints(options.pop("model", None), revisions, **options, command=command_line())
@@ -91,29 +91,29 @@ def profile(options: Options, *, revisions: Revisions = None, figures: Figures =
             out = str(runs[0].path.parent / "comparison")
             found = layerscope.compare(runs, out=out)
             output.finish(
-                json, found.as_dict, found.document, f"\nruns: {', '.join(str(run.path) for run in runs)}",
+                printing, found.as_dict, found.document, f"\nruns: {', '.join(str(run.path) for run in runs)}",
                 write=lambda: output.page_and_figures(found, out, figures),
             )  # fmt: skip
         return
     run = layerscope.profile(**options, command=command_line())
     if processes.team().leads:
         output.draw(run, figures)
-        output.finish(json, run.as_dict, run.document, f"\nrun folder: {run.path}", saved=run.path)
+        output.finish(printing, run.as_dict, run.document, f"\nrun folder: {run.path}", saved=run.path)
 
 
 @command(layerscope.inspect)
-def inspect(options: Options, *, json: Json = False) -> None:
+def inspect(options: Options, printing: Printing) -> None:
     """Print what is found."""
     found = layerscope.inspect(**options)
-    if json:
+    if printing.json:
         output.as_json([asdict(entry) for entry in found])
         return
     for entry in found:
-        output.show(entry.document())
+        output.show(entry.document(), printing)
 
 
 @command(layerscope.lens)
-def lens(options: Options, *, page: Page = None, figures: Figures = None, json: Json = False) -> None:
+def lens(options: Options, printing: Printing, *, page: Page = None, figures: Figures = None) -> None:
     """Print the reading, and write its pages and figures."""
     from layerscope.show.written import PAGE_MARK, PAGES, ending
 
@@ -125,13 +125,13 @@ def lens(options: Options, *, page: Page = None, figures: Figures = None, json: 
         output.draw(reading, figures)
         return [layerscope.report(reading, path) for path in pages]
 
-    output.finish(json, reading.as_dict, reading.document, *output.written(out), write=write)
+    output.finish(printing, reading.as_dict, reading.document, *output.written(out), write=write)
 
 
 @command(layerscope.compare, argument="RUNS")
-def compare(options: Options, *, csv: Table = None, figures: Figures = None, json: Json = False) -> None:
+def compare(options: Options, printing: Printing, *, csv: Table = None, figures: Figures = None) -> None:
     """Print the comparison, and write its table, page and figures."""
     file = output.table_file(csv, layerscope.Comparison.HEADER)
     found = layerscope.compare(**options)
     output.write_table(file, lambda: found.table().to_csv(index=False))
-    output.result(found, json, options.get("out"), figures)
+    output.result(found, printing, options.get("out"), figures)

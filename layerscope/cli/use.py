@@ -8,14 +8,14 @@ from pathlib import Path
 import layerscope
 from layerscope.cli import output
 from layerscope.cli.making import Options, command
-from layerscope.cli.output import Figures, Json
+from layerscope.cli.output import Figures, Printing
 from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.options import checked
 
 
 @command(layerscope.truncate, argument="MODEL_OR_RUN")
-def truncate(options: Options, *, json: Json = False) -> None:
+def truncate(options: Options, printing: Printing) -> None:
     """Print what each depth costs and scores."""
     options = _chosen(options)
     from layerscope.core.saved import jsonable
@@ -23,7 +23,7 @@ def truncate(options: Options, *, json: Json = False) -> None:
     from layerscope.truncation.figures import document
 
     made = cut(checked(layerscope.truncate, options))
-    output.finish(json, lambda: jsonable(made), lambda: document(made), f"\nwritten: {options['out']}")
+    output.finish(printing, lambda: jsonable(made), lambda: document(made), f"\nwritten: {options['out']}")
 
 
 def _chosen(options: Options) -> Options:
@@ -40,58 +40,58 @@ def _chosen(options: Options) -> Options:
 
 
 @command(layerscope.train)
-def train(options: Options, *, json: Json = False) -> None:
+def train(options: Options, printing: Printing) -> None:
     """Print what each depth scores and costs."""
     from layerscope.training.training import trained
 
     done = trained(options)
     if done.lines:  # of several processes, only the first one has some
-        output.finish(json, done.as_dict, done.document, f"written: {done.path}")
+        output.finish(printing, done.as_dict, done.document, f"written: {done.path}")
 
 
 @command(layerscope.exits)
-def exits(options: Options, *, figures: Figures = None, json: Json = False) -> None:
+def exits(options: Options, printing: Printing, *, figures: Figures = None) -> None:
     """Print the report, and write its page and figures."""
     found = layerscope.exits(**options)
     if processes.team().leads:
-        output.result(found, json, options.get("out"), figures)
+        output.result(found, printing, options.get("out"), figures)
 
 
 @command(layerscope.generate)
-def generate(options: Options, *, figures: Figures = None, json: Json = False) -> None:
+def generate(options: Options, printing: Printing, *, figures: Figures = None) -> None:
     """Print the texts and how good they are, and write their page and figures."""
     if figures is not None and not options.get("measure"):
         raise LayerscopeError("--figures draws what --measure measures: give both")
-    output.result(layerscope.generate(**options), json, options.get("out"), figures)
+    output.result(layerscope.generate(**options), printing, options.get("out"), figures)
 
 
 @command(layerscope.extract)
-def extract(options: Options, *, json: Json = False) -> None:
+def extract(options: Options, printing: Printing) -> None:
     """Print what was written."""
     words = [word for word in sys.argv[1:] if not word.startswith("--shard=")]
     at = words.index("--shard") if "--shard" in words else len(words)
     again = shlex.join(["layerscope", *words[:at], *words[at + 2 :]])  # makes whatever is missing, of any shard
     found = layerscope.extract(**options, command=again)
     if processes.team().leads:
-        output.finish(json, found.as_dict, found.document, saved=found.path)
+        output.finish(printing, found.as_dict, found.document, saved=found.path)
 
 
 @command(layerscope.merge, argument="FOLDERS")
-def merge(options: Options, *, json: Json = False) -> None:
+def merge(options: Options, printing: Printing) -> None:
     """Print what is there."""
     found = layerscope.merge(**options)
-    output.finish(json, found.as_dict, found.document, saved=found.path)
+    output.finish(printing, found.as_dict, found.document, saved=found.path)
 
 
-@command(layerscope.report, argument="RUNS")
-def report(options: Options, *, figures: Figures = None, json: Json = False) -> None:
+@command(layerscope.report, argument="RUNS", prints=False)
+def report(options: Options, printing: Printing, *, figures: Figures = None) -> None:
     """Write the page and the figures."""
     from layerscope.reports.results import opened
 
     shown = list(chain(*opened(options.pop("shown"))))
     page = layerscope.report(shown, **options)
     drawn = output.draw(shown, figures)
-    if json:
+    if printing.json:
         output.as_json({"page": str(page), "figures": drawn})
         return
     print(f"page: {page}")

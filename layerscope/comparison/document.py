@@ -47,6 +47,7 @@ def document(comparison: "Comparison") -> Document:
         title=(name, comparison.data),
         facts=(f"{comparison.n:,} samples", *(f"{member.name}: {_size(member)}" for member in members)),
         parts=tuple(parts),
+        lead=tuple(parts[:1]) if series else tuple(part for part in parts if isinstance(part, HeatMap))[:1],
         notes=(*([more] if len(pairs) > len(detailed) else []), *(f"Note: {note}" for note in comparison.notes)),
         sections=tuple(sections(pairs[0])) if single else (),
         members=() if single else (*shown_by_page, *map(_pair, pairs)),

@@ -44,7 +44,7 @@ FORECAST = Meaning(
 
 def document(report: "ExitReport") -> Document:
     """Return what exits gain, what is guaranteed, and the charts and tables that both rest on."""
-    tables = (_curve(report), _layers(report), _depths(report))
+    found, tables = Sentences("", tuple(findings(report))), (_curve(report), _layers(report), _depths(report))
     chosen_on = f", the exits chosen on {report.design:,}" if report.design else ""
     settings = {
         "model": report.model, "data": report.data,
@@ -64,7 +64,8 @@ def document(report: "ExitReport") -> Document:
             f"{report.samples:,} samples{chosen_on}",
             f"batch size {report.batch_size}",
         ),
-        parts=(Sentences("", tuple(findings(report))), *tables),
+        parts=(found, *tables),
+        lead=(found, tables[0]),
         notes=report.notes,
         sections=(Section("exits", "Early exit", LEAD, (*charts, *tables)),),
         details=(

@@ -113,6 +113,7 @@ class Generation(Stored):
             title=(plain(self.model), *data),
             facts=(f"{self.depth} layers", _drawn(self)),
             parts=(*table, *_texts(self)),
+            lead=tuple(table),
             notes=self.notes,
             sections=(measured, written) if table else (written,),
             details=(facts, Sentences("Noted on the way:", self.notes)),

@@ -127,6 +127,7 @@ class Reading(Stored):
         total = f"{len(self.counted):,} {'new tokens' if self.continuations else 'predictions'}"
         found, settled = tuple(grids(self)), self._settled(total)
         tuned = [] if self.tuned is None else [self.tuned]
+        tables = (*map(fidelity.table, tuned), settled)
         return Document(
             self.summary,
             title=(self.model, *data),
@@ -136,7 +137,8 @@ class Reading(Stored):
                 *(f"{len(self.samples):,} samples of {name}" for name in data),
             ),
             reasons=tuple(map(fidelity.verdict, tuned)),
-            parts=(*found, *map(fidelity.table, tuned), settled),
+            parts=(*found, *tables),
+            lead=found if self.data is None else tables,
             notes=self.notes,
             sections=(
                 *(fidelity.section(each, self.depth) for each in tuned),
@@ -150,7 +152,7 @@ class Reading(Stored):
 
     def _settled(self, total: str) -> Table:
         more = len(self.samples) - SHOWN if self.kind != "class" else 0
-        legend = (f"{more:,} more samples, which are not shown above, are counted as well.",) if more > 0 else ()
+        legend = (f"All {len(self.samples):,} samples are counted, also those without a grid.",) if more > 0 else ()
         rows = tuple(
             row(Cell(str(layer), value=layer), Cell(f"{share:.0%}", value=share), Cell("", share=share))
             for _, layer, _, share in self.cumulative.itertuples()

@@ -17,7 +17,7 @@ from layerscope.runs.details import details, unfinished
 from layerscope.runs.findings import answer, findings
 from layerscope.runs.plots import SECTIONS, sections
 from layerscope.runs.probed import drawn_from
-from layerscope.runs.registry import CHOICES, about, titled
+from layerscope.runs.registry import CHOICES, DEFAULT, about, titled
 from layerscope.runs.states import PROJECTED
 from layerscope.show import document as show
 from layerscope.show.numbers import NIL, error, number
@@ -32,7 +32,7 @@ TITLES: dict[Group, str] = {
     "similarity": "Similarity to the last layer",
 }
 ERROR = "± is one standard error."
-UNJUDGED = f"Without labels {show.MARK} is not a verdict: whether high or low is better differs by model and data."
+UNJUDGED = "not a verdict without labels: whether high or low is better differs by model and data"
 
 
 def as_dict(run: "Run") -> dict[str, Any]:
@@ -60,7 +60,9 @@ def document(run: "Run") -> show.Document:
     known = curves.curves(run)
     found = findings(run, known)
     groups = [(group, [c for c in known if c.group == group]) for group in TITLES]
-    tables = [table for group, members in groups for table in _tables(group, members, run)]
+    by_group = [tuple(_tables(group, members, run)) for group, members in groups]
+    tables = [table for group in by_group for table in group]
+    are_named = not set(run.info["options"]["metrics"]).issuperset(DEFAULT)
     parts: list[show.Part] = [show.Sentences("What stands out", tuple(finding.text for finding in found)), *tables]
     parts += [_inside(panel, run) for panel in list(curves.panels(curves.inside(run)).values())[:1]]
     readings = {}
@@ -68,8 +70,9 @@ def document(run: "Run") -> show.Document:
         variant = (curve.variant or "").partition(",prefix=")[0].replace(",", ", ")
         name = f"{curve.title} ({variant})" if variant else curve.title
         readings[name] = about(curve.metric).reading + (", spark line logarithmic" if curve.log else "")
+    if any(c.stands_out is not None for c in known if c.group == "quality"):
+        readings[show.MARK] = UNJUDGED
     parts += [show.Facts(tuple(readings.items()), "How to read the metrics")] if known else []
-    marked = any(c.stands_out is not None for c in known if c.group == "quality")
     model, data = run.info["model"], run.info["data"]
     path, named = str(run.path), any(finding.numbers.get("layer") for finding in found if finding.name == "best_layer")
     return show.Document(
@@ -80,7 +83,8 @@ def document(run: "Run") -> show.Document:
             *([f"{', '.join(run.info['pooling'])} pooling"] if not run.is_history else []),
         ),
         parts=tuple(parts),
-        notes=(*([ERROR] if any(np.isfinite(c.stderr).any() for c in known) else []), *([UNJUDGED] if marked else [])),
+        lead=tuple(tables) if are_named else next(filter(None, by_group), ()),
+        notes=(ERROR,) if any(np.isfinite(c.stderr).any() for c in known) else (),
         commands=tuple(shlex.join(["layerscope", verb, path]) for verb in ([*(["select"] if named else []), "report"])),
         sections=(*sections(run, known), *every_number(run, known)),
         details=details(run),

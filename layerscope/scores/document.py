@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from layerscope.core.saved import jsonable
+from layerscope.scores.dimensions import dims_tables, fewest_in_words
 from layerscope.scores.grids import MIN_SHARE, Grid
 from layerscope.scores.metric_tables import best_rules, correlation_tables, rule_tables
 from layerscope.scores.naming import FEW, VARIANT, named_layers
@@ -49,14 +50,19 @@ def document(
     if one.one_model:
         parts.append(Sentences("What stands out", tuple(score_findings(best))))
     name = one.about["model"] if one.one_model else ""
-    parts.append(summary_table(known, _title("Scores by layer", one, name, site)))
+    summary = summary_table(known, _title("Scores by layer", one, name, site))
+    parts.append(summary)
     if one.one_model:
         for entry in known:
             title = _title("Layers by task", one, entry.name if len(known) > 1 else "", site)
             parts.append(by_layer(entry, title))
+            parts += dims_tables(entry, title.removeprefix("Layers by task"))
             parts += mixes_tables(entry, title.removeprefix("Layers by task"))
+    lead = parts[2:] or [summary]
     if correlations is not None:
-        parts += correlation_tables(correlations, known)
+        related = [*correlation_tables(correlations, known)]
+        parts += related
+        lead += related[:1]
     if rules is not None:
         parts += rule_tables(rules, one.unit)
     missing = f"{evaluation.missing:,} missing" if evaluation.missing else "none missing"
@@ -74,6 +80,7 @@ def document(
         facts=(f"{len(evaluation.scores):,} scores from {evaluation.source}", missing),
         reasons=() if rules is None else (best_rules(rules, one.unit),),
         parts=tuple(parts),
+        lead=tuple(lead),
         commands=tuple(commands),
         sections=shown[0].sections if alone else (),
         details=shown[0].details if alone else (),
@@ -89,7 +96,7 @@ def _members(known: Sequence[Grid], related: Sequence[Sequence[Sequence[Related]
     for entry, own in zip(known, related, strict=True):
         unit = entry.unit.title
         tables = [summary_table([entry], f"Summary{unit}"), by_layer(entry, f"Layer by task{unit}")]
-        tables += mixes_tables(entry, unit)
+        tables += [*dims_tables(entry, unit), *mixes_tables(entry, unit)]
         frame = Frame("Every score", EVERY, "every-score", _rows(known, entry), ("model", "task"))
         yield Document(
             best_in_words(entry),
@@ -109,6 +116,7 @@ def _rows(known: Sequence[Grid], entry: Grid) -> pd.DataFrame:
     """Return the rows of one series; those of a model as shipped belong to the model's first."""
     model, rows = ("model", "revision"), entry.rows.sort_index()
     hidden = ["right", *([] if len(entry.mixes) else ["mix", "gain", "gain_error", "weights"])]
+    hidden += [] if rows["dims"].notna().any() else ["dims"]
     rows = rows.drop(columns=hidden if rows["shifted_from"].any() else [*hidden, "shifted_from"])
     first = next(other for other in known if all(other.about[key] == entry.about[key] for key in model))
     return rows if entry is first else rows[rows["kind"] != "baseline"]
@@ -224,8 +232,8 @@ def best_in_words(entry: Grid, site: str = "") -> str:
         same = unit.number(average[best]) == unit.number(rival)
         error = error_of_gain(entry, best, None if shipped else last)
         against = f", as {name}" if same else f", {unit.difference(average[best] - rival, error)} against {name}"
-    where = f" ({site})" * bool(site)
-    return f"Layer {best} of {last}{where} scores best {on}{each}: {scores}{against}{by_task}"
+    where, fewer = f" ({site})" * bool(site), fewest_in_words(entry)
+    return f"Layer {best} of {last}{where} scores best {on}{each}: {scores}{against}{by_task}{fewer}"
 
 
 def best_of_several(entries: Sequence[Grid]) -> str:

@@ -96,7 +96,8 @@ class Removal(Stored):
         judged = f"{self.chosen_on:,} samples of {self.data} chose the blocks; {self.judged_on:,} others judge them"
         return Document(
             answer if self.blocks else f"no {n} of the {self.depth} blocks can be left out: {best.fault}",
-            title=(self.model,), reasons=(judged,), parts=parts, commands=commands, kind="choices of blocks",
+            title=(self.model,), reasons=(judged,), parts=parts, lead=parts[:1], commands=commands,
+            kind="choices of blocks",
             notes=tuple(f"{one.way}: {one.fault}" for one in self.choices if one.fault), depth=self.depth,
             sections=(Section("removal", "Blocks to drop", LEAD, parts),),
         )  # fmt: skip

@@ -171,10 +171,11 @@ class Document:
     """A result as it is shown.
 
     `answer` answers the user's question in one line. `title` says what the result is of (a model, data), `facts` what
-    else tells it from others, `reasons` are sentences that belong to the answer. `parts` are what a terminal and a
-    notebook show, `notes` are small print, `commands` what to type next. `sections` are what a page has instead of the
-    parts other than sentences, and `details` what it has room for: how the result was made; `warnings` stand above the
-    answer there. `kind` is what several of such results are called, `depth` that of the model.
+    else tells it from others, `reasons` are sentences that belong to the answer. `parts` are what a notebook shows, and
+    a terminal with `--long`; else it shows the parts of `lead`, where there are any. `notes` are small print,
+    `commands` what to type next. `sections` are what a page has instead of the parts other than sentences, and
+    `details` what it has room for: how the result was made; `warnings` stand above the answer there. `kind` is what
+    several of such results are called, `depth` that of the model.
     `members` are the results it is made of (pairs of runs, models): a page and figures show them in its place.
     """
 
@@ -191,6 +192,7 @@ class Document:
     kind: str = "results"
     depth: int | None = None
     members: "tuple[Document, ...]" = ()
+    lead: tuple[Part, ...] = ()
 
 
 def row(*entries: Cell | str, marked: bool = False, quiet: bool = False) -> Row:

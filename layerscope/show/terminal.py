@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Literal
 
 from rich import box
@@ -11,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
-from layerscope.core.errors import spelled
+from layerscope.core.errors import count, listed, spelled
 from layerscope.core.extras import can_run
 from layerscope.show import document as doc
 from layerscope.show.numbers import BAR_WIDTH, bar, spark
@@ -26,6 +27,8 @@ FREE = 10_000
 """Columns of a screen on which nothing is too wide."""
 SENTENCE = 20
 """Characters of a line that a wrapped column needs at least."""
+MOST_TITLES, TITLE = 4, 40
+"""How many titles of parts that are left out are named, and their characters at most."""
 SHADES = "·░▒▓█"
 CELL = 6
 """Characters of a value and the space before it."""
@@ -44,8 +47,8 @@ Line = tuple[Styled, list[Styled], list[str]]
 """A line of a grid: its name, its cells, and the facts beside them."""
 
 
-def show(document: doc.Document, console: Console | None = None) -> None:
-    """Print a document, the answer first; texts are printed as they are, never as markup."""
+def show(document: doc.Document, console: Console | None = None, *, long: bool = True) -> None:
+    """Print a document, the answer first, and unless it is `long` only its leading parts; no text is read as markup."""
     console = console or Console()
     if document.answer:
         console.print(Text(plain(spelled(document.answer)), style="bold"))
@@ -54,17 +57,23 @@ def show(document: doc.Document, console: Console | None = None) -> None:
     if document.title:
         heading = Text(" on ").join(Text(plain(name), style="bold") for name in document.title)
         console.print(heading.append("".join(f" · {plain(fact)}" for fact in document.facts)))
-    for part in document.parts:
-        _print_part(part, console)
+    parts = document.parts if long or not document.lead else document.lead
+    for part in parts:
+        _print_part(part, console, long)
     for note in document.notes:
         console.print(Text(plain(spelled(note)), style="dim"))
+    left_out = [part.title for part in document.parts if not any(part is other for other in parts)]
+    if left_out:
+        titles = dict.fromkeys(plain(title).partition(" · ")[0] for title in left_out if title)
+        named = [title if len(title) <= TITLE else f"{title[: TITLE - 1]}…" for title in titles]
+        console.print(Text(f"--long also shows: {listed(named, MOST_TITLES) or 'the rest'}", style="dim"))
     for number, command in enumerate(filter(can_run, document.commands)):
         console.print(Text(f"{'     ' if number else 'next:'} {plain(command)}"), soft_wrap=True)
 
 
-def _print_part(part: doc.Part, console: Console) -> None:
+def _print_part(part: doc.Part, console: Console, long: bool) -> None:
     if isinstance(part, doc.Table) and part.rows:
-        _print_table(part, console)
+        _print_table(part, console, long)
     elif isinstance(part, doc.Facts):
         _print_title(part.title, console)
         grid = Grid(show_header=False, box=None, pad_edge=False)
@@ -90,21 +99,41 @@ def _print_title(title: str, console: Console) -> None:
         console.print(Text(f"\n{plain(title)}", style="bold"))
 
 
-def _print_table(table: doc.Table, console: Console) -> None:
-    """Print a table; where it is too wide for the console, its narrow form instead, or its columns in groups."""
+def _print_table(table: doc.Table, console: Console, long: bool) -> None:
+    """Print a table; where it is too wide for the console, its narrow form instead, or its columns in groups.
+
+    Unless all is wanted, only the first group is printed, and how many columns are left out.
+    """
+    table = _filled(table)
     tight = _width(table, console) > console.width
     fits = not tight or _width(table, console, tight) <= console.width
     if not fits and table.narrow:
         for narrow in table.narrow:
-            _print_part(narrow, console)
+            _print_part(narrow, console, long)
         return
-    for number, group in enumerate([table] if fits else _groups(table, console)):
+    groups = [table] if fits else list(_groups(table, console))
+    for number, group in enumerate(groups if long else groups[:1]):
         title = f"{table.title}, continued" if number else table.title
         console.print(Text(f"\n{plain(title)}", style="bold") if title else "")
         console.print(_grid(group, tight))
-    if table.legend:
-        legend = Text("\n".join(map(plain, table.legend)))
-        console.print(Padding(legend, (0, 0, 0, 2), expand=False), style="dim")
+    legend = [*table.legend]
+    if len(groups) > 1 and not long:
+        left_out = len(table.columns) - len(groups[0].columns)
+        legend.append(f"--long also shows {count(left_out, 'more column')}.")
+    if legend:
+        lines = Text("\n".join(map(plain, legend)))
+        console.print(Padding(lines, (0, 0, 0, 2), expand=False), style="dim")
+
+
+def _filled(table: doc.Table) -> doc.Table:
+    """Return a table without the columns in which no row has anything."""
+
+    def is_filled(cell: doc.Cell) -> bool:
+        return bool(cell.text or cell.shape or cell.share)
+
+    kept = [i for i in range(len(table.columns)) if i == 0 or any(is_filled(row.cells[i]) for row in table.rows)]
+    rows = tuple(replace(row, cells=tuple(row.cells[i] for i in kept)) for row in table.rows)
+    return replace(table, columns=tuple(table.columns[i] for i in kept), rows=rows)
 
 
 def _groups(table: doc.Table, console: Console) -> Iterator[doc.Table]:

@@ -131,7 +131,7 @@ class Trained(Shown):
 
     def document(self) -> Document:
         """Return what the training bought: each layer at the last step, each depth with its score, time and size."""
-        last = history.document(open_run(self.history))
+        last, depths = history.document(open_run(self.history)), self._depths()
         folder = str(self.path)
         commands = [["layerscope", "report", str(self.history)]]
         if self.chosen is not None:
@@ -142,7 +142,8 @@ class Trained(Shown):
             last.title,
             last.facts,
             reasons=(*self.rivals, f"{last.answer}."),
-            parts=(last.parts[0], self._depths(), *last.parts[1:]),
+            parts=(last.parts[0], depths, *last.parts[1:]),
+            lead=(depths,),
             commands=tuple(map(shlex.join, commands)),
         )
 

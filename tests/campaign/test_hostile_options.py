@@ -18,7 +18,7 @@ COMMANDS = {
     "inspect": ["inspect cls"],
     "profile": ["profile cls --data table.csv --samples 20 --views 1 --out out", "profile vit --data images --out out"],
     "evaluate": [
-        "evaluate bert --task-file linear-probe:table.csv --layers 1 --jobs 1 --out out",
+        "evaluate bert --data linear-probe:table.csv --layers 1 --jobs 1 --out out",
     ],
     "scores": ["scores scores.csv --metrics metrics.csv --bootstrap 9"],
     "select": ["select run --no-cost", "select scores --no-cost", "select other --no-cost", "select scores.csv"],

@@ -104,7 +104,7 @@ class Place:
 
     def scores(self) -> str:
         task = self._written({"text": tiny.texts(60), "label": self.classes * 20})
-        self.run("evaluate", self.model, "--task-file", f"linear-probe:{task}", "--jobs", 1, "--out", "scores")
+        self.run("evaluate", self.model, "--data", f"linear-probe:{task}", "--jobs", 1, "--out", "scores")
         return "scores"
 
 

@@ -158,9 +158,7 @@ def written(folder: Path, **columns: list[object]) -> str:
     ],
 )
 def test_wrong_files_are_refused_in_one_line(cli: Callable, tmp_path: Path, kind, columns, line):
-    printed = cli(
-        "evaluate", "minilm", "--task-file", f"{kind}:{written(tmp_path, **columns)}", "--out", tmp_path / "o"
-    )
+    printed = cli("evaluate", "minilm", "--data", f"{kind}:{written(tmp_path, **columns)}", "--out", tmp_path / "o")
     assert printed.status == 2 and line in printed.line and not (tmp_path / "o").exists()
 
 
@@ -178,15 +176,15 @@ def test_a_side_that_must_be_named_and_places_that_are_no_folder(cli: Callable, 
         vocab_size=94, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, decoder_start_token_id=0, pad_token_id=0
     )
     t5 = tiny.saved(tiny.seeded(transformers.T5ForConditionalGeneration, config), tmp_path / "tiny-t5", special=True)
-    line = cli("evaluate", t5, "--task-file", tasks[1], "--out", tmp_path / "o").line
+    line = cli("evaluate", t5, "--data", tasks[1], "--out", tmp_path / "o").line
     assert "encoder" in line and "decoder" in line and "--part" in line and not (tmp_path / "o").exists()
     found = layerscope.evaluate(str(t5), tasks[1], part="encoder", progress=False)
     assert list(found.table().index) == [0, 1, 2] and found.failed == {}
     file = tmp_path / "topics.csv"
-    assert cli("evaluate", t5, "--task-file", tasks[1], "--out", file).line.endswith("is a file): name a folder")
+    assert cli("evaluate", t5, "--data", tasks[1], "--out", file).line.endswith("is a file): name a folder")
     assert (
         "jobs is 'many': give a whole number of at least 1, or auto"
-        in cli("evaluate", "minilm", "--task-file", tasks[1], "--jobs", "many", "--out", tmp_path / "o").line
+        in cli("evaluate", "minilm", "--data", tasks[1], "--jobs", "many", "--out", tmp_path / "o").line
     )
 
 
@@ -227,12 +225,12 @@ def test_the_tasks_of_the_paper(published: Path):
 
 
 def test_the_size_is_reported_before_and_refused(cli: Callable, model, tasks, tmp_path: Path, monkeypatch):
-    printed = cli("evaluate", model, "--task-file", tasks[1], "--out", tmp_path / "o", "--layers", "1,2")
+    printed = cli("evaluate", model, "--data", tasks[1], "--out", tmp_path / "o", "--layers", "1,2")
     # two layers and the last one, 32 floats each, and a key of 16 bytes
     assert "pairs (1 of 1): up to 80 texts at 3 layers, 0.0 MB until its scores are saved" in printed.err
     full = shutil.disk_usage("/")._replace(free=80 * (3 * 32 * 4 + 16) - 1)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: full)
-    line = cli("evaluate", model, "--task-file", tasks[1], "--out", tmp_path / "p", "--layers", "1,2").line
+    line = cli("evaluate", model, "--data", tasks[1], "--out", tmp_path / "p", "--layers", "1,2").line
     assert "take fewer --samples, --layers or poolings, or another --out" in line
 
 
@@ -243,9 +241,7 @@ def test_data_that_cannot_be_loaded_are_named_and_the_rest_goes_on(cli: Callable
         raise ConnectionError("no hub")
 
     monkeypatch.setattr(type(mteb.get_task("STSBenchmark")), "load_data", unreachable)
-    printed = cli(
-        "evaluate", model, "--tasks", "STSBenchmark", "--task-file", tasks[1], "--out", tmp_path / "o", "--json"
-    )
+    printed = cli("evaluate", model, "--tasks", "STSBenchmark", "--data", tasks[1], "--out", tmp_path / "o", "--json")
     assert (
         printed.status == 1
         and "mteb/stsbenchmark-sts' cannot be loaded (the hub cannot be reached)" in printed.err

@@ -75,7 +75,7 @@ def test_probes_score_mixes_and_a_second_call_only_what_is_missing(model: str, d
 def test_mixes_stand_beside_layers_in_tables_files_and_what_is_saved(model: str, data: Path, tmp_path: Path, cli):
     out = tmp_path / "out"
     shown = cli(
-        "evaluate", model, "--task-file", f"linear-probe:{data}", "--mixes", "--out", out, "--csv", tmp_path / "t.csv"
+        "evaluate", model, "--data", f"linear-probe:{data}", "--mixes", "--out", out, "--csv", tmp_path / "t.csv"
     )
     assert shown.status == 0
     assert "Mixes of layers" in shown.out

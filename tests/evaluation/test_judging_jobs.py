@@ -100,7 +100,7 @@ def _pairs(path: Path, seed: int) -> None:
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
 def test_stopped_no_worker_is_left_and_what_is_done_is_whole(forks: Forks, folder: Path, stop: signal.Signals):
-    task = ("--task-file", f"clustering:{folder / 'groups.csv'}")
+    task = ("--data", f"clustering:{folder / 'groups.csv'}")
     running = forks.start("evaluate", folder / "tiny-bert", *task, "--out", folder / "out", "--jobs", 2, worth=0)
     started = _workers(running.pid, until=lambda found: len(found) == 2)
     while not running.ended:  # Ctrl-C that comes while processes are started is pressed again

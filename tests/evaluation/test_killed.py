@@ -19,7 +19,7 @@ PAIRS = 600
 
 
 def command(folder: Path, *options: str) -> list[str]:
-    tasks = [part for name in ("few", "many") for part in ("--task-file", f"sts:{folder / name}.csv")]
+    tasks = [part for name in ("few", "many") for part in ("--data", f"sts:{folder / name}.csv")]
     model, out = str(folder / "tiny-llama"), str(folder / "out")
     return ["evaluate", model, *tasks, "--out", out, "--jobs", "1", *options]
 

@@ -109,7 +109,7 @@ def test_score_is_one_where_it_is_left_out_and_unanswered_queries_are_left_out(t
     ],
 )
 def test_a_file_of_answers_that_cannot_be_judged_is_refused_in_one_line(cli: Callable, tmp_path: Path, columns, line):
-    assert line in cli("evaluate", "minilm", "--task-file", f"retrieval:{written(tmp_path, **columns)}").line
+    assert line in cli("evaluate", "minilm", "--data", f"retrieval:{written(tmp_path, **columns)}").line
 
 
 def test_a_column_twice_is_refused(tmp_path):

@@ -101,7 +101,7 @@ def test_mixes_are_learned_on_the_source_and_images_are_read_as_texts_are(vit: s
 
 def test_what_is_no_shift_is_one_line(cli: Callable, texts: str, later: str, tmp_path: Path):
     def line(shift: str, *tasks: str) -> str:
-        given = [word for task in tasks or (f"linear-probe:{texts}",) for word in ("--task-file", task)]
+        given = [word for task in tasks or (f"linear-probe:{texts}",) for word in ("--data", task)]
         done = cli("evaluate", "minilm", *given, "--shift", shift, "--out", tmp_path / "out")
         assert done.status == 2 and not (tmp_path / "out").exists()
         return done.line

@@ -40,7 +40,7 @@ BARE = {"text": ["w1 w2", "w3"] * 6}
 )  # fmt: skip
 def test_wrong_data_are_refused_in_one_line(cli: Callable, tmp_path: Path, kind: str, columns: dict, line: str):
     task = wrong(tmp_path, kind, **columns)
-    printed = cli("evaluate", "minilm", "--task-file", task, "--out", tmp_path / "out")
+    printed = cli("evaluate", "minilm", "--data", task, "--out", tmp_path / "out")
     assert printed.status == 2 and not (tmp_path / "out").exists()
     assert printed.line == line.format(task.partition(":")[2])
 
@@ -72,9 +72,7 @@ def test_a_folder_of_other_things_is_no_folder_of_results(llama: str, texts: str
 
 def test_a_split_that_cannot_be_is_refused_before_the_model_runs(cli: Callable, texts: str, tmp_path: Path):
     def line(kind: str, share: str) -> str:
-        return cli(
-            "evaluate", "minilm", "--task-file", f"{kind}:{texts}", "--split", share, "--out", tmp_path / "o"
-        ).line
+        return cli("evaluate", "minilm", "--data", f"{kind}:{texts}", "--split", share, "--out", tmp_path / "o").line
 
     assert line("attention-probe", "1.5").startswith("--split is 1.5: give a number between 0 and 1")
     assert line("attention-probe", "0.01").startswith("--split 0.01 leaves fewer than 2 classes to judge")

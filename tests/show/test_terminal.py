@@ -57,6 +57,32 @@ def test_columns_that_do_not_fit_stand_below_with_the_first_one_again():
     assert "continued" not in printed(wide, width=200)
 
 
+def test_only_what_answers_is_shown_unless_all_is_asked_for():
+    answer, rest = Table("Answer", columns(["a"]), (row("1"),)), Facts((("b", "2"),), f"Rest {'of it ' * 9}· more")
+    document, stream = Document("Yes.", parts=(rest, answer), lead=(answer,), commands=("go",)), io.StringIO()
+    show(document, Console(file=stream, width=80), long=False)
+    short = stream.getvalue()
+    assert "Answer" in short and "b" not in short.splitlines()
+    assert short.splitlines()[-2:] == [f"--long also shows: Rest {'of it ' * 9}"[:58] + "…", "next: go"]
+    assert "--long" not in printed(rest, answer, lead=(answer,)) and "Rest of it" in printed(
+        rest, answer, lead=(answer,)
+    )
+
+
+def test_the_short_form_of_a_wide_table_is_its_first_columns():
+    wide = Table("Wide", columns(["name", *(f"heading{i}" for i in range(9))]), (row("n", *["0.123 ±0.01"] * 9),))
+    stream = io.StringIO()
+    show(Document("Yes.", parts=(wide,)), Console(file=stream, width=60), long=False)
+    assert "continued" not in stream.getvalue() and "--long also shows 5 more columns." in stream.getvalue()
+
+
+def test_no_column_of_a_table_is_empty():
+    cells = [row("x", "1", "", *["12345678"] * 4, ""), row("y", "2", "", *["12345678"] * 4, "")]
+    table = Table("Some", columns(["name", "a", "never", *"bcde", "nothing"]), tuple(cells))
+    text = printed(table, width=40)
+    assert "continued" in text and "never" not in text and "nothing" not in text
+
+
 def test_a_narrow_form_replaces_what_does_not_fit():
     parts = tuple(Table(f"Part {i}", columns(["a"]), (row("1"),), (f"legend {i}",)) for i in range(2))
     wide = Table("Whole", columns(["x" * 16] * 9), (row(*["1"] * 9),), ("legend",), parts)

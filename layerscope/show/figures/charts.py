@@ -124,16 +124,18 @@ def _series(axis: Any, owned: Owned, series: Series, x: Values, how: dict[str, A
     if series.mark in ("guide", "level"):
         axis.plot(x, y, **how)
         return y[:0]
+    reach = y
     kept = np.array([i for i in range(len(x)) if i not in series.after], dtype=int)
     longest = chart.overlaid or isinstance(series.tone, int)
     axis.plot(x[kept], y[kept], **how, **({"markevery": style.marked(y[kept], owned.number)} if longest else {}))
     if series.errors:
         band = np.nan_to_num(np.array(series.errors, dtype=np.float64)) * chart.y.scale
+        low = np.maximum(y - band, y / 2) if chart.y.log else y - band
         if series.mark == "points":
             axis.errorbar(x, y, yerr=band, fmt="none", ecolor=how["color"], elinewidth=0.8)
         else:
-            low = (np.maximum(y - band, y / 2) if chart.y.log else y - band)[kept]
-            axis.fill_between(x[kept], low, (y + band)[kept], color=how["color"], alpha=BAND, linewidth=0)
+            axis.fill_between(x[kept], low[kept], (y + band)[kept], color=how["color"], alpha=BAND, linewidth=0)
+        reach = np.concatenate([low, y + band])
     for i in series.after:
         axis.plot(x[i], y[i], **style.DIAMOND, mec=how["color"])
     below = {"textcoords": "offset points", "ha": "center", "annotation_clip": True, "fontsize": 7}
@@ -141,7 +143,7 @@ def _series(axis: Any, owned: Owned, series: Series, x: Values, how: dict[str, A
         axis.annotate(plain(label), (x[i], y[i]), (0, -8.5), **below)
     for i in series.marked:
         axis.plot(x[i], y[i], **style.RING)
-    return y
+    return reach
 
 
 def _line(axis: Any, value: float, name: str, chart: Chart) -> None:

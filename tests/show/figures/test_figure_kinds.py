@@ -128,6 +128,13 @@ def test_a_constant_is_a_flat_line_in_the_middle_and_rounding_is_not_magnified(w
     assert (low, high) == pytest.approx((1.95, 2.05))
 
 
+@pytest.mark.parametrize("spread", [0.0, 1.0, 3.5, 9.0], ids="spread of {} errors".format)
+def test_an_axis_has_room_for_the_bands(written, by_layer, spread):
+    run = written(by_layer("linear_probe", [0.7, 0.7 + 0.01 * spread, 0.7], [0.01] * 3), depth=2)
+    low, high = all_curves([run]).axes[0].get_ylim()
+    assert low <= 69.0 and 71.0 + spread <= high
+
+
 def test_what_is_nil_but_for_rounding_is_nothing_in_a_figure(written, by_layer):
     axis = all_curves([written(by_layer("dime", [1e-14, -3e-14, 0.0]), depth=2)]).axes[0]
     assert axis.lines[0].get_ydata().tolist() == [0.0, 0.0, 0.0]

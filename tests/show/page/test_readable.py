@@ -19,6 +19,7 @@ def page(written, by_layer, pairs, tmp_path):
     rows = [row for row in rows if row["metric"] not in ("curvature", "dime", "prompt_entropy")]
     rows += by_layer("curvature", [math.nan] * 5) + by_layer("dime", [0.5, 0.9, 0.4, 0.3, 0.2], [0.01] * 5)
     rows += by_layer("prompt_entropy", [0.5, 0.52, 0.49, 0.5, 0.51], [0.1] * 5)
+    rows += by_layer("linear_probe", [0.68, 0.7, 0.73, 0.77, 0.75], [0.027] * 5)
     rows += pairs("cka", np.full((5, 5), 0.97) + 0.03 * np.eye(5))
     return report(written(rows), tmp_path / "readable.html")
 
@@ -34,6 +35,14 @@ def test_an_axis_does_not_magnify_noise_and_a_ring_marks_only_a_difference(brows
         assert "circle-open" in str(opened.ask(f"({PLOT})('dime').data.map(t => t.marker?.symbol)"))
         low, high = opened.ask(f"(m => [m.zmin, m.zmax])(({PLOT})('cka-of-every-two-layers').data[0])")
         assert (low, high) == (pytest.approx(0.9), 1.0)
+
+
+def test_an_axis_has_room_for_the_bands(browser, page):
+    with browser.open(page) as opened:
+        low, high = opened.ask(f"({PLOT})('linear-probe').layout.yaxis.range")
+        band = opened.ask(f"({PLOT})('linear-probe').data.find(t => t.fill === 'toself').y")
+        assert [min(band), max(band)] == pytest.approx([65.3, 79.7])
+        assert low <= min(band) and max(band) <= high
 
 
 def test_a_plot_without_values_says_so_and_draws_no_axes(browser, page):

@@ -180,8 +180,9 @@ function across(choices, view) {
 // The vertical axis: logarithmic, of a range that is given, or long enough that noise looks like noise.
 function upright({ title, range, whole, log, scale = 1, least = 0 }, lines) {
   const axis = { title: titled(title ?? "") };
-  const values = lines.flatMap(({ series }) => series.y).filter((value) => value !== null).map((value) => value * scale);
-  const [low, high] = [Math.min(...values), Math.max(...values)];
+  const reach = (side) => lines.flatMap(({ series }) => series.y.map((value, i) => [value, side * (series.errors?.[i] ?? 0)]))
+    .filter(([value]) => value !== null).map(([value, error]) => (value + (log ? 0 : error)) * scale);
+  const [low, high] = [Math.min(...reach(-1)), Math.max(...reach(1))]; // with the bands
   if (log && low > 0) return { ...axis, type: "log", exponentformat: "power", minexponent: 3, ...decades(low, high) };
   if (low === 0 && high === 0) Object.assign(axis, { range: range ?? [-NOTHING * scale, NOTHING * scale] });
   else if (range) Object.assign(axis, { range });
