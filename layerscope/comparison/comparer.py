@@ -28,8 +28,8 @@ def compare(
     """Compare runs: which layers are alike, where metrics differ, and what training changes.
 
     No model is run, unless `data` is given with models instead of runs. Every run is compared with the first, on
-    the samples that are whole in all of them. Where depths differ, a layer of the shallower run is compared with the
-    one of the other that is nearest in percent of depth. Three or more runs of one architecture are a series: each
+    the samples that are whole in all of them. Where depths differ, each layer of the deeper run is compared with
+    the one of the other that is nearest in percent of depth. Three or more runs of one architecture are a series: each
     layer is compared with its counterpart in the last checkpoint and in the one before; they are sorted by the step
     number that every revision, model or run folder names ("step1000", "checkpoint-500"), or else stay in the order
     given.

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from layerscope.comparison.matching import Side
-from layerscope.core.errors import LayerscopeError, choices
+from layerscope.core.errors import LayerscopeError, choices, count
 from layerscope.metrics.factors import FromViews
-from layerscope.runs.registry import about, is_scalar, parse_key, rank
+from layerscope.runs.registry import about, is_scalar, named, parse_key, rank
 from layerscope.runs.states import PROJECTED, Column
 
 Row = dict[str, Any]
@@ -24,6 +24,8 @@ Key = tuple[str, str | None]
 Values = npt.NDArray[np.floating[Any]]
 KEPT = {"cosine_similarity": "cosine_to_last"}
 """What each sample's values are called where that is not the metric's own name."""
+NAMED = 4
+"""Metrics that a note names, of more than that the number."""
 OF_TOKENS = ("perplexity", "layer_accuracy", "label_probability", "cross_entropy")
 """What a language model's head says of its own tokens: with other tokens it is another question."""
 
@@ -36,7 +38,7 @@ def chosen_metrics(
     Raises `LayerscopeError` for a metric that was asked for and is not in every run, for InfoNCE and DiME of blocks of
     other sizes, and for LiDAR of another number of views.
     """
-    names = [list(dict.fromkeys(metric for metric, _ in found)) for found in known]
+    names = [list(dict.fromkeys(metric for metric, _ in found if not about(metric).setting)) for found in known]
     shared = sorted((name for name in names[0] if all(name in others for others in names)), key=rank)
     for name in asked or ():
         if name not in shared:
@@ -59,7 +61,9 @@ def chosen_metrics(
             keys += [(name, variant) for variant in same]
     only = {name for found in names for name in found} - set(shared)
     if only and asked is None:
-        notes.append(f"not in all runs, and not compared: {', '.join(sorted(only, key=rank))}")
+        titles = [named(name) for name in sorted(only, key=rank)]
+        more = f" and {count(len(titles) - NAMED, 'other')}" if len(titles) > NAMED else ""
+        notes.append(f"not compared, as not every run has them: {', '.join(titles[:NAMED])}{more}")
     return keys, notes
 
 
@@ -82,14 +86,14 @@ def _other_blocks(
 
 
 def partners(a: Side, b: Side, of_a: "Measured", of_b: "Measured") -> Iterator[tuple[Column, Column]]:
-    """Yield the layers to compare: those of the shallower run, each with the nearest of the other.
+    """Yield the layers to compare: those of the deeper run, each with the nearest of the other.
 
     The last layers, after the norm where there is one, are partners as well.
     """
     depth, most = min(a.depth, b.depth), max(a.depth, b.depth)
-    for layer in range(depth + 1):
-        far = math.ceil(layer * most / depth - 0.5)  # halves go down
-        own, other = (layer, far) if a.depth <= b.depth else (far, layer)
+    for layer in range(most + 1):
+        near = math.ceil(layer * depth / most - 0.5)  # halves go down
+        own, other = (near, layer) if a.depth <= b.depth else (layer, near)
         yield Column(of_a.site, own), Column(of_b.site, other)
     ends = _last(a, of_a), _last(b, of_b)
     if ends != (Column(of_a.site, a.depth), Column(of_b.site, b.depth)):

@@ -5,22 +5,26 @@ where a layer from 1 on could be.
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
 
+from layerscope.core.errors import count
 from layerscope.runs.curves import Values
 from layerscope.runs.registry import about, capital, named, rank, scale, titled, unit_apart
-from layerscope.show.numbers import NIL, error, number
+from layerscope.show.numbers import error, number
 from layerscope.show.plain import plain
 
 if TYPE_CHECKING:
     from layerscope.comparison.comparison import Comparison, Member
 
+STRENGTHS = ((0.8, "strong"), (0.5, "moderate"), (-math.inf, "weak"))
+"""Words for the mean similarity of layers that are most alike, from which value on."""
 SURE = 2.0
 """A difference of more standard errors than this counts as one."""
 Layer: TypeAlias = int | str
@@ -97,20 +101,68 @@ def alike(square: pd.DataFrame, metric: str) -> Values:
 
 
 def headline(pair: Pair) -> str:
-    """Return the answer in one line: which layers are most alike, and the last ones."""
+    """Return the answer in one line: which layer is most like which and how much, and the last ones."""
     metric, variant = pair.comparison.forms[0]
     square = pair.square(metric, variant)
     inside = square.loc[square.index != 0, square.columns != 0]
-    values = alike(inside, metric)
-    if not np.isfinite(values).any():
+    if not np.isfinite(alike(inside, metric)).any():
         return f"No similarity of layers is defined: the states of {plain(pair.b.name)} do not vary."
-    equal = np.argwhere(values >= np.nanmax(values) - NIL)
-    i, j = equal[-1]  # of several the deepest: a truncated model has all its layers in common
-    return (
-        f"Most alike: {layer_name(inside.index[i])} of {plain(pair.a.name)} and {layer_name(inside.columns[j])} of "
-        f"{plain(pair.b.name)}, {named(metric, variant)} {shown(float(inside.iloc[i, j]))}; the last layers "
-        f"{shown(float(square.iloc[-1, -1]))}."
-    )
+    title, last = named(metric, variant), shown(float(square.iloc[-1, -1]))
+    rows = [match for match in pair.matches(metric, variant) if match.most is not None]
+    matched = np.array([match.most_value for match in rows])
+    whose = f"Layers of {plain(pair.a.name)}, each with the layer of {plain(pair.b.name)} most like it"
+    how_sure = f"{title} {_span(matched)}{_strength(metric, matched)}{_ties(inside, metric)}"
+    return f"{whose}: {_runs(rows)}; {how_sure}; the last layers {last}."
+
+
+def _runs(rows: Sequence[Match]) -> str:
+    """Return which layer is most like which, in few words: rows of layers with one partner, or with one each."""
+    runs: list[list[Match]] = []
+    for match in rows:
+        run = runs[-1] if runs else []
+        steps = {_step(*pair) for pair in pairwise([*run, match])}
+        if run and len(steps) == 1 and None not in steps:
+            run.append(match)
+        else:
+            runs.append([match])
+    words = [f"{_ends(run[0].layer, run[-1].layer)} → {_ends(run[0].most, run[-1].most)}" for run in runs]
+    return ", ".join(words)
+
+
+def _step(one: Match, two: Match) -> int | None:
+    """Return how many layers later the second one's partner is, 0 or 1; None where it is another or has no number."""
+    layers = (one.layer, one.most, two.layer, two.most)
+    numbers = [int(layer) for layer in layers if layer is not None and layer != "final"]
+    if len(numbers) < len(layers) or numbers[2] - numbers[0] != 1:
+        return None
+    step = numbers[3] - numbers[1]
+    return step if step in (0, 1) else None
+
+
+def _ends(first: Layer | None, last: Layer | None) -> str:
+    return str(first) if first == last else f"{first}–{last}"
+
+
+def _span(values: Values) -> str:
+    """Return the lowest and the highest of several similarities."""
+    low, high = shown(float(values.min())), shown(float(values.max()))
+    return low if low == high else f"{low} to {high}"
+
+
+def _strength(metric: str, values: Values) -> str:
+    """Return how alike layers are in a word; nothing for a distance."""
+    if about(metric).low:
+        return ""
+    mean = float(values.mean())
+    return f", {next(word for least, word in STRENGTHS if mean >= least)} on average"
+
+
+def _ties(inside: pd.DataFrame, metric: str) -> str:
+    """Return for how many layers another one is as much alike as the most similar one, in the places shown."""
+    near = np.round(alike(inside, metric), 2)
+    best = np.nanmax(np.where(np.isnan(near), -np.inf, near), axis=1, keepdims=True)
+    tied = int(((near == best).sum(1) > 1).sum())
+    return f" (for {tied} of {count(len(near), 'layer')} another one ties)" if tied else ""
 
 
 def sentences(pair: Pair) -> tuple[str, ...]:

@@ -101,8 +101,8 @@ def square_map(pair: Pair, metric: str, variant: str) -> HeatMap:
 
 
 def _difference(pair: Pair, metric: str, title: str, points: pd.DataFrame) -> Chart:
-    points, depth = points.reset_index(drop=True), min(pair.a.depth, pair.b.depth)
-    layers = points["layer" if pair.a.depth <= pair.b.depth else "layer_b"].astype(float).tolist()
+    points, depth = points.reset_index(drop=True), max(pair.a.depth, pair.b.depth)
+    layers = points["layer" if pair.a.depth >= pair.b.depth else "layer_b"].astype(float).tolist()
     last = len(points) - 1
     after = (last,) if last and layers[last] == layers[last - 1] else ()
     most = findings.largest(points.drop([*after]))

@@ -55,6 +55,8 @@ class Metric:
     """Only a logarithmic axis shows its shape."""
     curve: bool = True
     """Drawn by layer; else it is in the table alone: one number for all layers, a count, a setting."""
+    setting: bool = False
+    """It says how another metric was fitted, and nothing of the layers: it is not compared."""
     beside: tuple[str, ...] = ()
     """The metrics and options that bring it along: it cannot be chosen by itself."""
 

@@ -278,5 +278,6 @@ LINEAR_PROBE_C = Metric(
     direction="Low: few of the features carry over to other samples, or the samples are few.",
     source="Stone 1974, Cross-validatory choice and assessment of statistical predictions",
     curve=False,
+    setting=True,
     beside=("linear_probe",),
 )

@@ -62,7 +62,8 @@ def test_the_smallest_distance_is_the_most_alike(three):
     near = square.loc[1].loc[1:]
     match = pairs(found)[0].matches("angular_distance", "centered")[1]
     assert (match.most, match.most_value) == (1 + int(np.argmin(near)), pytest.approx(near.min()))
-    assert f"angular distance {square.loc[1:, 1:].min(axis=None):.2f};" in headline(pairs(found)[0])
+    nearest = square.loc[1:, 1:].min(axis=1)
+    assert f"angular distance {nearest.min():.2f} to {nearest.max():.2f}" in headline(pairs(found)[0])
 
 
 def test_differences_by_sample_are_paired(spoken):
@@ -110,6 +111,33 @@ def test_layer_0_is_shown_and_never_a_candidate(three):
     assert len(charts) > 3 and all(0 not in series.marked for chart in charts for series in chart.series)
 
 
+TIED = "for 1 of 3 layers another one ties"
+
+
+@pytest.mark.parametrize(
+    ("square", "answer"),
+    [
+        ([[0.9, 0.3, 0.3], [0.3, 0.9, 0.3], [0.3, 0.3, 0.9]], "1–3 → 1–3; CKA 0.90, strong on average; the last"),
+        (
+            [[0.4, 0.4, 0.1], [0.2, 0.4, 0.1], [0.1, 0.3, 0.2]],
+            f"1–2 → 1–2, 3 → 2; CKA 0.30 to 0.40, weak on average ({TIED}); the last layers 0.20.",
+        ),
+        (
+            [[0.1, 0.2, 0.6], [0.1, 0.2, 0.7], [0.6, 0.1, 0.1]],
+            "1–2 → 3, 3 → 1; CKA 0.60 to 0.70, moderate on average; the last layers 0.10.",
+        ),
+    ],
+)
+def test_the_answer_says_which_layer_is_like_which_and_how_sure_that_is(three, square, answer):
+    found = layerscope.compare(three[:2], similarity="cka", metrics="effective_rank", progress=False)
+    frame = found.frame.copy()
+    inside = (frame["kind"] == "similarity") & (frame["layer"] > 0) & (frame["layer_b"] > 0)
+    chosen = frame[inside]
+    values = np.array(square)[chosen["layer"].astype(int) - 1, chosen["layer_b"].astype(int) - 1]
+    frame.loc[inside, "value"] = values
+    assert answer in headline(pairs(replace(found, frame=frame))[0])
+
+
 def test_a_series_is_not_named_after_one_of_its_pairs(three):
     first, *rest = layerscope.compare(three, progress=False).document().members
     assert first.title == ("3 checkpoints",) and [section.name for section in first.sections] == ["checkpoints"]
@@ -123,7 +151,7 @@ def test_probes_are_paired_by_sample(make, tmp_path):
     how = {"metrics": "linear_probe,knn_probe", "views": 0}
     runs = [make(tmp_path / str(seed), data, seed=seed, **how) for seed in (0, 1)]
     found = layerscope.compare(runs, progress=False).table("difference")
-    found = found[found["metric"].isin(("linear_probe", "knn_probe"))]  # the strength that was chosen has no samples
+    assert set(found["metric"]) == {"linear_probe", "knn_probe"}, "the strength that was chosen is a setting"
     assert found["paired"].all() and found["metric"].nunique() == 2
     for row in found.to_dict("records"):
         tables = [run.samples().set_index(["metric", "layer", "sample"])["value"].sort_index() for run in runs]
@@ -148,9 +176,10 @@ def test_differences_of_tables_combine_standard_errors(spoken):
 
 def test_other_depths_stand_beside_each_other_by_percent(three, deep):
     rows = layerscope.compare([three[0], deep], metrics="effective_rank", progress=False).table("difference")
-    assert list(zip(rows["layer"], rows["layer_b"], strict=True)) == [(0, 0), (1, 2), (2, 4), (3, 6)]
+    beside = [(0, 0), (0, 1), (1, 2), (1, 3), (2, 4), (2, 5), (3, 6)]  # every layer of the deeper one
+    assert list(zip(rows["layer"], rows["layer_b"], strict=True)) == beside
     back = layerscope.compare([deep, three[0]], metrics="effective_rank", progress=False).table("difference")
-    assert list(zip(back["layer_b"], back["layer"], strict=True)) == [(0, 0), (1, 2), (2, 4), (3, 6)]
+    assert list(zip(back["layer_b"], back["layer"], strict=True)) == beside
     assert list(back["value"]) == pytest.approx([-value for value in rows["value"]])
 
 

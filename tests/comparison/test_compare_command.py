@@ -33,7 +33,8 @@ def content(page):
 def test_the_answer_is_printed_first_and_kept(cli, spoken, tmp_path):  # noqa: F811  the fixture
     done = cli("compare", *spoken, "--out", tmp_path / "both", "--csv", tmp_path / "all.csv")
     assert done.status == 0, done.err
-    assert re.match(r"Most alike: (layer \d|the final layer) of \S+ and .* CKA \d\.\d\d; the last layers", done.out)
+    answer = r"Layers of \S+, each with the layer of \S+ most like it: \d.* → .*; CKA \d\.\d\d.*, weak on average;"
+    assert re.match(answer, " ".join(done.out.split()))
     square = layerscope.open_comparison(tmp_path / "both").similarity()
     best = square.loc[1].astype(float).idxmax()
     row = next((line for line in done.out.splitlines() if re.match(r" {5}1 ", line)), done.out)
