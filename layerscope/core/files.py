@@ -11,6 +11,7 @@ import shutil
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
 from glob import escape
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,18 @@ def digest(path: Path) -> str:
     """Return the sha256 (hex) of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digest_once(path: Path) -> str:
+    """Return the sha256 (hex) of a file, read once a process as long as nobody writes to it: about 1 s a gigabyte."""
+    state = path.stat()
+    return _digest_of(path.absolute(), state.st_mtime_ns, state.st_size)
+
+
+@cache
+def _digest_of(path: Path, written: int, size: int) -> str:
+    """Return the sha256 of a file of that size, written at that time (in nanoseconds)."""
+    return digest(path)
 
 
 def write_json(path: Path, facts: Mapping[str, Any], writer: str = "") -> None:

@@ -13,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import aside
 from layerscope.core.processes import Team
 from layerscope.core.progress import Reporter
+from layerscope.core.sealed import is_intact, save_sealed
 from layerscope.core.workers import torch_threads
 from layerscope.inputs.media import read_image, read_waveform
 from layerscope.inputs.samples import KEY_BYTES, key_of
@@ -114,8 +114,10 @@ class StoredTexts:
         raise MissingTextsError(f"{len(samples)} samples")
 
     def _know(self, part: Path) -> bool:
-        """Take in the keys of a part, and return whether it can be read."""
+        """Take in the keys of a part, and return whether it can be read and is what was written."""
         try:
+            if not is_intact(part):
+                return False
             with safe_open(part, framework="np") as file:
                 keys: Any = file.get_tensor("keys")
         except (SafetensorError, OSError):
@@ -255,5 +257,5 @@ class TextStates(StoredTexts):
             tensors[name] = torch.stack(columns)
         last = max((int(part.name[:5]) for part in self.folder.glob("*.safetensors")), default=-1)
         part = self.folder / f"{last + 1:05d}-{self.team.rank}.safetensors"
-        aside(part, lambda path: save_file(tensors, path))
+        aside(part, lambda path: save_sealed(tensors, path))
         return part.name

@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError, count, first_line
-from layerscope.core.files import json_object, read_json
+from layerscope.core.files import digest_once, json_object, read_json
 from layerscope.inputs.states import ID, States
 
 LAYER = re.compile(r"layer[_-]?(\d+)")
@@ -197,7 +197,7 @@ def extracted(where: Path, asked: Layers, pooling: str) -> States:
     known = read_json(where / "states.json")
     if "whole" not in known:
         raise LayerscopeError(f"{where} is not finished: run layerscope extract or layerscope merge again")
-    files = [where / "chunks" / chunk["name"] for chunk in known["whole"]["chunks"]]
+    files = [_as_written(where / "chunks" / chunk["name"], chunk, known) for chunk in known["whole"]["chunks"]]
     poolings, model = known["poolings"], known["model"]
     if poolings and pooling not in ("auto", *poolings):
         raise LayerscopeError(f"{where} has no pooling {pooling!r}: it has {', '.join(poolings) or 'every token'}")
@@ -234,6 +234,16 @@ def extracted(where: Path, asked: Layers, pooling: str) -> States:
     layers = _numbered(asked, known["layers"], len(known["layers"]), where)
     table = pd.DataFrame({"label": labels}) if labels else None
     return States(where, tuple(names), layers, model["width"], read, tokens or None, table, about=about)
+
+
+def _as_written(path: Path, chunk: dict[str, Any], manifest: dict[str, Any]) -> Path:
+    """Return the file of a chunk, which must be what was written."""
+    if path.is_file() and chunk.get("sha256") not in (None, digest_once(path)):
+        command = manifest.get("command") or "the same command"
+        raise LayerscopeError(
+            f"{path} is damaged (it has changed since it was written): delete it, and make it again with {command}"
+        )
+    return path
 
 
 READERS: dict[str, Callable[[Path, Sequence[Path], Layers], States]] = {

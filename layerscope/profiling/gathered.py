@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from layerscope.core.errors import count
 from layerscope.core.files import aside, foreign
+from layerscope.core.sealed import is_intact, save_sealed
 from layerscope.inputs import Corpus
 from layerscope.inputs.streams import Stream
 from layerscope.metrics.class_sums import ClassSums
@@ -64,12 +65,14 @@ class Gathered:
         tensors = {f"{key}|{name}": value for key, own in self.sums.items() for name, value in own.tensors().items()}
         tensors[FACTS] = torch.frombuffer(bytearray(json.dumps(facts).encode()), dtype=torch.uint8)
         path.parent.mkdir(parents=True, exist_ok=True)
-        aside(path, lambda part: save_file({key: value.contiguous() for key, value in tensors.items()}, part))
+        aside(path, lambda part: save_sealed(tensors, part))
 
     @classmethod
     def load(cls, path: Path) -> "Gathered":
         """Return what was written; raise `LayerscopeError` where a file is damaged."""
         try:
+            if not is_intact(path):
+                raise ValueError("it has changed since it was written")
             tensors = load_file(path)
             facts = json.loads(bytes(tensors.pop(FACTS).numpy()))
         except Exception as error:  # of a damaged file any

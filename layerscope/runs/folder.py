@@ -22,7 +22,18 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.files import aside, digest, foreign, read_json, read_parquet, unwritable, write_json, write_parquet
+from layerscope.core.files import (
+    aside,
+    digest,
+    digest_once,
+    foreign,
+    json_object,
+    read_json,
+    read_parquet,
+    unwritable,
+    write_json,
+    write_parquet,
+)
 
 FORMAT = 1
 PLANNED = {"sample", "name", "view", "length", "batch", "shard", "offset"}
@@ -103,9 +114,8 @@ class RunFolder:
         for left in (self.path / "shards").glob(".tmp*"):  # safetensors' own, of a process that was killed
             left.unlink()
         for shard in filter(self.is_finished, self.shards):
-            with suppress(LayerscopeError):
-                if read_json(self._checksum(shard)).get("sha256") == digest(self._shard(shard)):
-                    continue
+            if self._is_intact(shard):
+                continue
             self._checksum(shard).unlink()
             self._shard(shard).unlink()
             dropped.append(f"shard {shard}")
@@ -165,8 +175,13 @@ class RunFolder:
 
     @contextmanager
     def shard(self, shard: int) -> Iterator[Any]:
-        """Open a shard for reading its tensors one by one."""
+        """Open a shard for reading its tensors one by one; one that is not what was written is refused."""
         try:
+            if not self._is_intact(shard):
+                raise LayerscopeError(
+                    f"shard {shard} of {str(self.path)!r} is damaged ({self._shard(shard)} has changed since it was "
+                    "written): repeat the command that made it, which computes this shard again"
+                )
             with safe_open(self._shard(shard), framework="pt") as file:
                 yield file
         except (SafetensorError, OSError) as error:
@@ -216,6 +231,11 @@ class RunFolder:
                 if isinstance(entry, dict) and "event" in entry and event in (None, entry["event"]):
                     found.append(entry)
         return found
+
+    def _is_intact(self, shard: int) -> bool:
+        """Return whether a shard is what was written; one without a checksum, as of another's run, counts as whole."""
+        facts = json_object(self._checksum(shard)) if self._checksum(shard).is_file() else {}
+        return facts is not None and facts.get("sha256") in (None, digest_once(self._shard(shard)))
 
     def _shard(self, shard: int) -> Path:
         return self.path / "shards" / f"{shard:05d}.safetensors"

@@ -58,6 +58,18 @@ def test_every_text_is_embedded_once(model, tmp_path: Path):
     assert len(again) == 0 and not list(tmp_path.rglob("*.safetensors"))
 
 
+def test_a_damaged_part_is_embedded_again(model, tmp_path: Path):
+    texts = tiny.texts(30)
+    states = TextStates(model, MEAN, tmp_path)
+    first = states.vectors(states.keys(texts), 2, "raw", "mean")
+    part = next(tmp_path.rglob("*.safetensors"))
+    data = bytearray(part.read_bytes())
+    data[-12:] = bytes.fromhex("ffff7f7f") * 3  # the largest float
+    part.write_bytes(data)
+    again = TextStates(model, MEAN, tmp_path)
+    assert np.array_equal(again.vectors(again.keys(texts), 2, "raw", "mean"), first) and again.embedded > 0
+
+
 def test_a_pickled_store_reads_what_is_there_and_embeds_nothing(model, tmp_path: Path):
     texts = tiny.texts(10)
     states = TextStates(model, MEAN, tmp_path)

@@ -130,6 +130,16 @@ def test_parts_of_another_number_of_processes_are_the_first_part(killed: str | N
     assert [number for number in range(9) if not last.has(number)] == [7, 8] and last.begin().before == last.before
 
 
+def test_a_damaged_part_is_not_gone_on_from(tmp_path: Path):
+    part = tmp_path / "0-of-1.safetensors"
+    pass_of([0, 1]).save(part)
+    data = bytearray(part.read_bytes())
+    data[-12:] = bytes.fromhex("ffff7f7f") * 3  # the largest float
+    part.write_bytes(data)
+    with pytest.raises(LayerscopeError, match="is not the file that layerscope wrote"):
+        Gathered.load(part)
+
+
 def test_other_data_are_refused_and_a_finished_run_is_opened(folder: Path, whole: Path, forks: Forks, tmp_path: Path):
     again = forks.run(*asked(folder, whole), script=SMALL)
     assert again.complaint() is None and "forward" not in again.err

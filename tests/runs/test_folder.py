@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import tiny
@@ -191,3 +192,46 @@ def test_float32_is_stored_as_it_is() -> None:
 def test_the_lock_makes_the_folder(tmp_path: Path) -> None:
     with locked(tmp_path / "a" / "b"):
         assert (tmp_path / "a" / "b" / ".lock").is_file()
+
+
+def overwrite(file: Path) -> None:
+    """Overwrite 12 bytes in the middle of the tensors of a file with the largest float, as a bad disk might."""
+    data = bytearray(file.read_bytes())
+    start = len(data) // 2 // 4 * 4
+    data[start : start + 12] = bytes.fromhex("ffff7f7f") * 3
+    file.write_bytes(data)
+
+
+def test_no_reader_takes_a_damaged_shard_and_the_same_command_mends_it(run) -> None:
+    before, events = run.pooled(3), len(run.folder.events("shard"))
+    overwrite(shard_file(run, 0))
+    for read in (lambda run: run.pooled(3), layerscope.Run.samples, lambda run: run.folder.broken()):
+        for reader in (run, layerscope.open_run(run.path)):  # one that has read the shard before, and a new one
+            with pytest.raises(
+                LayerscopeError, match=r"shard 0 of .* is damaged \(.*00000.safetensors has changed since"
+            ):
+                read(reader)
+    mended = again(run)
+    assert np.array_equal(mended.pooled(3), before)
+    assert len(mended.folder.events("shard")) == events + 1  # and no other shard
+
+
+def test_a_run_without_checksums_opens_as_before(run) -> None:
+    before = run.pooled(3)
+    for file in (run.path / "shards").glob("*.json"):
+        file.write_text("{}")
+    assert np.array_equal(layerscope.open_run(run.path).pooled(3), before)
+
+
+def test_a_damaged_chunk_of_an_extraction_is_refused_by_name_and_made_again(tmp_path: Path) -> None:
+    model = tiny.saved(tiny.bert(), tmp_path / "bert", special=True)
+    options = {"layers": 2, "out": tmp_path / "states", "progress": False}
+    layerscope.extract(model, tiny.texts(20), **options)
+    (file,) = (tmp_path / "states" / "chunks").iterdir()
+    whole = file.read_bytes()
+    overwrite(file)
+    with pytest.raises(LayerscopeError, match=r"000000.safetensors is damaged .*: delete it, and make it again with"):
+        layerscope.profile(states=tmp_path / "states", out=tmp_path / "run", progress=False)
+    file.unlink()
+    layerscope.extract(model, tiny.texts(20), **options)
+    assert file.read_bytes() == whole
