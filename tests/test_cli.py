@@ -119,6 +119,18 @@ def test_defaults_come_from_a_file(cli, bert: Path, data: Path, tmp_path: Path, 
     assert printed.status == 2 and printed.line.startswith("layerscope.toml cannot be used (TOMLDecodeError: ")
 
 
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("--task-file", "sts:pairs.csv"), "option --task-file is gone: give the same KIND:FILE to --data"),
+        (("--data", "pairs.csv"), "--data 'pairs.csv' is not KIND:FILE: write it as in classification:tickets.csv"),
+    ],
+)
+def test_own_files_of_evaluate_are_data_with_their_kind(cli, words: tuple[str, str], line: str) -> None:
+    printed = cli("evaluate", "minilm", *words)
+    assert (printed.status, printed.line) == (2, line)
+
+
 @pytest.mark.parametrize("key", ["trust_remote_code", "trust-remote-code", "allow_pickle"])
 def test_a_file_in_the_folder_cannot_trust_for_the_user(cli, tmp_path: Path, monkeypatch, key: str) -> None:
     monkeypatch.chdir(tmp_path)

@@ -50,7 +50,7 @@ def compare(
             also the last layer after its norm.
         paired: compare the two towers of a model over pairs, such as images and captions: sample i of one run belongs
             to sample i of the other. The layers of each tower are also compared with each other.
-        out: folder for the numbers; the command line writes a page there too.
+        out: folder for the numbers, and from the command line a page; by default nothing is saved.
         progress: show progress on standard error.
 
     Raises:

@@ -13,8 +13,8 @@ from itertools import groupby
 from pathlib import Path
 
 NAMED = re.compile(r"`(\w+)(?:=([^`]*))?`")
-LEADING = re.compile(r"^(\w+)(?= (?:is|has) )")
-"""An option whose value is wrong, as lines on it begin."""
+BARE = re.compile(r"^(\w+)(?= (?:is|has) )|\b([a-z]+(?:_[a-z]+)+)\b(?!')")
+"""An option whose value is wrong, as lines on it begin, and one whose name can be no word of the line."""
 _flags: set[str] = set()
 
 
@@ -112,15 +112,18 @@ def spelled(text: str) -> str:
     'try --dtype float32, or trust the file with --allow-pickle'
     >>> spelled("dtype is 3: give a name")
     '--dtype is 3: give a name'
+    >>> spelled("allow_pickle needs a file that you trust")
+    '--allow-pickle needs a file that you trust'
     >>> use_flags([])
     >>> spelled("try `dtype='float32'`")
     "try `dtype='float32'`"
     """
 
     def as_flag(found: re.Match[str]) -> str:
-        flag, value = f"--{found[1].replace('_', '-')}", found[2] if found.re is NAMED else None
+        name, value = (found[1], found[2]) if found.re is NAMED else (found[1] or found[2], None)
+        flag = f"--{name.replace('_', '-')}"
         if flag not in _flags:
             return found[0]
         return flag if value in (None, "True") else f"{flag} {value.strip(chr(39) + chr(34))}"
 
-    return LEADING.sub(as_flag, NAMED.sub(as_flag, text))
+    return BARE.sub(as_flag, NAMED.sub(as_flag, text))

@@ -77,8 +77,8 @@ def exits(
         draft_lens: folder of translators, through which layers draft: those that
             `layerscope lens MODEL --tuned DIR --train TEXT` trained for this model.
         processor: tokenizer or processor, if the model has none.
-        out: folder for the report, with the exit model in `model` if exits pay; the command line writes a page there
-            too.
+        out: folder for the report, with the exit model in `model` if exits pay, and from the command line a page; by
+            default nothing is saved.
         progress: show progress on standard error.
         **shared: how the model is loaded and the samples are read: `LoadingAndReading`.
 

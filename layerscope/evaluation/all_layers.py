@@ -9,6 +9,7 @@ from typing import Any
 from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import own_folder
+from layerscope.core.guard import locked
 from layerscope.core.options import Asked
 from layerscope.core.processes import Team
 from layerscope.core.progress import reporting
@@ -22,7 +23,6 @@ from layerscope.evaluation.tasks import open_tasks
 from layerscope.models import LoadOptions, Override, load
 from layerscope.models.encode import modalities_of
 from layerscope.profiling.identity import check_unchanged, model_of, run_of
-from layerscope.runs.guard import locked
 from layerscope.scores.evaluation import ORIGINS, Evaluation, ModelOrigin, add_origin
 from layerscope.scores.opening import META, holds_scores, open_evaluation
 from layerscope.scores.probe_results import has_probes, refuse_other_data

@@ -3,6 +3,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from layerscope.core import processes
+from layerscope.core.guard import refuse_held
 from layerscope.core.option_kinds import IN_CODE, SEED, Folder, Names, Number, Several, Whole
 from layerscope.core.options import OUTPUT, Loading, checked
 
@@ -48,7 +49,8 @@ def evaluate(
             reads, and token-probe reads sentences with a label for each word. lm:NAME and lm:FILE.yaml are tasks of
             lm-evaluation-harness; @METRIC after them chooses a metric other than their first one for which higher is
             better.
-        out: folder of the results, in mteb's own layout and in `probes`; repeating the call resumes it.
+        out: folder of the results, in mteb's own layout and in `probes`; repeating the call resumes it. The command
+            line takes scores/MODEL by default; in Python nothing is kept without it.
         samples: number of rows of each file of your own, and of documents of an lm task, drawn with the seed; by
             default all.
         seed: random seed.
@@ -85,6 +87,7 @@ def evaluate(
 
     """
     asked = checked(evaluate, locals())
+    refuse_held(asked.out)
     from layerscope.evaluation.all_layers import evaluate_layers
 
     return evaluate_layers(asked)

@@ -85,7 +85,7 @@ def generate(
         measure: measure accuracy, perplexity, coherence and diversity by layer.
         encoder: sentence encoder that measures coherence: a sentence-transformers model, or minilm.
         processor: tokenizer of a model given as an object.
-        out: folder for the texts and numbers; the command line writes a page there too.
+        out: folder for the texts and numbers, and from the command line a page; by default nothing is saved.
         progress: show progress on standard error.
         **shared: how the model is loaded and the texts are read: `LoadingAndReading`.
 

@@ -45,7 +45,7 @@ def lens(
             than the samples.
         steps: training steps, of about 1,000 tokens each.
         processor: tokenizer, image processor or feature extractor of a model given as an object.
-        out: folder for the tables; the command line writes a page there too.
+        out: folder for the tables, and from the command line a page; by default nothing is saved.
         progress: show progress on standard error.
         **shared: how the model is loaded and the samples are read: `LoadingAndReading`; a prompt is cut only at the
             model's own positions.

@@ -9,6 +9,7 @@ import numpy as np
 
 from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError, count, folder_name
+from layerscope.core.guard import locked
 from layerscope.core.options import Asked
 from layerscope.core.processes import Team
 from layerscope.core.progress import Reporter, reporting
@@ -30,7 +31,6 @@ from layerscope.profiling.streaming import finish, gather, of_data, text_head
 from layerscope.profiling.summing import of_stream
 from layerscope.profiling.tables import write_tables
 from layerscope.runs import Run
-from layerscope.runs.guard import locked
 from layerscope.runs.registry import METRICS, SETS
 
 WINDOW = 256

@@ -3,6 +3,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from layerscope.core import processes
+from layerscope.core.guard import refuse_held
 from layerscope.core.option_kinds import IN_CODE, SEED, Folder, Names, Number, OneOf, OneOrSome, Several, Whole
 from layerscope.core.options import DATA, OUTPUT, Centrings, Estimators, LoadingAndReading, checked, spoken
 
@@ -123,6 +124,7 @@ def profile(
     given = dict(locals())
     asked = checked(profile, given)
     asked.command = command or spoken(profile, given)
+    refuse_held(asked.out)
     from layerscope.profiling.pipeline import run_profile
 
     return run_profile(asked)

@@ -154,8 +154,9 @@ def within_loss(scored: Scored, columns: Sequence[int], most: float) -> list[int
     if kept:
         return kept
     nearest = best_of(scored, columns)
+    bound = f"{most * scored.points:g} {'point' if most * scored.points == 1 else 'points'}"
     raise LayerscopeError(
-        f"no layer that may be chosen loses at most {most * scored.points:g} points: the least is "
+        f"no layer that may be chosen loses at most {bound}: the least is "
         f"{losses[nearest] * scored.points:.2f} ({scored.name(nearest)})"
     )
 

@@ -205,7 +205,7 @@ def _why(case: Case, scored: Scored, name: str, chosen: int, columns: Sequence[i
         sure = f"; {'' if (SURE * error - difference) * scored.points <= most + 1e-9 else 'not '}certain"
         sure = f"{sure} at {SURE:g} standard errors" if error else ""
         known = sure if math.isfinite(error) else "; its error is unknown"
-        return f"{shallowest} that loses at most {most:g} points{within}{known}"
+        return f"{shallowest} that loses at most {most:g} {'point' if most == 1 else 'points'}{within}{known}"
     if name == "best":
         return f"the best score{within}"
     if chosen == best:

@@ -82,7 +82,7 @@ def select(
         cost: measure the size and speed of every depth.
         cost_model: model to measure, if an evaluation's model is not found by its name.
         device: device to measure on: auto, cpu or cuda:0.
-        out: folder for the choice; the command line writes a page there too.
+        out: folder for the choice, and from the command line a page; by default nothing is saved.
         progress: show progress on standard error.
 
     Returns:

@@ -39,7 +39,7 @@ def truncate(
             used; or the folder of a choice by `select`, which says which layer or blocks; in Python instead of that
             folder the selection itself (`open_selection`), and also a loaded model, a run or an evaluation.
         layer: last layer to keep, from 1 to the model's last; a selection brings its own.
-        out: new folder for the model.
+        out: new or empty folder for the model.
         format: format to write; auto is the model's own, or the one that a selection was made for.
         layers: several layers to end at, such as 2,4 or 2-4, each written to OUT/layer-K.
         drop: blocks to leave out, such as 4-7,9, numbered like layers (block 4 outputs layer 4); `select` with `drop`

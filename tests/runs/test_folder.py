@@ -17,8 +17,8 @@ from safetensors.torch import save_file
 import layerscope
 from layerscope import LayerscopeError
 from layerscope.core.files import read_json, write_json
+from layerscope.core.guard import locked
 from layerscope.runs.folder import RunFolder, need_room, packed, unpacked
-from layerscope.runs.guard import locked
 
 ROWS = tiny.rows(40)
 OPTIONS: dict[str, Any] = {"views": 0, "batch_size": 2, "progress": False}

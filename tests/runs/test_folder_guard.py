@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+import layerscope
 from layerscope import LayerscopeError
-from layerscope.runs import guard
-from layerscope.runs.guard import locked
+from layerscope.core import guard
+from layerscope.core.guard import locked
 
 
 @pytest.fixture
@@ -71,3 +72,9 @@ def test_without_locks_the_later_of_two_that_start_at_once_goes_on(lockless, tmp
     with pytest.raises(LayerscopeError, match="another process is writing to"), locked(tmp_path):
         pass
     assert (tmp_path / guard.OWNER).read_text() == "12 on elsewhere"
+
+
+@pytest.mark.parametrize("verb", [layerscope.profile, layerscope.evaluate])
+def test_a_second_job_is_refused_before_model_and_data_are_looked_for(tmp_path: Path, verb):
+    with locked(tmp_path / "run"), pytest.raises(LayerscopeError, match="another process is writing to"):
+        verb("no/such/model", "linear-probe:none.csv", out=tmp_path / "run")

@@ -13,7 +13,7 @@ from commands import Forks
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import aside
-from layerscope.runs.guard import locked
+from layerscope.core.guard import locked
 
 ABSENT = """
 import psutil, sys  # which on Linux is made of them itself
@@ -32,7 +32,7 @@ for line in sys.argv[1:]:
 HOLDER = """
 import sys, time
 from pathlib import Path
-from layerscope.runs.guard import locked
+from layerscope.core.guard import locked
 with locked(Path(sys.argv[1])):
     (Path(sys.argv[1]).parent / "held").touch()
     time.sleep(60)

@@ -10,7 +10,7 @@ from threading import Event, Thread
 
 from filelock import FileLock, Timeout
 
-from layerscope.core import files
+from layerscope.core import files, processes
 from layerscope.core.errors import LayerscopeError
 
 OWNER = ".owner"
@@ -52,6 +52,13 @@ def locked(path: Path) -> Iterator[None]:
         lock.release()
         if not started:
             files.drop_empty([path / "shards", path / "tables", *made])
+
+
+def refuse_held(path: Path | None) -> None:
+    """Raise where another job holds a folder, for one process that is yet to import what takes long."""
+    if path is not None and (path / ".lock").exists() and processes.launched() == 1:
+        with locked(path):
+            pass
 
 
 @contextmanager
