@@ -225,7 +225,7 @@ def model_of(run: Run, override: Override, options: LoadOptions) -> tuple[str, O
         made = f"was made from states of {run.info['model']['states_from']!r}, without a model"
         raise LayerscopeError(f"run {str(run.path)!r} {made}: give the model itself")
     source, asked = str(run.info["model"]["source"]), run.info["options"]
-    if source in (run.info["model"]["class"], "SentenceTransformer", "CrossEncoder"):
+    if not run.names_model:
         raise LayerscopeError(
             f"run {str(run.path)!r} was made from a model in memory ({source}): give the model itself"
         )

@@ -87,6 +87,12 @@ class Run(Saved):
         return "states_from" not in self.info["model"]
 
     @property
+    def names_model(self) -> bool:
+        """Whether the run names a model that can be opened again; not where that was an object in memory."""
+        model = self.info["model"]
+        return self.has_model and model["source"] not in (model["class"], "SentenceTransformer", "CrossEncoder")
+
+    @property
     def is_history(self) -> bool:
         """Whether this is the history of a training, which has only its rows."""
         return not self.info["pooling"]

@@ -191,7 +191,7 @@ def _of_run(run: Run, asked: Asked, budget: Budget, reporter: Reporter) -> Selec
     if not has_scores and run.info["data"].get("labels"):
         notes = ("the run's labels give no two classes of five samples to probe: they are left out", *notes)
     about = {
-        "model": str(run.info["model"]["name"]), "source": str(run.path) * run.has_model,
+        "model": str(run.info["model"]["name"]), "source": str(run.path) * run.names_model,
         "site": run.final, "pooling": pooling,
         "pooled": run.info["data"]["modality"] == "text" and opened.pools_as_ours(pooling), "notes": notes,
     }  # fmt: skip

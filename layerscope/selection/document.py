@@ -125,7 +125,7 @@ def ship(selection: "Selection") -> tuple[str, str]:
     if selection.layer == 0:
         return "", "nothing to truncate: layer 0 is what the first block reads, and no model ends there"
     if selection.source == "":
-        return "", "nothing to truncate: the run was made from states, without a model"
+        return "", "nothing to truncate: the run was made without a model that a command can open"
     source, name = selection.source or selection.model, f"{selection.model.split('/')[-1]}-layer{selection.layer}"
     name += f"-dim{selection.dim}" if selection.dim else ""
     how = ["--site", "raw", "--format", "onnx"] if selection.raw_only else []

@@ -114,7 +114,7 @@ def resolved(asked: Asked) -> tuple[Asked, str | None]:
         return asked, None
     if not asked.layers and given.as_shipped:
         raise LayerscopeError("nothing to truncate: the selection keeps the model as shipped; give a layer to cut it")
-    if given.source is None:
+    if not given.source:
         raise LayerscopeError(f"the selection does not say where {given.model} is: give the model and a layer")
     options = {"given": given.source, "layers": asked.layers or [given.layer], "part": asked.part or given.part}
     options |= {} if asked.layers or asked.dim else {"dim": given.dim}

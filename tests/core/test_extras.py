@@ -70,6 +70,14 @@ def test_what_comes_next_can_run_here(labelled, monkeypatch):
     assert report not in proposed() and f"layerscope select {labelled.path}" in proposed()
 
 
+def test_a_model_that_was_in_memory_is_not_what_a_command_opens(labelled):
+    choice = layerscope.select(labelled, progress=False)
+    assert choice.layer == 1 and not choice.document().commands
+    assert "nothing to truncate: the run was made without a model that a command can open" in choice.document().notes
+    with pytest.raises(layerscope.LayerscopeError, match="^the selection does not say where Sequential is: give the"):
+        layerscope.truncate(choice, out="none")
+
+
 def test_a_command_line_lacks_what_its_verb_and_its_options_need(monkeypatch):
     without("sentence_transformers", monkeypatch)
     assert can_run("layerscope truncate run --layer 1 --out 'a b'")
