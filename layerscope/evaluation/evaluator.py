@@ -3,7 +3,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from layerscope.core import processes
-from layerscope.core.guard import refuse_held
 from layerscope.core.option_kinds import IN_CODE, SEED, Folder, Names, Number, Several, Whole
 from layerscope.core.options import OUTPUT, Loading, checked
 
@@ -87,6 +86,8 @@ def evaluate(
 
     """
     asked = checked(evaluate, locals())
+    from layerscope.core.guard import refuse_held
+
     refuse_held(asked.out)
     from layerscope.evaluation.all_layers import evaluate_layers
 

@@ -3,7 +3,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from layerscope.core import processes
-from layerscope.core.guard import refuse_held
 from layerscope.core.option_kinds import IN_CODE, SEED, Folder, Names, Number, OneOf, OneOrSome, Several, Whole
 from layerscope.core.options import DATA, OUTPUT, Centrings, Estimators, LoadingAndReading, checked, spoken
 
@@ -124,6 +123,8 @@ def profile(
     given = dict(locals())
     asked = checked(profile, given)
     asked.command = command or spoken(profile, given)
+    from layerscope.core.guard import refuse_held
+
     refuse_held(asked.out)
     from layerscope.profiling.pipeline import run_profile
 
