@@ -30,7 +30,7 @@ from layerscope.profiling.plan import Job, Options
 from layerscope.runs import Run
 from layerscope.scores.probe_results import ProbeScores, Slot
 
-FORMAT = 4
+FORMAT = 5
 """Raised when the same weights, data and options would give another score, or more is kept of one."""
 PROBED = 8
 """Samples by which the layers of a model are found."""

@@ -11,7 +11,7 @@ from sklearn.preprocessing import Normalizer, StandardScaler
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.probes import ProbeScore, knn_probe, linear_probe
-from layerscope.probes.linear import SEARCHED, STRENGTHS, linearly_judged, thinned
+from layerscope.probes.linear import SEARCHED, SLACK, STRENGTHS, linearly_judged, thinned
 
 
 @pytest.fixture
@@ -57,7 +57,19 @@ def test_linear_probe_is_converged_where_it_counts(clusters):
     assert score.mean == pytest.approx(np.mean(folds), abs=0.005)
 
 
-def test_the_strength_of_a_fold_has_the_lowest_loss_on_its_neighbours(clusters):
+def test_a_probe_of_many_classes_is_no_weaker_than_scikit_learns():
+    rng = np.random.default_rng(0)
+    labels, decay = np.repeat(np.arange(60), 10), np.arange(1, 65.0) ** -1.5
+    centres, noise = rng.standard_normal((60, 64)), 0.7 * rng.standard_normal((600, 64))
+    turn = np.linalg.qr(rng.standard_normal((64, 64)))[0]
+    states = (decay * (centres[labels] + noise)) @ turn + 0.3  # correlated features, as those of a model are
+    score = linear_probe(states, labels)
+    exact = make_pipeline(Normalizer(), StandardScaler(), LogisticRegression(C=10, max_iter=2000))
+    folds = StratifiedKFold(5, shuffle=True, random_state=0)
+    assert score.mean > cross_val_score(exact, states, labels, cv=folds).mean() - 0.01
+
+
+def test_the_strength_of_a_fold_has_about_the_lowest_loss_on_its_neighbours(clusters):
     states, labels = clusters
     rows, fold = states.astype(float), np.arange(240) % 5
     _, found, _ = linearly_judged(rows, labels, fold, seed=0)
@@ -71,7 +83,10 @@ def test_the_strength_of_a_fold_has_the_lowest_loss_on_its_neighbours(clusters):
                 for other, train in ((other, ~np.isin(fold, (number, other))) for other in beside)
             ]
             losses.append(sum(log_loss(labels[fold == o], p) for o, p in zip(beside, probabilities, strict=True)))
-        assert losses[STRENGTHS.index(strength)] == pytest.approx(min(losses), rel=0.01)
+        about = [c for c, loss in zip(STRENGTHS, losses, strict=True) if loss <= SLACK * min(losses)]
+        assert strength == pytest.approx(about[0]) or losses[STRENGTHS.index(strength)] == pytest.approx(
+            SLACK * min(losses), rel=0.01
+        )
     other = labels.copy()
     other[fold == 2] = np.roll(labels[fold == 2], 1)  # what a fold holds has no part in its own strength
     assert linearly_judged(rows, other, fold, seed=0)[1][2] == found[2]
