@@ -20,10 +20,10 @@ import pandas as pd
 from filelock import BaseFileLock, FileLock, Timeout
 from safetensors import SafetensorError
 
+from layerscope.core.checked_json import text_of, unchanged
 from layerscope.core.errors import LayerscopeError, near, refuse_dangling, unreadable
 from layerscope.core.hub import on_this_machine
 
-CHECKSUM = "checksum"
 HELD = ".layerscope-writes"
 """The file that a process holds locked in a folder it is writing; no other folder is taken for one of ours."""
 
@@ -86,18 +86,7 @@ def _digest_of(path: Path, written: int, size: int) -> str:
 
 def write_json(path: Path, facts: Mapping[str, Any], writer: str = "") -> None:
     """Write an object with a checksum of its members, whole or not at all; `writer` as in `aside`."""
-    text = json.dumps({**facts, CHECKSUM: _checksum(facts)}, indent=2)  # escaped: half a character can be written
-    aside(path, lambda part: part.write_text(text, encoding="utf-8"), writer)
-
-
-def _checksum(facts: Mapping[str, Any]) -> str:
-    """Return the sha256 (hex) of an object, whatever its order and spacing."""
-    return hashlib.sha256(json.dumps(json.loads(json.dumps(facts)), sort_keys=True).encode()).hexdigest()
-
-
-def unchanged(facts: dict[str, Any]) -> bool:
-    """Take the checksum out of an object that was read, and return whether it fits the rest; without one, it does."""
-    return facts.pop(CHECKSUM, None) in (None, _checksum(facts))
+    aside(path, lambda part: part.write_text(text_of(facts), encoding="utf-8"), writer)
 
 
 def json_object(path: Path) -> dict[str, Any] | None:

@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from layerscope.core.checked_json import without_folders
 from layerscope.core.errors import LayerscopeError, first_line
 
 HERE = "path/to/this/folder"
@@ -54,13 +55,14 @@ def page_folder(result: Path) -> Path:
     return Path() if result.parent.name == "snapshots" else result
 
 
-def push_to_hub(folder: str | Path, name: str, *, private: bool | None = None, token: str | None = None) -> str:
+def push_to_hub(folder: str | Path, name: str, *, private: bool = True, token: str | None = None) -> str:
     """Push the folder of a model that `truncate`, `train` or `exits` wrote, and return its name on the hub.
 
-    Its card then loads it by that name, `user/name`; a model that is there is updated. A training's history,
-    checkpoints and baselines stay here. `private` is for a new model, by default as your account has it; `token` may
-    write, by default that of `hf auth login`. Raises `LayerscopeError` for a folder without a model, and where the hub
-    refuses or cannot be reached. A result has a `push_to_hub` of its own.
+    Its card then loads it by that name, `user/name`; a model that is there is updated. Every file of the folder goes
+    along but hidden ones and a training's history, checkpoints and baselines; where layerscope wrote the path of a file
+    of this machine, its name alone. A new model is private unless `private=False`; `token` may write, by default that
+    of `hf auth login`. Raises `LayerscopeError` for a folder without a model, for links, and where the hub refuses or
+    cannot be reached. A result has a `push_to_hub` of its own.
 
     >>> layerscope.push_to_hub("runs/minilm", "user/name")
     Traceback (most recent call last):
@@ -82,14 +84,20 @@ def files_in(folder: Path) -> list[str]:
 
 
 def push(
-    folder: Path, files: Sequence[str], card: str | None, name: str, kind: str, private: bool | None, token: str | None
+    folder: Path, files: Sequence[str], card: str | None, name: str, kind: str, private: bool, token: str | None
 ) -> str:
     """Commit files of a folder, and a card, to a repository, made where it is missing; return its full name.
 
-    Results replace an earlier one of their kind there; a repository of anything else is refused.
+    Results replace an earlier one of their kind there; a repository of anything else is refused, and so are links,
+    which may lead anywhere.
     """
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 
+    for file in files:
+        if link := next((part for part in _parts(folder, file) if part.is_symlink()), None):
+            raise LayerscopeError(
+                f"{str(link)!r} is a link, and links are not pushed: put a copy of what it leads to in its place"
+            )
     with _one_line(f"{'data set' if kind == 'dataset' else kind} {name!r}"):
         api = HfApi(token=token, library_name="layerscope", library_version=version("layerscope"))
         name = api.create_repo(name, repo_type=kind, private=private, exist_ok=True).repo_id
@@ -98,12 +106,25 @@ def push(
         facts = {file for file in files if file.endswith(".json") and "/" not in file}
         if there and not facts & there:
             raise LayerscopeError(f"data set {name!r} holds something else ({min(there)}): choose a new name")
-        operations: list[Any] = [CommitOperationAdd(file, folder / file) for file in files if file != CARD]
+        operations: list[Any] = [CommitOperationAdd(file, _content(folder / file)) for file in files if file != CARD]
         operations += [CommitOperationDelete(file) for file in sorted(there - set(files))]
         if card is not None:
             operations.append(CommitOperationAdd(CARD, card.replace(HERE, name).encode()))
         api.create_commit(name, operations, commit_message="Written by layerscope", repo_type=kind)
     return name
+
+
+def _parts(folder: Path, file: str) -> Iterator[Path]:
+    """Yield a file of a folder, and each folder within it on the way there."""
+    path = folder / file
+    while path != folder:
+        yield path
+        path = path.parent
+
+
+def _content(file: Path) -> Path | bytes:
+    """Return what is pushed of a file: itself, or of JSON its text without the folders of this machine."""
+    return without_folders(file.read_text(encoding="utf-8")).encode() if file.suffix == ".json" else file
 
 
 @contextmanager

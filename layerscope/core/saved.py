@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
+from layerscope.core.checked_json import unchanged
 from layerscope.core.errors import LayerscopeError, unreadable
 from layerscope.core.files import (
     aside,
@@ -15,7 +16,6 @@ from layerscope.core.files import (
     json_object,
     own_folder,
     read_parquet,
-    unchanged,
     write_json,
     write_parquet,
     writing,

@@ -14,8 +14,9 @@ import torch
 from filelock import FileLock, Timeout
 from torch import Tensor
 
+from layerscope.core.checked_json import unchanged
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.files import aside, digest, json_object, read_json, unchanged, unwritable, write_json
+from layerscope.core.files import aside, digest, json_object, read_json, unwritable, write_json
 from layerscope.extraction.reading import TOKENS
 from layerscope.profiling.identity import first_difference
 

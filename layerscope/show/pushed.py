@@ -22,13 +22,14 @@ class Saved(Shown, ABC):
     def save(self, path: str | Path, /) -> Path:
         """Write the result into a folder, and return it."""
 
-    def push_to_hub(self, name: str, *, private: bool | None = None, token: str | None = None) -> str:
+    def push_to_hub(self, name: str, *, private: bool = True, token: str | None = None) -> str:
         """Push the result to the hub as a data set repository with a card; return `hf://user/name`, which opens it.
 
         It replaces an earlier result of its kind there; nothing else is overwritten. What is pushed names the model and
-        the data; a run also holds the beginnings of its first samples, and the states of all. `private` is for a new
-        repository, by default as your account has it; `token` may write, by default that of `hf auth login`. Raises
-        `LayerscopeError` where the hub refuses or cannot be reached; what is saved here is untouched.
+        the data, without their folders on this machine, and the command. A run also holds the names and labels of its
+        samples, the beginnings of the first three, and the pooled states of all, from which texts can be guessed. A new
+        repository is private unless `private=False`; `token` may write, by default that of `hf auth login`. Raises
+        `LayerscopeError` for links, and where the hub refuses or cannot be reached; what is saved here is untouched.
         """
         with tempfile.TemporaryDirectory() as room:
             folder, files = self._pushed(Path(room) / "result")

@@ -1,5 +1,6 @@
 """Results pushed to a hub and opened from it, by the hub's own client against a server on this machine."""
 
+import json
 from dataclasses import fields
 
 import exit_reports
@@ -13,6 +14,7 @@ from typed import cli
 from werkzeug.wrappers import Response
 
 import layerscope
+from layerscope.core.checked_json import text_of, without_folders
 from layerscope.core.hub import on_this_machine, page_folder
 from layerscope.generation.draft_report import LAYERS, DraftReport
 from layerscope.scores import Evaluation
@@ -28,11 +30,47 @@ def test_a_run_comes_back_as_it_was(hub, labelled):
     assert name == "hf://user/run" and not {"notes.txt", "report.html"} & set(hub.files("user/run"))
     found = layerscope.open_run(name)
     pd.testing.assert_frame_equal(found.table(), labelled.table(), check_exact=True)
-    assert (found.pooled(2) == labelled.pooled(2)).all() and found.info == labelled.info
+    assert (found.pooled(2) == labelled.pooled(2)).all() and found.info["plan"] == labelled.info["plan"]
     assert any("layerscope/" in agent for agent in hub.agents)
     card = DatasetCard(hub.files("user/run")["README.md"].decode())
     assert card.data.tags == ["layerscope", "run"] and 'layerscope.open_run("hf://user/run")' in card.text
     assert str(labelled.document().answer)[:20] in card.text
+
+
+def test_nothing_pushed_names_a_folder_of_this_machine(hub, tmp_path):
+    texts = tiny.texts(40)
+    data = tmp_path / "of mine" / "texts.csv"
+    data.parent.mkdir()
+    pd.DataFrame({"text": [f"/usr/bin {text}" for text in texts], "label": ["a", "b"] * 20}).to_csv(data)
+    model = tiny.saved(tiny.bert(), tmp_path / "bert", special=True)
+    command = f"layerscope profile {model} --data '{data}' --out {tmp_path}/run"
+    run = layerscope.profile(model, data, out=tmp_path / "run", metrics="rankme", progress=False, command=command)
+    before = {path: path.read_bytes() for path in run.path.rglob("*.*")}
+    run.push_to_hub("user/run")
+    layerscope.select(run, cost=False, progress=False).push_to_hub("user/selection")
+    pushed = {**hub.files("user/run"), **hub.files("user/selection")}
+    assert [name for name, content in pushed.items() if str(tmp_path).encode() in content] == []
+    found = layerscope.open_run("hf://user/run").info  # and its checksum fits
+    assert found["command"] == "layerscope profile bert --data 'texts.csv' --out run"
+    assert (found["data"]["source"], found["model"]["source"]) == ("texts.csv", "bert")
+    assert found["data"]["examples"] == run.info["data"]["examples"]  # texts are as they were
+    assert before == {path: path.read_bytes() for path in run.path.rglob("*.*")}
+
+
+def test_links_are_not_pushed(hub, labelled, tmp_path):
+    (tmp_path / "secret").write_text("{}")
+    run = layerscope.open_run(labelled.save(tmp_path / "copy"))
+    (run.path / "tables").rename(tmp_path / "elsewhere")
+    (run.path / "tables").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(layerscope.LayerscopeError, match=r"copy/tables' is a link, and links are not pushed"):
+        run.push_to_hub("user/run")
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    (model / "notes.txt").symlink_to(tmp_path / "secret")
+    with pytest.raises(layerscope.LayerscopeError, match=r"notes.txt' is a link, and links are not pushed"):
+        layerscope.push_to_hub(model, "user/model")
+    assert not hub.repos
 
 
 def test_a_run_is_saved_as_a_copy_of_its_folder(labelled, tmp_path):
@@ -42,13 +80,19 @@ def test_a_run_is_saved_as_a_copy_of_its_folder(labelled, tmp_path):
         labelled.save(tmp_path / "copy")
 
 
+def bare(result):
+    """Return a result as a dict, without the folders of this machine."""
+    facts = json.loads(without_folders(text_of(result.as_dict())))
+    return {name: value for name, value in facts.items() if name != "checksum"}
+
+
 def test_every_kind_of_result_opens_by_its_own_function_and_by_report(hub, labelled, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     selection = layerscope.select(labelled, cost=False, progress=False)
     evaluation = Evaluation(SCORES)
     for result, opened in ((selection, layerscope.open_selection), (evaluation, layerscope.open_evaluation)):
         name = result.push_to_hub(f"user/{type(result).__name__.lower()}")
-        assert opened(name).as_dict() == result.as_dict()
+        assert opened(name).as_dict() == bare(result)
         kind = opened.__name__
         assert f'layerscope.{kind}("{name}")' in hub.files(name.removeprefix("hf://"))["README.md"].decode()
         page = layerscope.report(name)
@@ -101,7 +145,7 @@ def test_a_result_comes_back_from_the_hub_as_it_was_pushed(hub, labelled, tmp_pa
     result = MADE[kind](labelled, tmp_path)
     name = result.push_to_hub(f"user/{kind}")
     opened = getattr(layerscope, f"open_{kind}")(name)
-    assert type(opened) is type(result) and opened.as_dict() == result.as_dict()
+    assert type(opened) is type(result) and opened.as_dict() == bare(result)
     assert f'layerscope.open_{kind}("{name}")' in hub.files(f"user/{kind}")["README.md"].decode()
     assert layerscope.report(name).resolve() == tmp_path / "report.html"
 
@@ -123,8 +167,9 @@ def test_pushing_again_replaces_the_same_kind_and_nothing_else(hub, labelled):
 
 
 def test_what_is_private_stays_private(hub, monkeypatch):
-    Evaluation(SCORES).push_to_hub("user/scores", private=True)
-    assert ("dataset", "user/scores") in hub.private
+    Evaluation(SCORES).push_to_hub("user/open", private=False)
+    Evaluation(SCORES).push_to_hub("user/scores")
+    assert hub.private == {("dataset", "user/scores")}  # unless somebody says otherwise
     monkeypatch.setenv("HF_TOKEN", "")
     with pytest.raises(layerscope.LayerscopeError, match=r"hf://user/scores is refused without a valid token: log in"):
         layerscope.open_evaluation("hf://user/scores")
