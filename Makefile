@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: demo test check docs dist bench campaign clean
+.PHONY: demo test check docs dist floors newest bench campaign clean
 
 demo: $(VENV)/.demo  ## install, then profile the embedded MiniLM on Python's own documentation
 	$(BIN)/layerscope demo --out runs/demo
@@ -29,6 +29,14 @@ dist: $(VENV)/.dev  ## build/dist: sdist and wheel, and every command tried with
 	$(PYTHON) -m venv build/clean
 	build/clean/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt build/dist/*.whl
 	build/clean/bin/python tests/installed.py
+
+floors: RESOLUTION = lowest-direct  # the oldest libraries that pyproject.toml allows, and every command tried with them
+newest: RESOLUTION = highest  # the newest libraries there are, and every command tried with them
+floors newest: | $(BIN)/python
+	$(PIP) uv
+	$(BIN)/uv venv --quiet --clear --python $(PYTHON) build/$@
+	$(BIN)/uv pip install --quiet --python build/$@ --resolution $(RESOLUTION) --extra all -r pyproject.toml .
+	build/$@/bin/python tests/installed.py all
 
 bench: $(VENV)/.dev  ## what the README claims about speed and memory; takes about half an hour
 	$(BIN)/python benchmarks/profile_overhead.py

@@ -1,6 +1,7 @@
-"""Try an installed layerscope with the dependencies it always has: `python tests/installed.py`, away from the source.
+"""Try every command of an installed layerscope, away from the source, with the dependencies it always has.
 
-Every command runs on a small model made here, from a folder of its own; what needs an extra must name it in one line.
+`python tests/installed.py`: what needs an extra must name it in one line. `python tests/installed.py all`: where the
+extra `all` is installed, what needs one must run too. The models are made here, the folder is one of its own.
 """
 
 import subprocess
@@ -23,23 +24,44 @@ profile model --data texts.csv --out run
 select run
 lens model --data texts.csv --samples 8
 evaluate model --tasks linear-probe:texts.csv --out scores
+scores scores --metrics run
 truncate model --layer 2 --out cut
 profile cut --data texts.csv --out small
 compare run small
+extract model --data texts.csv --out states
+merge states
 generate model --prompt w1 --max-new-tokens 4
 exits model --data texts.csv --samples 8 --max-new-tokens 16
 reproduce --list
 """
 NEED_AN_EXTRA = {
-    "demo": "layerscope[demo]",
-    "report run": "layerscope[report]",
+    "demo --samples 50 --out demo": "layerscope[demo]",
+    "report run --figures figures": "layerscope[report]",
+    "profile model --data texts.csv --out drawn --figures drawn-figures": "layerscope[figures]",
+    "lens model --data texts.csv --samples 8 --page lens.html": "layerscope[report]",
+    "evaluate model --tasks classification:texts.csv --out mteb": "layerscope[evaluation]",
+    "evaluate model --tasks lm:words.yaml --out harness": "layerscope[lm-eval]",
+    "train model --train texts.csv --out trained --max-steps 4": "layerscope[accelerate]",
     "truncate model --layer 2 --format onnx --out onnx": "layerscope[onnx]",
-    "profile hf:a/b": "",
+    "truncate run --layer 2 --format sentence-transformers --out encoder": "layerscope[sentence-transformers]",
+    "reproduce T-tab1 --out papers": "layerscope[figures]",
 }
+NOWHERE = "profile hf:a/b --data texts.csv"
+HARNESS = """
+task: words
+dataset_path: csv
+dataset_kwargs: {data_files: {test: texts.csv}, cache_dir: cache}
+test_split: test
+output_type: loglikelihood
+doc_to_text: "{{text}}"
+doc_to_target: " {{label}}"
+metric_list: [{metric: acc, aggregation: mean, higher_is_better: true}]
+"""
+MODULE_FIRST = "import layerscope.metrics.rankme; from layerscope.metrics import rankme; assert callable(rankme)"
 
 
 def make_inputs() -> None:
-    """Write a language model with a tokenizer, and texts of three classes."""
+    """Write a language model with a tokenizer, texts of three classes, and a task of lm-evaluation-harness on them."""
     words = Tokenizer(models.WordLevel({word: i for i, word in enumerate(["[PAD]", "[UNK]", *WORDS])}, "[UNK]"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     named = {"pad_token": "[PAD]", "unk_token": "[UNK]", "eos_token": "[PAD]"}
@@ -48,31 +70,41 @@ def make_inputs() -> None:
     hf.GPT2LMHeadModel(hf.GPT2Config(**size, bos_token_id=0, eos_token_id=0)).save_pretrained("model")
     rows = [f"{' '.join(WORDS[(i * j) % 60] for j in range(1, 9))} w{i % 3},c{i % 3}" for i in range(90)]
     Path("texts.csv").write_text("\n".join(["text,label", *rows]), encoding="utf-8")
+    Path("words.yaml").write_text(HARNESS, encoding="utf-8")
 
 
 def call(line: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([COMMAND, *line.split()], capture_output=True, text=True, timeout=300)
+    return subprocess.run([COMMAND, *line.split()], capture_output=True, text=True, timeout=600)
 
 
-def try_commands() -> list[str]:
+def refused(line: str, named: str) -> str:
+    """Return what is wrong with the refusal of a command, if anything: one line that names an extra."""
+    done = call(line)
+    last = (done.stderr.strip().splitlines() or [""])[-1]
+    as_it_should = done.returncode == 2 and "Traceback" not in done.stderr and named in last
+    return "" if as_it_should else f"layerscope {line}: {done.returncode}, {done.stderr.strip()[-500:]}"
+
+
+def ran(line: str) -> str:
+    """Return what is wrong with a command that must run, if anything."""
+    done = call(line)
+    as_it_should = done.returncode == 0 and done.stdout.strip()
+    return "" if as_it_should else f"layerscope {line}: {done.returncode}, {done.stderr.strip()[-500:]}"
+
+
+def try_commands(extras: bool) -> list[str]:
     """Return what went wrong, a line each."""
-    wrong = []
-    for line in RUNS.strip().splitlines():
-        done = call(line)
-        if done.returncode or not done.stdout.strip():
-            wrong.append(f"layerscope {line}: {done.returncode}, {done.stderr.strip()[-500:]}")
+    first = subprocess.run([sys.executable, "-c", MODULE_FIRST], capture_output=True, text=True)
+    results = [first.stderr, *map(ran, RUNS.strip().splitlines()), refused(NOWHERE, "")]
     for line, extra in NEED_AN_EXTRA.items():
-        done = call(line)
-        told = done.stderr.strip().splitlines()[-1:] or [""]
-        if done.returncode != 2 or "Traceback" in done.stderr or extra not in told[0]:
-            wrong.append(f"layerscope {line}: {done.returncode}, {done.stderr.strip()[-500:]}")
-    return wrong
+        results.append(ran(line) if extras else refused(line, extra))
+    return [result for result in results if result]
 
 
 if __name__ == "__main__":
     assert Path(layerscope.__file__).is_relative_to(sys.prefix), "layerscope is not the installed one"
     with tempfile.TemporaryDirectory() as folder, chdir(folder):
         make_inputs()
-        wrong = try_commands()
+        wrong = try_commands(extras=sys.argv[1:] == ["all"])
     print(*wrong or ["every command runs as installed"], sep="\n")
     sys.exit(bool(wrong))
