@@ -139,7 +139,7 @@ def explained(error: CycloptsError) -> str:
     if isinstance(error, MissingArgumentError) and error.argument is not None:
         return _missing(error.argument.name, command, options)
     if isinstance(error, UnusedCliTokensError):
-        hint = _meant(word, options) or ": put texts with spaces in quotes"
+        hint = _meant(word, options, command) or ": put texts with spaces in quotes"
         return f"{word!r} is one word too many for {command}{hint}"
     if isinstance(error, CoercionError) and error.token is not None and error.token.keyword:
         return f"option {error.token.keyword} takes no value: {command} --help shows how"
@@ -160,7 +160,7 @@ def _missing(name: str, command: str, options: list[str]) -> str:
     if name in sys.argv:
         return f"option {name} needs a value: {command} --help shows which"
     word = next(iter(sys.argv[3:4]), "-")  # data without the option's name, as in `train MODEL FILE`
-    if not word.startswith("-") and (hint := _meant(word, options)):
+    if not word.startswith("-") and (hint := _meant(word, options, command)):
         return f"{word!r} is one word too many for {command}{hint}"
     return f"{command} needs {name}: {command} --help shows an example"
 
@@ -172,12 +172,17 @@ def _options(chain: Sequence[str]) -> list[str]:
     return [*(name for argument in arguments for name in argument.names), *own.help_flags, *own.version_flags]
 
 
-def _meant(word: str, options: list[str]) -> str:
-    """Return the option that a file, a data set or a number was meant for; empty where it may be any."""
+def _meant(word: str, options: list[str], command: str) -> str:
+    """Return the option that a file, a data set, a number or a text was meant for; empty where it may be any."""
     is_data = "/" in word or "." in word or word.startswith("hf:") or word in ("stdlib-docs", "digits")
-    meant = ("--layer",) if word.isdecimal() else ("--data", "--train") if is_data else ()
+    is_text = " " in word
+    prompt = ("--prompt",) if command.endswith(("lens", "generate")) else ()
+    meant = prompt if is_text else ("--data", "--train") if is_data else ()
+    meant = ("--layer",) if word.isdecimal() else meant
     option = next((name for name in meant if name in options and name not in sys.argv), None)
-    return f", did you mean {option} {word}?" if option else ""
+    if option:
+        return f", did you mean {option} {repr(word) if is_text else word}?"
+    return ": leave it out" if is_text else ""
 
 
 def machine(error: Exception) -> str | None:

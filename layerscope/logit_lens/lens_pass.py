@@ -11,7 +11,7 @@ from torch import Tensor
 from layerscope.core.errors import LayerscopeError, count
 from layerscope.core.options import Asked
 from layerscope.core.progress import reporting
-from layerscope.inputs import Corpus, open_corpus
+from layerscope.inputs import Corpus, draw, open_corpus, pack
 from layerscope.inputs.pairs import paired
 from layerscope.logit_lens.reading import GRID, SATURATION, STORE, Reading
 from layerscope.logit_lens.subjects import Subject, Subjects
@@ -21,9 +21,12 @@ from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, 
 from layerscope.models.capture import evaluating
 from layerscope.models.forward import Inputs
 from layerscope.models.lens import CHUNK
+from layerscope.profiling.pipeline import WINDOW
 
 WHOLE = 1 << 26
 """Logits of a sample up to which it is read in one go, as the model's own forward does: to the bit the same."""
+SEED = 0
+"""Of the samples that are drawn."""
 Tops = tuple[NDArray[np.int64], NDArray[np.float32]]
 """The ids [L+1, P, k] of the likeliest predictions at P positions, best first, and their probabilities."""
 
@@ -34,20 +37,19 @@ def run_lens(asked: Asked) -> Reading:
     reporter = reporting(asked.progress)
     loaded = load(asked.model, asked.of(LoadOptions), asked.processor)
     name = None if asked.data is None else corpus.name
-    shown = corpus.take(range(min(asked.samples, len(corpus))))
-    model = find_layers(loaded, corpus.modality, shown.samples, asked.of(Override), max_length=asked.max_length)
+    model = find_layers(loaded, corpus.modality, corpus.samples, asked.of(Override), max_length=asked.max_length)
     if model.lens is None:
         several = len(model.parts) > 1
         part = f"the {model.stack.part} of {loaded.name}" if several else loaded.name
         why = "".join(f" ({note})" for note in model.notes if "head" in note)
         other = f", or another `part` of {', '.join(model.parts)}" if several else ""
         raise LayerscopeError(f"{part} has no head over its layers{why}: give a language model or a classifier{other}")
-    if model.lens.kind == "pooled" and corpus.modality == "text":
-        shown = paired(shown, asked.data, asked.text_column)
+    corpus = _as_read(corpus, model, asked)
+    shown = draw(corpus, asked.samples, SEED)
     translators, tuning = translators_for(model, asked, shown, reporter)
     notes = [*shown.notes, *model.notes, *tuning]
     if len(shown) < len(corpus):
-        notes.append(f"the first {count(len(shown), 'sample')} of {len(corpus):,} are read; `samples` changes that")
+        notes.append(f"{count(len(shown), 'sample')} of {len(corpus):,} are read; `samples` changes that")
     for note in notes:
         reporter.say(note)
     read, tables, apart, top = [], [], [], min(asked.top, model.lens.classes)
@@ -100,6 +102,15 @@ def _opened(asked: Asked) -> Corpus:
     if not isinstance(prompt, str) or not prompt.strip():
         raise LayerscopeError("the prompt is empty: give a text of at least one word")
     return Corpus("prompt", "text", (prompt,), ("prompt",))
+
+
+def _as_read(corpus: Corpus, model: LayeredModel, asked: Asked) -> Corpus:
+    """Return the samples as `profile` reads them: pairs for a classifier, windows of running text."""
+    if model.lens is not None and model.lens.kind == "pooled" and corpus.modality == "text":
+        return paired(corpus, asked.data, asked.text_column)
+    if corpus.running and model.is_language_model and not asked.tokens:
+        return pack(corpus, model.loaded.processor_for("text"), min(WINDOW, model.max_length or WINDOW))
+    return corpus
 
 
 @torch.inference_mode()

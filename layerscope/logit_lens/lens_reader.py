@@ -37,7 +37,7 @@ def lens(
         prompt: text to read; [MASK] stands for the model's mask.
         data: samples to read instead of a prompt: CSV, TSV, JSONL, Parquet or text file; folder or archive of images
             or sounds; hf:name/config:split; stdlib-docs; digits.
-        samples: read only the first N samples of the data.
+        samples: number of samples, drawn with seed 0.
         tokens: number of tokens that a language model appends to each text before it is read.
         top: number of predictions kept at each layer.
         tuned: folder of translators through which each layer is read, from `lens` or from tuned-lens.
@@ -56,7 +56,7 @@ def lens(
     Example:
         >>> reading = layerscope.lens("tiny-gpt2", "the food was good", progress=False)
         >>> print(reading.summary)
-        3 of 4 tokens settle before the last layer; on average at layer 1.5 of 3
+        3 of 4 tokens settle before the last layer; on average at layer 1.5 of 1–3
 
     """
     asked = checked(lens, locals())

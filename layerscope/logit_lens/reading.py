@@ -1,5 +1,6 @@
 """What the verb `lens` returns: the grid of predictions, from which layer on each stays, and how both are shown."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,7 +49,8 @@ LEGENDS: dict[Kind, str] = {
     "tag": "Each column is a token; below it, the tag each layer would give it.",
     "class": "Each row is a sample; beside it, the class each layer would give it.",
 }
-SETTLED = "The share of predictions whose most probable answer never changes again, by layer. Layer 0 does not count."
+FROM_1 = "Layer 0 does not count: no block has run there."
+SETTLED = f"The share of predictions whose most probable answer never changes again, by layer. {FROM_1}"
 HEAD = (
     "Each layer's states go through all that the model runs after its last block; those of the last layer, final, give "
     "the model's own predictions."
@@ -114,11 +116,22 @@ class Reading(Stored):
     @property
     def summary(self) -> str:
         """The answer in one line."""
-        layers = self.counted["layer"]
-        early, mean = int((layers < self.depth).sum()), f"{layers.mean():.1f}".removesuffix(".0")
+        layers, stderr = self.counted["layer"], self.stderr
+        mean = f"{layers.mean():.1f}".removesuffix(".0") if math.isnan(stderr) else f"{layers.mean():.2f} ±{stderr:.2f}"
+        early = int((layers < self.depth).sum())
         read = count(len(layers), ("new " if self.continuations else "") + NOUNS.get(self.kind, "token"))
         settle = f"{early:,} of {read} {'settles' if early == 1 else 'settle'} before the last layer"
-        return f"{settle}; on average at layer {mean} of {self.depth}"
+        return f"{settle}; on average at layer {mean} of 1–{self.depth}"
+
+    @property
+    def stderr(self) -> float:
+        """The standard error of the mean layer, for samples drawn anew (Cochran 1977, section 6.3); NaN for one."""
+        by_sample = self.counted.groupby("sample", sort=False)["layer"].agg(["sum", "size"])
+        if (n := len(by_sample)) < 2:
+            return math.nan
+        sums, sizes = by_sample["sum"], by_sample["size"]
+        residuals = sums - sums.sum() / sizes.sum() * sizes
+        return float(math.sqrt(n / (n - 1) * (residuals**2).sum()) / sizes.sum())
 
     def document(self) -> Document:
         """Return the reading as it is shown: a grid of predictions for each sample, and where they settle."""
@@ -139,7 +152,6 @@ class Reading(Stored):
             reasons=tuple(map(fidelity.verdict, tuned)),
             parts=(*found, *tables),
             lead=found if self.data is None else tables,
-            notes=self.notes,
             sections=(
                 *(fidelity.section(each, self.depth) for each in tuned),
                 Section("lens", "What each layer would predict", "", found),
@@ -152,7 +164,8 @@ class Reading(Stored):
 
     def _settled(self, total: str) -> Table:
         more = len(self.samples) - SHOWN if self.kind != "class" else 0
-        legend = (f"All {len(self.samples):,} samples are counted, also those without a grid.",) if more > 0 else ()
+        counted = (f"All {len(self.samples):,} samples are counted, also those without a grid.",) if more > 0 else ()
+        legend = (FROM_1, *counted)
         rows = tuple(
             row(Cell(str(layer), value=layer), Cell(f"{share:.0%}", value=share), Cell("", share=share))
             for _, layer, _, share in self.cumulative.itertuples()

@@ -16,6 +16,7 @@ from typed import cli  # noqa: F401  a fixture
 
 import layerscope
 from layerscope import LayerscopeError, lens
+from layerscope.inputs import Corpus, draw
 
 
 def masked_tokenizer():
@@ -103,15 +104,38 @@ def test_samples_of_a_classifier_in_their_order_with_their_labels():
         tiny.classifier(), data=(texts, [0, 1, 2, 0, 1, 2]), samples=4, processor=tiny.tokenizer(special=True),
         progress=False,
     )  # fmt: skip
-    assert reading.kind == "class" and reading.texts == tuple(texts[:4])
-    assert reading.saturation["truth"].tolist() == [f"LABEL_{i}" for i in (0, 1, 2, 0)]
-    assert any("first 4 samples of 6" in note for note in reading.notes)
+    drawn = draw(Corpus("texts", "text", texts, texts), 4, seed=0).samples
+    assert reading.kind == "class" and reading.texts == tuple(drawn)
+    assert reading.saturation["truth"].tolist() == [f"LABEL_{texts.index(text) % 3}" for text in drawn]
+    assert any("4 samples of 6 are read" in note for note in reading.notes)
     model = layered(tiny.classifier(), processor=tiny.tokenizer(special=True), samples=texts)
-    for i, text in enumerate(texts[:4]):
+    for i, text in enumerate(drawn):
         state = states(model, [text])["raw", 1]
         own = model.lens.sample_logits(state, model.encoder.batch([text])).softmax(-1).max()
         rows = reading.grid[reading.grid["sample"] == reading.samples[i]]
         assert rows.query("layer == 1 and rank == 1")["probability"].item() == pytest.approx(float(own), rel=1e-5)
+
+
+def test_data_are_read_as_profile_reads_them_and_the_mean_has_its_error(tmp_path, capfd):
+    path = tmp_path / "running.txt"
+    path.write_text("\n".join(tiny.texts(60, longest=60)))
+    made = {"processor": tiny.tokenizer(special=False), "max_length": 16}
+    reading = lens(tiny.llama(), data=path, samples=20, **made)
+    lines = capfd.readouterr().err
+    run = layerscope.profile(
+        tiny.llama(), path, samples=20, metrics="saturation_layer", lens_tokens="all", out=tmp_path / "run", **made
+    )
+    assert (
+        set(reading.samples) == set(run.folder.plan["name"])
+        and (reading.saturation.groupby("sample").size() == 16).all()
+    )
+    layers = reading.saturation["layer"]
+    assert layers.mean() == pytest.approx(float(run.metric("saturation_layer").iloc[-1]), abs=0.1)
+    by_sample = reading.saturation.groupby("sample")["layer"].mean()
+    assert reading.stderr == pytest.approx(by_sample.std() / 20**0.5)
+    assert f"at layer {layers.mean():.2f} ±{reading.stderr:.2f} of 1–3" in reading.summary
+    note = next(note for note in reading.notes if "20 samples of" in note)
+    assert note in lines and not reading.document().notes, "each is said once"
 
 
 def test_pictures_are_named_by_their_files(tmp_path):
@@ -180,7 +204,7 @@ def test_the_command_prints_the_grid_of_a_real_model(cli, shared, tmp_path):  # 
     done = cli("lens", model, "--prompt", "Once upon a time", "--tokens", 24, "--page", page, "--out", out)
     assert done.status == 0
     assert done.out.splitlines()[0] == (
-        "14 of 24 new tokens settle before the last layer; on average at layer 4.2 of 5"
+        "14 of 24 new tokens settle before the last layer; on average at layer 4.2 of 1–5"
     )
     assert "there was a little girl named Lily" in done.out and "5 final" in done.out and "\x1b" not in done.out
     assert max(map(len, done.out.splitlines()[:-4])) <= 80

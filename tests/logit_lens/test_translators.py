@@ -18,6 +18,7 @@ from typed import cli
 
 from layerscope import LayerscopeError, lens
 from layerscope.core.saved import read_facts, write_facts
+from layerscope.inputs import Corpus, draw
 from layerscope.logit_lens import translators
 from layerscope.logit_lens.reading import open_reading
 from layerscope.show.page.page import render
@@ -85,7 +86,8 @@ def trained(tmp_path_factory):
 
 def test_the_numbers_are_those_of_the_definitions(trained):
     reading, folder = trained
-    rows = [tiny.tokenizer(special=False)(text)["input_ids"] for text in HELD[:8]]
+    read = draw(Corpus("held", "text", HELD, HELD), 8, seed=0).samples
+    rows = [tiny.tokenizer(special=False)(text)["input_ids"] for text in read]
     wanted = reference(tiny.llama(), load_file(folder / WEIGHTS), rows)
     np.testing.assert_allclose(reading.tuned[NAMES], wanted, rtol=1e-4, atol=1e-6)
     assert reading.tuned["layer"].tolist() == [0, 1, 2] and (reading.tuned["n"] == 8 * 40).all()

@@ -213,6 +213,8 @@ WORDS: list[tuple[list[str], str]] = [
     (["profile", "M", "--json=x"], "option --json takes no value: layerscope profile --help shows how"),
     (["profile", "M", "w1", "w2"], "'w1' is one word too many for layerscope profile: put texts with spaces in quotes"),
     (["profile", "M", "a.csv"], "'a.csv' is one word too many for layerscope profile, did you mean --data a.csv?"),
+    (["lens", "M", "a b"], "'a b' is one word too many for layerscope lens, did you mean --prompt 'a b'?"),
+    (["profile", "M", "a b"], "'a b' is one word too many for layerscope profile: leave it out"),
     (["lens", "M", "digits"], "'digits' is one word too many for layerscope lens, did you mean --data digits?"),
     (
         ["exits", "M", "photos/", "--data", "x"],
