@@ -1,4 +1,4 @@
-"""How states lie in files: a safetensors file a request, as vLLM writes them; NumPy arrays; Parquet tables."""
+"""How states lie in files: a safetensors file a request, as vLLM writes them; NumPy arrays; what `extract` wrote."""
 
 import json
 import re
@@ -157,8 +157,8 @@ def archive(where: Path, files: Sequence[Path], asked: Layers) -> States:
     return replace(arrays(where, sorted(Path(folder.name).glob("*.npy")), asked), kept=folder)
 
 
-def tables(where: Path, files: Sequence[Path], asked: Layers) -> States:
-    """Open Parquet files with a row a sample: lists in columns `layer_8` and so on, and id, text and label columns.
+def _tables(where: Path, files: Sequence[Path], asked: Layers) -> States:
+    """Open the Parquet files of `extract`: a row a sample, lists in columns `layer_8` and so on, its id and label.
 
     The lists are unpacked to a temporary folder, some rows at a time.
     """
@@ -173,17 +173,14 @@ def tables(where: Path, files: Sequence[Path], asked: Layers) -> States:
             frames.append(file.read(columns=[name for name in columns if name not in states]).to_pandas())
             for batch in file.iter_batches(BLOCK, columns=states):
                 for name, column in zip(states, batch.columns, strict=True):
-                    lengths = set(column.value_lengths().to_pylist())
-                    if lengths != {widths.setdefault(name, next(iter(lengths)))} or not lengths - {None}:
-                        raise LayerscopeError(f"{path}: the lists of {name} differ in length: give [D] in every row")
+                    widths[name] = column.value_lengths()[0].as_py()
                     with Path(folder.name, name).open("ab") as unpacked:
                         np.asarray(column.flatten(), dtype=np.float32).tofile(unpacked)
     table = pd.concat(frames, ignore_index=True)
     found = {
         name: np.memmap(Path(folder.name, name), np.float32, "r").reshape(-1, width) for name, width in widths.items()
     }
-    pooled = _pooled(where, found, asked, table if len(table.columns) else None)
-    return replace(pooled, names=tuple(table[ID].astype(str)) if ID in table else pooled.names, kept=folder)
+    return replace(_pooled(where, found, asked, table), names=tuple(table[ID].astype(str)), kept=folder)
 
 
 def _fingerprint(data: dict[str, Any], whole: dict[str, Any], options: dict[str, Any]) -> dict[str, str]:
@@ -212,7 +209,7 @@ def extracted(where: Path, asked: Layers, pooling: str) -> States:
             )
         if len(poolings) != 1:
             raise LayerscopeError(f"{where} holds {len(poolings)} poolings as Parquet: extract one, or safetensors")
-        return replace(tables(where, files, asked), about=about)
+        return replace(_tables(where, files, asked), about=about)
     names, labels, tokens = list[str](), list[str](), list[Any]()
     spans, key = list[tuple[Path, int, int]](), f"states.{about['pooling']}" if len(poolings) > 1 else "states"
     for path in files:
@@ -247,6 +244,6 @@ def _as_written(path: Path, chunk: dict[str, Any], manifest: dict[str, Any]) -> 
 
 
 READERS: dict[str, Callable[[Path, Sequence[Path], Layers], States]] = {
-    ".safetensors": requests, ".npy": arrays, ".npz": archive, ".parquet": tables,
+    ".safetensors": requests, ".npy": arrays, ".npz": archive,
 }  # fmt: skip
 """How states are opened, by the ending of their files."""

@@ -55,7 +55,7 @@ class States:
 
 
 def open_states(path: str | Path, layers: Sequence[int] | None = None, pooling: str = "auto") -> States:
-    """Open the states in a folder or file: vLLM's requests, NumPy arrays, Parquet tables, what `extract` wrote.
+    """Open the states in a folder or file: vLLM's requests, NumPy arrays, what `extract` wrote.
 
     `layers` are their numbers, where the files do not say them. Raises `LayerscopeError` for a folder that is empty,
     mixed or still being written, for damaged files, and for layers that do not fit. Of several poolings that `extract`
@@ -82,6 +82,8 @@ def open_states(path: str | Path, layers: Sequence[int] | None = None, pooling: 
     if len(kinds) != 1:
         packed = [file.name for file in files if file.suffix in (".zst", ".gz")]
         fault = f"holds {' and '.join(kinds)} files: give one kind" if kinds else "holds no states"
+        if any(file.suffix == ".parquet" for file in files):
+            packed, fault = [], "holds Parquet, which is read as states only where `extract` wrote it"
         mend = f": unpack {packed[0]} and the others first" if packed else f": give {', '.join(READERS)} files"
         raise LayerscopeError(f"{where} {fault}{'' if kinds else mend}")
     found = READERS[kinds[0]](where, [file for file in files if file.suffix == kinds[0]], layers)

@@ -67,7 +67,7 @@ def profile(
         data: CSV, TSV, JSONL, Parquet or text file; folder or archive of images or sounds; hf:name/config:split;
             stdlib-docs or digits, which are the default for text and image models; in Python also samples in memory.
         states: folder or file of states that another engine wrote, read instead of running a model: vLLM's requests,
-            .npy, .npz, Parquet, or a folder of extract; data is then a table of their texts and labels, if any.
+            .npy, .npz, or a folder of extract; data is then a table of their texts and labels, if any.
         layers: layer numbers of the states, in order, if their files do not say; 0 is the embedding output.
         head: model whose final norm and head read the token states; only those weights are loaded.
         labels: a class for each sample of data in memory; a table has them in a column.

@@ -1,5 +1,6 @@
 """Pooled states of somebody's own, in any kind of file: one table, matched labels, and one line for what is wrong."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,15 +38,7 @@ def as_npz(vectors: np.ndarray, folder: Path) -> Path:
     return folder / "states.npz"
 
 
-def as_parquet(vectors: np.ndarray, folder: Path) -> Path:
-    layers = {f"layer_{layer}": list(vectors[:, i]) for i, layer in enumerate((0, 8, 16))}
-    frame = pd.DataFrame({"id": [f"s{i}" for i in range(60)], "label": LABELS, **layers})
-    for part in range(2):
-        frame[30 * part : 30 * (part + 1)].to_parquet(folder / f"part-{part}.parquet", row_group_size=7)
-    return folder
-
-
-@pytest.mark.parametrize("write", [as_npy, as_layers, as_npz, as_parquet])
+@pytest.mark.parametrize("write", [as_npy, as_layers, as_npz])
 def test_pooled_states_in_any_file_give_one_table(tmp_path: Path, vectors: np.ndarray, write: Any) -> None:
     """The reference is a module whose blocks give these states."""
     (tmp_path / "in").mkdir()
@@ -73,8 +66,8 @@ def test_states_of_one_layer_are_compared_with_nothing(tmp_path: Path) -> None:
 
 
 def test_a_table_is_matched_by_id_and_in_order(tmp_path: Path, vectors: np.ndarray) -> None:
-    path = as_parquet(vectors, tmp_path)
-    table = pd.DataFrame({"id": [f"s{i}" for i in range(60)], "label": range(60), "text": TEXTS})
+    path = as_npz(vectors, tmp_path)
+    table = pd.DataFrame({"id": [str(i) for i in range(60)], "label": range(60), "text": TEXTS})
     table["label"] = table["label"] % 2 + 5
     mixed = table.sample(frac=1, random_state=0)
     data = pd.concat([mixed[:30], mixed[:1].assign(id="other"), mixed[30:]])
@@ -93,10 +86,21 @@ def test_a_table_is_matched_by_id_and_in_order(tmp_path: Path, vectors: np.ndarr
     mixed.iloc[3, 2], opened = " ", open_states(path)
     named = corpus_of(opened, mixed, None, Columns())
     assert named.notes == (f"1 empty text left out: {mixed['id'].iloc[3]}",)
-    unnamed = corpus_of(opened, table.drop(columns="id"), None, Columns())
+    requests = replace(opened, names=tuple(f"s{i}" for i in range(60)))
+    unnamed = corpus_of(requests, table.drop(columns="id"), None, Columns())
     assert "paired with the states in order, s0 first and s59 last" in unnamed.notes[0]
-    with pytest.raises(LayerscopeError, match="column 'id' has no row for s0: give the name of each sample once"):
+    with pytest.raises(LayerscopeError, match="column 'id' has no row for 0: give the name of each sample once"):
         layerscope.profile(states=path, data=table[1:], out=tmp_path / "other", progress=False)
+
+
+def test_parquet_of_other_tools_is_refused_with_what_to_save_instead(tmp_path: Path, vectors: np.ndarray) -> None:
+    pd.DataFrame({"layer_8": list(vectors[:, 1])}).to_parquet(tmp_path / "states.parquet")
+    with pytest.raises(LayerscopeError) as refused:
+        open_states(tmp_path)
+    assert str(refused.value) == (
+        f"{tmp_path} holds Parquet, which is read as states only where `extract` wrote it: give .safetensors, .npy, "
+        ".npz files"
+    )
 
 
 def test_a_sample_with_nan_is_named_left_out_and_counted(tmp_path: Path, vectors: np.ndarray, capfd: Any) -> None:
