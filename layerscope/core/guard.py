@@ -13,7 +13,7 @@ from filelock import FileLock, Timeout
 from layerscope.core import files, processes
 from layerscope.core.errors import LayerscopeError
 
-OWNER = ".owner"
+LOCK, OWNER = ".lock", ".owner"
 BEAT, STALE = 10.0, 60.0
 """Seconds after which an owner renews its mark, and after which one that is not renewed counts no more."""
 SETTLED = 0.2
@@ -30,7 +30,7 @@ def locked(path: Path) -> Iterator[None]:
     """
     made = files.absent(path)
     # for a moment, as a start that was refused may take the file away between our opening and locking it
-    lock = FileLock(path / ".lock", timeout=0.2)
+    lock = FileLock(path / LOCK, timeout=0.2)
     try:
         path.mkdir(parents=True, exist_ok=True)
         lock.acquire()
@@ -48,7 +48,7 @@ def locked(path: Path) -> Iterator[None]:
         started = (path / "run.json").is_file()
         if not started:
             with suppress(OSError):  # Windows deletes no open file: there the release does
-                (path / ".lock").unlink()
+                (path / LOCK).unlink()
         lock.release()
         if not started:
             files.drop_empty([path / "shards", path / "tables", *made])
@@ -56,7 +56,7 @@ def locked(path: Path) -> Iterator[None]:
 
 def refuse_held(path: Path | None) -> None:
     """Raise where another job holds a folder, for one process that is yet to import what takes long."""
-    if path is not None and (path / ".lock").exists() and processes.launched() == 1:
+    if path is not None and (path / LOCK).exists() and processes.launched() == 1:
         with locked(path):
             pass
 

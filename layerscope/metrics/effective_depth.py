@@ -1,3 +1,5 @@
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -7,6 +9,11 @@ from layerscope.metrics.metric import Metric
 from layerscope.metrics.readings import FromReadings
 
 _LAST_BITS = 1e-7  # 0.9 in float32 is less than 1 - 0.1
+
+
+def within(loss: Any, most: float) -> Any:
+    """Return whether a loss, or each of several, is at most so large, whatever its last bits: 0.95 - 0.94 is 0.01."""
+    return loss <= most + _LAST_BITS
 
 
 def effective_depth(accuracies: Array, epsilon: float, relative_to: str | None = None) -> int | Tensor:
@@ -27,7 +34,7 @@ def effective_depth(accuracies: Array, epsilon: float, relative_to: str | None =
     if relative_to is not None:
         check_choice(relative_to, "relative_to", ("last", "best"))
     aims = {None: torch.ones_like(found[..., -1:]), "last": found[..., -1:], "best": found.amax(-1, keepdim=True)}
-    enough = found >= aims[relative_to] - epsilon - _LAST_BITS
+    enough = within(aims[relative_to] - found, epsilon)
     depth = torch.where(enough.any(-1), enough.double().argmax(-1), found.shape[-1] - 1) + 1
     return int(depth) if depth.ndim == 0 else depth
 

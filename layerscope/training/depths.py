@@ -15,6 +15,7 @@ from layerscope.core.errors import LayerscopeError, count
 from layerscope.core.files import aside
 from layerscope.core.progress import Reporter
 from layerscope.core.saved import jsonable
+from layerscope.metrics.effective_depth import within
 from layerscope.models import LayeredModel, LoadOptions, Override
 from layerscope.runs import history, open_run
 from layerscope.runs.registry import about, scale
@@ -92,7 +93,7 @@ class Trained(Shown):
     @property
     def chosen(self) -> Line | None:
         """The shallowest layer that loses at most `LOSS` against the last; None without one, or if in doubt."""
-        fit = (line for line in self.own[:-1] if line.loses(self.own[-1]) <= LOSS)
+        fit = (line for line in self.own[:-1] if within(line.loses(self.own[-1]), LOSS))
         return next(fit, None) if self._doubt() is None else None
 
     @property
@@ -115,7 +116,8 @@ class Trained(Shown):
 
     def _narrow(self, line: Line) -> str:
         """Return the fewest dimensions of a layer that lose at most `LOSS` against all of the last layer, in words."""
-        fit = [(d, score) for d, score in self.dims.T.get(line.layer, {}).items() if self.own[-1].value - score <= LOSS]
+        scores, last = self.dims.T.get(line.layer, {}), self.own[-1].value
+        fit = [(dims, score) for dims, score in scores.items() if within(last - score, LOSS)]
         return f"; its first {fit[0][0]} dimensions alone: {line.shown(fit[0][1])}" if fit else ""
 
     @property

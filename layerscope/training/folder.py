@@ -11,8 +11,11 @@ from typing import Any
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import own_folder, read_json, write_json
+from layerscope.core.guard import LOCK, OWNER, locked
 
 ABOUT = "training.json"
+HELD = LOCK, OWNER
+"""What the one job that writes to a folder keeps there meanwhile."""
 BASELINES, DEPTHS, REPORT = "baselines", "depths.csv", "report.html"
 
 
@@ -55,11 +58,15 @@ class TrainingFolder:
 def open_training(out: str | Path, about: Mapping[str, Any], *, main: bool) -> TrainingFolder:
     """Return the folder of a training, new or begun before; `main` is the one process that writes.
 
-    Raises `LayerscopeError` for one that cannot be written, or holds another training: what differs is named.
+    Raises `LayerscopeError` for one that cannot be written, that another job writes to, or that holds another training:
+    what differs is named.
     """
     path = Path(out).expanduser()
     folder = TrainingFolder(path, about)
     if main:
+        if (path / LOCK).exists():  # left by a job that was killed, or held by one that lives
+            with locked(path):
+                pass
         begun = not _unbegun(path) and (own_folder(path, "training", ABOUT) / ABOUT).is_file()
         try:
             if begun:
@@ -89,7 +96,7 @@ def nothing_left(folder: TrainingFolder, *, main: bool) -> Iterator[None]:
 
 def _unbegun(path: Path) -> bool:
     """Whether a folder names a training, or its baselines, and holds nothing of them."""
-    files = {file.name for file in path.rglob("*") if not file.is_dir()}
+    files = {file.name for file in path.rglob("*") if not file.is_dir()}.difference(HELD)
     return bool(files) and files <= {ABOUT, f".{ABOUT}.part"}
 
 

@@ -101,7 +101,9 @@ def exit_weights(
         raise LayerscopeError(f"exits {list(layers)!r}: give increasing layers from 1 to {last or 'L'}, at least one")
     plain = plain_weights(found, weights, beta)
     total = math.fsum(plain)
-    if len(plain) != len(found) or any(not math.isfinite(w) or w < 0 for w in plain) or total <= 0:
+    if len(plain) != len(found):
+        raise LayerscopeError(f"weights are {len(plain)} numbers for {len(found)} exits: give one for each exit")
+    if any(not math.isfinite(w) or w < 0 for w in plain) or total <= 0:
         raise LayerscopeError(f"weights {plain} for {len(found)} exits: give each at least 0, and not all 0")
     return tuple(weight / total for weight in plain)
 

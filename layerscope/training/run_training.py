@@ -2,11 +2,13 @@
 
 import copy
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from typing import Any
 
 from layerscope.core.errors import LayerscopeError, count
+from layerscope.core.guard import locked
 from layerscope.core.options import Asked
 from layerscope.core.progress import reporting
 from layerscope.inputs.corpus import kept_digests
@@ -57,38 +59,39 @@ def run_training(asked: Asked, settings: dict[str, Any]) -> Trained:
         "settings": asdict(chosen),
     }
     folder = open_training(asked.out, about, main=is_main())
-    with nothing_left(folder, main=is_main()):
-        for note in (*notes, *changes, *layered.notes):
-            reporter.say(note)
-        reads = "tensor" if learnt.modality == "tensor" else READS.get(task, "text")
-        encoder = encoder_for(reads, processor, layered.module, max_length=chosen.max_length, prompt="")
-        train, judged, collator, notes = encode(learnt, held, classes, encoder, chosen)
-        for note in notes:
-            reporter.say(note)
-        seen = None if classes is None or task == TAGGING else kept_digests(learnt)
-        job = Job(origin.name, module, processor, train, judged, collator, chosen, asked, seen)
-        others = _baselines(job, layered, folder, depths, from_config=from_config)
-        fit(job, folder, reporter)
-    for other, beside in others.values():
-        reporter.say(f"a separate model of {other.name}")
-        fit(other, beside, reporter)
-    if not is_main():
-        return Trained(folder.path, folder.history, (), "")
-    done = compare(folder, {depth: beside for depth, (_, beside) in others.items()}, asked.part, reporter)
-    given = origin.source if origin.module is not None else str(asked.model)
-    whence = (None, None) if from_config else whereabouts(given, None)
-    data = [asked.train[3:].partition(":")[0]] if str(asked.train).startswith("hf:") else []
-    _describe(done, folder, module, whence, data)
-    for depth, (other, beside) in others.items():
-        lines = tuple(line for line in done.lines if line.depth == depth)
-        _describe(
-            replace(done, path=beside.path, history=beside.history, lines=lines), beside, other.module, whence, data
-        )
-    try:
-        open_run(folder.history).report(folder.path / REPORT)
-    except LayerscopeError as error:  # plotly is an extra, and the training is whole without a page
-        reporter.say(f"no page: {error}")
-    return done
+    with locked(folder.path) if is_main() else nullcontext():
+        with nothing_left(folder, main=is_main()):
+            for note in (*notes, *changes, *layered.notes):
+                reporter.say(note)
+            reads = "tensor" if learnt.modality == "tensor" else READS.get(task, "text")
+            encoder = encoder_for(reads, processor, layered.module, max_length=chosen.max_length, prompt="")
+            train, judged, collator, notes = encode(learnt, held, classes, encoder, chosen)
+            for note in notes:
+                reporter.say(note)
+            seen = None if classes is None or task == TAGGING else kept_digests(learnt)
+            job = Job(origin.name, module, processor, train, judged, collator, chosen, asked, seen)
+            others = _baselines(job, layered, folder, depths, from_config=from_config)
+            fit(job, folder, reporter)
+        for other, beside in others.values():
+            reporter.say(f"a separate model of {other.name}")
+            fit(other, beside, reporter)
+        if not is_main():
+            return Trained(folder.path, folder.history, (), "")
+        done = compare(folder, {depth: beside for depth, (_, beside) in others.items()}, asked.part, reporter)
+        given = origin.source if origin.module is not None else str(asked.model)
+        whence = (None, None) if from_config else whereabouts(given, None)
+        data = [asked.train[3:].partition(":")[0]] if str(asked.train).startswith("hf:") else []
+        _describe(done, folder, module, whence, data)
+        for depth, (other, beside) in others.items():
+            lines = tuple(line for line in done.lines if line.depth == depth)
+            _describe(
+                replace(done, path=beside.path, history=beside.history, lines=lines), beside, other.module, whence, data
+            )
+        try:
+            open_run(folder.history).report(folder.path / REPORT)
+        except LayerscopeError as error:  # plotly is an extra, and the training is whole without a page
+            reporter.say(f"no page: {error}")
+        return done
 
 
 def _baselines(

@@ -25,6 +25,7 @@ def test_the_headline_is_the_shallowest_layer_within_a_point():
                               "(92.3 ±0.9 %; N = 872)")  # fmt: skip
     assert "1.3 × faster, as good as all 4 (92.2 ±0.9 %" in trained([0.6, 0.7, 0.922, 0.922]).headline
     assert found.as_dict()["layer"] == 4
+    assert trained([0.93, 0.94, 0.95]).chosen.layer == 2, "0.95 - 0.94 is a point, and more than 0.01 in floats"
     words = trained([40.0, 30.2, 30.0], stderr=0.5, classes=None, n=5000)
     assert words.chosen.layer == 2
     assert words.headline.startswith("Layer 2 of 3: perplexity 30.2 ±0.5, 1.5 × faster, 0.7 % worse than all 3 (30.0")

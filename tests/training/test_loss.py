@@ -137,7 +137,7 @@ def test_frozen_parts_get_no_gradient():
         ({"labels": torch.full((N,), -3)}, "label -3 is outside the head's 11 classes"),
         ({"labels": torch.zeros(N - 1, dtype=torch.long)}, "give one label for each state"),
         ({"weights": "quadratic"}, "weights 'quadratic' does not exist"),
-        ({"weights": [1, 2]}, "give each at least 0"),
+        ({"weights": [1, 2]}, "weights are 2 numbers for 4 exits: give one for each exit"),
         ({"weights": [0, 0, 0, 0]}, "not all 0"),
         ({"layers": [1, 2]}, "name the depth of each exit"),
         ({"layers": [0, 1, 2, 3]}, "give increasing layers from 1"),

@@ -11,6 +11,7 @@ from tiny import one_thread
 from typed import cli, flagged
 
 import layerscope
+from layerscope.core.guard import locked
 from layerscope.inputs import open_corpus
 from layerscope.training.data import prepare
 
@@ -160,6 +161,16 @@ def test_another_training_in_the_same_folder_loses_nothing(cli, place: Path, tmp
     assert again.status == 0
     assert f"{tmp_path}/out is finished: nothing is left to train" in again.err
     assert (tmp_path / "out" / "model.safetensors").read_bytes() == before[tmp_path / "out" / "model.safetensors"]
+
+
+def test_a_second_job_in_the_folder_of_a_training_is_refused(cli, place: Path, tmp_path: Path):
+    common = ["train", place / "bert", "--train", place / "texts.csv", "--max-steps", "1", "--out", tmp_path / "out"]
+    assert cli(*common).status == 0
+    with locked(tmp_path / "out"):
+        second = cli(*common)
+    assert second.status == 2
+    assert second.line.startswith(f"another process is writing to '{tmp_path}/out': wait for it, or choose another")
+    assert cli(*common).status == 0
 
 
 def test_folders_that_are_no_trainings_are_left_alone(cli, place: Path, tmp_path: Path):
