@@ -1,6 +1,7 @@
 """The command line as a person types it: what is printed where."""
 
 import errno
+import inspect
 import json
 import os
 import re
@@ -237,3 +238,19 @@ def test_a_link_to_a_missing_file_is_called_one(cli, bert: Path, tmp_path: Path)
     wanted = f"'{link}' is a link to '{tmp_path}/gone.csv', which does not exist: fix the link"
     for command in (("profile", bert, "--data", link), ("profile", link), ("report", link), ("select", link)):
         assert cli(*command, *(("--out", tmp_path / "out") if command[0] == "profile" else ())).line == wanted
+
+
+def test_quiet_leaves_standard_error_to_errors(cli, bert: Path, data: Path, tmp_path: Path) -> None:
+    words = ("profile", bert, "--data", data, "--metrics", "rankme", "--quiet")
+    printed = cli(*words, "--out", tmp_path / "run")
+    assert printed.status == 0 and printed.err == "" and "run folder" in printed.out
+    assert cli(*words, "--samples", "none").line.startswith("--samples is 'none'")
+
+
+def test_signatures_show_types() -> None:
+    verbs = [getattr(layerscope, name, None) for names in GROUPS.values() for name in names]
+    for verb in filter(inspect.isfunction, verbs):
+        shown = str(inspect.signature(verb)).partition("**")[0]
+        assert not re.search(r"Annotated|least=|option_kinds", shown), verb
+    samples = inspect.signature(layerscope.profile).parameters["samples"]
+    assert str(samples) == "samples: int | str | None = 1000"

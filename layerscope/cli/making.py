@@ -1,10 +1,12 @@
 """A command made of a verb: its options are those of the verb's signature, its help the verb's docstring."""
 
 import inspect
+import os
 import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext, redirect_stderr
 from functools import cache
 from inspect import Parameter as Declared
 from pathlib import Path
@@ -26,6 +28,7 @@ PRINTING = {
     "long": "Print every table and sentence, not only those that answer.",
     "json": "Print the result as JSON on standard output.",
 }
+QUIET = "Print nothing on standard error but errors."
 HINTS = {Folder: Path, Repeated: list[str]}
 """The types that completion knows more of than of a text."""
 Options = dict[str, Any]
@@ -63,14 +66,17 @@ def command(
                 else:
                     rest[name] = Folder().take(name, value) if isinstance(value, Path) else value
             printing = Printing(**{name: rest.pop(name, False) for name in PRINTING})
+            quiet = rest.pop("quiet", False)
             require_for(do.__name__, rest)
-            do(given, printing, **rest)
+            with open(os.devnull, "w") as nowhere, redirect_stderr(nowhere) if quiet else nullcontext():
+                do(given, printing, **rest)
 
         leading = next(iter(inspect.signature(verb).parameters.values())).kind is Declared.POSITIONAL_OR_KEYWORD
         parameters = [_named(option, groups) for option in options.values()]
         if leading:
             parameters[0] = _positional(next(iter(options.values())), argument)
         own += [_switch(name, text) for name, text in PRINTING.items() if name == "json" or prints]
+        own.append(_switch("quiet", QUIET))
         run.__signature__ = inspect.Signature([*parameters, *own])  # type: ignore[attr-defined]  # what cyclopts reads
         run.__annotations__ = {}  # cyclopts would take these for those of the signature
         summary = str(inspect.getdoc(verb)).partition("\n\n")[0].replace("\n", " ")

@@ -72,6 +72,20 @@ def declared(verb: Callable[..., Any]) -> Mapping[str, Option]:
     return found
 
 
+def show_plain_types(verb: Any) -> None:
+    """Let editors and notebooks show the types of a verb's options, without what only its own checks read."""
+    signature = inspect.signature(verb)
+    parameters = signature.parameters.values()
+    if not any(get_origin(parameter.annotation) is Annotated for parameter in parameters):
+        return
+    options = declared(verb)
+    plain = [
+        parameter.replace(annotation=options[parameter.name].type) if parameter.name in options else parameter
+        for parameter in parameters
+    ]
+    verb.__signature__ = signature.replace(parameters=plain)
+
+
 def checked(verb: Callable[..., Any], given: Mapping[str, Any]) -> Asked:
     """Return a call's options (its `locals()`), each in its normal form.
 

@@ -1,7 +1,9 @@
 """What a long job reports while it runs: lines and bars on standard error, or nothing."""
 
+import logging
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
@@ -13,6 +15,10 @@ Advance = Callable[..., None]
 """Called with the number of steps done, and with a note to show beside the bar from now on."""
 
 
+LOGGER = logging.getLogger("layerscope")
+LOGGER.addHandler(logging.NullHandler())
+EVERY = 60.0
+"""Seconds between two lines of a job whose standard error is no terminal."""
 _interrupted = False
 
 
@@ -37,10 +43,14 @@ def _interrupt(*_: object) -> None:
 
 
 class Reporter:
-    """Where a job's lines and bars go: here nowhere."""
+    """Where a job's lines and bars go: here its lines go to the logger `layerscope` alone, at level INFO.
+
+    It has no handler of its own: they are seen where a program sets one up, as `logging.basicConfig` does.
+    """
 
     def say(self, line: str) -> None:
-        """Show one line."""
+        """Log one line, and show it where there is a screen."""
+        LOGGER.info(line)
 
     @contextmanager
     def bar(self, title: str, total: int | None, unit: str = "") -> Iterator[Advance]:
@@ -65,7 +75,8 @@ class Screen(Reporter):
         self._shown: Any = None
 
     def say(self, line: str) -> None:
-        """Print one line, its text as it is."""
+        """Log one line and print it, its text as it is."""
+        super().say(line)
         self.console.print(spelled(line), markup=False, highlight=False, soft_wrap=True)
 
     @contextmanager
@@ -78,15 +89,23 @@ class Screen(Reporter):
         progress = outer or Progress(
             *columns, rate_column, console=self.console, transient=True, disable=not self._has_bars
         )
+        printed = time.monotonic()
 
         def advance(steps: int, note: str = "") -> None:
+            nonlocal printed
             if _interrupted:
                 raise KeyboardInterrupt
             progress.advance(task, steps)
             own = next(shown for shown in progress.tasks if shown.id == task)
             speed = own.finished_speed or own.speed
             rate = f"{speed:.1f} {unit}/s" if speed and unit else ""
-            progress.update(task, rate=" ".join(filter(None, (rate, note))))
+            about = " ".join(filter(None, (rate, note)))
+            progress.update(task, rate=about)
+            if not self._has_bars and time.monotonic() - printed >= EVERY:
+                printed = time.monotonic()
+                of = "" if total is None else f" of {total:,}"
+                line = ", ".join(filter(None, (f"{title}: {own.completed:,.0f}{of} {unit}".rstrip(), about)))
+                self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
         with nullcontext() if outer else progress:
             self._shown, task = progress, progress.add_task(title, total=total, rate="")

@@ -1,5 +1,6 @@
-"""What stops a long job."""
+"""What stops a long job, and what shows that it lives."""
 
+import logging
 import os
 import signal
 import time
@@ -7,7 +8,8 @@ from contextlib import suppress
 
 import pytest
 
-from layerscope.core.progress import Screen, heed_interrupts
+from layerscope.core import progress
+from layerscope.core.progress import Screen, heed_interrupts, reporting
 
 
 @pytest.fixture
@@ -41,3 +43,21 @@ def test_an_ignored_ctrl_c_stays_ignored():
             assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_a_job_whose_standard_error_is_a_file_prints_a_line_a_minute(capsys, monkeypatch):
+    clock = iter(range(0, 1000, 25))
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    with Screen().bar("forward", 2000, "samples") as advance:
+        for _ in range(6):
+            advance(300)
+    lines = capsys.readouterr().err.splitlines()
+    assert 1 < len(lines) < 6 and all(line.startswith("forward: ") and " of 2,000 samples" in line for line in lines)
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_lines_go_to_the_logger_and_to_the_screen_where_progress_is_shown(capsys, caplog, shown):
+    with caplog.at_level(logging.INFO, logger="layerscope"):
+        reporting(shown).say("6 layers of 384")
+    assert caplog.record_tuples == [("layerscope", logging.INFO, "6 layers of 384")]
+    assert capsys.readouterr().err == ("6 layers of 384\n" if shown else "")
