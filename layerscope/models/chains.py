@@ -127,12 +127,17 @@ def in_series(lists: Sequence[Calls], calls: Calls) -> list[Calls]:
     return [row for row, times in rows if times > 1]
 
 
-def notes_on(entry: nn.Module, prefix: str, chains: Sequence[Chain], calls: Calls, *, named: bool) -> list[str]:
-    """Return what a user must know of blocks in no chain: those beside blocks that the user `named`, or any."""
+def notes_on(
+    entry: nn.Module, prefix: str, chains: Sequence[Chain], calls: Calls, every: Calls, *, named: bool
+) -> list[str]:
+    """Return what a user must know of blocks in no chain: those beside blocks that the user `named`, or any.
+
+    `calls` are those that can be layers, among `every` call.
+    """
     blocks = {id(call) for chain in chains for call in chain.blocks}
     paths = [call.path for chain in chains for call in chain.blocks]
-    notes: list[str] = []
-    for group in outermost_lists(entry, calls):
+    notes = [] if named else [f"{path} changes the width and is not measured" for path in _wider(chains, every)]
+    for group in outermost_lists(entry, every):
         around = any(path.startswith(f"{call.path}.") for call in group for path in paths)
         inside = group[0].path.startswith(tuple(f"{path}." for path in paths))
         if len(group) < 2 or around or inside or blocks.intersection(map(id, group)):
@@ -145,9 +150,17 @@ def notes_on(entry: nn.Module, prefix: str, chains: Sequence[Chain], calls: Call
             elif any(end is call for end in chain.ends for call in group):
                 notes.append(f"layers are the outputs of {row}, which run after the blocks of this list")
         if not named:
-            where = _where(group, [call for chain in chains for call in chain.blocks], calls)
+            where = _where(group, [call for chain in chains for call in chain.blocks], every)
             notes.append(f"{row} run {where} and are not measured{_how_to_name(entry, prefix, group, calls)}")
     return notes
+
+
+def _wider(chains: Sequence[Chain], calls: Calls) -> list[str]:
+    """Return the modules beside blocks, of their kind, that give states of another width."""
+    blocks = [call for chain in chains for call in chain.blocks]
+    kinds = {(type(call.module), call.path.rpartition(".")[0]) for call in blocks}
+    like = (call for call in calls if (type(call.module), call.path.rpartition(".")[0]) in kinds)
+    return list(dict.fromkeys(call.path for call in like if call.given.shape[-1] != call.returned.shape[-1]))
 
 
 def _where(group: Calls, blocks: Calls, calls: Calls) -> str:

@@ -118,7 +118,7 @@ def vocabulary(module: nn.Module) -> int:
     table = None
     with suppress(NotImplementedError):  # of two towers
         table = getattr(module, "get_input_embeddings", lambda: None)()
-    if table is None:
+    if not hasattr(table, "num_embeddings"):
         tables = [child for child in module.modules() if isinstance(child, nn.Embedding)]
         config: Any = getattr(module, "config", None)
         rows = getattr(config.get_text_config(), "vocab_size", None) if hasattr(config, "get_text_config") else None

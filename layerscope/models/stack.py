@@ -106,10 +106,12 @@ def find_stacks(module: nn.Module, inputs: Inputs, blocks: str | None = None) ->
     refused: list[str] = []
     seen: list[Call] = []
     for prefix, entry in _entries(module, inputs):
-        calls = [call for call in trace(entry, prefix, inputs) if _has_every_token(call, inputs)]
+        every = trace(entry, prefix, inputs)
+        calls = [call for call in every if _has_every_token(call, inputs)]
         seen += calls
         for how, chains in candidates(entry, prefix, calls, blocks, refused):
-            notes = tuple(notes_on(entry, prefix, chains, calls, named=blocks is not None) if chains else ())
+            unseen = notes_on(entry, prefix, chains, calls, every, named=blocks is not None) if chains else ()
+            notes = tuple(unseen)
             for chain in chains:
                 state, entry_path = chain.blocks[-1].returned, prefix.rstrip(".")
                 paths, ends = (tuple(call.path for call in each) for each in (chain.blocks, chain.ends))
@@ -235,9 +237,11 @@ def _final_norm(stack: Stack, calls: list[Call], inside: tuple[str, ...]) -> str
     state = calls[last].given + calls[last].returned if stack.added else calls[last].returned
     later = [call for call in calls[last + 1 :] if not call.path.startswith(inside)]
     around = [c for c in later if c.keeps_shape and not stack.blocks[0].startswith(c.path + ".")]
-    others = tuple(c.path + "." for c in around if not is_norm(c) and not c.passes_on)
+    kinds = {type(call.module) for call in calls if call.path in stack.blocks}
+    others = [c.path + "." for c in around if not is_norm(c) and not c.passes_on]
+    others += [c.path + "." for c in later if type(c.module) in kinds]  # a block that changes the width
     for call in later:
-        if call.path.startswith(others):  # of another block, or of a head's inner part
+        if call.path.startswith(tuple(others)):  # of another block, or of a head's inner part
             continue
         reads = call.given.untyped_storage().data_ptr() == state.untyped_storage().data_ptr() or same(call.given, state)
         if reads and call.given.shape[-1] == stack.width and is_norm(call):
