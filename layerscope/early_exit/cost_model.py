@@ -1,10 +1,8 @@
 """What early exits cost on the clock, by the seconds of every stage, and which of them are worth it on a data set."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -129,34 +127,15 @@ def choose_exits(
 ) -> Prediction:
     """Return the exits that are expected to be fastest at the threshold they are `allowed`, never slower than none.
 
-    Of all exits the one is dropped without which the rest is fastest, until none is left: about L² / 2 predictions. The
-    best set on that way, or single exit, is then bettered by adding, dropping or exchanging one as long as that helps.
+    From no exits on the one is added with which all are fastest, as long as that helps: at most L² / 2 predictions. On
+    three trained models of 6 and 12 layers a search that also drops and exchanges exits finds the same ones.
     """
     simulation = Simulation(recorded, plan, times, trims=trims)
-
-    @cache
-    def priced(exits: Exits) -> Prediction:
-        return simulation.run(exits, allowed(exits) if exits else NEVER)
-
-    every = tuple(range(1, recorded.depth))
-    best = _fastest(map(priced, ((), every, *combinations(every, 1))))
-    current = priced(every)
-    while len(current.exits) > 1:
-        current = _fastest(map(priced, combinations(current.exits, len(current.exits) - 1)))
-        best = _fastest((best, current))
-    while (better := _fastest(map(priced, _near(best.exits, every)))) is not best:
-        best = better
+    best = simulation.run((), NEVER)
+    while others := set(range(1, recorded.depth)).difference(best.exits):
+        larger = [tuple(sorted((*best.exits, layer))) for layer in sorted(others)]
+        choice = min((simulation.run(exits, allowed(exits)) for exits in larger), key=lambda one: one.seconds)
+        if choice.seconds >= best.seconds:
+            break
+        best = choice
     return best
-
-
-def _fastest(choices: Iterable[Prediction]) -> Prediction:
-    return min(choices, key=lambda choice: (choice.seconds, len(choice.exits)))
-
-
-def _near(exits: Exits, every: Exits) -> Iterator[Exits]:
-    """Yield these exits, and those with one more, one less, or one exchanged for another."""
-    others = set(every).difference(exits)
-    fewer = tuple(combinations(exits, len(exits) - 1)) if exits else ()
-    yield from (exits, *fewer)
-    for kept in (exits, *fewer):
-        yield from (tuple(sorted((*kept, layer))) for layer in others)
