@@ -1,7 +1,7 @@
 """A language model whose early and late blocks run apart, over one cache that can be cut back."""
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy, deepcopy
 from functools import cached_property, partial
@@ -174,12 +174,16 @@ class Halves:
         once, by_one = found
         return bool((once - by_one).norm() > 1e-3 * by_one.norm())
 
-    def read(self, states: Tensor, layer: int) -> Tensor:
-        """Return the logits [N, V] of the model's head for states [N, D] of any layer, translated if they are to be."""
-        states = states if self.lens is None else self.lens.translated(layer, states)
+    def read(self, states: Mapping[int, Tensor]) -> dict[int, Tensor]:
+        """Return the logits [N, V] of the model's head for states [N, D] of layers, translated if they are to be.
+
+        The states of all layers go through the head at once: one pass over its weights is most of the cost.
+        """
+        each = [own if self.lens is None else self.lens.translated(layer, own) for layer, own in states.items()]
         lens = Lens(self.module, self.stack, "tokens", self.module.config.get_text_config(decoder=True).vocab_size)
-        ids = torch.zeros(1, 1, dtype=torch.long, device=states.device)
-        return torch.cat([*lens.token_logits(states, Inputs({"input_ids": ids}))])
+        ids = torch.zeros(1, 1, dtype=torch.long, device=each[0].device)
+        logits = torch.cat([*lens.token_logits(torch.cat(each), Inputs({"input_ids": ids}))])
+        return dict(zip(states, logits.chunk(len(each)), strict=True))
 
     @cached_property
     def context(self) -> int:

@@ -1,5 +1,6 @@
 """How far to draft, and at which layer: acceptance and cost as they are measured while a text is generated."""
 
+import time
 from collections import defaultdict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -10,7 +11,11 @@ import numpy as np
 MOST = 12
 """Most tokens that are verified at once."""
 RECENT = 32
-"""Timings of a kind, and rounds of plain decoding before another try."""
+"""Timings of a kind, and steps of plain decoding before another try, or rounds before plain decoding is timed again."""
+AGAIN = 8
+"""Steps of plain decoding after which it is asked again whether drafts would pay; asking takes half a millisecond."""
+PATIENCE = 4
+"""How many times as long the wait for another try may become, where one after the other does not pay."""
 FADE = 0.98
 """What an observed draft token counts after each later one."""
 PRIOR = 4.0
@@ -19,6 +24,8 @@ STAY = 1.03
 """How much faster another layer must promise to be."""
 COMPARED = 3
 """Layers that are compared at once with the whole model, those that least is known of."""
+SURVEYS = 0.015
+"""Share of the time of a text that comparing layers may take."""
 
 
 @dataclass
@@ -75,6 +82,9 @@ class Pace:
         self.hits = {each: [0.5 * PRIOR, PRIOR] for each in self.layers}
         self.steps = {each: [PRIOR, PRIOR] for each in self.layers}
         self.costs, self.plain, self.drafts, self.at = Costs(head), 0, 0, 0
+        self.rounds, self.wait = 0, RECENT
+        self.began, self.surveyed = time.perf_counter(), 0.0
+        """When the texts were begun, and the seconds in which layers were compared since."""
         self.texts = np.array([[1.0, 0.0, 0.0]])
 
     def observe(self, layer: int, accepted: Iterable[float], sure: Iterable[bool] = ()) -> None:
@@ -122,6 +132,9 @@ class Pace:
         self.drafts += 1
         if len(self.layers) < 2 or (self.drafts > 4 and self.drafts % 8 and not self.plain):
             return []
+        ahead = self.texts[:, 0].max() * self.costs("late", self.depth) if self.costs.seen else 0.0
+        if self.surveyed > SURVEYS * (time.perf_counter() - self.began + ahead):
+            return []
         others = [each for each in self.layers if each != self.at]
         return sorted(others, key=lambda each: self.hits[each][1])[:COMPARED]
 
@@ -132,14 +145,24 @@ class Pace:
         if len(self.costs.seen) < 2:  # plain steps are timed first, then one round
             timed = len(self.costs.seen.get(("late", self.depth, 1), ()))
             self.at = max(self.layers, key=lambda k: self.acceptance(k) - k / self.depth)
-            return self.at, 1 if timed < 3 and not self.always else (self.tokens or 3) + 1
+            return self.at, 1 if timed < 3 and not self.always else (self.tokens or 1) + 1
+        if self.plain % AGAIN:
+            self.plain += 1
+            return self.at, 1
         layer, tokens, speedup = self.best()
         self.at = layer
-        if speedup > 1 or self.always:
-            self.plain = 0
+        if self.always:
             return layer, tokens
-        self.plain += 1
-        return layer, (self.tokens or 1) + 1 if self.plain % RECENT == 0 else 1
+        if speedup > 1:
+            self.plain, self.wait, self.rounds = 0, RECENT, self.rounds + 1
+            # what plain decoding costs may have been timed while the machine was busy: again after 4, 8, 16, 32, 64 …
+            stale = self.rounds % RECENT == 0 or self.rounds in (4, 8, 16)
+            return layer, 1 if stale else tokens
+        if self.plain < self.wait or self.texts[:, 0].max() < RECENT:
+            self.plain += 1
+            return layer, 1
+        self.plain, self.wait = 0, min(2 * self.wait, PATIENCE * RECENT)
+        return layer, (self.tokens or 1) + 1
 
 
 def _geometric(rates: np.ndarray, terms: np.ndarray) -> np.ndarray:

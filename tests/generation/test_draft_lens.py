@@ -81,7 +81,7 @@ def test_drafts_are_the_head_on_translated_states_and_verification_reads_them_un
     assert torch.allclose(own[0, 0].double(), states, atol=1e-5)
     by_hand = model.lm_head(model.model.norm(wanted.float()))
     assert logits is not None and torch.allclose(logits[0], by_hand, atol=1e-4)
-    assert torch.allclose(halves.read(own[:, 0], LAYER)[0], by_hand, atol=1e-4)
+    assert torch.allclose(halves.read({LAYER: own[:, 0]})[LAYER][0], by_hand, atol=1e-4)
     assert not torch.allclose(by_hand, model.lm_head(model.model.norm(states.float())), atol=0.1)  # the plain lens
     assert torch.allclose(whole[0, -1], model(ids).logits[0, -1], atol=1e-4)
     prompt, new = ids[0, :4].tolist(), ids[0, 4:].tolist()

@@ -402,7 +402,33 @@ def test_the_number_of_drafts_follows_acceptance_and_cost(agrees: float, tokens:
 def test_a_trial_now_and_then_where_drafts_do_not_pay(tokens: int | None, trial: int) -> None:
     pace = pace_of(tokens)
     pace.observe(6, [False] * 500)
-    assert [pace.next()[1] - 1 for _ in range(64)] == ([0] * 31 + [trial]) * 2
+    pace.texts[:, 0] = 500
+    assert [pace.next()[1] - 1 for _ in range(98)] == [0] * 32 + [trial] + [0] * 64 + [trial]
+    pace.texts[:, 0] = 20  # too few to win back what a trial costs
+    assert {pace.next()[1] for _ in range(300)} == {1}
+
+
+def test_plain_decoding_is_timed_again_while_drafts_pay() -> None:
+    """It was timed while the machine was busy; by itself it would never be timed again."""
+    pace = pace_of(3)
+    pace.observe(6, [True] * 50 + [False] * 50)
+    pace.costs.seen["late", 24, 1].clear()
+    for _ in range(3):
+        pace.costs.add("late", 24, 1, 240.0)
+    for _ in range(64):
+        layer, tokens = pace.next()
+        if tokens == 1:
+            pace.costs.add("late", 24, 1, 24.0)
+    assert pace.costs("late", 24) == 24.0
+
+
+def test_comparing_layers_takes_a_small_share_of_the_time() -> None:
+    pace = Pace(24, None, None, always=False)
+    pace.costs.add("late", 24, 1, 0.02)
+    pace.texts[:, 0] = 64
+    assert pace.compared()
+    pace.surveyed = 0.03 * 64 * 0.02
+    assert not pace.compared()
 
 
 def pace_of(tokens: int | None) -> Pace:
