@@ -156,8 +156,8 @@ def notes_on(
 
 
 def _wider(chains: Sequence[Chain], calls: Calls) -> list[str]:
-    """Return the modules beside blocks, of their kind, that give states of another width."""
-    blocks = [call for chain in chains for call in chain.blocks]
+    """Return the modules beside blocks, of their kind and no single layer, that give states of another width."""
+    blocks = [call for chain in chains for call in chain.blocks if next(call.module.children(), None) is not None]
     kinds = {(type(call.module), call.path.rpartition(".")[0]) for call in blocks}
     like = (call for call in calls if (type(call.module), call.path.rpartition(".")[0]) in kinds)
     return list(dict.fromkeys(call.path for call in like if call.given.shape[-1] != call.returned.shape[-1]))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError, choices, count, first_line, near
-from layerscope.models.chains import LISTS, candidates, differ_in_width, notes_on
+from layerscope.models.chains import LISTS, candidates, differ_in_width, notes_on, outermost_lists
 from layerscope.models.forward import Form, Inputs, forward, is_out_of_memory
 from layerscope.models.trace import Call, is_norm, same, trace
 
@@ -279,7 +279,9 @@ def _what_instead(module: nn.Module, calls: list[Call]) -> str:
             "its modules give maps [B, C, H, W], and layers are states of tokens [B, T, D] or samples [B, D]: pool the "
             "maps of one width to vectors yourself, and measure these with `profile(states=...)`"
         )
-    return f"name the module that holds them with `blocks`{_such_as(module)}"
+    paths = [group[0].path.rpartition(".")[0] for group in outermost_lists(module, calls)]
+    such_as = next((f", such as {path}" for path in paths if path), _such_as(module))
+    return f"name the module that holds them with `blocks`{such_as}"
 
 
 def _such_as(module: nn.Module) -> str:

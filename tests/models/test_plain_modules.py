@@ -341,6 +341,19 @@ def test_stages_are_refused_where_one_of_them_is_no_stack():
             layered(drawn(wrong), "tensor", list(ROWS))
 
 
+def test_the_first_and_the_last_linear_of_an_mlp_are_no_blocks_left_out():
+    rows = [nn.Linear(8, D), nn.ReLU(), nn.Linear(D, D), nn.ReLU(), nn.Linear(D, D), nn.ReLU(), nn.Linear(D, 3)]
+    (inspected,) = layerscope.inspect(drawn(lambda: nn.Sequential(*rows)), data=torch.randn(4, 8))
+    assert not inspected.notes
+
+
+def test_one_block_in_a_list_is_measured_as_the_line_says():
+    model = drawn(lambda: Model(blocks("a")))
+    with pytest.raises(LayerscopeError, match="name the module that holds them with `blocks`, such as blocks$"):
+        layerscope.inspect(model, data=ROWS)
+    assert layerscope.inspect(model, data=ROWS, blocks="blocks")[0].depth == 1
+
+
 def test_a_block_alone_is_no_stack():
     model = drawn(lambda: Model(blocks("mmm")))
     with pytest.raises(LayerscopeError, match="blocks.0 is run as well as blocks.1, and not in a row with it: name"):
