@@ -21,6 +21,7 @@ check: $(VENV)/.dev  ## style, types and import rules
 	$(BIN)/lint-imports
 
 docs: $(VENV)/.dev  ## the site, with its notebooks run, in build/site; a warning is an error
+	$(BIN)/python docs/_extensions/from_the_code.py
 	OMP_NUM_THREADS=1 $(BIN)/sphinx-build -j auto -W --keep-going -q -b html -d build/doctrees docs build/site
 
 dist: $(VENV)/.dev  ## build/dist: sdist and wheel, and every command tried with the wheel's base dependencies alone

@@ -1,12 +1,18 @@
-"""What pages take from the code: a command's options, the records of metrics, docstrings."""
+"""What pages take from the code: a command's options, the records of metrics, names and docstrings.
+
+Docstrings are read while the site is built. All else stands in the pages, for who reads them in the repository, between
+`<!-- from the code: options profile -->` and `<!-- end -->`; `python docs/_extensions/from_the_code.py` writes it anew.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 from importlib import import_module
-from inspect import isclass, isfunction
+from inspect import getdoc, isclass, isfunction
 from itertools import groupby
+from pathlib import Path
+from textwrap import dedent, indent
 from typing import Any
 
 from docutils import nodes
@@ -76,45 +82,10 @@ def _streamed(metric: Metric) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return a text with nothing that Markdown would read as its own."""
-    for mark in "\\*_<>[]|$":
-        text = text.replace(mark, f"\\{mark}")
-    return text
-
-
-def public(module: str) -> str:
-    """Return the names that a module hands on, and `layerscope` itself does not, for autodoc: functions first."""
-    found = import_module(module)
-    own = {name: getattr(found, name) for name in found.__all__}
-    if module == "layerscope":
-        order = [*NAMES, *own]
-        own = {name: own[name] for name in sorted(own, key=order.index)}
-    else:
-        own = {name: value for name, value in own.items() if not any(value is known for known in TOP)}
-    lines = [f".. currentmodule:: {module}"]
-    for name in [name for name, value in own.items() if isfunction(value)]:
-        lines += ["", f".. autofunction:: {name}"]
-    for name in [name for name, value in own.items() if isclass(value)]:
-        lines += ["", f".. autoclass:: {name}", "   :members:"]
-    return "\n".join(["```{eval-rst}", *lines, "```"])
-
-
-class Options(SphinxDirective):
-    """`{options} COMMAND`: its usage and options."""
-
-    required_arguments = 1
-
-    def run(self) -> list[nodes.Node]:
-        """Return what stands on the page."""
-        return self.parse_text_to_nodes(options(self.arguments[0]))
-
-
-class Metrics(SphinxDirective):
-    """`{metrics}`: all of them."""
-
-    def run(self) -> list[nodes.Node]:
-        """Return what stands on the page."""
-        return self.parse_text_to_nodes(metrics(), allow_section_headings=True)
+    """Return a text with nothing that Markdown would read as its own, but for what stands in backticks."""
+    parts = text.split("`")
+    parts[::2] = [re.sub(r"[\\*_<>\[\]|$]", r"\\\g<0>", part) for part in parts[::2]]
+    return "`".join(parts)
 
 
 def from_states() -> str:
@@ -133,12 +104,51 @@ def from_states() -> str:
     return "\n".join(lines)
 
 
-class FromStates(SphinxDirective):
-    """`{from-states}`: which metrics states give."""
+def names(module: str) -> str:
+    """Return the functions and classes that a module hands on, each with its first sentence and example."""
+    face = import_module(module)
+    entries = {name: getattr(face, name) for name in face.__all__}
+    lines = []
+    for name, entry in entries.items():
+        if isfunction(entry) or isclass(entry):
+            text = str(getdoc(entry))
+            lines += [f"- `{name}`: {_plain(' '.join(text.partition(PARAGRAPH)[0].split()))}", ""]
+            example = dedent(text[text.index(start[0]) :]) if (start := EXAMPLE.search(text)) else ""
+            lines += [indent(f"```pycon\n{example.partition(PARAGRAPH)[0]}\n```\n", "  ")] if example else []
+    return "\n".join(lines)
 
-    def run(self) -> list[nodes.Node]:
-        """Return what stands on the page."""
-        return self.parse_text_to_nodes(from_states())
+
+PARAGRAPH = "\n\n"
+EXAMPLE = re.compile(r"^ *>>> ", re.M)
+WRITERS = {"options": options, "metrics": metrics, "from-states": from_states, "names": names}
+BLOCK = re.compile(r"(<!-- from the code: ([\w-]+) ?(\S*) -->\n).*?(<!-- end -->)", re.S)
+
+
+def written(page: str) -> str:
+    """Return a page with what it takes from the code as the code has it now."""
+
+    def block(found: re.Match[str]) -> str:
+        text = WRITERS[found[2]](*filter(None, [found[3]]))
+        return f"{found[1]}\n{text.strip()}\n\n{found[4]}"
+
+    return BLOCK.sub(block, page)
+
+
+def public(module: str) -> str:
+    """Return the names that a module hands on, and `layerscope` itself does not, for autodoc: functions first."""
+    found = import_module(module)
+    own = {name: getattr(found, name) for name in found.__all__}
+    if module == "layerscope":
+        order = [*NAMES, *own]
+        own = {name: own[name] for name in sorted(own, key=order.index)}
+    else:
+        own = {name: value for name, value in own.items() if not any(value is known for known in TOP)}
+    lines = [f".. currentmodule:: {module}"]
+    for name in [name for name, value in own.items() if isfunction(value)]:
+        lines += ["", f".. autofunction:: {name}"]
+    for name in [name for name, value in own.items() if isclass(value)]:
+        lines += ["", f".. autoclass:: {name}", "   :members:"]
+    return "\n".join(["```{eval-rst}", *lines, "```"])
 
 
 class Public(SphinxDirective):
@@ -179,10 +189,13 @@ def deal(app: Sphinx, env: BuildEnvironment, pages: list[str]) -> None:
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Tell Sphinx of the directives, of docstrings in plain text, and of the order in which it reads pages."""
-    app.add_directive("options", Options)
-    app.add_directive("metrics", Metrics)
     app.add_directive("public", Public)
-    app.add_directive("from-states", FromStates)
     app.connect("autodoc-process-docstring", escape, priority=900)
     app.connect("env-before-read-docs", deal)
     return {"parallel_read_safe": True}
+
+
+if __name__ == "__main__":
+    for file in Path(__file__).parents[1].rglob("*.md"):
+        text = file.read_text(encoding="utf-8")
+        file.write_text(written(text), encoding="utf-8", newline="\n")
