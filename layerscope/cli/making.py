@@ -124,13 +124,19 @@ def _named(option: Option, groups: dict[str, Group]) -> Declared:
     about = Parameter(
         help=_sentence(option.help) + (f" [choices: {', '.join(names)}]" if names else ""),
         group=group, converter=_typed, completer=(lambda _: list(names)) if names else None,
-        metavar="|".join((option.kind.metavar, *getattr(option.kind, "words", ()))),
+        metavar=_metavar(option),
         negative=(), show_default=False if option.default in (None, "", ()) else str(option.default),
         allow_leading_hyphen=True, allow_repeating=True,
     )  # fmt: skip
     # The verb has its own defaults: only what is typed is given.
     default = Declared.empty if option.default is Declared.empty else None
     return Declared(option.name, Declared.KEYWORD_ONLY, default=default, annotation=Annotated[hint | None, about])
+
+
+def _metavar(option: Option) -> str:
+    """Return what stands for a value in the help; several words are in the line on the option."""
+    words = getattr(option.kind, "words", ())
+    return "|".join((option.kind.metavar, *(words if len(words) < 3 else ["NAME"])))
 
 
 def _switch(name: str, text: str) -> Declared:

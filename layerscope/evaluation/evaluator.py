@@ -58,8 +58,8 @@ def evaluate(
         shift: labelled data from another source or time, on which every layer's linear-probe, fitted only on its own
             data, is judged as well; the scores form a task beside the cross-validated one.
         sites: where layers are read: raw, normed, or both, separated by a comma; by default normed if there is a final
-            norm. projected is the space that two towers share, for mteb tasks; a task with two modalities is read only
-            there.
+            norm. For mteb tasks also projected, the space that two towers share, where alone a task with two modalities
+            is read.
         layers: layers to score: all, or some, such as 0,3 or 1-6; 0 is the embedding output.
         pooling: how tokens become one vector: auto (as in the model itself), or any of mean, cls, last, first,
             separated by commas.

@@ -79,15 +79,15 @@ def extract(
         chunk: pack running text into windows of this many tokens; by default 256 for language models.
         prompt: text prepended to every text.
         site: where a layer is read: normed (after the model's final norm, if it has one), or raw.
-        pooling: how tokens become one vector: auto (the model's own way), or some of mean, cls, last, first with
-            commas.
+        pooling: how tokens become one vector: auto (as in the model itself), or any of mean, cls, last, first,
+            separated by commas.
         tokens: keep the state of every token, with the token ids, instead of one vector per sample.
         store_dtype: data type of the states that are written.
         format: format of the files.
         batch_size: samples per forward; by default fitted to their length.
         chunk_rows: rows of the data per file; by default 1,024, and 128 with tokens.
-        parallel: tensor splits every weight over the processes of torchrun, for a model too large for one device; by
-            default each process holds the whole model and takes a share of the chunks.
+        parallel: how the processes of torchrun share the work: tensor splits every weight over them, for a model too
+            large for one device; by default each holds the whole model and takes a share of the chunks.
         shard: compute only share I of N equal shares, such as 0/8; each may run anywhere, and `merge` joins them.
         progress: show progress on standard error.
         command: the command line that asks for this, kept in the folder; by default the call itself.

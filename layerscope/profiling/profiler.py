@@ -97,11 +97,11 @@ def profile(
             for sounds; by default all of them.
         view_share: share of a text's words that an augmentation changes.
         batch_size: samples per forward; by default fitted to their length.
-        parallel: tensor splits every weight over the processes of torchrun, for a model too large for one device; by
-            default each process holds the whole model and takes a share of the samples.
+        parallel: how the processes of torchrun share the work: tensor splits every weight over them, for a model too
+            large for one device; by default each holds the whole model and takes a share of the samples.
         seed: random seed.
-        keep_states: all keeps the pooled states of the samples drawn; none and sample:N stream data of any size and
-            keep the states of no sample or of N; metrics that are not sums over samples use those N, or 1,000.
+        keep_states: whose pooled states to keep: all (the samples drawn), or, of data of any size that are streamed,
+            none or sample:N (N samples); metrics that are not sums over samples use those N, or 1,000.
         until_stderr: stop streaming once every standard error is below this share of its metric's range over layers.
         store_dtype: data type of the states in the run folder.
         out: run folder, by default runs/MODEL-DATA; repeating the call resumes the run.
