@@ -29,7 +29,7 @@ def inspect(
         LayerscopeError: if the model cannot be loaded or no blocks are found.
 
     Example:
-        >>> found, = layerscope.inspect("minilm")
+        >>> (found,) = layerscope.inspect("minilm")
         >>> found.depth, found.width, found.pooling
         (6, 384, ('mean',))
         >>> found.blocks[0]

@@ -65,7 +65,7 @@ class Truncated:
     perplexity as `train` measured them, over `samples` of `data`.
 
     >>> from layerscope.truncation import truncate_layers
-    >>> made, = truncate_layers("tiny-bert", [2], "shallow", progress=False)
+    >>> (made,) = truncate_layers("tiny-bert", [2], "shallow", progress=False)
     >>> made.layer, made.depth, made.parameters < made.full_parameters
     (2, 3, True)
     """
