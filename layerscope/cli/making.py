@@ -67,7 +67,7 @@ def command(
                     rest[name] = Folder().take(name, value) if isinstance(value, Path) else value
             printing = Printing(**{name: rest.pop(name, False) for name in PRINTING})
             quiet = rest.pop("quiet", False)
-            require_for(do.__name__, rest)
+            require_for(do.__name__, given | rest)
             with open(os.devnull, "w") as nowhere, redirect_stderr(nowhere) if quiet else nullcontext():
                 do(given, printing, **rest)
 

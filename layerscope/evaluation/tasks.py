@@ -90,6 +90,7 @@ def _probes(
 ) -> list[ProbeTask]:
     """Return the probe of a kind, under a shift too, or the tasks that lm-evaluation-harness has for a name or file."""
     if name == LM:
+        require("lm-eval", "a task of lm-evaluation-harness")
         from layerscope.evaluation.lm_tasks import open_lm_tasks  # it takes seconds to import
 
         return open_lm_tasks(data, samples, seed)
