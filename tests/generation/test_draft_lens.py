@@ -104,6 +104,7 @@ def test_translators_mend_what_later_blocks_add(lens: Path, tmp_path: Path) -> N
         "data": words_of((9,) * 8),
         "exits": [1, LAYER],
         "min_speedup": 0.01,
+        "threshold": 0.0,
         "max_new_tokens": NEW,
         "prefix": 6,
         **QUIET,
