@@ -54,7 +54,7 @@ def commands(given: Path, out: str) -> dict[str, list[str]]:
     files = [part for task in kinds for part in ("--data", f"{task.replace(':', f':{given}/')}.csv")]
     lm, shift = f"lm:{given / 'endings.yaml'}", str(given / "later.csv")
     found = {
-        "evaluate": ["evaluate", llama, *files, "--tasks", lm, "--mixes", "--dims", "8", "--jobs", "1"],
+        "evaluate": ["evaluate", llama, *files, "--tasks", lm, "--mixes", "--jobs", "1"],
         "shift": ["evaluate", llama, "--data", f"linear-probe:{topics}", "--mixes", "--shift", shift],
         "select": ["select", run, "--json"],
         "drop": ["select", run, "--drop", "2", "--json"],

@@ -7,7 +7,11 @@ from layerscope.core.errors import LayerscopeError
 
 NO_RULES = "no rule without labels earned trust; give labels (layerscope scores shows what each rule would have chosen)"
 NO_TARGET = "few target labels choose worse than none; `tasks` names the shifted test set, to choose by all of it"
+NO_DIMS = "truncate --dim writes a model of fewer dimensions, and train --dims trains one to serve at several"
+
 GONE = {
+    ("evaluate", "dims"): NO_DIMS,
+    ("select", "max_dim"): NO_DIMS,
     ("select", "evidence"): NO_RULES,
     ("select", "rule='half-text'"): NO_RULES,
     ("select", "rule='fixed-share'"): NO_RULES,

@@ -13,10 +13,9 @@ from layerscope.core.guard import locked
 from layerscope.core.options import Asked
 from layerscope.core.processes import Team
 from layerscope.core.progress import reporting
-from layerscope.evaluation.encoders import Readers, encoders_of, readers_of, slots_of, stores_of, width_at
+from layerscope.evaluation.encoders import Readers, encoders_of, readers_of, slots_of, stores_of
 from layerscope.evaluation.judges import STATES, Judge
 from layerscope.evaluation.judging import Workers, quiet
-from layerscope.evaluation.layer_encoder import Serving
 from layerscope.evaluation.probe_states import ProbeTask
 from layerscope.evaluation.study import Study
 from layerscope.evaluation.tasks import open_tasks
@@ -33,7 +32,6 @@ def evaluate_layers(asked: Asked) -> Evaluation:
     team = processes.team()
     reporter, out = reporting(asked.progress and team.leads), _folder(asked.out, team)
     tasks, probes = open_tasks(asked.tasks, asked.samples, asked.seed, asked.split, asked.shift)
-    _refuse_dims(asked, any(tasks) or any(probe.kind.cuts for probe in probes))
     options, override, given, pooling = asked.of(LoadOptions), asked.of(Override), asked.model_or_run, asked.pooling
     run = run_of(given)
     if run is not None:
@@ -49,11 +47,8 @@ def evaluate_layers(asked: Asked) -> Evaluation:
         studies = [Study(group, folder, loaded, override, rows_of, asked, reporter, team) for group in groups.values()]
         readers = readers_of(loaded, override, tasks) if tasks else Readers(studies[0].model)
         model, failed = readers.model, dict[str, str]()
-        depth, width = model.stack.depth, model.stack.width
         if tasks:
             slots = rows_of(model, known=readers.sites)
-            width = min(width_at(model, slot) for slot in slots)
-            dims = Serving(loaded).shorter(asked.dims, width, loaded.name)
             if run is not None:
                 check_unchanged(run, model)
             workers = Workers(asked.jobs, len(slots) + 1)
@@ -65,8 +60,7 @@ def evaluate_layers(asked: Asked) -> Evaluation:
         stack.enter_context(locked(folder) if team.leads else nullcontext())
         stack.enter_context(quiet())
         part = model.stack.part if len(model.parts) > 1 or len(modalities_of(loaded.module)) > 1 else None
-        cut = Serving(loaded).width(width) if asked.dims else None
-        known = ModelOrigin(_source(given), depth, cut, model.encoder.modality, part)
+        known = ModelOrigin(_source(given), model.stack.depth, model.encoder.modality, part)
         team.lead(partial(add_origin, folder, loaded.name, known))
         done = 0
         for study in studies:
@@ -74,7 +68,7 @@ def evaluate_layers(asked: Asked) -> Evaluation:
             done += len(study.tasks)
         if tasks:
             stores = stores_of(readers, slots, folder / STATES, reporter, run, team)
-            encoders = encoders_of(readers, stores, slots, asked.mixes, dims)
+            encoders = encoders_of(readers, stores, slots, asked.mixes)
             judge = Judge(folder, stores, encoders, workers, asked.keep_states, team)
             judge.all(tasks)
             failed |= judge.failed
@@ -95,13 +89,6 @@ def _folder(out: str | Path | None, team: Team) -> Path | None:
     if out is not None and not (Path(out).is_dir() and holds_scores(Path(out))):
         own_folder(out, "evaluation", ORIGINS)
     return None if out is None else Path(out)
-
-
-def _refuse_dims(asked: Asked, apply: bool) -> None:
-    if asked.dims and not apply:
-        raise LayerscopeError(
-            "`dims` applies to mteb tasks, linear-probe and knn-probe, and none is among the tasks: leave it out"
-        )
 
 
 def _source(given: Any) -> str | None:

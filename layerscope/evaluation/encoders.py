@@ -4,7 +4,6 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -130,10 +129,8 @@ def stores_of(
     return stores + [TextStates(tower, [last_of(tower)], folder, reporter, team=team) for tower in readers.beside]
 
 
-def encoders_of(
-    readers: Readers, stores: Sequence[TextStates], slots: list[Slot], mixes: bool, dims: Sequence[int]
-) -> list[Any]:
-    """Return the model as shipped, a view of each layer, of the mixes that need not be learned, and of fewer `dims`.
+def encoders_of(readers: Readers, stores: Sequence[TextStates], slots: list[Slot], mixes: bool) -> list[Any]:
+    """Return the model as shipped, a view of each layer, and of the mixes that need not be learned.
 
     `stores` have the states of the readers' towers.
     """
@@ -169,15 +166,7 @@ def encoders_of(
             for name, weights in fixed.items():
                 about = meta(mix=name, weights=as_text(weights), site=site, pooling=pooling)
                 views.append(view(max(weights), site, pooling, about, weights))
-    for (layer, site, name), number in product(slots, dims):
-        about = meta(layer=layer, site=site, pooling=name, dims=number)
-        views.append(view(layer, site, name, about, dims=number))
     return [shipped, *views]
-
-
-def width_at(model: LayeredModel, slot: Slot) -> int:
-    """Return the dimensions of a sample's vector at a slot."""
-    return model.projection.width if slot[1] == PROJECTED and model.projection is not None else model.stack.width
 
 
 def last_of(model: LayeredModel) -> Slot:

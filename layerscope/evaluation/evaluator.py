@@ -27,7 +27,6 @@ def evaluate(
     layers: Annotated[str | Iterable[int], Several(Whole(0), ("all",), "0,3 or 1-6"), PASS] = "all",
     pooling: Annotated[str, PASS] = "auto",
     mixes: Annotated[bool, TASKS] = False,
-    dims: Annotated[int | Sequence[int] | str | None, Several(Whole(1), such_as="32,64,128"), TASKS] = None,
     keep_states: Annotated[bool, PASS] = False,
     jobs: Annotated[int | str, Whole(1, words=("auto",)), PASS] = "auto",
     processor: Annotated[Any, IN_CODE] = None,
@@ -65,9 +64,6 @@ def evaluate(
             separated by commas.
         mixes: also score mixes of layers: means of the last layers and of the first and the last, and for linear-probe
             and token-probe weights of all layers, learned inside the folds.
-        dims: also score the layers at fewer dimensions, such as 32,64,128: the first ones, and for linear-probe
-            principal components fitted inside the folds; for mteb tasks, linear-probe and knn-probe, but not under a
-            `shift`.
         keep_states: keep the pooled states in the folder of the results.
         jobs: processes that score layers in parallel; auto is one per core if that pays.
         processor: the tokenizer of a model given as an object.

@@ -2,9 +2,8 @@
 
 import copy
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -73,38 +72,17 @@ class Serving:
         return found or ""
 
     @torch.inference_mode()
-    def finish(self, vectors: Floats, dims: int | None = None) -> Floats:
-        """Return pooled vectors [n, D] as the model's own modules after the pooling (Dense, Normalize) turn them.
-
-        Of these the first `dims` dimensions, of unit norm where the model ends with it.
-        """
-        if not (self.tail or self.cut or dims) or not len(vectors):
+    def finish(self, vectors: Floats) -> Floats:
+        """Return pooled vectors [n, D] as the model's own modules after the pooling (Dense, Normalize) turn them."""
+        if not (self.tail or self.cut) or not len(vectors):
             return vectors
         parts = []
         for start in range(0, len(vectors), ROWS_AT_ONCE):
             features: Any = {"sentence_embedding": torch.from_numpy(vectors[start : start + ROWS_AT_ONCE])}
             for module in self.tail:
                 features = module(features)
-            found = features["sentence_embedding"][:, : dims or self.cut]
-            is_unit = dims and self.tail and type(self.tail[-1]).__name__ == "Normalize"
-            parts.append((nn.functional.normalize(found) if is_unit else found).numpy())
+            parts.append(features["sentence_embedding"][:, : self.cut].numpy())
         return np.concatenate(parts)
-
-    def shorter(self, dims: Sequence[int] | None, pooled: int, name: str) -> tuple[int, ...]:
-        """Return the numbers of dimensions, in order, that are fewer than those of a vector made of `pooled` numbers.
-
-        Raises `LayerscopeError` for more than these, and for a number given twice.
-        """
-        found, width = sorted(dims or ()), self.width(pooled)
-        if found and found[-1] > width:
-            raise LayerscopeError(f"dims is {found[-1]}: the vectors of {name} have {width} dimensions, give fewer")
-        if twice := [one for one, other in pairwise(found) if one == other]:
-            raise LayerscopeError(f"dims has {twice[0]} twice: give each number once")
-        return tuple(number for number in found if number < width)
-
-    def width(self, pooled: int) -> int:
-        """Return the number of dimensions of a vector made of `pooled` numbers."""
-        return int(self.finish(np.ones((1, pooled), dtype=np.float32)).shape[1])
 
 
 def wrapped(served: Any) -> Any:
@@ -142,8 +120,6 @@ class LayerEncoder:
     mteb_model_meta: Any
     weights: Weights | None = None
     """Of a mix of layers, whose deepest one is `layer`."""
-    dims: int | None = None
-    """How many of its dimensions are kept; None is all."""
 
     def encode(
         self,
@@ -168,7 +144,7 @@ class LayerEncoder:
             return store.vectors(keys, *store.slots[0])
         mixed = (self.weights or {self.layer: 1.0}).items()
         parts = [np.float32(weight) * store.vectors(keys, i, self.site, self.pooling) for i, weight in mixed]
-        return self.serving.finish(sum(parts[1:], parts[0]), self.dims)
+        return self.serving.finish(sum(parts[1:], parts[0]))
 
     def similarity(self, embeddings1: Any, embeddings2: Any, *, pairwise: bool = False) -> Any:
         """Return the similarities [n, m] of two sets of vectors, or [n] of pairs, by the model's own measure."""

@@ -30,7 +30,6 @@ from layerscope.profiling.plan import Job
 from layerscope.profiling.source import Source
 from layerscope.runs import Run
 from layerscope.runs.states import Column
-from layerscope.scores.naming import CUTS
 from layerscope.scores.probe_results import Slot
 
 SHIPPED = "as shipped"
@@ -253,8 +252,6 @@ class ProbeKind:
     states: type[Pooled | Tokens]
     probe: Callable[..., ProbeScore]
     learns_mixes: bool = False
-    cuts: tuple[str, ...] = ()
-    """Kinds of rows that it has for fewer dimensions."""
 
 
 @dataclass(frozen=True)
@@ -283,8 +280,8 @@ class ProbeTask:
 
 _KINDS = (
     ProbeKind("attention-probe", "attention probe", Tokens, attention_probe),
-    ProbeKind("knn-probe", "kNN probe", Pooled, knn_probe, cuts=CUTS[:1]),
-    ProbeKind("linear-probe", "linear probe", Pooled, linear_probe, learns_mixes=True, cuts=CUTS),
+    ProbeKind("knn-probe", "kNN probe", Pooled, knn_probe),
+    ProbeKind("linear-probe", "linear probe", Pooled, linear_probe, learns_mixes=True),
     ProbeKind("token-probe", "token probe", Words, token_probe, learns_mixes=True),
 )
 PROBES = {kind.name: kind for kind in _KINDS}

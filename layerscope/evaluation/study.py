@@ -17,7 +17,6 @@ from layerscope.core.option_kinds import Weights as OfText
 from layerscope.core.options import Asked
 from layerscope.core.processes import Team
 from layerscope.core.progress import Reporter
-from layerscope.evaluation.dimensions import Shorter
 from layerscope.evaluation.judges import STATES
 from layerscope.evaluation.probe_states import SHIPPED, ProbeTask
 from layerscope.models import LayeredModel, Loaded, Override, Vectors, find_layers
@@ -64,7 +63,6 @@ class Study:
         self.rows = [("baseline", self.states.last), *(("layer", slot) for slot in self.states.slots)]
         """Kind and slot of every row: the model as shipped, then the layers."""
         self.mixes = asked.mixes and self.states.mixes
-        self.shorter = Shorter(self.states, self.model, asked.dims)
         self.layers = sorted({layer for layer, *_ in self.states.slots})
         self.fingerprint = data.fingerprint()
         others = (replace(task, data=task.shift, shift=None) for task in tasks if task.shift is not None)
@@ -145,7 +143,7 @@ class Study:
         return failed
 
     def _lacks(self, task: ProbeTask, scores: ProbeScores) -> bool:
-        return bool(self.missing(scores) or self.unmixed(task, scores) or self.shorter.missing(task, scores))
+        return bool(self.missing(scores) or self.unmixed(task, scores))
 
     def _compute(self, run: Run | None) -> None:
         """Run the model over the data, or what is missing of it, where `run` has no such states."""
@@ -162,11 +160,10 @@ class Study:
     def _fit(self, task: ProbeTask, scores: ProbeScores, title: str) -> None:
         missing, skipped, states = self.missing(scores), 0, self.states
         mixes, fitted = self.unmixed(task, scores), dict[Slot, ProbeScore]()
-        cuts, seed = self.shorter.missing(task, scores), self.options.seed
         unknown = [slot for _, slot in missing if scores.find(slot, any_pooling=not states.pools) is None]
         new = {slot[: 3 if states.pools else 2]: slot for slot in unknown}  # what is the same is judged once
         judged = self.team.each(partial(self._scores, task), new.values())
-        with self.reporter.bar(title, len(missing) + len(mixes) + len(cuts), "layers") as advance:
+        with self.reporter.bar(title, len(missing) + len(mixes), "layers") as advance:
             for kind, slot in missing:
                 known = scores.find(slot, any_pooling=not states.pools)
                 if known is None:
@@ -184,11 +181,6 @@ class Study:
                     about = {"score": mix.score.mean, "gain": mix.gain, "gain_error": mix.gain_error}
                     if scores.find((name, *at), "mix") is None:  # it was killed between two of them
                         scores.add("mix", (name, *at), asdict(mix.score) | about | {"weights": as_text(mix.weights)})
-                advance(1)
-            shorter = self.team.each(lambda cut: self.shorter.judge(task, *cut, seed), cuts.items())
-            for slot, by_cut in zip(cuts, shorter, strict=True):
-                for (kind, number), score in by_cut.items():
-                    scores.add(kind, slot, asdict(score) | {"score": score.mean, "dims": number})
                 advance(1)
 
     def _scores(self, task: ProbeTask, slot: Slot, weights: Weights | None = None) -> tuple[ProbeScore, ...]:

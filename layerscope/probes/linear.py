@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
@@ -164,42 +163,6 @@ def judged_by_fold(rows: Callable[[int], Tensor], classes: Numbers, fold: Number
         unit = unit_rows(rows(number).double()).numpy()
         right |= linearly_judged(unit, classes, fold, seed, only=(number,))[0]
     return right
-
-
-def turned(width: int, seed: int) -> Tensor:
-    """Return a random rotation of components: features of one size, of which standardising blows none up."""
-    turn: Tensor = torch.linalg.qr(torch.randn(width, width, generator=torch.Generator().manual_seed(seed)))[0]
-    return turn
-
-
-def components_probe(
-    states: Array, labels: npt.ArrayLike, dims: Sequence[int], folds: int = 5, seed: int = 0
-) -> dict[int, ProbeScore]:
-    """Return the scores of `linear_probe` on principal components of unit rows, by how many of the `dims` are kept.
-
-    The components of a fold are those of all others, turned at random.
-
-    Source: Jolliffe 2002, Principal component analysis.
-
-    >>> from layerscope.probes.linear import components_probe
-    >>> labels = np.repeat(["praise", "blame"], 15)
-    >>> states = np.random.default_rng(0).normal(size=(30, 4)) + np.where(labels == "praise", 2, -2)[:, None]
-    >>> components_probe(states, labels, [1])[1].mean
-    1.0
-    """
-    found, classes, skipped = usable_rows(states, labels, folds, least=3)
-    rows, fold = torch.from_numpy(found), stratified(classes, folds, seed)
-    parts = [rows[torch.from_numpy(fold != held)] for held in range(folds)]
-    axes = [torch.linalg.eigh(train.T.cov())[1] for train in parts]
-
-    def score(number: int) -> ProbeScore:
-        def kept(held: int) -> Tensor:
-            found: Tensor = (rows - parts[held].mean(0)) @ axes[held][:, -number:] @ turned(number, seed).double()
-            return found
-
-        return score_of(judged_by_fold(kept, classes, fold, seed), fold, skipped)
-
-    return {number: score(number) for number in dims}
 
 
 def _losses(rows: Numbers, classes: Numbers, fold: Numbers, seed: int, held: Sequence[int]) -> Numbers:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from layerscope.core.saved import jsonable
-from layerscope.scores.dimensions import dims_tables, fewest_in_words
 from layerscope.scores.grids import MIN_SHARE, Grid
 from layerscope.scores.metric_tables import best_rules, correlation_tables, rule_tables
 from layerscope.scores.naming import FEW, VARIANT, named_layers
@@ -56,7 +55,6 @@ def document(
         for entry in known:
             title = _title("Layers by task", one, entry.name if len(known) > 1 else "", site)
             parts.append(by_layer(entry, title))
-            parts += dims_tables(entry, title.removeprefix("Layers by task"))
             parts += mixes_tables(entry, title.removeprefix("Layers by task"))
     lead = parts[2:] or [summary]
     if correlations is not None:
@@ -96,7 +94,7 @@ def _members(known: Sequence[Grid], related: Sequence[Sequence[Sequence[Related]
     for entry, own in zip(known, related, strict=True):
         unit = entry.unit.title
         tables = [summary_table([entry], f"Summary{unit}"), by_layer(entry, f"Layer by task{unit}")]
-        tables += [*dims_tables(entry, unit), *mixes_tables(entry, unit)]
+        tables += mixes_tables(entry, unit)
         frame = Frame("Every score", EVERY, "every-score", _rows(known, entry), ("model", "task"))
         yield Document(
             best_in_words(entry),
@@ -116,7 +114,6 @@ def _rows(known: Sequence[Grid], entry: Grid) -> pd.DataFrame:
     """Return the rows of one series; those of a model as shipped belong to the model's first."""
     model, rows = ("model", "revision"), entry.rows.sort_index()
     hidden = ["right", *([] if len(entry.mixes) else ["mix", "gain", "gain_error", "weights"])]
-    hidden += [] if rows["dims"].notna().any() else ["dims"]
     rows = rows.drop(columns=hidden if rows["shifted_from"].any() else [*hidden, "shifted_from"])
     first = next(other for other in known if all(other.about[key] == entry.about[key] for key in model))
     return rows if entry is first else rows[rows["kind"] != "baseline"]
@@ -232,8 +229,8 @@ def best_in_words(entry: Grid, site: str = "") -> str:
         same = unit.number(average[best]) == unit.number(rival)
         error = error_of_gain(entry, best, None if shipped else last)
         against = f", as {name}" if same else f", {unit.difference(average[best] - rival, error)} against {name}"
-    where, fewer = f" ({site})" * bool(site), fewest_in_words(entry)
-    return f"Layer {best} of {last}{where} scores best {on}{each}: {scores}{against}{by_task}{fewer}"
+    where = f" ({site})" * bool(site)
+    return f"Layer {best} of {last}{where} scores best {on}{each}: {scores}{against}{by_task}"
 
 
 def best_of_several(entries: Sequence[Grid]) -> str:

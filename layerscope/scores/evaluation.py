@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from layerscope.core.files import aside
 from layerscope.core.saved import Store, typed
 from layerscope.scores.files import refuse_duplicates
 from layerscope.scores.grids import MIN_SHARE, Grid, grids, summary, wide
-from layerscope.scores.naming import CUTS, VARIANT
+from layerscope.scores.naming import VARIANT
 from layerscope.show.document import Document
 from layerscope.show.pushed import Saved
 
@@ -26,14 +26,14 @@ COLUMNS = {
     "model": "object", "revision": "object", "kind": "object", "layer": "Int64", "site": "object", "pooling": "object",
     "task": "object", "score": "float64", "stderr": "float64", "low": "float64", "high": "float64", "n": "Int64",
     "mix": "object", "gain": "float64", "gain_error": "float64", "weights": "object",
-    "right": "object", "shifted_from": "object", "dims": "Int64",
+    "right": "object", "shifted_from": "object",
 }  # fmt: skip
 """The long frame: a row for each model, layer and task; `kind` is `layer`, or `baseline` for the model as shipped, or
 `mix` for a mix of layers: `mix` is its name, `gain` that over the best single layer, `weights` what `truncate` takes;
-`prefix` and `PCA` are a layer at its first `dims` dimensions, or principal components, which is empty for all of them.
 `low` and `high` are a 95 % interval, `n` the number of items judged; they and `stderr` are empty where they are
 unknown, as for mteb's tasks. `right` says which of the `n` a probe got right (base64 of packed bits); under a shift
 `shifted_from` is the task whose probes are judged on these other samples."""
+KINDS = ("layer", "baseline", "mix")
 NEEDED = ("model", "layer", "task", "score")
 STORE = Store("evaluation", "evaluation.json", "run layerscope evaluate again", {"scores": COLUMNS})
 ORIGINS = "models.json"
@@ -41,15 +41,13 @@ ORIGINS = "models.json"
 
 @dataclass(frozen=True)
 class ModelOrigin:
-    """What was given to load a model (None for one in memory), L, its number of layers, and the width of its vectors.
+    """What was given to load a model (None for one in memory), and L, its number of layers.
 
-    The width is that of what `evaluate` judged by `dims`, else None; `modality` is what the layers read, and `part`
-    names them where the model has others.
+    `modality` is what the layers read, and `part` names them where the model has others.
     """
 
     source: str | None
     depth: int
-    width: int | None = None
     modality: str = "text"
     part: str | None = None
 
@@ -183,9 +181,7 @@ class Evaluation(Saved):
 
 def add_origin(folder: Path, name: str, origin: ModelOrigin) -> None:
     """Write a model's origin into an evaluation's folder, beside those that are there."""
-    known = read_origins(folder)
-    width = origin.width or (known[name].width if name in known else None)
-    known[name] = replace(origin, width=width)
+    known = read_origins(folder) | {name: origin}
     text = json.dumps({model: asdict(found) for model, found in known.items()}, indent=2, ensure_ascii=False)
     aside(folder / ORIGINS, lambda part: part.write_text(text, encoding="utf-8"))
 
@@ -199,7 +195,7 @@ def read_origins(folder: Path) -> dict[str, ModelOrigin]:
 
 def origins_from(facts: Mapping[str, Any]) -> dict[str, ModelOrigin]:
     """Return origins from what JSON held."""
-    more = ("width", "modality", "part")
+    more = ("modality", "part")
     return {
         str(name): ModelOrigin(own["source"], int(own["depth"]), **{key: own[key] for key in more if key in own})
         for name, own in facts.items()
@@ -214,7 +210,7 @@ def _long(scores: pd.DataFrame, source: str) -> pd.DataFrame:
     absent: dict[str, Any] = dict.fromkeys(COLUMNS) | {"revision": ""}
     absent["kind"] = np.where(scores["layer"].isna(), "baseline", "layer")
     frame = scores.assign(**{name: value for name, value in absent.items() if name not in scores})
-    frame = typed(frame, COLUMNS)
+    frame = typed(frame[frame["kind"].isin(KINDS)], COLUMNS)  # earlier versions wrote others
     frame["revision"] = frame["revision"].where(frame["revision"].notna(), "")
     layers = frame["kind"] == "layer"
     if frame.loc[layers, "score"].notna().sum() == 0:
@@ -222,9 +218,7 @@ def _long(scores: pd.DataFrame, source: str) -> pd.DataFrame:
     if np.isinf(frame["score"].to_numpy()).any():
         row = frame[np.isinf(frame["score"])].iloc[0]
         raise LayerscopeError(f"{source}: the score of {row['model']} on {row['task']} is infinite: leave it out")
-    cuts = frame["kind"].isin(CUTS)
-    by_layer = layers | cuts
-    wrong = frame[(by_layer & (frame["layer"].isna() | (frame["layer"] < 0))) | (~by_layer & frame["layer"].notna())]
+    wrong = frame[(layers & (frame["layer"].isna() | (frame["layer"] < 0))) | (~layers & frame["layer"].notna())]
     if len(wrong):
         row = wrong.iloc[0]
         raise LayerscopeError(
@@ -234,5 +228,4 @@ def _long(scores: pd.DataFrame, source: str) -> pd.DataFrame:
     refuse_duplicates(frame[layers], (*VARIANT, "layer", "task"), source)
     refuse_duplicates(frame[frame["kind"] == "baseline"], ("model", "revision", "kind", "task"), source)
     refuse_duplicates(frame[frame["kind"] == "mix"], (*VARIANT, "mix", "task"), source)
-    refuse_duplicates(frame[cuts], (*VARIANT, "layer", "kind", "dims", "task"), source)
     return frame

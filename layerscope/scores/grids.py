@@ -13,7 +13,7 @@ import pandas as pd
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.option_kinds import Number
-from layerscope.scores.naming import CUTS, SHIPPED, SITE, VARIANT, Unit, percents
+from layerscope.scores.naming import SHIPPED, SITE, VARIANT, Unit, percents
 from layerscope.show.numbers import INTERVAL
 from layerscope.show.plain import plain, pooling_name
 
@@ -24,8 +24,8 @@ SUMMARY = (
     *VARIANT, "first", "mean_over_layers", "best", "best_layer", "last", "oracle", "baseline", "first_layer",
     "last_layer", "layers", "tasks", "missing", "left_out",
 )  # fmt: skip
-Key = int | str | tuple[int, str, int] | None
-"""A layer, a mix by its name, a layer at fewer dimensions (its kind of row, and their number), or None: as shipped."""
+Key = int | str | None
+"""A layer, a mix by its name, or None: as shipped."""
 Scores = TypeVar("Scores", pd.Series, pd.DataFrame)
 
 
@@ -127,7 +127,7 @@ class Grid:
         return self.mean(None)
 
     def mean(self, name: Key) -> float:
-        """Return the mean score of a mix, a cut, or of the model as shipped, over the tasks of the averages."""
+        """Return the mean score of a mix, or of the model as shipped, over the tasks of the averages."""
         return float(
             pd.Series([self.at(name, str(task)).value for task in self.complete], dtype=float).mean(skipna=False)
         )
@@ -197,8 +197,6 @@ class Grid:
 
 
 def _key(row: Mapping[str, Any]) -> Key:
-    if row["kind"] in CUTS:
-        return int(row["layer"]), row["kind"], int(row["dims"])
     return int(row["layer"]) if row["kind"] == "layer" else row["mix"]
 
 
@@ -243,7 +241,7 @@ def grids(scores: pd.DataFrame, min_share: float, depths: Mapping[str, int] | No
     """
     SHARE.take("min_share", min_share)
     found = list(groups(scores[scores["kind"] == "layer"], list(VARIANT)))
-    beside = scores[scores["kind"].isin(("mix", *CUTS))]
+    beside = scores[scores["kind"] == "mix"]
     most = max((rows.loc[rows["score"].notna(), "task"].nunique() for _, rows in found), default=0)
     baselines = scores[scores["kind"] == "baseline"]
     made = []

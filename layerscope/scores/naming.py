@@ -15,8 +15,6 @@ VARIANT = ("model", "revision", "site", "pooling")
 SITE = ("site", "pooling")
 SHIPPED = "as shipped"
 """What the row of a baseline is called."""
-CUTS = ("prefix", "PCA")
-"""Kinds of rows of fewer dimensions: a layer's first ones, and its principal components."""
 FEW = 3
 """Models that are named in one line, at most."""
 
@@ -70,11 +68,6 @@ def decimal(value: float, decimals: int, sign: bool = False) -> str:
     if not math.isfinite(value):
         return "–"
     return f"{value:{'+' if sign else ''}.{decimals}f}".replace("-", "−")
-
-
-def cut_in_words(layer: int, dim: int | None) -> int | str:
-    """Return a layer, in words where fewer dimensions are kept of its vectors than all."""
-    return layer if dim is None else f"{layer} at {dim} dimensions"
 
 
 def measured_name(about: Mapping[str, Any]) -> str:

@@ -18,7 +18,6 @@ from layerscope.core.extras import require
 from layerscope.core.files import existing
 from layerscope.scores.evaluation import STORE, Evaluation, origins_from, read_origins
 from layerscope.scores.files import is_csv, read_csv
-from layerscope.scores.naming import CUTS
 from layerscope.scores.probe_results import has_probes, read_probes
 
 if TYPE_CHECKING:
@@ -175,8 +174,8 @@ def _about(path: Path) -> tuple[dict[str, Any], bool]:
         return about | known | sites, False
     if layer is None:
         return {**about, "kind": "baseline", "layer": None, "site": None, "pooling": None}, is_tree
-    cut = {} if options.get("dims") is None else {"kind": CUTS[0], "dims": options["dims"]}
-    return {**about, "kind": "layer", "layer": layer, **sites, **cut}, is_tree
+    kind = "layer" if options.get("dims") is None else "prefix"  # of an earlier version
+    return {**about, "kind": kind, "layer": layer, **sites}, is_tree
 
 
 def _score(path: Path, english: bool) -> dict[str, Any]:

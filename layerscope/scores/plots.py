@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from layerscope.core.errors import count
-from layerscope.scores.dimensions import dims_maps
 from layerscope.scores.grids import Grid
 from layerscope.scores.naming import SHIPPED, decimal, signed
 from layerscope.scores.pairing import Related
@@ -40,7 +39,7 @@ def section(
     """Return what a page has of one series of scores; the colours of its map are those of all that are `known`."""
     plots: list[Chart | Bars | HeatMap] = [average_chart(entry)] if len(entry.average) else []
     plots += [interval for metrics in related for interval in _intervals(metrics)]
-    plots += [_map(entry, known), *dims_maps(entry)]
+    plots.append(_map(entry, known))
     plots += [scatter for metrics in related for scatter in _scatters(metrics, entry)]
     scale = "In percent." if entry.unit.percent else "In the units of the tasks' own main scores."
     return Section("scores", "Scores on tasks", f"{scale} {LEAD}", (*plots, *tables, *map(correlation_table, related)))

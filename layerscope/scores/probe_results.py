@@ -41,26 +41,25 @@ class ProbeScores:
         self.rows: list[dict[str, Any]] = self._there()
 
     def find(
-        self, slot: Slot | MixSlot, kind: str | None = None, dims: int | None = None, *, any_pooling: bool = False
+        self, slot: Slot | MixSlot, kind: str | None = None, *, any_pooling: bool = False
     ) -> dict[str, Any] | None:
-        """Return the score of a layer or mix, site and pooling, of one kind of row or of any, at fewer dimensions."""
+        """Return the score of a layer or mix, site and pooling, of one kind of row or of any."""
         for row in self.rows:
             same = (row.get("mix", row["layer"]), row["site"]) == slot[:2] and (
                 any_pooling or row["pooling"] == slot[2]
             )
-            if same and kind in (None, row["kind"]) and row.get("dims") == dims:
+            if same and kind in (None, row["kind"]) and row.get("dims") is None:  # once, of fewer dimensions
                 return row
         return None
 
     def add(self, kind: str, slot: Slot | MixSlot, values: dict[str, Any]) -> None:
-        """Take in a score of kind `layer`, `mix`, `baseline` or one of `CUTS`, and write the file."""
+        """Take in a score of kind `layer`, `mix` or `baseline`, and write the file."""
         about = dict(zip(("layer", "site", "pooling"), slot, strict=True))
         chosen: dict[str, Any] = {"strengths": list(values["strengths"])} if values.get("strengths") else {}
         if (right := values.get("right")) is not None:  # a text, where it is that of another row
             chosen["right"] = right if isinstance(right, str) else b64encode(np.packbits(right).tobytes()).decode()
         if kind == "mix":
             chosen |= {"mix": slot[0], "layer": None} | {name: values.get(name) for name in OF_MIXES[1:]}
-        chosen |= {"dims": values["dims"]} if "dims" in values else {}
         self.rows.append({"kind": kind, **about, **{name: values[name] for name in VALUES}, **chosen})
         if self.writes:
             self.path.parent.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from layerscope.core.errors import count
-from layerscope.scores.dimensions import column_of, cut_keys
 from layerscope.scores.grids import MIN_SHARE, Grid, Score, summary_row
 from layerscope.scores.naming import FEW, SHIPPED, SITE, VARIANT, Unit, named_layers
 from layerscope.show.document import EMPTY, MARK, Cell, Column, Row, Table, columns, row
@@ -165,16 +164,15 @@ def _legend(entry: Grid, mark: str) -> Iterator[str]:
 def wide_csv(evaluation: "Evaluation", min_share: float = MIN_SHARE) -> str:
     """Return layer × task as a CSV of all models: model, revision, site, pooling, layer, a column a task, average.
 
-    A mix of layers has its name instead of a layer. Where fewer dimensions were judged, a column dims after the layer
-    says at how many: `64` for its first 64, `64 PCA` for principal components, empty for all. The model as shipped has
-    one row, `as shipped` instead of a layer, after the last of its layers. An average runs over the tasks that every
-    layer has; that of the model as shipped is empty where its sites and poolings differ in these tasks.
+    A mix of layers has its name instead of a layer. The model as shipped has one row, `as shipped` instead of a layer,
+    after the last of its layers. An average runs over the tasks that every layer has; that of the model as shipped is
+    empty where its sites and poolings differ in these tasks.
     """
     tasks = list(evaluation.scores.loc[evaluation.scores["kind"] == "layer", "task"].unique())
     models: dict[tuple[Any, ...], list[Grid]] = {}
     for grid in evaluation.grids(min_share):
         models.setdefault((grid.about["model"], grid.about["revision"]), []).append(grid)
-    rows, dims = list[list[Any]](), dict[int, str]()
+    rows = list[list[Any]]()
     for model, grids in models.items():
         for grid in grids:
             scores, average = grid.scores.reindex(columns=tasks), grid.average
@@ -182,15 +180,9 @@ def wide_csv(evaluation: "Evaluation", min_share: float = MIN_SHARE) -> str:
             for mix in filter(None, grid.beside):
                 values = (grid.at(mix, task).value for task in tasks)
                 rows.append([*grid.about.values(), mix, *values, grid.mean(mix)])
-            for key in cut_keys(grid):
-                dims[len(rows)] = column_of(*key[1:])
-                values = (grid.at(key, task).value for task in tasks)
-                rows.append([*grid.about.values(), key[0], *values, grid.mean(key)])
         if len(shipped := grids[0].baseline):
             alike = len({frozenset(grid.complete.columns) for grid in grids}) == 1
             mean = grids[0].shipped if alike else None
             rows.append([*model, None, None, SHIPPED, *shipped.reindex(tasks), mean])
     frame = pd.DataFrame(rows, columns=[*VARIANT, "layer", *tasks, AVERAGE])
-    if dims:
-        frame.insert(len(VARIANT) + 1, "dims", [dims.get(i) for i in frame.index], allow_duplicates=True)
     return str(frame.to_csv(index=False, lineterminator="\r\n"))

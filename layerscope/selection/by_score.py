@@ -20,10 +20,9 @@ from layerscope.profiling.source import FOLDS, Source, can_be_probed
 from layerscope.runs.probed import drawn_from
 from layerscope.runs.run import Run
 from layerscope.runs.states import Column
-from layerscope.scores.dimensions import choosable
 from layerscope.scores.evaluation import Evaluation
 from layerscope.scores.grids import MIN_SHARE, Grid, grids, where
-from layerscope.scores.naming import VARIANT, cut_in_words
+from layerscope.scores.naming import VARIANT
 
 Floats = npt.NDArray[np.float64]
 SURE = 2.0
@@ -40,7 +39,7 @@ class Scored:
     `errors` `[layers + 1]` are standard errors of the means, NaN where unknown. `blocks` `[units]` numbers what is held
     out together, None where nothing can be; `weights` `[units]` are those of the means, None where all are equal.
     `basis` says how much was judged, `lacking` what is missing for a choice. `held` are the scores of units that have
-    no part in choosing, `by_task` those of each task alone. `dims` says how many dimensions a column keeps.
+    no part in choosing, `by_task` those of each task alone.
     """
 
     layers: tuple[int, ...]
@@ -55,16 +54,10 @@ class Scored:
     held: "Scored | None" = None
     by_task: "tuple[Scored, ...]" = ()
     baseline_name: str = SHIPPED
-    dims: tuple[int | None, ...] = ()
-
-    @property
-    def columns(self) -> tuple[tuple[int, int | None], ...]:
-        """The layer of each column but the last, and the dimensions that it keeps."""
-        return tuple(zip(self.layers, self.dims or (None,) * len(self.layers), strict=True))
 
     def name(self, column: int) -> str:
         """Return what a column is called in a sentence."""
-        return self.baseline_name if column == self.baseline else f"layer {cut_in_words(*self.columns[column])}"
+        return self.baseline_name if column == self.baseline else f"layer {self.layers[column]}"
 
     @property
     def baseline(self) -> int:
@@ -251,17 +244,17 @@ def judged(evaluation: Evaluation, asked: Asked) -> tuple[Grid, Scored, list[str
     for task in asked.tasks or ():
         if task not in tasks:
             raise LayerscopeError(f"task {task!r} has no score at every layer: evaluate it, or leave it out of `tasks`")
-    at, dims, keys = choosable(grid)
-    found = [[grid.at(key, task) for key in (*keys, None if is_shipped else grid.depth)] for task in tasks]
+    at = tuple(map(int, complete.index))
+    found = [[grid.at(layer, task) for layer in (*at, None if is_shipped else grid.depth)] for task in tasks]
     values, errors = (np.array([[getattr(one, name) for one in row] for row in found]) for name in ("value", "stderr"))
     weights = np.array([(asked.tasks or {}).get(task, 1.0) for task in tasks])
     few = ", which decide little" if len(tasks) == 2 else ""
-    alone = tuple(Scored(at, values[[i]], errors[i], "task", task, dims=dims) for i, task in enumerate(tasks))
+    alone = tuple(Scored(at, values[[i]], errors[i], "task", task) for i, task in enumerate(tasks))
     scored = Scored(
         at, values, np.sqrt(np.square(weights / weights.sum()) @ np.square(errors)), "task",
         tasks[0] if len(tasks) == 1 else f"{len(tasks)} tasks", weights=None if asked.tasks is None else weights,
         blocks=np.arange(len(tasks)) if len(tasks) > 2 else None, basis=count(len(tasks), "task") + few,
-        by_task=alone if len(tasks) > 1 else (), baseline_name=SHIPPED if is_shipped else LAST, dims=dims,
+        by_task=alone if len(tasks) > 1 else (), baseline_name=SHIPPED if is_shipped else LAST,
     )  # fmt: skip
     return grid, scored, notes
 

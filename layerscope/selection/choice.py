@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.scores.naming import cut_in_words
 from layerscope.selection.by_score import BY_SCORE, SHIPPED, SURE, Scored, best_of, mean_of, within_loss
 from layerscope.selection.selection import Apart, Candidate, OfTask, Selection
 from layerscope.truncation.figures import Cost, Costs
@@ -21,12 +20,11 @@ Choose = Callable[[Scored], int]
 
 @dataclass(frozen=True)
 class Budget:
-    """Bounds on the points lost, on milliseconds per sample, on megabytes and on dimensions; None is no bound."""
+    """Bounds on the points lost, on milliseconds per sample and on megabytes; None is no bound."""
 
     max_loss: float | None = None
     max_ms: float | None = None
     max_mb: float | None = None
-    max_dim: int | None = None
 
     @property
     def costs(self) -> dict[str, tuple[float, str, str]]:
@@ -38,7 +36,6 @@ class Budget:
     def within(self) -> str:
         """The bounds on time and size, as they end a sentence; empty where there are none."""
         bounds = [f"{most:g} {unit}" for most, unit, _ in self.costs.values()]
-        bounds += [f"{self.max_dim} dimensions"] if self.max_dim else []
         return f" within {' and '.join(bounds)}" if bounds else ""
 
     def allows(self, cost: Cost | None) -> bool:
@@ -78,15 +75,9 @@ class Case:
     """The layers of a run that has some of the model's alone."""
 
     @property
-    def columns(self) -> tuple[tuple[int, int | None], ...]:
-        """Every layer there is, at all its dimensions, None, and at fewer."""
-        there = self.there or range(self.depth + 1)
-        return tuple((layer, None) for layer in there) if self.scored is None else self.scored.columns
-
-    @property
     def layers(self) -> tuple[int, ...]:
         """Every layer there is."""
-        return tuple(dict.fromkeys(layer for layer, _ in self.columns))
+        return (self.there or tuple(range(self.depth + 1))) if self.scored is None else self.scored.layers
 
     @property
     def last(self) -> int:
@@ -98,26 +89,9 @@ class Case:
         there = [layer for layer in self.layers if layer >= self.first_layer]
         return self.budget.layers(there, {} if self.costs is None else self.costs.layers)
 
-    def allowed(self) -> list[int]:
-        """Return the columns of layers within all bounds; raises where none is left."""
-        layers, most = self.candidates(), self.budget.max_dim
-        known = [(i, dim) for i, (layer, dim) in enumerate(self.columns) if layer in layers]
-        found = [i for i, dim in known if self.is_short(dim)]
-        if not found:
-            fewest = min((dim for _, dim in known if dim), default=None)
-            lack = "evaluate with `dims` first, and choose by `tasks` that have such scores"
-            mend = lack if fewest is None else f"the fewest are {fewest}"
-            raise LayerscopeError(f"no layer has scores at {most} dimensions or fewer: {mend}")
-        return found
-
-    def is_short(self, dim: int | None) -> bool:
-        """Return whether vectors of this many dimensions, None for all, are within the bound."""
-        most, dim = self.budget.max_dim, dim or self.about.get("width")
-        return most is None or (dim is not None and dim <= most)
-
     def fits_as_shipped(self) -> bool:
         """Return whether the model as shipped is within the bounds."""
-        return self.is_short(None) and self.budget.allows(None if self.costs is None else self.costs.full)
+        return self.budget.allows(None if self.costs is None else self.costs.full)
 
 
 def by_scores(case: Case, scored: Scored, rule: str | None) -> Selection:
@@ -128,7 +102,7 @@ def by_scores(case: Case, scored: Scored, rule: str | None) -> Selection:
     baseline, most = scored.baseline, case.budget.max_loss
     if scored.lacking:
         return _selection(case, baseline, "none", scored.lacking)
-    columns = case.allowed() + ([baseline] if case.fits_as_shipped() else [])
+    columns = [case.layers.index(layer) for layer in case.candidates()] + ([baseline] if case.fits_as_shipped() else [])
     name = rule or (DEFAULT if most is None else "max-loss")
 
     def allowed(scores: Scored) -> Sequence[int]:
@@ -161,9 +135,7 @@ def _by_block(scored: Scored, choose: Choose) -> Apart | None:
     values = np.take_along_axis(scored.values, led[block_of][:, None], 1)[:, 0]
     score, error = mean_of(values, scored.weights)
     difference, difference_error = mean_of(values - scored.values[:, scored.baseline], scored.weights)
-    counts = Counter(
-        None if column == scored.baseline else cut_in_words(*scored.columns[column]) for column in led.tolist()
-    )
+    counts = Counter(None if column == scored.baseline else scored.layers[column] for column in led.tolist())
     is_sample = scored.unit == "sample"
     return Apart(
         score, error if is_sample else None, difference, difference_error, tuple(counts.most_common()),
@@ -179,8 +151,8 @@ def _of_task(scored: Scored, choose: Choose, last: int) -> OfTask:
         column = scored.baseline
     difference, error = scored.difference(column, scored.baseline)
     shipped = column == scored.baseline
-    layer, dim = (last, None) if shipped else scored.columns[column]
-    return OfTask(scored.title, layer, shipped, float(scored.means[column]), difference, _known(error), dim)
+    layer = last if shipped else scored.layers[column]
+    return OfTask(scored.title, layer, shipped, float(scored.means[column]), difference, _known(error))
 
 
 def without_scores(case: Case) -> Selection:
@@ -194,8 +166,6 @@ def without_scores(case: Case) -> Selection:
 def _why(case: Case, scored: Scored, name: str, chosen: int, columns: Sequence[int]) -> str:
     best, within = best_of(scored, columns), case.budget.within
     at, shallowest, less = scored.name(best), "the shallowest layer", "no shallower layer"
-    if any(scored.dims):
-        shallowest, less = f"{shallowest}, at its fewest dimensions,", "nothing shallower or shorter"
     skipped = (i for i, layer in enumerate(scored.layers) if layer < case.first_layer)
     if any(BY_SCORE[DEFAULT](scored, (i, best)) == i for i in skipped):
         less = f"from layer {case.first_layer} on, {less}"
@@ -217,31 +187,29 @@ def _why(case: Case, scored: Scored, name: str, chosen: int, columns: Sequence[i
 
 
 def _selection(case: Case, chosen: int, rule: str, why: str, **more: Any) -> Selection:
-    columns, scored = case.columns, case.scored
-    baseline = len(columns)
+    scored, baseline = case.scored, len(case.layers)
     rows = tuple(_candidate(case, column) for column in range(baseline))
     shown = _candidate(case, baseline)
     found = (*rows, shown)[chosen]
     alike = scored is None or np.allclose(scored.values[:, chosen], scored.values[:, -1], rtol=0, atol=1e-12)
-    shipped = chosen == baseline or ((found.layer, found.dim) == (case.last, None) and bool(alike))
+    shipped = chosen == baseline or (found.layer == case.last and bool(alike))
     about = {**case.about, "baseline_name": SHIPPED, "measured": case.costs and case.costs.measured}
     if scored is not None:
-        whole = [i for i, (layer, dim) in enumerate(columns) if layer >= case.first_layer and dim is None]
-        about |= {"best": columns[best_of(scored, whole)][0], "scored_on": scored.title, "share": scored.share}
+        whole = [i for i, layer in enumerate(case.layers) if layer >= case.first_layer]
+        about |= {"best": case.layers[best_of(scored, whole)], "scored_on": scored.title, "share": scored.share}
         about |= {"basis": scored.basis, "lacking": scored.lacking, "baseline_name": scored.baseline_name}
     judged = more.get("apart") or found
     gain, error = (0.0, 0.0) if shipped else (judged.difference, judged.difference_error)
     return Selection(
         layer=found.layer, depth=case.last, as_shipped=shipped, rule=rule, why=why, gain=gain, gain_error=error,
-        baseline=shown, layers=tuple(row for row in rows if row.dim is None), dim=found.dim,
-        cuts=tuple(row for row in rows if row.dim), **about | more,
+        baseline=shown, layers=rows, **about | more,
     )  # fmt: skip
 
 
 def _candidate(case: Case, column: int) -> Candidate:
     """Return what is known of one layer, or in the last column of the model as shipped."""
-    scored, costs, is_baseline = case.scored, case.costs, column == len(case.columns)
-    layer, dim = (case.last, None) if is_baseline else case.columns[column]
+    scored, costs, is_baseline = case.scored, case.costs, column == len(case.layers)
+    layer = case.last if is_baseline else case.layers[column]
     known: dict[str, Any] = {}
     if costs is not None and (cost := costs.full if is_baseline else costs.layers.get(layer)) is not None:
         known |= vars(cost)
@@ -249,7 +217,7 @@ def _candidate(case: Case, column: int) -> Candidate:
         difference, error = scored.difference(column, scored.baseline)
         known |= {"score": float(scored.means[column]), "stderr": _known(scored.errors[column])}
         known |= {"difference": difference, "difference_error": _known(error)}
-    return Candidate(layer, **known, dim=dim)
+    return Candidate(layer, **known)
 
 
 def _known(value: Any) -> float | None:

@@ -32,7 +32,7 @@ POOLINGS = ("mean", "cls", "last")
 """Poolings that `truncate` can record in a checkpoint."""
 MINILM = "all-MiniLM-L6-v2"
 OF_LAYERS = (
-    "labels", "rule", "holdout", "max_loss", "max_ms", "max_mb", "max_dim", "tasks", "model",
+    "labels", "rule", "holdout", "max_loss", "max_ms", "max_mb", "tasks", "model",
     "revision", "site",
 )  # fmt: skip
 """Options that choose a layer."""
@@ -156,9 +156,6 @@ def _of_evaluation(evaluation: Evaluation, asked: Asked, budget: Budget, reporte
         notes.append("source and target of a shift count alike: choose by one of them with `tasks`")
     name, pooling = str(grid.about["model"]), grid.about["pooling"]
     origin = evaluation.origins.get(name, ModelOrigin(None, 0))
-    if budget.max_dim is not None:  # refused before the long part
-        bound = Budget(max_dim=budget.max_dim)
-        Case({"width": origin.width}, bound, asked.first_layer, origin.depth, scored, None).allowed()
     model = source_of(name, origin) if asked.cost_model is None else asked.cost_model
     opened = Opened(model, asked.device, reporter, str(grid.about["revision"]), origin.part)
     costs, missing = _costs(opened, list(dict.fromkeys(scored.layers)), asked, budget)
@@ -166,7 +163,7 @@ def _of_evaluation(evaluation: Evaluation, asked: Asked, budget: Budget, reporte
     about = {
         "model": name, "source": str(model) if isinstance(model, (str, Path)) else name, "site": grid.about["site"],
         "pooling": pooling, "pooled": origin.modality == "text" and opened.pools_as_ours(pooling),
-        "sites": tuple(map(str, sites)), "notes": (*notes, *missing), "width": origin.width,
+        "sites": tuple(map(str, sites)), "notes": (*notes, *missing),
         "part": origin.part,
     }  # fmt: skip
     case = Case(about, budget, asked.first_layer, origin.depth, scored, costs)
@@ -176,8 +173,6 @@ def _of_evaluation(evaluation: Evaluation, asked: Asked, budget: Budget, reporte
 def _of_run(run: Run, asked: Asked, budget: Budget, reporter: Reporter) -> Selection:
     opened = Opened(run if asked.cost_model is None else asked.cost_model, asked.device, reporter)
     pooling, has_scores = _pooling(run, asked), asked.labels is not None or has_labels(run)
-    if budget.max_dim is not None:
-        raise LayerscopeError("max_dim needs scores at fewer dimensions: give an evaluation made with `dims`")
     if asked.rule is not None and not has_scores:
         raise LayerscopeError(f"rule {asked.rule!r} needs scores, and this run has no labels: give labels")
     if budget.max_loss is not None and not has_scores:

@@ -5,14 +5,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import pandas as pd
-
 from layerscope.core.extras import lacking
-from layerscope.scores.dimensions import ALL, NUMBERS, dims_table
-from layerscope.scores.naming import Unit, cut_in_words
+from layerscope.scores.naming import Unit
 from layerscope.show.document import (
     EMPTY,
-    MARK,
     Cell,
     Code,
     Column,
@@ -75,9 +71,6 @@ def answer(selection: "Selection") -> str:
     if chosen.parameters is not None:
         facts += [f"{chosen.parameters:,} parameters", f"{chosen.megabytes:,.1f} MB"]
         facts += [f"{chosen.milliseconds:.2f} ms per sample", f"{chosen.speedup:.2f}× as fast"]
-    if selection.dim:  # 4 bytes each
-        whole = f", not {4 * selection.width:,}" if selection.width else ""
-        facts.append(f"{4 * selection.dim:,} MB per million vectors{whole}")
     return " · ".join(facts)
 
 
@@ -89,7 +82,7 @@ def _scored(selection: "Selection") -> Iterator[str]:
     yield f"{score}{f' ({selection.basis})' if selection.basis else ''}"
     if not selection.as_shipped:
         yield f"{difference} against {selection.baseline_name}"
-    if first.layer == 0 != selection.layer and not selection.dim and (first.score or 0) > (chosen.score or 0):
+    if first.layer == 0 != selection.layer and (first.score or 0) > (chosen.score or 0):
         shown = _joined(_judged(first, selection.share)[0])
         yield f"layer 0 has {shown} and is not a candidate: it is before the first block"
 
@@ -127,14 +120,12 @@ def ship(selection: "Selection") -> tuple[str, str]:
     if selection.source == "":
         return "", "nothing to truncate: the run was made without a model that a command can open"
     source, name = selection.source or selection.model, f"{selection.model.split('/')[-1]}-layer{selection.layer}"
-    name += f"-dim{selection.dim}" if selection.dim else ""
     how = ["--site", "raw", "--format", "onnx"] if selection.raw_only else []
     mixes_normed = selection.mix and "normed" in selection.sites
     is_pooled = selection.pooled and not selection.raw_only and not mixes_normed
     if is_pooled and lacking("sentence-transformers") is None:
         how = ["--format", "sentence-transformers", "--pooling", str(selection.pooling)]
     what = ["--mix", selection.weights] if selection.mix else ["--layer", str(selection.layer)]
-    what += ["--dim", str(selection.dim)] if selection.dim else []
     what += ["--part", selection.part] if selection.part else []
     return shlex.join(["layerscope", "truncate", source, *what, *how, "--out", name]), ""
 
@@ -142,26 +133,14 @@ def ship(selection: "Selection") -> tuple[str, str]:
 def _tables(selection: "Selection") -> Iterator[Table]:
     if any(known is not None for c in selection.layers for known in (c.score, c.parameters)):
         yield _layers(selection)
-    if selection.cuts:
-        yield _cuts(selection)
     if selection.by_task:
         rows = []
         for task in selection.by_task:
             score, difference = _judged(task, selection.share)
-            layer = words("baseline" if task.as_shipped else str(cut_in_words(task.layer, task.dim)))
+            layer = words("baseline" if task.as_shipped else str(task.layer))
             rows.append(row(task.task, layer, score, EMPTY if task.as_shipped else difference))
         titles = (Column("task", "left"), Column("layer"), *columns(("score", "difference"), "decimal"))
         yield Table("What each task alone would choose", titles, tuple(rows), name="alone")
-
-
-def _cuts(selection: "Selection") -> Table:
-    """Return the scores of layers by dimensions, the chosen one marked."""
-    found: dict[str, dict[int, float | None]] = {}
-    for candidate in (*selection.cuts, *selection.layers):
-        found.setdefault(str(candidate.dim or ALL), {})[candidate.layer] = candidate.score
-    chosen = {} if selection.as_shipped or selection.mix else {str(selection.dim or ALL): selection.layer}
-    unit, legend = Unit(selection.share, 1 if selection.share else 2), f"{MARK} the choice. {NUMBERS}"
-    return dims_table(f"Layers × dimensions{unit.title}", pd.DataFrame(found), unit, chosen, legend)
 
 
 def _layers(selection: "Selection") -> Table:
@@ -170,8 +149,8 @@ def _layers(selection: "Selection") -> Table:
     titles = [*columns(("layer",)), *(columns(("score", "difference"), "decimal") if scored else ())]
     titles += columns(["weights", "MB", "ms", "faster"] if cost else [])
     rows = []
-    for candidate in (*selection.layers, *([selection.chosen] if selection.mixed or selection.dim else []), baseline):
-        shipped, name = candidate is baseline, str(cut_in_words(candidate.layer, candidate.dim))
+    for candidate in (*selection.layers, *([selection.mixed] if selection.mixed else []), baseline):
+        shipped, name = candidate is baseline, str(candidate.layer)
         name = selection.mix if candidate is selection.mixed else "baseline" if shipped else name
         cells = [Cell(name, value=None if shipped else candidate.layer)]
         if scored:

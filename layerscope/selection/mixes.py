@@ -19,14 +19,13 @@ def with_mix(found: Selection, grid: Grid, case: Case, asked: Asked) -> Selectio
 
     Clear is a gain beyond its paired standard error at 95 %, over all mixes together (Bonferroni), both mix and layer
     chosen in the folds. The mix is one that `truncate` writes, within the bounds, and of the same weights on all tasks.
-    A rule, loss or number of dimensions that is asked for, and tasks of unlike weight, choose among layers alone.
+    A rule or loss that is asked for, and tasks of unlike weight, choose among layers alone.
     """
     from scipy.stats import norm
 
     weighed = len(set((asked.tasks or {}).values())) > 1
     gains = grid.gains_of_mixes
-    bounded = case.budget.max_loss is not None or case.budget.max_dim is not None
-    if found.lacking or gains.empty or weighed or asked.rule is not None or bounded:
+    if found.lacking or gains.empty or weighed or asked.rule is not None or case.budget.max_loss is not None:
         return found
     clear = gains[gains["gain"] > norm.ppf(1 - CHANCE / len(gains)) * gains["error"]].sort_values(
         "gain", ascending=False
@@ -47,7 +46,7 @@ def with_mix(found: Selection, grid: Grid, case: Case, asked: Asked) -> Selectio
         )  # fmt: skip
         gain = f"{grid.unit.difference(row['gain'])} ±{grid.unit.number(row['error'])}"
         return replace(
-            found, layer=deepest.layer, dim=None, as_shipped=False, rule="mix", apart=None, by_task=(), mix=str(name),
+            found, layer=deepest.layer, as_shipped=False, rule="mix", apart=None, by_task=(), mix=str(name),
             weights=text, mixed=mixed, gain=mixed.difference, gain_error=mixed.difference_error,
             why=f"{gain} over the best single layer, mix and layer both chosen in folds that do not judge them",
         )  # fmt: skip

@@ -26,16 +26,13 @@ class Candidate:
     megabytes: float | None = None
     milliseconds: float | None = None
     speedup: float | None = None
-    dim: int | None = None
-    """How many dimensions of its vectors are kept; None is all."""
 
 
 @dataclass(frozen=True)
 class Apart:
     """The chosen score on units that had no part in choosing: each block is judged at the layer the others choose.
 
-    `layers` counts the blocks that led to each layer, None being the model as shipped (a text names layer and
-    dimensions where these are fewer than all); `unit` is fold or task, or
+    `layers` counts the blocks that led to each layer, None being the model as shipped; `unit` is fold or task, or
     sample where samples were held out and judged at the one layer that all others choose.
     """
 
@@ -43,16 +40,13 @@ class Apart:
     stderr: float | None
     difference: float
     difference_error: float
-    layers: tuple[tuple[int | str | None, int], ...]
+    layers: tuple[tuple[int | None, int], ...]
     unit: str
 
 
 @dataclass(frozen=True)
 class OfTask:
-    """The layer that one task alone would choose, its score there, and the difference to the baseline.
-
-    `dim` is how many dimensions are kept, None for all.
-    """
+    """The layer that one task alone would choose, its score there, and the difference to the baseline."""
 
     task: str
     layer: int
@@ -60,7 +54,6 @@ class OfTask:
     score: float
     difference: float
     difference_error: float | None
-    dim: int | None = None
 
 
 @dataclass(frozen=True)
@@ -119,11 +112,6 @@ class Selection(Stored):
     scores."""
     weights: str = ""
     mixed: Candidate | None = None
-    dim: int | None = None
-    """How many dimensions of the chosen layer's vectors, of `width`, are kept; None is all. `cuts` are all layers at
-    fewer dimensions."""
-    width: int | None = None
-    cuts: tuple[Candidate, ...] = ()
     folder: Path | None = None
     """Where it was opened from."""
 
@@ -141,9 +129,7 @@ class Selection(Stored):
         """What was chosen, in words."""
         if self.mix:
             return f"mix of layers {self.mix!r} up to layer {self.layer} of {self.depth}"
-        of = f" of {self.width}" if self.width else ""
-        at = f" at {self.dim}{of} dimensions" if self.dim else ""
-        return self.baseline_name if self.as_shipped else f"layer {self.layer} of {self.depth}{at}"
+        return self.baseline_name if self.as_shipped else f"layer {self.layer} of {self.depth}"
 
     @property
     def raw_only(self) -> bool:
@@ -157,7 +143,7 @@ class Selection(Stored):
             return self.mixed
         if self.as_shipped:
             return self.baseline
-        return next(c for c in (*self.layers, *self.cuts) if (c.layer, c.dim) == (self.layer, self.dim))
+        return next(candidate for candidate in self.layers if candidate.layer == self.layer)
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON can hold it."""
@@ -168,7 +154,6 @@ class Selection(Stored):
         made = {
             "baseline": Candidate(**facts["baseline"]),
             "layers": tuple(Candidate(**row) for row in facts["layers"]),
-            "cuts": tuple(Candidate(**row) for row in facts.get("cuts", ())),
             "by_task": tuple(OfTask(**row) for row in facts["by_task"]),
             "apart": facts["apart"] and Apart(**facts["apart"]),
             "mixed": facts.get("mixed") and Candidate(**facts["mixed"]),

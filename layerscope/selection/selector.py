@@ -27,7 +27,6 @@ def select(
     max_loss: Annotated[float | None, Number(0), BOUNDS] = None,
     max_ms: Annotated[float | None, Number(above=0), BOUNDS] = None,
     max_mb: Annotated[float | None, Number(above=0), BOUNDS] = None,
-    max_dim: Annotated[int | None, Whole(1), BOUNDS] = None,
     first_layer: Annotated[int, Whole(0), BOUNDS] = 1,
     drop: Annotated[int | None, Whole(1), BLOCKS] = None,
     data: Annotated[Any, BLOCKS] = None,
@@ -49,9 +48,8 @@ def select(
     shallowest layer within one standard error of the best. The error is that of the difference, paired over samples or
     over three or more tasks (with fewer tasks, that of the score itself, if it is known). The gain is measured on
     folds, or on tasks if there are three, that had no part in choosing. Nothing is chosen from fewer than 50 judged
-    samples, or from less than half of all. If fewer dimensions were scored too, the fewest that suffice for that layer
-    are chosen. Without scores the model as shipped is kept, or with a budget the deepest layer within it. Layer 0 is
-    not a candidate.
+    samples, or from less than half of all. Without scores the model as shipped is kept, or with a budget the deepest
+    layer within it. Layer 0 is not a candidate.
 
     With `drop`, that many blocks are chosen in four ways: by repeatedly removing the one that costs least, by how
     little a block turns its input (ShortGPT), by the angle over a row of blocks (Gromov et al. 2024), and as the last
@@ -67,8 +65,6 @@ def select(
         max_loss: largest acceptable loss, in points; the shallowest layer within it is chosen.
         max_ms: largest acceptable time per sample, in milliseconds, measured on this machine.
         max_mb: largest acceptable size of the weights, in megabytes.
-        max_dim: largest acceptable number of dimensions of a vector (4 bytes each), if the evaluation has scores at
-            fewer.
         first_layer: first layer to consider; 0 includes the embeddings.
         drop: number of blocks to leave out; runs the model on the run's samples.
         data: samples for drop; by default those of the run.

@@ -117,7 +117,6 @@ def resolved(asked: Asked) -> tuple[Asked, str | None]:
     if not given.source:
         raise LayerscopeError(f"the selection does not say where {given.model} is: give the model and a layer")
     options = {"given": given.source, "layers": asked.layers or [given.layer], "part": asked.part or given.part}
-    options |= {} if asked.layers or asked.dim else {"dim": given.dim}
     if given.weights and not asked.layers:
         options |= {"mix": asked.mix or Weights().take("mix", given.weights), "layers": None}
     if given.raw_only and asked.format == "auto":

@@ -33,6 +33,7 @@ def test_bounds_without_labels(bare):
         ("rule", "half-text", "no rule without labels earned trust; give labels"),
         ("rule", "shift", "few target labels choose worse than none"),
         ("target_labels", 50, "few target labels choose worse than none"),
+        ("max_dim", 32, "truncate --dim writes a model of fewer dimensions"),
     ],
 )
 def test_what_is_gone_is_answered_in_one_line(bare, cli, name, value, mend):

@@ -13,8 +13,6 @@ from truncation.test_sentence_transformers import TEXTS
 
 import layerscope
 from layerscope.core.errors import LayerscopeError
-from layerscope.evaluation.layer_encoder import Serving
-from layerscope.models import LoadOptions, load
 from layerscope.models.checks import embedded
 from layerscope.truncation import truncate_layers
 from layerscope.truncation.figures import document
@@ -34,7 +32,7 @@ def unit(rows: np.ndarray) -> np.ndarray:
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
-def test_the_prefix_of_a_layer_is_what_was_judged(tmp_path: Path) -> None:
+def test_the_prefix_of_a_layer_is_what_is_written(tmp_path: Path) -> None:
     out = layerscope.truncate("minilm", 4, tmp_path / "cut", dim=128, progress=False)
     cut = SentenceTransformer(str(out), device="cpu")
     assert [type(module).__name__ for module in cut] == ["Transformer", "Pooling", "Dense", "Normalize"]
@@ -42,8 +40,6 @@ def test_the_prefix_of_a_layer_is_what_was_judged(tmp_path: Path) -> None:
     np.testing.assert_allclose(found, unit(rows[:, :128]), rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(found, unit(unit(rows)[:, :128]), rtol=1e-5, atol=1e-5)  # the prefix of its vectors
     assert not np.allclose(found, unit(rows[:, -128:]), atol=1e-2)
-    serving = Serving(load("minilm", LoadOptions()))
-    np.testing.assert_allclose(found, serving.finish(rows.astype(np.float32), 128), rtol=1e-5, atol=1e-5)
     assert "layer 4 of the full model, at the first 128 dimensions of its vectors" in (out / "README.md").read_text()
 
 
