@@ -29,11 +29,12 @@ SMALL = {
     "sentence_losses": ["--steps", "1", "--batch", "2", "--dev", "8", "--seeds", "1"],
     "similarity": ["--layers", "3", "--samples", "60", "--width", "8", "--naive", "2", "--threads", "1"],
     "start": ["--repeats", "1"],
+    "stated_gain": ["--rows", "120", "--samples", "120", "--halves", "2", "--sets", "sst2"],
     "training_step": ["--repeats", "1", "--only", "vit", "--rows", "1"],
     "truncated": ["--case", "minilm", "--repeats", "1"],
     "view_metrics": ["--samples", "40", "--width", "16", "--threads", "1"],
 }
-DATA = {"all_layers": "--data", "processes": "--data", "sentence_losses": "--data"}
+DATA = dict.fromkeys(("all_layers", "processes", "sentence_losses", "stated_gain"), "--data")
 NEEDS_A_MODEL = {"exit_guarantee"}
 """Takes a classifier that was trained before; its parts are tested with the guarantee."""
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from layerscope.core.errors import count
 from layerscope.inputs.corpus import WHOLE, Judged
+from layerscope.probes.margin import differs, named, tied
 from layerscope.runs.curves import Curve, value_text
 from layerscope.runs.registry import capital
 from layerscope.show.numbers import INTERVAL
@@ -38,8 +39,8 @@ def is_within(a: Point, b: Point) -> bool | None:
     """Return whether two values differ by no more than the error of their difference; None where it is unknown."""
     # The error of unrelated samples. Layers are measured on the same samples, whose errors mostly cancel in the
     # difference: this rather says "within" where it is not.
-    reach = INTERVAL * math.hypot(a[1], b[1])
-    return bool(abs(a[0] - b[0]) <= reach) if math.isfinite(reach) else None
+    apart = differs(a[0] - b[0], math.hypot(a[1], b[1]))
+    return None if apart is None else not apart
 
 
 def drawn_from(run: "Run") -> int | None:
@@ -117,7 +118,7 @@ class Probe:
         if nearest is not None and nearest.tops and nearest.is_above(nearest.points[nearest.tops[0]]) is not False:
             others = nearest.tops
             if above is False or not set(others) & set(tops):
-                text += f" The kNN probe is best at {_named(others)}, {nearest.text(others[0])}."
+                text += f" The kNN probe is best at {named(others)}, {nearest.text(others[0])}."
         lacking = "" if judged is None else judged.lacking
         if lacking:
             text = f"no layer is named: {lacking}."
@@ -149,11 +150,14 @@ class Probe:
             all_of_them = "every layer" if self.curve.at(0)[0] == points[tops[0]][0] else "every layer from 1 on"
             answer = f"Every layer from 1 on reads {labels} alike, at {best}"
             return f"{all_of_them} reads the labels alike, {best}", answer, True
-        text = f"{'the last layer' if tops == [end] else _named(tops)} reads the labels best, {best}"
+        name = "the last layer" if tops == [end] else named(tops)
+        text = f"{name} reads the labels best, {best}"
+        near = [layer for layer, point in points.items() if layer != end and is_within(points[tops[0]], point)]
+        tie = f"{capital(tied([*points], near, shipped))} on {labels}; the best, {name}, has {best}" if near else keep
         if len(tops) > 1:
-            text = f"{_named(tops)} tie for the best at {best}"
+            text = f"{named(tops)} tie for the best at {best}"
             if end in tops:
-                return text, keep, True
+                return text, tie, True
         if end not in points:
             return f"{text}; the last layer has no value", f"{lead}; the last layer has no value", None
         if points.keys() == {end}:
@@ -163,19 +167,10 @@ class Probe:
         within, against = is_within(points[tops[0]], points[rival]), self.text(rival)
         if tops == [end]:
             second = f"next best from layer 1 on is layer {rival}, with {against}"
-            return f"{text}; {second}; {VERDICTS[within]}", keep, within
-        answer = f"{lead}; {shipped}, at {against}, is within the margin of error"
+            return f"{text}; {second}; {VERDICTS[within]}", tie, within
+        answer = tie
         if within is None:
             answer = f"{lead}, and {shipped} at {against}; {VERDICTS[None]}"
         if within is False:
             answer = f"Use {top}: it reads {labels} at {best}, {shipped} at {against}"
         return f"{text} against {against} at the last layer; {VERDICTS[within]}", answer, within
-
-
-def _named(layers: list[int]) -> str:
-    """Return `layer 3`, `layers 3 and 4`, `layers 3 to 5`, `layers 1, 3 and 4`."""
-    if len(layers) == 1:
-        return f"layer {layers[0]}"
-    if len(layers) > 2 and layers[-1] - layers[0] == len(layers) - 1:
-        return f"layers {layers[0]} to {layers[-1]}"
-    return f"layers {', '.join(map(str, layers[:-1]))} and {layers[-1]}"

@@ -13,8 +13,9 @@ from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError, choices, count
 from layerscope.core.options import Asked
 from layerscope.core.progress import Reporter
-from layerscope.inputs.corpus import Judged
+from layerscope.inputs.corpus import LEAST, Judged
 from layerscope.probes.linear import held_out, linear_probe_hits
+from layerscope.probes.margin import differs
 from layerscope.profiling.plan import Options
 from layerscope.profiling.source import FOLDS, Source, can_be_probed
 from layerscope.runs.probed import drawn_from
@@ -23,6 +24,7 @@ from layerscope.runs.states import Column
 from layerscope.scores.evaluation import Evaluation
 from layerscope.scores.grids import MIN_SHARE, Grid, grids, where
 from layerscope.scores.naming import VARIANT
+from layerscope.scores.shifts import rights_of
 
 Floats = npt.NDArray[np.float64]
 SURE = 2.0
@@ -91,12 +93,21 @@ class Scored:
         It is paired over units where that `is_paired`; else it is that of independent scores, which is too large where
         both were judged on the same items; NaN where no error is known.
         """
-        if one == two:
+        if one == two or (self.baseline in (one, two) and self._is_shipped(min(one, two))):
             return 0.0, 0.0
         apart = self.values[:, one] - self.values[:, two]
         if self.is_paired:
             return mean_of(apart, self.weights)
         return float(np.average(apart, weights=self.weights)), float(np.hypot(self.errors[one], self.errors[two]))
+
+    def _is_shipped(self, column: int) -> bool:
+        """Return whether a column is the model as shipped: its last layer, with the same score on every unit."""
+        is_last = self.layers[column] == max(self.layers)
+        return is_last and bool(np.allclose(self.values[:, column], self.values[:, -1], rtol=0, atol=1e-12))
+
+    def is_within(self, column: int, best: int) -> bool:
+        """Return whether a column does not differ measurably from the best."""
+        return differs(*self.difference(column, best)) is False
 
     @property
     def is_paired(self) -> bool:
@@ -134,10 +145,22 @@ def one_standard_error(scored: Scored, columns: Sequence[int]) -> int:
     return best
 
 
+def best_if_clear(scored: Scored, columns: Sequence[int]) -> int:
+    """Return the column of the highest mean score, or the baseline where that does not differ measurably from it."""
+    best = best_of(scored, columns)
+    return scored.baseline if scored.baseline in columns and scored.is_within(scored.baseline, best) else best
+
+
 BY_SCORE: dict[str, Callable[[Scored, Sequence[int]], int]] = {
-    "one-standard-error": one_standard_error,
+    "best-if-clear": best_if_clear,
     "best": best_of,
+    "one-standard-error": one_standard_error,
 }
+
+
+def in_points(most: float) -> str:
+    """Return `1 point`, `0.5 points`."""
+    return f"{most:g} point" + ("" if most == 1 else "s")
 
 
 def within_loss(scored: Scored, columns: Sequence[int], most: float) -> list[int]:
@@ -147,9 +170,8 @@ def within_loss(scored: Scored, columns: Sequence[int], most: float) -> list[int
     if kept:
         return kept
     nearest = best_of(scored, columns)
-    bound = f"{most * scored.points:g} {'point' if most * scored.points == 1 else 'points'}"
     raise LayerscopeError(
-        f"no layer that may be chosen loses at most {bound}: the least is "
+        f"no layer that may be chosen loses at most {in_points(most * scored.points)}: the least is "
         f"{losses[nearest] * scored.points:.2f} ({scored.name(nearest)})"
     )
 
@@ -249,6 +271,9 @@ def judged(evaluation: Evaluation, asked: Asked) -> tuple[Grid, Scored, list[str
     values, errors = (np.array([[getattr(one, name) for one in row] for row in found]) for name in ("value", "stderr"))
     weights = np.array([(asked.tasks or {}).get(task, 1.0) for task in tasks])
     few = ", which decide little" if len(tasks) == 2 else ""
+    hits = _hits(grid, tasks, (*at, None if is_shipped else grid.depth)) if len(tasks) < 3 else []
+    if hits:
+        return grid, _by_samples(at, tasks, hits, weights, SHIPPED if is_shipped else LAST), notes
     alone = tuple(Scored(at, values[[i]], errors[i], "task", task) for i, task in enumerate(tasks))
     scored = Scored(
         at, values, np.sqrt(np.square(weights / weights.sum()) @ np.square(errors)), "task",
@@ -257,6 +282,49 @@ def judged(evaluation: Evaluation, asked: Asked) -> tuple[Grid, Scored, list[str
         by_task=alone if len(tasks) > 1 else (), baseline_name=SHIPPED if is_shipped else LAST,
     )  # fmt: skip
     return grid, scored, notes
+
+
+def _hits(grid: Grid, tasks: Sequence[str], columns: Sequence[int | None]) -> list[Floats]:
+    """Return for each task which samples each column gets right `[n, columns]`; none unless all are known.
+
+    A task whose items were not drawn one by one, such as words of sentences, has another error than its items give.
+    """
+    right, found = rights_of(grid), list[Floats]()
+    for task in tasks:
+        known = right.get(task, {})
+        if not all(column in known for column in columns):
+            return []
+        hits = np.stack([known[column] for column in columns], 1)
+        errors = np.array([grid.at(column, task).stderr for column in columns])
+        if not np.allclose(errors, np.sqrt(hits.mean(0) * (1 - hits.mean(0)) / len(hits)), rtol=1e-3, atol=1e-6):
+            return []
+        found.append(hits)
+    return found
+
+
+def _by_samples(
+    layers: tuple[int, ...], tasks: Sequence[str], hits: Sequence[Floats], weights: Floats, baseline_name: str
+) -> Scored:
+    """Return the scores of one or two tasks by their samples, in seeded blocks; each task has its weight as a whole."""
+    sizes = [len(one) for one in hits]
+    order = np.random.default_rng(0)
+    blocks = [order.permutation(size) % FOLDS for size in sizes]
+    about: dict[str, Any] = {"layers": layers, "baseline_name": baseline_name}
+    alone = [of_samples(one, task, **about) for one, task in zip(hits, tasks, strict=True)]
+    few = min(sizes)
+    together = of_samples(
+        np.concatenate(hits),
+        tasks[0] if len(tasks) == 1 else f"{len(tasks)} tasks",
+        **about,
+        blocks=np.concatenate(blocks),
+        weights=np.repeat(weights / sizes, sizes),
+        basis=f"{count(sum(sizes), 'sample')} of {count(len(tasks), 'task')}",
+        lacking="" if few >= LEAST else f"only {few} samples: {LEAST} judged samples are needed, label more",
+        by_task=tuple(alone) if len(tasks) > 1 else (),
+    )
+    shares = weights / weights.sum()
+    errors = np.sqrt(np.square(shares) @ np.square([one.errors for one in alone]))
+    return replace(together, errors=errors)
 
 
 def _of_tasks(rows: pd.DataFrame, tasks: Mapping[str, float] | None) -> pd.DataFrame:

@@ -9,11 +9,22 @@ from typing import Any
 import numpy as np
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.selection.by_score import BY_SCORE, SHIPPED, SURE, Scored, best_of, mean_of, within_loss
+from layerscope.probes.margin import differs
+from layerscope.selection.by_score import (
+    BY_SCORE,
+    SHIPPED,
+    SURE,
+    Scored,
+    best_of,
+    in_points,
+    mean_of,
+    one_standard_error,
+    within_loss,
+)
 from layerscope.selection.selection import Apart, Candidate, OfTask, Selection
 from layerscope.truncation.figures import Cost, Costs
 
-DEFAULT = "one-standard-error"
+DEFAULT = "best-if-clear"
 UNLABELLED = "without labels or scores of tasks nothing tells which layer serves best"
 Choose = Callable[[Scored], int]
 
@@ -117,10 +128,21 @@ def by_scores(case: Case, scored: Scored, rule: str | None) -> Selection:
         layers = ((None if chosen == baseline else held.layers[chosen], len(held.values)),)
         score, error = float(held.means[chosen]), _known(held.errors[chosen])
         apart = Apart(score, error, *held.difference(chosen, baseline), layers, "sample")
+    within = _within(case, scored, columns) if name == DEFAULT else ()
     return _selection(
-        case, chosen, name, _why(case, scored, name, chosen, allowed(scored)), apart=apart,
+        case, chosen, name, _why(case, scored, name, chosen, allowed(scored)), apart=apart, within=within,
         by_task=tuple(_of_task(task, choose, case.last) for task in scored.by_task),
     )  # fmt: skip
+
+
+def _within(case: Case, scored: Scored, columns: Sequence[int]) -> tuple[int, ...]:
+    """Return the layers that do not differ measurably from the best one, which is not among them, nor the last."""
+    best = best_of(scored, columns)
+    others = (i for i in columns if i not in (best, scored.baseline) and scored.layers[i] != case.last)
+    within = {scored.layers[i] for i in others if scored.is_within(i, best)}
+    if best != scored.baseline and scored.is_within(scored.baseline, best):
+        within.add(scored.layers[best])
+    return tuple(sorted(within - {case.last}))
 
 
 def _by_block(scored: Scored, choose: Choose) -> Apart | None:
@@ -167,23 +189,39 @@ def _why(case: Case, scored: Scored, name: str, chosen: int, columns: Sequence[i
     best, within = best_of(scored, columns), case.budget.within
     at, shallowest, less = scored.name(best), "the shallowest layer", "no shallower layer"
     skipped = (i for i, layer in enumerate(scored.layers) if layer < case.first_layer)
-    if any(BY_SCORE[DEFAULT](scored, (i, best)) == i for i in skipped):
+    if any(one_standard_error(scored, (i, best)) == i for i in skipped):
         less = f"from layer {case.first_layer} on, {less}"
     if name == "max-loss":
         most = case.budget.max_loss or 0
+        if chosen == scored.baseline:
+            return f"{less} loses at most {in_points(most)}{within}; {scored.name(chosen)} loses nothing"
         difference, error = scored.difference(chosen, scored.baseline)
         sure = f"; {'' if (SURE * error - difference) * scored.points <= most + 1e-9 else 'not '}certain"
         sure = f"{sure} at {SURE:g} standard errors" if error else ""
         known = sure if math.isfinite(error) else "; its error is unknown"
-        return f"{shallowest} that loses at most {most:g} {'point' if most == 1 else 'points'}{within}{known}"
+        return f"{shallowest} that loses at most {in_points(most)}{within}{known}"
     if name == "best":
         return f"the best score{within}"
+    if name == DEFAULT:
+        return _why_clear(scored, best, chosen, within)
     if chosen == best:
         return f"the best score{within}; {less} comes within one standard error of it"
     if scored.means[chosen] >= scored.means[best]:
         return f"as good as the best, {at}{within}"
     of = f"paired over {len(scored.values):,} {scored.unit}s" if scored.is_paired else "of the best score"
     return f"{shallowest} within one standard error ({of}) of the best, {at}{within}"
+
+
+def _why_clear(scored: Scored, best: int, chosen: int, within: str) -> str:
+    baseline = scored.baseline
+    if best == baseline:
+        return f"{scored.name(baseline)} has the best score"
+    if chosen == baseline:
+        return f"no layer is measurably better than {scored.name(baseline)}"
+    if not math.isfinite(scored.difference(best, baseline)[1]):
+        return f"the best score{within}; the error of its difference is unknown"
+    clear = differs(*scored.difference(best, baseline))
+    return f"the best score{within}" + (f", measurably above {scored.name(baseline)}" if clear else "")
 
 
 def _selection(case: Case, chosen: int, rule: str, why: str, **more: Any) -> Selection:

@@ -154,6 +154,7 @@ def _of_evaluation(evaluation: Evaluation, asked: Asked, budget: Budget, reporte
     grid, scored, notes = judged(evaluation, asked)
     if asked.tasks is None and grid.rows["shifted_from"].any():
         notes.append("source and target of a shift count alike: choose by one of them with `tasks`")
+    _refuse_first(asked.first_layer, scored.layers)
     name, pooling = str(grid.about["model"]), grid.about["pooling"]
     origin = evaluation.origins.get(name, ModelOrigin(None, 0))
     model = source_of(name, origin) if asked.cost_model is None else asked.cost_model
@@ -181,8 +182,11 @@ def _of_run(run: Run, asked: Asked, budget: Budget, reporter: Reporter) -> Selec
         )
     if asked.holdout is not None and not has_scores:
         raise LayerscopeError("holdout needs labels to choose by, and this run has none: leave it out")
-    costs, notes = _costs(opened, run.layers, asked, budget)
+    _refuse_first(asked.first_layer, run.layers)
+    if budget.costs:
+        opened.source()  # a model that is not here is refused before the long part, as wrong labels are
     scored = probed(run, asked.labels, pooling, asked.holdout, reporter) if has_scores else None
+    costs, notes = _costs(opened, run.layers, asked, budget)
     if not has_scores and run.info["data"].get("labels"):
         notes = ("the run's labels give no two classes of five samples to probe: they are left out", *notes)
     about = {
@@ -208,10 +212,13 @@ def _pooling(run: Run, asked: Asked) -> str:
     return str(asked.pooling or known[0])
 
 
+def _refuse_first(layer: int, layers: Sequence[int]) -> None:
+    if layer > layers[-1]:
+        raise LayerscopeError(f"first layer {layer} is beyond the last one, {layers[-1]}")
+
+
 def _costs(opened: Opened, layers: Sequence[int], asked: Asked, budget: Budget) -> tuple[Costs | None, tuple[str, ...]]:
     """Return what every depth costs, or None and the line that says why not; an error where a bound needs them."""
-    if asked.first_layer > layers[-1]:  # refused before the long part
-        raise LayerscopeError(f"first layer {asked.first_layer} is beyond the last one, {layers[-1]}")
     if not asked.cost:
         return None, ()
     try:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from layerscope.core.extras import lacking
+from layerscope.probes.margin import tied
 from layerscope.scores.naming import Unit
 from layerscope.show.document import (
     EMPTY,
@@ -35,6 +36,7 @@ def document(selection: "Selection") -> Document:
     reasons = [] if selection.lacking else [f"{selection.rule}: {selection.why}"]
     if selection.scored_on and not selection.lacking:
         reasons.append(judged_on(selection))
+    reasons += [line for line in (offer(selection),) if line]
     about = selection.site, selection.pooling and f"{selection.pooling} pooling", selection.scored_on
     names = ("rule", "site", "pooling", "scores", "costs")
     facts = zip(names, (selection.rule, *about, selection.measured), strict=True)
@@ -63,7 +65,7 @@ def answer(selection: "Selection") -> str:
     if selection.lacking:
         return f"no layer is recommended: {selection.lacking}"
     chosen = selection.chosen
-    facts = [selection.what]
+    facts = [_named(selection)]
     if chosen.score is not None:
         facts += _scored(selection)
     elif not selection.as_shipped:
@@ -74,14 +76,24 @@ def answer(selection: "Selection") -> str:
     return " · ".join(facts)
 
 
+def _named(selection: "Selection") -> str:
+    """Return what was chosen; where no layer differs measurably, that and which ones do not."""
+    if not (selection.as_shipped and selection.within):
+        return selection.what
+    candidates = [candidate.layer for candidate in selection.layers if candidate.layer > 0]
+    return tied(candidates, selection.within, selection.baseline_name)
+
+
 def _scored(selection: "Selection") -> Iterator[str]:
-    """Yield score and difference of the choice, on data that had no part in it where there is any."""
+    """Yield the score of the choice and the gain to expect, from data that had no part in it where there are any."""
     chosen, apart, first = selection.chosen, selection.apart, selection.layers[0]
-    is_apart = apart is not None and (apart.unit == "sample" or not selection.as_shipped)
-    score, difference = (_joined(cell) for cell in _judged(apart if apart and is_apart else chosen, selection.share))
+    held = apart if apart is not None and apart.unit == "sample" else chosen
+    score = _joined(_judged(held, selection.share)[0])
     yield f"{score}{f' ({selection.basis})' if selection.basis else ''}"
     if not selection.as_shipped:
-        yield f"{difference} against {selection.baseline_name}"
+        difference = _joined(_judged(apart or chosen, selection.share)[1])
+        is_expected = apart is not None and apart is not held
+        yield f"{difference}{' expected' if is_expected else ''} against {selection.baseline_name}"
     if first.layer == 0 != selection.layer and (first.score or 0) > (chosen.score or 0):
         shown = _joined(_judged(first, selection.share)[0])
         yield f"layer 0 has {shown} and is not a candidate: it is before the first block"
@@ -103,10 +115,25 @@ def judged_on(selection: "Selection") -> str:
     led = ", ".join(
         f"{selection.baseline_name if layer is None else f'layer {layer}'} in {n}" for layer, n in apart.layers
     )
-    how = (
-        f"chosen on all {blocks} {apart.unit}s; the score above judges each {apart.unit} at the layer the others choose"
+    expected = _joined(_judged(apart, selection.share)[1])
+    on_itself = _joined(_judged(selection.chosen, selection.share)[1])
+    return (
+        f"expected of such a choice, {expected}: each of {blocks} {apart.unit}s is judged at the layer that the others "
+        f"choose ({led}); layer {selection.layer} itself has {on_itself} on the data that chose it"
     )
-    return f"{how} ({led})"
+
+
+def offer(selection: "Selection") -> str:
+    """Return the shallowest layer that does not differ measurably and how to take it; empty where there is none."""
+    shallower = [layer for layer in selection.within if layer < selection.layer]
+    if not shallower or selection.mix:
+        return ""
+    layer = next(candidate for candidate in selection.layers if candidate.layer == shallower[0])
+    facts = [f"layer {layer.layer}, the shallowest within the margin"]
+    facts.append(f"{_joined(_judged(layer, selection.share)[1])} against {selection.baseline_name}")
+    facts += [f"{layer.speedup:.2f}× as fast"] if layer.speedup is not None else []
+    command = ship(replace(selection, layer=layer.layer, as_shipped=False))[0]
+    return f"on offer: {' · '.join(facts)}" + (f": {command}" if command else "")
 
 
 def ship(selection: "Selection") -> tuple[str, str]:

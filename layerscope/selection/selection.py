@@ -73,7 +73,7 @@ class Selection(Stored):
     >>> selection.layer, selection.depth, round(selection.gain, 2)
     (2, 3, 0.06)
     >>> print(selection.why)
-    the best score; no shallower layer comes within one standard error of it
+    the best score; the error of its difference is unknown
     """
 
     DOCUMENT = "layerscope.selection.document"
@@ -104,6 +104,8 @@ class Selection(Stored):
     basis: str = ""
     lacking: str = ""
     apart: Apart | None = None
+    within: tuple[int, ...] = ()
+    """The layers that do not differ measurably from the best one; the shallowest is on offer."""
     by_task: tuple[OfTask, ...] = ()
     pooled: bool = False
     """Whether `pooling` is ours, and a checkpoint of the chosen layer must record it."""

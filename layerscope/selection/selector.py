@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from layerscope.selection.removal import Removal
     from layerscope.selection.selection import Selection
 
-RULES = ("one-standard-error", "best")
+RULES = ("best-if-clear", "best", "one-standard-error")
 BOUNDS = "Bounds"
 SCORES = "Which scores"
 COSTS = "Costs"
@@ -44,12 +44,12 @@ def select(
 ) -> "Selection | Removal":
     """Choose a layer, or blocks to drop: what it scores, gains and costs, and how far to trust that.
 
-    With scores of tasks (an evaluation) or labels (of a run, by a cross-validated linear probe), the choice is the
-    shallowest layer within one standard error of the best. The error is that of the difference, paired over samples or
-    over three or more tasks (with fewer tasks, that of the score itself, if it is known). The gain is measured on
-    folds, or on tasks if there are three, that had no part in choosing. Nothing is chosen from fewer than 50 judged
-    samples, or from less than half of all. Without scores the model as shipped is kept, or with a budget the deepest
-    layer within it. Layer 0 is not a candidate.
+    With scores of tasks (an evaluation) or labels (of a run, by a cross-validated linear probe), the choice is the best
+    layer where it is measurably better than the model as shipped: by more than 1.96 standard errors of the difference,
+    paired over samples or over three or more tasks. Else the model as shipped is kept, and the shallowest layer that
+    does not differ measurably is offered below. The gain is expected from folds, or from tasks if there are three, that
+    had no part in choosing. Nothing is chosen from fewer than 50 judged samples, or from less than half of all. Without
+    scores the model as shipped is kept, or with a budget the deepest layer within it. Layer 0 is not a candidate.
 
     With `drop`, that many blocks are chosen in four ways: by repeatedly removing the one that costs least, by how
     little a block turns its input (ShortGPT), by the angle over a row of blocks (Gromov et al. 2024), and as the last
@@ -59,7 +59,9 @@ def select(
     Args:
         given: folder of a run or an evaluation, or CSV of scores; in Python also a run or an evaluation itself.
         labels: of a run's samples, one each in their order, instead of its own.
-        rule: rule to choose by: one-standard-error (by default), or best.
+        rule: rule to choose by: best-if-clear (the best layer, or the model as shipped if none is measurably better),
+            best, or one-standard-error (the shallowest within it); by default the first, or with `max_loss` the
+            shallowest layer within that loss.
         holdout: share of a run's labelled samples held out to judge the chosen layer, stratified by class and drawn
             with the run's seed; by default each fold is judged at the layer that the others choose.
         max_loss: largest acceptable loss, in points; the shallowest layer within it is chosen.
@@ -89,7 +91,7 @@ def select(
 
     Example:
         >>> layerscope.select("scores.csv", model="small", cost=False, progress=False)
-        Selection('small': layer 2 of 3 by one-standard-error, gain +0.06)
+        Selection('small': layer 2 of 3 by best-if-clear, gain +0.06)
 
     """
     asked = checked(select, locals())

@@ -27,14 +27,12 @@ def mix_of(given: Mapping[Any, Any], depth: int) -> Weights:
             raise LayerscopeError(f"mix has the layer {name!r} with the weight {weight!r}: {GIVE}") from None
         if not 0 <= layer <= depth:
             raise LayerscopeError(f"layer {layer} of the mix does not exist: this model has layers 0..{depth}")
-        if not math.isfinite(number):
-            raise LayerscopeError(f"the weight of layer {layer} in the mix is {number}: give a finite number")
+        if not (math.isfinite(number) and number >= 0):
+            raise LayerscopeError(f"the weight of layer {layer} in the mix is {number:g}: give a number of at least 0")
         found[layer] = number
     total, used = math.fsum(found.values()), sorted(layer for layer, weight in found.items() if weight)
     if len(used) < 2:
         raise LayerscopeError(f"a mix needs two layers or more with a weight that is not 0: {GIVE}")
-    if abs(total) <= 1e-6 * max(map(abs, found.values())):
-        raise LayerscopeError("the weights of the mix sum to 0, and no mean can be made with them: give others")
     return {layer: found[layer] / total for layer in used}
 
 

@@ -48,7 +48,7 @@ def truncate(
             deepest. It is written as a SentenceTransformer with WeightedLayerPooling if the model has no final norm,
             else as ONNX.
         dim: number of dimensions to keep of a sentence encoder's vectors, the first ones, by a Dense module before a
-            final Normalize; by default all, or those of a selection.
+            final Normalize; by default all.
         pooling: pooling of a sentence-transformers model; by default the model's own, or that of the scores.
         site: where the last layer is read: normed, or raw (before the final norm), which only onnx supports.
         processor: tokenizer, image processor or feature extractor of a transformers model given as an object.

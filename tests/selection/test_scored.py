@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.selection.by_score import Scored, best_of, one_standard_error, within_loss
+from layerscope.selection.by_score import Scored, best_if_clear, best_of, one_standard_error, within_loss
 
 
 def scored(values: list[list[float]], errors: list[float] | None = None, unit: str = "task") -> Scored:
@@ -66,3 +66,24 @@ def test_loss_that_is_allowed():
     assert within_loss(case, [0, 1, 2, 3], 0) == [3]
     with pytest.raises(LayerscopeError, match=r"loses at most 1 point: the least is 2.00 \(layer 2\)"):
         within_loss(case, [0, 1, 2], 0.01)
+
+
+def test_the_best_is_chosen_where_it_is_measurably_better_and_else_the_model_as_shipped():
+    rng = np.random.default_rng(0)
+    right = (rng.random((400, 1)) < [0.5, 0.6, 0.62, 0.6]).astype(float)
+    right[:, 3] = right[:, 2]
+    clear = np.hstack([right, right[:, 1:2]])  # the baseline is layer 1
+    case = scored(clear.tolist(), unit="sample")
+    better = stats.ttest_rel(clear[:, 2], clear[:, 4])
+    assert best_if_clear(case, [1, 2, 3, 4]) == (2 if abs(better.statistic) > 1.96 else 4)
+    sure = clear.copy()
+    sure[:40, 2], sure[:40, 4] = 1, 0
+    assert best_if_clear(scored(sure.tolist(), unit="sample"), [1, 2, 3, 4]) == 2
+    assert best_if_clear(scored(sure.tolist(), unit="sample"), [1, 2, 3]) == 2, "within a bound that it does not meet"
+    assert best_if_clear(scored([[0.5, 0.6, 0.55]]), [0, 1, 2]) == 1, "no error is known: the best"
+
+
+def test_the_last_layer_with_the_scores_of_the_model_as_shipped_loses_nothing_for_certain():
+    case = scored([[0.2, 0.5, 0.6, 0.6]], [0.02] * 4)
+    assert case.difference(2, 3) == case.difference(3, 2) == (0.0, 0.0)
+    assert case.difference(1, 3)[1] > 0

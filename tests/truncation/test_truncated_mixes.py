@@ -80,14 +80,14 @@ def test_onnx_mixes_states_after_the_final_norm_or_before(site: str, tmp_path: P
 
 def test_weights_are_those_of_a_mean() -> None:
     assert mix_of({"3": 1.0, "6": 3.0}, 6) == {3: 0.25, 6: 0.75}
-    assert mix_of({2: 2, 1: -1, 0: 0}, 2) == {1: -1.0, 2: 2.0}
+    assert mix_of({2: 2, 1: 2, 0: 0}, 2) == {1: 0.5, 2: 0.5}
 
 
 @pytest.mark.parametrize(
     ("mix", "line"),
     [
         ("3,9", "layer 9 of the mix does not exist: this model has layers 0..6"),
-        ("3=1,4=-1", "the weights of the mix sum to 0"),
+        ("2=-1,3=0.5", "the weight of layer 2 in the mix is -1: give a number of at least 0"),
         ("3", "a mix needs two layers or more"),
         ("3=0.4,4", "mix gives some a weight and others none: give all of them one, or none"),
         ("last", "mix has the layer 'last'"),
@@ -113,9 +113,9 @@ def test_what_cannot_hold_a_mix_says_what_can(tmp_path: Path) -> None:
 
 
 def test_the_command_names_the_mend(cli: Callable[..., Printed], tmp_path: Path) -> None:
-    failed = cli("truncate", "minilm", "--mix", "3=1,5=-1", "--out", str(tmp_path / "no"))
+    failed = cli("truncate", "minilm", "--mix", "3=1,5=-2", "--out", str(tmp_path / "no"))
     assert failed.status == 2
-    assert failed.err.strip().endswith("no mean can be made with them: give others")
+    assert failed.err.strip().endswith("the weight of layer 5 in the mix is -2: give a number of at least 0")
 
 
 def test_the_first_line_of_the_command_names_the_mix(cli: Callable[..., Printed], tmp_path: Path) -> None:
