@@ -47,6 +47,8 @@ TOGETHER = {"infonce_bound": "infonce"}
 STANDS_OUT = "stands out"
 LEAST = 0.05
 """Of the values' size: where no error is known an axis is at least this long, not to magnify what hardly differs."""
+FEW_MAPS = 2
+"""Similarities that have a figure each for every two layers; more of them are panels of one."""
 
 
 def sections(run: "Run", known: list[Curve]) -> Iterator[Section]:
@@ -151,12 +153,16 @@ def _legend(known: Sequence[Curve]) -> Iterator[str]:
 
 def _pairs(run: "Run", known: Sequence[Curve]) -> Iterator[Plot]:
     """Yield a heat map of every two layers for each similarity and pooling, and boxes of each sample's cosine."""
-    own, table = {m.name for m in METRICS.values() if m.needs == "pairs"}, run.at()
+    of_pairs, table = {m.name for m in METRICS.values() if m.needs == "pairs"}, run.at()
+    squares = []
     # a history knows of each layer and the last one only
     for curve in known if not run.is_history else ():
-        square = run.metric(curve.metric, pooling=curve.pooling, variant=curve.variant)
-        if curve.metric not in own or not square.notna().any(axis=None):
-            continue
+        if curve.metric in of_pairs:
+            square = run.metric(curve.metric, pooling=curve.pooling, variant=curve.variant)
+            if square.notna().any(axis=None):
+                squares.append((curve, square))
+    kinds = {(curve.metric, curve.variant) for curve, _ in squares}
+    for curve, square in squares:
         names, record = tuple(map(str, square.index)), about(curve.metric)
         yield HeatMap(
             title=f"{capital(curve.title)} of every two layers",
@@ -166,6 +172,7 @@ def _pairs(run: "Run", known: Sequence[Curve]) -> Iterator[Plot]:
             group="Every two layers",
             choice=pooling_name(curve.pooling),
             name=file_name(curve.metric, curve.variant),
+            sheet="similarity" if len(kinds) > FEW_MAPS else "",
             rows=names,
             columns=names,
             values=tuple(tuple(map(float, line)) for line in square.to_numpy()),

@@ -16,13 +16,16 @@ from layerscope.show.plots import Bars, Boxes, Chart, HeatMap, Plot
 
 Drawer = Callable[[float], Any]
 """Draws a figure of a width in inches."""
+MOST_SINGLES = 20
+"""Charts of sheets that get files of their own too, at most; `plot` draws any."""
 KINDS: dict[type[Plot], Callable[..., Any]] = {HeatMap: draw_maps, Boxes: draw_boxes, Bars: draw_bars}
 
 
 def draw(given: Sequence[tuple[str, Document]], folder: str | Path) -> list[Path]:
     """Draw the plots of documents, each with its name, into a folder and return the paths of the files.
 
-    Plots of one `sheet` are panels of one figure; every other plot has a figure, with a panel for each result.
+    Plots of one `sheet` are panels of one figure; every other plot has a figure, with a panel for each result. Charts
+    of a sheet have a figure each as well, unless they are many.
     """
     target = Path(folder)
     try:
@@ -36,7 +39,8 @@ def draw(given: Sequence[tuple[str, Document]], folder: str | Path) -> list[Path
         for name, drawer in figures(given):
             written += style.save(drawer(style.TEXT_WIDTH), target, name)
             written += style.save(drawer(style.COLUMN_WIDTH), target, f"{name}-column")
-        for name, drawer in singles(given):
+        panels = dict(singles(given))
+        for name, drawer in panels.items() if len(panels) <= MOST_SINGLES else ():
             written += style.save(drawer(style.COLUMN_WIDTH), target, name)
     return written
 
@@ -45,7 +49,7 @@ def figure(document: Document, name: str | None = None, width: float | None = No
     """Return the figure of a document that has this name, or of a metric; by default the first there is."""
     members = document.members or (document,)
     given = [("" if len(members) == 1 else " on ".join(member.title), member) for member in members]
-    alone = {single.removeprefix("curve-"): drawer for single, drawer in singles(given)}
+    alone = {single.removeprefix("curve-"): drawer for single, drawer in singles(given)} | dict(_single_maps(given))
     found = dict(figures(given))
     found |= {single: drawer for single, drawer in alone.items() if single not in found}
     drawer = next(iter(found.values()), None) if name is None else found.get(name)
@@ -86,6 +90,14 @@ def singles(given: Sequence[tuple[str, Document]]) -> Iterator[tuple[str, Drawer
         variant = panel[1][0].plot.variant.replace(", ", ",")
         unique = f"{name}-{variant}" if files.count(name) > 1 and variant else name
         yield _file(unique), partial(draw_charts, [panel], names, title)
+
+
+def _single_maps(given: Sequence[tuple[str, Document]]) -> Iterator[tuple[str, Drawer]]:
+    """Yield each kind of heat map of a sheet as a figure of its own."""
+    owned = [one for one in _owned(given) if isinstance(one.plot, HeatMap) and one.plot.sheet]
+    _, title = _shared(given, owned)
+    for name in dict.fromkeys(one.plot.name for one in owned):
+        yield _file(name), partial(draw_maps, [one for one in owned if one.plot.name == name], title)
 
 
 def _owned(given: Sequence[tuple[str, Document]]) -> list[Owned]:

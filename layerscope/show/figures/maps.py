@@ -41,7 +41,7 @@ def draw_maps(owned: Sequence[Owned], title: str, width: float) -> Any:
     """Return a figure of heat maps of one scale, a map for each result and choice; of several kinds each on its own."""
     parts: list[HeatMap] = [one.plot for one in owned]
     if len({part.title for part in parts}) > 1:
-        return _draw_sheet(parts, title, width)
+        return _draw_sheet(owned, title, width)
     first = parts[0]
     columns = min(2, len(parts)) if first.square else style.panel_columns(width, len(parts))
     side = (width - 0.55) / columns - (0.3 if columns == 2 else 0.7)
@@ -66,15 +66,26 @@ def draw_maps(owned: Sequence[Owned], title: str, width: float) -> Any:
     return style.finish(figure)
 
 
-def _draw_sheet(parts: Sequence[HeatMap], title: str, width: float) -> Any:
+def _draw_sheet(owned: Sequence[Owned], title: str, width: float) -> Any:
     """Return a figure of maps of several kinds, each on a scale of its own."""
+    parts: list[HeatMap] = [one.plot for one in owned]
     columns = 1 if style.is_narrow(width) else 2
-    figure, axes = style.sheet(width, len(parts), columns, 1.9, title)
-    for axis, part in zip(axes, parts, strict=True):
+    height = 1.9
+    if parts[0].square:
+        columns += 1
+        height = 0.9 * width / columns
+    figure, axes = style.sheet(width, len(parts), columns, height, title)
+    for axis, one in zip(axes, owned, strict=True):
+        part: HeatMap = one.plot
         image = _map(axis, part, _norm([part]), _even(part), 0.0)
-        axis.set_title(_title(part))
+        name = _title(part)
+        if part.square:
+            name = name.replace(" of every two layers", "")
+            choice = part.choice if len({other.choice for other in parts}) > 1 else ""
+            name = "\n".join(filter(None, (plain(one.name) if not one.alone else "", name, choice)))
+        axis.set_title(name)
         axis.set_ylabel(part.down)
-        _mark(figure, axis, part, 0.0, first_column=True)
+        _mark(figure, axis, part, 0.6 * height, first_column=True)
         bar = figure.colorbar(image, ax=axis, fraction=0.06, pad=0.02)
         style.plain_ticks(bar)
         bar.set_label(part.unit)

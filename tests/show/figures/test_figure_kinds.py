@@ -180,3 +180,14 @@ def test_values_that_do_not_differ_lie_in_the_middle_of_a_small_range():
         -0.05,
         0.05,
     )
+
+
+def test_many_similarities_are_panels_of_one_sheet_and_can_be_drawn_alone(rows, tmp_path):
+    metrics = ["cosine_similarity", "cka", "rsa", "procrustes"]
+    run = profile(headless(), rows, out=tmp_path / "run", metrics=metrics, views=0, progress=False)
+    names = {path.stem for path in draw([run], tmp_path / "figures")}
+    assert {"similarity", "similarity-column"} <= names and not {"cka", "rsa"} & names
+    titles = panels_of(drawing("similarity", [run]))
+    assert len([title for title in titles if title.startswith(("Cosine", "CKA", "RSA", "Procrustes"))]) == 4
+    (panel, _bar) = run.plot("cka").axes
+    assert panel.get_xlabel() == "layer"
