@@ -2,6 +2,7 @@
 
 import tempfile
 from contextlib import ExitStack, nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -62,16 +63,21 @@ def evaluate_layers(asked: Asked) -> Evaluation:
         part = model.stack.part if len(model.parts) > 1 or len(modalities_of(loaded.module)) > 1 else None
         known = ModelOrigin(_source(given), model.stack.depth, model.encoder.modality, part)
         team.lead(partial(add_origin, folder, loaded.name, known))
-        done = 0
+        done, lengths = 0, list[int]()
         for study in studies:
             failed |= study.judge(run, done, len(probes))
             done += len(study.tasks)
+            lengths += study.model.encoder.lengths(study.states.corpus.samples)
         if tasks:
             stores = stores_of(readers, slots, folder / STATES, reporter, run, team)
             encoders = encoders_of(readers, stores, slots, asked.mixes)
             judge = Judge(folder, stores, encoders, workers, asked.keep_states, team)
             judge.all(tasks)
             failed |= judge.failed
+            lengths += stores[0].lengths
+        if lengths and model.encoder.modality == "text":
+            known = replace(known, tokens=max(1, round(sum(lengths) / len(lengths))))
+            team.lead(partial(add_origin, folder, loaded.name, known))
         team.meet()  # all is written
         if not any(folder.glob(f"results/**/{META}")) and not has_probes(folder):
             name, reason = next(iter(failed.items()))

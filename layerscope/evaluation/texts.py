@@ -133,8 +133,9 @@ class TextStates(StoredTexts):
     maximal length, slots). States are written in parts, each one safetensors file that is there whole or not at all,
     so that a killed process loses at most the part it was working on. States that a `run` of the same model has are not
     computed again. `forwards` and `embedded` count the batches and samples that this process ran, `seconds` the time
-    that took. Images and sounds may be files (paths or bytes), which are decoded batch by batch. The processes of a
-    `team` share the work, and the folder, unless each writes all states into one `alone`.
+    that took, `lengths` has the tokens of each sample. Images and sounds may be files (paths or bytes), which are
+    decoded batch by batch. The processes of a `team` share the work, and the folder, unless each writes all states into
+    one `alone`.
 
     >>> from pathlib import Path
     >>> from layerscope.models import LoadOptions, Override, find_layers, load
@@ -159,6 +160,7 @@ class TextStates(StoredTexts):
         self.model, self.reporter, self.team, self.alone = model, reporter or Reporter(), team or Team(), alone
         self.forwards = self.embedded = 0
         self.seconds = 0.0
+        self.lengths: list[int] = []
         self.threads = torch.get_num_threads()
         about = FORMAT, states_fingerprint(model), slots  # all that the states of a text depend on
         name = hashlib.sha256(repr(about).encode()).hexdigest()[:16]
@@ -186,6 +188,7 @@ class TextStates(StoredTexts):
         about = hashlib.sha256(b"".join(missing)).hexdigest()  # the others embed the same, sooner or later
         # images have one size, and need not be decoded for it
         lengths = self.model.encoder.lengths(samples if self.modality == "image" else map(self._decoded, samples))
+        self.lengths += lengths
         batches = batches_of(self.model, lengths)
         self.folder.mkdir(parents=True, exist_ok=True)
         need_room(self.folder, self.size(len(samples)), MEND)

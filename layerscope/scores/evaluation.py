@@ -43,13 +43,15 @@ ORIGINS = "models.json"
 class ModelOrigin:
     """What was given to load a model (None for one in memory), and L, its number of layers.
 
-    `modality` is what the layers read, and `part` names them where the model has others.
+    `modality` is what the layers read, and `part` names them where the model has others. `tokens` is the mean length
+    of the texts that were judged.
     """
 
     source: str | None
     depth: int
     modality: str = "text"
     part: str | None = None
+    tokens: int | None = None
 
 
 class Evaluation(Saved):
@@ -181,7 +183,9 @@ class Evaluation(Saved):
 
 def add_origin(folder: Path, name: str, origin: ModelOrigin) -> None:
     """Write a model's origin into an evaluation's folder, beside those that are there."""
-    known = read_origins(folder) | {name: origin}
+    known = read_origins(folder)
+    tokens = origin.tokens or (known[name].tokens if name in known else None)
+    known[name] = replace(origin, tokens=tokens)
     text = json.dumps({model: asdict(found) for model, found in known.items()}, indent=2, ensure_ascii=False)
     aside(folder / ORIGINS, lambda part: part.write_text(text, encoding="utf-8"))
 
@@ -195,7 +199,7 @@ def read_origins(folder: Path) -> dict[str, ModelOrigin]:
 
 def origins_from(facts: Mapping[str, Any]) -> dict[str, ModelOrigin]:
     """Return origins from what JSON held."""
-    more = ("modality", "part")
+    more = ("modality", "part", "tokens")
     return {
         str(name): ModelOrigin(own["source"], int(own["depth"]), **{key: own[key] for key in more if key in own})
         for name, own in facts.items()

@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,42 +31,70 @@ Choose = Callable[[Scored], int]
 
 
 @dataclass(frozen=True)
+class Bound:
+    """A limit on one field of a `Cost`, by the name of its option: the most there may be, or the least."""
+
+    name: str
+    limit: float
+    unit: str
+    field: str
+    is_least: bool = False
+
+    def allows(self, cost: Cost) -> bool:
+        """Return whether a cost is on the right side of the limit."""
+        value: float = getattr(cost, self.field)
+        return value >= self.limit if self.is_least else value <= self.limit
+
+    def refusal(self, costs: Sequence[Cost]) -> str | None:
+        """Return what to say where none of these costs is allowed, None where one is."""
+        if any(map(self.allows, costs)):
+            return None
+        values = [getattr(cost, self.field) for cost in costs]
+        name, end = f"{self.name} {self.limit:g}", "every layer that may be chosen"
+        if self.is_least:
+            return f"{name} is above what {end} reaches: the most is {max(values, default=0):.4g} {self.unit}"
+        return f"{name} is below what {end} takes: the least is {min(values, default=math.inf):.4g} {self.unit}"
+
+
+@dataclass(frozen=True)
 class Budget:
-    """Bounds on the points lost, on milliseconds per sample and on megabytes; None is no bound."""
+    """Bounds on the points lost, on milliseconds per sample, speed and megabytes; None is no bound."""
 
     max_loss: float | None = None
     max_ms: float | None = None
+    min_speedup: float | None = None
     max_mb: float | None = None
 
     @property
-    def costs(self) -> dict[str, tuple[float, str, str]]:
-        """By name of a bound on time or size: the bound, its unit, and what `Cost` calls it."""
-        bounds = ("max_ms", self.max_ms, "ms", "milliseconds"), ("max_mb", self.max_mb, "MB", "megabytes")
-        return {name: (most, unit, field) for name, most, unit, field in bounds if most is not None}
+    def costs(self) -> tuple[Bound, ...]:
+        """The bounds on time, speed and size."""
+        bounds = (
+            (self.max_ms, partial(Bound, "max_ms", unit="ms", field="milliseconds")),
+            (self.min_speedup, partial(Bound, "min_speedup", unit="× as fast", field="speedup", is_least=True)),
+            (self.max_mb, partial(Bound, "max_mb", unit="MB", field="megabytes")),
+        )
+        return tuple(bound(limit=limit) for limit, bound in bounds if limit is not None)
 
     @property
     def within(self) -> str:
-        """The bounds on time and size, as they end a sentence; empty where there are none."""
-        bounds = [f"{most:g} {unit}" for most, unit, _ in self.costs.values()]
-        return f" within {' and '.join(bounds)}" if bounds else ""
+        """The bounds on time, speed and size, as they end a sentence; empty where there are none."""
+        bounds = [f"{bound.limit:g} {bound.unit}" for bound in self.costs if not bound.is_least]
+        faster = "" if self.min_speedup is None else f" at least {self.min_speedup:g} × as fast"
+        return (f" within {' and '.join(bounds)}" if bounds else "") + faster
 
     def allows(self, cost: Cost | None) -> bool:
-        """Return whether a depth of this cost is within the bounds on time and size."""
-        bounds = self.costs.values()
-        return not bounds or (cost is not None and all(getattr(cost, field) <= most for most, _, field in bounds))
+        """Return whether a depth of this cost is within the bounds on time, speed and size."""
+        return not self.costs or (cost is not None and all(bound.allows(cost) for bound in self.costs))
 
     def layers(self, layers: Sequence[int], costs: Mapping[int, Cost]) -> tuple[int, ...]:
-        """Return the layers within the bounds on time and size; raises with the least there is where none is."""
+        """Return the layers within the bounds on time, speed and size; raises with what is possible where none is."""
         kept = tuple(layer for layer in layers if self.allows(costs.get(layer)))
         if kept:
             return kept
-        for name, (most, unit, field) in self.costs.items():
-            least = min((getattr(costs[layer], field) for layer in layers if layer in costs), default=math.inf)
-            if least > most:
-                raise LayerscopeError(
-                    f"{name} {most:g} is below what every layer that may be chosen takes: the least is {least:.4g} "
-                    f"{unit}"
-                )
+        there = [costs[layer] for layer in layers if layer in costs]
+        for refusal in (bound.refusal(there) for bound in self.costs):
+            if refusal is not None:
+                raise LayerscopeError(refusal)
         raise LayerscopeError(f"no layer that may be chosen is{self.within}: allow more of one of them")
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ POOLINGS = ("mean", "cls", "last")
 """Poolings that `truncate` can record in a checkpoint."""
 MINILM = "all-MiniLM-L6-v2"
 OF_LAYERS = (
-    "labels", "rule", "holdout", "max_loss", "max_ms", "max_mb", "tasks", "model",
+    "labels", "rule", "holdout", "max_loss", "max_ms", "min_speedup", "max_mb", "tasks", "model",
     "revision", "site",
 )  # fmt: skip
 """Options that choose a layer."""
@@ -47,6 +47,7 @@ class Opened:
     reporter: Reporter
     revision: str | None = None
     part: str | None = None
+    tokens: int | None = None
     _source: Source | None = field(default=None, init=False)
 
     def source(self) -> Source:
@@ -55,6 +56,8 @@ class Opened:
             raise LayerscopeError("the model itself is not here: name it with `cost_model`")
         if self._source is None:
             source = self._source = open_source(self.given, None, Override(self.part), LoadOptions(device=self.device))
+            if self.tokens is not None:
+                source = self._source = replace(source, tokens=self.tokens)
             served, scored = source.model.loaded.served, self.revision or ""
             own = weights_fingerprint(served if served is not None else source.module)
             if scored.startswith("weights-") and not own.startswith(scored.removeprefix("weights-")):
@@ -105,7 +108,7 @@ def decide(asked: Asked) -> Selection | Removal:
     if wrong:
         raise LayerscopeError(f"{wrong[0]} chooses a layer, and `drop` chooses blocks: give one of them")
     if budget.costs and not asked.cost:
-        raise LayerscopeError("a bound on ms or MB needs measured costs: do not switch them off")
+        raise LayerscopeError("a bound on ms, speed or MB needs measured costs: do not switch them off")
     folder = None if asked.out is None else (STORE if asked.drop is None else BLOCKS).folder(asked.out)
     leads = processes.team().leads
     reporter = reporting(asked.progress and leads)
@@ -158,7 +161,7 @@ def _of_evaluation(evaluation: Evaluation, asked: Asked, budget: Budget, reporte
     name, pooling = str(grid.about["model"]), grid.about["pooling"]
     origin = evaluation.origins.get(name, ModelOrigin(None, 0))
     model = source_of(name, origin) if asked.cost_model is None else asked.cost_model
-    opened = Opened(model, asked.device, reporter, str(grid.about["revision"]), origin.part)
+    opened = Opened(model, asked.device, reporter, str(grid.about["revision"]), origin.part, origin.tokens)
     costs, missing = _costs(opened, list(dict.fromkeys(scored.layers)), asked, budget)
     sites = opened.source().model.sites if costs is not None else evaluation.scores["site"].dropna().unique()
     about = {

@@ -72,7 +72,7 @@ def answer(selection: "Selection") -> str:
         facts.append("its score is unknown: there are no labels and no tasks")
     if chosen.parameters is not None:
         facts += [f"{chosen.parameters:,} parameters", f"{chosen.megabytes:,.1f} MB"]
-        facts += [f"{chosen.milliseconds:.2f} ms per sample", f"{chosen.speedup:.2f}× as fast"]
+        facts += [f"{_milliseconds(chosen)} ms per sample", f"{chosen.speedup:.2f}× as fast"]
     return " · ".join(facts)
 
 
@@ -211,9 +211,15 @@ def _costs(candidate: "Candidate") -> list[Cell]:
     weights = f"{candidate.parameters / 1e6:,.1f} M" if millions else f"{candidate.parameters:,}"
     return [
         Cell(weights, value=candidate.parameters), Cell(f"{candidate.megabytes:,.1f}", value=candidate.megabytes),
-        Cell(f"{candidate.milliseconds:.2f}", value=candidate.milliseconds),
+        Cell(_milliseconds(candidate), value=candidate.milliseconds),
         Cell(f"{candidate.speedup:.2f}×", value=candidate.speedup),
     ]  # fmt: skip
+
+
+def _milliseconds(candidate: "Candidate") -> str:
+    """Return the time of a sample with its standard error, where that is known."""
+    error = candidate.milliseconds_error
+    return f"{candidate.milliseconds:.2f}" + ("" if error is None else f" ±{error:.2f}")
 
 
 def _legend(selection: "Selection") -> str:

@@ -26,6 +26,7 @@ class Candidate:
     megabytes: float | None = None
     milliseconds: float | None = None
     speedup: float | None = None
+    milliseconds_error: float | None = None
 
 
 @dataclass(frozen=True)

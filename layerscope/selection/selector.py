@@ -26,6 +26,7 @@ def select(
     holdout: Annotated[float | None, Number(above=0, below=1, such_as="0.3")] = None,
     max_loss: Annotated[float | None, Number(0), BOUNDS] = None,
     max_ms: Annotated[float | None, Number(above=0), BOUNDS] = None,
+    min_speedup: Annotated[float | None, Number(above=0), BOUNDS] = None,
     max_mb: Annotated[float | None, Number(above=0), BOUNDS] = None,
     first_layer: Annotated[int, Whole(0), BOUNDS] = 1,
     drop: Annotated[int | None, Whole(1), BLOCKS] = None,
@@ -65,7 +66,9 @@ def select(
         holdout: share of a run's labelled samples held out to judge the chosen layer, stratified by class and drawn
             with the run's seed; by default each fold is judged at the layer that the others choose.
         max_loss: largest acceptable loss, in points; the shallowest layer within it is chosen.
-        max_ms: largest acceptable time per sample, in milliseconds, measured on this machine.
+        max_ms: largest acceptable time per sample, in milliseconds, measured on this machine in batches of 8 texts as
+            long as those of the run or evaluation are on average.
+        min_speedup: how many times as fast as the full model at least, such as 2.
         max_mb: largest acceptable size of the weights, in megabytes.
         first_layer: first layer to consider; 0 includes the embeddings.
         drop: number of blocks to leave out; runs the model on the run's samples.

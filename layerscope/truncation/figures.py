@@ -8,13 +8,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from layerscope.core.errors import count, spans
-from layerscope.core.stopwatch import Stopwatch, machine
+from layerscope.core.stopwatch import Stopwatch, error_of_median, machine
 from layerscope.models.capture import evaluating
 from layerscope.models.encode import TextEncoder
 from layerscope.models.forward import Inputs, forward
@@ -27,6 +28,7 @@ from layerscope.truncation.onnx_file import FILE, export, onnx_run
 from layerscope.truncation.source import Source
 
 TOKENS = 128
+"""Tokens of a text where nothing says how long the user's own are."""
 SHORTEST = 8
 BATCH = 8
 LARGE = 500_000_000
@@ -186,12 +188,16 @@ def document(made: Sequence[Truncated]) -> Document:
 
 @dataclass(frozen=True)
 class Cost:
-    """One depth: weights, their megabytes in the checkpoint's dtype, a sample's share of a forward, × faster."""
+    """One depth: weights, their megabytes in the checkpoint's dtype, a sample's share of a forward, × faster.
+
+    `milliseconds_error` is the standard error of the median time.
+    """
 
     parameters: int
     megabytes: float
     milliseconds: float
     speedup: float
+    milliseconds_error: float
 
 
 @dataclass(frozen=True)
@@ -220,13 +226,20 @@ class Workload:
 
     def milliseconds(self, models: Sequence[nn.Module]) -> list[float]:
         """Return the milliseconds per sample of each of these models, medians of runs that take turns."""
+        return [float(time) for time in np.median(self.rounds(models), axis=0)]
+
+    def rounds(self, models: Sequence[nn.Module]) -> Any:
+        """Return the milliseconds per sample of each of these models in each round, `[rounds, models]`."""
         with evaluating(self.source.module):
-            return self.milliseconds_of([partial(forward, self._called(model), self.inputs) for model in models])
+            return self.rounds_of([partial(forward, self._called(model), self.inputs) for model in models])
 
     def milliseconds_of(self, runs: Sequence[Callable[[], Any]]) -> list[float]:
+        """Return the milliseconds per sample of each of these runs of the batch."""
+        return [float(time) for time in np.median(self.rounds_of(runs), axis=0)]
+
+    def rounds_of(self, runs: Sequence[Callable[[], Any]]) -> Any:
         """Return the same of runs of the batch."""
-        times = Stopwatch(self.source.model.device).medians(runs, FEWEST, MOST, SECONDS)
-        return [float(1e3 * seconds / self.samples) for seconds in times]
+        return 1e3 / self.samples * Stopwatch(self.source.model.device).rounds(runs, FEWEST, MOST, SECONDS)
 
     @torch.inference_mode()
     def operations(self, model: nn.Module) -> int:
@@ -242,7 +255,10 @@ class Workload:
 
 
 def workload(source: Source) -> Workload:
-    """Return a batch of images, sounds, or texts of 128 tokens, or as many as the model takes, by trial if need be."""
+    """Return a batch of images, sounds, or texts as long as those of the source's data are on average.
+
+    Where no data are known these are of 128 tokens; a model that takes no more has as many as it takes, by trial.
+    """
     model, one = source.model, source.samples[0]
     encoder: Any = model.encoder
     alone = model.lens is not None and model.lens.alone
@@ -250,7 +266,7 @@ def workload(source: Source) -> Workload:
     if not isinstance(encoder, TextEncoder):
         inputs = encoder.batch([one] * size).to(model.device)
         return Workload(source, inputs, size, f"{count(size, source.unit)} at once")
-    length = min(TOKENS, encoder.max_length)
+    length, whose = min(source.tokens or TOKENS, encoder.max_length), source.tokens is not None
     text = " ".join([one] * length) if isinstance(one, str) else one.repeat(length)
     while True:
         inputs = replace(encoder, max_length=length).batch([text] * size).to(model.device)
@@ -262,7 +278,8 @@ def workload(source: Source) -> Workload:
             length //= 2
         else:
             tokens = inputs.named["input_ids"].shape[1]
-            return Workload(source, inputs, size, f"{count(size, 'text')} of {tokens} tokens at once")
+            mean = ", the mean length of the data," * whose
+            return Workload(source, inputs, size, f"{count(size, 'text')} of {tokens} tokens{mean} at once")
 
 
 def costs_by_depth(source: Source, layers: Sequence[int]) -> Costs:
@@ -270,9 +287,17 @@ def costs_by_depth(source: Source, layers: Sequence[int]) -> Costs:
     depth, deepest = depth_of(source.model, source.samples), source.model.stack.depth
     models = {layer: depth.build(source.module, range(layer)) for layer in dict.fromkeys((*layers, deepest))}
     work = workload(source)
-    times = dict(zip(models, work.milliseconds([*models.values()]), strict=True))
+    rounds = work.rounds([*models.values()])
+    times = dict(zip(models, np.median(rounds, axis=0).tolist(), strict=True))
+    errors = dict(zip(models, error_of_median(rounds).tolist(), strict=True))
     found = {
-        layer: Cost(parameters(model), megabytes(model, source.dtype), times[layer], times[deepest] / times[layer])
+        layer: Cost(
+            parameters(model),
+            megabytes(model, source.dtype),
+            times[layer],
+            times[deepest] / times[layer],
+            errors[layer],
+        )
         for layer, model in models.items()
     }
     return Costs(found[deepest], {layer: found[layer] for layer in layers}, work.measured())

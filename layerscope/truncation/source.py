@@ -55,6 +55,8 @@ class Source:
     """The weights of the layers that the truncated model is to mix; None where it ends at one."""
     dim: int | None = None
     """How many of the first dimensions its vectors keep; None is all."""
+    tokens: int | None = None
+    """Mean length of the data that its layers were judged on, in tokens; None where it is unknown."""
 
     @property
     def module(self) -> Any:
@@ -117,7 +119,7 @@ def open_source(given: Any, processor: Any, override: Override, options: LoadOpt
         check_unchanged(run, model, as_stored=options.dtype == "auto")
     path = str(given) if named else str(getattr(loaded.module.config, "_name_or_path", ""))
     hub, beside = whereabouts(path, loaded.revision)
-    source = Source(model, samples, run, hub, beside)
+    source = Source(model, samples, run, hub, beside, tokens=None if run is None else mean_length(run))
     if beside is None or not named:  # the weights of an object may be others by now
         return source
     heads = exit_heads(beside, loaded.module)
@@ -188,6 +190,13 @@ def _scores(name: str, run: Run, rows: pd.DataFrame) -> Scores:
     pairs, data = zip(rows["value"], rows["stderr"], strict=True), run.info["data"]
     by_layer = dict(zip(rows["layer"].astype(int), pairs, strict=True))
     return by_layer, {"scored": name, "data": data["name"], "samples": data["samples"]}
+
+
+def mean_length(run: Run) -> int | None:
+    """Return the mean number of tokens of a run's texts, None for what has no tokens."""
+    plan = run.folder.plan
+    lengths = plan.loc[plan["view"] == 0, "length"]
+    return max(1, round(lengths.mean())) if run.info["data"]["modality"] == "text" and len(lengths) else None
 
 
 def whereabouts(given: str, revision: str | None) -> Whence:

@@ -142,6 +142,18 @@ def test_costs_by_depth_and_bounds_on_them(labelled, model):
         LayerscopeError, match=rf"max_mb 0.001 is below what every layer .* least is {weights[0] * 4e-6:.4g} MB"
     ):
         layerscope.select(labelled, max_mb=0.001, progress=False)
+    fast = layerscope.select(labelled, min_speedup=1.0001, rule="best", progress=False)
+    assert fast.layer < 3 and fast.chosen.speedup > 1 and "at least 1.0001 × as fast" in fast.why
+    with pytest.raises(LayerscopeError, match="min_speedup 1000 is above what every layer .* reaches: the most is"):
+        layerscope.select(labelled, min_speedup=1000, progress=False)
+
+
+def test_costs_are_those_of_texts_as_long_as_the_runs_own(labelled):
+    found = layerscope.select(labelled, progress=False)
+    plan = labelled.folder.plan
+    mean = round(plan.loc[plan["view"] == 0, "length"].mean())
+    assert f"of {mean} tokens, the mean length of the data, at once" in found.measured
+    assert all(0 <= row.milliseconds_error < 10 * row.milliseconds for row in found.layers[1:])
 
 
 @pytest.mark.parametrize(
