@@ -187,7 +187,7 @@ def test_other_data_choose_and_what_no_checkpoint_can_lack_is_not_recommended(tm
         (["--drop", 0], "--drop is 0: give a whole number of at least 1"),
         (["--drop", "2-3"], "--drop is '2-3': give a whole number of at least 1"),
         (["--drop", 1, "--rule", "best"], "rule chooses a layer, and --drop chooses blocks: give one of them"),
-        (["--drop", 1, "--max-ms", 3], "max_ms chooses a layer, and --drop chooses blocks: give one of them"),
+        (["--drop", 1, "--max-ms", 3], "--max-ms chooses a layer, and --drop chooses blocks: give one of them"),
     ],
 )
 def test_wrong_options(options: list[object], line: str, cli, labelled: Run) -> None:

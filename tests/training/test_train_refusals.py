@@ -106,7 +106,7 @@ CASES = [
      "'{place}/vi' does not exist, did you mean vit?: with --from-config give a folder with config.json, or a JSON "
      "file"),
     (["vit/config.json", "--train", "photos", "--from-config", "--baseline-depths", "3"],
-     "baseline_depths 3: this model has 3 layers, give some of 1..2"),
+     "--baseline-depths 3: this model has 3 layers, give some of 1..2"),
     (["bert", "--train", "texts.csv", "--baseline-depths", "0"],
      "baseline_depths is 0: give whole numbers of at least 1, such as 3,6"),
     (["bert", "--train", "texts.csv", "--device", "tpu"],
@@ -203,8 +203,8 @@ def test_where_nothing_can_be_reported_to(cli, place: Path, tmp_path: Path):
     common = ["train", place / "bert", "--train", place / "texts.csv", "--out", tmp_path / "out", "--report-to"]
     wrong, missing = cli(*common, "tensorbord"), cli(*common, "neptune")
     assert (wrong.status, missing.status) == (2, 2)
-    assert wrong.line.startswith("report_to 'tensorbord' does not exist, did you mean tensorboard? (choose none, ")
-    assert missing.line == "report_to 'neptune' is not installed: install it, or choose another"
+    assert wrong.line.startswith("--report-to 'tensorbord' does not exist, did you mean tensorboard? (choose none, ")
+    assert missing.line == "--report-to 'neptune' is not installed: install it, or choose another"
     assert not (tmp_path / "out").exists()
 
 
