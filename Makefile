@@ -12,7 +12,7 @@ demo: $(VENV)/.demo  ## install, then profile the embedded MiniLM on Python's ow
 
 # a thread a worker, as those of two would wait for each other; files in their order, as long ones have few tests
 test: $(VENV)/.dev  ## install everything, then run all tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --ignore tests/campaign -n 2 --dist loadfile --no-loadscope-reorder
 
 check: $(VENV)/.dev  ## style, types and import rules
 	$(BIN)/ruff check .
@@ -48,7 +48,7 @@ bench: $(VENV)/.dev  ## what the README claims about speed and memory; takes abo
 	$(BIN)/python benchmarks/truncated.py
 	$(BIN)/python benchmarks/all_layers.py
 
-# CAMPAIGN_SEED=1000 tries others, CAMPAIGN_LOG=found.jsonl keeps the counts; a few trials of each are in `make test`
+# CAMPAIGN_SEED=1000 tries others, CAMPAIGN_LOG=found.jsonl keeps the counts; it is not part of `make test`
 campaign: export CAMPAIGN_MINUTES ?= 120
 campaign: $(VENV)/.dev  ## random inputs, faults, models, numbers and pages, for CAMPAIGN_MINUTES
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/campaign -s

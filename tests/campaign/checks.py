@@ -66,7 +66,7 @@ class Examination:
         given = samples(part.modality, self.model)
         self.reading = layerscope.lens(
             self.model, data=given, processor=self.processor, part=part.part if len(self.found) > 1 else None,
-            samples=3, top=3, progress=False,
+            samples=len(given), top=3, progress=False,
         )  # fmt: skip
         for name, sample in zip(self.reading.samples, given, strict=False):
             logits = own_logits(self.model, feed(self.model, part.modality, sample))
