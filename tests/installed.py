@@ -28,7 +28,7 @@ scores scores --metrics run
 truncate model --layer 2 --out cut
 profile cut --data texts.csv --out small
 compare run small
-extract model --data texts.csv --out states
+extract model --data texts.csv --layers 1,2 --out states
 merge states
 generate model --prompt w1 --max-new-tokens 4
 exits model --data texts.csv --samples 8 --max-new-tokens 16
