@@ -3,7 +3,7 @@
 A linear head commutes with the mean, so the checkpoint is that of a token classifier, with `head_pooling` "mean" in its
 config; in memory the model pools before its head. Read as a sequence classifier it would answer at random, through a
 pooler that was never trained: so its config names a pipeline of its own, kept beside the weights, and an empty weight
-stands where the sequence classifier expects one.
+stands where the sequence classifier expects one. A second one, below it in transformers' report, has a name that says so.
 """
 
 import functools
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 KEY, MEAN = "head_pooling", "mean"
 PIPELINE = Path(__file__).with_name("mean_pipeline.py")
+WHY = "_is_empty_so_that_no_sequence_classifier_loads_this"
 TASKS = ("text-classification", "sentiment-analysis")
 
 
@@ -74,9 +75,8 @@ def _pooled(base: Any) -> type:
 
     @functools.wraps(base.save_pretrained)
     def save_pretrained(self: Any, save_directory: Any, *args: Any, **named: Any) -> Any:
-        key = seal_of(self.config)
-        if key is not None:
-            named["state_dict"] = {**(named.get("state_dict") or self.state_dict()), key: torch.zeros(0)}
+        guards = {key: torch.zeros(0) for key in guards_of(self.config)}
+        named["state_dict"] = {**(named.get("state_dict") or self.state_dict()), **guards}
         base.save_pretrained(self, save_directory, *args, **named)
         shutil.copyfile(PIPELINE, Path(save_directory) / PIPELINE.name)
 
@@ -84,10 +84,10 @@ def _pooled(base: Any) -> type:
     return type(base.__name__, (base,), names | {"__module__": base.__module__, "__qualname__": base.__qualname__})
 
 
-def seal_of(config: Any) -> str | None:
-    """Return the weight of the sequence classifier that a token classifier lacks, if there is one, outside the encoder.
+def guards_of(config: Any) -> tuple[str, ...]:
+    """Return a weight of the sequence classifier that a token classifier lacks, and a name that explains it, or none.
 
-    Kept empty in a checkpoint, it stops the sequence classifier from loading it.
+    Kept empty in a checkpoint, the first stops the sequence classifier from loading it, which no other name would.
     """
     from transformers import (
         MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING as SEQUENCES,
@@ -96,11 +96,12 @@ def seal_of(config: Any) -> str | None:
 
     kind = SEQUENCES.get(type(config), None)
     if kind is None:
-        return None
+        return ()
     with torch.device("meta"):
         own, others = (set(made(config).state_dict()) for made in (kind, TOKENS[type(config)]))
     inner = f"{kind.base_model_prefix}."
-    return min(own - others, key=lambda name: (name.startswith(inner), name), default=None)
+    guard = min(own - others, key=lambda name: (name.startswith(inner), name), default=None)
+    return () if guard is None else (guard, guard + WHY)
 
 
 def mean(states: Tensor, mask: Tensor | None) -> Tensor:

@@ -16,7 +16,7 @@ from layerscope.core.errors import LayerscopeError, first_line, needs
 from layerscope.models.capture import evaluating
 from layerscope.models.forward import forward, tensors_in
 from layerscope.models.lens import logits_of
-from layerscope.models.mean_head import as_configured, is_mean_head, seal_of, standard_class
+from layerscope.models.mean_head import as_configured, guards_of, is_mean_head, standard_class
 from layerscope.models.pooling import pool
 from layerscope.truncation.depth import Depth
 from layerscope.truncation.expected import (
@@ -60,7 +60,7 @@ def write_checkpoint(source: Source, depth: Depth, expected: Expected, folder: P
     module = as_configured(module)
     wrong = {key for kind in ("missing_keys", "unexpected_keys", "mismatched_keys") for key in report.get(kind) or ()}
     if is_mean_head(built.config):
-        wrong.discard(seal_of(built.config))
+        wrong.difference_update(guards_of(built.config))
     if type(module) is not type(built) or wrong:
         what = f"without {min(map(str, wrong))}" if wrong else f"as {type(module).__name__}"
         raise LayerscopeError(f"the truncated {type(built).__name__} loads {what}: nothing was written")
