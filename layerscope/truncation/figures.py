@@ -110,6 +110,12 @@ class Truncated:
             return f"a mix of {self.mix} of {self.depth}{narrower}"
         return f"{spans(range(1, self.layer + 1), 'layer')} of {self.depth}{narrower}"
 
+    @property
+    def gives_vectors(self) -> bool:
+        """Whether its output is compared with other vectors: not of a classifier, nor of one that writes text."""
+        headed = "Classification" in self.auto or self.scored == "perplexity"
+        return self.format == "sentence-transformers" or bool(self.mix) or not headed
+
     def shown(self, full: bool = False) -> str:
         """Return the score of this model, or of the full one, as it is shown."""
         value, error = (self.full_score, None) if full else (self.score, self.stderr)
@@ -183,7 +189,7 @@ def document(made: Sequence[Truncated]) -> Document:
         answer += f"; {first.scored} {first.shown()}, full model {first.shown(full=True)}"
     table = Table("", columns(titles), rows, tuple(legend))
     heal = (HEAL.format(shlex.quote(first.path)),) if first.dropped else ()
-    return Document(answer, parts=(table,), notes=(REBUILD,), commands=heal)
+    return Document(answer, parts=(table,), notes=(REBUILD,) if first.gives_vectors else (), commands=heal)
 
 
 @dataclass(frozen=True)

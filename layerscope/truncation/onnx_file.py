@@ -2,6 +2,7 @@
 
 import copy
 import io
+import json
 import logging
 import os
 import warnings
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.extras import require
 from layerscope.models.forward import Inputs, accepts
-from layerscope.truncation.checkpoint import save_processors, shortened
+from layerscope.truncation.checkpoint import auto_class, save_processors, shortened
 from layerscope.truncation.depth import Depth
 from layerscope.truncation.expected import base_of, shallower
 from layerscope.truncation.mixing import MixedLayers
@@ -107,7 +108,11 @@ def export(source: Source, depth: Depth, kept: Sequence[int], site: str, folder:
             output: Any = module(**batch)
         outputs = [next(name for name, value in output.items() if isinstance(value, Tensor))]
     exported = Exported(module, after, tuple(batch), tuple(outputs)).to(torch.float32).eval()
-    _export(exported, batch, folder / FILE, source.name)
+    labels: dict[int, str] = {}
+    if "logits" in outputs and "Classification" in auto_class(built):
+        labels = dict(sorted(built.config.id2label.items()))
+        built.config.save_pretrained(folder)
+    _export(exported, batch, folder / FILE, source.name, labels)
     return exported
 
 
@@ -140,19 +145,25 @@ def _batch(source: Source, samples: int, start: int = 0) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in given.items() if isinstance(tensor, Tensor)}
 
 
-def _export(exported: Exported, batch: dict[str, Tensor], path: Path, name: str) -> None:
-    """Export with any batch size and length; whether it takes them is checked by running it."""
+def _export(exported: Exported, batch: dict[str, Tensor], path: Path, name: str, labels: Mapping[int, str]) -> None:
+    """Export with any batch size and length; whether it takes them is checked by running it.
+
+    The names of classes go into the file's metadata as `id2label`, in JSON.
+    """
     ranks = [tensor.ndim if tensor.dtype == torch.long else 1 for tensor in batch.values()]  # ids, of any length
     shapes = tuple(dict(enumerate(AXES[:rank])) for rank in ranks)
     device = next(exported.parameters()).device
     given = tuple(tensor.to(device) for tensor in batch.values())
     try:
         with _silent(), torch.no_grad():
-            torch.onnx.export(
-                exported, given, path, input_names=list(exported.inputs), output_names=list(exported.outputs),
+            program: Any = torch.onnx.export(
+                exported, given, input_names=list(exported.inputs), output_names=list(exported.outputs),
                 dynamic_shapes=(shapes,), dynamo=True, verbose=False,
-                external_data=sum(p.numel() * p.element_size() for p in exported.parameters()) > 1 << 30,
             )  # fmt: skip
+            if labels:
+                program.model.metadata_props["id2label"] = json.dumps(labels)
+            size = sum(p.numel() * p.element_size() for p in exported.parameters())
+            program.save(path, external_data=size > 1 << 30)
     except Exception as error:  # the exporter fails in many ways, each in pages
         raise LayerscopeError(
             f"{name} cannot be exported to ONNX (torch.onnx: {type(error).__name__}): `format='transformers'` writes it"

@@ -45,6 +45,7 @@ def test_a_language_model_yields_either_site(site: str, tmp_path: Path) -> None:
 @torch.no_grad()
 def test_a_classifier_pads_and_keeps_its_head(tmp_path: Path) -> None:
     model, texts = tiny.classifier(), tiny.texts(7)
+    model.config.id2label = {0: "sport", 1: "politics", 2: "science"}
     folder = tiny.saved(model, tmp_path / "full", special=True)
     out = layerscope.truncate(folder, 2, tmp_path / "cut", "onnx", progress=False)
     tokenizer = hf.AutoTokenizer.from_pretrained(out)
@@ -58,7 +59,12 @@ def test_a_classifier_pads_and_keeps_its_head(tmp_path: Path) -> None:
         state = model.bert(**tokenizer(text, return_tensors="pt"), output_hidden_states=True).hidden_states[2]
         alone.append(model.classifier(model.bert.pooler(state)))
     close(found, torch.cat(alone))
-    assert used(out)["best"].shape == (2,)
+    names = json.loads(run.get_modelmeta().custom_metadata_map["id2label"])
+    assert names == json.loads((out / "config.json").read_text())["id2label"]
+    assert [*names.values()] == ["sport", "politics", "science"]
+    example = used(out)
+    assert [*example["best"]] == [names[str(row.argmax())] for row in example["logits"]]
+    assert "not comparable" not in (out / "README.md").read_text()
 
 
 @torch.no_grad()

@@ -20,6 +20,7 @@ from layerscope.scores import Evaluation
 from layerscope.scores.evaluation import ModelOrigin
 from layerscope.selection import Candidate, Selection
 from layerscope.truncation import truncate_layers
+from layerscope.truncation.figures import REBUILD, document
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +63,14 @@ def test_several_depths_and_json(cli, run: layerscope.Run, tmp_path: Path) -> No
     assert found[1]["ideal"] == 1 and found[0]["ideal"] > 1.5
     table = cli("truncate", run.path, "--layers", "1", "--out", tmp_path / "again").out
     assert "linear probe" in table and "1 of 3" in table
+
+
+@pytest.mark.parametrize(("make", "warned"), [(tiny.classifier, False), (tiny.bert, True)])
+def test_only_vectors_need_another_index(tmp_path: Path, make, warned: bool) -> None:
+    folder = tiny.saved(make(), tmp_path / "full", special=True)
+    made = truncate_layers(folder, [1], tmp_path / "cut", progress=False)
+    assert document(made).notes == ((REBUILD,) if warned else ())
+    assert ("not comparable" in (Path(made[0].path) / "README.md").read_text()) == warned
 
 
 def test_the_card_tells_numbers_and_warns(run: layerscope.Run, tmp_path: Path) -> None:
