@@ -3,7 +3,8 @@
 A linear head commutes with the mean, so the checkpoint is that of a token classifier, with `head_pooling` "mean" in its
 config; in memory the model pools before its head. Read as a sequence classifier it would answer at random, through a
 pooler that was never trained: so its config names a pipeline of its own, kept beside the weights, and an empty weight
-stands where the sequence classifier expects one. A second one, below it in transformers' report, has a name that says so.
+stands where the sequence classifier expects one. The name of a second one says so in
+transformers' report.
 """
 
 import functools
