@@ -12,7 +12,7 @@ from layerscope.core import aside, jsonable, write_json
 from layerscope.show import Document, Facts, Section, Sentences, Shown, Table, TokenGrid, write_page
 from layerscope_papers.assets import Assets
 from layerscope_papers.recipe import Evidence, Recipe, Scale
-from layerscope_papers.tables import claims, compared, measured, numbers, over, said
+from layerscope_papers.tables import claims, compared, in_sentences, measured, numbers, over, said
 from layerscope_papers.verdicts import Verdict, Word, decide, overall
 
 WORDS: tuple[Word, ...] = ("held", "did not hold", "not decided")
@@ -159,12 +159,13 @@ class Board(Shown):
             wanting.setdefault(what, []).append(name)
         lines = (f"Not run at this scale, which lacks {what}: {', '.join(names)}." for what, names in wanting.items())
         lacking, verdicts = Sentences("Not run", tuple(lines)), claims(self.named())
+        sentences = in_sentences(self.named())
         overview = Section("board", "Verdicts", LEAD, (claims(self.named(), in_words=True),))
         return Document(
             answer=f"Of {len(known)} recipes, {', '.join(counts)}.",
             title=(f"The papers' claims, scale {self.scale}",),
-            parts=(verdicts, *([lacking] if self.lacking else [])),
-            lead=(verdicts,),
+            parts=(*sentences, verdicts, *([lacking] if self.lacking else [])),
+            lead=sentences,
             sections=(overview, *map(_section, self.reproductions)),
             details=(lacking,) if self.lacking else (),
             kind="recipes",

@@ -84,11 +84,12 @@ def reproduce(
         about = f", about {count(max(round(minutes), 1), 'minute')}" if asked.scale == "small" else ""
         reporter.say(f"models and runs to make: {len(missing)}{about}")
     results = []
-    for recipe, assets in plans:
-        assets.make(recipe.needs(assets.settings), reporter, recipe.name, jobs)
-        results.append(judged(recipe, assets, asked.scale))
-        results[-1].save(folder / f"{recipe.name}-{asked.scale}")
-        reporter.say(f"{recipe.name}: {results[-1].summary}")
+    with reporter.bar("recipes", len(plans), "recipes") as advance:
+        for recipe, assets in plans:
+            assets.make(recipe.needs(assets.settings), reporter, recipe.name, jobs)
+            results.append(judged(recipe, assets, asked.scale))
+            results[-1].save(folder / f"{recipe.name}-{asked.scale}")
+            advance(1, f"{recipe.name}: {results[-1].summary}")
     board = Board(asked.scale, tuple(results), () if named else lacking(asked.scale), folder)
     board.report(folder / f"{asked.scale}.html")
     return board

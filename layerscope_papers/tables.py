@@ -6,8 +6,8 @@ from typing import Any
 
 import pandas as pd
 
-from layerscope.show import EMPTY, Cell, Column, Table, row, words
-from layerscope_papers.recipe import Interval, Printed
+from layerscope.show import EMPTY, Cell, Column, Sentences, Table, row, words
+from layerscope_papers.recipe import Claim, Interval, Printed
 from layerscope_papers.verdicts import Verdict, Word
 
 
@@ -31,7 +31,7 @@ def claims(found: Iterable[tuple[str, Verdict]], in_words: bool = False) -> Tabl
             Cell(verdict.word, value=verdict.word, marked=in_words and verdict.word == "did not hold"),
             Cell(_digits(interval.value), value=interval.value),
             words(_interval(interval)),
-            words(f"{'>' if claim.direction == 'above' else '<'} {claim.threshold:g}".replace("e-0", "e-")),
+            words(_needs(claim)),
         )
         counts = (
             (words(over(verdict)), words(measured(verdict))) if in_words else (Cell(str(interval.n), value=interval.n),)
@@ -39,6 +39,20 @@ def claims(found: Iterable[tuple[str, Verdict]], in_words: bool = False) -> Tabl
         rows.append(row(*cells, *counts))
     narrow = () if in_words else (Table("Claims", heads[:-1], tuple(row(*each.cells[:-1]) for each in rows)),)
     return Table("Claims", heads, tuple(rows), name="claims", narrow=narrow)
+
+
+def in_sentences(found: Iterable[tuple[str, Verdict]]) -> tuple[Sentences, ...]:
+    """Return the claims in words under their verdicts, each with its value and what that is, in its unit."""
+    texts: dict[Word, list[str]] = {"held": [], "did not hold": [], "not decided": []}
+    for recipe, verdict in found:
+        claim, value = verdict.claim, _digits(verdict.interval.value)
+        statistic = f"Measured: {value} ({claim.statistic}), needs {_needs(claim)}."
+        texts[verdict.word].append(f"{recipe} {claim.name}: {claim.sentence} {statistic}")
+    return tuple(Sentences(word.capitalize(), tuple(each)) for word, each in texts.items() if each)
+
+
+def _needs(claim: Claim) -> str:
+    return f"{'>' if claim.direction == 'above' else '<'} {claim.threshold:g}".replace("e-0", "e-")
 
 
 def _interval(interval: Interval) -> str:

@@ -41,6 +41,21 @@ def test_a_table_of_a_paper(cli, tmp_path: Path, monkeypatch) -> None:
     assert "T-tab1 · 2 of 3 claims held" in (tmp_path / "small.html").read_text()
 
 
+def test_several_recipes_begin_with_the_total_and_say_each_claim_with_its_unit(
+    cli, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    words = "reproduce", "T-tab1", "L-appE", "--scale", "published", "--out", tmp_path
+    printed = cli(*words)
+    assert printed.status == 0 and not printed.err, "the total comes before any recipe"
+    lines = printed.out.splitlines()
+    assert lines[0] == "Of 2 recipes, 1 held, 1 did not hold." and max(map(len, lines[:-1])) <= 80
+    text = " ".join(printed.out.split())
+    sentence = "L-appE dime: On Pythia-410M, the layer that DiME chooses without labels beats the last layer."
+    assert f"{sentence} Measured: 2.16 (gain in score over the last layer, percentage points, mean" in text
+    assert "95 % interval" not in text and "95 % interval" in cli(*words, "--long").out
+
+
 def test_every_claim_that_is_written_has_a_judge() -> None:
     assert [*catalogue.recipes()] == [name for name, entry in WRITTEN.items() if "claims" in entry]
     assert all(("claims" in entry) != ("needs" in entry) for entry in WRITTEN.values())
