@@ -44,9 +44,10 @@ def evaluate(
             objects, and `KIND:PATH` of your own files; for data in memory `{KIND: data}`, a pandas frame or a
             `datasets.Dataset` with the columns of such a file. Kinds for texts are those of `task_from_file`;
             linear-probe, knn-probe and attention-probe read labelled texts, images or sounds in any form that `profile`
-            reads, and token-probe reads sentences with a label for each word. lm:NAME and lm:FILE.yaml are tasks of
-            lm-evaluation-harness; @METRIC after them chooses a metric other than their first one for which higher is
-            better.
+            reads, and token-probe reads sentences with a label for each word. Of a folder with the tables `train.*`
+            and `test.*` a linear-probe is fitted on the first and judged on the second, as with `shift`. lm:NAME and
+            lm:FILE.yaml are tasks of lm-evaluation-harness; @METRIC after them chooses a metric other than their first
+            one for which higher is better.
         out: folder of the results, in mteb's own layout and in `probes`; repeating the call resumes it. The command
             line takes scores/MODEL by default; in Python nothing is kept without it.
         samples: number of rows of each file of your own, and of documents of an lm task, drawn with the seed; by

@@ -95,16 +95,30 @@ def _probes(
 
         return open_lm_tasks(data, samples, seed)
     read = PROBES[name].states.read  # linear and kNN probe of the same data share them, and their states
-    key = read, data if isinstance(data, str) else id(data)
-    opened[key] = opened.get(key) or read(data, samples, seed)
+    files = _train_and_test_files(data) if name == "linear-probe" else ()
+    if files and shift is not None:
+        raise LayerscopeError(f"{data} has a test file, which judges its probes: leave `shift` out")
+    fitted, shift = files or (data, shift)
+    key = read, fitted if isinstance(fitted, (str, Path)) else id(fitted)
+    opened[key] = opened.get(key) or read(fitted, samples, seed)
+    if files:
+        opened[key] = replace(opened[key], name=_name(Path(data)))
     own_split = split if name == "attention-probe" else None
     if own_split is not None:  # refused before the model runs
         validation(np.unique(opened[key].labels, return_inverse=True)[1], own_split, seed)
     own = [ProbeTask(PROBES[name], opened[key], own_split)]
     if shift is not None and name == "linear-probe":
-        whole = opened[key] if samples is None else read(data, None, seed)  # a draw may lack a label that its file has
+        whole = opened[key] if samples is None else read(fitted, None, seed)  # a draw may lack a label of its file
         own.append(replace(own[0], shift=_shifted(shift, opened[key], whole, samples, seed)))
     return own
+
+
+def _train_and_test_files(data: Any) -> tuple[Path, ...]:
+    """Return the tables `train.*` and `test.*` of a folder, none where it lacks one."""
+    if not isinstance(data, (str, Path)) or not Path(data).is_dir():
+        return ()
+    found = _files_of(Path(data), ("train", "test"))
+    return (found["train"], found["test"]) if len(found) == 2 else ()
 
 
 def _shifted(given: Any, source: Corpus, whole: Corpus, samples: int | None, seed: int) -> Corpus:
@@ -232,13 +246,22 @@ def _files(path: Path, kind: FileKind) -> dict[str, Path]:
     """Return the file of each split; the only table of a folder needs no name."""
     if not path.is_dir():
         return {"test": path}
-    tables = [file for file in sorted(path.iterdir()) if table_suffix(file)]
-    found = {name: file for name in kind.splits for file in tables if _name(file) == name}
+    found = _files_of(path, kind.splits)
     if "test" in found:
         return found
+    tables = _tables(path)
     if len(tables) != 1:
         raise LayerscopeError(f"folder {str(path)!r} holds no test.csv (.jsonl, .parquet): name the file itself")
     return {"test": tables[0]}
+
+
+def _tables(folder: Path) -> list[Path]:
+    return [file for file in sorted(folder.iterdir()) if file.is_file() and table_suffix(file)]
+
+
+def _files_of(folder: Path, names: Iterable[str]) -> dict[str, Path]:
+    """Return the tables of a folder that are called by these names."""
+    return {name: file for name in names for file in _tables(folder) if _name(file) == name}
 
 
 def _name(path: Path) -> str:

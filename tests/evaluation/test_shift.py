@@ -99,6 +99,21 @@ def test_mixes_are_learned_on_the_source_and_images_are_read_as_texts_are(vit: s
     assert target.loc["one layer", "score"] == layers.loc[int(one), "score"]
 
 
+def test_a_folder_of_a_train_and_a_test_file(llama: str, texts: str, later: str, tmp_path: Path):
+    options = {"pooling": "mean", "progress": False}
+    wanted = layerscope.evaluate(llama, f"linear-probe:{texts}", shift=later, **options).scores
+    folder = tmp_path / "topics-both"
+    folder.mkdir()
+    pd.read_csv(texts).to_csv(folder / "train.csv", index=False)
+    pd.read_csv(later).to_csv(folder / "test.csv", index=False)
+    found = layerscope.evaluate(llama, f"linear-probe:{folder}", **options).scores
+    assert found["task"].str.startswith("topics-both").all() and found["task"].nunique() == 2
+    judged = ["layer", "score", "stderr", "n", "right"]
+    pd.testing.assert_frame_equal(found[judged], wanted[judged])
+    with pytest.raises(LayerscopeError, match="has a test file, which judges its probes: leave `shift` out"):
+        layerscope.evaluate(llama, f"linear-probe:{folder}", shift=later, **options)
+
+
 def test_what_is_no_shift_is_one_line(cli: Callable, texts: str, later: str, tmp_path: Path):
     def line(shift: str, *tasks: str) -> str:
         given = [word for task in tasks or (f"linear-probe:{texts}",) for word in ("--data", task)]
