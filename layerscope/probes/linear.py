@@ -32,7 +32,7 @@ LARGE = 2**27
 """Products of a fit from which on a second thread gains more than it costs."""
 SLACK = 1.03
 """Of strengths whose losses differ by less than this factor the strongest is taken: more samples would favour it."""
-SEARCHING = 3e-4
+SEARCHING = 1e-3
 """Tolerance of the fits that choose C, which compare losses only."""
 CONVERGED = 1e-3, 5e-3
 """Largest tolerance of a fit that is judged, and what it is times the number of classes.

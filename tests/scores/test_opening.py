@@ -219,6 +219,6 @@ def test_wrong_metrics(tmp_path):
 
 
 def test_rows_of_fewer_dimensions_that_an_earlier_version_wrote_are_left_out():
-    rows = scored({"a": [0.1, 0.2]})
+    rows = scored({"a": [0.1, 0.2]}, kind="layer")
     cut = rows.assign(kind="prefix", dims=32)
     pd.testing.assert_frame_equal(Evaluation(pd.concat([rows, cut])).scores, Evaluation(rows).scores)
