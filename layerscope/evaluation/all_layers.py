@@ -61,7 +61,10 @@ def evaluate_layers(asked: Asked) -> Evaluation:
         stack.enter_context(locked(folder) if team.leads else nullcontext())
         stack.enter_context(quiet())
         part = model.stack.part if len(model.parts) > 1 or len(modalities_of(loaded.module)) > 1 else None
-        known = ModelOrigin(_source(given), model.stack.depth, model.encoder.modality, part)
+        planned = {task.name: {slot[0] for slot in study.states.slots} for study in studies for task in study.tasks}
+        planned |= {task.metadata.name: {slot[0] for slot in slots} for task in tasks}
+        layers = {task: sorted(numbers) for task, numbers in planned.items()}
+        known = ModelOrigin(_source(given), model.stack.depth, model.encoder.modality, part, planned=layers)
         team.lead(partial(add_origin, folder, loaded.name, known))
         done, lengths = 0, list[int]()
         for study in studies:

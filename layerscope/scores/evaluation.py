@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +44,7 @@ class ModelOrigin:
     """What was given to load a model (None for one in memory), and L, its number of layers.
 
     `modality` is what the layers read, and `part` names them where the model has others. `tokens` is the mean length
-    of the texts that were judged.
+    of the texts that were judged, and `planned` has by task the layers that are to be judged.
     """
 
     source: str | None
@@ -52,6 +52,7 @@ class ModelOrigin:
     modality: str = "text"
     part: str | None = None
     tokens: int | None = None
+    planned: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
 class Evaluation(Saved):
@@ -93,8 +94,17 @@ class Evaluation(Saved):
 
     @property
     def missing(self) -> int:
-        """Number of (layer, task) pairs without a score, over all models."""
-        return sum(grid.missing for grid in grids(self.scores, MIN_SHARE))
+        """Number of (layer, task) pairs without a score, over all models, those that `evaluate` did not reach too."""
+        gaps = sum(grid.missing for grid in grids(self.scores, MIN_SHARE))
+        judged = self.scores[(self.scores["kind"] == "layer") & self.scores["score"].notna()]
+        done = set(zip(judged["model"], judged["task"], judged["layer"], strict=True))
+        planned = {
+            (model, task, layer)
+            for model, origin in self.origins.items()
+            for task, layers in origin.planned.items()
+            for layer in layers
+        }
+        return max(gaps, len(planned - done))
 
     def table(
         self,
@@ -184,8 +194,9 @@ class Evaluation(Saved):
 def add_origin(folder: Path, name: str, origin: ModelOrigin) -> None:
     """Write a model's origin into an evaluation's folder, beside those that are there."""
     known = read_origins(folder)
-    tokens = origin.tokens or (known[name].tokens if name in known else None)
-    known[name] = replace(origin, tokens=tokens)
+    before = known.get(name, origin)
+    planned = {**before.planned, **origin.planned}
+    known[name] = replace(origin, tokens=origin.tokens or before.tokens, planned=planned)
     text = json.dumps({model: asdict(found) for model, found in known.items()}, indent=2, ensure_ascii=False)
     aside(folder / ORIGINS, lambda part: part.write_text(text, encoding="utf-8"))
 
@@ -199,7 +210,7 @@ def read_origins(folder: Path) -> dict[str, ModelOrigin]:
 
 def origins_from(facts: Mapping[str, Any]) -> dict[str, ModelOrigin]:
     """Return origins from what JSON held."""
-    more = ("modality", "part", "tokens")
+    more = ("modality", "part", "tokens", "planned")
     return {
         str(name): ModelOrigin(own["source"], int(own["depth"]), **{key: own[key] for key in more if key in own})
         for name, own in facts.items()

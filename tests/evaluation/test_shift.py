@@ -114,6 +114,13 @@ def test_a_folder_of_a_train_and_a_test_file(llama: str, texts: str, later: str,
         layerscope.evaluate(llama, f"linear-probe:{folder}", shift=later, **options)
 
 
+def test_a_killed_evaluation_says_what_is_missing(llama: str, texts: str, later: str, tmp_path: Path):
+    out, options = tmp_path / "out", {"pooling": "mean", "progress": False}
+    assert layerscope.evaluate(llama, f"linear-probe:{texts}", out, shift=later, **options).missing == 0
+    next((out / "probes").rglob("*later*.json")).unlink()
+    assert layerscope.open_evaluation(out).missing == 4, "every layer of the task that was not reached"
+
+
 def test_what_is_no_shift_is_one_line(cli: Callable, texts: str, later: str, tmp_path: Path):
     def line(shift: str, *tasks: str) -> str:
         given = [word for task in tasks or (f"linear-probe:{texts}",) for word in ("--data", task)]
