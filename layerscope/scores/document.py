@@ -194,11 +194,12 @@ def score_findings(entry: Grid) -> list[str]:
         )
     if len(gains := entry.gains_of_mixes):
         most = gains.loc[gains["gain"].idxmax()]
+        rival = "the single layer of the lowest log-loss"
         by, clear = unit.difference(most["gain"], most["error"]), most["gain"] > CLEAR * most["error"]
         found.append(
-            f"The mix of layers {most.name!r} against the best single layer, both chosen on other samples: {by}."
+            f"The mix of layers {most.name!r} against {rival}, both chosen on other samples: {by}."
             if clear
-            else f"No mix of layers is clearly better than the best single layer; {most.name!r} comes nearest: {by}."
+            else f"No mix of layers is clearly better than {rival}; {most.name!r} comes nearest: {by}."
         )
     if shifts := list(shifts_of(entry)):
         found += [f"{shift.in_words(unit)}." for shift in shifts[len(shifts) == 1 :]]  # the answer has an only one

@@ -123,7 +123,8 @@ def mixes_tables(entry: Grid, title: str) -> Iterator[Table]:
     """Yield for each task a row for each mix of layers: score, gain over the best single layer, and its layers."""
     learned = (
         "Gain: over one layer, the one of the lowest log-loss, which need not be the one of the highest score, mix and "
-        "layer both chosen on samples that do not judge them; ± its standard error, paired. Layers: those with the largest weights, learned on all samples."
+        "layer both chosen on samples that do not judge them; ± its standard error, paired. Layers: those with the "
+        "largest weights, learned on all samples."
     )
     titles = Column("mix", "left"), *columns(("score", "gain"), "decimal"), Column("layers", "left")
     for order, (task, mixes) in enumerate(entry.mixes.groupby("task", sort=False)):

@@ -277,11 +277,19 @@ def judged(evaluation: Evaluation, asked: Asked) -> tuple[Grid, Scored, list[str
     alone = tuple(Scored(at, values[[i]], errors[i], "task", task) for i, task in enumerate(tasks))
     scored = Scored(
         at, values, np.sqrt(np.square(weights / weights.sum()) @ np.square(errors)), "task",
-        tasks[0] if len(tasks) == 1 else f"{len(tasks)} tasks", weights=None if asked.tasks is None else weights,
+        _averaged(tasks), weights=None if asked.tasks is None else weights,
         blocks=np.arange(len(tasks)) if len(tasks) > 2 else None, basis=count(len(tasks), "task") + few,
         by_task=alone if len(tasks) > 1 else (), baseline_name=SHIPPED if is_shipped else LAST,
     )  # fmt: skip
     return grid, scored, notes
+
+
+def _averaged(tasks: Sequence[str]) -> str:
+    """Name the task, or those that a score is the average of, as far as a line holds them."""
+    if len(tasks) == 1:
+        return tasks[0]
+    more = ", …" if len(tasks) > 3 else ""
+    return f"average of {len(tasks)} tasks ({', '.join(tasks[:3])}{more})"
 
 
 def _hits(grid: Grid, tasks: Sequence[str], columns: Sequence[int | None]) -> list[Floats]:
@@ -314,7 +322,7 @@ def _by_samples(
     few = min(sizes)
     together = of_samples(
         np.concatenate(hits),
-        tasks[0] if len(tasks) == 1 else f"{len(tasks)} tasks",
+        _averaged(tasks),
         **about,
         blocks=np.concatenate(blocks),
         weights=np.repeat(weights / sizes, sizes),

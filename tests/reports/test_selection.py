@@ -2,7 +2,6 @@
 
 import io
 import json
-import math
 import re
 import shlex
 from pathlib import Path
@@ -14,8 +13,8 @@ from rich.console import Console
 from typed import cli
 
 import layerscope
-from layerscope.scores import Choice, Evaluation, Rule
-from layerscope.selection.document import answer, record, ship
+from layerscope.scores import Evaluation
+from layerscope.selection.document import answer, ship
 from layerscope.show.terminal import show
 
 __all__ = ["cli"]
@@ -38,7 +37,7 @@ def test_the_first_line_is_the_answer_and_the_last_the_command(evaluation):
     found = layerscope.select(evaluation, cost=False, progress=False)
     lines = printed(found).splitlines()
     # .51 against .45; by task +.05 +.07 +.06: error .0058
-    assert lines[0] == "layer 2 of 3 · 51.0 % (3 tasks) · +6.0 ±0.6 against the model as shipped"
+    assert lines[0] == "layer 2 of 3 · 51.0 % (3 tasks) · +6.0 ±0.6 expected against the model as shipped"
     assert shlex.split(lines[-1]) == [
         "next:", "layerscope", "truncate", "a[b]c", "--layer", "2", "--out", "a[b]c-layer2",
     ]  # fmt: skip
@@ -52,7 +51,7 @@ def test_a_narrow_console_wraps_the_answer_and_never_the_command(evaluation):
     lines = text.splitlines()
     assert (
         lines[0].rstrip() == "layer 2 of 3 · 51.0 % (3 tasks) · +6.0"
-        and lines[1] == "±0.6 against the model as shipped"
+        and lines[1].rstrip() == "±0.6 expected against the model as"
     )
     name = "a model of a name with blanks"
     assert lines[-1] == f"next: layerscope truncate '{name}' --layer 2 --out '{name}-layer2'"
@@ -61,7 +60,7 @@ def test_a_narrow_console_wraps_the_answer_and_never_the_command(evaluation):
 def test_percents_are_told_as_they_are(evaluation):
     percent = Evaluation(evaluation.scores.assign(score=evaluation.scores["score"] * 100))
     text = answer(layerscope.select(percent, cost=False, progress=False))
-    assert text == "layer 2 of 3 · 51.00 (3 tasks) · +6.00 ±0.58 against the model as shipped"
+    assert text == "layer 2 of 3 · 51.00 (3 tasks) · +6.00 ±0.58 expected against the model as shipped"
 
 
 def test_no_layer_is_shipped_where_the_model_is_best_as_it_is(evaluation):
@@ -71,42 +70,23 @@ def test_no_layer_is_shipped_where_the_model_is_best_as_it_is(evaluation):
     assert ship(found) == ("", "nothing to truncate: the model as shipped is the choice")
 
 
-def test_a_record_tells_how_often_and_how_wrongly_a_rule_failed():
-    choices = (
-        Choice("m", "r", "minimum", 2, 0.6, 0.5, 0.7, 0.55, None, 0.58),
-        Choice("n", "r", "minimum", 4, 0.45, 0.5, 0.6, 0.52, None, 0.53),
-    )
-    lines = record(Rule("r", "lidar", "minimum", -0.5, choices, source="by us"))
-    assert "in 2 choices on 2 models held out it gained +2.5" in lines[0] and "(a layer at random: +3.5, a" in lines[0]
-    assert "a fixed share of depth: +5.5) and" in lines[0]
-    assert "fell behind it 1 of 2 times, by −5.0 at worst" in lines[0]
-    regret = (
-        "regret, how much more the best layer scores: 12.5 on average (the last layer: 15.0, a fixed share of depth: "
-        "9.5)"
-    )
-    assert lines[1:] == [
-        regret,
-        "  m r: layer 2, +10.0; the best +20.0",
-        "  n r: layer 4, −5.0; the best +10.0",
-        "  by us",
-    ]
-    assert "never tried" in record(Rule("r", "lidar", "maximum", math.nan, ()))[0]
-
-
 def test_the_command_prints_json_alone(evaluation, cli, tmp_path: Path):
     evaluation.save(tmp_path / "scores")
     done = cli("select", tmp_path / "scores", "--no-cost", "--json")
     told = json.loads(done.out)
     assert done.status == 0 and told["layer"] == 2 and told["gain"] == pytest.approx(0.06)
     assert [row["layer"] for row in told["layers"]] == [0, 1, 2, 3] and told["chosen"]["score"] == pytest.approx(0.51)
-    assert json.loads(cli("select", tmp_path / "scores", "--no-cost", "--first-layer", 0, "--json").out)["layer"] == 0
+    by_error = ("--rule", "one-standard-error", "--first-layer", 0)
+    assert json.loads(cli("select", tmp_path / "scores", "--no-cost", *by_error, "--json").out)["layer"] == 0
 
 
 def test_what_chose_and_what_judged_stands_in_the_lines(evaluation):
     lines = printed(layerscope.select(evaluation, cost=False, progress=False), 200).splitlines()
     assert lines[2] == (
-        "chosen on all 3 tasks; the score above judges each task at the layer the others choose (layer 2 in 3)"
+        "expected of such a choice, +6.0 ±0.6: each of 3 tasks is judged at the layer that the others choose "
+        "(layer 2 in 3); layer 2 itself has +6.0 ±0.6 on the data that chose it"
     )
+    assert lines[3] == "a[b]c · average of 3 tasks (x, y, z)"
     assert [line.split() for line in lines if line.startswith(("x ", "y ", "z "))][1] == ["y", "2", "52.0", "%", "+7.0"]
     two = evaluation.scores[evaluation.scores["task"] != "z"]
     assert "the same data chose the layer and judged it" in printed(quick(two))
@@ -145,7 +125,7 @@ def test_the_command_ships_the_pooling_that_was_scored():
         (["--max-loss", "some"], "--max-loss is 'some'"),
         (["--max-mb", "5", "--no-cost"], "needs measured costs: do not switch them off"),
         (["--max-mb", "5"], "name it with --cost-model"),
-        (["--rule", "lidar"], "needs no scores but a run"),
+        (["--rule", "lidar"], "rule 'lidar' does not exist: choose best-if-clear, best, one-standard-error"),
         (["--model", "b"], "model 'b' is not in this evaluation"),
         (["--first-layer", "x"], "--first-layer is 'x'"),
     ],
