@@ -67,4 +67,5 @@ def flagged(line: str, *arguments: object) -> str:
     """The line on an option's value as a command prints it: begun with the option as it was typed, not as in Python."""
     name, _, rest = line.partition(" ")
     flag = f"--{name.replace('_', '-')}"
-    return f"{flag} {rest}" if flag in arguments and rest.startswith(("is ", "has ")) else line
+    spelled = rest.startswith(("is ", "has ")) or "_" in name
+    return f"{flag} {rest}" if flag in arguments and spelled else line

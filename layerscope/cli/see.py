@@ -14,6 +14,7 @@ from layerscope.cli.output import Figures, Printing, into
 from layerscope.core import processes
 from layerscope.core.option_kinds import IN_CODE, Folder, Whole
 from layerscope.core.options import MODEL, OUTPUT, checked
+from layerscope.probes.margin import named
 from layerscope.profiling import profile_checkpoints
 
 Revisions = Annotated[
@@ -57,7 +58,9 @@ def _answer(found: "layerscope.Selection") -> str:
     if found.lacking:
         return f"no layer is recommended: {found.lacking}"
     if found.as_shipped or found.apart is None:
-        return f"the model as shipped: {shipped} · no earlier layer comes close · {about}"
+        near = [layer for layer in found.within if layer < found.layer]
+        others = f"{named(near)} within the margin" if near else "no earlier layer comes close"
+        return f"the model as shipped: {shipped} · {others} · {about}"
     best = f"layer {found.layer}: {_share(found.apart)}"
     speed = [] if found.chosen.speedup is None else [f"{found.chosen.speedup:.1f}× faster"]
     return " · ".join([best, f"the model as shipped: {shipped}", *speed, about])

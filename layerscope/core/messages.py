@@ -20,7 +20,7 @@ PLAIN = frozenset((type(None), bool, int, float, str))
 OURS = re.compile(r"layerscope(\.[a-z]\w*)+")
 """Modules whose classes may travel; `layerscope.__main__`, which runs a command, is none of them."""
 SIZE = 8
-"""Bytes of the length of the JSON, which come first."""
+"""Bytes of a length: that of the whole message comes first, then that of the JSON."""
 
 
 def packed(value: Any) -> bytes:
@@ -40,14 +40,18 @@ def packed(value: Any) -> bytes:
     data.write(text)
     for array in arrays:
         np.save(data, array, allow_pickle=False)
-    return data.getvalue()
+    return len(data.getbuffer()).to_bytes(SIZE, "little") + data.getvalue()
 
 
 def unpacked(data: bytes) -> Any:
-    """Return the value in bytes that `packed` made; raises `ValueError` for any others."""
+    """Return the value in bytes that `packed` made; raises `ValueError` for any others.
+
+    Of several messages, one after another, it is the first: two processes may have written under one key.
+    """
     import numpy as np
 
     try:
+        data = data[SIZE : SIZE + int.from_bytes(data[:SIZE], "little")]
         start = SIZE + int.from_bytes(data[:SIZE], "little")
         tree = loads(data[SIZE:start])
         rest = io.BytesIO(data[start:])

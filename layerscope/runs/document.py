@@ -64,7 +64,8 @@ def document(run: "Run") -> show.Document:
     tables = [table for group in by_group for table in group]
     are_named = not set(run.info["options"]["metrics"]).issuperset(DEFAULT)
     parts: list[show.Part] = [show.Sentences("What stands out", tuple(finding.text for finding in found)), *tables]
-    parts += [_inside(panel, run) for panel in list(curves.panels(curves.inside(run)).values())[:1]]
+    inside = tuple(_inside(panel, run) for panel in list(curves.panels(curves.inside(run)).values())[:1])
+    parts += inside
     readings = {}
     for curve in known:
         variant = (curve.variant or "").partition(",prefix=")[0].replace(",", ", ")
@@ -83,7 +84,7 @@ def document(run: "Run") -> show.Document:
             *([f"{', '.join(run.info['pooling'])} pooling"] if not run.is_history else []),
         ),
         parts=tuple(parts),
-        lead=tuple(tables) if are_named else next(filter(None, by_group), ()),
+        lead=(*(tables if are_named else next(filter(None, by_group), ())), *inside),
         notes=(ERROR,) if any(np.isfinite(c.stderr).any() for c in known) else (),
         commands=tuple(shlex.join(["layerscope", verb, path]) for verb in ([*(["select"] if named else []), "report"])),
         sections=(*sections(run, known), *every_number(run, known)),

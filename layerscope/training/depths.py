@@ -145,7 +145,7 @@ class Trained(Shown):
             last.facts,
             reasons=(*self.rivals, f"{last.answer}."),
             parts=(last.parts[0], depths, *last.parts[1:]),
-            lead=(depths,),
+            lead=(depths, *(part for part in last.parts if _has_dims(part))),
             commands=tuple(map(shlex.join, commands)),
         )
 
@@ -182,6 +182,11 @@ class Trained(Shown):
             "headline": self.headline,
             "layer": None if self.chosen is None else self.chosen.layer,
         }
+
+
+def _has_dims(part: Any) -> bool:
+    """Return whether this is the table of layers at fewer dimensions."""
+    return isinstance(part, Table) and any(column.title.endswith(" dims") for column in part.columns)
 
 
 def shallower(model: LayeredModel, depths: Sequence[int], seed: int, *, from_config: bool) -> dict[int, Any]:

@@ -71,7 +71,7 @@ def test_what_comes_next_can_run_here(labelled, monkeypatch):
 
 
 def test_a_model_that_was_in_memory_is_not_what_a_command_opens(labelled):
-    choice = layerscope.select(labelled, progress=False)
+    choice = layerscope.select(labelled, rule="one-standard-error", progress=False)
     assert choice.layer == 1 and not choice.document().commands
     assert "nothing to truncate: the run was made without a model that a command can open" in choice.document().notes
     with pytest.raises(layerscope.LayerscopeError, match="^the selection does not say where Sequential is: give the"):
@@ -87,7 +87,7 @@ def test_a_command_line_lacks_what_its_verb_and_its_options_need(monkeypatch):
 
 def test_a_folder_is_written_without_the_package_of_its_page(labelled, cli, tmp_path, monkeypatch):
     without("plotly", monkeypatch)
-    printed: Printed = cli("select", labelled.path, "--out", tmp_path / "choice")
+    printed: Printed = cli("select", labelled.path, "--rule", "one-standard-error", "--out", tmp_path / "choice")
     assert printed.status == 0 and printed.err.endswith('no page: it needs plotly (pip install "layerscope[report]")\n')
     assert f"written: {tmp_path / 'choice'}" in printed.out
     assert layerscope.open_selection(tmp_path / "choice").layer == 1

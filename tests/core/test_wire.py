@@ -20,7 +20,7 @@ from torch.distributed import PrefixStore, TCPStore
 
 from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.messages import unpacked
+from layerscope.core.messages import packed, unpacked
 from layerscope.core.processes import Team
 from layerscope.core.wire import Wire
 
@@ -127,7 +127,7 @@ def test_what_another_program_writes_runs_no_code(teams, tmp_path: Path, numpy_t
 def test_a_message_names_no_class_but_dataclasses_of_layerscope(tree: list[Any]):
     text = json.dumps({"object": tree}).encode()
     with pytest.raises(ValueError, match="no message"):
-        unpacked(len(text).to_bytes(8, "little") + text)
+        unpacked((8 + len(text)).to_bytes(8, "little") + len(text).to_bytes(8, "little") + text)
 
 
 def test_a_third_process_cannot_make_the_two_of_torchrun_run_its_pickle(tmp_path: Path):
@@ -206,3 +206,10 @@ def test_a_port_that_is_taken_is_named(monkeypatch):
         for name, value in there.items():
             monkeypatch.setenv(name, value)
         assert str(processes._join.__wrapped__()).startswith(f"port {port} of this machine is already in use: set")
+
+
+def test_of_two_messages_under_one_key_the_first_is_read():
+    first, second = packed(RuntimeError("of process 1")), packed([np.ones(3)])
+    assert str(unpacked(first + second)) == "of process 1"
+    (array,) = unpacked(second + first)
+    assert array.tolist() == [1.0, 1.0, 1.0]

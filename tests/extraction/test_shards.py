@@ -189,8 +189,8 @@ def test_a_worker_of_other_options_is_refused(model, data, tmp_path, cli):
     mend = "name another folder with --out"
     for more, differs in (
         (("--prompt", "w1"), "data tokens"),
-        (("--batch-size", 3), "batch_size: None there, 3 here"),
-        (("--store-dtype", "float16"), "store_dtype: float32 there, float16 here"),
+        (("--batch-size", 3), "--batch-size: None there, 3 here"),
+        (("--store-dtype", "float16"), "--store-dtype: float32 there, float16 here"),
     ):
         line = cli(*typed, *more).line
         assert line.startswith(f"'{out}' holds other states ({differs}") and line.endswith(mend)

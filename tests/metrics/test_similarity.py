@@ -181,7 +181,8 @@ def test_samples_without_a_cosine_are_counted_and_not_averaged(rng, small_blocks
                 assert float(mean[a, b]) == pytest.approx(own.mean(), abs=1e-12)
                 assert float(error[a, b]) == pytest.approx(own.std(ddof=1) / len(own) ** 0.5, abs=1e-8)
     assert mean[0].isnan().all() and error[0].isnan().all()
-    np.testing.assert_array_equal(similarity_matrix(states, "cosine_similarity", center=center), mean)
+    # some processors round sums of other blocks of rows differently in the last place
+    np.testing.assert_allclose(similarity_matrix(states, "cosine_similarity", center=center), mean, rtol=1e-14)
 
 
 def test_half_precision_and_tensors(rng):

@@ -184,11 +184,11 @@ CASES = [
     (["encoder", "--train", "pairs.csv", "--preset", "layerskip"],
      "the task sentence-similarity has no preset: leave --preset out"),
     (["encoder", "--train", "pairs.csv", "--layer-dropout", "0.1"],
-     "the task sentence-similarity has no layer_dropout: leave --layer-dropout out"),
+     "the task sentence-similarity has no --layer-dropout: leave --layer-dropout out"),
     (["encoder", "--train", "pairs.csv", "--layers", "1,9"],
      "exits [1, 9]: give increasing layers from 1 to 3, at least one"),
     (["encoder", "--train", "pairs.csv", "--baseline-depths", "3"],
-     "baseline_depths 3: this model has 3 layers, give some of 1..2"),
+     "--baseline-depths 3: this model has 3 layers, give some of 1..2"),
     (["encoder", "--train", "pairs.csv", "--max-length", "999"], "max length 999 is beyond the model's 64 positions"),
     (["vit", "--train", "pairs.csv"], "vit is not a sentence encoder: "),
 ]  # fmt: skip
