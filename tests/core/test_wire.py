@@ -105,6 +105,7 @@ def test_what_another_program_writes_runs_no_code(teams, tmp_path: Path, numpy_t
         text, array = json.dumps({"array": 0}).encode(), io.BytesIO()
         np.save(array, np.array([harm]), allow_pickle=True)
         data = len(text).to_bytes(8, "little") + text + array.getvalue()
+        data = len(data).to_bytes(8, "little") + data
     first.begin()
     others = PrefixStore("test", store)
     others.set(f"{(1, 1, 1)} value", data)
