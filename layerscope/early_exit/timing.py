@@ -30,7 +30,7 @@ FEWEST, MOST = 3, 50
 RACE, ALONE = 60.0, 10.0
 """About how long a race takes, of batches and of single samples; fewer are run where all would take longer."""
 FEWEST_TURNS, ROUNDS = 12, 3
-"""Turns of all runners, whatever they take: each on another batch, and on all batches at most so many times."""
+"""Fewest turns of a race, each on another batch, and how often the batches may be gone through at most."""
 PLAIN = ("plain", 0.0)
 Runner = Callable[[Inputs], Any]
 Name = tuple[str, float]
