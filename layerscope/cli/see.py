@@ -14,7 +14,6 @@ from layerscope.cli.output import Figures, Printing, into
 from layerscope.core import processes
 from layerscope.core.option_kinds import IN_CODE, Folder, Whole
 from layerscope.core.options import MODEL, OUTPUT, checked
-from layerscope.probes.margin import named
 from layerscope.profiling import profile_checkpoints
 
 Revisions = Annotated[
@@ -53,6 +52,8 @@ def run_demo(
 
 def _answer(found: "layerscope.Selection") -> str:
     """Return the choice in a line, its score that of docstrings which had no part in choosing."""
+    from layerscope.probes.margin import named
+
     shipped = _share(found.baseline)
     about = found.basis.replace("sample", "docstring", 1).replace("classes", "modules", 1)
     if found.lacking:
