@@ -68,22 +68,35 @@ def _csv(path: Path, columns: str, rows: list[tuple[object, ...]]) -> None:
 
 def _reviews(folder: Path) -> None:
     labels = dict.fromkeys(PRAISE, "praise") | dict.fromkeys(BLAME, "blame")
-    rows = [(f"{subject} {word}", labels[word]) for subject, word in itertools.product(SUBJECTS, labels)]
+    rows = [
+        (f"{subject} {word}", labels[word]) for subject, word in itertools.product(SUBJECTS, labels)
+    ]
     _csv(folder / "reviews.csv", "text,label", rows)
 
 
 def _scores(folder: Path) -> None:
-    rows = [(*row, task, round(score + shift, 2)) for *row, score in _by_layer() for task, shift in TASKS.items()]
+    rows = [
+        (*row, task, round(score + shift, 2))
+        for *row, score in _by_layer()
+        for task, shift in TASKS.items()
+    ]
     _csv(folder / "scores.csv", "model,layer,task,main_score", rows)
 
 
 def _metrics(folder: Path) -> None:
-    rows = [(model, "wiki", "dataset_entropy", layer, round(3 - 2 * score, 2)) for model, layer, score in _by_layer()]
+    rows = [
+        (model, "wiki", "dataset_entropy", layer, round(3 - 2 * score, 2))
+        for model, layer, score in _by_layer()
+    ]
     _csv(folder / "metrics.csv", "model,dataset,metric,layer,value", rows)
 
 
 def _by_layer() -> list[tuple[str, int, float]]:
-    return [(model, layer, score) for model, scores in SCORES.items() for layer, score in enumerate(scores)]
+    return [
+        (model, layer, score)
+        for model, scores in SCORES.items()
+        for layer, score in enumerate(scores)
+    ]
 
 
 def _tiny(folder: Path, name: str) -> None:
@@ -92,19 +105,42 @@ def _tiny(folder: Path, name: str) -> None:
     import transformers as hf
     from tokenizers import Tokenizer, models, pre_tokenizers
 
-    words = ["[PAD]", "[UNK]", "[MASK]", "[END]", *dict.fromkeys(" ".join((*SUBJECTS, *PRAISE, *BLAME)).split())]
-    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
+    words = [
+        "[PAD]",
+        "[UNK]",
+        "[MASK]",
+        "[END]",
+        *dict.fromkeys(" ".join((*SUBJECTS, *PRAISE, *BLAME)).split()),
+    ]
+    tokenizer = Tokenizer(
+        models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]")
+    )
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "mask_token": "[MASK]", "eos_token": "[END]"}
+    special = {
+        "pad_token": "[PAD]",
+        "unk_token": "[UNK]",
+        "mask_token": "[MASK]",
+        "eos_token": "[END]",
+    }
     torch.manual_seed(0)
     if name == "tiny-gpt2":
-        config = hf.GPT2Config(vocab_size=len(words), n_embd=16, n_layer=3, n_head=2, bos_token_id=3, eos_token_id=3)
+        config = hf.GPT2Config(
+            vocab_size=len(words), n_embd=16, n_layer=3, n_head=2, bos_token_id=3, eos_token_id=3
+        )
         model = hf.GPT2LMHeadModel(config)
     else:
-        sizes = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 32}
+        sizes = {
+            "hidden_size": 16,
+            "num_hidden_layers": 3,
+            "num_attention_heads": 2,
+            "intermediate_size": 32,
+        }
         config = hf.BertConfig(vocab_size=len(words), **sizes, id2label={0: "blame", 1: "praise"})
         model = hf.BertForSequenceClassification(config)
-    for part in (model, hf.PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=64, **special)):
+    for part in (
+        model,
+        hf.PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=64, **special),
+    ):
         part.save_pretrained(folder / name)
 
 
@@ -117,14 +153,18 @@ def _exits(folder: Path) -> None:
     model, data = (folder / name for name in ("tiny-bert", "reviews.csv"))
     _tiny(folder, "tiny-bert")
     _reviews(folder)
-    layerscope.exits(str(model), data, max_disagreement=0.3, progress=False).save(folder / "tiny-exits")
+    layerscope.exits(str(model), data, max_disagreement=0.3, progress=False).save(
+        folder / "tiny-exits"
+    )
 
 
 def _drafts(folder: Path) -> None:
     _tiny(folder, "tiny-gpt2")
     _reviews(folder)
     few = {"samples": 4, "max_new_tokens": 16, "progress": False}
-    layerscope.exits(str(folder / "tiny-gpt2"), folder / "reviews.csv", **few).save(folder / "tiny-drafts")
+    layerscope.exits(str(folder / "tiny-gpt2"), folder / "reviews.csv", **few).save(
+        folder / "tiny-drafts"
+    )
 
 
 def _steps(folder: Path) -> None:
@@ -143,5 +183,8 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "tiny-drafts": _drafts,
     "saved-steps": _steps,
     "runs/minilm": lambda folder: _run(folder, "runs/minilm", "minilm"),
-    "runs/tiny": lambda folder: (_tiny(folder, "tiny-bert"), _run(folder, "runs/tiny", str(folder / "tiny-bert")))[1],
+    "runs/tiny": lambda folder: (
+        _tiny(folder, "tiny-bert"),
+        _run(folder, "runs/tiny", str(folder / "tiny-bert")),
+    )[1],
 }

@@ -1,10 +1,12 @@
 """Memory and time of the aligned loss, forward and backward, against summing per-layer losses and a backward per exit.
 
-    python benchmarks/aligned_loss.py [--exits 12] [--tokens 2048] [--width 256] [--classes 32000] [--repeats 5]
+    python benchmarks/aligned_loss.py [--exits 12] [--tokens 2048] [--width 256] [--classes 32000]
+    [--repeats 5]
 
-The states are leaves and random; each way runs in a process of its own, its peak memory is what its peak grows by, on a
-GPU (--device cuda) what torch says was allocated. All ways give the same gradients (an error where they differ). Bars:
-peak at most 1/20 of the sum's and 1/5 of the backward per exit's, time not above either.
+The states are leaves and random; each way runs in a process of its own, its peak memory is what its
+peak grows by, on a GPU (--device cuda) what torch says was allocated. All ways give the same
+gradients (an error where they differ). Bars: peak at most 1/20 of the sum's and 1/5 of the backward
+per exit's, time not above either.
 """
 
 from __future__ import annotations
@@ -46,7 +48,11 @@ def one_by_one(states: Sequence[Tensor], labels: Tensor, head: nn.Linear) -> Non
         (weight * nn.functional.cross_entropy(head(state).float(), labels)).backward()
 
 
-WAYS: dict[str, Way] = {"aligned_loss": chunked, "sum of losses": summed, "backward per exit": one_by_one}
+WAYS: dict[str, Way] = {
+    "aligned_loss": chunked,
+    "sum of losses": summed,
+    "backward per exit": one_by_one,
+}
 
 
 def measure(way: Way, given: argparse.Namespace) -> dict[str, float]:
@@ -54,7 +60,9 @@ def measure(way: Way, given: argparse.Namespace) -> dict[str, float]:
     torch.manual_seed(0)
     kind = {"device": given.device, "dtype": getattr(torch, given.dtype)}
     head = nn.Linear(given.width, given.classes, bias=False, **kind)
-    states = [torch.randn(given.tokens, given.width, **kind).requires_grad_() for _ in range(given.exits)]
+    states = [
+        torch.randn(given.tokens, given.width, **kind).requires_grad_() for _ in range(given.exits)
+    ]
     labels = torch.randint(0, given.classes, (given.tokens,), device=given.device)
     on_gpu = given.device.startswith("cuda")
 
@@ -71,7 +79,9 @@ def measure(way: Way, given: argparse.Namespace) -> dict[str, float]:
             torch.cuda.synchronize()
         return time.perf_counter() - start
 
-    nn.functional.linear(states[0][:8], head.weight).sum().backward()  # libraries load before the peak is read
+    nn.functional.linear(
+        states[0][:8], head.weight
+    ).sum().backward()  # libraries load before the peak is read
     before = peak()
     once()
     grown = max(peak() - before, 1e-3)  # what is small may fit into what was free
@@ -84,9 +94,13 @@ def measure(way: Way, given: argparse.Namespace) -> dict[str, float]:
 def check_equal(files: Sequence[Path], dtype: torch.dtype) -> None:
     """Raise unless all ways left the same gradients, to a few roundings of the largest one."""
     first, *others = (torch.load(file, map_location="cpu") for file in files)
-    allowed = max(1e-5, 4 * torch.finfo(dtype).eps)  # sums over tokens and classes, in another order
+    allowed = max(
+        1e-5, 4 * torch.finfo(dtype).eps
+    )  # sums over tokens and classes, in another order
     for other in others:
-        worst = max(float((a - b).abs().max() / a.abs().max()) for a, b in zip(first, other, strict=True))
+        worst = max(
+            float((a - b).abs().max() / a.abs().max()) for a, b in zip(first, other, strict=True)
+        )
         if not worst < allowed:
             raise SystemExit(f"the gradients of two ways differ by {worst:.1e}")
 
@@ -97,8 +111,16 @@ def _resident() -> float:
 
 def main() -> int:
     """Run the benchmark; exit status 1 where a bar is not met."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, default in (("exits", 12), ("tokens", 2048), ("width", 256), ("classes", 32_000), ("repeats", 5)):
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for name, default in (
+        ("exits", 12),
+        ("tokens", 2048),
+        ("width", 256),
+        ("classes", 32_000),
+        ("repeats", 5),
+    ):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", default="float32")
@@ -112,9 +134,22 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         kept = {name: Path(folder) / str(i) for i, name in enumerate(WAYS)}
         for name, file in kept.items():
-            words = [sys.executable, __file__, *sys.argv[1:], "--way", name, "--gradients", str(file)]
-            found[name] = json.loads(subprocess.run(words, stdout=subprocess.PIPE, check=True, text=True).stdout)
-            print(f"{name}: {found[name]['megabytes']:,.0f} MB, {found[name]['seconds']:.2f} s", flush=True)
+            words = [
+                sys.executable,
+                __file__,
+                *sys.argv[1:],
+                "--way",
+                name,
+                "--gradients",
+                str(file),
+            ]
+            found[name] = json.loads(
+                subprocess.run(words, stdout=subprocess.PIPE, check=True, text=True).stdout
+            )
+            print(
+                f"{name}: {found[name]['megabytes']:,.0f} MB, {found[name]['seconds']:.2f} s",
+                flush=True,
+            )
         check_equal(list(kept.values()), getattr(torch, given.dtype))
     own, plain, each = found.values()
     print(

@@ -2,12 +2,13 @@
 
     python benchmarks/all_layers.py [--data ../shared/data] [--samples 2000] [--no-judging]
 
-The texts of Banking77, TREC, SST-2 (classification), STS-B and StackOverflow titles (clustering), 2,000 seeded rows of
-each file, go through the model in groups of 512: once for all layers (pooled, checked and written to disk, as
-`evaluate` does), once for the last layer alone (a bare forward of the same batches and its pooling), in turns; both
-give the same states (an error where they differ by more than 1e-5 of the largest). Bar: 1.05 x. The way of one run per
-layer is measured beside it, and compared, on every fifth group. Then `evaluate` judges all layers on the five tasks,
-and its whole time on the wall is printed with the scores.
+The texts of Banking77, TREC, SST-2 (classification), STS-B and StackOverflow titles (clustering),
+2,000 seeded rows of each file, go through the model in groups of 512: once for all layers (pooled,
+checked and written to disk, as `evaluate` does), once for the last layer alone (a bare forward of
+the same batches and its pooling), in turns; both give the same states (an error where they differ
+by more than 1e-5 of the largest). Bar: 1.05 x. The way of one run per layer is measured beside it,
+and compared, on every fifth group. Then `evaluate` judges all layers on the five tasks, and its
+whole time on the wall is printed with the scores.
 """
 
 from __future__ import annotations
@@ -33,8 +34,13 @@ TASKS = {
 def texts_of(task: Any) -> list[str]:
     """Return every text of a task, in its order."""
     columns = ("text", "sentences", "sentence1", "sentence2")
-    return [str(text) for split in task.dataset.values() for name in columns if name in split.features
-            for text in split[name]]  # fmt: skip
+    return [
+        str(text)
+        for split in task.dataset.values()
+        for name in columns
+        if name in split.features
+        for text in split[name]
+    ]
 
 
 def timed(call: Callable[[], Any]) -> tuple[float, Any]:
@@ -53,7 +59,9 @@ def model_time(texts: list[str]) -> bool:
     from layerscope.profiling.plan import batches_of
 
     loaded = load("minilm", LoadOptions(device="cpu"), None)
-    model = find_layers(loaded, "text", made_up_samples(loaded)[1], Override(), max_length=None, prompt="")
+    model = find_layers(
+        loaded, "text", made_up_samples(loaded)[1], Override(), max_length=None, prompt=""
+    )
     module, encoder, depth = model.module, model.encoder, model.stack.depth
 
     @torch.inference_mode()
@@ -82,7 +90,10 @@ def model_time(texts: list[str]) -> bool:
         states = TextStates(model, places, Path(folder) / "states")
         pairs, apart = [], []
         for number, group in enumerate(groups):
-            sides: list[Callable[[], Any]] = [lambda g=group: states.keys(g), lambda g=group: one_layer(g, depth)]
+            sides: list[Callable[[], Any]] = [
+                lambda g=group: states.keys(g),
+                lambda g=group: one_layer(g, depth),
+            ]
             order = (0, 1) if number % 2 else (1, 0)
             took, gave = {}, {}
             for side in order:
@@ -90,7 +101,9 @@ def model_time(texts: list[str]) -> bool:
             pairs.append((took[0], took[1]))
             check_equal(gave[0], gave[1], depth)
             if number % 5 == 0:
-                runs = [timed(lambda g=group, k=layer: one_layer(g, k)) for layer in range(depth + 1)]
+                runs = [
+                    timed(lambda g=group, k=layer: one_layer(g, k)) for layer in range(depth + 1)
+                ]
                 apart.append(sum(each for each, _ in runs) / took[0])
                 for layer, (_, alone) in enumerate(runs):
                     check_equal(gave[0], alone, layer)
@@ -111,9 +124,13 @@ def judging(files: list[str], samples: int) -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
-        found = layerscope.evaluate("minilm", files, folder, samples=samples, device="cpu", progress=False)
+        found = layerscope.evaluate(
+            "minilm", files, folder, samples=samples, device="cpu", progress=False
+        )
         took = time.perf_counter() - start
-        print(f"evaluate, all layers on {len(files)} tasks with the judging: {took:.0f} s on the wall\n")
+        print(
+            f"evaluate, all layers on {len(files)} tasks with the judging: {took:.0f} s on the wall\n"
+        )
         print((found.table() * 100).round(1).to_string())
         print((found.baseline() * 100).round(1).to_string())
 
@@ -122,14 +139,18 @@ def main() -> int:
     """Run the benchmark; exit status 1 where the bar is not met."""
     from layerscope.evaluation import task_from_file
 
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, default=Path(__file__).parents[2] / "shared" / "data")
     parser.add_argument("--samples", type=int, default=2000)
     parser.add_argument("--texts", type=int, help="texts of all tasks together, at most")
     parser.add_argument("--no-judging", action="store_true")
     given = parser.parse_args()
     if not given.data.is_dir():
-        print(f"the benchmark needs the five data sets in a folder: {given.data} is none, name one with --data")
+        print(
+            f"the benchmark needs the five data sets in a folder: {given.data} is none, name one with --data"
+        )
         return 2
     tasks = [task_from_file(kind, given.data / name, given.samples) for name, kind in TASKS.items()]
     texts = list(dict.fromkeys(text for task in tasks for text in texts_of(task)))

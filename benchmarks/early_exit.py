@@ -1,15 +1,17 @@
 """How much of the time that layers cost an exit model gives back, on the clock.
 
-    python benchmarks/early_exit.py [--batches 32,1] [--repeats 5] [--device cpu|cuda] [--dtype float32|bfloat16]
-    python benchmarks/early_exit.py --memory
+    python benchmarks/early_exit.py [--batches 32,1] [--repeats 5] [--device cpu|cuda] [--dtype
+    float32|bfloat16] python benchmarks/early_exit.py --memory
 
-The shape of BERT-base as a classifier, 128 tokens, every layer checked, rows made to leave at layers 2 to 12 whatever
-they say (mean about 7). The ideal is the plain model's time times the share of the layers that rows run through. Plain
-model, exits and exits that are switched off take turns; the figure is the median of each repeat's own ratio. Bars: 95 %
-of the ideal at a batch of 32, 93 % at a batch of 1; switched off at most 1.03 times the plain model's time. Switched
-off it gives the plain model's logits, and a row that leaves what the plain model's head makes of its layer (an error
-where they differ by more than 1e-4 of the largest in float32, 5e-2 in bfloat16). `--memory` compares the peaks of a
-process that runs the plain model and one that runs the exit model (half a percent is noise).
+The shape of BERT-base as a classifier, 128 tokens, every layer checked, rows made to leave at
+layers 2 to 12 whatever they say (mean about 7). The ideal is the plain model's time times the share
+of the layers that rows run through. Plain model, exits and exits that are switched off take turns;
+the figure is the median of each repeat's own ratio. Bars: 95 % of the ideal at a batch of 32, 93 %
+at a batch of 1; switched off at most 1.03 times the plain model's time. Switched off it gives the
+plain model's logits, and a row that leaves what the plain model's head makes of its layer (an error
+where they differ by more than 1e-4 of the largest in float32, 5e-2 in bfloat16). `--memory`
+compares the peaks of a process that runs the plain model and one that runs the exit model (half a
+percent is noise).
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ def exit_model(device: str, dtype: str, width: int = 768) -> Any:
 
     torch.manual_seed(0)
     model = (
-        hf.BertForSequenceClassification(hf.BertConfig(hidden_size=width, intermediate_size=4 * width))
+        hf.BertForSequenceClassification(
+            hf.BertConfig(hidden_size=width, intermediate_size=4 * width)
+        )
         .eval()
         .to(device, getattr(torch, dtype))
     )
@@ -51,7 +55,9 @@ def batch(rows: int, device: str) -> Any:
     """Return rows of 128 tokens, all real."""
     from layerscope.models.forward import Inputs
 
-    ids = torch.randint(1000, 20000, (rows, TOKENS), generator=torch.Generator().manual_seed(0)).to(device)
+    ids = torch.randint(1000, 20000, (rows, TOKENS), generator=torch.Generator().manual_seed(0)).to(
+        device
+    )
     mask = torch.ones_like(ids)
     return Inputs({"input_ids": ids, "attention_mask": mask}, mask=mask)
 
@@ -72,12 +78,16 @@ def check_equal(model: Any, inputs: Any, layers: torch.Tensor) -> None:
     """Raise unless rows that leave have the plain model's logits of their layer, and so has the model switched off."""
     plain, exits = model.model, range(1, DEPTH)
     output = plain(**inputs.named, output_hidden_states=True)
-    states = torch.stack([output.hidden_states[layer][row] for row, layer in enumerate(layers.tolist())])
+    states = torch.stack(
+        [output.hidden_states[layer][row] for row, layer in enumerate(layers.tolist())]
+    )
     left = plain.classifier(plain.bert.pooler(states))
     outcome = model.run(inputs, exits, forced(layers))
     if outcome.layers.tolist() != layers.tolist():
         raise SystemExit("rows leave at other layers than they are made to")
-    allowed = 1e-4 if plain.dtype.itemsize > 2 else 5e-2  # products of fewer rows are summed in another order
+    allowed = (
+        1e-4 if plain.dtype.itemsize > 2 else 5e-2
+    )  # products of fewer rows are summed in another order
     for want, found in ((left, outcome.logits), (output.logits, model(**inputs.named).logits)):
         worst = float((want - found).abs().max() / want.abs().max())
         if not worst < allowed:
@@ -98,17 +108,28 @@ def measure(model: Any, rows: int, repeats: int, device: str) -> bool:
     from layerscope.models.forward import forward
 
     inputs, exits = batch(rows, device), range(1, DEPTH)
-    drawn = [torch.arange(FIRST, DEPTH + 1)[torch.randperm(DEPTH - FIRST + 1)] for _ in range(repeats + 1)]
-    spread = max(1, DEPTH - FIRST + 1) if rows == 1 else 1  # a batch of one leaves at every layer once
+    drawn = [
+        torch.arange(FIRST, DEPTH + 1)[torch.randperm(DEPTH - FIRST + 1)]
+        for _ in range(repeats + 1)
+    ]
+    spread = (
+        max(1, DEPTH - FIRST + 1) if rows == 1 else 1
+    )  # a batch of one leaves at every layer once
     plain, left, off, ideal = [], [], [], []
     for repeat in range(repeats + 1):
-        layers = drawn[repeat].repeat(-(-rows * spread // len(drawn[repeat])))[: rows * spread].split(rows)
+        layers = (
+            drawn[repeat]
+            .repeat(-(-rows * spread // len(drawn[repeat])))[: rows * spread]
+            .split(rows)
+        )
         for some in layers if repeat == 0 else ():
             check_equal(model, inputs, some)
         times = {"plain": 0.0, "exits": 0.0, "off": 0.0}
         for some in layers:
             times["plain"] += seconds(lambda: forward(model.model, inputs), device)
-            times["exits"] += seconds(lambda some=some: model.run(inputs, exits, forced(some)), device)
+            times["exits"] += seconds(
+                lambda some=some: model.run(inputs, exits, forced(some)), device
+            )
             times["off"] += seconds(lambda: model(**inputs.named), device)
         if repeat:  # the first one warms up
             plain.append(times["plain"] / len(layers))
@@ -140,12 +161,18 @@ def peak(kind: str) -> None:
 def once(kind: str) -> float:
     """Return the peak of a fresh process, whose allocator gives back what is freed: what counts is what is alive."""
     variables = os.environ | {"MALLOC_MMAP_THRESHOLD_": str(2**20)}
-    return float(subprocess.check_output([sys.executable, __file__, "--peak", kind], env=variables).split()[-1])
+    return float(
+        subprocess.check_output([sys.executable, __file__, "--peak", kind], env=variables).split()[
+            -1
+        ]
+    )
 
 
 def main() -> None:
     """Measure, and fail where a bar is missed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--batches", default="32,1")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--device", default="cpu")
@@ -160,11 +187,15 @@ def main() -> None:
     if given.memory:
         peaks = {kind: [once(kind) for _ in range(given.repeats)] for kind in ("plain", "exits")}
         told = {kind: statistics.median(found) for kind, found in peaks.items()}
-        print(f"peak of the process: plain {told['plain']:.1f} MB, with exits {told['exits']:.1f} MB")
+        print(
+            f"peak of the process: plain {told['plain']:.1f} MB, with exits {told['exits']:.1f} MB"
+        )
         sys.exit(told["exits"] > 1.005 * told["plain"])
     model = exit_model(given.device, given.dtype, given.width)
     torch.manual_seed(0)
-    met = [measure(model, int(rows), given.repeats, given.device) for rows in given.batches.split(",")]
+    met = [
+        measure(model, int(rows), given.repeats, given.device) for rows in given.batches.split(",")
+    ]
     sys.exit(not all(met))
 
 

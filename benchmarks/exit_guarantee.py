@@ -1,11 +1,13 @@
 """Whether the guarantee of calibrated exits holds, and what they win at the same time.
 
-    python benchmarks/exit_guarantee.py MODEL --data train.csv [--exclude trained.csv] [--draws 50] [--rows 1000]
+    python benchmarks/exit_guarantee.py MODEL --data train.csv [--exclude trained.csv] [--draws 50]
+    [--rows 1000]
 
-Of a pool of labelled or unlabelled texts that the model was not trained on, 50 seeded draws of 1,000 rows go through
-what `layerscope exits` does: a fifth chooses the exits, the others certify the threshold. All other rows are the truth:
-a draw is violated where more than 1 % of them are predicted otherwise than by the full model. At 95 % confidence, 6 of
-50 are within the 99 % binomial limit. The speed-up is the cost model's, from times measured here, on those rows.
+Of a pool of labelled or unlabelled texts that the model was not trained on, 50 seeded draws of
+1,000 rows go through what `layerscope exits` does: a fifth chooses the exits, the others certify
+the threshold. All other rows are the truth: a draw is violated where more than 1 % of them are
+predicted otherwise than by the full model. At 95 % confidence, 6 of 50 are within the 99 % binomial
+limit. The speed-up is the cost model's, from times measured here, on those rows.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ SPEEDUP = 1.2
 
 def main() -> None:
     """Run all draws and fail where the guarantee or the speed-up is missed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("model")
     parser.add_argument("--data", required=True)
     parser.add_argument("--exclude", help="a table whose texts were trained on")
@@ -60,12 +64,16 @@ def main() -> None:
         for draw in range(given.draws):
             order = np.random.default_rng(draw).permutation(len(recorded))
             known, others = np.sort(order[: given.rows]), np.sort(order[given.rows :])
-            calibration = certify(model, recorded.take(known), times, goal, *split(len(known), goal), 32)
+            calibration = certify(
+                model, recorded.take(known), times, goal, *split(len(known), goal), 32
+            )
             truth = recorded.take(others)
             leaving = truth.leaves(calibration.exits, calibration.threshold)
             violations += bool(truth.disagrees(leaving).mean() > given.max_disagreement)
             never += bool((leaving == recorded.depth).all())
-            layers.append(exit_speedup(np.bincount(leaving, minlength=recorded.depth + 1)[1:].astype(float)))
+            layers.append(
+                exit_speedup(np.bincount(leaving, minlength=recorded.depth + 1)[1:].astype(float))
+            )
             simulation = Simulation(truth, in_order(len(truth), 32), times, trims=model.trims)
             clock.append(simulation.run(calibration.exits, calibration.threshold).speedup)
             advance(1)

@@ -2,13 +2,15 @@
 
     python benchmarks/extraction.py [--texts 4096] [--repeats 5] [--no-workers]
 
-Overhead: `extract` reads texts of 32 tokens from a Parquet file, tokenises them, pools and writes two layers of
-MiniLM-L6; the bare forward runs the same batches, tokenised before. Both in one thread, in turns; the median of their
-ratios of CPU time is printed. Bar: <= 1.10.
+Overhead: `extract` reads texts of 32 tokens from a Parquet file, tokenises them, pools and writes
+    two layers of
+MiniLM-L6; the bare forward runs the same batches, tokenised before. Both in one thread, in turns;
+the median of their ratios of CPU time is printed. Bar: <= 1.10.
 
-Workers: two processes of one thread, each with a shard, against one of one thread, from the first chunk that is begun
-to the last that is written, models loaded: by the clock, and (for a machine that has other work) by the CPU time of the
-longer one. Bar: >= 1.85 x on two free cores.
+Workers: two processes of one thread, each with a shard, against one of one thread, from the first
+    chunk that is begun
+to the last that is written, models loaded: by the clock, and (for a machine that has other work) by
+the CPU time of the longer one. Bar: >= 1.85 x on two free cores.
 """
 
 from __future__ import annotations
@@ -35,12 +37,16 @@ def texts(n: int) -> list[str]:
     from layerscope.models.checks import embedded
 
     tokenizer = AutoTokenizer.from_pretrained(embedded("minilm"))
-    ids = tokenizer(" ".join(open_corpus("stdlib-docs").samples), add_special_tokens=False)["input_ids"]
+    ids = tokenizer(" ".join(open_corpus("stdlib-docs").samples), add_special_tokens=False)[
+        "input_ids"
+    ]
     found, at = [], 0
     while len(found) < n:
         text = tokenizer.decode(ids[at % len(ids) :][: TOKENS - 2])
         at += TOKENS - 2
-        if len(tokenizer(text)["input_ids"]) == TOKENS:  # a piece may be read otherwise than it was cut
+        if (
+            len(tokenizer(text)["input_ids"]) == TOKENS
+        ):  # a piece may be read otherwise than it was cut
             found.append(text)
     return found
 
@@ -104,10 +110,16 @@ def workers(data: Path, folder: Path, shards: int) -> tuple[float, float]:
         "                   progress=False)\n"
     )
     running = [
-        subprocess.Popen([sys.executable, "-c", code, data, folder, f"{i}/{shards}"], stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [sys.executable, "-c", code, data, folder, f"{i}/{shards}"],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         for i in range(shards)
     ]
-    starts, ends, spent = zip(*(map(float, process.communicate()[0].split()[-3:]) for process in running), strict=True)
+    starts, ends, spent = zip(
+        *(map(float, process.communicate()[0].split()[-3:]) for process in running), strict=True
+    )
     return max(ends) - min(starts), max(spent)
 
 
@@ -125,10 +137,18 @@ def main() -> None:
         data = Path(made) / "texts.parquet"
         pd.DataFrame({"text": texts(args.texts)}).to_parquet(data)
         ratios = overhead(data, args.repeats)
-        found = {"overhead": round(statistics.median(ratios), 3), "ratios": [round(ratio, 3) for ratio in ratios]}
+        found = {
+            "overhead": round(statistics.median(ratios), 3),
+            "ratios": [round(ratio, 3) for ratio in ratios],
+        }
         if not args.no_workers:
             one, two = (workers(data, Path(made) / f"states{n}", n) for n in (1, 2))
-            found |= {"one_s": one, "two_s": two, "gain": one[0] / two[0], "gain_in_cpu_time": one[1] / two[1]}
+            found |= {
+                "one_s": one,
+                "two_s": two,
+                "gain": one[0] / two[0],
+                "gain_in_cpu_time": one[1] / two[1],
+            }
     print(json.dumps(found, default=float))
 
 

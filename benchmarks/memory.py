@@ -1,11 +1,11 @@
 """Peak memory of `profile` with few and with many samples: it must not grow with their number.
 
-    python benchmarks/memory.py [--small 2000] [--large 100000]
-    python benchmarks/memory.py --small 10000 --large 1000000 --keep-states none --width 32 --words 3
+    python benchmarks/memory.py [--small 2000] [--large 100000] python benchmarks/memory.py --small
+    10000 --large 1000000 --keep-states none --width 32 --words 3
 
-Each size runs in a process of its own: a small random encoder over the texts of a file that is there already, default
-metrics, views and labels among them; what is measured is the process's peak resident memory. Bar: within 10 %, and
-within 5 % where the states are not kept.
+Each size runs in a process of its own: a small random encoder over the texts of a file that is
+there already, default metrics, views and labels among them; what is measured is the process's peak
+resident memory. Bar: within 10 %, and within 5 % where the states are not kept.
 """
 
 from __future__ import annotations
@@ -33,7 +33,11 @@ def peak(data: str, keep_states: str = "all", width: int = WIDTH) -> float:
     torch.manual_seed(0)
     tokenizer = AutoTokenizer.from_pretrained(embedded("minilm"))
     config = BertConfig(
-        vocab_size=30522, hidden_size=width, num_hidden_layers=4, num_attention_heads=4, intermediate_size=2 * width
+        vocab_size=30522,
+        hidden_size=width,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        intermediate_size=2 * width,
     )
     out = Path(data).parent / "run"
     taken = {"samples": "all"} if keep_states == "all" else {"keep_states": keep_states}
@@ -43,11 +47,15 @@ def peak(data: str, keep_states: str = "all", width: int = WIDTH) -> float:
 
 def write_texts(path: Path, samples: int, length: int = WORDS) -> None:
     """Write that many seeded texts of ordinary words, of five labels."""
-    words = [f"{a}{b}{c}" for a in "bdfglmnprst" for b in "aeiou" for c in ("", "n", "rk", "st", "ll")]
+    words = [
+        f"{a}{b}{c}" for a in "bdfglmnprst" for b in "aeiou" for c in ("", "n", "rk", "st", "ll")
+    ]
     rng = random.Random(0)
     with path.open("w") as file:
         file.write("text,label\n")
-        file.writelines(f"{' '.join(rng.choices(words, k=length))},{i % 5}\n" for i in range(samples))
+        file.writelines(
+            f"{' '.join(rng.choices(words, k=length))},{i % 5}\n" for i in range(samples)
+        )
 
 
 def measured(samples: int, args: argparse.Namespace) -> float:
@@ -59,7 +67,10 @@ def measured(samples: int, args: argparse.Namespace) -> float:
         command = [sys.executable, __file__, "--child", str(data), *how]
         out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     size = float(out.splitlines()[-1])
-    print(f"{samples:,} samples: peak {size:,.0f} MB in {time.perf_counter() - start:,.0f} s", flush=True)
+    print(
+        f"{samples:,} samples: peak {size:,.0f} MB in {time.perf_counter() - start:,.0f} s",
+        flush=True,
+    )
     return size
 
 
@@ -77,7 +88,9 @@ def main() -> None:
         print(peak(args.child, args.keep_states, args.width))
         return
     small, large = measured(args.small, args), measured(args.large, args)
-    print(f"growth {large / small - 1:+.1%} (bar {'+10 %' if args.keep_states == 'all' else '+5 %'})")
+    print(
+        f"growth {large / small - 1:+.1%} (bar {'+10 %' if args.keep_states == 'all' else '+5 %'})"
+    )
 
 
 if __name__ == "__main__":

@@ -2,8 +2,9 @@
 
     python benchmarks/one_pass.py [--samples 200] [--repeats 3]
 
-Both sides read the same docstrings at their real lengths and the same two views, compute the same numbers (an error
-where they differ by more than 1e-5), and count their forwards. Bar: >= 4 x on a CPU, >= 20 x on a GPU.
+Both sides read the same docstrings at their real lengths and the same two views, compute the same
+numbers (an error where they differ by more than 1e-5), and count their forwards. Bar: >= 4 x on a
+CPU, >= 20 x on a GPU.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ class OneByOne:
 
     def __init__(self, model: LayeredModel, corpus: Corpus) -> None:
         self.model, self.texts, self.forwards = model, [str(text) for text in corpus.samples], 0
-        self.ids = [zlib.crc32(name.encode()) for name in corpus.names]  # views are drawn by a sample's name
+        self.ids = [
+            zlib.crc32(name.encode()) for name in corpus.names
+        ]  # views are drawn by a sample's name
 
     def tokens(self, text: str) -> list[Tensor]:
         """Return the states of all layers of one text."""
@@ -47,21 +50,33 @@ class OneByOne:
 
     def view(self, i: int, view: int) -> str:
         """Return view 0 (the text itself), 1 or 2."""
-        return str(augment(self.texts[i], "text", seed=0, sample_id=self.ids[i], view=view)) if view else self.texts[i]
+        return (
+            str(augment(self.texts[i], "text", seed=0, sample_id=self.ids[i], view=view))
+            if view
+            else self.texts[i]
+        )
 
     def pooled(self, views: Iterable[int]) -> Tensor:
         """Return mean states [layers, N, views, D]."""
         rows = [
-            [torch.stack([pool(x[None], None, "mean")[0] for x in self.tokens(self.view(i, v))]) for v in views]
+            [
+                torch.stack([pool(x[None], None, "mean")[0] for x in self.tokens(self.view(i, v))])
+                for v in views
+            ]
             for i in range(len(self.texts))
         ]
         return torch.stack([torch.stack(row) for row in rows]).permute(2, 0, 1, 3).double()
 
     def run(self) -> dict[str, list[float]]:
         """Return every metric by layer."""
-        block = [np.random.default_rng([0, 2]).permutation(len(self.texts))[: min(len(self.texts), 256)]]
+        block = [
+            np.random.default_rng([0, 2]).permutation(len(self.texts))[: min(len(self.texts), 256)]
+        ]
         out: dict[str, list[float]] = {}
-        for name, per_sample in (("prompt_entropy", metrics.prompt_entropy), ("curvature", metrics.curvature)):
+        for name, per_sample in (
+            ("prompt_entropy", metrics.prompt_entropy),
+            ("curvature", metrics.curvature),
+        ):
             values = [[float(per_sample(x)) for x in self.tokens(text)] for text in self.texts]
             out[name] = np.nanmean(values, axis=0).tolist()
         out["dataset_entropy"] = [float(metrics.dataset_entropy(z[:, 0])) for z in self.pooled([0])]
@@ -90,7 +105,13 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             start = time.perf_counter()
             run: Any = profile(
-                served, corpus, out=Path(folder) / "run", metrics="seven", samples="all", device=device, progress=False
+                served,
+                corpus,
+                out=Path(folder) / "run",
+                metrics="seven",
+                samples="all",
+                device=device,
+                progress=False,
             )
             once = time.perf_counter() - start
             table, forwards = run.table(), len(run.folder.plan)
@@ -114,7 +135,9 @@ def main() -> None:
 def _difference(table: Any, name: str, by_layer: list[float]) -> float:
     rows = table[(table["metric"] == name) & (table["site"] == "raw")].sort_values("layer")
     return max(
-        abs(a - b) / max(abs(b), 1e-6) for a, b in zip(rows["value"], by_layer, strict=True) if not math.isnan(b)
+        abs(a - b) / max(abs(b), 1e-6)
+        for a, b in zip(rows["value"], by_layer, strict=True)
+        if not math.isnan(b)
     )
 
 

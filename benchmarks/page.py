@@ -2,9 +2,9 @@
 
     python benchmarks/page.py [--runs 10] [--depth 50]
 
-The runs are real: residual stacks over random rows, with labels, a final norm and a head, so that every figure and
-every two layers are there. The page is opened in five fresh tabs (--tabs) of a headless Chromium. Bars: 3 s until it is
-drawn, 6 MB for one run.
+The runs are real: residual stacks over random rows, with labels, a final norm and a head, so that
+every figure and every two layers are there. The page is opened in five fresh tabs (--tabs) of a
+headless Chromium. Bars: 3 s until it is drawn, 6 MB for one run.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ def stack(depth: int, seed: int) -> nn.Module:
     """Return a residual classifier of rows [B, 8]."""
     torch.manual_seed(seed)
     blocks = nn.Sequential(*(Block() for _ in range(depth)))
-    return nn.Sequential(nn.Linear(8, WIDTH), blocks, nn.LayerNorm(WIDTH), nn.Linear(WIDTH, CLASSES))
+    return nn.Sequential(
+        nn.Linear(8, WIDTH), blocks, nn.LayerNorm(WIDTH), nn.Linear(WIDTH, CLASSES)
+    )
 
 
 def opening(page: Path, tabs: int) -> tuple[float, float]:
@@ -51,7 +53,9 @@ def opening(page: Path, tabs: int) -> tuple[float, float]:
     path = os.environ.get("LAYERSCOPE_CHROMIUM") or next(filter(None, map(shutil.which, names)))
     loaded, drawn = [], []
     with sync_playwright() as playwright:
-        browser: Any = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+        browser: Any = playwright.chromium.launch(
+            executable_path=path, args=["--no-sandbox", "--disable-gpu"]
+        )
         for _ in range(tabs):
             tab = browser.new_page()
             start = time.perf_counter()
@@ -72,7 +76,9 @@ def main(runs: int, depth: int, tabs: int) -> None:
     data = (rows.numpy(), (rows.sum(1) > 0).long().numpy())
     with tempfile.TemporaryDirectory() as folder:
         made = [
-            layerscope.profile(stack(depth, seed), data, out=Path(folder) / f"run-{seed}", progress=False)
+            layerscope.profile(
+                stack(depth, seed), data, out=Path(folder) / f"run-{seed}", progress=False
+            )
             for seed in range(runs)
         ]
         one = layerscope.report(made[0], Path(folder) / "one.html")
@@ -80,13 +86,17 @@ def main(runs: int, depth: int, tabs: int) -> None:
         page = layerscope.report(made, Path(folder) / "all.html")
         seconds = time.perf_counter() - start
         print(f"one run of {depth} layers: {one.stat().st_size / 1e6:.2f} MB (bar 6)")
-        print(f"{runs} runs of {depth} layers: {page.stat().st_size / 1e6:.2f} MB, written in {seconds:.1f} s")
+        print(
+            f"{runs} runs of {depth} layers: {page.stat().st_size / 1e6:.2f} MB, written in {seconds:.1f} s"
+        )
         loaded, drawn = opening(page, tabs)
         print(f"opened: loaded in {loaded:.2f} s, every plot drawn in {drawn:.2f} s (bar 3)")
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--depth", type=int, default=50)
     parser.add_argument("--tabs", type=int, default=5)

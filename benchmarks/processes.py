@@ -1,10 +1,12 @@
 """Two processes of one thread each by torchrun, against one: `profile` and `evaluate` of MiniLM on real texts.
 
-    python benchmarks/processes.py [--data ../shared/data] [--samples 1000] [--repeats 3] [--verb profile]
+    python benchmarks/processes.py [--data ../shared/data] [--samples 1000] [--repeats 3] [--verb
+    profile]
 
-Both sides take turns. Each has imported everything, and run once in small, before its time is taken. On the wall it
-takes two cores that nothing else uses; the processor time of one process over the larger of the two is what the shares
-allow, whatever else runs. The results must be equal. Bar: 1.85 x.
+Both sides take turns. Each has imported everything, and run once in small, before its time is
+taken. On the wall it takes two cores that nothing else uses; the processor time of one process over
+the larger of the two is what the shares allow, whatever else runs. The results must be equal. Bar:
+1.85 x.
 """
 
 from __future__ import annotations
@@ -21,7 +23,12 @@ from pathlib import Path
 from typing import Any
 
 BAR = 1.85
-TASKS = ("linear-probe:trec/train.csv", "knn-probe:trec/train.csv", "classification:banking77", "sts:stsbenchmark")
+TASKS = (
+    "linear-probe:trec/train.csv",
+    "knn-probe:trec/train.csv",
+    "classification:banking77",
+    "sts:stsbenchmark",
+)
 
 
 def call(verb: str, data: Path, samples: int, out: Path) -> None:
@@ -30,11 +37,20 @@ def call(verb: str, data: Path, samples: int, out: Path) -> None:
 
     if verb == "profile":
         layerscope.profile(
-            "minilm", data / "trec" / "train.csv", samples=samples, out=out, progress=False, device="cpu"
+            "minilm",
+            data / "trec" / "train.csv",
+            samples=samples,
+            out=out,
+            progress=False,
+            device="cpu",
         )
     else:
-        tasks = [f"{kind}:{data / name}" for kind, _, name in (task.partition(":") for task in TASKS)]
-        layerscope.evaluate("minilm", tasks, out, samples=samples, jobs=1, progress=False, device="cpu")
+        tasks = [
+            f"{kind}:{data / name}" for kind, _, name in (task.partition(":") for task in TASKS)
+        ]
+        layerscope.evaluate(
+            "minilm", tasks, out, samples=samples, jobs=1, progress=False, device="cpu"
+        )
 
 
 def child(verb: str, data: Path, samples: int, folder: Path) -> None:
@@ -50,7 +66,16 @@ def timed(given: argparse.Namespace, verb: str, processes: int) -> tuple[float, 
     """Return the seconds on the wall and the most of one processor, and the scores."""
     import layerscope
 
-    words = [__file__, "--child", "--data", str(given.data), "--samples", str(given.samples), "--verb", verb]
+    words = [
+        __file__,
+        "--child",
+        "--data",
+        str(given.data),
+        "--samples",
+        str(given.samples),
+        "--verb",
+        verb,
+    ]
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, *(launcher if processes > 1 else []), *words, "--folder", folder]
@@ -58,14 +83,18 @@ def timed(given: argparse.Namespace, verb: str, processes: int) -> tuple[float, 
         took = [json.loads(path.read_text()) for path in Path(folder).glob("took-*.json")]
         full = Path(folder) / "full"
         found: Any = (
-            layerscope.open_run(full).table() if verb == "profile" else layerscope.open_evaluation(full).table()
+            layerscope.open_run(full).table()
+            if verb == "profile"
+            else layerscope.open_evaluation(full).table()
         )
     return max(one["wall"] for one in took), max(one["processor"] for one in took), found
 
 
 def main() -> int:
     """Run the benchmark; exit status 1 where the bar is not met."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, default=Path(__file__).parents[2] / "shared" / "data")
     parser.add_argument("--samples", type=int, default=1000)
     parser.add_argument("--repeats", type=int, default=3)
@@ -74,7 +103,9 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if not given.data.is_dir():
-        print(f"the benchmark needs data sets in a folder: {given.data} is none, name one with --data")
+        print(
+            f"the benchmark needs data sets in a folder: {given.data} is none, name one with --data"
+        )
         return 2
     if given.child:
         child(given.verb, given.data, given.samples, given.folder)
@@ -83,12 +114,17 @@ def main() -> int:
     for verb in [given.verb] if given.verb else ["profile", "evaluate"]:
         ratios = []
         for repeat in range(given.repeats):
-            one, two = (timed(given, verb, processes) for processes in ((1, 2) if repeat % 2 == 0 else (2, 1)))
+            one, two = (
+                timed(given, verb, processes)
+                for processes in ((1, 2) if repeat % 2 == 0 else (2, 1))
+            )
             one, two = (one, two) if repeat % 2 == 0 else (two, one)
             if not one[2].equals(two[2]):
                 raise SystemExit(f"{verb}: two processes do not find what one does")
             ratios.append((one[0] / two[0], one[1] / two[1]))
-            print(f"{verb}: one process {one[0]:.1f} s (processor {one[1]:.1f}), two {two[0]:.1f} s ({two[1]:.1f})")
+            print(
+                f"{verb}: one process {one[0]:.1f} s (processor {one[1]:.1f}), two {two[0]:.1f} s ({two[1]:.1f})"
+            )
         wall, processor = (statistics.median(column) for column in zip(*ratios, strict=True))
         print(f"{verb}: {wall:.2f} x on the wall, {processor:.2f} x by processor time (bar {BAR})")
         met &= wall >= BAR

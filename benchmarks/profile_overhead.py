@@ -2,9 +2,10 @@
 
     python benchmarks/profile_overhead.py [--case minilm|wide|lens] [--repeats 5]
 
-Each case runs in a process of its own; the two sides take turns, and the median of their ratios is printed, with where
-the time of a pass goes. Bars: MiniLM-L6 at 128 tokens <= 1.20, twelve layers of 768 <= 1.10, a 50k-word head with its
-lens on <= 1.35. The last lines, without a bar: a whole `profile` with views against a forward of the originals.
+Each case runs in a process of its own; the two sides take turns, and the median of their ratios is
+printed, with where the time of a pass goes. Bars: MiniLM-L6 at 128 tokens <= 1.20, twelve layers of
+768 <= 1.10, a 50k-word head with its lens on <= 1.35. The last lines, without a bar: a whole
+`profile` with views against a forward of the originals.
 """
 
 from __future__ import annotations
@@ -65,7 +66,9 @@ def measure(name: str, repeats: int, most: int) -> dict[str, Any]:
     loaded = load(source, LoadOptions(), tokenizer)
     corpus = open_corpus(texts(n))
     options = Options(samples=None, views=0, max_length=TOKENS, batch_size=32)
-    model = find_layers(loaded, "text", corpus.samples[:4], Override(), max_length=TOKENS, prompt="")
+    model = find_layers(
+        loaded, "text", corpus.samples[:4], Override(), max_length=TOKENS, prompt=""
+    )
     job = Job(model, corpus, options, vectors_for(model, "auto"))
     plan = make_plan(job)
     batches = [rows for _, rows in plan.groupby("batch")]
@@ -85,7 +88,12 @@ def measure(name: str, repeats: int, most: int) -> dict[str, Any]:
         return time.perf_counter() - start
 
     with evaluating(model.module):
-        _check_equal(forward(backbone, inputs[0]), inputs[0].mask, next(compute(job, batches[0], print)), model)
+        _check_equal(
+            forward(backbone, inputs[0]),
+            inputs[0].mask,
+            next(compute(job, batches[0], print)),
+            model,
+        )
         bare(), measured()
         pairs = [(bare(), measured()) for _ in range(repeats)]
         from torch.profiler import ProfilerActivity, profile
@@ -95,11 +103,19 @@ def measure(name: str, repeats: int, most: int) -> dict[str, Any]:
     ratios = [b / a for a, b in pairs]
     tokens = int(plan["length"].median())
     return {
-        "case": name, "texts": n, "tokens": tokens, "bare_s": statistics.median(a for a, _ in pairs),
-        "profile_s": statistics.median(b for _, b in pairs), "ratio": statistics.median(ratios), "bar": BARS[name],
-        "ratios": [round(r, 3) for r in ratios], "threads": torch.get_num_threads(),
-        "where": spent.key_averages().table(sort_by="self_cpu_time_total", row_limit=12, max_name_column_width=40),
-    }  # fmt: skip
+        "case": name,
+        "texts": n,
+        "tokens": tokens,
+        "bare_s": statistics.median(a for a, _ in pairs),
+        "profile_s": statistics.median(b for _, b in pairs),
+        "ratio": statistics.median(ratios),
+        "bar": BARS[name],
+        "ratios": [round(r, 3) for r in ratios],
+        "threads": torch.get_num_threads(),
+        "where": spent.key_averages().table(
+            sort_by="self_cpu_time_total", row_limit=12, max_name_column_width=40
+        ),
+    }
 
 
 def _check_equal(output: Any, mask: Any, kept: dict[str, Any], model: Any) -> None:
@@ -121,7 +137,12 @@ def end_to_end(samples: int) -> None:
 
     corpus = draw(open_corpus("stdlib-docs"), samples, 0)
     model = find_layers(
-        load("minilm", LoadOptions()), "text", corpus.samples[:4], Override(), max_length=None, prompt=""
+        load("minilm", LoadOptions()),
+        "text",
+        corpus.samples[:4],
+        Override(),
+        max_length=None,
+        prompt="",
     )
     batches = [model.encoder.batch(corpus.samples[i : i + 32]) for i in range(0, len(corpus), 32)]
     start = time.perf_counter()
@@ -149,9 +170,21 @@ def main() -> None:
         return
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     for name in [args.case] if args.case else BARS:
-        command = [sys.executable, __file__, "--child", "--case", name, "--repeats", str(args.repeats)]
+        command = [
+            sys.executable,
+            __file__,
+            "--child",
+            "--case",
+            name,
+            "--repeats",
+            str(args.repeats),
+        ]
         command += ["--texts", str(args.texts)]
-        out = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
+        out = json.loads(
+            subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[
+                -1
+            ]
+        )
         print(out.pop("where"))
         print(f"{name}: {out['ratio']:.3f} x (bar {out['bar']}), repeats {out['ratios']}")
         print(

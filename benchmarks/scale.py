@@ -2,9 +2,10 @@
 
     python benchmarks/scale.py [--texts 2000] [--models minilm,bert-base,free]
 
-Each figure is the slope between N and 2 N texts of 32 tokens, each size in a process of one thread of its own, so that
-loading and start do not count. `forward` is the model alone on the batches that `profile` would make. The model `free`
-has blocks that cost next to nothing: what is left is what layerscope itself takes for each text.
+Each figure is the slope between N and 2 N texts of 32 tokens, each size in a process of one thread
+of its own, so that loading and start do not count. `forward` is the model alone on the batches that
+`profile` would make. The model `free` has blocks that cost next to nothing: what is left is what
+layerscope itself takes for each text.
 """
 
 from __future__ import annotations
@@ -28,7 +29,20 @@ from layerscope.models.checks import embedded
 from layerscope.profiling.plan import batches_of
 
 TOKENS = 32
-WORDS = ("the", "time", "people", "way", "day", "man", "thing", "woman", "life", "world", "school", "state")
+WORDS = (
+    "the",
+    "time",
+    "people",
+    "way",
+    "day",
+    "man",
+    "thing",
+    "woman",
+    "life",
+    "world",
+    "school",
+    "state",
+)
 MODES: dict[str, dict[str, Any]] = {
     "forward": {},
     "extract, last layer": {"layers": [-1]},
@@ -59,7 +73,9 @@ class Free(nn.Module):
         self.embed = nn.Embedding(30522, 384)
         self.blocks = nn.ModuleList([Adds() for _ in range(6)])
 
-    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None) -> torch.Tensor:
+    def forward(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """Return the states after the last block."""
         x = self.embed(input_ids)
         for block in self.blocks:
@@ -71,7 +87,11 @@ def model_of(name: str) -> tuple[Any, Any]:
     """Return a model with its tokenizer."""
     tokenizer = hf.AutoTokenizer.from_pretrained(embedded("minilm"))
     torch.manual_seed(0)
-    made = {"minilm": str, "bert-base": lambda _: hf.BertModel(hf.BertConfig()).eval(), "free": lambda _: Free()}
+    made = {
+        "minilm": str,
+        "bert-base": lambda _: hf.BertModel(hf.BertConfig()).eval(),
+        "free": lambda _: Free(),
+    }
     return made[name](name), tokenizer
 
 
@@ -109,7 +129,11 @@ def measured(mode: str, name: str, texts: int) -> tuple[float, int]:
         write_texts(data, texts)
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         command = [sys.executable, __file__, "--child", mode, name, str(data)]
-        size = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
+        size = int(
+            subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[
+                -1
+            ]
+        )
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, size
 
@@ -125,15 +149,22 @@ def main() -> None:
         torch.set_num_threads(1)
         print(work(asked.child[0], asked.child[1], Path(asked.child[2])))
         return
-    print(f"{'model':10} {'mode':28} {'ms/text':>8} {'× forward':>9} {'h/million':>9} {'GB/million':>10}")
+    print(
+        f"{'model':10} {'mode':28} {'ms/text':>8} {'× forward':>9} {'h/million':>9} {'GB/million':>10}"
+    )
     for name in asked.models.split(","):
         alone = 0.0
         for mode in MODES:
-            (one, small), (two, large) = (measured(mode, name, n) for n in (asked.texts, 2 * asked.texts))
+            (one, small), (two, large) = (
+                measured(mode, name, n) for n in (asked.texts, 2 * asked.texts)
+            )
             seconds, size = (two - one) / asked.texts, (large - small) / asked.texts
             alone = alone or seconds
-            print(f"{name:10} {mode:28} {seconds * 1e3:8.2f} {seconds / alone:9.2f} {seconds * 1e6 / 3600:9.1f} "
-                  f"{size / 1e3:10.2f}", flush=True)  # fmt: skip
+            print(
+                f"{name:10} {mode:28} {seconds * 1e3:8.2f} {seconds / alone:9.2f} {seconds * 1e6 / 3600:9.1f} "
+                f"{size / 1e3:10.2f}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

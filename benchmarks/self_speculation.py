@@ -1,14 +1,16 @@
 """How much faster self-speculative text is, against plain decoding, its own ideal, and transformers' early exit.
 
-    python benchmarks/self_speculation.py [--shape llama gpt2] [--batch 1 8] [--tokens 96] [--repeats 3] [--threads 1]
+    python benchmarks/self_speculation.py [--shape llama gpt2] [--batch 1 8] [--tokens 96]
+    [--repeats 3] [--threads 1]
         [--layers 24] [--width 768]
 
-The model is a Llama or GPT-2 of 24 layers and width 768 with random weights, whose blocks after the sixth change
-little, so that the sixth layer is often right. All decode the same greedy text (an error where one differs) in turns,
-and figures are medians of each repeat's own ratio. The ideal is the time of the blocks and heads that were run, each
-timed alone at half the text: what remains is the cost of drafting itself. Bars: 90 % of the ideal; faster than
-`assistant_early_exit` at the same layer, where that runs; `layerscope.generate` without drafts within 3 % of
-`model.generate`, greedy and sampling; memory of tensors, weights included, within 5 % of that of plain decoding.
+The model is a Llama or GPT-2 of 24 layers and width 768 with random weights, whose blocks after the
+sixth change little, so that the sixth layer is often right. All decode the same greedy text (an
+error where one differs) in turns, and figures are medians of each repeat's own ratio. The ideal is
+the time of the blocks and heads that were run, each timed alone at half the text: what remains is
+the cost of drafting itself. Bars: 90 % of the ideal; faster than `assistant_early_exit` at the same
+layer, where that runs; `layerscope.generate` without drafts within 3 % of `model.generate`, greedy
+and sampling; memory of tensors, weights included, within 5 % of that of plain decoding.
 """
 
 from __future__ import annotations
@@ -29,13 +31,24 @@ def model_of(shape: str, quiet: float, layers: int, width: int) -> Any:
     import transformers as hf
 
     torch.manual_seed(0)
-    ends: dict[str, Any] = {"bos_token_id": 1, "eos_token_id": None, "pad_token_id": 0, "vocab_size": VOCABULARY}
+    ends: dict[str, Any] = {
+        "bos_token_id": 1,
+        "eos_token_id": None,
+        "pad_token_id": 0,
+        "vocab_size": VOCABULARY,
+    }
     if shape == "llama":
-        sizes = {"num_hidden_layers": layers, "hidden_size": width, "intermediate_size": 8 * width // 3}
+        sizes = {
+            "num_hidden_layers": layers,
+            "hidden_size": width,
+            "intermediate_size": 8 * width // 3,
+        }
         model: Any = hf.LlamaForCausalLM(hf.LlamaConfig(num_attention_heads=12, **sizes, **ends))
         written = [[block.self_attn.o_proj, block.mlp.down_proj] for block in model.model.layers]
     else:
-        model = hf.GPT2LMHeadModel(hf.GPT2Config(n_layer=layers, n_embd=width, n_head=12, n_positions=512, **ends))
+        model = hf.GPT2LMHeadModel(
+            hf.GPT2Config(n_layer=layers, n_embd=width, n_head=12, n_positions=512, **ends)
+        )
         written = [[block.attn.c_proj, block.mlp.c_proj] for block in model.transformer.h]
     with torch.no_grad():
         for linear in (each for block in written[DRAFT:] for each in block):
@@ -69,7 +82,9 @@ def ideal(speculation: Any, batch: int, tokens: int) -> float:
             run()
             times.append(time.perf_counter() - begun)
             for layer in halves._attention():
-                layer.keys, layer.values = (each[..., : ids.shape[1], :] for each in (layer.keys, layer.values))
+                layer.keys, layer.values = (
+                    each[..., : ids.shape[1], :] for each in (layer.keys, layer.values)
+                )
         return statistics.median(times)
 
     with torch.no_grad(), halves.open():
@@ -104,12 +119,16 @@ def measure(shape: str, batch: int, tokens: int, repeats: int, size: tuple[int, 
         drafts: partial(model.generate, ids, **options, custom_generate=fixed),
         "auto": partial(model.generate, ids, **options, custom_generate=auto),
         "plain, no layer is right": partial(hard.generate, ids, **options),
-        "fall-back, no layer is right": partial(hard.generate, ids, **options, custom_generate=never),
+        "fall-back, no layer is right": partial(
+            hard.generate, ids, **options, custom_generate=never
+        ),
         "plain, sampling": partial(model.generate, ids, **{**options, **nucleus}),
         "without drafts, sampling": partial(own, model, ids, tokens, 0.9),
     }
     if batch == 1 and shape == "llama":  # an IndexError for GPT-2
-        ways["assistant_early_exit"] = partial(model.generate, ids, **options, assistant_early_exit=DRAFT)
+        ways["assistant_early_exit"] = partial(
+            model.generate, ids, **options, assistant_early_exit=DRAFT
+        )
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     shares, texts = [], {}
     for _ in range(repeats + 1):
@@ -124,9 +143,13 @@ def measure(shape: str, batch: int, tokens: int, repeats: int, size: tuple[int, 
             raise SystemExit(f"{name} writes another text than plain decoding")
 
     def ratio(one: str, other: str) -> float:
-        return statistics.median(a / b for a, b in list(zip(seconds[one], seconds[other], strict=True))[1:])
+        return statistics.median(
+            a / b for a, b in list(zip(seconds[one], seconds[other], strict=True))[1:]
+        )
 
-    print(f"{shape}, batch {batch}, {tokens} new tokens: {statistics.median(seconds['plain'][1:]):.2f} s plainly")
+    print(
+        f"{shape}, batch {batch}, {tokens} new tokens: {statistics.median(seconds['plain'][1:]):.2f} s plainly"
+    )
     for name in (drafts, "auto", "assistant_early_exit"):
         if name in ways:
             print(f"  {name:28} {ratio('plain', name):5.2f} times plain decoding")
@@ -137,8 +160,12 @@ def measure(shape: str, batch: int, tokens: int, repeats: int, size: tuple[int, 
     print(f"  {fixed.report}: {share:.0%} of the ideal (bar 90 %)")
     print(f"  auto: {auto.report}, {auto.report.draft_tokens} drafts at a time")
     print(f"  where no layer is right: {fallen:.3f} of the time of plain decoding; {never.report}")
-    print(f"  without drafts: {off[0]:.3f} of the time of model.generate, sampling {off[1]:.3f} (bar 1.03)")
-    print(f"  memory: {held[0] / held[1]:.3f} of plain decoding's, {held[1] / 1e6:,.0f} MB (bar 1.05)")
+    print(
+        f"  without drafts: {off[0]:.3f} of the time of model.generate, sampling {off[1]:.3f} (bar 1.03)"
+    )
+    print(
+        f"  memory: {held[0] / held[1]:.3f} of plain decoding's, {held[1] / 1e6:,.0f} MB (bar 1.05)"
+    )
     faster = "assistant_early_exit" not in ways or ratio("assistant_early_exit", drafts) > 1
     return share >= 0.9 and faster and max(off) <= 1.03 and held[0] <= 1.05 * held[1]
 
@@ -156,7 +183,11 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     size = given.layers, given.width
-    met = [measure(shape, batch, given.tokens, given.repeats, size) for shape in given.shape for batch in given.batch]
+    met = [
+        measure(shape, batch, given.tokens, given.repeats, size)
+        for shape in given.shape
+        for batch in given.batch
+    ]
     raise SystemExit(not all(met))
 
 

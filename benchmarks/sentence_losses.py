@@ -1,14 +1,17 @@
 """MiniLM-L6 fine-tuned on STS-B to be cut at any layer and any number of dimensions: six losses and a separate model.
 
-    python benchmarks/sentence_losses.py [--data ../shared/data] [--steps 24] [--batch 8] [--dev 300] [--seeds 3]
+    python benchmarks/sentence_losses.py [--data ../shared/data] [--steps 24] [--batch 8] [--dev
+    300] [--seeds 3]
 
-CoSENTLoss on the same batches of training pairs for all, AdamW at 1e-4, seeds 0, 1, 2. Printed, means over the seeds:
-Spearman x 100 on seeded dev pairs of each layer (mean pooling, as a model cut there gives) at each prefix of its
-embedding, and seconds of CPU time: the median of a step, and of the training. The losses of sentence-transformers stand
-there by their defaults (the last layer and another one, drawn anew in each step; of dims one), Matryoshka2dLoss also
-with all of them in each step. `separate` is a model of three layers, trained by itself (MatryoshkaLoss). At the end the
-differences of AlignedLoss with dims to each, paired by seed, with their standard errors. AlignedLoss of the last layer
-alone must give the plain loss and its gradients (an error where they differ by more than 1e-5 of the largest).
+CoSENTLoss on the same batches of training pairs for all, AdamW at 1e-4, seeds 0, 1, 2. Printed,
+means over the seeds: Spearman x 100 on seeded dev pairs of each layer (mean pooling, as a model cut
+there gives) at each prefix of its embedding, and seconds of CPU time: the median of a step, and of
+the training. The losses of sentence-transformers stand there by their defaults (the last layer and
+another one, drawn anew in each step; of dims one), Matryoshka2dLoss also with all of them in each
+step. `separate` is a model of three layers, trained by itself (MatryoshkaLoss). At the end the
+differences of AlignedLoss with dims to each, paired by seed, with their standard errors.
+AlignedLoss of the last layer alone must give the plain loss and its gradients (an error where they
+differ by more than 1e-5 of the largest).
 """
 
 from __future__ import annotations
@@ -26,7 +29,11 @@ import pandas as pd
 import torch
 from datasets import Dataset
 from scipy.stats import spearmanr
-from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers import (
+    SentenceTransformer,
+    SentenceTransformerTrainer,
+    SentenceTransformerTrainingArguments,
+)
 from sentence_transformers.losses import (  # the one path of 5.x and 6.x
     AdaptiveLayerLoss,
     CoSENTLoss,
@@ -71,7 +78,9 @@ class Clock(TrainerCallback):
 def pairs(data: Path, split: str) -> pd.DataFrame:
     """Return the pairs of a split, scores from 0 to 1."""
     found = pd.read_csv(data / "stsbenchmark" / f"{split}.csv")
-    return found.assign(score=found["score"] / 5).rename(columns={"text_a": "sentence1", "text_b": "sentence2"})
+    return found.assign(score=found["score"] / 5).rename(
+        columns={"text_a": "sentence1", "text_b": "sentence2"}
+    )
 
 
 @torch.inference_mode()
@@ -85,16 +94,27 @@ def by_layer(model: SentenceTransformer, dev: pd.DataFrame) -> np.ndarray[Any, A
         for start in range(0, len(order), 64):
             batch = texts[order[start : start + 64]].tolist()
             given = model.tokenizer(batch, padding=True, truncation=True, return_tensors="pt")
-            states = torch.stack(model[0].auto_model(**given, output_hidden_states=True).hidden_states[1:])
+            states = torch.stack(
+                model[0].auto_model(**given, output_hidden_states=True).hidden_states[1:]
+            )
             mask = given["attention_mask"][None, :, :, None].float()
             found.append((states * mask).sum(2) / mask.sum(2))
         sides.append(torch.cat(found, 1)[:, torch.from_numpy(order.argsort().copy())])
-    cosines = [torch.cosine_similarity(*(side[..., :d] for side in sides), dim=-1).numpy() for d in DIMS]
-    return np.array([[100 * float(spearmanr(row, dev["score"])[0]) for row in rows] for rows in cosines]).T
+    cosines = [
+        torch.cosine_similarity(*(side[..., :d] for side in sides), dim=-1).numpy() for d in DIMS
+    ]
+    return np.array(
+        [[100 * float(spearmanr(row, dev["score"])[0]) for row in rows] for rows in cosines]
+    ).T
 
 
 def trained(
-    build: Callable[[Any], Any], data: pd.DataFrame, steps: int, batch: int, seed: int, depth: int | None = None
+    build: Callable[[Any], Any],
+    data: pd.DataFrame,
+    steps: int,
+    batch: int,
+    seed: int,
+    depth: int | None = None,
 ) -> tuple[SentenceTransformer, list[float]]:
     """Return the model, of so many layers, fine-tuned by a loss, and the seconds of its steps."""
     model, clock = SentenceTransformer(embedded("minilm"), device="cpu"), Clock()
@@ -102,9 +122,18 @@ def trained(
     weights.encoder.layer = weights.encoder.layer[:depth]
     with tempfile.TemporaryDirectory() as folder:
         args = SentenceTransformerTrainingArguments(
-            folder, max_steps=steps, per_device_train_batch_size=batch, learning_rate=1e-4, warmup_steps=0.1, seed=seed,
-            report_to="none", use_cpu=True, disable_tqdm=True, save_strategy="no", logging_strategy="no",
-        )  # fmt: skip
+            folder,
+            max_steps=steps,
+            per_device_train_batch_size=batch,
+            learning_rate=1e-4,
+            warmup_steps=0.1,
+            seed=seed,
+            report_to="none",
+            use_cpu=True,
+            disable_tqdm=True,
+            save_strategy="no",
+            logging_strategy="no",
+        )
         rows = Dataset.from_pandas(data[["sentence1", "sentence2", "score"]], preserve_index=False)
         SentenceTransformerTrainer(
             model=model, args=args, train_dataset=rows, loss=build(model), callbacks=[clock]
@@ -119,15 +148,22 @@ def check_equal(data: pd.DataFrame) -> None:
     features = [model.tokenize(data[column].tolist()) for column in ("sentence1", "sentence2")]
     truth = torch.tensor(data["score"].to_numpy(), dtype=torch.float32)
     found = []
-    for loss in (CoSENTLoss(model), AlignedLoss(CoSENTLoss(model), layers=[len(weights.encoder.layer)])):
+    for loss in (
+        CoSENTLoss(model),
+        AlignedLoss(CoSENTLoss(model), layers=[len(weights.encoder.layer)]),
+    ):
         model.zero_grad()
         value = loss([dict(each) for each in features], truth)
         value.backward()
-        found.append([value.detach(), *(w.grad.clone() for w in weights.parameters() if w.grad is not None)])
+        found.append(
+            [value.detach(), *(w.grad.clone() for w in weights.parameters() if w.grad is not None)]
+        )
     largest = max(float(each.abs().max()) for each in found[0])
     worst = max(float((a - b).abs().max()) for a, b in zip(*found, strict=True)) / largest
     if not worst < 1e-5:
-        raise SystemExit(f"the plain loss and the aligned loss of the last layer differ by {worst:.1e}")
+        raise SystemExit(
+            f"the plain loss and the aligned loss of the last layer differ by {worst:.1e}"
+        )
 
 
 def spread(values: np.ndarray[Any, Any]) -> str:
@@ -138,8 +174,12 @@ def spread(values: np.ndarray[Any, Any]) -> str:
 
 def main() -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path(__file__).resolve().parents[2] / "shared" / "data")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--data", type=Path, default=Path(__file__).resolve().parents[2] / "shared" / "data"
+    )
     parser.add_argument("--steps", type=int, default=24)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--dev", type=int, default=300)
@@ -149,7 +189,11 @@ def main() -> None:
     dev = pairs(options.data, "dev").sample(options.dev, random_state=0).reset_index(drop=True)
     check_equal(train[: options.batch])
     shipped = by_layer(SentenceTransformer(embedded("minilm"), device="cpu"), dev)
-    print(f"{'':24} dims " + " ".join(f"layer {i}" for i in range(1, len(shipped) + 1)) + "  s/step  s in all")
+    print(
+        f"{'':24} dims "
+        + " ".join(f"layer {i}" for i in range(1, len(shipped) + 1))
+        + "  s/step  s in all"
+    )
     scores: dict[str, list[np.ndarray[Any, Any]]] = {}
 
     def measure(name: str, build: Callable[[Any], Any], depth: int | None = None) -> None:
@@ -160,7 +204,11 @@ def main() -> None:
             clocks.append(seconds)
             scores[name].append(by_layer(model, dev))
         step = statistics.median(second for seconds in clocks for second in seconds)
-        show(name, np.mean(scores[name], 0), f"{step:8.3f} {statistics.median(map(sum, clocks)):9.1f}")
+        show(
+            name,
+            np.mean(scores[name], 0),
+            f"{step:8.3f} {statistics.median(map(sum, clocks)):9.1f}",
+        )
 
     def show(name: str, table: np.ndarray[Any, Any], times: str = "") -> None:
         for column, d in reversed([*enumerate(DIMS)]):
@@ -172,8 +220,14 @@ def main() -> None:
     for name, build in LOSSES.items():
         measure(name, build)
     for depth in RIVALS:
-        measure(f"separate, {depth} layers", lambda model: MatryoshkaLoss(model, CoSENTLoss(model), DIMS), depth)
-    print(f"\n{OURS} minus {'':12} last layer, {DIMS[-1]}  all layers, {DIMS[-1]}  last layer, {DIMS[0]}  all cells")
+        measure(
+            f"separate, {depth} layers",
+            lambda model: MatryoshkaLoss(model, CoSENTLoss(model), DIMS),
+            depth,
+        )
+    print(
+        f"\n{OURS} minus {'':12} last layer, {DIMS[-1]}  all layers, {DIMS[-1]}  last layer, {DIMS[0]}  all cells"
+    )
     for name, tables in [(name, tables) for name, tables in scores.items() if name != OURS]:
         apart = np.array(scores[OURS])[:, : len(tables[0])] - np.array(tables)
         if name.startswith("separate"):

@@ -1,11 +1,12 @@
 """All pairs of layers at once, against a loop over pairs: linear debiased CKA and cosine similarity, exact, in float64.
 
-    python benchmarks/similarity.py [--layers 25] [--samples 10000] [--width 1024] [--naive 5] [--threads 2]
+    python benchmarks/similarity.py [--layers 25] [--samples 10000] [--width 1024] [--naive 5]
+    [--threads 2]
 
-Random float32 states lie in memory. Printed: seconds (CPU seconds) of each matrix and their peak memory above the
-input, sampled while they run; the seconds of matrix products alone, of the size of a tile, that CKA of so many layers
-cannot do without; the loop's on a few pairs, and what it would take for all. Bars: both matrices under 60 s and under
-2 GiB on two cores.
+Random float32 states lie in memory. Printed: seconds (CPU seconds) of each matrix and their peak
+memory above the input, sampled while they run; the seconds of matrix products alone, of the size of
+a tile, that CKA of so many layers cannot do without; the loop's on a few pairs, and what it would
+take for all. Bars: both matrices under 60 s and under 2 GiB on two cores.
 """
 
 from __future__ import annotations
@@ -99,7 +100,9 @@ def main() -> None:
     found, total, most = {}, 0.0, 0.0
     for metric in ("cka", "cosine_similarity"):
         with Peak() as peak:
-            wall, cpu, found[metric] = timed(lambda metric=metric: similarity_matrix(states, metric))
+            wall, cpu, found[metric] = timed(
+                lambda metric=metric: similarity_matrix(states, metric)
+            )
         total, most = total + wall, max(most, peak.gib)
         print(f"{metric}: {wall:.1f} s ({cpu:.1f} CPU s), {peak.gib:.2f} GiB above the input")
     print(f"together: {total:.1f} s (bar {SECONDS:.0f}), {most:.2f} GiB (bar {GIB:.0f})")
@@ -107,7 +110,10 @@ def main() -> None:
         pairs = [(i * 7 % args.layers, (i * 11 + 3) % args.layers) for i in range(args.naive)]
         wall, cpu, values = timed(
             lambda: [
-                (cka(states[:, a], states[:, b]), float(cosine_similarity(states[:, a], states[:, b]).mean()))
+                (
+                    cka(states[:, a], states[:, b]),
+                    float(cosine_similarity(states[:, a], states[:, b]).mean()),
+                )
                 for a, b in pairs
             ]
         )

@@ -2,10 +2,11 @@
 
     python benchmarks/truncated.py [--case minilm|base] [--repeats 21]
 
-Both models run the same batches of 128 tokens in turns, and the short one's states are those of the full one's layer
-(an error where they differ by more than 1e-5 of the largest); the figure is the median of each repeat's own ratio, so
-that a busy machine slows both sides. The ideal is the ratio of their operations (matrix products and attention). Bar:
-85 % of it, for MiniLM-L6 at 3 layers and for the shape of BERT-base at 6.
+Both models run the same batches of 128 tokens in turns, and the short one's states are those of the
+full one's layer (an error where they differ by more than 1e-5 of the largest); the figure is the
+median of each repeat's own ratio, so that a busy machine slows both sides. The ideal is the ratio
+of their operations (matrix products and attention). Bar: 85 % of it, for MiniLM-L6 at 3 layers and
+for the shape of BERT-base at 6.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ def measure(name: str, repeats: int) -> bool:
     full, layer, batch = case(name)
     with tempfile.TemporaryDirectory() as folder:
         tokenizer = hf.AutoTokenizer.from_pretrained(embedded("minilm"))
-        out = layerscope.truncate(full, layer, Path(folder) / "cut", processor=tokenizer, progress=False)
+        out = layerscope.truncate(
+            full, layer, Path(folder) / "cut", processor=tokenizer, progress=False
+        )
         cut = hf.AutoModel.from_pretrained(out).eval()
     ids = torch.randint(1000, 20000, (batch, TOKENS), generator=torch.Generator().manual_seed(0))
 
@@ -59,12 +62,19 @@ def measure(name: str, repeats: int) -> bool:
 
     def operations(model: Any) -> int:
         model.requires_grad_(False)
-        with torch.inference_mode(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        with (
+            torch.inference_mode(),
+            sdpa_kernel(SDPBackend.MATH),
+            FlopCounterMode(display=False) as counter,
+        ):
             model(input_ids=ids)
         return int(counter.get_total_flops())
 
     with torch.inference_mode():
-        inner, last = full(ids, output_hidden_states=True).hidden_states[layer], cut(ids).last_hidden_state
+        inner, last = (
+            full(ids, output_hidden_states=True).hidden_states[layer],
+            cut(ids).last_hidden_state,
+        )
     worst = float((inner - last).abs().max() / inner.abs().max())
     if not worst < 1e-5:
         raise SystemExit(f"the two sides differ by {worst:.1e}")
@@ -84,7 +94,9 @@ def measure(name: str, repeats: int) -> bool:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--case", choices=["minilm", "base"], action="append")
     parser.add_argument("--repeats", type=int, default=21)
     given = parser.parse_args()

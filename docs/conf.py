@@ -9,7 +9,13 @@ sys.path.insert(0, str(Path(__file__).parent / "_extensions"))
 
 project, author, project_copyright = "layerscope", "layerscope developers", "layerscope developers"
 version = release = layerscope.__version__
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton", "from_the_code"]
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+    "from_the_code",
+]
 exclude_patterns = ["_build"]
 html_theme, html_title = "furo", "layerscope"
 html_static_path, html_css_files = ["_static"], ["wide.css"]

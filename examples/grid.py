@@ -22,7 +22,9 @@ Table = pd.DataFrame
 
 def arguments(description: str, out: str, **more: str) -> argparse.Namespace:
     """Return the recipe's options; `more` are paths of data with their defaults."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, default=Path(out))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="trainings at a time")
@@ -31,11 +33,16 @@ def arguments(description: str, out: str, **more: str) -> argparse.Namespace:
     return parser.parse_args()
 
 
-def run(given: argparse.Namespace, command: Sequence[str], objectives: dict[str, Sequence[str]], metric: str) -> Table:
+def run(
+    given: argparse.Namespace,
+    command: Sequence[str],
+    objectives: dict[str, Sequence[str]],
+    metric: str,
+) -> Table:
     """Train every objective with every seed, and return a metric by layer as it stood after the last step.
 
-    `command` is what follows `layerscope train`, `objectives` the options of each. Trainings that are finished are not
-    repeated, one that was killed goes on.
+    `command` is what follows `layerscope train`, `objectives` the options of each. Trainings that
+    are finished are not repeated, one that was killed goes on.
     """
     start = time.perf_counter()
     cells = [(name, seed) for seed in range(given.seeds) for name in objectives]
@@ -48,8 +55,11 @@ def run(given: argparse.Namespace, command: Sequence[str], objectives: dict[str,
         print("layerscope train", shlex.join(words), flush=True)
         done = subprocess.run(
             [sys.executable, "-m", "layerscope", "train", *words],
-            env=os.environ | {"OMP_NUM_THREADS": str(threads)}, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+            env=os.environ | {"OMP_NUM_THREADS": str(threads)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         if done.returncode:
             raise SystemExit(done.stderr.strip().splitlines()[-1])
         return layerscope.open_run(out / "history").metric(metric).loc[1:]
@@ -67,13 +77,20 @@ def show(table: Table, unit: Callable[[float], str]) -> None:
     """Print mean and spread (lowest to highest seed) of each objective by layer."""
     names = list(table.columns.unique("objective"))
     told = pd.DataFrame(
-        {name: [f"{unit(row.mean())} ({unit(row.min())}–{unit(row.max())})" for _, row in table[name].iterrows()]
-         for name in names},
+        {
+            name: [
+                f"{unit(row.mean())} ({unit(row.min())}–{unit(row.max())})"
+                for _, row in table[name].iterrows()
+            ]
+            for name in names
+        },
         index=table.index,
-    )  # fmt: skip
+    )
     print(told.to_string())
 
 
 def verdict(claim: str, values: Sequence[float], holds: bool) -> None:
     """Print whether a claim held, with the value of each seed."""
-    print(f"{'held' if holds else 'did NOT hold'}: {claim}: {', '.join(f'{value:.2f}' for value in values)} by seed")
+    print(
+        f"{'held' if holds else 'did NOT hold'}: {claim}: {', '.join(f'{value:.2f}' for value in values)} by seed"
+    )

@@ -2,8 +2,8 @@
 
     python examples/minilm_sst2.py --data ../shared/data/sst2 [--out runs/minilm-sst2] [--seeds 3]
 
-24,000 sentences, one epoch. Asked: layers 1 to 3 of aligned are on average at least 8 points above standard's, its last
-layer within one point.
+24,000 sentences, one epoch. Asked: layers 1 to 3 of aligned are on average at least 8 points above
+standard's, its last layer within one point.
 """
 
 from __future__ import annotations
@@ -19,17 +19,36 @@ def main() -> None:
     given = arguments(__doc__ or "", "runs/minilm-sst2", data="../shared/data/sst2")
     given.out.mkdir(parents=True, exist_ok=True)
     train = given.out / "train.csv"
-    pd.read_csv(given.data / "train.csv").sample(SENTENCES, random_state=0).to_csv(train, index=False)
+    pd.read_csv(given.data / "train.csv").sample(SENTENCES, random_state=0).to_csv(
+        train, index=False
+    )
     command = [
-        "minilm", "--train", str(train), "--eval", str(given.data / "dev.csv"), "--head", "mean", "--epochs", "1",
-        "--batch-size", "32", "--learning-rate", "5e-5", "--max-length", "64", "--eval-every", "250",
-    ]  # fmt: skip
+        "minilm",
+        "--train",
+        str(train),
+        "--eval",
+        str(given.data / "dev.csv"),
+        "--head",
+        "mean",
+        "--epochs",
+        "1",
+        "--batch-size",
+        "32",
+        "--learning-rate",
+        "5e-5",
+        "--max-length",
+        "64",
+        "--eval-every",
+        "250",
+    ]
     objectives = {"standard": ["--objective", "standard"], "aligned": ["--objective", "aligned"]}
     table = run(given, command, objectives, "layer_accuracy")
     show(table, lambda share: f"{100 * share:.1f}")
     gained = 100 * (table["aligned"] - table["standard"])
     shallow = gained.loc[1:3].mean()
-    verdict("layers 1-3, aligned - standard in points, at least 8", list(shallow), shallow.mean() >= 8)
+    verdict(
+        "layers 1-3, aligned - standard in points, at least 8", list(shallow), shallow.mean() >= 8
+    )
     last = gained.iloc[-1]
     verdict("last layer, aligned - standard in points, from -1 on", list(last), last.mean() >= -1)
 

@@ -2,10 +2,10 @@
 
     python examples/vit_digits.py [--out runs/vit-digits] [--seeds 3]
 
-Each pixel is a patch, so that no single layer can gather an image. Weights start at the scale that a width of 384 has
-by default. The aligned loss alternates with the last layer's, as the paper does for vision. Asked: the effective depth
-(first layer within one point of the last) of aligned is at most 60 % of the standard one's, its last layer within one
-point.
+Each pixel is a patch, so that no single layer can gather an image. Weights start at the scale that
+a width of 384 has by default. The aligned loss alternates with the last layer's, as the paper does
+for vision. Asked: the effective depth (first layer within one point of the last) of aligned is at
+most 60 % of the standard one's, its last layer within one point.
 Source: Tracing Representation Progression, figures 1 and 5.
 """
 
@@ -32,7 +32,9 @@ EVALUATED = 500
 def written(folder: Path) -> None:
     """Write the digits as images, one folder a class, 500 of them to evaluate on."""
     digits = load_digits()
-    parts = train_test_split(digits.images, digits.target, test_size=EVALUATED, random_state=0, stratify=digits.target)
+    parts = train_test_split(
+        digits.images, digits.target, test_size=EVALUATED, random_state=0, stratify=digits.target
+    )
     for part, images, labels in (("train", parts[0], parts[2]), ("eval", parts[1], parts[3])):
         for number, (image, label) in enumerate(zip(images, labels, strict=True)):
             place = folder / part / str(label)
@@ -47,10 +49,25 @@ def main() -> None:
     data = given.out / "digits"
     written(data)
     command = [
-        str(data / "vit.json"), "--from-config", "--train", str(data / "train"), "--eval", str(data / "eval"),
-        "--epochs", "22", "--batch-size", "64", "--learning-rate", "1.5e-3", "--weight-decay", "0.05",
-        "--scheduler", "cosine", "--warmup", "50",
-    ]  # fmt: skip
+        str(data / "vit.json"),
+        "--from-config",
+        "--train",
+        str(data / "train"),
+        "--eval",
+        str(data / "eval"),
+        "--epochs",
+        "22",
+        "--batch-size",
+        "64",
+        "--learning-rate",
+        "1.5e-3",
+        "--weight-decay",
+        "0.05",
+        "--scheduler",
+        "cosine",
+        "--warmup",
+        "50",
+    ]
     objectives = {
         "standard": ["--objective", "standard"],
         "aligned": ["--objective", "aligned", "--schedule", "alternate"],
@@ -58,12 +75,19 @@ def main() -> None:
     table = run(given, command, objectives, "layer_accuracy")
     show(table, lambda share: f"{100 * share:.1f}")
     depths = {
-        name: [int(effective_depth(table[name, seed].to_numpy(), 0.01, "last")) for seed in range(given.seeds)]
+        name: [
+            int(effective_depth(table[name, seed].to_numpy(), 0.01, "last"))
+            for seed in range(given.seeds)
+        ]
         for name in objectives
     }
     print("effective depth:", depths)
     shares = [a / s for a, s in zip(depths["aligned"], depths["standard"], strict=True)]
-    verdict("effective depth of aligned / of standard, at most 0.60", shares, sum(shares) / len(shares) <= 0.6)
+    verdict(
+        "effective depth of aligned / of standard, at most 0.60",
+        shares,
+        sum(shares) / len(shares) <= 0.6,
+    )
     last = 100 * (table["aligned"] - table["standard"]).iloc[-1]
     verdict("last layer, aligned - standard in points, from -1 on", list(last), last.mean() >= -1)
 

@@ -5,7 +5,8 @@ from typing import Any
 
 import lazy_loader
 
-# what is handed on is named in __init__.pyi, and imported when it is first asked for: torch alone takes seconds
+# what is handed on is named in __init__.pyi, and imported when it is first asked for: torch alone
+# takes seconds
 _imported, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 __version__ = "0.1.0"
 

@@ -6,10 +6,18 @@ from . import (
     runs as runs,
     scores as scores,
 )
-from .comparison import Comparison as Comparison, compare as compare, open_comparison as open_comparison
+from .comparison import (
+    Comparison as Comparison,
+    compare as compare,
+    open_comparison as open_comparison,
+)
 from .core.errors import LayerscopeError as LayerscopeError
 from .core.hub import push_to_hub as push_to_hub
-from .early_exit import ExitReport as ExitReport, exits as exits, open_exit_report as open_exit_report
+from .early_exit import (
+    ExitReport as ExitReport,
+    exits as exits,
+    open_exit_report as open_exit_report,
+)
 from .evaluation import evaluate as evaluate
 from .extraction import (
     Extraction as Extraction,

@@ -19,7 +19,8 @@ DONE = "asset.json"
 class Asset(ABC):
     """Something that a verb writes into a folder, whose name depends on the asset's fields.
 
-    `named` is its name with its fields, `minutes` about how long one takes at the small scale, on one core.
+    `named` is its name with its fields, `minutes` about how long one takes at the small scale, on
+    one core.
     """
 
     named: ClassVar[str] = ""
@@ -32,7 +33,9 @@ class Asset(ABC):
     @property
     def rests_on(self) -> "tuple[Asset, ...]":
         """The assets that it reads: by default those among its fields."""
-        return tuple(found for each in fields(self) if isinstance(found := getattr(self, each.name), Asset))
+        return tuple(
+            found for each in fields(self) if isinstance(found := getattr(self, each.name), Asset)
+        )
 
     def __str__(self) -> str:
         """Return its name, as a progress bar shows it."""
@@ -41,7 +44,11 @@ class Asset(ABC):
     @property
     def digest(self) -> str:
         """Hash of what it is made of."""
-        known = (type(self).__name__, FORMAT, *((field.name, getattr(self, field.name)) for field in fields(self)))
+        known = (
+            type(self).__name__,
+            FORMAT,
+            *((field.name, getattr(self, field.name)) for field in fields(self)),
+        )
         return hashlib.sha256(repr(known).encode()).hexdigest()[:12]
 
 
@@ -85,7 +92,9 @@ class Assets:
             pool = None
             if jobs > 1 and len(missing) > 1:
                 pool = workers.started(jobs)
-                stack.push(lambda error, *_: pool.shutdown(wait=True, kill_workers=error is not None))
+                stack.push(
+                    lambda error, *_: pool.shutdown(wait=True, kill_workers=error is not None)
+                )
             while missing:
                 ready = [asset for asset in missing if all(map(self.has, asset.rests_on))]
                 for asset in self._made(ready, pool):

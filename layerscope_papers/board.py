@@ -56,9 +56,16 @@ class Reproduction(Shown):
     def numbers(self) -> pd.DataFrame:
         """Return ours beside what is printed: a row for each quantity, with its source and whether they compare."""
         printed = {entry.quantity: entry for entry in self.recipe.printed}
-        found = [compared(n.quantity, n.value, n.low, n.high, printed.get(n.quantity)) for n in self.evidence.numbers]
+        found = [
+            compared(n.quantity, n.value, n.low, n.high, printed.get(n.quantity))
+            for n in self.evidence.numbers
+        ]
         known = {entry["quantity"] for entry in found}
-        found += [compared(name, None, None, None, entry) for name, entry in printed.items() if name not in known]
+        found += [
+            compared(name, None, None, None, entry)
+            for name, entry in printed.items()
+            if name not in known
+        ]
         return pd.DataFrame(found, columns=list(NUMBERS))
 
     def document(self) -> Document:
@@ -73,7 +80,13 @@ class Reproduction(Shown):
             lead=(verdicts, table),
             sections=(_section(self),),
             details=(
-                Facts((("recipe", self.recipe.digest), *((k, str(v)) for k, v in self.versions.items())), "made with"),
+                Facts(
+                    (
+                        ("recipe", self.recipe.digest),
+                        *((k, str(v)) for k, v in self.versions.items()),
+                    ),
+                    "made with",
+                ),
             ),
             kind="recipes",
         )
@@ -91,19 +104,29 @@ class Reproduction(Shown):
                 "settings": str(self.recipe.scales[self.scale] or ""),
                 "claims": [
                     {
-                        **{name: getattr(v.claim, name) for name in ("name", "sentence", "statistic", "over")},
-                        "value": v.interval.value, "low": v.interval.low, "high": v.interval.high, "n": v.interval.n,
-                        "direction": v.claim.direction, "threshold": v.claim.threshold,
-                        "verdict": v.word, "would_decide": v.wants,
+                        **{
+                            name: getattr(v.claim, name)
+                            for name in ("name", "sentence", "statistic", "over")
+                        },
+                        "value": v.interval.value,
+                        "low": v.interval.low,
+                        "high": v.interval.high,
+                        "n": v.interval.n,
+                        "direction": v.claim.direction,
+                        "threshold": v.claim.threshold,
+                        "verdict": v.word,
+                        "would_decide": v.wants,
                     }
                     for v in self.verdicts
                 ],
                 "numbers": self.numbers().to_dict("records"),
-                "notes": [self.recipe.note, *self.evidence.notes] if self.recipe.note else list(self.evidence.notes),
+                "notes": [self.recipe.note, *self.evidence.notes]
+                if self.recipe.note
+                else list(self.evidence.notes),
                 "commands": list(self.commands),
                 "versions": self.versions,
             }
-        )  # fmt: skip
+        )
         return found
 
     def save(self, folder: Path) -> Path:
@@ -113,7 +136,9 @@ class Reproduction(Shown):
         folder.mkdir(parents=True, exist_ok=True)
         aside(folder / "numbers.csv", lambda part: self.numbers().to_csv(part, index=False))
         document = self.document()
-        for plot in self.evidence.plots:  # each under its own title, as a figure stands alone in a paper
+        for (
+            plot
+        ) in self.evidence.plots:  # each under its own title, as a figure stands alone in a paper
             name, title = "layers-and-tokens", ""
             if not isinstance(plot, TokenGrid):
                 name, title = plot.name, f": {plot.title}"
@@ -153,11 +178,18 @@ class Board(Shown):
         if len(self.reproductions) == 1 and not self.lacking:
             return self.reproductions[0].document()
         known = [found.word for found in self.reproductions]
-        counts = [f"{known.count(word)} {said(word, known.count(word))}" for word in WORDS if word in known]
+        counts = [
+            f"{known.count(word)} {said(word, known.count(word))}"
+            for word in WORDS
+            if word in known
+        ]
         wanting: dict[str, list[str]] = {}
         for name, what in self.lacking:
             wanting.setdefault(what, []).append(name)
-        lines = (f"Not run at this scale, which lacks {what}: {', '.join(names)}." for what, names in wanting.items())
+        lines = (
+            f"Not run at this scale, which lacks {what}: {', '.join(names)}."
+            for what, names in wanting.items()
+        )
         lacking, verdicts = Sentences("Not run", tuple(lines)), claims(self.named())
         sentences = in_sentences(self.named())
         overview = Section("board", "Verdicts", LEAD, (claims(self.named(), in_words=True),))
@@ -205,7 +237,8 @@ LEAD = (
 
 def _remarks(found: Reproduction) -> Iterator[Sentences]:
     yield Sentences(
-        "What is measured", tuple(f"{v.claim.name}: {measured(v)[:-2]}; {over(v)})." for v in found.verdicts)
+        "What is measured",
+        tuple(f"{v.claim.name}: {measured(v)[:-2]}; {over(v)})." for v in found.verdicts),
     )
     wants = [f"{v.claim.name}: {v.wants}." for v in found.verdicts if v.wants]
     if wants:
@@ -219,8 +252,14 @@ def _section(found: Reproduction) -> Section:
     name = found.recipe.name.lower()
     made = claims(found.named(), in_words=True), numbers(found.numbers())
     tables = [Table(t.title, t.columns, t.rows, name=f"{name}-{t.name}") for t in made if t.rows]
-    legend = tuple(text for part in list(_remarks(found))[1:] for text in part.texts)  # the table says the first
+    legend = tuple(
+        text for part in list(_remarks(found))[1:] for text in part.texts
+    )  # the table says the first
     title = f"{found.recipe.name} · {found.summary}"
     return Section(
-        name, title, f"{found.recipe.title} ({found.recipe.paper}).", (*tables, *found.evidence.plots), legend
+        name,
+        title,
+        f"{found.recipe.title} ({found.recipe.paper}).",
+        (*tables, *found.evidence.plots),
+        legend,
     )

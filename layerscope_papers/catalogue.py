@@ -11,7 +11,11 @@ from layerscope.show import Column, Document, Shown, Table, row
 from layerscope_papers.recipe import WRITTEN, Recipe, Scale
 
 PAPERS = ("tracing", "layers", "questions")
-UNRUN = {name: (known["title"], known["needs"]) for name, known in WRITTEN.items() if "claims" not in known}
+UNRUN = {
+    name: (known["title"], known["needs"])
+    for name, known in WRITTEN.items()
+    if "claims" not in known
+}
 """By name: the claim, and what a recipe for it would need."""
 
 
@@ -42,8 +46,14 @@ def chosen(names: tuple[str, ...], scale: Scale) -> list[Recipe]:
         if (unrun := {other.lower(): other for other in UNRUN}.get(name.lower())) is not None:
             raise LayerscopeError(f"{unrun} is not run: it needs {UNRUN[unrun][1]}")
         if name.lower() not in lower:
-            mine = [other for other in known if other[0].lower() == name[:1].lower()] if name[1:2] == "-" else []
-            raise LayerscopeError(f"recipe {name!r} does not exist{choices(name, mine or list(known), 'there are')}")
+            mine = (
+                [other for other in known if other[0].lower() == name[:1].lower()]
+                if name[1:2] == "-"
+                else []
+            )
+            raise LayerscopeError(
+                f"recipe {name!r} does not exist{choices(name, mine or list(known), 'there are')}"
+            )
         recipe = known[lower[name.lower()]]
         if scale not in recipe.scales:
             raise LayerscopeError(
@@ -57,7 +67,9 @@ def chosen(names: tuple[str, ...], scale: Scale) -> list[Recipe]:
 def lacking(scale: Scale) -> tuple[tuple[str, str], ...]:
     """Return the recipes that do not run at a scale, with what it lacks."""
     return tuple(
-        (name, recipe.lacks.get(scale, "its data")) for name, recipe in recipes().items() if scale not in recipe.scales
+        (name, recipe.lacks.get(scale, "its data"))
+        for name, recipe in recipes().items()
+        if scale not in recipe.scales
     )
 
 
@@ -67,16 +79,35 @@ class Listing(Shown):
 
     def document(self) -> Document:
         """Return a table of recipes."""
-        heads = (Column("recipe", "left"), Column("claim", "left", wraps=True), Column("scales", "left"))
-        rows = tuple(row(name, found.title, ", ".join(found.scales)) for name, found in recipes().items())
-        missing = Column("not run", "left"), *(Column(name, "left", wraps=True) for name in ("claim", "needs"))
+        heads = (
+            Column("recipe", "left"),
+            Column("claim", "left", wraps=True),
+            Column("scales", "left"),
+        )
+        rows = tuple(
+            row(name, found.title, ", ".join(found.scales)) for name, found in recipes().items()
+        )
+        missing = (
+            Column("not run", "left"),
+            *(Column(name, "left", wraps=True) for name in ("claim", "needs")),
+        )
         others = tuple(row(name, *about) for name, about in UNRUN.items())
-        return Document(f"{len(rows)} recipes", parts=(Table("", heads, rows), Table("", missing, others)))
+        return Document(
+            f"{len(rows)} recipes", parts=(Table("", heads, rows), Table("", missing, others))
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Return the recipes by name."""
         run: dict[str, Any] = {
-            name: {"title": found.title, "paper": found.paper, "scales": list(found.scales), "lacks": found.lacks}
+            name: {
+                "title": found.title,
+                "paper": found.paper,
+                "scales": list(found.scales),
+                "lacks": found.lacks,
+            }
             for name, found in recipes().items()
         }
-        return {"recipes": run, "not_run": {name: {"title": what, "needs": why} for name, (what, why) in UNRUN.items()}}
+        return {
+            "recipes": run,
+            "not_run": {name: {"title": what, "needs": why} for name, (what, why) in UNRUN.items()},
+        }

@@ -19,11 +19,14 @@ TRIES = 20
 RECALLS = np.linspace(0, 1, 101)
 
 
-def detection_loss(model: Any, pixel_values: Tensor, labels: Labels, layers: Sequence[int] | None = None) -> Tensor:
+def detection_loss(
+    model: Any, pixel_values: Tensor, labels: Labels, layers: Sequence[int] | None = None
+) -> Tensor:
     """Return Σ loss(heads(norm(h_ℓ)), labels) over decoder layers of a DETR, by default all of them, a scalar.
 
-    Each layer's objects are matched to the labels and compared by the model's own loss. The model's `auxiliary_loss`
-    must be off: with it transformers hands the normalised states on to the next layer, and so changes the model.
+    Each layer's objects are matched to the labels and compared by the model's own loss. The model's
+    `auxiliary_loss` must be off: with it transformers hands the normalised states on to the next
+    layer, and so changes the model.
 
     Source: Tracing Representation Progression, appendix B.5; Carion et al. 2020 (DETR).
     """
@@ -54,7 +57,10 @@ def detections(model: Any, pixel_values: Tensor) -> list[tuple[Tensor, Tensor]]:
         for hook in hooks:
             hook.remove()
     normed = [decoder.layernorm(state) for state in states]
-    return [(model.class_labels_classifier(state), model.bbox_predictor(state).sigmoid()) for state in normed]
+    return [
+        (model.class_labels_classifier(state), model.bbox_predictor(state).sigmoid())
+        for state in normed
+    ]
 
 
 def train_detector(
@@ -74,16 +80,21 @@ def train_detector(
     """
     generator = torch.Generator().manual_seed(seed)
     optimizer = torch.optim.AdamW(model.parameters(), learning_rate, weight_decay=1e-4)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, learning_rate, total_steps=steps, pct_start=0.05)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, learning_rate, total_steps=steps, pct_start=0.05
+    )
     losses: list[float] = []
     model.train()
     for _ in range(steps):
         rows = torch.randint(len(labels), (batch_size,), generator=generator)
-        truth = [{name: value.to(model.device) for name, value in labels[row].items()} for row in rows]
+        truth = [
+            {name: value.to(model.device) for name, value in labels[row].items()} for row in rows
+        ]
         loss = detection_loss(model, pixel_values[rows].to(model.device), truth, layers)
         optimizer.zero_grad()
         torch.autograd.backward(loss)
-        # 1 where DETR's own training clips at 0.1: a small detector from random weights learns sooner
+        # 1 where DETR's own training clips at 0.1: a small detector from random weights learns
+        # sooner
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
@@ -91,10 +102,13 @@ def train_detector(
     return losses
 
 
-def ap50_by_layer(model: Any, pixel_values: Tensor, labels: Labels, batch_size: int = 64) -> list[float]:
+def ap50_by_layer(
+    model: Any, pixel_values: Tensor, labels: Labels, batch_size: int = 64
+) -> list[float]:
     """Return the average precision (overlap from a half on) of each decoder layer, averaged over classes.
 
-    Each object counts as its likeliest class that is one. Source: Tracing Representation Progression, figure 18.
+    Each object counts as its likeliest class that is one. Source: Tracing Representation
+    Progression, figure 18.
     """
     model.eval()
     scored: list[dict[int, list[tuple[Tensor, Tensor]]]] = [{} for _ in model.model.decoder.layers]
@@ -103,14 +117,19 @@ def ap50_by_layer(model: Any, pixel_values: Tensor, labels: Labels, batch_size: 
         with torch.no_grad():
             objects = detections(model, pixel_values[start : start + batch_size].to(model.device))
         for by_class, (logits, boxes) in zip(scored, objects, strict=True):
-            for truth, image_logits, image_boxes in zip(truths, logits.cpu(), boxes.cpu(), strict=True):
+            for truth, image_logits, image_boxes in zip(
+                truths, logits.cpu(), boxes.cpu(), strict=True
+            ):
                 _score_image(by_class, image_logits, image_boxes, truth)
     counts = torch.cat([label["class_labels"] for label in labels]).bincount()
     return [_mean_precision(by_class, counts) for by_class in scored]
 
 
 def _score_image(
-    by_class: dict[int, list[tuple[Tensor, Tensor]]], logits: Tensor, boxes: Tensor, truth: Mapping[str, Tensor]
+    by_class: dict[int, list[tuple[Tensor, Tensor]]],
+    logits: Tensor,
+    boxes: Tensor,
+    truth: Mapping[str, Tensor],
 ) -> None:
     """Add the objects of one image to those of their class: their probabilities, and whether they are right."""
     probabilities, classes = logits.softmax(-1)[..., :-1].max(-1)  # the last class is no object
@@ -133,10 +152,12 @@ def _mean_precision(by_class: dict[int, list[tuple[Tensor, Tensor]]], counts: Te
 def average_precision(scores: npt.ArrayLike, hits: npt.ArrayLike, positives: int) -> float:
     """Return the average precision of detections of one class, 0 … 1, as COCO defines it.
 
-    `scores` `[n]` are the confidences of detections, `hits` `[n]` say which are right; `positives` is the number of
-    objects there are. Precision is the best at a recall or above, averaged over 101 recalls.
+    `scores` `[n]` are the confidences of detections, `hits` `[n]` say which are right; `positives`
+    is the number of objects there are. Precision is the best at a recall or above, averaged over
+    101 recalls.
 
-    Source: Everingham et al. 2010, The PASCAL Visual Object Classes Challenge; Lin et al. 2014, Microsoft COCO.
+    Source: Everingham et al. 2010, The PASCAL Visual Object Classes Challenge; Lin et al. 2014,
+        Microsoft COCO.
 
     >>> round(average_precision([0.9, 0.8, 0.7], [True, False, True], positives=2), 4)  # 1 up to half, then 2/3
     0.835
@@ -151,13 +172,18 @@ def average_precision(scores: npt.ArrayLike, hits: npt.ArrayLike, positives: int
 def right_boxes(boxes: Tensor, truths: Tensor, overlap: float = 0.5) -> Tensor:
     """Return which of some boxes `[n, 4]`, the surest first, find one of the `truths` `[m, 4]` that none before found.
 
-    Boxes are centre and size; two match from an intersection over union of `overlap` on, each the best it can have.
+    Boxes are centre and size; two match from an intersection over union of `overlap` on, each the
+    best it can have.
     """
     right = torch.zeros(len(boxes), dtype=torch.bool)
     if not len(truths):
         return right
-    low, high = (torch.stack([b[:, :2] - b[:, 2:] / 2, b[:, :2] + b[:, 2:] / 2]) for b in (boxes, truths))
-    sides = (torch.minimum(low[1][:, None], high[1]) - torch.maximum(low[0][:, None], high[0])).clamp_min(0)
+    low, high = (
+        torch.stack([b[:, :2] - b[:, 2:] / 2, b[:, :2] + b[:, 2:] / 2]) for b in (boxes, truths)
+    )
+    sides = (
+        torch.minimum(low[1][:, None], high[1]) - torch.maximum(low[0][:, None], high[0])
+    ).clamp_min(0)
     intersection = sides.prod(-1)
     union = boxes[:, 2:].prod(-1)[:, None] + truths[:, 2:].prod(-1) - intersection
     shared = intersection / union
@@ -174,8 +200,8 @@ def digit_canvases(
 ) -> tuple[Tensor, list[dict[str, Tensor]]]:
     """Return `n` square images `[n, 3, size, size]` with one to three handwritten digits on each, and their labels.
 
-    Digits are scikit-learn's, two or three times as large, without overlap, on a dark noisy ground; those of
-    `held_out` images are others than the rest are drawn with. Pixels are −1 … 1.
+    Digits are scikit-learn's, two or three times as large, without overlap, on a dark noisy ground;
+    those of `held_out` images are others than the rest are drawn with. Pixels are −1 … 1.
 
     >>> pixels, labels = digit_canvases(2)
     >>> pixels.shape, [len(label["boxes"]) for label in labels]
@@ -199,12 +225,16 @@ def digit_canvases(
             digit = int(rng.choice(pool))
             scale = side // DIGIT
             large = data.images[digit].repeat(scale, 0).repeat(scale, 1) / 16
-            canvas[y : y + side, x : x + side] = np.maximum(canvas[y : y + side, x : x + side], large)
+            canvas[y : y + side, x : x + side] = np.maximum(
+                canvas[y : y + side, x : x + side], large
+            )
             placed.append((x, y, side))
             classes.append(int(data.target[digit]))
         boxes = torch.tensor(placed, dtype=torch.float32)
         centres, sides = (boxes[:, :2] + boxes[:, 2:] / 2) / size, boxes[:, 2:].expand(-1, 2) / size
-        labels.append({"class_labels": torch.tensor(classes), "boxes": torch.cat([centres, sides], 1)})
+        labels.append(
+            {"class_labels": torch.tensor(classes), "boxes": torch.cat([centres, sides], 1)}
+        )
     pixels = torch.from_numpy(np.clip(2 * canvases - 1, -1, 1)).float()
     return pixels[:, None].repeat(1, 3, 1, 1), labels
 
@@ -215,8 +245,10 @@ def _free_corner(
     """Return the corner of a square that overlaps none of those placed, None where no try finds one."""
     for _ in range(TRIES):
         x, y = map(int, rng.integers(0, size - side + 1, 2))
-        if all(_apart(2 * x + side - 2 * a - w, side + w) or _apart(2 * y + side - 2 * b - w, side + w)
-               for a, b, w in placed):  # fmt: skip
+        if all(
+            _apart(2 * x + side - 2 * a - w, side + w) or _apart(2 * y + side - 2 * b - w, side + w)
+            for a, b, w in placed
+        ):
             return x, y
     return None
 

@@ -25,7 +25,10 @@ def chart(title: str, unit: str, curves: Mapping[str, pd.Series], by_depth: bool
         last = float(max(curve.index))
         x = tuple(100 * float(layer) / last if by_depth else float(layer) for layer in curve.index)
         y = tuple(map(float, curve))
-        texts = tuple(f"{name}, layer {layer}: {value:.4g} {unit}" for layer, value in zip(curve.index, y, strict=True))
+        texts = tuple(
+            f"{name}, layer {layer}: {value:.4g} {unit}"
+            for layer, value in zip(curve.index, y, strict=True)
+        )
         series.append(Series(name, x, y, texts, tone=number))
     axis = Axis("depth [%]", (0.0, 100.0)) if by_depth else Axis("layer", whole=True)
     return Chart(title=title, x=axis, y=Axis(unit), series=tuple(series), name=file_name(title))
@@ -33,7 +36,9 @@ def chart(title: str, unit: str, curves: Mapping[str, pd.Series], by_depth: bool
 
 def mean_chart(title: str, unit: str, curves: Mapping[str, Sequence[pd.Series]]) -> Chart:
     """Return curves by layer, each the mean of several, in one chart."""
-    return chart(title, unit, {name: pd.concat(of, axis=1).mean(axis=1) for name, of in curves.items()})
+    return chart(
+        title, unit, {name: pd.concat(of, axis=1).mean(axis=1) for name, of in curves.items()}
+    )
 
 
 def by_layer(values: npt.NDArray[np.float64], first: int) -> pd.Series:
@@ -44,17 +49,22 @@ def by_layer(values: npt.NDArray[np.float64], first: int) -> pd.Series:
 def boxes(title: str, unit: str, values: npt.NDArray[np.float64], first: int) -> Boxes:
     """Return values `[samples, layers]` as a box for each layer, with the samples furthest from it."""
     found = (box(str(first + i), column, range(len(column))) for i, column in enumerate(values.T))
-    return Boxes(title=title, x="layer", y=unit, boxes=tuple(found), each="sample", name=file_name(title))
+    return Boxes(
+        title=title, x="layer", y=unit, boxes=tuple(found), each="sample", name=file_name(title)
+    )
 
 
 def bars(title: str, unit: str, numbers: Sequence[Number]) -> Bars:
     """Return numbers with their intervals as bars, named by what tells them apart."""
     return Bars(
-        title=title, x=Axis(unit), rows=tuple(_apart([number.quantity for number in numbers])),
+        title=title,
+        x=Axis(unit),
+        rows=tuple(_apart([number.quantity for number in numbers])),
         values=tuple(number.value for number in numbers),
         low=tuple(math.nan if number.low is None else number.low for number in numbers),
-        high=tuple(math.nan if number.high is None else number.high for number in numbers), name=file_name(title),
-    )  # fmt: skip
+        high=tuple(math.nan if number.high is None else number.high for number in numbers),
+        name=file_name(title),
+    )
 
 
 def _apart(names: Sequence[str]) -> list[str]:
@@ -72,7 +82,14 @@ def _apart(names: Sequence[str]) -> list[str]:
 def heat_map(title: str, table: pd.DataFrame, down: str, across: str) -> HeatMap:
     """Return a frame as a heat map on a scale of its own."""
     return HeatMap(
-        title=title, rows=tuple(map(str, table.index)), columns=tuple(map(str, table.columns)),
-        values=tuple(tuple(map(float, row)) for row in table.to_numpy()), low=None, high=None, down=down, across=across,
-        corner=down, name=file_name(title),
-    )  # fmt: skip
+        title=title,
+        rows=tuple(map(str, table.index)),
+        columns=tuple(map(str, table.columns)),
+        values=tuple(tuple(map(float, row)) for row in table.to_numpy()),
+        low=None,
+        high=None,
+        down=down,
+        across=across,
+        corner=down,
+        name=file_name(title),
+    )

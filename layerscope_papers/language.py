@@ -43,10 +43,17 @@ class Language:
     def config(self) -> dict[str, Any]:
         """Return the configuration of a GPT-2 of this shape, as transformers read it."""
         return {
-            "model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": self.width, "n_layer": self.depth,
-            "n_head": self.heads, "n_positions": self.context, "vocab_size": self.vocabulary, "bos_token_id": 0,
-            "eos_token_id": 0, "pad_token_id": 0,
-        }  # fmt: skip
+            "model_type": "gpt2",
+            "architectures": ["GPT2LMHeadModel"],
+            "n_embd": self.width,
+            "n_layer": self.depth,
+            "n_head": self.heads,
+            "n_positions": self.context,
+            "vocab_size": self.vocabulary,
+            "bos_token_id": 0,
+            "eos_token_id": 0,
+            "pad_token_id": 0,
+        }
 
 
 SMALL = Language("stdlib-docs", 256)
@@ -88,10 +95,21 @@ class Speaker(Asset):
             config.write_text(json.dumps(setup.config()), encoding="utf-8")
             start = {"from_config": True, "processor": byte_pairs(list(training.samples), setup)}
         train(
-            setup.hub or config, training, held, out=out, task="causal-lm", objective=self.objective, seed=self.seed,
-            max_steps=setup.steps, eval_every=setup.steps, batch_size=setup.batch_size,
-            learning_rate=setup.learning_rate, progress=False, **start, **dict(self.options),
-        )  # fmt: skip
+            setup.hub or config,
+            training,
+            held,
+            out=out,
+            task="causal-lm",
+            objective=self.objective,
+            seed=self.seed,
+            max_steps=setup.steps,
+            eval_every=setup.steps,
+            batch_size=setup.batch_size,
+            learning_rate=setup.learning_rate,
+            progress=False,
+            **start,
+            **dict(self.options),
+        )
 
 
 @dataclass(frozen=True)
@@ -107,10 +125,18 @@ class Spoken(Asset):
 
         setup, (_, held) = self.model.setup, texts(self.model.setup)
         generate(
-            str(assets.get(self.model)), data=held, layers="all", samples=64, prefix=setup.context // 4,
-            max_new_tokens=setup.context // 2, top_p=0.95, measure=True, max_length=setup.context, out=out,
+            str(assets.get(self.model)),
+            data=held,
+            layers="all",
+            samples=64,
+            prefix=setup.context // 4,
+            max_new_tokens=setup.context // 2,
+            top_p=0.95,
+            measure=True,
+            max_length=setup.context,
+            out=out,
             progress=False,
-        )  # fmt: skip
+        )
 
 
 @dataclass(frozen=True)
@@ -133,7 +159,9 @@ class Read(Asset):
         from layerscope.profiling import profile
 
         model = self.setup.hub or str(assets.get(Speaker(self.setup)))
-        options = {"max_length": self.setup.context, "samples": self.setup.samples} | dict(self.options)
+        options = {"max_length": self.setup.context, "samples": self.setup.samples} | dict(
+            self.options
+        )
         _, held = texts(self.setup)
         profile(model, held, out=out, metrics=[ENTROPY], views=0, progress=False, **options)
 
@@ -144,9 +172,14 @@ def byte_pairs(texts: Sequence[str], setup: Language) -> Any:
     from transformers import PreTrainedTokenizerFast
 
     made = ByteLevelBPETokenizer()
-    made.train_from_iterator(texts, vocab_size=setup.vocabulary, special_tokens=["<end>"], show_progress=False)
+    made.train_from_iterator(
+        texts, vocab_size=setup.vocabulary, special_tokens=["<end>"], show_progress=False
+    )
     return PreTrainedTokenizerFast(
-        tokenizer_object=made._tokenizer, eos_token="<end>", pad_token="<end>", model_max_length=setup.context
+        tokenizer_object=made._tokenizer,
+        eos_token="<end>",
+        pad_token="<end>",
+        model_max_length=setup.context,
     )
 
 

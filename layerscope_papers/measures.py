@@ -11,7 +11,8 @@ Values = npt.NDArray[np.float64]
 def norm_ratio(states: npt.ArrayLike) -> Values:
     """Return ‖h_ℓ‖ / ‖h_{ℓ+1} − h_ℓ‖ of states `[..., L+1, D]` by sample and layer, `[..., L]`.
 
-    In a pre-norm block that is the skip connection over the long branch. Infinite where a block changes nothing.
+    In a pre-norm block that is the skip connection over the long branch. Infinite where a block
+    changes nothing.
 
     Source: Tracing Representation Progression, figure 11.
 

@@ -19,7 +19,9 @@ from layerscope_papers.assets import Asset, Assets
 Picture = Chart | HeatMap | Boxes | Bars | TokenGrid
 Judge = Callable[[Assets], "Evidence"]
 Scale = Literal["small", "published", "paper"]
-WRITTEN: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("claims.toml").read_text("utf-8"))
+WRITTEN: dict[str, dict[str, Any]] = tomllib.loads(
+    Path(__file__).with_name("claims.toml").read_text("utf-8")
+)
 """What `claims.toml` says of each recipe, in the order of the papers."""
 PAPERS = {
     "T": "Jiang, Zhou, Zhu: Tracing Representation Progression (ICLR 2025)",
@@ -39,9 +41,9 @@ RESAMPLES = 2000
 class Claim:
     """One sentence of a paper as a statistic that lies beyond a threshold, or does not.
 
-    `statistic` says what is measured, and in which unit; `over` what its interval is taken over (seeds, samples, tasks,
-    models; "computed" for what has no error). `decided_by` says what would decide it where the number of values would
-    not.
+    `statistic` says what is measured, and in which unit; `over` what its interval is taken over
+    (seeds, samples, tasks, models; "computed" for what has no error). `decided_by` says what would
+    decide it where the number of values would not.
     """
 
     name: str
@@ -102,9 +104,9 @@ class Evidence:
 class Recipe:
     """A figure, table or theorem: what it claims, what that needs, and the function that judges.
 
-    `scales` has the settings of each scale that the recipe runs at, `lacks` what the other scales are missing. `needs`
-    returns the assets of some settings, all of which are made before `judge` reads them. `note` says how data or
-    measures differ from the paper's.
+    `scales` has the settings of each scale that the recipe runs at, `lacks` what the other scales
+    are missing. `needs` returns the assets of some settings, all of which are made before `judge`
+    reads them. `note` says how data or measures differ from the paper's.
     """
 
     name: str
@@ -121,15 +123,24 @@ class Recipe:
     @property
     def digest(self) -> str:
         """Hash of what was fixed before any result: claims, thresholds, settings and printed numbers."""
-        fixed = [self.name, self.claims, self.printed, {name: str(found) for name, found in self.scales.items()}]
-        return hashlib.sha256(json.dumps(fixed, default=vars, sort_keys=True).encode()).hexdigest()[:16]
+        fixed = [
+            self.name,
+            self.claims,
+            self.printed,
+            {name: str(found) for name, found in self.scales.items()},
+        ]
+        return hashlib.sha256(json.dumps(fixed, default=vars, sort_keys=True).encode()).hexdigest()[
+            :16
+        ]
 
 
 def recipe(name: str, scales: Mapping[Any, Any], **about: Any) -> Callable[[Judge], Recipe]:
     """Return a decorator that makes a function the judge of what is written of a recipe; `about` are other fields."""
     known = WRITTEN[name]
     texts = {field: known[field] for field in ("title", "note") if field in known}
-    claims = tuple(_claim(claim, own, known.get("over", "")) for claim, own in known["claims"].items())
+    claims = tuple(
+        _claim(claim, own, known.get("over", "")) for claim, own in known["claims"].items()
+    )
     lacks = {"published": "values that the authors released"} | known.get("lacks", {})
     written = {
         "printed": tuple(Printed(**own) for own in known.get("printed", ())),
@@ -143,9 +154,14 @@ def recipe(name: str, scales: Mapping[Any, Any], **about: Any) -> Callable[[Judg
 def _claim(name: str, own: Mapping[str, Any], over: str) -> Claim:
     direction: Literal["above", "below"] = "above" if "above" in own else "below"
     return Claim(
-        name, own["sentence"], own["statistic"], own[direction], direction, own.get("over", over),
+        name,
+        own["sentence"],
+        own["statistic"],
+        own[direction],
+        direction,
+        own.get("over", over),
         own.get("decided_by", ""),
-    )  # fmt: skip
+    )
 
 
 def exact(value: float) -> Interval:
@@ -173,7 +189,9 @@ def mean(values: Sequence[float]) -> Interval:
     if len(known) < FEWEST:
         return Interval(float(known.mean()), math.nan, math.nan, len(known))
     reach = t.ppf((1 + LEVEL) / 2, len(known) - 1) * known.std(ddof=1) / math.sqrt(len(known))
-    return Interval(float(known.mean()), float(known.mean() - reach), float(known.mean() + reach), len(known))
+    return Interval(
+        float(known.mean()), float(known.mean() - reach), float(known.mean() + reach), len(known)
+    )
 
 
 def paired(one: Iterable[float], other: Iterable[float]) -> Interval:
@@ -212,13 +230,17 @@ def slope(x: Sequence[float], y: Sequence[float]) -> Interval:
 
 
 def bootstrap(
-    rows: npt.NDArray[np.float64], statistic: Callable[[npt.NDArray[np.float64]], Any], seed: int = 0
+    rows: npt.NDArray[np.float64],
+    statistic: Callable[[npt.NDArray[np.float64]], Any],
+    seed: int = 0,
 ) -> Interval:
     """Return a statistic of rows `[n, …]` with the percentile interval over resampled rows."""
     if len(rows) < FEWEST:
         return Interval(float(statistic(rows)), math.nan, math.nan, len(rows))
     draws = np.random.default_rng(seed)
-    found = [float(statistic(rows[draws.integers(len(rows), size=len(rows))])) for _ in range(RESAMPLES)]
+    found = [
+        float(statistic(rows[draws.integers(len(rows), size=len(rows))])) for _ in range(RESAMPLES)
+    ]
     low, high = np.nanquantile(found, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Interval(float(statistic(rows)), float(low), float(high), len(rows))
 

@@ -1,8 +1,9 @@
 """Values that the authors of Layer by Layer released, as recipes read them; they come with the package.
 
-Their code departs from their paper: tokens are centred and scaled to unit length before entropies; curvature is the
-angle between tokens, not between steps; InfoNCE has 2N − 1 candidates; LiDAR is an entropy, not its exponential; DiME
-takes Grams of features; Gram entries are clamped. Verdicts on these values hold for the measures as released.
+Their code departs from their paper: tokens are centred and scaled to unit length before entropies;
+curvature is the angle between tokens, not between steps; InfoNCE has 2N − 1 candidates; LiDAR is an
+entropy, not its exponential; DiME takes Grams of features; Gram entries are clamped. Verdicts on
+these values hold for the measures as released.
 """
 
 import numpy as np
@@ -24,7 +25,9 @@ PARAMETERS = {
 
 def scores(assets: Assets) -> Evaluation:
     """Return the released scores of layers on MTEB tasks, in 0 … 1."""
-    return merged([open_evaluation(assets.published(f"mteb_scores{which}.csv.gz")) for which in ("", "_more")])
+    return merged(
+        [open_evaluation(assets.published(f"mteb_scores{which}.csv.gz")) for which in ("", "_more")]
+    )
 
 
 def metrics(assets: Assets) -> pd.DataFrame:
@@ -44,7 +47,9 @@ def curves(frame: pd.DataFrame, metric: str, variant: str, **about: str) -> pd.D
     rows = frame[(frame["metric"] == metric) & (frame["variant"] == variant)]
     for name, value in about.items():
         rows = rows[rows[name] == value]
-    found = rows.pivot_table(index=["model", "revision", "dataset"], columns="layer", values="value", sort=False)
+    found = rows.pivot_table(
+        index=["model", "revision", "dataset"], columns="layer", values="value", sort=False
+    )
     return found[np.isfinite(found.where(found.notna(), 0.0)).all(axis=1)]
 
 

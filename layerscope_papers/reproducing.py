@@ -37,21 +37,26 @@ def reproduce(
 ) -> "Board":
     """Test the claims of the two papers, figure by figure, and report which held.
 
-    Each recipe tests a figure, table or theorem: its numbers stand beside the printed ones, and each verdict beside its
-    statistic, interval and threshold. Trained models and runs are kept in the folder and shared by recipes; the same
-    call resumes.
+    Each recipe tests a figure, table or theorem: its numbers stand beside the printed ones, and
+    each verdict beside its statistic, interval and threshold. Trained models and runs are kept in
+    the folder and shared by recipes; the same call resumes.
 
     Args:
-        names: recipes to run, such as T-fig5 or L-fig1; in Python None runs every recipe of the scale.
-        scale: scale to run at: small (two cores, no download), published (from the values the authors released), or
-            paper (the published settings, with models and data from the hub).
-        out: folder for results, figures, the page of verdicts, and the models and runs they rest on.
-        data_dir: folder of local image data sets, such as cifar10/, for the scale paper; by default the hub is used.
-        jobs: processes that train and measure at once; auto is one per core. On a GPU there is always one.
+        names: recipes to run, such as T-fig5 or L-fig1; in Python None runs every recipe of the
+            scale.
+        scale: scale to run at: small (two cores, no download), published (from the values the
+            authors released), or paper (the published settings, with models and data from the hub).
+        out: folder for results, figures, the page of verdicts, and the models and runs they rest
+            on.
+        data_dir: folder of local image data sets, such as cifar10/, for the scale paper; by default
+            the hub is used.
+        jobs: processes that train and measure at once; auto is one per core. On a GPU there is
+            always one.
         progress: show progress on standard error.
 
     Raises:
-        LayerscopeError: for an unknown recipe, a scale it does not run at, a missing folder, and a full disk.
+        LayerscopeError: for an unknown recipe, a scale it does not run at, a missing folder, and a
+            full disk.
 
     Example:
         >>> from layerscope_papers import reproduce
@@ -73,15 +78,23 @@ def reproduce(
     folder = Path(asked.out).expanduser()
     data = Path(asked.data_dir).expanduser() if asked.data_dir else None
     if data is not None and not data.is_dir():
-        raise LayerscopeError(f"`data_dir` {str(data)!r} is not a folder: name the one that holds the data sets")
+        raise LayerscopeError(
+            f"`data_dir` {str(data)!r} is not a folder: name the one that holds the data sets"
+        )
     reporter = reporting(asked.progress)
-    plans = [(recipe, Assets(folder / "assets", recipe.scales[asked.scale], data)) for recipe in found]
-    missing = {a.path(need): need for recipe, a in plans for need in a.missing(recipe.needs(a.settings))}
+    plans = [
+        (recipe, Assets(folder / "assets", recipe.scales[asked.scale], data)) for recipe in found
+    ]
+    missing = {
+        a.path(need): need for recipe, a in plans for need in a.missing(recipe.needs(a.settings))
+    }
     check_disk(folder, ROOM_MB * len(missing))
     jobs = workers.wanted(asked.jobs, len(missing)) if apart() else 1
     if missing:
         minutes = sum(asset.minutes for asset in missing.values()) / jobs
-        about = f", about {count(max(round(minutes), 1), 'minute')}" if asked.scale == "small" else ""
+        about = (
+            f", about {count(max(round(minutes), 1), 'minute')}" if asked.scale == "small" else ""
+        )
         reporter.say(f"models and runs to make: {len(missing)}{about}")
     results = []
     with reporter.bar("recipes", len(plans), "recipes") as advance:

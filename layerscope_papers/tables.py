@@ -18,26 +18,42 @@ def said(word: Word, count: int = 1) -> str:
 
 def claims(found: Iterable[tuple[str, Verdict]], in_words: bool = False) -> Table:
     """Return a row for each verdict of a recipe: short enough for a terminal, or with the claim's sentence."""
-    last = (Column("over", "left"), Column("in words", "left", wraps=True)) if in_words else (Column("n"),)
+    last = (
+        (Column("over", "left"), Column("in words", "left", wraps=True))
+        if in_words
+        else (Column("n"),)
+    )
     heads = (
-        Column("claim", "left"), Column("verdict", "left"), Column("value"), Column("95 % interval", "left"),
-        Column("needs", "left"), *last,
-    )  # fmt: skip
+        Column("claim", "left"),
+        Column("verdict", "left"),
+        Column("value"),
+        Column("95 % interval", "left"),
+        Column("needs", "left"),
+        *last,
+    )
     rows = []
     for recipe, verdict in found:
         claim, interval = verdict.claim, verdict.interval
         cells = (
             words(f"{recipe} {claim.name}"),
-            Cell(verdict.word, value=verdict.word, marked=in_words and verdict.word == "did not hold"),
+            Cell(
+                verdict.word, value=verdict.word, marked=in_words and verdict.word == "did not hold"
+            ),
             Cell(_digits(interval.value), value=interval.value),
             words(_interval(interval)),
             words(_needs(claim)),
         )
         counts = (
-            (words(over(verdict)), words(measured(verdict))) if in_words else (Cell(str(interval.n), value=interval.n),)
+            (words(over(verdict)), words(measured(verdict)))
+            if in_words
+            else (Cell(str(interval.n), value=interval.n),)
         )
         rows.append(row(*cells, *counts))
-    narrow = () if in_words else (Table("Claims", heads[:-1], tuple(row(*each.cells[:-1]) for each in rows)),)
+    narrow = (
+        ()
+        if in_words
+        else (Table("Claims", heads[:-1], tuple(row(*each.cells[:-1]) for each in rows)),)
+    )
     return Table("Claims", heads, tuple(rows), name="claims", narrow=narrow)
 
 
@@ -58,7 +74,11 @@ def _needs(claim: Claim) -> str:
 def _interval(interval: Interval) -> str:
     if interval.low == interval.high:
         return ""
-    return f"{_digits(interval.low)} … {_digits(interval.high)}" if math.isfinite(interval.low) else "too few"
+    return (
+        f"{_digits(interval.low)} … {_digits(interval.high)}"
+        if math.isfinite(interval.low)
+        else "too few"
+    )
 
 
 def measured(verdict: Verdict) -> str:
@@ -68,7 +88,11 @@ def measured(verdict: Verdict) -> str:
 
 def over(verdict: Verdict) -> str:
     """Return what the interval is taken over, as "5 seeds"."""
-    return verdict.claim.over if verdict.interval.n == 1 else f"{verdict.interval.n} {verdict.claim.over}"
+    return (
+        verdict.claim.over
+        if verdict.interval.n == 1
+        else f"{verdict.interval.n} {verdict.claim.over}"
+    )
 
 
 def _digits(value: float) -> str:
@@ -76,24 +100,35 @@ def _digits(value: float) -> str:
 
 
 def compared(
-    quantity: str, value: float | None, low: float | None, high: float | None, printed: Printed | None
+    quantity: str,
+    value: float | None,
+    low: float | None,
+    high: float | None,
+    printed: Printed | None,
 ) -> dict[str, Any]:
     """Return ours beside what is printed, and whether the two compare."""
     comparable = printed is not None and not printed.differs and value is not None
     return {
-        "quantity": quantity, "printed": printed and printed.value, "where": printed.where if printed else "",
-        "ours": value, "low": low, "high": high, "comparable": "yes" if comparable else "no",
+        "quantity": quantity,
+        "printed": printed and printed.value,
+        "where": printed.where if printed else "",
+        "ours": value,
+        "low": low,
+        "high": high,
+        "comparable": "yes" if comparable else "no",
         "why_not": "" if comparable else printed.differs if printed else "not in print",
-    }  # fmt: skip
+    }
 
 
 def numbers(frame: pd.DataFrame) -> Table:
     """Return a row for each quantity, with intervals and printed numbers where there are any."""
     there = frame["low"].notna().any(), frame["printed"].notna().any()
     heads = (
-        Column("quantity", "left"), Column("ours"), *([Column("95 % interval", "left")] if there[0] else []),
+        Column("quantity", "left"),
+        Column("ours"),
+        *([Column("95 % interval", "left")] if there[0] else []),
         *([Column("printed"), Column("where", "left", wraps=True)] if there[1] else []),
-    )  # fmt: skip
+    )
     rows = [
         row(
             entry["quantity"],
@@ -111,10 +146,16 @@ def _number(value: float, digits: int) -> tuple[Cell]:
 
 
 def _interval_of(entry: dict[str, Any]) -> tuple[Cell]:
-    return (EMPTY,) if pd.isna(entry["low"]) else (words(f"{_digits(entry['low'])} … {_digits(entry['high'])}"),)
+    return (
+        (EMPTY,)
+        if pd.isna(entry["low"])
+        else (words(f"{_digits(entry['low'])} … {_digits(entry['high'])}"),)
+    )
 
 
 def _where(entry: dict[str, Any]) -> str:
     """Return where a number is printed, and why it is not comparable if it is not."""
-    differs = f" (not comparable: {entry['why_not']})" if entry["where"] and entry["why_not"] else ""
+    differs = (
+        f" (not comparable: {entry['why_not']})" if entry["where"] and entry["why_not"] else ""
+    )
     return f"{entry['where']}{differs}"

@@ -37,7 +37,13 @@ def decide(claim: Claim, interval: Interval) -> Verdict:
 def overall(verdicts: tuple[Verdict, ...]) -> Word:
     """Return the verdict on all claims of a recipe: it did not hold where one did not, and held where all did."""
     words = {verdict.word for verdict in verdicts}
-    return "did not hold" if "did not hold" in words else "held" if words == {"held"} else "not decided"
+    return (
+        "did not hold"
+        if "did not hold" in words
+        else "held"
+        if words == {"held"}
+        else "not decided"
+    )
 
 
 def _wants(claim: Claim, interval: Interval) -> str:
@@ -46,7 +52,9 @@ def _wants(claim: Claim, interval: Interval) -> str:
     if interval.n < FEWEST:
         return f"at least {FEWEST} {claim.over}"
     reach, gap = (interval.high - interval.low) / 2, abs(interval.value - claim.threshold)
-    needed = math.ceil(interval.n * (reach / gap) ** 2) + 1 if gap > 0 and math.isfinite(reach) else MANY
+    needed = (
+        math.ceil(interval.n * (reach / gap) ** 2) + 1 if gap > 0 and math.isfinite(reach) else MANY
+    )
     if needed >= MANY:
         return f"the statistic lies at its threshold: no feasible number of {claim.over} would decide it"
     return f"about {max(needed, interval.n + 1)} {claim.over}, if the difference stays as it is"

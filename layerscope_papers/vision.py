@@ -45,15 +45,24 @@ class Vision:
     def config(self, depth: int) -> dict[str, Any]:
         """Return the model's configuration, as transformers read it."""
         return {
-            "model_type": "vit", "architectures": ["ViTForImageClassification"], "hidden_size": self.width,
-            "num_hidden_layers": depth, "num_attention_heads": self.heads, "intermediate_size": 4 * self.width,
-            "image_size": self.size, "patch_size": self.patch, "num_channels": 3, "hidden_dropout_prob": 0.0,
+            "model_type": "vit",
+            "architectures": ["ViTForImageClassification"],
+            "hidden_size": self.width,
+            "num_hidden_layers": depth,
+            "num_attention_heads": self.heads,
+            "intermediate_size": 4 * self.width,
+            "image_size": self.size,
+            "patch_size": self.patch,
+            "num_channels": 3,
+            "hidden_dropout_prob": 0.0,
             "attention_probs_dropout_prob": 0.0,
-        }  # fmt: skip
+        }
 
 
 SMALL = Vision("digits", 12, 64, 4, 8, 2, 30, 64, 1e-3, 0.05, augment=False)
-PAPER = Vision("cifar10", 12, 384, 6, 32, 4, 200, 256, 5e-4, 0.05, augment=True, seeds=3, device="cuda")
+PAPER = Vision(
+    "cifar10", 12, 384, 6, 32, 4, 200, 256, 5e-4, 0.05, augment=True, seeds=3, device="cuda"
+)
 """DeiT-S on CIFAR-10. AdamW does not learn at the printed learning rate, 0.1; this is DeiT's own."""
 SCALES: dict[Any, Vision] = {"small": SMALL, "paper": PAPER}
 
@@ -64,13 +73,17 @@ def images(setup: Vision, data: Path | None) -> tuple[Corpus, Corpus]:
         from sklearn.model_selection import train_test_split
 
         whole = open_corpus("digits")
-        train, test = train_test_split(np.arange(len(whole)), test_size=TEST, random_state=0, stratify=whole.labels)
+        train, test = train_test_split(
+            np.arange(len(whole)), test_size=TEST, random_state=0, stratify=whole.labels
+        )
         return whole.take(sorted(train)), replace(whole.take(sorted(test)), name="digits-test")
     if data is None:
         return open_corpus("hf:cifar10:train"), open_corpus("hf:cifar10:test")
     found = next(iter(sorted((data / setup.data).glob("*"))), None)
     if found is None:
-        raise LayerscopeError(f"{str(data)!r} has no folder {setup.data!r} with images: choose another with `data_dir`")
+        raise LayerscopeError(
+            f"{str(data)!r} has no folder {setup.data!r} with images: choose another with `data_dir`"
+        )
     whole = open_corpus(found)
     test = [i for i, name in enumerate(whole.names) if "test" in name]
     rest = sorted(set(range(len(whole))) - set(test))
@@ -89,7 +102,9 @@ class Trained(Asset):
     minutes = 1.3
 
     def __str__(self) -> str:
-        words = [str(value) for _, value in self.options] + ([f"{self.depth} layers"] if self.depth else [])
+        words = [str(value) for _, value in self.options] + (
+            [f"{self.depth} layers"] if self.depth else []
+        )
         return " ".join([self.objective, *words, "seed", str(self.seed)])
 
     def make(self, out: Path, assets: Assets) -> None:
@@ -102,11 +117,24 @@ class Trained(Asset):
         config.write_text(json.dumps(setup.config(self.depth or setup.depth)), encoding="utf-8")
         training, test = images(setup, assets.data)
         train(
-            config, training, test, out=out, from_config=True, objective=self.objective, seed=self.seed,
-            epochs=setup.epochs, batch_size=setup.batch_size, learning_rate=setup.learning_rate,
-            weight_decay=setup.weight_decay, augment=setup.augment, scheduler="multistep", depth_on="train",
-            device=setup.device, progress=False, **dict(self.options),
-        )  # fmt: skip
+            config,
+            training,
+            test,
+            out=out,
+            from_config=True,
+            objective=self.objective,
+            seed=self.seed,
+            epochs=setup.epochs,
+            batch_size=setup.batch_size,
+            learning_rate=setup.learning_rate,
+            weight_decay=setup.weight_decay,
+            augment=setup.augment,
+            scheduler="multistep",
+            depth_on="train",
+            device=setup.device,
+            progress=False,
+            **dict(self.options),
+        )
 
 
 @dataclass(frozen=True)
@@ -119,17 +147,33 @@ class Profiled(Asset):
 
     def make(self, out: Path, assets: Assets) -> None:
         """Profile it, from the shard where it was stopped."""
-        profiled(self.model, images(self.model.setup, assets.data)[1], self.metrics.split(","), out, assets)
+        profiled(
+            self.model,
+            images(self.model.setup, assets.data)[1],
+            self.metrics.split(","),
+            out,
+            assets,
+        )
 
 
-def profiled(model: Trained, data: Corpus, metrics: Sequence[str], out: Path, assets: Assets) -> None:
+def profiled(
+    model: Trained, data: Corpus, metrics: Sequence[str], out: Path, assets: Assets
+) -> None:
     """Profile a trained model on images, from the shard where an earlier call was stopped."""
     from layerscope.profiling import profile
 
     profile(
-        str(assets.get(model)), data, out=out, metrics=metrics, samples="all", views=0, cka="biased", pooling="cls",
-        device=model.setup.device, progress=False,
-    )  # fmt: skip
+        str(assets.get(model)),
+        data,
+        out=out,
+        metrics=metrics,
+        samples="all",
+        views=0,
+        cka="biased",
+        pooling="cls",
+        device=model.setup.device,
+        progress=False,
+    )
 
 
 @dataclass(frozen=True)
@@ -143,7 +187,14 @@ class Exiting(Asset):
         """Calibrate and measure it."""
         _, test = images(self.model.setup, assets.data)
         device = self.model.setup.device
-        exits(str(assets.get(self.model)), test, out=out, min_speedup=0.01, device=device, progress=False)
+        exits(
+            str(assets.get(self.model)),
+            test,
+            out=out,
+            min_speedup=0.01,
+            device=device,
+            progress=False,
+        )
 
 
 @dataclass(frozen=True)
@@ -156,7 +207,10 @@ class Kind:
 
     def seeds(self, setup: Vision) -> list[Trained]:
         """Return the models of all seeds."""
-        return [Trained(setup, self.objective, seed, self.options, self.depth) for seed in range(setup.seeds)]
+        return [
+            Trained(setup, self.objective, seed, self.options, self.depth)
+            for seed in range(setup.seeds)
+        ]
 
 
 STANDARD, ALIGNED = Kind("standard"), Kind("aligned", (("schedule", "alternate"),))
@@ -166,7 +220,10 @@ CLASSIFIERS = Kind("classifiers", (("schedule", "alternate"),))
 DISTILLED = Kind("classifiers", (("schedule", "alternate"), ("distillation", 1.0)))
 BOTH = {"standard": STANDARD, "aligned": ALIGNED}
 """The two trainings that most claims compare."""
-COSINE, CKA = Kind("cosine", (("schedule", "alternate"),)), Kind("cka", (("schedule", "alternate"),))
+COSINE, CKA = (
+    Kind("cosine", (("schedule", "alternate"),)),
+    Kind("cka", (("schedule", "alternate"),)),
+)
 
 
 METRICS = "cosine_similarity,cka"
@@ -175,7 +232,9 @@ PERCENT = (ACCURACY, "saturated", "label_probability")
 """Metrics of a history that are shares, and given in percent."""
 
 
-def needs(*kinds: Kind, metrics: str = "", exits: bool = False) -> Callable[[Vision], Sequence[Asset]]:
+def needs(
+    *kinds: Kind, metrics: str = "", exits: bool = False
+) -> Callable[[Vision], Sequence[Asset]]:
     """Return what a recipe needs: models of these kinds, runs of them with some metrics, reports of their exits."""
 
     def found(setup: Vision) -> list[Asset]:
@@ -206,15 +265,23 @@ class Bench:
 
     def runs(self, kind: Kind) -> list[Run]:
         """Return the run of each seed."""
-        return [open_run(self.assets.get(Profiled(model, self.metrics))) for model in kind.seeds(self.setup)]
+        return [
+            open_run(self.assets.get(Profiled(model, self.metrics)))
+            for model in kind.seeds(self.setup)
+        ]
 
     def exits(self, kind: Kind) -> list[ExitReport]:
         """Return the report of exits of each seed."""
-        return [open_exit_report(self.assets.get(Exiting(model))) for model in kind.seeds(self.setup)]
+        return [
+            open_exit_report(self.assets.get(Exiting(model))) for model in kind.seeds(self.setup)
+        ]
 
     def states(self, kind: Kind) -> list[npt.NDArray[np.float32]]:
         """Return what the head would read of each test image at layers 0 … L, `[N, L+1, D]`, for each seed."""
-        return [np.stack([run.pooled(layer) for layer in range(run.depth + 1)], axis=1) for run in self.runs(kind)]
+        return [
+            np.stack([run.pooled(layer) for layer in range(run.depth + 1)], axis=1)
+            for run in self.runs(kind)
+        ]
 
     def curves(self, kind: Kind, metric: str) -> list[pd.Series]:
         """Return a metric of the history by layer at the end of training, for each seed.
@@ -235,7 +302,8 @@ class Bench:
         """Return a metric of the history by layer, mean over seeds, by the kind's name; shares in percent."""
         scale = 100.0 if metric in PERCENT else 1.0
         return {
-            name: scale * pd.concat(self.curves(kind, metric), axis=1).mean(axis=1) for name, kind in self.kinds.items()
+            name: scale * pd.concat(self.curves(kind, metric), axis=1).mean(axis=1)
+            for name, kind in self.kinds.items()
         }
 
     def chart(self, title: str, metric: str) -> Chart:
@@ -256,13 +324,21 @@ class Bench:
 
 
 def trained(
-    name: str, *, kinds: Mapping[str, Kind] = BOTH, metrics: str = "", exits: bool = False, **about: Any
+    name: str,
+    *,
+    kinds: Mapping[str, Kind] = BOTH,
+    metrics: str = "",
+    exits: bool = False,
+    **about: Any,
 ) -> Callable[[Callable[[Bench], Evidence]], Recipe]:
     """Return the decorator of a recipe that judges models trained in some ways; `about` is what differs from others.
 
     With `metrics` their runs are needed too, and with `exits` the reports of their exits.
     """
-    known: dict[str, Any] = {"scales": SCALES, "needs": needs(*kinds.values(), metrics=metrics, exits=exits)} | about
+    known: dict[str, Any] = {
+        "scales": SCALES,
+        "needs": needs(*kinds.values(), metrics=metrics, exits=exits),
+    } | about
     return lambda judge: recipe(name, **known)(lambda assets: judge(Bench(assets, kinds, metrics)))
 
 
@@ -270,4 +346,6 @@ def to_last(run: Run, metric: str = "cosine_similarity") -> pd.Series:
     """Return the similarity of each layer with the last one, layers 1 … L."""
     table = run.metric(metric)
     found = table.iloc[:, -1]
-    return found[[layer for layer in found.index if isinstance(layer, (int, np.integer)) and layer > 0]]
+    return found[
+        [layer for layer in found.index if isinstance(layer, (int, np.integer)) and layer > 0]
+    ]

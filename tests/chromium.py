@@ -23,7 +23,9 @@ FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-dev-shm-u
 
 def find() -> str:
     """Return the path of a Chromium; without one the test is skipped, or fails where LAYERSCOPE_BROWSER=required."""
-    found = os.environ.get("LAYERSCOPE_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+    found = os.environ.get("LAYERSCOPE_CHROMIUM") or next(
+        filter(None, map(shutil.which, NAMES)), None
+    )
     if found is None:
         missing = "no Chromium on the path: install one (apt-get install chromium), or set LAYERSCOPE_CHROMIUM"
         if os.environ.get("LAYERSCOPE_BROWSER") == "required":
@@ -79,12 +81,19 @@ class Browser:
         self.chromium = chromium
 
     @contextmanager
-    def open(self, path: Path, width: int = 1300, scheme: str = "light", touch: bool = False) -> Iterator[Opened]:
+    def open(
+        self, path: Path, width: int = 1300, scheme: str = "light", touch: bool = False
+    ) -> Iterator[Opened]:
         context = self.chromium.new_context(
-            viewport={"width": width, "height": 900}, color_scheme=scheme, has_touch=touch, accept_downloads=True
+            viewport={"width": width, "height": 900},
+            color_scheme=scheme,
+            has_touch=touch,
+            accept_downloads=True,
         )
         opened = Opened(context.new_page())
-        opened.tab.on("console", lambda message: opened.console.append(f"{message.type}: {message.text}"))
+        opened.tab.on(
+            "console", lambda message: opened.console.append(f"{message.type}: {message.text}")
+        )
         opened.tab.on("pageerror", lambda error: opened.console.append(f"error: {error}"))
         opened.tab.on("request", lambda request: opened.requests.append(request.url))
         opened.tab.goto(path.absolute().as_uri())
@@ -109,9 +118,13 @@ def started() -> Iterator[Browser]:
 @pytest.fixture(scope="session")
 def language(tmp_path_factory):
     """Return a run of a language model: tokens, perplexity, saturation, and two poolings of its pairs."""
-    model = tiny.saved(tiny.llama(), tmp_path_factory.mktemp("models") / "tiny-llama", special=False)
+    model = tiny.saved(
+        tiny.llama(), tmp_path_factory.mktemp("models") / "tiny-llama", special=False
+    )
     out = tmp_path_factory.mktemp("runs") / "language"
-    return profile(str(model), tiny.texts(40), out=out, progress=False, command="layerscope profile tiny-llama")
+    return profile(
+        str(model), tiny.texts(40), out=out, progress=False, command="layerscope profile tiny-llama"
+    )
 
 
 @pytest.fixture(scope="session")
@@ -119,7 +132,11 @@ def content_of():
     """Return a function that reads back what a page carries for its scripts."""
 
     def read(path):
-        found = re.search(r'<script type="application/json" id="content">(.*?)</script>', path.read_text("utf-8"), re.S)
+        found = re.search(
+            r'<script type="application/json" id="content">(.*?)</script>',
+            path.read_text("utf-8"),
+            re.S,
+        )
         return json.loads(found.group(1))
 
     return read
@@ -131,9 +148,13 @@ def frame_of():
 
     def read(path):
         read_as_text = dict.fromkeys(name for name, kind in COLUMNS.items() if kind == "object")
-        frame = pd.read_csv(path, dtype=dict.fromkeys(read_as_text, "object"), float_precision="round_trip")
+        frame = pd.read_csv(
+            path, dtype=dict.fromkeys(read_as_text, "object"), float_precision="round_trip"
+        )
         present = {name: kind for name, kind in COLUMNS.items() if name in frame}
         frame = frame.astype(present)
-        return frame.assign(**{name: frame[name].where(frame[name].notna(), None) for name in read_as_text})
+        return frame.assign(
+            **{name: frame[name].where(frame[name].notna(), None) for name in read_as_text}
+        )
 
     return read

@@ -101,7 +101,9 @@ class Running:
         timer.start()
         status = self.forks.ask({"wait": self.pid})
         timer.cancel()
-        files = (self.folder / name for name in ("out", "err"))  # not there yet for one that is killed at once
+        files = (
+            self.folder / name for name in ("out", "err")
+        )  # not there yet for one that is killed at once
         out, err = (file.read_text("utf-8", "replace") if file.is_file() else "" for file in files)
         return Ended(-signal.SIGALRM if late.is_set() else status, out, err)
 
@@ -111,13 +113,23 @@ class Forks:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.count = folder, 0
-        settings = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-        settings["TORCH_CPP_LOG_LEVEL"] = "ERROR"  # as the command line sets it, before torch is loaded
+        settings = {
+            "OMP_NUM_THREADS": "1",
+            "HF_HUB_OFFLINE": "1",
+            "TOKENIZERS_PARALLELISM": "false",
+        }
+        settings["TORCH_CPP_LOG_LEVEL"] = (
+            "ERROR"  # as the command line sets it, before torch is loaded
+        )
         settings["PYTHONPATH"] = str(Path(__file__).parents[1])  # the tree these tests stand in
         self.process = subprocess.Popen(
-            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            env=os.environ | settings, cwd=folder,
-        )  # fmt: skip
+            [sys.executable, __file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | settings,
+            cwd=folder,
+        )
 
     def ask(self, request: dict[str, Any]) -> int:
         self.process.stdin.write(json.dumps(request) + "\n")
@@ -127,25 +139,39 @@ class Forks:
     def start(self, *words: object, cwd: Path | None = None, **limits: Any) -> Running:
         """Start a command; limits: `memory`, `file` (bytes), `late` (seconds lost at each look at the clock), `env`.
 
-        `worth`: the seconds of judging from which on `evaluate` starts processes of its own. `script`: Python code that
-        runs instead of the command line, with the words as its arguments.
-        """
+        `worth`: the seconds of judging from which on `evaluate` starts processes of its own.
+        `script`: Python code that runs instead of the command line, with the words as its
+        arguments."""
         self.count += 1
         folder = self.folder / f"command-{self.count}"
         folder.mkdir()
         limits = {"memory": ROOMY} | limits
-        request = {"words": [str(w) for w in words], "cwd": str(cwd or self.folder), "folder": str(folder), **limits}
+        request = {
+            "words": [str(w) for w in words],
+            "cwd": str(cwd or self.folder),
+            "folder": str(folder),
+            **limits,
+        }
         return Running(self, self.ask(request), folder)
 
-    def run(self, *words: object, cwd: Path | None = None, seconds: float = SLOW, **limits: Any) -> Ended:
+    def run(
+        self, *words: object, cwd: Path | None = None, seconds: float = SLOW, **limits: Any
+    ) -> Ended:
         return self.start(*words, cwd=cwd, **limits).wait(seconds)
 
     def together(self, *words: object, **limits: Any) -> list[Running]:
         """Start two processes as a launcher would, each of which knows its rank."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
-            shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
-        return [self.start(*words, env=shared | {"RANK": rank, "LOCAL_RANK": rank}, **limits) for rank in "01"]
+            shared = {
+                "WORLD_SIZE": "2",
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(free.getsockname()[1]),
+            }
+        return [
+            self.start(*words, env=shared | {"RANK": rank, "LOCAL_RANK": rank}, **limits)
+            for rank in "01"
+        ]
 
     def close(self) -> None:
         self.process.stdin.close()
@@ -216,7 +242,11 @@ def _serve() -> None:
 
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    own = [m.name for m in pkgutil.walk_packages(layerscope.__path__, "layerscope.") if "__" not in m.name]
+    own = [
+        m.name
+        for m in pkgutil.walk_packages(layerscope.__path__, "layerscope.")
+        if "__" not in m.name
+    ]
     for name in [*WARM.split(), *own]:
         importlib.import_module(name)
     import torch

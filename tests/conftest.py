@@ -13,12 +13,15 @@ if TYPE_CHECKING:
     from commands import Forks
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-    # a job started in the background hears no Ctrl-C, nor would the processes that tests start and interrupt
+    # a job started in the background hears no Ctrl-C, nor would the processes that tests start and
+    # interrupt
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collect_file(file_path: Path) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+def pytest_collect_file(
+    file_path: Path,
+) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
     """Examples are in the package: a test file is not searched for them, nor a helper beside it imported for that."""
     return [found for found in (yield) if type(found) is pytest.Module]
 

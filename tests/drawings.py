@@ -12,7 +12,8 @@ def headless():
     """Return a model of two blocks without a norm after them."""
     torch.manual_seed(0)
     return nn.Sequential(
-        nn.Linear(8, 16), nn.Sequential(*(nn.Sequential(nn.Linear(16, 16), nn.Tanh()) for _ in range(3)))
+        nn.Linear(8, 16),
+        nn.Sequential(*(nn.Sequential(nn.Linear(16, 16), nn.Tanh()) for _ in range(3))),
     )
 
 
@@ -23,7 +24,9 @@ def panels_of(figure):
 
 def drawing(name, runs, width=TEXT_WIDTH, names=None):
     """Return one figure of runs, by its name."""
-    given = [(called, run.document()) for called, run in zip(names or run_names(runs), runs, strict=True)]
+    given = [
+        (called, run.document()) for called, run in zip(names or run_names(runs), runs, strict=True)
+    ]
     with styled():
         return dict(figures(given))[name](width)
 

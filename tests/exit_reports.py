@@ -16,13 +16,26 @@ HOSTILE = "</script><script>window.hit = 1</script><b>%{y}</b>"
 def recorded(samples: int = 400, depth: int = 6, classes: int = 3) -> Recorded:
     draw = torch.Generator().manual_seed(0)
     truth = torch.randint(0, classes, (samples,), generator=draw)
-    signal = torch.nn.functional.one_hot(truth, classes).double()[:, None] * torch.arange(1, depth + 1)[:, None]
-    logits = 0.6 * signal + 1.5 * torch.randn(samples, depth, classes, generator=draw, dtype=torch.float64)
-    return Recorded("confidence", classes, sureness(logits, "confidence").numpy(), logits.argmax(-1).numpy(),
-                    np.full(samples, 9), truth.numpy())  # fmt: skip
+    signal = (
+        torch.nn.functional.one_hot(truth, classes).double()[:, None]
+        * torch.arange(1, depth + 1)[:, None]
+    )
+    logits = 0.6 * signal + 1.5 * torch.randn(
+        samples, depth, classes, generator=draw, dtype=torch.float64
+    )
+    return Recorded(
+        "confidence",
+        classes,
+        sureness(logits, "confidence").numpy(),
+        logits.argmax(-1).numpy(),
+        np.full(samples, 9),
+        truth.numpy(),
+    )
 
 
-def made(chosen: float = 0.9, exits: tuple[int, ...] = (2, 4), labelled: bool = True, **more: object) -> ExitReport:
+def made(
+    chosen: float = 0.9, exits: tuple[int, ...] = (2, 4), labelled: bool = True, **more: object
+) -> ExitReport:
     """Return a report; speeds are those of a model whose layers cost the same, measured 2 % below the prediction."""
     rec = recorded()
     depth, samples = rec.depth, len(rec)
@@ -34,40 +47,81 @@ def made(chosen: float = 0.9, exits: tuple[int, ...] = (2, 4), labelled: bool = 
     for threshold in THRESHOLDS:
         layers = rec.leaves(exits, threshold)
         speed = depth * samples / layers.sum()
-        curve.append({
-            "threshold": threshold, "chosen": threshold == chosen, "mean_layer": layers.mean(), "exit_speedup": speed,
-            "predicted": speed / 1.02, "measured": 0.98 * speed / 1.02, "error": 0.02,
-            "accuracy": accuracy(rec.predicted(layers)), "disagreement": rec.disagrees(layers).mean(),
-        })  # fmt: skip
+        curve.append(
+            {
+                "threshold": threshold,
+                "chosen": threshold == chosen,
+                "mean_layer": layers.mean(),
+                "exit_speedup": speed,
+                "predicted": speed / 1.02,
+                "measured": 0.98 * speed / 1.02,
+                "error": 0.02,
+                "accuracy": accuracy(rec.predicted(layers)),
+                "disagreement": rec.disagrees(layers).mean(),
+            }
+        )
     counts = np.bincount(leaves, minlength=depth + 1)[1:]
     agree = [float((rec.predictions[:, k] == rec.full).mean()) for k in range(depth)]
     scores = [accuracy(rec.predictions[:, k]) for k in range(depth)]
     places = list(range(1, depth + 1))
     layers = {
-        "layer": places, "checked": [k in exits for k in places], "leaving": counts, "share": counts / samples,
-        "cumulative": counts.cumsum() / samples, "layer_accuracy": scores, "layer_agreement": agree,
-    }  # fmt: skip
+        "layer": places,
+        "checked": [k in exits for k in places],
+        "leaving": counts,
+        "share": counts / samples,
+        "cumulative": counts.cumsum() / samples,
+        "layer_accuracy": scores,
+        "layer_agreement": agree,
+    }
     depths = {
-        "layer": places, "accuracy": scores, "disagreement": 1 - np.array(agree),
+        "layer": places,
+        "accuracy": scores,
+        "disagreement": 1 - np.array(agree),
         "measured": [math.nan, *(depth / k for k in places[1:])],
-        "error": [math.nan, *[0.03] * (depth - 1)], "parameters": [1000 + 500 * k for k in places],
-    }  # fmt: skip
+        "error": [math.nan, *[0.03] * (depth - 1)],
+        "parameters": [1000 + 500 * k for k in places],
+    }
     row = next(row for row in curve if row["chosen"])
     facts = {
-        "model": "tiny", "depth": depth, "classes": 3, "criterion": "confidence", "exits": exits, "threshold": chosen,
-        "batch_size": 32, "samples": samples, "design": 100, "data": "held out", "machine": "2 cores, float32",
+        "model": "tiny",
+        "depth": depth,
+        "classes": 3,
+        "criterion": "confidence",
+        "exits": exits,
+        "threshold": chosen,
+        "batch_size": 32,
+        "samples": samples,
+        "design": 100,
+        "data": "held out",
+        "machine": "2 cores, float32",
         "goal": "With 95 % confidence at most 1 % of predictions differ.",
-        "calibration": {"n": 300, "p_value": 0.013, "goal": {"confidence": 0.95, "min_accuracy": None}},
-        "pays": True, "verdict": "pays: 1.42× expected, 1.40× ±0.02 measured", "predicted": row["predicted"],
-        "measured": row["measured"], "exit_speedup": row["exit_speedup"], "path": None,
-        "accuracy": row["accuracy"] if labelled else None, "plain_accuracy": scores[-1] if labelled else None,
-        "disagreement": row["disagreement"], "plain_milliseconds": 3.21, "error": 0.02, "alone_error": 0.03,
+        "calibration": {
+            "n": 300,
+            "p_value": 0.013,
+            "goal": {"confidence": 0.95, "min_accuracy": None},
+        },
+        "pays": True,
+        "verdict": "pays: 1.42× expected, 1.40× ±0.02 measured",
+        "predicted": row["predicted"],
+        "measured": row["measured"],
+        "exit_speedup": row["exit_speedup"],
+        "path": None,
+        "accuracy": row["accuracy"] if labelled else None,
+        "plain_accuracy": scores[-1] if labelled else None,
+        "disagreement": row["disagreement"],
+        "plain_milliseconds": 3.21,
+        "error": 0.02,
+        "alone_error": 0.03,
         "curve": pd.DataFrame(curve),
-        "layers": pd.DataFrame(layers), "depths": pd.DataFrame(depths), "notes": ("drawn with seed 0",),
-    }  # fmt: skip
+        "layers": pd.DataFrame(layers),
+        "depths": pd.DataFrame(depths),
+        "notes": ("drawn with seed 0",),
+    }
     return ExitReport(**(facts | more))
 
 
 def never() -> ExitReport:
     """Return the report of a model no sample of which leaves early."""
-    return made(math.inf, (), pays=False, verdict="does not pay: 1.00× expected; use the plain model")
+    return made(
+        math.inf, (), pays=False, verdict="does not pay: 1.00× expected; use the plain model"
+    )

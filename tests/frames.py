@@ -21,7 +21,15 @@ def measured(rows: dict[str, list[float | None]], model: str = "m", **more: obje
     """Return a long frame of metrics, one list by layer for each metric."""
     return pd.DataFrame(
         [
-            {"model": model, "revision": "r", "dataset": "d", "metric": name, "layer": layer, "value": value, **more}
+            {
+                "model": model,
+                "revision": "r",
+                "dataset": "d",
+                "metric": name,
+                "layer": layer,
+                "value": value,
+                **more,
+            }
             for name, values in rows.items()
             for layer, value in enumerate(values)
         ]
@@ -30,13 +38,25 @@ def measured(rows: dict[str, list[float | None]], model: str = "m", **more: obje
 
 def shipped(model: str = "m", **scores: float) -> pd.DataFrame:
     """Return the scores of a model as shipped, by task."""
-    return pd.DataFrame([{"model": model, "revision": "r", "task": t, "score": v} for t, v in scores.items()])
+    return pd.DataFrame(
+        [{"model": model, "revision": "r", "task": t, "score": v} for t, v in scores.items()]
+    )
 
 
 def placed(layers: list[int], site: str, pooling: str, model: str = LONG) -> pd.DataFrame:
     """Return scores of two tasks at some layers of a site, pooled in one way."""
-    return pd.DataFrame([
-        {"model": model, "revision": "r", "layer": layer, "task": task, "score": layer / 10 - 0.3, "site": site,
-         "pooling": pooling}
-        for layer in layers for task in "ab"
-    ])  # fmt: skip
+    return pd.DataFrame(
+        [
+            {
+                "model": model,
+                "revision": "r",
+                "layer": layer,
+                "task": task,
+                "score": layer / 10 - 0.3,
+                "site": site,
+                "pooling": pooling,
+            }
+            for layer in layers
+            for task in "ab"
+        ]
+    )

@@ -1,8 +1,8 @@
 """What must stay while code is restructured: the numbers of one small run of everything, without times.
 
-`python tests/golden.py write golden.json` before, `python tests/golden.py compare golden.json` after, on one machine.
-Models have seeded random weights and the data are made here, so that nothing is read from elsewhere.
-"""
+`python tests/golden.py write golden.json` before, `python tests/golden.py compare golden.json`
+after, on one machine. Models have seeded random weights and the data are made here, so that nothing
+is read from elsewhere."""
 
 import json
 import math
@@ -47,30 +47,41 @@ class Trial:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.table = folder, folder / "texts.csv"
-        frame = pd.DataFrame({"text": tiny.texts(80), "label": [f"LABEL_{i % 3}" for i in range(80)]})
+        frame = pd.DataFrame(
+            {"text": tiny.texts(80), "label": [f"LABEL_{i % 3}" for i in range(80)]}
+        )
         frame.to_csv(self.table, index=False)
         self.classifier = tiny.saved(tiny.classifier(), folder / "classifier", special=True)
         self.talker = tiny.saved(tiny.gpt2(), folder / "talker", special=False)
 
     @cache  # noqa: B019  # one trial a process
     def text(self) -> Any:
-        return text_runs.profile(str(self.classifier), self.folder / "text", self.table, views=2, processor=None)
+        return text_runs.profile(
+            str(self.classifier), self.folder / "text", self.table, views=2, processor=None
+        )
 
     @cache  # noqa: B019
     def language(self) -> Any:
         return text_runs.profile(tiny.gpt2(), self.folder / "language", self.table)
 
     def images(self) -> Any:
-        small = {key: tiny.COMMON[key] for key in ("hidden_size", "num_hidden_layers", "num_attention_heads")}
+        small = {
+            key: tiny.COMMON[key]
+            for key in ("hidden_size", "num_hidden_layers", "num_attention_heads")
+        }
         model = tiny.seeded(hf.ViTForImageClassification, hf.ViTConfig(**small, **IMAGE))
-        return layerscope.profile(model, "digits", samples=60, out=self.folder / "images", views=0, **HOW)
+        return layerscope.profile(
+            model, "digits", samples=60, out=self.folder / "images", views=0, **HOW
+        )
 
     def sounds(self) -> Any:
         model = tiny.seeded(hf.Wav2Vec2Model, hf.Wav2Vec2Config(**tiny.COMMON, **SOUND))
         rng = np.random.default_rng(0)
         waves = [Waveform(rng.standard_normal(1600).astype(np.float32), 16000) for _ in range(24)]
         processor = hf.Wav2Vec2FeatureExtractor(return_attention_mask=False)
-        return layerscope.profile(model, waves, processor=processor, out=self.folder / "sounds", views=0, **HOW)
+        return layerscope.profile(
+            model, waves, processor=processor, out=self.folder / "sounds", views=0, **HOW
+        )
 
     @cache  # noqa: B019
     def evaluation(self) -> Any:
@@ -87,7 +98,9 @@ class Trial:
         return layerscope.lens(str(self.talker), "w1 w5 w2 w7 w3", **HOW)
 
     def exits(self) -> Any:
-        return layerscope.exits(str(self.classifier), self.table, max_disagreement=0.95, exits=(1, 2), **HOW)
+        return layerscope.exits(
+            str(self.classifier), self.table, max_disagreement=0.95, exits=(1, 2), **HOW
+        )
 
     def drafts(self) -> Any:
         short = {"samples": 4, "prefix": 4, "max_new_tokens": 16, "draft_tokens": 2}
@@ -105,7 +118,9 @@ class Trial:
             return {"logits": model(torch.arange(4, 12)[None]).logits[0].tolist()}
 
     def generation(self) -> Any:
-        return layerscope.generate(str(self.talker), ["w1 w2 w3", "w4 w5"], max_new_tokens=12, **HOW)
+        return layerscope.generate(
+            str(self.talker), ["w1 w2 w3", "w4 w5"], max_new_tokens=12, **HOW
+        )
 
 
 NAMES = [name for name in vars(Trial) if not name.startswith("_")]
@@ -113,13 +128,19 @@ NAMES = [name for name in vars(Trial) if not name.startswith("_")]
 
 def entries(names: list[str] = NAMES) -> dict[str, Any]:
     """Return every number and word by the name of what it belongs to."""
-    torch.set_num_threads(1)  # threads that wait for each other cost tiny models more than they save
+    torch.set_num_threads(
+        1
+    )  # threads that wait for each other cost tiny models more than they save
     figures.FEWEST = figures.MOST = 1
     timing.SECONDS = timing.RACE = timing.ALONE = 0.2
     with tempfile.TemporaryDirectory() as folder:
         trial = Trial(Path(folder))
         results = {name: getattr(trial, name)() for name in names}
-        return {key: value for name, result in results.items() for key, value in _flat(name, _as_dict(result))}
+        return {
+            key: value
+            for name, result in results.items()
+            for key, value in _flat(name, _as_dict(result))
+        }
 
 
 def differing(golden: dict[str, Any], now: dict[str, Any]) -> list[str]:

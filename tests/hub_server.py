@@ -39,23 +39,38 @@ class Hub:
         self.seen: list[str] = []
         self.agents: set[str] = set()
         repo = "/api/<kind>s/<owner>/<name>"
-        self.urls = Map([
-            Rule("/", endpoint="home"),
-            Rule("/api/repos/create", endpoint="create", methods=["POST"]),
-            Rule("/api/validate-yaml", endpoint="validate", methods=["POST"]),
-            Rule(repo, endpoint="info"),
-            Rule(f"{repo}/revision/<revision>", endpoint="info"),
-            Rule(f"{repo}/tree/<revision>", endpoint="tree"),
-            Rule(f"{repo}/tree/<revision>/<path:folder>", endpoint="tree"),
-            Rule(f"{repo}/preupload/<revision>", endpoint="preupload", methods=["POST"]),
-            Rule(f"{repo}/commit/<revision>", endpoint="commit", methods=["POST"]),
-            Rule("/<owner>/<name>.git/info/lfs/objects/batch", endpoint="batch", methods=["POST"]),
-            Rule("/datasets/<owner>/<name>.git/info/lfs/objects/batch", endpoint="batch", methods=["POST"]),
-            Rule("/large/<oid>", endpoint="upload", methods=["PUT"]),
-            Rule("/<owner>/<name>/resolve/<revision>/<path:path>", endpoint="resolve", defaults={"kind": "model"}),
-            Rule("/datasets/<owner>/<name>/resolve/<revision>/<path:path>", endpoint="resolve",
-                 defaults={"kind": "dataset"}),
-        ])  # fmt: skip
+        self.urls = Map(
+            [
+                Rule("/", endpoint="home"),
+                Rule("/api/repos/create", endpoint="create", methods=["POST"]),
+                Rule("/api/validate-yaml", endpoint="validate", methods=["POST"]),
+                Rule(repo, endpoint="info"),
+                Rule(f"{repo}/revision/<revision>", endpoint="info"),
+                Rule(f"{repo}/tree/<revision>", endpoint="tree"),
+                Rule(f"{repo}/tree/<revision>/<path:folder>", endpoint="tree"),
+                Rule(f"{repo}/preupload/<revision>", endpoint="preupload", methods=["POST"]),
+                Rule(f"{repo}/commit/<revision>", endpoint="commit", methods=["POST"]),
+                Rule(
+                    "/<owner>/<name>.git/info/lfs/objects/batch", endpoint="batch", methods=["POST"]
+                ),
+                Rule(
+                    "/datasets/<owner>/<name>.git/info/lfs/objects/batch",
+                    endpoint="batch",
+                    methods=["POST"],
+                ),
+                Rule("/large/<oid>", endpoint="upload", methods=["PUT"]),
+                Rule(
+                    "/<owner>/<name>/resolve/<revision>/<path:path>",
+                    endpoint="resolve",
+                    defaults={"kind": "model"},
+                ),
+                Rule(
+                    "/datasets/<owner>/<name>/resolve/<revision>/<path:path>",
+                    endpoint="resolve",
+                    defaults={"kind": "dataset"},
+                ),
+            ]
+        )
 
     def files(self, name: str, kind: str = "dataset") -> dict[str, bytes]:
         """Return the files of the last commit."""
@@ -87,9 +102,13 @@ class Hub:
         there = key in self.repos
         if not there:
             self.repos[key] = [{".gitattributes": b""}]
-            self.private |= {key} if asked.get("visibility") == "private" or asked.get("private") else set()
+            self.private |= (
+                {key} if asked.get("visibility") == "private" or asked.get("private") else set()
+            )
         url = request.host_url + ("datasets/" if kind == "dataset" else "") + key[1]
-        return _json({"url": url, "error": "exists"} if there else {"url": url}, 409 if there else 200)
+        return _json(
+            {"url": url, "error": "exists"} if there else {"url": url}, 409 if there else 200
+        )
 
     def validate(self, request: Request) -> Response:
         asked = request.get_json()
@@ -97,46 +116,76 @@ class Hub:
         known = isinstance(card.data.to_dict().get("tags"), list)
         return _json({"errors": [] if known else [{"message": "no tags"}], "warnings": []})
 
-    def info(self, request: Request, kind: str, owner: str, name: str, revision: str = "main") -> Response:
+    def info(
+        self, request: Request, kind: str, owner: str, name: str, revision: str = "main"
+    ) -> Response:
         found = self._commit(request, kind, f"{owner}/{name}", revision)
         if isinstance(found, Response):
             return found
         number, files = found
         siblings = [{"rfilename": path} for path in files]
-        return _json({"id": f"{owner}/{name}", "sha": _sha(number), "siblings": siblings, "private": False})
+        return _json(
+            {"id": f"{owner}/{name}", "sha": _sha(number), "siblings": siblings, "private": False}
+        )
 
-    def tree(self, request: Request, kind: str, owner: str, name: str, revision: str, folder: str = "") -> Response:
+    def tree(
+        self, request: Request, kind: str, owner: str, name: str, revision: str, folder: str = ""
+    ) -> Response:
         found = self._commit(request, kind, f"{owner}/{name}", revision)
         if isinstance(found, Response):
             return found
         if folder:  # these repositories have none
             return _error(404, "no such folder", "EntryNotFound")
-        return _json([
-            {"type": "file", "path": path, "size": len(data), "oid": hashlib.sha1(data).hexdigest()}
-            | ({"lfs": {"size": len(data), "oid": _digest(data), "pointerSize": 130}} if path.endswith(LARGE) else {})
-            for path, data in found[1].items()
-        ])  # fmt: skip
+        return _json(
+            [
+                {
+                    "type": "file",
+                    "path": path,
+                    "size": len(data),
+                    "oid": hashlib.sha1(data).hexdigest(),
+                }
+                | (
+                    {"lfs": {"size": len(data), "oid": _digest(data), "pointerSize": 130}}
+                    if path.endswith(LARGE)
+                    else {}
+                )
+                for path, data in found[1].items()
+            ]
+        )
 
-    def preupload(self, request: Request, kind: str, owner: str, name: str, revision: str) -> Response:
+    def preupload(
+        self, request: Request, kind: str, owner: str, name: str, revision: str
+    ) -> Response:
         if (refusal := self._refused(request)) is not None:
             return refusal
         files = request.get_json()["files"]
         modes = {True: "lfs", False: "regular"}
-        return _json({
-            "files": [
-                {"path": file["path"], "uploadMode": modes[file["path"].endswith(LARGE)], "shouldIgnore": False}
-                for file in files
-            ]
-        })  # fmt: skip
+        return _json(
+            {
+                "files": [
+                    {
+                        "path": file["path"],
+                        "uploadMode": modes[file["path"].endswith(LARGE)],
+                        "shouldIgnore": False,
+                    }
+                    for file in files
+                ]
+            }
+        )
 
     def batch(self, request: Request, owner: str, name: str) -> Response:
-        return _json({
-            "transfer": "basic",
-            "objects": [
-                {**each, "actions": {"upload": {"href": f"{request.host_url}large/{each['oid']}"}}}
-                for each in request.get_json(force=True)["objects"]
-            ],
-        })  # fmt: skip
+        return _json(
+            {
+                "transfer": "basic",
+                "objects": [
+                    {
+                        **each,
+                        "actions": {"upload": {"href": f"{request.host_url}large/{each['oid']}"}},
+                    }
+                    for each in request.get_json(force=True)["objects"]
+                ],
+            }
+        )
 
     def upload(self, request: Request, oid: str) -> Response:
         data = request.get_data()
@@ -159,9 +208,13 @@ class Hub:
             elif entry["key"] == "deletedFile":
                 del files[value["path"]]
         commits.append(files)
-        return _json({"commitUrl": f"{request.host_url}{owner}/{name}", "commitOid": _sha(len(commits) - 1)})
+        return _json(
+            {"commitUrl": f"{request.host_url}{owner}/{name}", "commitOid": _sha(len(commits) - 1)}
+        )
 
-    def resolve(self, request: Request, kind: str, owner: str, name: str, revision: str, path: str) -> Response:
+    def resolve(
+        self, request: Request, kind: str, owner: str, name: str, revision: str, path: str
+    ) -> Response:
         found = self._commit(request, kind, f"{owner}/{name}", revision)
         if isinstance(found, Response):
             return found
@@ -171,7 +224,9 @@ class Hub:
         headers = {"X-Repo-Commit": _sha(number), "ETag": f'"{_digest(files[path])}"'}
         return Response(files[path], headers=headers, mimetype="application/octet-stream")
 
-    def _commit(self, request: Request, kind: str, name: str, revision: str) -> tuple[int, dict[str, bytes]] | Response:
+    def _commit(
+        self, request: Request, kind: str, name: str, revision: str
+    ) -> tuple[int, dict[str, bytes]] | Response:
         key, known = (kind, name), _token(request) in (OWNER, READER)
         if key not in self.repos or (key in self.private and not known):
             return _error(404 if known else 401, "Repository not found", "RepoNotFound")
@@ -184,7 +239,11 @@ class Hub:
     def _refused(self, request: Request) -> Response | None:
         if (token := _token(request)) == OWNER:
             return None
-        return _error(403, "no right to write") if token == READER else _error(401, "Invalid username or password.")
+        return (
+            _error(403, "no right to write")
+            if token == READER
+            else _error(401, "Invalid username or password.")
+        )
 
 
 class _Quiet(WSGIRequestHandler):
@@ -197,7 +256,9 @@ def serving() -> Iterator[tuple[Hub, str]]:
     """Within, a hub answers at an address of this machine."""
     hub = Hub()
     server = make_server("127.0.0.1", 0, hub, threaded=True, request_handler=_Quiet)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread = threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+    )
     thread.start()
     try:
         yield hub, f"http://127.0.0.1:{server.server_port}"
@@ -214,11 +275,16 @@ def hub(monkeypatch, tmp_path):
             monkeypatch.setenv(name, value)
         template = f"{url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
         for name, value in {
-            "ENDPOINT": url, "HUGGINGFACE_CO_URL_TEMPLATE": template, "HF_HUB_OFFLINE": False,
-            "HF_HUB_DISABLE_XET": True, "HF_HUB_CACHE": str(tmp_path / "cache"),
-        }.items():  # fmt: skip
+            "ENDPOINT": url,
+            "HUGGINGFACE_CO_URL_TEMPLATE": template,
+            "HF_HUB_OFFLINE": False,
+            "HF_HUB_DISABLE_XET": True,
+            "HF_HUB_CACHE": str(tmp_path / "cache"),
+        }.items():
             monkeypatch.setattr(constants, name, value)
-        monkeypatch.setattr(time, "sleep", lambda seconds: None)  # the client waits between its tries
+        monkeypatch.setattr(
+            time, "sleep", lambda seconds: None
+        )  # the client waits between its tries
         go_offline_without_hub.cache_clear()
         found.url = url
         yield found
@@ -240,7 +306,9 @@ def _json(value: Any, status: int = 200) -> Response:
 
 
 def _error(status: int, message: str, code: str = "") -> Response:
-    return Response(json.dumps({"error": message}), status, {"X-Error-Message": message, "X-Error-Code": code})
+    return Response(
+        json.dumps({"error": message}), status, {"X-Error-Message": message, "X-Error-Code": code}
+    )
 
 
 def _sha(number: int) -> str:

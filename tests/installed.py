@@ -1,8 +1,8 @@
 """Try every command of an installed layerscope, away from the source, with the dependencies it always has.
 
-`python tests/installed.py`: what needs an extra must name it in one line. `python tests/installed.py all`: where the
-extra `all` is installed, what needs one must run too. The models are made here, the folder is one of its own.
-"""
+`python tests/installed.py`: what needs an extra must name it in one line. `python
+tests/installed.py all`: where the extra `all` is installed, what needs one must run too. The models
+are made here, the folder is one of its own."""
 
 import subprocess
 import sys
@@ -62,13 +62,27 @@ MODULE_FIRST = "import layerscope.metrics.rankme; from layerscope.metrics import
 
 def make_inputs() -> None:
     """Write a language model with a tokenizer, texts of three classes, and a task of lm-evaluation-harness on them."""
-    words = Tokenizer(models.WordLevel({word: i for i, word in enumerate(["[PAD]", "[UNK]", *WORDS])}, "[UNK]"))
+    words = Tokenizer(
+        models.WordLevel({word: i for i, word in enumerate(["[PAD]", "[UNK]", *WORDS])}, "[UNK]")
+    )
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     named = {"pad_token": "[PAD]", "unk_token": "[UNK]", "eos_token": "[PAD]"}
-    hf.PreTrainedTokenizerFast(tokenizer_object=words, model_max_length=64, **named).save_pretrained("model")
-    size = {"vocab_size": len(WORDS) + 2, "n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 64}
-    hf.GPT2LMHeadModel(hf.GPT2Config(**size, bos_token_id=0, eos_token_id=0)).save_pretrained("model")
-    rows = [f"{' '.join(WORDS[(i * j) % 60] for j in range(1, 9))} w{i % 3},c{i % 3}" for i in range(90)]
+    hf.PreTrainedTokenizerFast(
+        tokenizer_object=words, model_max_length=64, **named
+    ).save_pretrained("model")
+    size = {
+        "vocab_size": len(WORDS) + 2,
+        "n_embd": 32,
+        "n_layer": 3,
+        "n_head": 4,
+        "n_positions": 64,
+    }
+    hf.GPT2LMHeadModel(hf.GPT2Config(**size, bos_token_id=0, eos_token_id=0)).save_pretrained(
+        "model"
+    )
+    rows = [
+        f"{' '.join(WORDS[(i * j) % 60] for j in range(1, 9))} w{i % 3},c{i % 3}" for i in range(90)
+    ]
     Path("texts.csv").write_text("\n".join(["text,label", *rows]), encoding="utf-8")
     Path("words.yaml").write_text(HARNESS, encoding="utf-8")
 
@@ -82,14 +96,22 @@ def refused(line: str, named: str) -> str:
     done = call(line)
     last = (done.stderr.strip().splitlines() or [""])[-1]
     as_it_should = done.returncode == 2 and "Traceback" not in done.stderr and named in last
-    return "" if as_it_should else f"layerscope {line}: {done.returncode}, {done.stderr.strip()[-500:]}"
+    return (
+        ""
+        if as_it_should
+        else f"layerscope {line}: {done.returncode}, {done.stderr.strip()[-500:]}"
+    )
 
 
 def ran(line: str) -> str:
     """Return what is wrong with a command that must run, if anything."""
     done = call(line)
     as_it_should = done.returncode == 0 and done.stdout.strip()
-    return "" if as_it_should else f"layerscope {line}: {done.returncode}, {done.stderr.strip()[-500:]}"
+    return (
+        ""
+        if as_it_should
+        else f"layerscope {line}: {done.returncode}, {done.stderr.strip()[-500:]}"
+    )
 
 
 def try_commands(extras: bool) -> list[str]:
@@ -102,7 +124,9 @@ def try_commands(extras: bool) -> list[str]:
 
 
 if __name__ == "__main__":
-    assert Path(layerscope.__file__).is_relative_to(sys.prefix), "layerscope is not the installed one"
+    assert Path(layerscope.__file__).is_relative_to(sys.prefix), (
+        "layerscope is not the installed one"
+    )
     with tempfile.TemporaryDirectory() as folder, chdir(folder):
         make_inputs()
         wrong = try_commands(extras=sys.argv[1:] == ["all"])

@@ -45,7 +45,9 @@ def rows():
 @pytest.fixture(scope="session")
 def labelled(rows, tmp_path_factory):
     """Return a run with labels, a lens and a final norm."""
-    return profile(residual_mlp(), rows, out=tmp_path_factory.mktemp("labelled") / "run", progress=False)
+    return profile(
+        residual_mlp(), rows, out=tmp_path_factory.mktemp("labelled") / "run", progress=False
+    )
 
 
 @pytest.fixture(scope="session")
@@ -53,7 +55,9 @@ def bare(rows, tmp_path_factory):
     """Return a run of one metric: one block, no labels, no head, no norm."""
     out = tmp_path_factory.mktemp("bare") / "run"
     model = residual_mlp(1, head=False)
-    return profile(model, rows[0], out=out, metrics="effective_rank", blocks="1", views=0, progress=False)
+    return profile(
+        model, rows[0], out=out, metrics="effective_rank", blocks="1", views=0, progress=False
+    )
 
 
 @pytest.fixture
@@ -62,7 +66,9 @@ def written(labelled, tmp_path):
 
     def write(rows, depth=4, sites=("raw",), **names):
         info = read_json(labelled.path / "run.json")
-        info["model"] |= {"depth": depth, "sites": list(sites)} | ({"name": names["model"]} if "model" in names else {})
+        info["model"] |= {"depth": depth, "sites": list(sites)} | (
+            {"name": names["model"]} if "model" in names else {}
+        )
         info["data"] |= {"name": names["data"]} if "data" in names else {}
         info["data"]["drawn_from"] = names.get("drawn_from")
         info["pooling"] = names.get("pooling", ["mean"])
@@ -72,34 +78,55 @@ def written(labelled, tmp_path):
         write_json(path / "run.json", info)
         for table in (path / "tables").iterdir():
             table.unlink()
-        RunFolder(path).write_table("tokens", pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS))
+        RunFolder(path).write_table(
+            "tokens", pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
+        )
         return open_run(path)
 
     return write
 
 
-def rows_by_layer(metric, values, errors=None, site="raw", pooling=None, variant=None, n=50, skipped=0, first=0):
+def rows_by_layer(
+    metric, values, errors=None, site="raw", pooling=None, variant=None, n=50, skipped=0, first=0
+):
     """Return the long frame's rows of one metric at each layer."""
     return [
         {
-            "metric": metric, "variant": variant, "part": "model", "layer": first + i, "site": site, "pooling": pooling,
-            "value": value, "stderr": math.nan if errors is None else errors[i], "n": n, "n_skipped": skipped,
+            "metric": metric,
+            "variant": variant,
+            "part": "model",
+            "layer": first + i,
+            "site": site,
+            "pooling": pooling,
+            "value": value,
+            "stderr": math.nan if errors is None else errors[i],
+            "n": n,
+            "n_skipped": skipped,
         }
         for i, value in enumerate(values)
-    ]  # fmt: skip
+    ]
 
 
 def rows_of_pairs(metric, square, pooling="mean", variant="centered"):
     """Return the long frame's rows of a metric between every two layers, all `raw`."""
     return [
         {
-            "metric": metric, "variant": variant, "part": "model", "layer": i, "site": "raw", "layer_b": j,
-            "site_b": "raw", "pooling": pooling, "value": value, "n": 50, "n_skipped": 0,
+            "metric": metric,
+            "variant": variant,
+            "part": "model",
+            "layer": i,
+            "site": "raw",
+            "layer_b": j,
+            "site_b": "raw",
+            "pooling": pooling,
+            "value": value,
+            "n": 50,
+            "n_skipped": 0,
             "stderr": 0.01 if j == len(square) - 1 else math.nan,
         }
         for i, line in enumerate(square)
         for j, value in enumerate(line)
-    ]  # fmt: skip
+    ]
 
 
 @pytest.fixture(scope="session")

@@ -25,9 +25,31 @@ SMALL = {
     "processes": ["--samples", "60", "--repeats", "1", "--verb", "profile"],
     "profile_overhead": ["--child", "--case", "minilm", "--repeats", "1", "--texts", "8"],
     "scale": ["--child", "profile --keep-states none", "free", "texts.csv"],
-    "self_speculation": ["--batch", "1", "--tokens", "12", "--repeats", "1", "--layers", "8", "--width", "48"],
+    "self_speculation": [
+        "--batch",
+        "1",
+        "--tokens",
+        "12",
+        "--repeats",
+        "1",
+        "--layers",
+        "8",
+        "--width",
+        "48",
+    ],
     "sentence_losses": ["--steps", "1", "--batch", "2", "--dev", "8", "--seeds", "1"],
-    "similarity": ["--layers", "3", "--samples", "60", "--width", "8", "--naive", "2", "--threads", "1"],
+    "similarity": [
+        "--layers",
+        "3",
+        "--samples",
+        "60",
+        "--width",
+        "8",
+        "--naive",
+        "2",
+        "--threads",
+        "1",
+    ],
     "start": ["--repeats", "1"],
     "stated_gain": ["--rows", "120", "--samples", "120", "--halves", "2", "--sets", "sst2"],
     "training_step": ["--repeats", "1", "--only", "vit", "--rows", "1"],
@@ -51,7 +73,9 @@ def test_runs_in_small(name, request, tmp_path, monkeypatch, capsys):
         words += [DATA[name], str(shared / "data")]
     if name == "page" and not (os.environ.get("LAYERSCOPE_CHROMIUM") or shutil.which("chromium")):
         pytest.skip("no Chromium on the path")
-    (tmp_path / "texts.csv").write_text("text,label\n" + "".join(f"text number {i},{i % 2}\n" for i in range(20)))
+    (tmp_path / "texts.csv").write_text(
+        "text,label\n" + "".join(f"text number {i},{i % 2}\n" for i in range(20))
+    )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [f"{name}.py", *words])
     monkeypatch.setattr(figures, "FEWEST", 1)
@@ -63,7 +87,9 @@ def test_runs_in_small(name, request, tmp_path, monkeypatch, capsys):
     try:
         runpy.run_path(str(ROOT / f"{name}.py"), run_name="__main__")
     except SystemExit as ended:
-        assert ended.code in (None, 0, 1), "a bar that is missed in small says nothing, anything else does"
+        assert ended.code in (None, 0, 1), (
+            "a bar that is missed in small says nothing, anything else does"
+        )
     finally:
         torch.set_num_threads(threads)
     assert capsys.readouterr().out.strip()

@@ -66,7 +66,9 @@ def test_help_does_not_wait_for_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script, *COMMANDS], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-300:] + done.stderr
-    assert done.stdout.count("typed:") == len(COMMANDS) + 3 and done.stdout.count("layerscope") > len(COMMANDS)
+    assert done.stdout.count("typed:") == len(COMMANDS) + 3 and done.stdout.count(
+        "layerscope"
+    ) > len(COMMANDS)
 
 
 def test_a_command_that_has_ended_leaves_python_its_own_spelling(cli) -> None:
@@ -83,7 +85,9 @@ def test_every_command_has_examples() -> None:
 
 
 def test_help_teaches_by_example(cli) -> None:
-    assert "layerscope profile minilm --data stdlib-docs" in " ".join(cli("profile", "--help").out.split())
+    assert "layerscope profile minilm --data stdlib-docs" in " ".join(
+        cli("profile", "--help").out.split()
+    )
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -101,12 +105,18 @@ def test_every_option_has_a_line_of_help(name: str) -> None:
     assert [option.name for option in options if len(str(option.parameter.help)) < 10] == []
 
 
-def test_defaults_come_from_a_file(cli, bert: Path, data: Path, tmp_path: Path, monkeypatch) -> None:
+def test_defaults_come_from_a_file(
+    cli, bert: Path, data: Path, tmp_path: Path, monkeypatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "layerscope.toml").write_text('[profile]\nmetrics = "curvature"\nviews = 0\nout = "mine"\n')
+    (tmp_path / "layerscope.toml").write_text(
+        '[profile]\nmetrics = "curvature"\nviews = 0\nout = "mine"\n'
+    )
     printed = cli("profile", bert, "--data", data)
     assert printed.status == 0
-    assert printed.err.startswith(f"defaults from {tmp_path}/layerscope.toml: --metrics, --views, --out\n")
+    assert printed.err.startswith(
+        f"defaults from {tmp_path}/layerscope.toml: --metrics, --views, --out\n"
+    )
     assert set(layerscope.open_run(tmp_path / "mine").table()["metric"]) == {"curvature"}
     (tmp_path / "layerscope.toml").write_text("[profile]\nsample = 5\n")
     line = f"{tmp_path}/layerscope.toml has 'sample', which is not an option of layerscope profile"
@@ -117,23 +127,35 @@ def test_defaults_come_from_a_file(cli, bert: Path, data: Path, tmp_path: Path, 
     )
     (tmp_path / "layerscope.toml").write_text("[profile\n")
     printed = cli("profile", bert)
-    assert printed.status == 2 and printed.line.startswith("layerscope.toml cannot be used (TOMLDecodeError: ")
+    assert printed.status == 2 and printed.line.startswith(
+        "layerscope.toml cannot be used (TOMLDecodeError: "
+    )
 
 
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (("--task-file", "sts:pairs.csv"), "option --task-file is gone: give the same KIND:FILE to --data"),
-        (("--data", "pairs.csv"), "--data 'pairs.csv' is not KIND:FILE: write it as in classification:tickets.csv"),
+        (
+            ("--task-file", "sts:pairs.csv"),
+            "option --task-file is gone: give the same KIND:FILE to --data",
+        ),
+        (
+            ("--data", "pairs.csv"),
+            "--data 'pairs.csv' is not KIND:FILE: write it as in classification:tickets.csv",
+        ),
     ],
 )
-def test_own_files_of_evaluate_are_data_with_their_kind(cli, words: tuple[str, str], line: str) -> None:
+def test_own_files_of_evaluate_are_data_with_their_kind(
+    cli, words: tuple[str, str], line: str
+) -> None:
     printed = cli("evaluate", "minilm", *words)
     assert (printed.status, printed.line) == (2, line)
 
 
 @pytest.mark.parametrize("key", ["trust_remote_code", "trust-remote-code", "allow_pickle"])
-def test_a_file_in_the_folder_cannot_trust_for_the_user(cli, tmp_path: Path, monkeypatch, key: str) -> None:
+def test_a_file_in_the_folder_cannot_trust_for_the_user(
+    cli, tmp_path: Path, monkeypatch, key: str
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "layerscope.toml").write_text(f"[inspect]\n{key} = true\n")
     printed = cli("inspect", "./model")
@@ -144,8 +166,21 @@ def test_a_file_in_the_folder_cannot_trust_for_the_user(cli, tmp_path: Path, mon
     )
 
 
-def test_profile_prints_the_table_that_answers_and_with_long_all(cli, bert: Path, data: Path, tmp_path: Path) -> None:
-    words = ("profile", bert, "--data", data, "--out", tmp_path / "run", "--label-column", "team", "--views", 1)
+def test_profile_prints_the_table_that_answers_and_with_long_all(
+    cli, bert: Path, data: Path, tmp_path: Path
+) -> None:
+    words = (
+        "profile",
+        bert,
+        "--data",
+        data,
+        "--out",
+        tmp_path / "run",
+        "--label-column",
+        "team",
+        "--views",
+        1,
+    )
     printed, long = cli(*words), cli(*words, "--long")
     assert printed.status == long.status == 0, printed.err + long.err
     for out in (printed.out, long.out):
@@ -160,9 +195,19 @@ def test_profile_prints_the_table_that_answers_and_with_long_all(cli, bert: Path
     assert run.info["data"]["labels"]
 
 
-def test_json_is_all_there_is_on_standard_output(forks: Forks, bert: Path, data: Path, tmp_path: Path) -> None:
+def test_json_is_all_there_is_on_standard_output(
+    forks: Forks, bert: Path, data: Path, tmp_path: Path
+) -> None:
     printed = forks.run(
-        "profile", bert, "--data", data, "--out", tmp_path / "run", "--metrics", "curvature,cka", "--json"
+        "profile",
+        bert,
+        "--data",
+        data,
+        "--out",
+        tmp_path / "run",
+        "--metrics",
+        "curvature,cka",
+        "--json",
     )
     assert printed.status == 0, printed.err
     found = json.loads(printed.out)
@@ -199,12 +244,18 @@ def test_no_command_shows_them_all_and_says_so(cli) -> None:
 def test_what_the_machine_refuses_is_a_line_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     told = []
-    for do in (lambda: (tmp_path / "loop").read_text(), lambda: torch.empty(2**60), lambda: bytearray(2**60)):
+    for do in (
+        lambda: (tmp_path / "loop").read_text(),
+        lambda: torch.empty(2**60),
+        lambda: bytearray(2**60),
+    ):
         with pytest.raises((OSError, RuntimeError, MemoryError)) as error:
             do()
         told.append(machine(error.value))
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "x/y")
-    assert told[0].startswith(f"{str(tmp_path / 'loop')!r} cannot be used (Too many levels of symbolic links): check")
+    assert told[0].startswith(
+        f"{str(tmp_path / 'loop')!r} cannot be used (Too many levels of symbolic links): check"
+    )
     assert told[1] == told[2] and told[1].startswith("out of memory: take fewer samples")
     line = "'x/y' cannot be written (No space left on device): make room, then run the same command again"
     assert machine(full) == line
@@ -221,12 +272,18 @@ def test_a_library_that_may_write_no_more_is_a_line_of_its_own(tmp_path: Path) -
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         told.append(machine(error.value))
-    assert told[0] == "a file cannot be written (File too large): make room, then run the same command again"
-    assert told[1].startswith("a file cannot be written (torch does not say why, as on a full disk): make room")
+    assert (
+        told[0]
+        == "a file cannot be written (File too large): make room, then run the same command again"
+    )
+    assert told[1].startswith(
+        "a file cannot be written (torch does not say why, as on a full disk): make room"
+    )
 
 
 @pytest.mark.parametrize(
-    ("text", "layers"), [("1..3", [1, 2, 3]), ("1-3", [1, 2, 3]), ("0, 2-4,6", [0, 2, 3, 4, 6]), ("-1", [-1])]
+    ("text", "layers"),
+    [("1..3", [1, 2, 3]), ("1-3", [1, 2, 3]), ("0, 2-4,6", [0, 2, 3, 4, 6]), ("-1", [-1])],
 )
 def test_layers_are_numbers_and_ranges(text: str, layers: list[int]) -> None:
     assert Several(Whole()).take("layers", text) == layers
@@ -236,8 +293,16 @@ def test_a_link_to_a_missing_file_is_called_one(cli, bert: Path, tmp_path: Path)
     link = tmp_path / "dangling.csv"
     link.symlink_to(tmp_path / "gone.csv")
     wanted = f"'{link}' is a link to '{tmp_path}/gone.csv', which does not exist: fix the link"
-    for command in (("profile", bert, "--data", link), ("profile", link), ("report", link), ("select", link)):
-        assert cli(*command, *(("--out", tmp_path / "out") if command[0] == "profile" else ())).line == wanted
+    for command in (
+        ("profile", bert, "--data", link),
+        ("profile", link),
+        ("report", link),
+        ("select", link),
+    ):
+        assert (
+            cli(*command, *(("--out", tmp_path / "out") if command[0] == "profile" else ())).line
+            == wanted
+        )
 
 
 def test_quiet_leaves_standard_error_to_errors(cli, bert: Path, data: Path, tmp_path: Path) -> None:

@@ -31,7 +31,9 @@ def shown() -> list[tuple[str, str]]:
 
 def names_of(command: str) -> set[str]:
     own = app[command]
-    return {name for argument in own.assemble_argument_collection() for name in argument.names} | {*own.help_flags}
+    return {name for argument in own.assemble_argument_collection() for name in argument.names} | {
+        *own.help_flags
+    }
 
 
 @pytest.mark.parametrize("command", NAMES)
@@ -48,8 +50,12 @@ def test_what_pages_take_from_the_code_is_as_the_code_has_it() -> None:
     from from_the_code import written
 
     pages = [page for page in PAGES if "<!-- from the code: " in page.read_text(encoding="utf-8")]
-    stale = [page.name for page in pages if written(text := page.read_text(encoding="utf-8")) != text]
-    assert len(pages) >= 30 and stale == [], "write them anew: python docs/_extensions/from_the_code.py"
+    stale = [
+        page.name for page in pages if written(text := page.read_text(encoding="utf-8")) != text
+    ]
+    assert len(pages) >= 30 and stale == [], (
+        "write them anew: python docs/_extensions/from_the_code.py"
+    )
 
 
 def test_every_command_line_on_a_page_is_one() -> None:
@@ -67,14 +73,19 @@ def test_every_command_line_on_a_page_is_one() -> None:
 
 def test_every_public_name_is_in_the_reference() -> None:
     pages = [page.read_text(encoding="utf-8") for page in (HERE / "docs" / "api").glob("*.md")]
-    assert [face for face in FACES if not any(f"```{{public}} {face}\n" in page for page in pages)] == []
+    assert [
+        face for face in FACES if not any(f"```{{public}} {face}\n" in page for page in pages)
+    ] == []
 
 
 def test_every_page_is_in_a_table_of_contents() -> None:
     entries = [line for page in PAGES for line in page.read_text(encoding="utf-8").splitlines()]
-    assert [page.stem for page in PAGES[1:] if page.stem != "index" and not any(
-        line.rpartition("/")[2] == page.stem for line in entries
-    )] == []  # fmt: skip
+    assert [
+        page.stem
+        for page in PAGES[1:]
+        if page.stem != "index"
+        and not any(line.rpartition("/")[2] == page.stem for line in entries)
+    ] == []
 
 
 def test_the_metric_of_the_guide_works() -> None:

@@ -16,6 +16,10 @@ FACES = (
 def test_every_public_name_has_an_example(face: str) -> None:
     module = importlib.import_module(face)
     public = {name: getattr(module, name) for name in module.__all__}
-    shown = {name: found for name, found in public.items() if inspect.isclass(found) or inspect.isfunction(found)}
+    shown = {
+        name: found
+        for name, found in public.items()
+        if inspect.isclass(found) or inspect.isfunction(found)
+    }
     assert shown
     assert [name for name, found in shown.items() if ">>>" not in (found.__doc__ or "")] == []

@@ -37,13 +37,23 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, own in (("topics", texts[:80]), ("later", texts[80:])):
         rows = [f"{text},{'ab'[len(text) % 2]}" for text in own]
         (folder / f"{name}.csv").write_text("\n".join(["text,label", *rows]))
-    pairs = [f"{a},{b},{i % 6}" for i, (a, b) in enumerate(zip(texts[:40], texts[40:80], strict=True))]
+    pairs = [
+        f"{a},{b},{i % 6}" for i, (a, b) in enumerate(zip(texts[:40], texts[40:80], strict=True))
+    ]
     (folder / "pairs.csv").write_text("\n".join(["text_a,text_b,score", *pairs]))
-    questions = [{"begin": text, "ends": ["w1 w2", "w3"], "right": len(text) % 2} for text in texts[:30]]
+    questions = [
+        {"begin": text, "ends": ["w1 w2", "w3"], "right": len(text) % 2} for text in texts[:30]
+    ]
     (folder / "endings.jsonl").write_text("\n".join(map(json.dumps, questions)))
     (folder / "endings.yaml").write_text(LM_TASK % (folder / "endings.jsonl"))
-    layerscope.profile(str(folder / "llama"), folder / "topics.csv", out=folder / "run", views=0, progress=False,
-                       metrics="linear_probe")  # fmt: skip
+    layerscope.profile(
+        str(folder / "llama"),
+        folder / "topics.csv",
+        out=folder / "run",
+        views=0,
+        progress=False,
+        metrics="linear_probe",
+    )
     return folder
 
 
@@ -51,17 +61,48 @@ def commands(given: Path, out: str) -> dict[str, list[str]]:
     """One command of each kind, each with a folder of its own."""
     topics, run, llama = (str(given / name) for name in ("topics.csv", "run", "llama"))
     kinds = ("linear-probe:topics", "knn-probe:topics", "sts:pairs")
-    files = [part for task in kinds for part in ("--data", f"{task.replace(':', f':{given}/')}.csv")]
+    files = [
+        part for task in kinds for part in ("--data", f"{task.replace(':', f':{given}/')}.csv")
+    ]
     lm, shift = f"lm:{given / 'endings.yaml'}", str(given / "later.csv")
     found = {
         "evaluate": ["evaluate", llama, *files, "--tasks", lm, "--mixes", "--jobs", "1"],
-        "shift": ["evaluate", llama, "--data", f"linear-probe:{topics}", "--mixes", "--shift", shift],
+        "shift": [
+            "evaluate",
+            llama,
+            "--data",
+            f"linear-probe:{topics}",
+            "--mixes",
+            "--shift",
+            shift,
+        ],
         "select": ["select", run, "--json"],
         "drop": ["select", run, "--drop", "2", "--json"],
-        "exits": ["exits", str(given / "bert"), "--data", topics, *map(str, EARLY), "--exits", "1,2"],
-        "drafts": ["exits", llama, "--data", topics, "--prefix", "3", "--max-new-tokens", "16", "--samples", "4"],
+        "exits": [
+            "exits",
+            str(given / "bert"),
+            "--data",
+            topics,
+            *map(str, EARLY),
+            "--exits",
+            "1,2",
+        ],
+        "drafts": [
+            "exits",
+            llama,
+            "--data",
+            topics,
+            "--prefix",
+            "3",
+            "--max-new-tokens",
+            "16",
+            "--samples",
+            "4",
+        ],
     }
-    return {name: [*command, "--out", str(given / f"{name}-{out}")] for name, command in found.items()}
+    return {
+        name: [*command, "--out", str(given / f"{name}-{out}")] for name, command in found.items()
+    }
 
 
 def assert_same_scores(one: Path, two: Path) -> None:
@@ -85,7 +126,9 @@ def both(given: Path, forks: Forks) -> dict[str, list[tuple[int, str, str]]]:
     for name, command in commands(given, "one").items():
         ended_alone = forks.run(*command)
         assert ended_alone.status == 0, (name, ended_alone.err)
-    (given / "commands.json").write_text(json.dumps(commands(given, "two") | {"last": ["select", "none"]}))
+    (given / "commands.json").write_text(
+        json.dumps(commands(given, "two") | {"last": ["select", "none"]})
+    )
     _, _, err = ended(started(str(Path(__file__).parent / "together.py"), str(given)))
     assert (given / "told-1.json").exists(), err
     told = [json.loads((given / f"told-{rank}.json").read_text()) for rank in range(2)]
@@ -105,7 +148,10 @@ def test_two_processes_evaluate_as_one(both, given: Path):
 
 
 def test_two_processes_select_as_one(both, given: Path):
-    one, two = ([path.read_bytes() for path in sorted((given / f"drop-{n}").glob("*.json"))] for n in ("one", "two"))
+    one, two = (
+        [path.read_bytes() for path in sorted((given / f"drop-{n}").glob("*.json"))]
+        for n in ("one", "two")
+    )
     assert one == two and one
     one, two = (layerscope.open_selection(given / f"select-{n}") for n in ("one", "two"))
     assert (one.layer, one.why, one.chosen.score) == (two.layer, two.why, two.chosen.score)
@@ -130,6 +176,9 @@ def test_killed_at_some_moment_the_same_command_ends_with_the_same_scores(
     running[rank].kill()
     assert running[rank].wait().status == -signal.SIGKILL
     left = running[1 - rank].wait()
-    assert left.line == f"layerscope: process {rank} on {HOST} has ended: run the same command to resume"
+    assert (
+        left.line
+        == f"layerscope: process {rank} on {HOST} has ended: run the same command to resume"
+    )
     assert [process.wait().status for process in forks.together(*command)] == [0, 0]
     assert_same_scores(given / "evaluate-one", tmp_path / "out")

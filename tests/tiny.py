@@ -15,9 +15,15 @@ from torch import Tensor, nn
 WORDS = [f"w{i}" for i in range(90)]
 SPECIAL = ["[PAD]", "[CLS]", "[SEP]", "[UNK]"]
 COMMON = {
-    "vocab_size": len(SPECIAL) + len(WORDS), "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4,
-    "intermediate_size": 48, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
-}  # fmt: skip
+    "vocab_size": len(SPECIAL) + len(WORDS),
+    "hidden_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -38,7 +44,9 @@ def texts(n: int, seed: int = 0, longest: int = 30) -> list[str]:
 
 def tokenizer(*, special: bool, side: str = "right") -> hf.PreTrainedTokenizerFast:
     """Return a tokenizer of whole words: with [CLS] and [SEP] around a text, or (a language model's) bare."""
-    words = Tokenizer(models.WordLevel({word: i for i, word in enumerate([*SPECIAL, *WORDS])}, unk_token="[UNK]"))
+    words = Tokenizer(
+        models.WordLevel({word: i for i, word in enumerate([*SPECIAL, *WORDS])}, unk_token="[UNK]")
+    )
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     if special:
         words.post_processor = processors.TemplateProcessing(
@@ -46,7 +54,9 @@ def tokenizer(*, special: bool, side: str = "right") -> hf.PreTrainedTokenizerFa
         )
     named = {"pad_token": "[PAD]", "unk_token": "[UNK]"}
     named |= {"cls_token": "[CLS]", "sep_token": "[SEP]"} if special else {"eos_token": "[SEP]"}
-    return hf.PreTrainedTokenizerFast(tokenizer_object=words, padding_side=side, model_max_length=64, **named)
+    return hf.PreTrainedTokenizerFast(
+        tokenizer_object=words, padding_side=side, model_max_length=64, **named
+    )
 
 
 def seeded(make: type, config: object, seed: int = 0) -> nn.Module:
@@ -86,7 +96,9 @@ def gpt2(seed: int = 0) -> nn.Module:
 
 def llama(seed: int = 0) -> nn.Module:
     return seeded(
-        hf.LlamaForCausalLM, hf.LlamaConfig(**COMMON, num_key_value_heads=2, max_position_embeddings=64), seed
+        hf.LlamaForCausalLM,
+        hf.LlamaConfig(**COMMON, num_key_value_heads=2, max_position_embeddings=64),
+        seed,
     )
 
 
@@ -118,7 +130,9 @@ class Plain(nn.Module):
     With `fits` a batch of more rows than that runs out of memory, as a device would.
     """
 
-    def __init__(self, *, breaks: int | None = None, fits: int | None = None, width: int = 16, depth: int = 3) -> None:
+    def __init__(
+        self, *, breaks: int | None = None, fits: int | None = None, width: int = 16, depth: int = 3
+    ) -> None:
         super().__init__()
         torch.manual_seed(0)
         self.stem = nn.Linear(6, width)

@@ -1,7 +1,7 @@
 """Several commands one after another in each of the processes that torchrun starts.
 
-What each told is written down, but for the last one, with which the processes end as if they had been started for it.
-"""
+What each told is written down, but for the last one, with which the processes end as if they had
+been started for it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ def broken_second(*_: object) -> None:
 
 
 if __name__ == "__main__":
-    timing.FEWEST = timing.MOST = figures.FEWEST = figures.MOST = 1  # how fast these models are is not looked at
+    timing.FEWEST = timing.MOST = figures.FEWEST = figures.MOST = (
+        1  # how fast these models are is not looked at
+    )
     timing.RACE = timing.ALONE = 0.2
     folder, told = Path(sys.argv[1]), {}
     commands = json.loads((folder / "commands.json").read_text())

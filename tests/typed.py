@@ -28,7 +28,9 @@ class Printed:
 
 
 @pytest.fixture
-def cli(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., Printed]:
+def cli(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Callable[..., Printed]:
     def call(*arguments: object) -> Printed:
         monkeypatch.setattr(sys, "argv", ["layerscope", *map(str, arguments)])
         capfd.readouterr()
@@ -42,7 +44,9 @@ def cli(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> C
 
 def process(*arguments: object, **environment: str) -> Printed:
     command = [sys.executable, "-m", "layerscope", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | environment, timeout=120)
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=os.environ | environment, timeout=120
+    )
     return Printed(done.returncode, done.stdout, done.stderr)
 
 

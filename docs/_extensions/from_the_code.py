@@ -1,7 +1,8 @@
 """What pages take from the code: a command's options, the records of metrics, names and docstrings.
 
-Docstrings are read while the site is built. All else stands in the pages, for who reads them in the repository, between
-`<!-- from the code: options profile -->` and `<!-- end -->`; `python docs/_extensions/from_the_code.py` writes it anew.
+Docstrings are read while the site is built. All else stands in the pages, for who reads them in the
+repository, between `<!-- from the code: options profile -->` and `<!-- end -->`; `python
+docs/_extensions/from_the_code.py` writes it anew.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ COMPUTED_FROM = {
 }
 
 CENTRED, UNCENTRED = (
-    Asked(rows=(rows,), cosine=(cosine,)) for rows, cosine in (("centered", "centered"), ("unit", "uncentered"))
+    Asked(rows=(rows,), cosine=(cosine,))
+    for rows, cosine in (("centered", "centered"), ("unit", "uncentered"))
 )
 
 TOP = [getattr(layerscope, name) for name in layerscope.__all__]
@@ -113,8 +115,14 @@ def names(module: str) -> str:
         if isfunction(entry) or isclass(entry):
             text = str(getdoc(entry))
             lines += [f"- `{name}`: {_plain(' '.join(text.partition(PARAGRAPH)[0].split()))}", ""]
-            example = dedent(text[text.index(start[0]) :]) if (start := EXAMPLE.search(text)) else ""
-            lines += [indent(f"```pycon\n{example.partition(PARAGRAPH)[0]}\n```\n", "  ")] if example else []
+            example = (
+                dedent(text[text.index(start[0]) :]) if (start := EXAMPLE.search(text)) else ""
+            )
+            lines += (
+                [indent(f"```pycon\n{example.partition(PARAGRAPH)[0]}\n```\n", "  ")]
+                if example
+                else []
+            )
     return "\n".join(lines)
 
 
@@ -142,7 +150,9 @@ def public(module: str) -> str:
         order = [*NAMES, *own]
         own = {name: own[name] for name in sorted(own, key=order.index)}
     else:
-        own = {name: value for name, value in own.items() if not any(value is known for known in TOP)}
+        own = {
+            name: value for name, value in own.items() if not any(value is known for known in TOP)
+        }
     lines = [f".. currentmodule:: {module}"]
     for name in [name for name, value in own.items() if isfunction(value)]:
         lines += ["", f".. autofunction:: {name}"]
@@ -163,7 +173,9 @@ class Public(SphinxDirective):
 
 def escape(app: Sphinx, what: str, name: str, found: Any, options: Any, lines: list[str]) -> None:
     """Keep formulas in docstrings, which are plain text, from being read as markup."""
-    lines[:] = [line if line.lstrip().startswith((">>>", "...")) else _escaped(line) for line in lines]
+    lines[:] = [
+        line if line.lstrip().startswith((">>>", "...")) else _escaped(line) for line in lines
+    ]
 
 
 def _escaped(line: str) -> str:

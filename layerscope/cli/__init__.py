@@ -34,7 +34,9 @@ def main() -> NoReturn:
     except KeyboardInterrupt:
         goes_on = any(name in sys.argv[1:2] for name in GO_ON)
         _fail("stopped: run the same command to resume" if goes_on else "stopped", INTERRUPTED)
-    except BrokenPipeError:  # who reads has seen enough (| head); what was computed is in its folder
+    except (
+        BrokenPipeError
+    ):  # who reads has seen enough (| head); what was computed is in its folder
         output.drop_output()
     except CycloptsError as error:
         _fail(explained(error), 2)

@@ -68,13 +68,18 @@ class _Defaults(Toml):
     def __call__(self, app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
         """Give a command the options of its table, and say so; a table of no command is refused, and so is trust.
 
-        The file may be another's: it lies in whatever folder the command runs in, such as a repository just cloned.
+        The file may be another's: it lies in whatever folder the command runs in, such as a
+        repository just cloned.
         """
         if unknown := next((name for name in self.config if name not in NAMES), None):
-            raise LayerscopeError(f"{SETTINGS} has {unknown!r}, which is not a command{choices(unknown, NAMES)}")
+            raise LayerscopeError(
+                f"{SETTINGS} has {unknown!r}, which is not a command{choices(unknown, NAMES)}"
+            )
         super().__call__(app, commands, arguments)
         taken = [
-            argument.name for argument in arguments if any(token.source == self.source for token in argument.tokens)
+            argument.name
+            for argument in arguments
+            if any(token.source == self.source for token in argument.tokens)
         ]
         if trust := next((flag for flag in taken if flag in TRUST), None):
             name = trust.removeprefix("--").replace("-", "_")
@@ -113,7 +118,13 @@ app = App(
 for _rank, (_title, _summaries) in enumerate(COMMANDS.items()):
     _group = Group(_title, sort_key=_rank)
     for _row, (_name, _summary) in enumerate(_summaries.items()):
-        app.command(f"layerscope.cli.{_title.lower()}:{_name}", name=_name, help=_summary, group=_group, sort_key=_row)
+        app.command(
+            f"layerscope.cli.{_title.lower()}:{_name}",
+            name=_name,
+            help=_summary,
+            group=_group,
+            sort_key=_row,
+        )
 app.register_install_completion_command(help="Install completion for your shell.")
 
 
@@ -130,9 +141,13 @@ def explained(error: CycloptsError) -> str:
         if error.token.source not in ("", "cli"):
             name = word.strip("-[]")
             lists = f"{command} --help lists them"
-            return f"{error.token.source} has {name!r}, which is not an option of {command}: {lists}"
+            return (
+                f"{error.token.source} has {name!r}, which is not an option of {command}: {lists}"
+            )
     if isinstance(error, (UnknownOptionError, UnknownCommandError)):
-        what, known = (f"option {word}", options) if word.startswith("-") else (f"command {word!r}", NAMES)
+        what, known = (
+            (f"option {word}", options) if word.startswith("-") else (f"command {word!r}", NAMES)
+        )
         hint = near(word, known)
         lists = f"{command} --help lists them"
         return f"{what} does not exist{f'{hint} ({lists})' if hint else f': {lists}'}"
@@ -159,7 +174,9 @@ def _missing(name: str, command: str, options: list[str]) -> str:
         return f"{command} needs {what}, such as {command} {example}"
     if name in sys.argv:
         return f"option {name} needs a value: {command} --help shows which"
-    word = next(iter(sys.argv[3:4]), "-")  # data without the option's name, as in `train MODEL FILE`
+    word = next(
+        iter(sys.argv[3:4]), "-"
+    )  # data without the option's name, as in `train MODEL FILE`
     if not word.startswith("-") and (hint := _meant(word, options, command)):
         return f"{word!r} is one word too many for {command}{hint}"
     return f"{command} needs {name}: {command} --help shows an example"
@@ -169,12 +186,18 @@ def _options(chain: Sequence[str]) -> list[str]:
     """Return the options of a command, or those of layerscope itself."""
     own = app[chain[0]] if chain else app
     arguments = own.assemble_argument_collection() if chain else ()
-    return [*(name for argument in arguments for name in argument.names), *own.help_flags, *own.version_flags]
+    return [
+        *(name for argument in arguments for name in argument.names),
+        *own.help_flags,
+        *own.version_flags,
+    ]
 
 
 def _meant(word: str, options: list[str], command: str) -> str:
     """Return the option that a file, a data set, a number or a text was meant for; empty where it may be any."""
-    is_data = "/" in word or "." in word or word.startswith("hf:") or word in ("stdlib-docs", "digits")
+    is_data = (
+        "/" in word or "." in word or word.startswith("hf:") or word in ("stdlib-docs", "digits")
+    )
     is_text = " " in word
     prompt = ("--prompt",) if command.endswith(("lens", "generate")) else ()
     meant = prompt if is_text else ("--data", "--train") if is_data else ()
@@ -191,13 +214,17 @@ def machine(error: Exception) -> str | None:
         return "out of memory: take fewer samples, a smaller --batch-size or a smaller model, then run it again"
     if OF_TORCH.search(str(error)):
         return "a file cannot be written (torch does not say why, as on a full disk): make room, then run it again"
-    if "No space left on device" in str(error) and not isinstance(error, OSError):  # of another library
+    if "No space left on device" in str(error) and not isinstance(
+        error, OSError
+    ):  # of another library
         return "no space left on the disk: make room, then run the same command again"
     if not isinstance(error, OSError) and (found := OF_RUST.search(str(error))):
         error = OSError(int(found[1]), os.strerror(int(found[1])))
     if not isinstance(error, OSError) or error.strerror is None:
         return None
-    what = repr(os.fsdecode(error.filename)) if isinstance(error.filename, (str, bytes)) else "a file"
+    what = (
+        repr(os.fsdecode(error.filename)) if isinstance(error.filename, (str, bytes)) else "a file"
+    )
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return f"{what} cannot be written ({error.strerror}): make room, then run the same command again"
     return f"{what} cannot be used ({error.strerror}): check what is there, then run the same command again"

@@ -48,14 +48,18 @@ def evaluate(
     output.write_table(table, lambda: wide_csv(found))
     output.finish(printing, found.as_dict, found.document)
     if found.failed:
-        print(f"not scored: {output.printable(', '.join(found.failed))}", file=sys.stderr)  # why, was printed before
+        print(
+            f"not scored: {output.printable(', '.join(found.failed))}", file=sys.stderr
+        )  # why, was printed before
         sys.exit(1)
 
 
 def _own(text: str) -> str:
     kind, _, path = text.partition(":")
     if not (kind and path):
-        raise LayerscopeError(f"--data {text!r} is not KIND:FILE: write it as in classification:tickets.csv")
+        raise LayerscopeError(
+            f"--data {text!r} is not KIND:FILE: write it as in classification:tickets.csv"
+        )
     return f"{kind.lower()}:{path}"
 
 
@@ -71,7 +75,9 @@ def scores(options: Options, printing: Printing, *, save: Save = None, csv: Csv 
     if save is not None:
         print(f"saved: {evaluation.save(save)}", file=sys.stderr)
     output.write_table(table, lambda: wide_csv(evaluation, min_share=shown["min_share"]))
-    output.finish(printing, lambda: evaluation.as_dict(**shown), lambda: evaluation.document(**shown))
+    output.finish(
+        printing, lambda: evaluation.as_dict(**shown), lambda: evaluation.document(**shown)
+    )
 
 
 @command(layerscope.select, argument="RUN_OR_SCORES")

@@ -40,16 +40,21 @@ def command(
 ) -> Callable[[Callable[..., None]], App]:
     """Return a decorator that makes an app of a function of the verb's options, how to print, and options of its own.
 
-    `argument` is what the help calls the verb's first option, which is given on the command line without a name;
-    `prints` is whether a document is printed.
+    `argument` is what the help calls the verb's first option, which is given on the command line
+    without a name; `prints` is whether a document is printed.
     """
 
     def make(do: Callable[..., None]) -> App:
-        options = {name: option for name, option in declared(verb).items() if not isinstance(option.kind, InCode)}
+        options = {
+            name: option
+            for name, option in declared(verb).items()
+            if not isinstance(option.kind, InCode)
+        }
         own = list(inspect.signature(do, eval_str=True).parameters.values())[2:]
         titles = [*dict.fromkeys(option.group or OPTIONS for option in options.values()), OUTPUT]
         groups = {
-            title: Group(title, sort_key=len(titles) if title == OUTPUT else titles.index(title)) for title in titles
+            title: Group(title, sort_key=len(titles) if title == OUTPUT else titles.index(title))
+            for title in titles
         }
 
         def run(*positional: Any, **named: Any) -> None:
@@ -62,16 +67,24 @@ def command(
             given, rest = {}, {}
             for name, value in (dict(zip(options, positional, strict=False)) | named).items():
                 if name in options:
-                    given[name] = options[name].kind.read(value) if isinstance(value, str) else value
+                    given[name] = (
+                        options[name].kind.read(value) if isinstance(value, str) else value
+                    )
                 else:
                     rest[name] = Folder().take(name, value) if isinstance(value, Path) else value
             printing = Printing(**{name: rest.pop(name, False) for name in PRINTING})
             quiet = rest.pop("quiet", False)
             require_for(do.__name__, given | rest)
-            with open(os.devnull, "w") as nowhere, redirect_stderr(nowhere) if quiet else nullcontext():
+            with (
+                open(os.devnull, "w") as nowhere,
+                redirect_stderr(nowhere) if quiet else nullcontext(),
+            ):
                 do(given, printing, **rest)
 
-        leading = next(iter(inspect.signature(verb).parameters.values())).kind is Declared.POSITIONAL_OR_KEYWORD
+        leading = (
+            next(iter(inspect.signature(verb).parameters.values())).kind
+            is Declared.POSITIONAL_OR_KEYWORD
+        )
         parameters = [_named(option, groups) for option in options.values()]
         if leading:
             parameters[0] = _positional(next(iter(options.values())), argument)
@@ -80,7 +93,12 @@ def command(
         run.__signature__ = inspect.Signature([*parameters, *own])  # type: ignore[attr-defined]  # what cyclopts reads
         run.__annotations__ = {}  # cyclopts would take these for those of the signature
         summary = str(inspect.getdoc(verb)).partition("\n\n")[0].replace("\n", " ")
-        return App(name=do.__name__, default_command=run, help=summary, help_epilogue=_examples()[do.__name__])
+        return App(
+            name=do.__name__,
+            default_command=run,
+            help=summary,
+            help_epilogue=_examples()[do.__name__],
+        )
 
     return make
 
@@ -89,7 +107,10 @@ def command(
 def _examples() -> dict[str, str]:
     """Return what the help of each command ends with, from `examples.txt`."""
     text = Path(__file__).with_name("examples.txt").read_text("utf-8")
-    return {part.partition("\n")[0]: part.partition("\n")[2].strip("\n") for part in re.split(r"^# ", text, flags=re.M)}
+    return {
+        part.partition("\n")[0]: part.partition("\n")[2].strip("\n")
+        for part in re.split(r"^# ", text, flags=re.M)
+    }
 
 
 def command_line() -> str:
@@ -106,31 +127,55 @@ def _positional(option: Option, argument: str) -> Declared:
     about = Parameter(name=argument or None, help=_sentence(option.help), converter=_typed)
     # None must fit, too: where pydantic happens to be loaded, cyclopts has it check the default
     kind = hint if option.default is Declared.empty else hint | None
-    return Declared(option.name, Declared.POSITIONAL_ONLY, default=option.default, annotation=Annotated[kind, about])
+    return Declared(
+        option.name,
+        Declared.POSITIONAL_ONLY,
+        default=option.default,
+        annotation=Annotated[kind, about],
+    )
 
 
 def _named(option: Option, groups: dict[str, Group]) -> Declared:
     """Return a verb's option as a parameter that cyclopts reads; a value stays the text that was typed."""
     group = groups[option.group or OPTIONS]
     if option.type in (bool, bool | None):
-        off = _flag(f"no_{option.name}") if option.type == bool | None or option.default is True else ()
-        about = Parameter(help=_sentence(option.help), group=group, show_default=False, negative=off)
+        off = (
+            _flag(f"no_{option.name}")
+            if option.type == bool | None or option.default is True
+            else ()
+        )
+        about = Parameter(
+            help=_sentence(option.help), group=group, show_default=False, negative=off
+        )
         return Declared(
-            option.name, Declared.KEYWORD_ONLY, default=option.default, annotation=Annotated[option.type, about]
+            option.name,
+            Declared.KEYWORD_ONLY,
+            default=option.default,
+            annotation=Annotated[option.type, about],
         )
     hint: Any = next((hint for kind, hint in HINTS.items() if isinstance(option.kind, kind)), str)
-    # not a Literal, of which cyclopts refuses other names in words of its own where pydantic happens to be loaded
+    # not a Literal, of which cyclopts refuses other names in words of its own where pydantic
+    # happens to be loaded
     names = option.kind.names if isinstance(option.kind, OneOf) else ()
     about = Parameter(
         help=_sentence(option.help) + (f" [choices: {', '.join(names)}]" if names else ""),
-        group=group, converter=_typed, completer=(lambda _: list(names)) if names else None,
+        group=group,
+        converter=_typed,
+        completer=(lambda _: list(names)) if names else None,
         metavar=_metavar(option),
-        negative=(), show_default=False if option.default in (None, "", ()) else str(option.default),
-        allow_leading_hyphen=True, allow_repeating=True,
-    )  # fmt: skip
+        negative=(),
+        show_default=False if option.default in (None, "", ()) else str(option.default),
+        allow_leading_hyphen=True,
+        allow_repeating=True,
+    )
     # The verb has its own defaults: only what is typed is given.
     default = Declared.empty if option.default is Declared.empty else None
-    return Declared(option.name, Declared.KEYWORD_ONLY, default=default, annotation=Annotated[hint | None, about])
+    return Declared(
+        option.name,
+        Declared.KEYWORD_ONLY,
+        default=default,
+        annotation=Annotated[hint | None, about],
+    )
 
 
 def _metavar(option: Option) -> str:

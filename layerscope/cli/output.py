@@ -45,7 +45,8 @@ def finish(
 ) -> None:
     """Print a result as JSON, or as its document and the lines that follow; `saved` is the folder that holds it.
 
-    `write` writes its pages and figures, once the document is printed: should that fail, the result has been seen.
+    `write` writes its pages and figures, once the document is printed: should that fail, the result
+    has been seen.
     """
     with _readers(saved):
         if not printing.json:
@@ -77,7 +78,13 @@ def _readers(saved: Path | None) -> Iterator[None]:
 
 def result(found: Any, printing: Printing, out: str | None, figures: Path | None = None) -> None:
     """Print a result that was saved in a folder where one is named, and write its page there, and its figures."""
-    finish(printing, found.as_dict, found.document, *written(out), write=lambda: page_and_figures(found, out, figures))
+    finish(
+        printing,
+        found.as_dict,
+        found.document,
+        *written(out),
+        write=lambda: page_and_figures(found, out, figures),
+    )
 
 
 def written(out: str | None) -> list[str]:

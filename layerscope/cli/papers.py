@@ -19,10 +19,19 @@ def reproduce(
     printing: Printing,
     *,
     all: Annotated[
-        bool, Parameter(help="Run every recipe of the scale.", show_default=False, negative=(), group=OPTIONS)
+        bool,
+        Parameter(
+            help="Run every recipe of the scale.", show_default=False, negative=(), group=OPTIONS
+        ),
     ] = False,
     list: Annotated[
-        bool, Parameter(help="List the recipes without running any.", show_default=False, negative=(), group=OPTIONS)
+        bool,
+        Parameter(
+            help="List the recipes without running any.",
+            show_default=False,
+            negative=(),
+            group=OPTIONS,
+        ),
     ] = False,
 ) -> None:
     """Print the verdicts, and write results, figures and the page."""
@@ -35,8 +44,11 @@ def reproduce(
         return
     if bool(options.get("names")) == all:
         raise LayerscopeError(
-            "name recipes or give --all, not both" if all
+            "name recipes or give --all, not both"
+            if all
             else "no recipe is named: layerscope reproduce --list shows them, and --all runs all"
-        )  # fmt: skip
+        )
     board = layerscope_papers.reproduce(**options)
-    output.finish(printing, board.as_dict, board.document, f"\npage: {board.folder}/{board.scale}.html")
+    output.finish(
+        printing, board.as_dict, board.document, f"\npage: {board.folder}/{board.scale}.html"
+    )

@@ -21,9 +21,11 @@ Revisions = Annotated[
     Parameter(
         help="Checkpoints to profile and compare, separated by commas: revisions of a hub model, or folders in a local "
         "one.",
-        group=MODEL, metavar="NAMES", negative=(),
+        group=MODEL,
+        metavar="NAMES",
+        negative=(),
     ),
-]  # fmt: skip
+]
 Page = Annotated[str | None, into("HTML file for the grid; it opens offline.")]
 Table = Annotated[str | None, into("CSV file for all numbers, one per row.")]
 
@@ -36,8 +38,9 @@ def run_demo(
 ) -> tuple[str, Any]:
     """Profile the embedded MiniLM on the docstrings of Python's library: no download, a few minutes.
 
-    Return the answer, `layer k: x % · the model as shipped: y % · z× faster · N`, and the run behind it: the layer that
-    `select` takes, cross-validated linear-probe accuracies ± one standard error, and the speed measured here.
+    Return the answer, `layer k: x % · the model as shipped: y % · z× faster · N`, and the run
+    behind it: the layer that `select` takes, cross-validated linear-probe accuracies ± one standard
+    error, and the speed measured here.
 
     Args:
         out: run folder.
@@ -76,7 +79,9 @@ def demo(options: Options, printing: Printing) -> None:
     """Print the answer and the run."""
     answer, run = run_demo(**options, command=command_line())
     page = run.report()
-    print(answer, file=sys.stderr if printing.json else sys.stdout)  # in one line, however narrow the terminal
+    print(
+        answer, file=sys.stderr if printing.json else sys.stdout
+    )  # in one line, however narrow the terminal
     output.finish(
         printing,
         lambda: run.as_dict() | {"page": str(page)},
@@ -87,22 +92,31 @@ def demo(options: Options, printing: Printing) -> None:
 
 
 @command(layerscope.profile)
-def profile(options: Options, printing: Printing, *, revisions: Revisions = None, figures: Figures = None) -> None:
+def profile(
+    options: Options, printing: Printing, *, revisions: Revisions = None, figures: Figures = None
+) -> None:
     """Print the run, or the comparison of all checkpoints, and draw its figures."""
     if revisions is not None:
-        runs = profile_checkpoints(options.pop("model", None), revisions, **options, command=command_line())
+        runs = profile_checkpoints(
+            options.pop("model", None), revisions, **options, command=command_line()
+        )
         if processes.team().leads:
             out = str(runs[0].path.parent / "comparison")
             found = layerscope.compare(runs, out=out)
             output.finish(
-                printing, found.as_dict, found.document, f"\nruns: {', '.join(str(run.path) for run in runs)}",
+                printing,
+                found.as_dict,
+                found.document,
+                f"\nruns: {', '.join(str(run.path) for run in runs)}",
                 write=lambda: output.page_and_figures(found, out, figures),
-            )  # fmt: skip
+            )
         return
     run = layerscope.profile(**options, command=command_line())
     if processes.team().leads:
         output.draw(run, figures)
-        output.finish(printing, run.as_dict, run.document, f"\nrun folder: {run.path}", saved=run.path)
+        output.finish(
+            printing, run.as_dict, run.document, f"\nrun folder: {run.path}", saved=run.path
+        )
 
 
 @command(layerscope.inspect)
@@ -117,7 +131,9 @@ def inspect(options: Options, printing: Printing) -> None:
 
 
 @command(layerscope.lens)
-def lens(options: Options, printing: Printing, *, page: Page = None, figures: Figures = None) -> None:
+def lens(
+    options: Options, printing: Printing, *, page: Page = None, figures: Figures = None
+) -> None:
     """Print the reading, and write its pages and figures."""
     from layerscope.show.written import PAGE_MARK, PAGES, ending
 
@@ -133,7 +149,9 @@ def lens(options: Options, printing: Printing, *, page: Page = None, figures: Fi
 
 
 @command(layerscope.compare, argument="RUNS")
-def compare(options: Options, printing: Printing, *, csv: Table = None, figures: Figures = None) -> None:
+def compare(
+    options: Options, printing: Printing, *, csv: Table = None, figures: Figures = None
+) -> None:
     """Print the comparison, and write its table, page and figures."""
     file = output.table_file(csv, layerscope.Comparison.HEADER)
     found = layerscope.compare(**options)

@@ -23,7 +23,9 @@ def truncate(options: Options, printing: Printing) -> None:
     from layerscope.truncation.figures import document
 
     made = cut(checked(layerscope.truncate, options))
-    output.finish(printing, lambda: jsonable(made), lambda: document(made), f"\nwritten: {options['out']}")
+    output.finish(
+        printing, lambda: jsonable(made), lambda: document(made), f"\nwritten: {options['out']}"
+    )
 
 
 def _chosen(options: Options) -> Options:
@@ -70,7 +72,9 @@ def extract(options: Options, printing: Printing) -> None:
     """Print what was written."""
     words = [word for word in sys.argv[1:] if not word.startswith("--shard=")]
     at = words.index("--shard") if "--shard" in words else len(words)
-    again = shlex.join(["layerscope", *words[:at], *words[at + 2 :]])  # makes whatever is missing, of any shard
+    again = shlex.join(
+        ["layerscope", *words[:at], *words[at + 2 :]]
+    )  # makes whatever is missing, of any shard
     found = layerscope.extract(**options, command=again)
     if processes.team().leads:
         output.finish(printing, found.as_dict, found.document, saved=found.path)

@@ -27,35 +27,38 @@ def compare(
 ) -> "Comparison":
     """Compare runs: which layers are alike, where metrics differ, and what training changes.
 
-    No model is run, unless `data` is given with models instead of runs. Every run is compared with the first, on
-    the samples that are whole in all of them. Where depths differ, each layer of the deeper run is compared with
-    the one of the other that is nearest in percent of depth. Three or more runs of one architecture are a series: each
-    layer is compared with its counterpart in the last checkpoint and in the one before; they are sorted by the step
-    number that every revision, model or run folder names ("step1000", "checkpoint-500"), or else stay in the order
-    given.
+    No model is run, unless `data` is given with models instead of runs. Every run is compared with
+    the first, on the samples that are whole in all of them. Where depths differ, each layer of the
+    deeper run is compared with the one of the other that is nearest in percent of depth. Three or
+    more runs of one architecture are a series: each layer is compared with its counterpart in the
+    last checkpoint and in the one before; they are sorted by the step number that every revision,
+    model or run folder names ("step1000", "checkpoint-500"), or else stay in the order given.
 
     Args:
-        runs: folders of two or more runs of the same samples, or models where data are given; all are compared with the
-            first.
-        data: samples of any kind that `profile` takes, over which each model is profiled first; its run is kept in
-            runs/MODEL-DATA.
+        runs: folders of two or more runs of the same samples, or models where data are given; all
+            are compared with the first.
+        data: samples of any kind that `profile` takes, over which each model is profiled first; its
+            run is kept in runs/MODEL-DATA.
         samples: number of these samples, drawn with seed 0, or all; by default 1,000.
-        similarity: similarities of layers, separated by commas, such as cka,cosine_similarity; by default CKA, and
-            cosine if all widths are equal.
-        cka: estimators of CKA: debiased, biased (equation 3 of Tracing Representation Progression), or both.
-        cosine: how states enter cosines and angles: centered (minus their layer's mean), uncentered, or both.
+        similarity: similarities of layers, separated by commas, such as cka,cosine_similarity; by
+            default CKA, and cosine if all widths are equal.
+        cka: estimators of CKA: debiased, biased (equation 3 of Tracing Representation Progression),
+            or both.
+        cosine: how states enter cosines and angles: centered (minus their layer's mean),
+            uncentered, or both.
         metrics: metrics to compare, separated by commas; by default all that the runs share.
         pooling: pooling to compare; by default the first that all runs have.
-        site: where layers are read: raw, normed or projected (the space that two towers share); by default raw, and
-            also the last layer after its norm.
-        paired: compare the two towers of a model over pairs, such as images and captions: sample i of one run belongs
-            to sample i of the other. The layers of each tower are also compared with each other.
+        site: where layers are read: raw, normed or projected (the space that two towers share); by
+            default raw, and also the last layer after its norm.
+        paired: compare the two towers of a model over pairs, such as images and captions: sample i
+            of one run belongs to sample i of the other. The layers of each tower are also compared
+            with each other.
         out: folder for the numbers, and from the command line a page; by default nothing is saved.
         progress: show progress on standard error.
 
     Raises:
-        LayerscopeError: for samples that do not match, InfoNCE or DiME of blocks of other sizes, and every other wrong
-            input.
+        LayerscopeError: for samples that do not match, InfoNCE or DiME of blocks of other sizes,
+            and every other wrong input.
 
     Example:
         >>> comparison = layerscope.compare(["runs/minilm", "runs/tiny"], similarity="cka", progress=False)

@@ -36,9 +36,15 @@ def compare_runs(asked: Asked) -> Comparison:
     runs = opened(_profiled(asked), asked.paired)
     series = is_series(runs)
     order = steps(runs) if series else None
-    ordered = [] if order is None or order == sorted(order) else ["the checkpoints are sorted by their steps"]
+    ordered = (
+        []
+        if order is None or order == sorted(order)
+        else ["the checkpoints are sorted by their steps"]
+    )
     if order is not None:
-        order, runs = map(list, zip(*sorted(zip(order, runs, strict=True), key=itemgetter(0)), strict=True))
+        order, runs = map(
+            list, zip(*sorted(zip(order, runs, strict=True), key=itemgetter(0)), strict=True)
+        )
     sides, notes = sides_of(runs, asked.pooling, asked.site)
     known = measured(sides, asked.pooling)
     keys, left = chosen_metrics(sides, known, asked.metrics)
@@ -56,15 +62,27 @@ def compare_runs(asked: Asked) -> Comparison:
     ]
     members = tuple(
         Member(
-            side.name, str(side.run.path), str(side.run.info["model"]["name"]), side.run.info["model"].get("revision"),
-            side.depth, side.width, side.pooling, side.run.final, step,
+            side.name,
+            str(side.run.path),
+            str(side.run.info["model"]["name"]),
+            side.run.info["model"].get("revision"),
+            side.depth,
+            side.width,
+            side.pooling,
+            side.run.final,
+            step,
         )
         for side, step in zip_longest(sides, order or ())
-    )  # fmt: skip
+    )
     found = Comparison(
-        members, " and ".join(dict.fromkeys(str(run.info["data"]["name"]) for run in runs)), len(sides[0].rows),
-        sides[0].left_out, series, (*notes, *ordered, *left), pd.DataFrame(rows),
-    )  # fmt: skip
+        members,
+        " and ".join(dict.fromkeys(str(run.info["data"]["name"]) for run in runs)),
+        len(sides[0].rows),
+        sides[0].left_out,
+        series,
+        (*notes, *ordered, *left),
+        pd.DataFrame(rows),
+    )
     if folder is not None:
         found.save(folder)
     return found
@@ -73,15 +91,22 @@ def compare_runs(asked: Asked) -> Comparison:
 def _profiled(asked: Asked) -> Sequence[Run | str | Path]:
     """Return the runs that were given; with `data`, a model is profiled over them."""
     if asked.data is None and asked.samples is not None:
-        raise LayerscopeError("`samples` are drawn from `data`, over which models are profiled: give both")
+        raise LayerscopeError(
+            "`samples` are drawn from `data`, over which models are profiled: give both"
+        )
     given: Sequence[Run | str | Path] = asked.runs
     if asked.data is None:
         return given
-    how = {"samples": asked.samples or declared(profile)["samples"].default, "progress": asked.progress}
+    how = {
+        "samples": asked.samples or declared(profile)["samples"].default,
+        "progress": asked.progress,
+    }
     return [run_of(one) or profile(one, asked.data, **how) for one in given]
 
 
-def chosen_similarities(sides: Sequence[Side], asked: Sequence[str] | None, paired: bool) -> tuple[str, ...]:
+def chosen_similarities(
+    sides: Sequence[Side], asked: Sequence[str] | None, paired: bool
+) -> tuple[str, ...]:
     """Return the similarities to compute: those asked for, else CKA, and cosine where all widths are equal.
 
     Of two towers cosine comes first, and the modality gap is added.
@@ -92,13 +117,19 @@ def chosen_similarities(sides: Sequence[Side], asked: Sequence[str] | None, pair
     if asked is None:
         if len(widths) > 1:
             return ("cka",)
-        return ("cosine_similarity", "cka", "modality_gap") if paired else ("cka", "cosine_similarity")
+        return (
+            ("cosine_similarity", "cka", "modality_gap") if paired else ("cka", "cosine_similarity")
+        )
     for name in asked:
         if name not in SIMILARITIES:
-            raise LayerscopeError(f"similarity {name!r} does not exist{choices(name, tuple(SIMILARITIES))}")
+            raise LayerscopeError(
+                f"similarity {name!r} does not exist{choices(name, tuple(SIMILARITIES))}"
+            )
         if SIMILARITIES[name].one_width and len(widths) > 1:
             listed = " and ".join(str(width) for width in sorted(widths))
-            raise LayerscopeError(f"{name} needs states of one width, and these are {listed} wide: take cka")
+            raise LayerscopeError(
+                f"{name} needs states of one width, and these are {listed} wide: take cka"
+            )
     return tuple(dict.fromkeys(asked))
 
 
@@ -121,11 +152,15 @@ def similarity_rows(
                 yield from _of_two("within", form, side, side)
                 advance(1)
             for column in columns:
-                states = tuple(side.run.states(side.pooling, (column,), side.rows) for side in taken)
+                states = tuple(
+                    side.run.states(side.pooling, (column,), side.rows) for side in taken
+                )
                 found = how.measured(Checkpoints(states))
                 for i, side in enumerate(taken):
                     for j in dict.fromkeys((last, max(0, i - 1))):
-                        yield _row("counterpart", form, (side, taken[j]), (column, column), found, i, j)
+                        yield _row(
+                            "counterpart", form, (side, taken[j]), (column, column), found, i, j
+                        )
                 advance(1)
 
 
@@ -143,15 +178,33 @@ def _of_two(kind: str, form: Form, a: Side, b: Side) -> Iterator[Row]:
 
 
 def _row(
-    kind: str, form: Form, sides: tuple[Side, Side], columns: tuple[Column, Column], found: Found, i: int, j: int
+    kind: str,
+    form: Form,
+    sides: tuple[Side, Side],
+    columns: tuple[Column, Column],
+    found: Found,
+    i: int,
+    j: int,
 ) -> Row:
     (a, b), (own, other) = sides, columns
     value, stderr, n = (float(part[i, j]) for part in found)
     return {
-        "kind": kind, "run": a.name, "run_b": b.name, "metric": form[0], "variant": form[1].variant,
-        "layer": own.layer, "site": own.site, "layer_b": other.layer, "site_b": other.site, "pooling": a.pooling,
-        "pooling_b": b.pooling, "value": value, "stderr": stderr, "n": int(n), "n_skipped": a.total - int(n),
-    }  # fmt: skip
+        "kind": kind,
+        "run": a.name,
+        "run_b": b.name,
+        "metric": form[0],
+        "variant": form[1].variant,
+        "layer": own.layer,
+        "site": own.site,
+        "layer_b": other.layer,
+        "site_b": other.site,
+        "pooling": a.pooling,
+        "pooling_b": b.pooling,
+        "value": value,
+        "stderr": stderr,
+        "n": int(n),
+        "n_skipped": a.total - int(n),
+    }
 
 
 @dataclass(frozen=True)

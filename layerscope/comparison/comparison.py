@@ -18,7 +18,9 @@ COLUMNS = {
     "value_b": "float64", "paired": "boolean",
 }  # fmt: skip
 """The long frame; `kind` says what a row is, see `Comparison`."""
-STORE = Store("comparison", "comparison.json", "run layerscope compare again", {"comparison": COLUMNS})
+STORE = Store(
+    "comparison", "comparison.json", "run layerscope compare again", {"comparison": COLUMNS}
+)
 
 
 @dataclass(frozen=True)
@@ -41,14 +43,16 @@ class Member:
 class Comparison(Stored):
     """What two or more runs of the same samples have in common, and where they differ.
 
-    `frame` holds a row for each number, with the columns of `COLUMNS`; layers are named by number and site. Its `kind`:
-    `similarity`, of a layer of the first run with one of another; `difference`, a metric of the other run less that of
-    the first (`value_b` − `value_a`), its standard error by sample where `paired`, else that of two independent values;
-    `value`, a metric of one run; in a series `counterpart`, the similarity of a layer with the same one of the last
-    checkpoint and of the one before; of paired runs `within`, that of every two layers of one of them.
+    `frame` holds a row for each number, with the columns of `COLUMNS`; layers are named by number
+    and site. Its `kind`: `similarity`, of a layer of the first run with one of another;
+    `difference`, a metric of the other run less that of the first (`value_b` − `value_a`), its
+    standard error by sample where `paired`, else that of two independent values; `value`, a metric
+    of one run; in a series `counterpart`, the similarity of a layer with the same one of the last
+    checkpoint and of the one before; of paired runs `within`, that of every two layers of one of
+    them.
 
-    `n` samples are whole in all runs, `left_out` are not. A `series` is three or more checkpoints of one architecture.
-    `folder` is where it was opened from.
+    `n` samples are whole in all runs, `left_out` are not. A `series` is three or more checkpoints
+    of one architecture. `folder` is where it was opened from.
 
     >>> comparison = layerscope.compare(["runs/minilm", "runs/tiny"], similarity="cka", progress=False)
     >>> comparison.table("difference").loc[0, ["run", "run_b", "metric"]].tolist()
@@ -78,7 +82,9 @@ class Comparison(Stored):
         if kind is None:
             return self.frame.copy()
         if kind not in (known := list(self.frame["kind"].unique())):
-            raise LayerscopeError(f"kind {kind!r} is not in this comparison{choices(kind, known, 'it has')}")
+            raise LayerscopeError(
+                f"kind {kind!r} is not in this comparison{choices(kind, known, 'it has')}"
+            )
         return self.frame[self.frame["kind"] == kind].reset_index(drop=True)
 
     @cached_property
@@ -86,16 +92,23 @@ class Comparison(Stored):
         """The long frame with names of the layers, `a` and `b`: their number, "final" after the norm."""
         runs, frame = pd.DataFrame(map(vars, self.runs)).set_index("name"), self.frame.copy()
         for name, end in (("a", ""), ("b", "_b")):
-            own, layer = runs.reindex(frame[f"run{end}"]).set_index(frame.index), frame[f"layer{end}"]
+            own, layer = (
+                runs.reindex(frame[f"run{end}"]).set_index(frame.index),
+                frame[f"layer{end}"],
+            )
             normed = (frame[f"site{end}"] == own["final"]) & (own["final"] != "raw")
-            frame[name] = layer.astype(object).mask(normed & (layer == own["depth"]).fillna(False), "final")
+            frame[name] = layer.astype(object).mask(
+                normed & (layer == own["depth"]).fillna(False), "final"
+            )
         return frame
 
     @cached_property
     def forms(self) -> tuple[tuple[str, str], ...]:
         """Names and variants of the similarities that were computed."""
         rows = self.frame[self.frame["kind"] == "similarity"]
-        return tuple(rows[["metric", "variant"]].drop_duplicates().itertuples(index=False, name=None))
+        return tuple(
+            rows[["metric", "variant"]].drop_duplicates().itertuples(index=False, name=None)
+        )
 
     @property
     def similarities(self) -> tuple[str, ...]:
@@ -103,19 +116,25 @@ class Comparison(Stored):
         return tuple(dict.fromkeys(metric for metric, _ in self.forms))
 
     def similarity(
-        self, a: int | str = 0, b: int | str = 1, metric: str | None = None, variant: str | None = None
+        self,
+        a: int | str = 0,
+        b: int | str = 1,
+        metric: str | None = None,
+        variant: str | None = None,
     ) -> pd.DataFrame:
         """Return the similarity of every layer of run `a` (rows) with every one of run `b`, "final" after the norm.
 
-        Runs are named by number or name; one of the two is the first, and of paired runs both may be the same. `metric`
-        and `variant` are by default the first.
+        Runs are named by number or name; one of the two is the first, and of paired runs both may
+        be the same. `metric` and `variant` are by default the first.
         """
         first, second = self.member(a), self.member(b)
         within = first is second and "within" in set(self.frame["kind"])
         turned = first is not self.runs[0] and not within
         first, second = (second, first) if turned else (first, second)
         if not within and (first is not self.runs[0] or second is self.runs[0]):
-            raise LayerscopeError(f"every run is compared with the first, {self.runs[0].name!r}: name it and another")
+            raise LayerscopeError(
+                f"every run is compared with the first, {self.runs[0].name!r}: name it and another"
+            )
         metric = metric or self.similarities[0]
         if metric not in self.similarities:
             raise LayerscopeError(
@@ -124,11 +143,15 @@ class Comparison(Stored):
         variants = [own for name, own in self.forms if name == metric]
         if (variant := variant or variants[0]) not in variants:
             known = choices(variant, variants, "it has")
-            raise LayerscopeError(f"variant {variant!r} of {metric} is not in this comparison{known}")
+            raise LayerscopeError(
+                f"variant {variant!r} of {metric} is not in this comparison{known}"
+            )
         rows = self.named[(self.frame["kind"] == ("within" if within else "similarity"))]
         rows = rows[(rows["metric"] == metric) & (rows["variant"] == variant)]
         rows = rows[(rows["run"] == first.name) & (rows["run_b"] == second.name)]
-        square = rows.pivot(index="a", columns="b", values="value").loc[rows["a"].unique(), rows["b"].unique()]
+        square = rows.pivot(index="a", columns="b", values="value").loc[
+            rows["a"].unique(), rows["b"].unique()
+        ]
         return square.T if turned else square
 
     def member(self, run: int | str) -> Member:
@@ -159,7 +182,8 @@ class Comparison(Stored):
 def open_comparison(folder: str | Path) -> Comparison:
     """Return the comparison that was saved into a folder.
 
-    Raises `LayerscopeError` for a folder without one, and for files that are damaged or changed since.
+    Raises `LayerscopeError` for a folder without one, and for files that are damaged or changed
+    since.
 
     >>> saved = layerscope.compare(["runs/minilm", "runs/tiny"], out="minilm-and-tiny", progress=False)
     >>> layerscope.open_comparison("minilm-and-tiny").n

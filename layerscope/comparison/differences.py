@@ -35,28 +35,43 @@ def chosen_metrics(
 ) -> tuple[list[Key], list[str]]:
     """Return the metrics that every run has in the same variant, in the order of the registry, and what is left out.
 
-    Raises `LayerscopeError` for a metric that was asked for and is not in every run, for InfoNCE and DiME of blocks of
-    other sizes, and for LiDAR of another number of views.
+    Raises `LayerscopeError` for a metric that was asked for and is not in every run, for InfoNCE
+    and DiME of blocks of other sizes, and for LiDAR of another number of views.
     """
-    names = [list(dict.fromkeys(metric for metric, _ in found if not about(metric).setting)) for found in known]
-    shared = sorted((name for name in names[0] if all(name in others for others in names)), key=rank)
+    names = [
+        list(dict.fromkeys(metric for metric, _ in found if not about(metric).setting))
+        for found in known
+    ]
+    shared = sorted(
+        (name for name in names[0] if all(name in others for others in names)), key=rank
+    )
     for name in asked or ():
         if name not in shared:
-            raise LayerscopeError(f"metric {name!r} is not in all of these runs{choices(name, shared, 'they share')}")
+            raise LayerscopeError(
+                f"metric {name!r} is not in all of these runs{choices(name, shared, 'they share')}"
+            )
     notes, keys = [], []
     tokens = {side.run.info["data"].get("tokens") for side in sides}
-    other_tokens = len(tokens) > 1 and any(side.run.info["model"].get("language_model") for side in sides)
+    other_tokens = len(tokens) > 1 and any(
+        side.run.info["model"].get("language_model") for side in sides
+    )
     for name in shared if asked is None else [name for name in shared if name in asked]:
         own = [[variant for metric, variant in found if metric == name] for found in known]
         same = [variant for variant in own[0] if all(variant in others for others in own)]
         # sizes of blocks, or numbers of views, stand first: "N=256" of "N=256,alpha=2"
-        blocks = {frozenset((variant or "").partition(",")[0] for variant in variants) for variants in own}
+        blocks = {
+            frozenset((variant or "").partition(",")[0] for variant in variants) for variants in own
+        }
         if about(name).needs == "views" and len(blocks) > 1:
-            raise _other_blocks(sides, name, own, [other for other in shared if about(other).needs != "views"])
+            raise _other_blocks(
+                sides, name, own, [other for other in shared if about(other).needs != "views"]
+            )
         if other_tokens and name in OF_TOKENS:
             notes.append(f"{about(name).title} is not compared: the models use different tokens")
         elif not same:
-            notes.append(f"{about(name).title} is not compared: no variant is in all runs ({_listed(sides, own)})")
+            notes.append(
+                f"{about(name).title} is not compared: no variant is in all runs ({_listed(sides, own)})"
+            )
         else:
             keys += [(name, variant) for variant in same]
     only = {name for found in names for name in found} - set(shared)
@@ -69,23 +84,37 @@ def chosen_metrics(
 
 def _listed(sides: Sequence[Side], variants: Sequence[Sequence[str | None]]) -> str:
     found = zip(sides, variants, strict=True)
-    return "; ".join(f"{'+'.join(v or '–' for v in own)} in {str(side.run.path)!r}" for side, own in found)
+    return "; ".join(
+        f"{'+'.join(v or '–' for v in own)} in {str(side.run.path)!r}" for side, own in found
+    )
 
 
 def _other_blocks(
     sides: Sequence[Side], name: str, own: Sequence[Sequence[str | None]], others: Sequence[str]
 ) -> LayerscopeError:
     in_blocks = isinstance(about(name).how, FromViews)
-    what, option = ("blocks of one size", "view_samples") if in_blocks else ("the same number of views", "views")
+    what, option = (
+        ("blocks of one size", "view_samples")
+        if in_blocks
+        else ("the same number of views", "views")
+    )
     mend = f"profile with the same `{option}`"
-    if in_blocks and sides[0].left_out and len({side.run.info["options"].get("view_samples") for side in sides}) == 1:
+    if (
+        in_blocks
+        and sides[0].left_out
+        and len({side.run.info["options"].get("view_samples") for side in sides}) == 1
+    ):
         mend = "samples broke in some run, so profile both without them"
     out = f", or leave it out with `metrics='{','.join(others)}'`" if others else ""
     title = about(name).title
-    return LayerscopeError(f"{title} cannot be compared ({_listed(sides, own)}): it needs {what}; {mend}{out}")
+    return LayerscopeError(
+        f"{title} cannot be compared ({_listed(sides, own)}): it needs {what}; {mend}{out}"
+    )
 
 
-def partners(a: Side, b: Side, of_a: "Measured", of_b: "Measured") -> Iterator[tuple[Column, Column]]:
+def partners(
+    a: Side, b: Side, of_a: "Measured", of_b: "Measured"
+) -> Iterator[tuple[Column, Column]]:
     """Yield the layers to compare: those of the deeper run, each with the nearest of the other.
 
     The last layers, after the norm where there is one, are partners as well.
@@ -121,12 +150,23 @@ def difference_rows(
                 itself = about(key[0]).needs == "pairs" and (at_a, at_b) == ends
                 if at_a not in of_a.rows or at_b not in of_b.rows or itself:
                     continue
-                found = _difference(of_a.rows[at_a], of_b.rows[at_b], own.get(at_a), its.get(at_b), a.total)
+                found = _difference(
+                    of_a.rows[at_a], of_b.rows[at_b], own.get(at_a), its.get(at_b), a.total
+                )
                 yield {
-                    "kind": "difference", "run": a.name, "run_b": b.name, "metric": key[0], "variant": key[1],
-                    "layer": at_a.layer, "site": at_a.site, "layer_b": at_b.layer, "site_b": at_b.site,
-                    "pooling": of_a.pooling, "pooling_b": of_b.pooling, **found,
-                }  # fmt: skip
+                    "kind": "difference",
+                    "run": a.name,
+                    "run_b": b.name,
+                    "metric": key[0],
+                    "variant": key[1],
+                    "layer": at_a.layer,
+                    "site": at_a.site,
+                    "layer_b": at_b.layer,
+                    "site_b": at_b.site,
+                    "pooling": of_a.pooling,
+                    "pooling_b": of_b.pooling,
+                    **found,
+                }
 
 
 def _difference(own: Row, other: Row, a: Values | None, b: Values | None, total: int) -> Row:
@@ -144,9 +184,14 @@ def _difference(own: Row, other: Row, a: Values | None, b: Values | None, total:
         means = (float(x.mean()), float(y.mean())) if n else (math.nan, math.nan)
         error, skipped = float((y - x).std(ddof=1)) / math.sqrt(n) if n > 1 else math.nan, total - n
     return {
-        "value": means[1] - means[0], "stderr": error, "n": n, "n_skipped": skipped, "value_a": means[0],
-        "value_b": means[1], "paired": a is not None and b is not None,
-    }  # fmt: skip
+        "value": means[1] - means[0],
+        "stderr": error,
+        "n": n,
+        "n_skipped": skipped,
+        "value_a": means[0],
+        "value_b": means[1],
+        "paired": a is not None and b is not None,
+    }
 
 
 @dataclass(frozen=True)
@@ -159,16 +204,24 @@ class Measured:
 
     def values(self, run: str, key: Key) -> Iterator[Row]:
         """Yield the rows of a run's own table that are compared."""
-        about = {"kind": "value", "run": run, "metric": key[0], "variant": key[1], "pooling": self.pooling}
+        about = {
+            "kind": "value",
+            "run": run,
+            "metric": key[0],
+            "variant": key[1],
+            "pooling": self.pooling,
+        }
         for row in self.rows.values():
-            yield about | {name: row[name] for name in ("layer", "site", "value", "stderr", "n", "n_skipped")}
+            yield about | {
+                name: row[name] for name in ("layer", "site", "value", "stderr", "n", "n_skipped")
+            }
 
 
 def measured(sides: Sequence[Side], pooling: str | None) -> list[dict[Key, Measured]]:
     """Return of each run every metric that has values by layer; of similarities between layers that to the last one.
 
-    Where no `pooling` was chosen, metrics whose values by sample are kept of one pooling are taken of it, if all runs
-    keep the same.
+    Where no `pooling` was chosen, metrics whose values by sample are kept of one pooling are taken
+    of it, if all runs keep the same.
     """
     kept = {[*side.run.info["pair_pooling"], *side.run.info["pooling"]][0] for side in sides}
     common = kept.pop() if pooling is None and len(kept) == 1 else None
@@ -186,14 +239,18 @@ def _measured(side: Side, kept: str | None) -> dict[Key, Measured]:
         pooling = side.pooling if side.pooling in known else known[0] if known else None
         pooling = kept if metric in KEPT and kept in known else pooling
         rows = rows[rows["pooling"] == pooling] if pooling else rows[rows["pooling"].isna()]
-        site = next((name for name in ("raw", run.final, PROJECTED) if name in set(rows["site"])), None)
+        site = next(
+            (name for name in ("raw", run.final, PROJECTED) if name in set(rows["site"])), None
+        )
         rows = rows[rows["site"].isin((site, run.final)) & rows["value"].notna()]
         rows = rows[(rows["site"] == site) | (rows["layer"] == run.depth)]
         # one number for all layers is no curve, and of another depth no number to subtract
         least = 1 if about(str(metric)).curve else 2
         if site is None or len(rows) < least:
             continue
-        by_column = {Column(row["site"], int(row["layer"])): row for row in rows.to_dict(orient="records")}
+        by_column = {
+            Column(row["site"], int(row["layer"])): row for row in rows.to_dict(orient="records")
+        }
         found[str(metric), _text(variant)] = Measured(pooling, site, by_column)
     return found
 
@@ -212,10 +269,14 @@ def per_sample(side: Side) -> dict[tuple[str, str | None, str | None], dict[Colu
     for key, tensors in parts.items():
         metric, variant, site = parse_key(key)
         columns = [Column(site, layer) for layer in side.run.layers_at(site)]
-        found[metric, variant, None] |= zip(columns, torch.cat(tensors, 1).numpy()[:, chosen], strict=True)
+        found[metric, variant, None] |= zip(
+            columns, torch.cat(tensors, 1).numpy()[:, chosen], strict=True
+        )
     order = folder.plan["sample"].to_numpy()[side.rows]
     for name in filter(lambda name: name.startswith("samples."), folder.tables()):
-        groups = folder.read_table(name).groupby(["metric", "variant", "pooling", "site", "layer"], dropna=False)
+        groups = folder.read_table(name).groupby(
+            ["metric", "variant", "pooling", "site", "layer"], dropna=False
+        )
         for (metric, variant, pooling, site, layer), table in groups:
             values = table.set_index("sample")["value"].reindex(order).to_numpy(dtype=np.float64)
             found[metric, _text(variant), pooling][Column(site, int(layer))] = values

@@ -10,7 +10,19 @@ from layerscope.comparison import findings
 from layerscope.comparison.findings import SURE, Pair, by_metric, headline, layer_name, shown
 from layerscope.comparison.plots import course, sections, square_map
 from layerscope.runs.registry import about, named, scale
-from layerscope.show.document import EMPTY, Align, Cell, Column, Document, Facts, Part, Sentences, Table, columns, row
+from layerscope.show.document import (
+    EMPTY,
+    Align,
+    Cell,
+    Column,
+    Document,
+    Facts,
+    Part,
+    Sentences,
+    Table,
+    columns,
+    row,
+)
 from layerscope.show.numbers import error, number
 from layerscope.show.plots import HeatMap
 
@@ -35,20 +47,35 @@ def document(comparison: "Comparison") -> Document:
         title = pair.name if parts else ""
         parts += [Sentences(title, findings.sentences(pair)), _map(pair), _differences(pair)]
     more = f"The page has maps and differences of all {len(pairs)} pairs."
-    shown_by_page = [
-        Document(
-            " ".join(course_in_words), title=(name,), sections=(course(comparison),), kind="series",
-            depth=members[0].depth,
-        )
-    ] if series else []  # fmt: skip
+    shown_by_page = (
+        [
+            Document(
+                " ".join(course_in_words),
+                title=(name,),
+                sections=(course(comparison),),
+                kind="series",
+                depth=members[0].depth,
+            )
+        ]
+        if series
+        else []
+    )
     return Document(
         answers[0],
         reasons=tuple(answers[1:]),
         title=(name, comparison.data),
-        facts=(f"{comparison.n:,} samples", *(f"{member.name}: {_size(member)}" for member in members)),
+        facts=(
+            f"{comparison.n:,} samples",
+            *(f"{member.name}: {_size(member)}" for member in members),
+        ),
         parts=tuple(parts),
-        lead=tuple(parts[:1]) if series else tuple(part for part in parts if isinstance(part, HeatMap))[:1],
-        notes=(*([more] if len(pairs) > len(detailed) else []), *(f"Note: {note}" for note in comparison.notes)),
+        lead=tuple(parts[:1])
+        if series
+        else tuple(part for part in parts if isinstance(part, HeatMap))[:1],
+        notes=(
+            *([more] if len(pairs) > len(detailed) else []),
+            *(f"Note: {note}" for note in comparison.notes),
+        ),
         sections=tuple(sections(pairs[0])) if single else (),
         members=() if single else (*shown_by_page, *map(_pair, pairs)),
         details=(_facts(pairs[0]),),
@@ -76,7 +103,9 @@ def _facts(pair: Pair) -> Facts:
     for run in (pair.a, pair.b):
         revision = f", revision {run.revision}" if run.revision else ""
         runs.append(("run", f"{run.name}: {_size(run)}{revision}; {run.path}"))
-    return Facts((("data", c.data), ("samples", f"{c.n:,}"), ("left out", f"{c.left_out:,}"), *runs))
+    return Facts(
+        (("data", c.data), ("samples", f"{c.n:,}"), ("left out", f"{c.left_out:,}"), *runs)
+    )
 
 
 def _size(member: "Member") -> str:
@@ -108,7 +137,11 @@ def _differences(pair: Pair) -> Table:
 
 
 def _by_layer(
-    title: str, titles: list[str], found: list[dict[str, Cell]], align: Align, legend: tuple[str, ...] = ()
+    title: str,
+    titles: list[str],
+    found: list[dict[str, Cell]],
+    align: Align,
+    legend: tuple[str, ...] = (),
 ) -> Table:
     """Return cells by layer as a table, a column for each metric."""
     names = dict.fromkeys(name for cells in found for name in cells)
@@ -138,7 +171,11 @@ def _checkpoints(comparison: "Comparison") -> Iterator[Table]:
         for layer, line in zip(first.index, first.to_numpy(), strict=True)
     )
     yield Table(title, columns(("layer", *names)), tuple(rows))
-    courses = [(title, scale(metric) * map_) for metric, title, map_ in known if about(metric).needs != "pairs"]
+    courses = [
+        (title, scale(metric) * map_)
+        for metric, title, map_ in known
+        if about(metric).needs != "pairs"
+    ]
     if courses:
         cells = [
             {
@@ -148,5 +185,8 @@ def _checkpoints(comparison: "Comparison") -> Iterator[Table]:
             for _, values in courses
         ]
         yield _by_layer(
-            f"From {names[0]} to {names[-1]}, and the value at the last", [t for t, _ in courses], cells, "left"
+            f"From {names[0]} to {names[-1]}, and the value at the last",
+            [t for t, _ in courses],
+            cells,
+            "left",
         )

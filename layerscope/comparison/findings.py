@@ -1,7 +1,7 @@
 """What a comparison says in sentences and small tables, the same in a terminal and on the page.
 
-Layer 0 is shown everywhere and never a candidate: no sentence or mark names it as the most alike or the furthest apart
-where a layer from 1 on could be.
+Layer 0 is shown everywhere and never a candidate: no sentence or mark names it as the most alike or
+the furthest apart where a layer from 1 on could be.
 """
 
 import math
@@ -76,16 +76,27 @@ class Pair:
         square = self.square(metric, variant)
         values, near = square.to_numpy(), alike(square, metric)
         candidates = np.isfinite(near) & np.outer(square.index != 0, square.columns != 0)
-        apart = np.abs(np.subtract.outer(_depths(square.index, self.a), _depths(square.columns, self.b)))
-        most, same = np.where(candidates, near, -np.inf).argmax(1).tolist(), apart.argmin(1).tolist()
-        same[-1] = len(square.columns) - 1  # the last layers of both, after the norm where there is one
+        apart = np.abs(
+            np.subtract.outer(_depths(square.index, self.a), _depths(square.columns, self.b))
+        )
+        most, same = (
+            np.where(candidates, near, -np.inf).argmax(1).tolist(),
+            apart.argmin(1).tolist(),
+        )
+        same[-1] = (
+            len(square.columns) - 1
+        )  # the last layers of both, after the norm where there is one
         return [
             Match(
-                layer, square.columns[j] if candidates[i].any() else None, float(values[i, j]),
-                square.columns[k], float(values[i, k]), float(apart[i, j]),
+                layer,
+                square.columns[j] if candidates[i].any() else None,
+                float(values[i, j]),
+                square.columns[k],
+                float(values[i, k]),
+                float(apart[i, j]),
             )
             for i, (layer, j, k) in enumerate(zip(square.index, most, same, strict=True))
-        ]  # fmt: skip
+        ]
 
 
 def pairs(comparison: "Comparison") -> list[Pair]:
@@ -106,11 +117,15 @@ def headline(pair: Pair) -> str:
     square = pair.square(metric, variant)
     inside = square.loc[square.index != 0, square.columns != 0]
     if not np.isfinite(alike(inside, metric)).any():
-        return f"No similarity of layers is defined: the states of {plain(pair.b.name)} do not vary."
+        return (
+            f"No similarity of layers is defined: the states of {plain(pair.b.name)} do not vary."
+        )
     title, last = named(metric, variant), shown(float(square.iloc[-1, -1]))
     rows = [match for match in pair.matches(metric, variant) if match.most is not None]
     matched = np.array([match.most_value for match in rows])
-    whose = f"Layers of {plain(pair.a.name)}, each with the layer of {plain(pair.b.name)} most like it"
+    whose = (
+        f"Layers of {plain(pair.a.name)}, each with the layer of {plain(pair.b.name)} most like it"
+    )
     how_sure = f"{title} {_span(matched)}{_strength(metric, matched)}{_ties(inside, metric)}"
     return f"{whose}: {_runs(rows)}; {how_sure}; the last layers {last}."
 
@@ -125,7 +140,9 @@ def _runs(rows: Sequence[Match]) -> str:
             run.append(match)
         else:
             runs.append([match])
-    words = [f"{_ends(run[0].layer, run[-1].layer)} → {_ends(run[0].most, run[-1].most)}" for run in runs]
+    words = [
+        f"{_ends(run[0].layer, run[-1].layer)} → {_ends(run[0].most, run[-1].most)}" for run in runs
+    ]
     return ", ".join(words)
 
 
@@ -167,15 +184,23 @@ def _ties(inside: pd.DataFrame, metric: str) -> str:
 
 def sentences(pair: Pair) -> tuple[str, ...]:
     """Return what a reader should know beside the headline, a sentence each."""
-    return (*_towers(pair), *(_same_depth(pair, *form) for form in pair.comparison.forms), *_apart(pair))
+    return (
+        *_towers(pair),
+        *(_same_depth(pair, *form) for form in pair.comparison.forms),
+        *_apart(pair),
+    )
 
 
 def _towers(pair: Pair) -> Iterator[str]:
     """Yield how alike layers are on average within each of two towers and across them, where they were compared so."""
     rows = pair.comparison.named
-    rows = rows[(rows["kind"] == "within") & (rows["a"] != rows["b"]) | (rows["kind"] == "similarity")]
+    rows = rows[
+        (rows["kind"] == "within") & (rows["a"] != rows["b"]) | (rows["kind"] == "similarity")
+    ]
     a, b = pair.a.name, pair.b.name
-    for (metric, variant), own in rows.groupby(["metric", "variant"], sort=False) if pair.towers else ():
+    for (metric, variant), own in (
+        rows.groupby(["metric", "variant"], sort=False) if pair.towers else ()
+    ):
         mean = own.groupby(["run", "run_b"])["value"].mean()
         yield (
             f"{capital(named(metric, variant))} of layers on average: {shown(mean[a, a])} within {plain(a)}, "
@@ -185,7 +210,11 @@ def _towers(pair: Pair) -> Iterator[str]:
 
 def _same_depth(pair: Pair, metric: str, variant: str) -> str:
     matches, title = pair.matches(metric, variant), named(metric, variant)
-    along = [found.same_value for found in matches if found.layer != 0 and math.isfinite(found.same_value)]
+    along = [
+        found.same_value
+        for found in matches
+        if found.layer != 0 and math.isfinite(found.same_value)
+    ]
     far = [found.away for found in matches if found.most is not None]
     if not along or not far:
         return f"{title}: not defined at any depth."
@@ -249,7 +278,9 @@ def signed(value: float) -> str:
 
 def shown(value: float) -> str:
     """Return a similarity."""
-    return f"{round(value, 2) + 0.0:.2f}" if math.isfinite(value) else "–"  # + 0.0: no minus before nothing
+    return (
+        f"{round(value, 2) + 0.0:.2f}" if math.isfinite(value) else "–"
+    )  # + 0.0: no minus before nothing
 
 
 def layer_name(layer: Layer) -> str:
@@ -278,9 +309,15 @@ def maps(comparison: "Comparison") -> Iterator[tuple[str, str, pd.DataFrame]]:
     counterparts = frame[frame["kind"] == "counterpart"]
     before = dict(zip(names[1:], names, strict=False))
     for metric, variant in comparison.forms:
-        rows = counterparts[(counterparts["metric"] == metric) & (counterparts["variant"] == variant)]
+        rows = counterparts[
+            (counterparts["metric"] == metric) & (counterparts["variant"] == variant)
+        ]
         title = named(metric, variant)
-        yield metric, f"{title} to the last checkpoint", by_checkpoint(rows[rows["run_b"] == names[-1]])
+        yield (
+            metric,
+            f"{title} to the last checkpoint",
+            by_checkpoint(rows[rows["run_b"] == names[-1]]),
+        )
         previous = rows[rows["run_b"] == rows["run"].map(before)]
         yield metric, f"{title} to the checkpoint before", by_checkpoint(previous)
     values = by_metric(frame[frame["kind"] == "value"])

@@ -38,7 +38,8 @@ STEP = re.compile(r"(?:step|checkpoint|ckpt|iter|epoch)[-_=]?(\d+)", re.IGNORECA
 class Side:
     """One of the runs that are compared: its name, which pooling and layers of it, its rows of the common samples.
 
-    `columns` are the layers of one site, and behind them the model's last layer after its norm, where it has one.
+    `columns` are the layers of one site, and behind them the model's last layer after its norm,
+    where it has one.
     """
 
     run: Run
@@ -78,13 +79,17 @@ def opened(given: Sequence[Run | str | Path], paired: bool = False) -> list[Run]
     if isinstance(given, (Run, str, Path)) or len(given) < 2:
         raise LayerscopeError("compare needs two runs or more: give the folder of each")
     if len(given) > MOST_RUNS:
-        raise LayerscopeError(f"{len(given)} runs are too many to compare at once: give {MOST_RUNS} at most")
+        raise LayerscopeError(
+            f"{len(given)} runs are too many to compare at once: give {MOST_RUNS} at most"
+        )
     runs = [entry if isinstance(entry, Run) else open_run(entry) for entry in given]
     paths = [run.path.resolve() for run in runs]
     for run, path in zip(runs, paths, strict=True):
         run.need_states()
         if paths.count(path) > 1:
-            raise LayerscopeError(f"run {str(run.path)!r} is given twice: compare needs runs that differ")
+            raise LayerscopeError(
+                f"run {str(run.path)!r} is given twice: compare needs runs that differ"
+            )
     if paired:
         _refuse_unpaired(runs)
     for run in () if paired else runs[1:]:
@@ -94,13 +99,19 @@ def opened(given: Sequence[Run | str | Path], paired: bool = False) -> list[Run]
 
 def is_series(runs: Sequence[Run]) -> bool:
     """Return whether these are three or more checkpoints of one architecture."""
-    shapes = {(run.info["model"]["class"], run.depth, run.info["model"]["width"], run.final) for run in runs}
+    shapes = {
+        (run.info["model"]["class"], run.depth, run.info["model"]["width"], run.final)
+        for run in runs
+    }
     return len(runs) >= 3 and len(shapes) == 1
 
 
 def steps(runs: Sequence[Run]) -> list[int] | None:
     """Return the step of each checkpoint where all revisions, models or run folders name different ones; else None."""
-    revisions = [run.info["options"].get("revision") or run.info["model"].get("revision") or "" for run in runs]
+    revisions = [
+        run.info["options"].get("revision") or run.info["model"].get("revision") or ""
+        for run in runs
+    ]
     sources = [PurePath(str(run.info["model"].get("source") or "")).name for run in runs]
     for texts in (revisions, sources, [run.path.name for run in runs]):
         found = [int(match[-1]) for text in texts if (match := STEP.findall(str(text)))]
@@ -109,12 +120,16 @@ def steps(runs: Sequence[Run]) -> list[int] | None:
     return None
 
 
-def sides_of(runs: Sequence[Run], pooling: str | None = None, site: str | None = None) -> tuple[list[Side], list[str]]:
+def sides_of(
+    runs: Sequence[Run], pooling: str | None = None, site: str | None = None
+) -> tuple[list[Side], list[str]]:
     """Return runs with their pooling, layers and rows of the samples that are whole in all of them, and notes.
 
     Without `pooling` it is the first that all have, else the first of each, with a note.
     """
-    shared = [name for name in runs[0].info["pooling"] if all(name in run.info["pooling"] for run in runs)]
+    shared = [
+        name for name in runs[0].info["pooling"] if all(name in run.info["pooling"] for run in runs)
+    ]
     poolings = [pooling or (shared or run.info["pooling"])[0] for run in runs]
     if site == PROJECTED:
         poolings = [OWN] * len(runs)
@@ -128,8 +143,11 @@ def sides_of(runs: Sequence[Run], pooling: str | None = None, site: str | None =
     fine = [_fine(run) for run in runs]
     common = set.intersection(*(set(samples) for samples in fine))
     if not common:
-        raise LayerscopeError("no sample is whole in all of these runs: check the notes in their reports")
-    # the first run's order: its blocks lie in neighbouring shards, and those of a like model with them
+        raise LayerscopeError(
+            "no sample is whole in all of these runs: check the notes in their reports"
+        )
+    # the first run's order: its blocks lie in neighbouring shards, and those of a like model with
+    # them
     order = [sample for sample in fine[0] if sample in common]
     sides = [
         Side(run, name, chosen, _columns(run, site), np.array([own[s] for s in order]))
@@ -147,7 +165,10 @@ def _refuse_unpaired(runs: Sequence[Run]) -> None:
             f"`paired=True` compares two runs with the same number of samples, and these have {numbers}: give the runs "
             "of both towers over the same pairs"
         )
-    names = [run.folder.plan.drop_duplicates("sample").sort_values("sample")["name"].tolist() for run in runs]
+    names = [
+        run.folder.plan.drop_duplicates("sample").sort_values("sample")["name"].tolist()
+        for run in runs
+    ]
     if names[0] != names[1] and any(run.info["options"]["samples"] == counts[0] for run in runs):
         raise LayerscopeError(
             f"the {counts[0]:,} samples of these runs may have been drawn separately from more: profile both with "
@@ -161,9 +182,15 @@ def _refuse_other_samples(first: Run, other: Run) -> None:
     if (a["samples"], a["fingerprint"]) == (b["samples"], b["fingerprint"]):
         return
     own, others = first.info["options"], other.info["options"]
-    changed = [name for name in ("chunk", "repeat_tokens", "random_tokens") if own.get(name) != others.get(name)]
+    changed = [
+        name
+        for name in ("chunk", "repeat_tokens", "random_tokens")
+        if own.get(name) != others.get(name)
+    ]
     labels = ["label_column"] if a.get("label_column") != b.get("label_column") else []
-    *options, last = (name.replace("_", " ") for name in ("data", "samples", "seed", *labels, *changed))
+    *options, last = (
+        name.replace("_", " ") for name in ("data", "samples", "seed", *labels, *changed)
+    )
     differ = "other contents" if a["name"] == b["name"] else f"{a['name']} and {b['name']}"
     if a["samples"] != b["samples"]:
         differ = f"{a['samples']:,} of {a['name']}, {b['samples']:,} of {b['name']}"
@@ -189,7 +216,9 @@ def _columns(run: Run, site: str | None) -> tuple[Column, ...]:
             f"site {site!r} is inside the blocks, and sub-layers are not compared: {' or '.join(known)}"
         )
     if site not in known:
-        raise LayerscopeError(f"site {site!r} is not in run {str(run.path)!r}{choices(site, known, 'it has')}")
+        raise LayerscopeError(
+            f"site {site!r} is not in run {str(run.path)!r}{choices(site, known, 'it has')}"
+        )
     layers = tuple(Column(site, layer) for layer in run.layers)
     return layers if site in (run.final, PROJECTED) else (*layers, Column(run.final, run.depth))
 
@@ -204,7 +233,9 @@ def _notes(runs: Sequence[Run], poolings: list[str], left_out: int) -> Iterator[
         )
     if any(sublayers_in(run.info) for run in runs):
         yield "metrics and states of sub-layers are not compared"
-    values = {key: {repr(jsonable(run.info["options"].get(key))) for run in runs} for key in OPTIONS}
+    values = {
+        key: {repr(jsonable(run.info["options"].get(key))) for run in runs} for key in OPTIONS
+    }
     names = [text for key, text in OPTIONS.items() if len(values[key]) > 1]
     if names:
         yield f"the runs differ in {', '.join(names)}: these change a metric whatever the model"

@@ -9,7 +9,16 @@ import pandas as pd
 
 from layerscope.comparison import findings
 from layerscope.comparison.findings import Layer, Pair, layer_name, shown
-from layerscope.runs.registry import about, capital, file_name, meaning_of, named, scale, titled, unit_apart
+from layerscope.runs.registry import (
+    about,
+    capital,
+    file_name,
+    meaning_of,
+    named,
+    scale,
+    titled,
+    unit_apart,
+)
 from layerscope.show.document import EMPTY, Cell, Column, Section, Table, row
 from layerscope.show.numbers import number
 from layerscope.show.plots import Axis, Chart, HeatMap, Meaning, Series
@@ -39,7 +48,9 @@ def sections(pair: Pair) -> Iterator[Section]:
     squares = [square_map(pair, *form) for form in pair.comparison.forms]
     yield Section("compared", "Layers across runs", BESIDE, (*squares, _matches(pair)))
     if pair.towers:
-        within = (_within(pair, run, *form) for form in pair.comparison.forms for run in (pair.a, pair.b))
+        within = (
+            _within(pair, run, *form) for form in pair.comparison.forms for run in (pair.a, pair.b)
+        )
         yield Section("within", "Layers within each run", WITHIN, tuple(within))
     drawn = (
         _difference(pair, metric, capital(titled(metric, variant, several)), points)
@@ -57,19 +68,40 @@ def _apart(name: str, other: str) -> str:
 
 def _within(pair: Pair, run: "Member", metric: str, variant: str) -> HeatMap:
     """Return the similarity of every two layers of one of two towers, on a scale of its own and without rings."""
-    own, title = square_map(replace(pair, a=run, b=run), metric, variant), capital(named(metric, variant))
+    own, title = (
+        square_map(replace(pair, a=run, b=run), metric, variant),
+        capital(named(metric, variant)),
+    )
     return replace(
-        own, title=f"{title} within {run.name}", summary=about(metric).meaning, low=None, high=None, note="", rings=(),
-        aside=("", ()), name=f"within_{file_name(metric, variant)}_{run.name}", down="layer", across="layer",
-    )  # fmt: skip
+        own,
+        title=f"{title} within {run.name}",
+        summary=about(metric).meaning,
+        low=None,
+        high=None,
+        note="",
+        rings=(),
+        aside=("", ()),
+        name=f"within_{file_name(metric, variant)}_{run.name}",
+        down="layer",
+        across="layer",
+    )
 
 
 def square_map(pair: Pair, metric: str, variant: str) -> HeatMap:
     """Return the similarity of every layer of A with every one of B; the most similar of B is ringed."""
-    square, name, matches = pair.square(metric, variant), named(metric, variant), pair.matches(metric, variant)
-    words = ("" if found.most is None else f"{found.most} ({shown(found.most_value)})" for found in matches)
+    square, name, matches = (
+        pair.square(metric, variant),
+        named(metric, variant),
+        pair.matches(metric, variant),
+    )
+    words = (
+        "" if found.most is None else f"{found.most} ({shown(found.most_value)})"
+        for found in matches
+    )
     similar = pair.comparison.frame[pair.comparison.frame["kind"] == "similarity"]
-    finite = similar.loc[(similar["metric"] == metric) & (similar["variant"] == variant), "value"].dropna()
+    finite = similar.loc[
+        (similar["metric"] == metric) & (similar["variant"] == variant), "value"
+    ].dropna()
     return HeatMap(
         title=f"{capital(name)} of layers across runs",
         summary=findings.headline(pair),
@@ -86,7 +118,9 @@ def square_map(pair: Pair, metric: str, variant: str) -> HeatMap:
         aside=("most like", tuple(words)),
         down=f"layer of {_apart(pair.a.name, pair.b.name)}",
         across=f"layer of {_apart(pair.b.name, pair.a.name)}",
-        rings=tuple(None if found.most is None else square.columns.get_loc(found.most) for found in matches),
+        rings=tuple(
+            None if found.most is None else square.columns.get_loc(found.most) for found in matches
+        ),
         texts=tuple(
             tuple(
                 f"{layer_name(a)} of {pair.a.name}, {layer_name(b)} of {pair.b.name}: {number(float(value), 4)}"
@@ -144,31 +178,39 @@ def _point(pair: Pair, point: Any) -> str:
 def course(comparison: "Comparison") -> Section:
     """Return maps of layers by checkpoints: similarity to the last and to the one before, then each metric."""
     drawn = []
-    steps = dict(zip([member.name for member in comparison.runs], findings.checkpoints(comparison), strict=True))
+    steps = dict(
+        zip(
+            [member.name for member in comparison.runs],
+            findings.checkpoints(comparison),
+            strict=True,
+        )
+    )
     for metric, title, values in findings.maps(comparison):
         known, scaled = about(metric), scale(metric) * values.to_numpy()
         finite = scaled[np.isfinite(scaled)]
-        drawn.append(HeatMap(
-            title=title if "checkpoint" in title else f"{title} by checkpoint",
-            summary=f"A heat map of layers by checkpoints. {known.meaning}",
-            about=meaning_of(metric),
-            unit=known.unit,
-            note="" if len(finite) else "no value: the states do not vary",
-            name=f"checkpoints_{metric}",
-            sheet="checkpoints",
-            corner="layer",
-            rows=tuple(map(str, values.index)),
-            columns=tuple(steps[name] for name in values.columns),
-            values=tuple(map(tuple, scaled.tolist())),
-            low=None,
-            high=None,
-            least=LEAST * float(np.abs(finite).max(initial=0.0)),
-            across="checkpoint",
-            down="layer",
-            log=known.log and bool((finite > 0).all()),
-            reversed=known.log,
-            upward=True,
-        ))  # fmt: skip
+        drawn.append(
+            HeatMap(
+                title=title if "checkpoint" in title else f"{title} by checkpoint",
+                summary=f"A heat map of layers by checkpoints. {known.meaning}",
+                about=meaning_of(metric),
+                unit=known.unit,
+                note="" if len(finite) else "no value: the states do not vary",
+                name=f"checkpoints_{metric}",
+                sheet="checkpoints",
+                corner="layer",
+                rows=tuple(map(str, values.index)),
+                columns=tuple(steps[name] for name in values.columns),
+                values=tuple(map(tuple, scaled.tolist())),
+                low=None,
+                high=None,
+                least=LEAST * float(np.abs(finite).max(initial=0.0)),
+                across="checkpoint",
+                down="layer",
+                log=known.log and bool((finite > 0).all()),
+                reversed=known.log,
+                upward=True,
+            )
+        )
     return Section("checkpoints", "By checkpoint", COURSE, tuple(drawn))
 
 
@@ -176,17 +218,29 @@ def _matches(pair: Pair) -> Table:
     """Return for each layer of A the one of B that is most like it, and the one at the same depth."""
 
     def layer_cell(layer: Layer, depth: int) -> Cell:
-        return Cell(str(layer), value=depth + 0.5 if layer == "final" else float(layer))  # final stands behind the last
+        return Cell(
+            str(layer), value=depth + 0.5 if layer == "final" else float(layer)
+        )  # final stands behind the last
 
     heads, lines = [Column("layer")], []
     for form in pair.comparison.forms:
         name = named(*form)
-        heads += [Column("most like", unit=name), Column(name, unit="most like"), Column(name, unit="same depth")]
+        heads += [
+            Column("most like", unit=name),
+            Column(name, unit="most like"),
+            Column(name, unit="same depth"),
+        ]
     for matches in zip(*(pair.matches(*form) for form in pair.comparison.forms), strict=True):
         cells = [layer_cell(matches[0].layer, pair.a.depth)]
         for _, most, value, same, beside, _ in matches:
-            alike = [EMPTY] * 2 if most is None else [layer_cell(most, pair.b.depth), Cell(shown(value), value=value)]
+            alike = (
+                [EMPTY] * 2
+                if most is None
+                else [layer_cell(most, pair.b.depth), Cell(shown(value), value=value)]
+            )
             cells += alike
-            cells.append(EMPTY if np.isnan(beside) else Cell(shown(beside), f"({layer_name(same)})", beside))
+            cells.append(
+                EMPTY if np.isnan(beside) else Cell(shown(beside), f"({layer_name(same)})", beside)
+            )
         lines.append(row(*cells))
     return Table("Layers that match", tuple(heads), tuple(lines), (MATCHES,), name="matches")

@@ -11,7 +11,8 @@ U = TypeVar("U")
 def ahead(make: Callable[[T], U], items: Iterable[T]) -> Generator[tuple[T, U]]:
     """Yield each item with what is made of it; a thread makes that of the next one meanwhile.
 
-    What `make` or `items` raises is raised where the item would have come. Nothing is made of an item after the next.
+    What `make` or `items` raises is raised where the item would have come. Nothing is made of an
+    item after the next.
 
     >>> from layerscope.core.ahead import ahead
     >>> list(ahead(len, ["a", "bc"]))

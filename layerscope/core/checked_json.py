@@ -15,7 +15,9 @@ BARE = re.compile(r"""(?<![\w'"./\\~-])(?!//)(?:~|[A-Za-z]:)?[/\\](?:[^\s'",)\]/
 
 def text_of(facts: Mapping[str, Any]) -> str:
     """Return the JSON of an object, with a checksum of its members."""
-    return json.dumps({**facts, CHECKSUM: _checksum(facts)}, indent=2)  # escaped: half a character can be written
+    return json.dumps(
+        {**facts, CHECKSUM: _checksum(facts)}, indent=2
+    )  # escaped: half a character can be written
 
 
 def unchanged(facts: dict[str, Any]) -> bool:
@@ -41,7 +43,11 @@ def without_folders(text: str) -> str:
     if not isinstance(facts, dict) or CHECKSUM not in facts:
         return text
     bare = _bare(facts)
-    return text if bare == facts else text_of({key: value for key, value in bare.items() if key != CHECKSUM})
+    return (
+        text
+        if bare == facts
+        else text_of({key: value for key, value in bare.items() if key != CHECKSUM})
+    )
 
 
 def _bare(value: Any) -> Any:
@@ -63,4 +69,6 @@ def _name(path: str) -> str:
 
 def _checksum(facts: Mapping[str, Any]) -> str:
     """Return the sha256 (hex) of an object, whatever its order and spacing."""
-    return hashlib.sha256(json.dumps(json.loads(json.dumps(facts)), sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(
+        json.dumps(json.loads(json.dumps(facts)), sort_keys=True).encode()
+    ).hexdigest()

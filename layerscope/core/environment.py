@@ -5,7 +5,15 @@ from importlib.metadata import PackageNotFoundError, version
 from platform import python_version
 from typing import Any
 
-PACKAGES = ("torch", "transformers", "sentence-transformers", "tokenizers", "numpy", "scipy", "scikit-learn")
+PACKAGES = (
+    "torch",
+    "transformers",
+    "sentence-transformers",
+    "tokenizers",
+    "numpy",
+    "scipy",
+    "scikit-learn",
+)
 
 
 def versions() -> dict[str, Any]:
@@ -14,4 +22,7 @@ def versions() -> dict[str, Any]:
     for name in found:
         with suppress(PackageNotFoundError):
             found[name] = version(name)
-    return {"layerscope": found.pop("layerscope"), "versions": {"python": python_version(), **found}}
+    return {
+        "layerscope": found.pop("layerscope"),
+        "versions": {"python": python_version(), **found},
+    }

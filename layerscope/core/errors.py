@@ -1,7 +1,7 @@
 """The error for wrong input, and the words of its line: near names, lists, counts, and how it names an option.
 
-An option is `` `batch_size=8` `` in Python and --batch-size 8 at a command line. Lines are written as for Python; where
-a command runs, what it prints is spelt for the command line.
+An option is `` `batch_size=8` `` in Python and --batch-size 8 at a command line. Lines are written
+as for Python; where a command runs, what it prints is spelt for the command line.
 """
 
 import difflib
@@ -51,7 +51,9 @@ def first_line(error: BaseException, limit: int = 120) -> str:
 
 def unreadable(path: Path, error: OSError) -> LayerscopeError:
     """Return the line on a file that is there and cannot be read."""
-    return LayerscopeError(f"{str(path)!r} cannot be read ({error.strerror}): check its permissions")
+    return LayerscopeError(
+        f"{str(path)!r} cannot be read ({error.strerror}): check its permissions"
+    )
 
 
 @contextmanager
@@ -66,7 +68,9 @@ def needs(extra: str, what: str) -> Iterator[None]:
 def refuse_dangling(path: Path) -> None:
     """Raise for a link whose target is not there: its name is right, and no other file is meant."""
     if path.is_symlink() and not path.exists():
-        raise LayerscopeError(f"{str(path)!r} is a link to {os.readlink(path)!r}, which does not exist: fix the link")
+        raise LayerscopeError(
+            f"{str(path)!r} is a link to {os.readlink(path)!r}, which does not exist: fix the link"
+        )
 
 
 def folder_name(text: str) -> str:
@@ -91,8 +95,13 @@ def spans(numbers: Collection[int], noun: str = "") -> str:
     >>> spans([4, 5, 6, 9], "block"), spans([2], "block"), spans([1, 2, 4])
     ('blocks 4-6,9', 'block 2', '1-2,4')
     """
-    runs = groupby(enumerate(sorted(numbers)), lambda entry: entry[1] - entry[0])  # within a run both rise alike
-    ends = ([*dict.fromkeys((run[0], run[-1]))] for run in ([number for _, number in own] for _, own in runs))
+    runs = groupby(
+        enumerate(sorted(numbers)), lambda entry: entry[1] - entry[0]
+    )  # within a run both rise alike
+    ends = (
+        [*dict.fromkeys((run[0], run[-1]))]
+        for run in ([number for _, number in own] for _, own in runs)
+    )
     text = ",".join("-".join(map(str, own)) for own in ends)
     return f"{noun}{'s' * (len(numbers) > 1)} {text}" if noun else text
 

@@ -53,10 +53,15 @@ def aside(path: Path, write: Any, writer: str = "") -> None:
 def unwritable(path: Path, error: Exception) -> LayerscopeError:
     """Return the line on a file that cannot be written, and how to go on."""
     reason = getattr(error, "strerror", None) or str(error)
-    full = "No space left" in reason or getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+    full = "No space left" in reason or getattr(error, "errno", None) in (
+        errno.ENOSPC,
+        errno.EDQUOT,
+    )
     mend = "make room" if full else "make it writable"
     reason = "no space left on the disk" if full else reason
-    return LayerscopeError(f"{str(path)!r} cannot be written ({reason}): {mend}, then run the same command to resume")
+    return LayerscopeError(
+        f"{str(path)!r} cannot be written ({reason}): {mend}, then run the same command to resume"
+    )
 
 
 def foreign(path: Path) -> LayerscopeError:
@@ -107,7 +112,9 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         found = json_object(path)
     except FileNotFoundError:
-        raise LayerscopeError(f"{str(path.parent)!r} is not a run folder: it has no {path.name}") from None
+        raise LayerscopeError(
+            f"{str(path.parent)!r} is not a run folder: it has no {path.name}"
+        ) from None
     if found is None or not unchanged(found):
         raise foreign(path)
     return found
@@ -122,22 +129,30 @@ def write_parquet(path: Path, frames: pd.DataFrame | Iterable[pd.DataFrame]) -> 
         writer = None
         for frame in [frames] if isinstance(frames, pd.DataFrame) else frames:
             table = pa.Table.from_pandas(frame, preserve_index=False)
-            writer = writer or stack.enter_context(ParquetWriter(path, table.schema, write_page_checksum=True))
+            writer = writer or stack.enter_context(
+                ParquetWriter(path, table.schema, write_page_checksum=True)
+            )
             writer.write_table(table)
     _give_back()
 
 
-def read_parquet(path: Path, columns: set[str], kinds: Mapping[str, str] | None = None) -> pd.DataFrame:
+def read_parquet(
+    path: Path, columns: set[str], kinds: Mapping[str, str] | None = None
+) -> pd.DataFrame:
     """Return a table of a run folder, which must have these columns, and in those of `kinds` values of that dtype."""
     try:
         found = pd.read_parquet(path, page_checksum_verification=True)
         _give_back()
     except FileNotFoundError:
-        raise LayerscopeError(f"{str(path)!r} is missing: start the run again in another folder") from None
+        raise LayerscopeError(
+            f"{str(path)!r} is missing: start the run again in another folder"
+        ) from None
     except PermissionError as error:
         raise unreadable(path, error) from error
     except Exception as error:  # pyarrow raises many kinds
-        raise LayerscopeError(f"{str(path)!r} is damaged: start the run again in another folder") from error
+        raise LayerscopeError(
+            f"{str(path)!r} is damaged: start the run again in another folder"
+        ) from error
     held = (_holds(found[name], kind) for name, kind in (kinds or {}).items() if name in found)
     if not (columns <= set(found.columns) and all(held)):
         raise foreign(path)
@@ -193,7 +208,8 @@ def existing(path: str | Path, what: str, known: Collection[str] = ()) -> Path:
 def own_folder(out: str | Path, what: str = "", mark: str = "", option: str = "out") -> Path:
     """Return a folder to write to, `~` spelt out: new, empty, or one with an earlier `what`, known by its file `mark`.
 
-    Raises `LayerscopeError` for a file, and for a folder that holds anything else, which `option` named.
+    Raises `LayerscopeError` for a file, and for a folder that holds anything else, which `option`
+    named.
     """
     folder = Path(out).expanduser()
     fault = ""
@@ -217,7 +233,9 @@ def writing(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / HELD).touch()
     except OSError as error:
-        raise LayerscopeError(f"{str(folder)!r} cannot be made ({error.strerror}): name another folder") from error
+        raise LayerscopeError(
+            f"{str(folder)!r} cannot be made ({error.strerror}): name another folder"
+        ) from error
     yield
     (folder / HELD).unlink(missing_ok=True)
 
@@ -248,7 +266,9 @@ def folder_aside(folder: Path) -> Iterator[Path]:
         raise _unwritable(folder, error, "make room or name another folder") from error
     finally:
         if aside.exists():
-            with suppress(OSError):  # a second Ctrl-C may stop this: then the next command takes the rest away
+            with suppress(
+                OSError
+            ):  # a second Ctrl-C may stop this: then the next command takes the rest away
                 (aside / HELD).touch()
             lock.release()
             _drop(aside)
@@ -271,7 +291,9 @@ def drop_empty(folders: Iterable[Path]) -> None:
 
 
 def _unwritable(folder: Path, error: OSError, mend: str) -> LayerscopeError:
-    return LayerscopeError(f"`out={str(folder)!r}` cannot be written ({error.strerror or error}): {mend}")
+    return LayerscopeError(
+        f"`out={str(folder)!r}` cannot be written ({error.strerror or error}): {mend}"
+    )
 
 
 def _release(lock: BaseFileLock) -> None:
@@ -293,7 +315,10 @@ def _drop_abandoned(folder: Path) -> None:
 
 def _drop(aside: Path) -> None:
     """Delete a hidden folder that nobody holds, what tells that it is ours last."""
-    with suppress(OSError, Timeout), FileLock(aside / HELD, timeout=0):  # Timeout: still being written
+    with (
+        suppress(OSError, Timeout),
+        FileLock(aside / HELD, timeout=0),
+    ):  # Timeout: still being written
         for inside in aside.iterdir():
             if inside.name != HELD:
                 shutil.rmtree(inside) if inside.is_dir() else inside.unlink()

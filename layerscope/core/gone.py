@@ -18,7 +18,10 @@ GONE = {
     ("select", "rule='shift'"): NO_TARGET,
     ("select", "target_labels"): NO_TARGET,
     ("evaluate", "task_file"): "give the same KIND:FILE to --data",
-    ("scores", "save_rules"): "rules are not fitted any more; `metrics` prints what each of them would have chosen",
+    (
+        "scores",
+        "save_rules",
+    ): "rules are not fitted any more; `metrics` prints what each of them would have chosen",
     ("scores", "kind"): "rules are not fitted any more, for one kind of models or another",
 }
 """By verb, and option or option with a value: the mend."""

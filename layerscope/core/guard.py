@@ -25,11 +25,12 @@ UNLOCKABLE = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP)
 def locked(path: Path) -> Iterator[None]:
     """Hold a folder for this job alone; another one is refused, and a refused start leaves nothing.
 
-    Locks of a folder that machines share may be unknown there, or hold on one machine alone: against others stands the
-    owner's mark, which it renews as long as it lives.
+    Locks of a folder that machines share may be unknown there, or hold on one machine alone:
+    against others stands the owner's mark, which it renews as long as it lives.
     """
     made = files.absent(path)
-    # for a moment, as a start that was refused may take the file away between our opening and locking it
+    # for a moment, as a start that was refused may take the file away between our opening and
+    # locking it
     lock = FileLock(path / LOCK, timeout=0.2)
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -78,7 +79,9 @@ def _marked(path: Path, is_locked: bool) -> Iterator[None]:
         return
     with suppress(OSError):  # there is none
         other = mark.read_text(encoding="utf-8")
-        left = STALE - (new.stat().st_mtime - mark.stat().st_mtime)  # both by the clock of the file server
+        left = STALE - (
+            new.stat().st_mtime - mark.stat().st_mtime
+        )  # both by the clock of the file server
         if left > 0 and not (is_locked and other.endswith(f" on {host}")):
             new.unlink()
             mend = f"wait for it, or, if it was killed, {left:.0f} seconds"

@@ -16,7 +16,9 @@ from layerscope.core.errors import LayerscopeError, first_line
 HERE = "path/to/this/folder"
 """What stands in a model's card until the model has a name on the hub."""
 CARD = "README.md"
-NAME = re.compile(r"hf:/{1,2}(?:datasets/)?([^/@]+/[^/@]+)(?:@(.+))?")  # a Path has one slash where the text had two
+NAME = re.compile(
+    r"hf:/{1,2}(?:datasets/)?([^/@]+/[^/@]+)(?:@(.+))?"
+)  # a Path has one slash where the text had two
 MODELS = ("config.json", "modules.json", "adapter_config.json", "model.onnx")
 ASIDE = ("checkpoints", "baselines", "history")
 """Folders that `train` keeps beside a model."""
@@ -34,7 +36,8 @@ _PATIENCE = 5.0  # seconds until the hub counts as out of reach
 def on_this_machine(given: str | Path) -> Path:
     """Return a path, `~` spelt out; of `hf://user/name` or `hf://user/name@revision` the folder it is fetched to.
 
-    Without a network that is what was fetched before. Raises `LayerscopeError` where the hub does not give it.
+    Without a network that is what was fetched before. Raises `LayerscopeError` where the hub does
+    not give it.
     """
     if not str(given).startswith("hf:/"):
         return Path(given).expanduser()
@@ -55,14 +58,17 @@ def page_folder(result: Path) -> Path:
     return Path() if result.parent.name == "snapshots" else result
 
 
-def push_to_hub(folder: str | Path, name: str, *, private: bool = True, token: str | None = None) -> str:
+def push_to_hub(
+    folder: str | Path, name: str, *, private: bool = True, token: str | None = None
+) -> str:
     """Push the folder of a model that `truncate`, `train` or `exits` wrote, and return its name on the hub.
 
-    Its card then loads it by that name, `user/name`; a model that is there is updated. Every file of the folder goes
-    along but hidden ones and a training's history, checkpoints and baselines; where layerscope wrote the path of a file
-    of this machine, its name alone. A new model is private unless `private=False`; `token` may write, by default that
-    of `hf auth login`. Raises `LayerscopeError` for a folder without a model, for links, and where the hub refuses or
-    cannot be reached. A result has a `push_to_hub` of its own.
+    Its card then loads it by that name, `user/name`; a model that is there is updated. Every file
+    of the folder goes along but hidden ones and a training's history, checkpoints and baselines;
+    where layerscope wrote the path of a file of this machine, its name alone. A new model is
+    private unless `private=False`; `token` may write, by default that of `hf auth login`. Raises
+    `LayerscopeError` for a folder without a model, for links, and where the hub refuses or cannot
+    be reached. A result has a `push_to_hub` of its own.
 
     >>> layerscope.push_to_hub("runs/minilm", "user/name")
     Traceback (most recent call last):
@@ -71,7 +77,9 @@ def push_to_hub(folder: str | Path, name: str, *, private: bool = True, token: s
     """
     path = Path(folder).expanduser()
     if not any((path / file).is_file() for file in MODELS):
-        raise LayerscopeError(f"{str(path)!r} holds no model: give its folder; a result has its own push_to_hub")
+        raise LayerscopeError(
+            f"{str(path)!r} holds no model: give its folder; a result has its own push_to_hub"
+        )
     card = path / CARD
     text = card.read_text(encoding="utf-8") if card.is_file() else None
     return push(path, files_in(path), text, name, "model", private, token)
@@ -80,16 +88,26 @@ def push_to_hub(folder: str | Path, name: str, *, private: bool = True, token: s
 def files_in(folder: Path) -> list[str]:
     """Return the files in a folder, but hidden ones and what lies beside a model."""
     found = (path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file())
-    return [path.as_posix() for path in found if path.parts[0] not in ASIDE and not re.search(r"(^|/)\.", str(path))]
+    return [
+        path.as_posix()
+        for path in found
+        if path.parts[0] not in ASIDE and not re.search(r"(^|/)\.", str(path))
+    ]
 
 
 def push(
-    folder: Path, files: Sequence[str], card: str | None, name: str, kind: str, private: bool, token: str | None
+    folder: Path,
+    files: Sequence[str],
+    card: str | None,
+    name: str,
+    kind: str,
+    private: bool,
+    token: str | None,
 ) -> str:
     """Commit files of a folder, and a card, to a repository, made where it is missing; return its full name.
 
-    Results replace an earlier one of their kind there; a repository of anything else is refused, and so are links,
-    which may lead anywhere.
+    Results replace an earlier one of their kind there; a repository of anything else is refused,
+    and so are links, which may lead anywhere.
     """
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 
@@ -105,8 +123,12 @@ def push(
         there = {*held} - {".gitattributes", CARD}
         facts = {file for file in files if file.endswith(".json") and "/" not in file}
         if there and not facts & there:
-            raise LayerscopeError(f"data set {name!r} holds something else ({min(there)}): choose a new name")
-        operations: list[Any] = [CommitOperationAdd(file, _content(folder / file)) for file in files if file != CARD]
+            raise LayerscopeError(
+                f"data set {name!r} holds something else ({min(there)}): choose a new name"
+            )
+        operations: list[Any] = [
+            CommitOperationAdd(file, _content(folder / file)) for file in files if file != CARD
+        ]
         operations += [CommitOperationDelete(file) for file in sorted(there - set(files))]
         if card is not None:
             operations.append(CommitOperationAdd(CARD, card.replace(HERE, name).encode()))
@@ -124,7 +146,11 @@ def _parts(folder: Path, file: str) -> Iterator[Path]:
 
 def _content(file: Path) -> Path | bytes:
     """Return what is pushed of a file: itself, or of JSON its text without the folders of this machine."""
-    return without_folders(file.read_text(encoding="utf-8")).encode() if file.suffix == ".json" else file
+    return (
+        without_folders(file.read_text(encoding="utf-8")).encode()
+        if file.suffix == ".json"
+        else file
+    )
 
 
 @contextmanager
@@ -148,13 +174,17 @@ def _fault(error: Exception) -> str:
     if "RevisionNotFoundError" in names:
         return "has no such revision: give a branch, a tag or a commit of it"
     if "OfflineModeIsEnabled" in names or "LocalEntryNotFoundError" in names and status is None:
-        return "is not cached, and the hub cannot be reached: check the network (and HF_HUB_OFFLINE)"
+        return (
+            "is not cached, and the hub cannot be reached: check the network (and HF_HUB_OFFLINE)"
+        )
     if status is not None and status >= 500:
         return f"cannot be reached because of an error at the hub ({status}): try again later"
     if status in FAULTS:
         return FAULTS[status]
     if names & {"HFValidationError", "HfHubHTTPError", "BadRequestError"}:
-        line = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        line = next(
+            (line for line in str(error).splitlines() if line.strip()), type(error).__name__
+        )
         return f"is refused ({line.strip()[:160]}): name it user/name"
     return f"was cut off from the hub ({first_line(error)}): check the network and the disk, then try again"
 
@@ -180,7 +210,9 @@ def hub_answers() -> bool:
 
     def ask() -> None:
         try:
-            urllib.request.urlopen(os.environ.get("HF_ENDPOINT", "https://huggingface.co"), timeout=_PATIENCE).close()
+            urllib.request.urlopen(
+                os.environ.get("HF_ENDPOINT", "https://huggingface.co"), timeout=_PATIENCE
+            ).close()
             answers.append(True)
         except urllib.error.HTTPError:  # a refusal is an answer
             answers.append(True)

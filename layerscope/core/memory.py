@@ -19,7 +19,11 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # of torch
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         # what is given was there before
-        given = {id(each.untyped_storage()) for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)}
+        given = {
+            id(each.untyped_storage())
+            for each in tree_leaves((args, kwargs))
+            if isinstance(each, torch.Tensor)
+        }
         found = func(*args, **(kwargs or {}))
         for each in tree_leaves(found):
             store = each.untyped_storage() if isinstance(each, torch.Tensor) else None

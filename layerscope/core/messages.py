@@ -1,7 +1,8 @@
 """Values as bytes: JSON, and arrays as numpy writes them. Reading them runs no code, whoever wrote them.
 
-`("a", np.ones(2))` is `{"tuple": ["a", {"array": 0}]}` and one array: what JSON lacks is an object of one member, whose
-name is the kind of value. A dataclass or a named tuple travels by its name, which must be one of layerscope's.
+`("a", np.ones(2))` is `{"tuple": ["a", {"array": 0}]}` and one array: what JSON lacks is an object
+of one member, whose name is the kind of value. A dataclass or a named tuple travels by its name,
+which must be one of layerscope's.
 """
 
 import io
@@ -46,7 +47,8 @@ def packed(value: Any) -> bytes:
 def unpacked(data: bytes) -> Any:
     """Return the value in bytes that `packed` made; raises `ValueError` for any others.
 
-    Of several messages, one after another, it is the first: two processes may have written under one key.
+    Of several messages, one after another, it is the first: two processes may have written under
+    one key.
     """
     import numpy as np
 
@@ -105,7 +107,11 @@ class _Packing:
         if isinstance(value, np.ndarray) and value.dtype == object:
             return {"texts": [self.tree(list(value.shape)), self.tree(value.ravel().tolist())]}
         if isinstance(value, (np.ndarray, np.generic)):
-            return {"array" if isinstance(value, np.ndarray) else "number": self._laid_aside(np.asarray(value))}
+            return {
+                "array" if isinstance(value, np.ndarray) else "number": self._laid_aside(
+                    np.asarray(value)
+                )
+            }
         if isinstance(value, pd.DataFrame):
             columns = [(name, *_column(column)) for name, column in value.items()]
             return {"frame": self.tree([value.index.to_numpy(), columns])}
@@ -134,7 +140,9 @@ class _Unpacking:
             "frozenset": lambda entries: frozenset(self.value(entries)),
             "dict": lambda pairs: {self.value(key): self.value(entry) for key, entry in pairs},
             "path": Path,
-            "error": lambda parts: LayerscopeError(parts[1]) if parts[0] else RuntimeError(parts[1]),
+            "error": lambda parts: (
+                LayerscopeError(parts[1]) if parts[0] else RuntimeError(parts[1])
+            ),
             "object": lambda parts: self._object(*parts),
             "array": self.arrays.__getitem__,
             "number": lambda number: self.arrays[number][()],
@@ -175,7 +183,9 @@ class _Unpacking:
     def _frame(self, index: Any, columns: Any) -> Any:
         import pandas as pd
 
-        held = {name: pd.Series(values, dtype=dtype, index=index) for name, dtype, values in columns}
+        held = {
+            name: pd.Series(values, dtype=dtype, index=index) for name, dtype, values in columns
+        }
         return pd.DataFrame(held, index=index)
 
     def _tensor(self, dtype: str, number: int) -> Any:

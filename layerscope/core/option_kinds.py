@@ -48,7 +48,11 @@ class Number(Kind):
     def read(self, text: str) -> Any:
         """Return the number in a text, a fraction too."""
         try:
-            return text if text in self.words else float(Fraction(text) if SHARE.fullmatch(text) else text)
+            return (
+                text
+                if text in self.words
+                else float(Fraction(text) if SHARE.fullmatch(text) else text)
+            )
         except (ValueError, ZeroDivisionError):
             return text
 
@@ -72,7 +76,12 @@ class Number(Kind):
             return f" from {self.least} to {self.most}"
         if math.isfinite(self.below - self.above):
             return f" between {self.above} and {self.below}"
-        given = (("of at least", self.least), ("above", self.above), ("at most", self.most), ("below", self.below))
+        given = (
+            ("of at least", self.least),
+            ("above", self.above),
+            ("at most", self.most),
+            ("below", self.below),
+        )
         words = " and ".join(f"{word} {bound}" for word, bound in given if math.isfinite(bound))
         return words and f" {words}"
 
@@ -110,12 +119,16 @@ class Several(Kind):
         if isinstance(value, str):
             if value in self.words:
                 return value
-            value = [number for part in value.split(",") for number in self._range(name, part.strip())]
+            value = [
+                number for part in value.split(",") for number in self._range(name, part.strip())
+            ]
         numbers = list(value) if isinstance(value, Iterable) else [value]
         wrong = [number for number in numbers if not self.each.fits(number)]
         if wrong or not numbers:
             wanted = f"{self.each.title.removeprefix('a ')}s{self.each.bounds}{_ending(self.words, self.such_as)}"
-            raise LayerscopeError(f"{name} is {shown(wrong[0]) if wrong else 'empty'}: give {wanted}")
+            raise LayerscopeError(
+                f"{name} is {shown(wrong[0]) if wrong else 'empty'}: give {wanted}"
+            )
         return numbers
 
     def _range(self, name: str, text: str) -> Iterable[Any]:
@@ -124,7 +137,9 @@ class Several(Kind):
             return [self.each.read(text)]
         first, last = map(int, ends.groups())
         if last < first:
-            raise LayerscopeError(f"{name} is {text!r}, which ends before it begins: give {last}-{first}")
+            raise LayerscopeError(
+                f"{name} is {text!r}, which ends before it begins: give {last}-{first}"
+            )
         return range(first, last + 1)
 
 
@@ -139,7 +154,9 @@ class OneOf(Kind):
     def take(self, name: str, value: Any) -> Any:
         """Return the name itself."""
         if value not in self.names:
-            raise LayerscopeError(f"{name} {value!r} does not exist{choices(str(value), self.names)}")
+            raise LayerscopeError(
+                f"{name} {value!r} does not exist{choices(str(value), self.names)}"
+            )
         return value
 
 
@@ -172,11 +189,17 @@ class Names(Kind):
 
     def take(self, name: str, value: Any) -> Any:
         """Return a list of names."""
-        found = [str(each).strip() for each in (value.split(",") if isinstance(value, str) else value)]
+        found = [
+            str(each).strip() for each in (value.split(",") if isinstance(value, str) else value)
+        ]
         if not any(found):
-            raise LayerscopeError(f"{name} is {shown(value)}: give one name or several, or leave it out")
+            raise LayerscopeError(
+                f"{name} is {shown(value)}: give one name or several, or leave it out"
+            )
         for unknown in [each for each in found if each and self.known and each not in self.known]:
-            raise LayerscopeError(f"{name} {unknown!r} does not exist{choices(unknown, self.known)}")
+            raise LayerscopeError(
+                f"{name} {unknown!r} does not exist{choices(unknown, self.known)}"
+            )
         return [each for each in found if each]
 
 
@@ -196,7 +219,9 @@ class Weights(Kind):
             return value
         found, parts = {}, Names().take(name, value)
         if self.together and 0 < sum("=" in str(part) for part in parts) < len(parts):
-            raise LayerscopeError(f"{name} gives some a weight and others none: give all of them one, or none")
+            raise LayerscopeError(
+                f"{name} gives some a weight and others none: give all of them one, or none"
+            )
         for part in parts:
             own, sign, weight = part.rpartition("=")
             try:
@@ -215,13 +240,22 @@ class Memory(Kind):
 
     def take(self, name: str, value: Any) -> Any:
         """Return the amount of each device: a GPU by its number, or cpu."""
-        parts = (part.strip().partition("=")[::2] for part in value.split(",")) if isinstance(value, str) else ()
+        parts = (
+            (part.strip().partition("=")[::2] for part in value.split(","))
+            if isinstance(value, str)
+            else ()
+        )
         found = dict(value) if isinstance(value, Mapping) else dict(parts)
         for device, amount in found.items():
             if not DEVICE.fullmatch(str(device)) or not AMOUNT.fullmatch(str(amount)):
                 wrong = f"{device}={amount}" if amount else str(device)
-                raise LayerscopeError(f"{name} has {wrong!r}: give each device an amount, such as 0=20GB,cpu=64GB")
-        return {int(device) if str(device) != "cpu" else "cpu": amount for device, amount in found.items()}
+                raise LayerscopeError(
+                    f"{name} has {wrong!r}: give each device an amount, such as 0=20GB,cpu=64GB"
+                )
+        return {
+            int(device) if str(device) != "cpu" else "cpu": amount
+            for device, amount in found.items()
+        }
 
 
 @dataclass(frozen=True)
@@ -244,9 +278,13 @@ class Folder(Kind):
             there = next(above for above in (folder, *folder.absolute().parents) if above.exists())
         except (OSError, RuntimeError) as error:  # RuntimeError: ~ of nobody
             reason = getattr(error, "strerror", None) or error
-            raise LayerscopeError(f"{name} {str(value)!r} cannot be made ({reason}): name a folder") from error
+            raise LayerscopeError(
+                f"{name} {str(value)!r} cannot be made ({reason}): name a folder"
+            ) from error
         if not there.is_dir():
-            raise LayerscopeError(f"{name} {str(folder)!r} cannot be made ({there} is a file): name a folder")
+            raise LayerscopeError(
+                f"{name} {str(folder)!r} cannot be made ({there} is a file): name a folder"
+            )
         return folder
 
 

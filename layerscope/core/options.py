@@ -1,6 +1,7 @@
 """What an option may be, declared once in a verb's signature, for calls and the command line alike.
 
-`Annotated[int, Whole(1), "The pass"]` is a whole number of at least 1, in the group "The pass" of the command's help.
+`Annotated[int, Whole(1), "The pass"]` is a whole number of at least 1, in the group "The pass" of
+the command's help.
 """
 
 import builtins
@@ -61,7 +62,9 @@ def declared(verb: Callable[..., Any]) -> Mapping[str, Option]:
     lines = _lines(verb)
     # a name that only a type checker knows stands for anything
     names = defaultdict(lambda: Any, vars(builtins) | inspect.unwrap(verb).__globals__)
-    signature = inspect.signature(verb, globals={}, locals=names, eval_str=True)  # our own annotations
+    signature = inspect.signature(
+        verb, globals={}, locals=names, eval_str=True
+    )  # our own annotations
     for name, parameter in signature.parameters.items():
         annotation = parameter.annotation
         if parameter.kind is not inspect.Parameter.VAR_KEYWORD:
@@ -80,7 +83,9 @@ def show_plain_types(verb: Any) -> None:
         return
     options = declared(verb)
     plain = [
-        parameter.replace(annotation=options[parameter.name].type) if parameter.name in options else parameter
+        parameter.replace(annotation=options[parameter.name].type)
+        if parameter.name in options
+        else parameter
         for parameter in parameters
     ]
     verb.__signature__ = signature.replace(parameters=plain)
@@ -90,7 +95,8 @@ def checked(verb: Callable[..., Any], given: Mapping[str, Any]) -> Asked:
     """Return a call's options (its `locals()`), each in its normal form.
 
     Raises:
-        LayerscopeError: for an option out of range or one that does not exist, and for an extra that is not installed.
+        LayerscopeError: for an option out of range or one that does not exist, and for an extra
+            that is not installed.
 
     """
     found = {}
@@ -105,7 +111,9 @@ def every(verb: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the value of every option of a verb; one that is not given has its default."""
     options = declared(verb)
     parameters = inspect.signature(verb).parameters.values()
-    rest = next((parameter.name for parameter in parameters if parameter.kind is parameter.VAR_KEYWORD), "")
+    rest = next(
+        (parameter.name for parameter in parameters if parameter.kind is parameter.VAR_KEYWORD), ""
+    )
     flat = {name: value for name, value in given.items() if name != rest} | given.get(rest, {})
     for name in flat:
         if name not in options:
@@ -120,13 +128,19 @@ def spoken(verb: Callable[..., Any], given: Mapping[str, Any], *without: str) ->
         default = declared(verb)[name].default
         is_default = value is default or (isinstance(value, (str, int, float)) and value == default)
         if name not in ("progress", "command", *without) and not is_default:
-            parts.append(_literal(value) if name in ("model", "data") else f"{name}={_literal(value)}")
+            parts.append(
+                _literal(value) if name in ("model", "data") else f"{name}={_literal(value)}"
+            )
     return f"layerscope.{verb.__name__}({', '.join(parts)})"
 
 
 def _literal(value: Any) -> str:
     """Return a value as Python code; what is no literal (a model, a frame) is its kind in angle brackets."""
-    listed = isinstance(value, (list, tuple)) and len(value) <= LONGEST and all(isinstance(v, PLAIN) for v in value)
+    listed = (
+        isinstance(value, (list, tuple))
+        and len(value) <= LONGEST
+        and all(isinstance(v, PLAIN) for v in value)
+    )
     if listed or isinstance(value, (*PLAIN, str, Path, type(None))):
         return repr(str(value) if isinstance(value, Path) else value)
     try:
@@ -139,10 +153,15 @@ def _shared(shared: Any) -> dict[str, Option]:
     """Return the options that a `TypedDict` declares, or a dataclass whose docstring has a line on each."""
     if shared is Any:
         return {}
-    defaults = {field.name: field.default for field in fields(shared)} if is_dataclass(shared) else {}
+    defaults = (
+        {field.name: field.default for field in fields(shared)} if is_dataclass(shared) else {}
+    )
     lines, found = _lines(shared), {}
     for name, annotation in get_type_hints(shared, include_extras=True).items():
-        line = next((entry for entry in get_args(annotation) if isinstance(entry, Line)), Line(lines.get(name, "")))
+        line = next(
+            (entry for entry in get_args(annotation) if isinstance(entry, Line)),
+            Line(lines.get(name, "")),
+        )
         found[name] = _option(name, annotation, defaults.get(name, line.default), line.text)
     return found
 
@@ -173,11 +192,15 @@ def _lines(where: Any) -> dict[str, str]:
 
 Part = Annotated[
     str | None,
-    Line("Stack of blocks, if the model has several: encoder, decoder, text, vision, or a module path."),
+    Line(
+        "Stack of blocks, if the model has several: encoder, decoder, text, vision, or a module path."
+    ),
     MODEL,
 ]
 Device = Annotated[
-    str, Line("Device to run on: auto, cpu, cuda:0, or map to spread the model over all.", "auto"), MODEL
+    str,
+    Line("Device to run on: auto, cpu, cuda:0, or map to spread the model over all.", "auto"),
+    MODEL,
 ]
 
 
@@ -187,26 +210,38 @@ class Loading(TypedDict, total=False):
     revision: Annotated[str | None, Line("Branch, tag or commit of a hub model."), MODEL]
     part: Part
     blocks: Annotated[
-        str | None, Line("Path of the module that holds the blocks; by default it is found automatically."), MODEL
+        str | None,
+        Line("Path of the module that holds the blocks; by default it is found automatically."),
+        MODEL,
     ]
-    norm: Annotated[str | None, Line("Path of the final norm, or none; by default it is found automatically."), MODEL]
+    norm: Annotated[
+        str | None,
+        Line("Path of the final norm, or none; by default it is found automatically."),
+        MODEL,
+    ]
     dtype: Annotated[
         str,
         OneOf(DTYPES),
-        Line("Data type of the weights; auto is float32 on a CPU, else the checkpoint's own.", "auto"),
+        Line(
+            "Data type of the weights; auto is float32 on a CPU, else the checkpoint's own.", "auto"
+        ),
         MODEL,
     ]
     device: Device
     max_memory: Annotated[
         Mapping[int | str, int | str] | str | None,
         Memory(),
-        Line("Memory limit of each device under device map, such as 0=20GB,cpu=64GB; the rest stays on disk."),
+        Line(
+            "Memory limit of each device under device map, such as 0=20GB,cpu=64GB; the rest stays on disk."
+        ),
         MODEL,
     ]
     offload: Annotated[
         str | Path | None,
         Folder(),
-        Line("Folder for weights that fit on no device and that the checkpoint does not hold in the form needed."),
+        Line(
+            "Folder for weights that fit on no device and that the checkpoint does not hold in the form needed."
+        ),
         MODEL,
     ]
     trust_remote_code: Annotated[bool, Line("Let the checkpoint's own code run.", False), MODEL]
@@ -217,7 +252,9 @@ class Reading(TypedDict, total=False):
     """How a table of samples is read."""
 
     text_column: Annotated[str | None, Line("Column of the texts; by default it is guessed."), DATA]
-    label_column: Annotated[str | None, Line("Column of the labels; by default it is guessed."), DATA]
+    label_column: Annotated[
+        str | None, Line("Column of the labels; by default it is guessed."), DATA
+    ]
     max_length: Annotated[
         int | None,
         Whole(1),

@@ -84,8 +84,9 @@ class Team:
     def each(self, call: Callable[[S], T], items: Iterable[S], about: str = "") -> Iterator[T]:
         """Yield the result of a call for each item, in order and in every process; a free process takes the next item.
 
-        A single process does what `map` does. A `LayerscopeError` on an item is raised in all processes. Calls within
-        another `each` name what they are `about`: processes join those of the same name as they come to them.
+        A single process does what `map` does. A `LayerscopeError` on an item is raised in all
+        processes. Calls within another `each` name what they are `about`: processes join those of
+        the same name as they come to them.
         """
         if self.wire is None:
             yield from map(call, items)
@@ -109,7 +110,11 @@ class Team:
     def fail(self, error: Exception) -> None:
         """Tell the others of an error in this process; whatever they wait for in this verb raises it."""
         if self.wire is not None:
-            ours = error if isinstance(error, LayerscopeError) else RuntimeError(f"{type(error).__name__}: {error}")
+            ours = (
+                error
+                if isinstance(error, LayerscopeError)
+                else RuntimeError(f"{type(error).__name__}: {error}")
+            )
             self.wire.give((self.verb, FAILED), ours)
             self.failed = self.verb
 
@@ -159,13 +164,19 @@ def _join() -> Team | LayerscopeError:
 
     try:
         store, rank, _ = next(iter(rendezvous("env://", timeout=ARRIVAL)))
-        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")  # the store still has what those before have left
+        attempt = os.environ.get(
+            "TORCHELASTIC_RESTART_COUNT", "0"
+        )  # the store still has what those before have left
         return Team(rank, size, Wire(rank, size, PrefixStore(f"layerscope {attempt}", store)))
     except RuntimeError as error:
         if "already in use" in str(error):
             port = os.environ["MASTER_PORT"]
-            return LayerscopeError(f"port {port} of this machine is already in use: set MASTER_PORT to a free one")
-        return LayerscopeError(f"{size} processes were started and some did not join: start the same command in each")
+            return LayerscopeError(
+                f"port {port} of this machine is already in use: set MASTER_PORT to a free one"
+            )
+        return LayerscopeError(
+            f"{size} processes were started and some did not join: start the same command in each"
+        )
 
 
 def join_tensors() -> None:

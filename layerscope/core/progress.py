@@ -45,7 +45,8 @@ def _interrupt(*_: object) -> None:
 class Reporter:
     """Where a job's lines and bars go: here its lines go to the logger `layerscope` alone, at level INFO.
 
-    It has no handler of its own: they are seen where a program sets one up, as `logging.basicConfig` does.
+    It has no handler of its own: they are seen where a program sets one up, as
+    `logging.basicConfig` does.
     """
 
     def say(self, line: str) -> None:
@@ -71,7 +72,9 @@ class Screen(Reporter):
                 self.quiet = True
 
         self.console = Patient(stderr=True, file=sys.stderr)
-        self._has_bars = self.console.is_terminal or (self.console.is_jupyter and find_spec("ipywidgets") is not None)
+        self._has_bars = self.console.is_terminal or (
+            self.console.is_jupyter and find_spec("ipywidgets") is not None
+        )
         self._shown: Any = None
 
     def say(self, line: str) -> None:
@@ -82,9 +85,20 @@ class Screen(Reporter):
     @contextmanager
     def bar(self, title: str, total: int | None, unit: str = "") -> Iterator[Advance]:
         """Show a bar with the rate and the time left, below the one that is shown: a terminal has one display."""
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+        )
 
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+        )
         rate_column, outer = TextColumn("{task.fields[rate]}"), self._shown
         progress = outer or Progress(
             *columns, rate_column, console=self.console, transient=True, disable=not self._has_bars
@@ -104,7 +118,9 @@ class Screen(Reporter):
             if not self._has_bars and time.monotonic() - printed >= EVERY:
                 printed = time.monotonic()
                 of = "" if total is None else f" of {total:,}"
-                line = ", ".join(filter(None, (f"{title}: {own.completed:,.0f}{of} {unit}".rstrip(), about)))
+                line = ", ".join(
+                    filter(None, (f"{title}: {own.completed:,.0f}{of} {unit}".rstrip(), about))
+                )
                 self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
         with nullcontext() if outer else progress:

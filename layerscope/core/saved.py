@@ -33,8 +33,9 @@ T = TypeVar("T")
 class Store:
     """How results of one kind lie in a folder, and how they are made again where they cannot be opened.
 
-    `what` is their name in a sentence; `manifest` is the file that holds the facts. `frames` has the columns of each
-    frame with their dtypes; a frame's file has its name, and `suffix` says whether that is CSV or Parquet.
+    `what` is their name in a sentence; `manifest` is the file that holds the facts. `frames` has
+    the columns of each frame with their dtypes; a frame's file has its name, and `suffix` says
+    whether that is CSV or Parquet.
     """
 
     what: str
@@ -51,7 +52,9 @@ class Store:
         """Return a folder to save to: new, empty, or with an earlier result of this kind."""
         return own_folder(out, self.what, self.manifest)
 
-    def save(self, out: str | Path, facts: Mapping[str, Any], frames: Mapping[str, pd.DataFrame]) -> Path:
+    def save(
+        self, out: str | Path, facts: Mapping[str, Any], frames: Mapping[str, pd.DataFrame]
+    ) -> Path:
         """Write a result, replacing one that is there, and return the folder; killed on the way, it leaves the old one.
 
         Raises `LayerscopeError` where the folder holds something else, or cannot be written.
@@ -60,31 +63,46 @@ class Store:
         files = {name: folder / f"{name}.{self.suffix}" for name in frames}
         with writing(folder):
             for name, frame in frames.items():
-                aside(_beside(files[name], "new"), lambda part, frame=frame: self._write(part, frame))
+                aside(
+                    _beside(files[name], "new"), lambda part, frame=frame: self._write(part, frame)
+                )
             sums = {name: digest(_beside(path, "new")) for name, path in files.items()}
             for path in files.values():
                 if path.is_file():
                     path.replace(_beside(path, "old"))
                 _beside(path, "new").replace(path)
-            write_facts(folder / self.manifest, self.what, {**facts, "sha256": sums})  # from here on the new one counts
+            write_facts(
+                folder / self.manifest, self.what, {**facts, "sha256": sums}
+            )  # from here on the new one counts
             for path in files.values():
                 _beside(path, "old").unlink(missing_ok=True)
         return folder
 
-    def open(self, folder: str | Path, make: Callable[[dict[str, Any], dict[str, pd.DataFrame], Path], T]) -> T:
+    def open(
+        self, folder: str | Path, make: Callable[[dict[str, Any], dict[str, pd.DataFrame], Path], T]
+    ) -> T:
         """Return what `make` makes of the facts, frames and folder of a saved result.
 
-        Raises `LayerscopeError` for a folder without one, for files that are damaged or were changed, and for a result
-        of another version.
+        Raises `LayerscopeError` for a folder without one, for files that are damaged or were
+        changed, and for a result of another version.
         """
         path = on_this_machine(folder)
         if not self.is_in(path):
-            raise LayerscopeError(f"{str(path)!r} holds no {self.what} ({self.manifest}): give the folder of one")
+            raise LayerscopeError(
+                f"{str(path)!r} holds no {self.what} ({self.manifest}): give the folder of one"
+            )
         facts = read_facts(path / self.manifest, self.what, self.again)
         try:
             sums = facts.pop("sha256")
-            frames = {name: self._read(name, path / f"{name}.{self.suffix}", sums[name]) for name in self.frames}
-            return make(facts, {name: typed(frames[name], columns) for name, columns in self.frames.items()}, path)
+            frames = {
+                name: self._read(name, path / f"{name}.{self.suffix}", sums[name])
+                for name in self.frames
+            }
+            return make(
+                facts,
+                {name: typed(frames[name], columns) for name, columns in self.frames.items()},
+                path,
+            )
         except LayerscopeError:
             raise
         except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -92,14 +110,19 @@ class Store:
 
     def _write(self, path: Path, frame: pd.DataFrame) -> None:
         if self.suffix == "csv":
-            path.write_text(frame.to_csv(index=False), encoding="utf-8", errors="replace", newline="")
+            path.write_text(
+                frame.to_csv(index=False), encoding="utf-8", errors="replace", newline=""
+            )
         else:
             write_parquet(path, frame)
 
     def _read(self, name: str, path: Path, check: str) -> pd.DataFrame:
         """Return a frame that fits its checksum, the one before where a later save was killed."""
         try:
-            found = next((p for p in (path, _beside(path, "old")) if p.is_file() and digest(p) == check), None)
+            found = next(
+                (p for p in (path, _beside(path, "old")) if p.is_file() and digest(p) == check),
+                None,
+            )
         except OSError as error:
             raise unreadable(path, error) from error
         if found is None:
@@ -109,7 +132,9 @@ class Store:
             return read_parquet(found, set())
         # "NA" and "12" are texts in a column of texts
         texts = {key: str for key, dtype in self.frames[name].items() if dtype == "object"}
-        return pd.read_csv(found, float_precision="round_trip", dtype=texts, keep_default_na=False, na_values=[""])
+        return pd.read_csv(
+            found, float_precision="round_trip", dtype=texts, keep_default_na=False, na_values=[""]
+        )
 
 
 def write_facts(path: Path, what: str, facts: Mapping[str, Any]) -> None:
@@ -127,7 +152,9 @@ def read_facts(path: Path, what: str, again: str) -> dict[str, Any]:
     if found is None or not isinstance(written := found.get("format"), int):
         raise _damaged(path, what, again)
     if written != FORMAT:
-        other, mend = ("an older", again) if written < FORMAT else ("a newer", f"upgrade it, or {again}")
+        other, mend = (
+            ("an older", again) if written < FORMAT else ("a newer", f"upgrade it, or {again}")
+        )
         raise LayerscopeError(f"{str(path)!r} was written by {other} version of layerscope: {mend}")
     if found.get("kind") != what:
         raise _damaged(path, what, again)

@@ -25,7 +25,9 @@ def is_intact(path: Path) -> bool:
     """Return whether a file that can be read holds what was written; one without a checksum counts as whole."""
     with safe_open(path, framework="pt") as file:
         seal = (file.metadata() or {}).get(SEAL)
-        return seal is None or seal == _sum((key, file.get_tensor(key)) for key in sorted(file.keys()))
+        return seal is None or seal == _sum(
+            (key, file.get_tensor(key)) for key in sorted(file.keys())
+        )
 
 
 def _sum(tensors: Iterable[tuple[str, "Tensor"]]) -> str:

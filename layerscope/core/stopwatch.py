@@ -36,29 +36,42 @@ class Stopwatch:
         return times
 
     def medians(
-        self, runs: Sequence[Callable[[], Any]], fewest: int, most: int | None = None, seconds: float = 0.0
+        self,
+        runs: Sequence[Callable[[], Any]],
+        fewest: int,
+        most: int | None = None,
+        seconds: float = 0.0,
     ) -> NDArray[np.float64]:
         """Return the median seconds of each call over rounds of all of them, after a first one that is not counted.
 
-        They take turns within every round, so that a busy machine slows all of them. There are as many rounds as take
-        `seconds`, between `fewest` and `most` (None: as many as the fewest).
+        They take turns within every round, so that a busy machine slows all of them. There are as
+        many rounds as take `seconds`, between `fewest` and `most` (None: as many as the fewest).
         """
         medians: NDArray[np.float64] = np.median(self.rounds(runs, fewest, most, seconds), axis=0)
         return medians
 
     def rounds(
-        self, runs: Sequence[Callable[[], Any]], fewest: int, most: int | None = None, seconds: float = 0.0
+        self,
+        runs: Sequence[Callable[[], Any]],
+        fewest: int,
+        most: int | None = None,
+        seconds: float = 0.0,
     ) -> NDArray[np.float64]:
         """Return the seconds of each call in each of these rounds, `[rounds, calls]`."""
         self.turn(runs)  # the first allocates, compiles and reads
-        rounds = fewest if most is None else rounds_in(seconds, float(self.turn(runs).sum()), fewest, most)
+        rounds = (
+            fewest
+            if most is None
+            else rounds_in(seconds, float(self.turn(runs).sum()), fewest, most)
+        )
         return np.stack([self.turn(runs, number) for number in range(rounds)])
 
 
 def error_of_median(times: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the standard error of the median over the first axis, of which outliers are no part.
 
-    Source: Rousseeuw, Croux 1993, Alternatives to the median absolute deviation; a median's error is 1.2533 that of a
+    Source: Rousseeuw, Croux 1993, Alternatives to the median absolute deviation; a median's error
+        is 1.2533 that of a
     mean.
     """
     deviation = 1.4826 * np.median(np.abs(times - np.median(times, axis=0)), axis=0)

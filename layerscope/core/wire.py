@@ -1,7 +1,7 @@
 """Messages between the processes of one job, through the key-value store that torch's launcher keeps for them.
 
-The store has no password: what is read there may be anybody's, and runs no code. It does not notice when
-a process dies, so each process keeps a heartbeat there that the others watch.
+The store has no password: what is read there may be anybody's, and runs no code. It does not notice
+when a process dies, so each process keeps a heartbeat there that the others watch.
 """
 
 import atexit
@@ -41,7 +41,8 @@ class Wire:
         store.set(f"beat {rank}", "0")
         store.set(f"host {rank}", socket.gethostname())
         self.names = [
-            f"process {other} on {store.get(f'host {other}').decode(errors='replace')}" for other in self.everyone
+            f"process {other} on {store.get(f'host {other}').decode(errors='replace')}"
+            for other in self.everyone
         ]
         launched = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
         self.keeper = "the launcher" if launched else self.names[0]
@@ -70,7 +71,8 @@ class Wire:
     def get(self, *keys: Key) -> list[Any]:
         """Wait until all of these keys have values, and return them.
 
-        Raises the error of a process that has failed in this verb, and `LayerscopeError` if one has ended.
+        Raises the error of a process that has failed in this verb, and `LayerscopeError` if one has
+        ended.
         """
         pause = PAUSE / 200
         while not self.has(*keys):
@@ -94,7 +96,9 @@ class Wire:
         """Wait until every process has reached this end of a verb or has died; return the lowest rank left."""
         self.give((verb, end, self.rank))
         with suppress(LayerscopeError):
-            while not all(other in self.gone or self.has((verb, end, other)) for other in self.everyone):
+            while not all(
+                other in self.gone or self.has((verb, end, other)) for other in self.everyone
+            ):
                 time.sleep(PAUSE)
             return next(other for other in self.everyone if other not in self.gone)
         return 1  # process 0 has ended, and the store with it
@@ -132,8 +136,13 @@ class Wire:
         def look() -> None:
             nonlocal last, missed
             new = store.multi_get(keys)
-            missed = [n + 1 if one == other else 0 for n, one, other in zip(missed, last, new, strict=True)]
-            self.gone = {other for other in self.everyone if not new[other] or missed[other] >= MISSED}
+            missed = [
+                n + 1 if one == other else 0
+                for n, one, other in zip(missed, last, new, strict=True)
+            ]
+            self.gone = {
+                other for other in self.everyone if not new[other] or missed[other] >= MISSED
+            }
             last = new
 
         with suppress(RuntimeError):  # the store has ended

@@ -28,7 +28,9 @@ def started(jobs: int) -> Any:
     """Return a loky `ProcessPoolExecutor`; its processes start with the first job that is submitted."""
     from joblib.externals.loky import ProcessPoolExecutor
 
-    return ProcessPoolExecutor(jobs, initializer=_start, initargs=(os.getpid(),), env=dict.fromkeys(THREADS, "1"))
+    return ProcessPoolExecutor(
+        jobs, initializer=_start, initargs=(os.getpid(),), env=dict.fromkeys(THREADS, "1")
+    )
 
 
 def submit(pool: Any, function: Callable[..., Any], *given: Any) -> Any:

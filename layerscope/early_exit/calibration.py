@@ -1,9 +1,11 @@
 """Thresholds for early exit with a finite-sample guarantee: fixed-sequence testing with exact binomial tails.
 
-The guarantee is for new data like the calibration data: rows drawn independently from the same source (exchangeable).
-Neither the exits nor the criterion may have been chosen on the rows that are tested; `split` keeps some apart for that.
+The guarantee is for new data like the calibration data: rows drawn independently from the same
+source (exchangeable). Neither the exits nor the criterion may have been chosen on the rows that are
+tested; `split` keeps some apart for that.
 
-Source: Angelopoulos et al. 2021, Learn then Test: Calibrating Predictive Algorithms to Achieve Risk Control.
+Source: Angelopoulos et al. 2021, Learn then Test: Calibrating Predictive Algorithms to Achieve Risk
+    Control.
 """
 
 import math
@@ -35,8 +37,9 @@ SHOWN = 9
 class Goal:
     """What is to hold with `confidence` (1 − δ): one of two bounds on the risk.
 
-    `max_disagreement` (α) bounds the share of predictions that differ from the full model's, 0.01 where nothing is
-    given; `min_accuracy` the share that is right, whose risk is 1 − accuracy. Each is within 1e-9 … 1 − 1e-9.
+    `max_disagreement` (α) bounds the share of predictions that differ from the full model's, 0.01
+    where nothing is given; `min_accuracy` the share that is right, whose risk is 1 − accuracy. Each
+    is within 1e-9 … 1 − 1e-9.
     """
 
     max_disagreement: float | None = None
@@ -45,13 +48,20 @@ class Goal:
 
     def __post_init__(self) -> None:
         if self.max_disagreement is not None and self.min_accuracy is not None:
-            raise LayerscopeError("`max_disagreement` and `min_accuracy` are two goals: give one of them")
+            raise LayerscopeError(
+                "`max_disagreement` and `min_accuracy` are two goals: give one of them"
+            )
         if self.max_disagreement is None and self.min_accuracy is None:
             object.__setattr__(self, "max_disagreement", 0.01)
-        for name, example in ((self._bound, 0.01 if self.min_accuracy is None else 0.9), ("confidence", 0.95)):
+        for name, example in (
+            (self._bound, 0.01 if self.min_accuracy is None else 0.9),
+            ("confidence", 0.95),
+        ):
             value = getattr(self, name)
             if not Number(FINEST, 1 - FINEST).fits(value):
-                raise LayerscopeError(f"{name} is {shown(value)}: give a number between 0 and 1, such as {example}")
+                raise LayerscopeError(
+                    f"{name} is {shown(value)}: give a number between 0 and 1, such as {example}"
+                )
             object.__setattr__(self, name, float(value))
 
     @property
@@ -84,7 +94,9 @@ def least_samples(goal: Goal) -> int:
 def check_enough(n: int, goal: Goal) -> None:
     """Raise `LayerscopeError` where `n` samples cannot certify any threshold that exits, with how many can."""
     if n < (least := least_samples(goal)):
-        raise LayerscopeError(f"{goal} needs {least:,} samples at least, and there are {n:,}: give more")
+        raise LayerscopeError(
+            f"{goal} needs {least:,} samples at least, and there are {n:,}: give more"
+        )
 
 
 def p_value(errors: ArrayLike, n: int, risk: float) -> NDArray[np.float64]:
@@ -120,12 +132,13 @@ def percent(share: float) -> str:
 class Calibration:
     """A threshold for some exits, and the evidence for it on `n` samples.
 
-    `exits` are layers 1 … L − 1 in order; a sample leaves at the first whose score reaches `threshold` (`NEVER`:
-    infinity, where no threshold of the path could be certified, which meets the goal too). `errors` counts what the
-    goal is about: predictions that differ from the full model's, or that are wrong. `p_value` is P(Bin(n, risk) ≤
-    errors). `tested` counts the thresholds that were tested, with the one that failed. `mean_layer`, `disagreement`,
-    `accuracy` and `full_accuracy` (the full model's; both None without labels) are what was seen on these samples,
-    leaving at the threshold. `fingerprint` names the weights, `dtype` their precision.
+    `exits` are layers 1 … L − 1 in order; a sample leaves at the first whose score reaches
+    `threshold` (`NEVER`: infinity, where no threshold of the path could be certified, which meets
+    the goal too). `errors` counts what the goal is about: predictions that differ from the full
+    model's, or that are wrong. `p_value` is P(Bin(n, risk) ≤ errors). `tested` counts the
+    thresholds that were tested, with the one that failed. `mean_layer`, `disagreement`, `accuracy`
+    and `full_accuracy` (the full model's; both None without labels) are what was seen on these
+    samples, leaving at the threshold. `fingerprint` names the weights, `dtype` their precision.
 
     >>> from layerscope.early_exit import ExitModel, calibrate
     >>> found = calibrate(ExitModel("tiny-bert", exits=[1, 2]), "reviews.csv", max_disagreement=0.3, progress=False)
@@ -170,15 +183,18 @@ class Calibration:
 def path(criterion: str, classes: int, exits: Sequence[int]) -> tuple[float, ...]:
     """Return the thresholds that are tested, the most careful first; no data decides them.
 
-    Evenly spaced in the log-odds of the score, from 1 down to the least there is: 1/K for "confidence", else 0. For
-    "patience" whole numbers from E − 1, the most exits in a row that can agree with the one before, down to 1.
+    Evenly spaced in the log-odds of the score, from 1 down to the least there is: 1/K for
+    "confidence", else 0. For "patience" whole numbers from E − 1, the most exits in a row that can
+    agree with the one before, down to 1.
     """
     OneOf(CRITERIA).take("criterion", criterion)
     if not exits:
         return ()
     if criterion == "patience":
         return tuple(float(agreeing) for agreeing in range(len(exits) - 1, 0, -1))
-    lowest, least = (-math.log(classes - 1), 1 / classes) if criterion == "confidence" else (LOWEST, 0.0)
+    lowest, least = (
+        (-math.log(classes - 1), 1 / classes) if criterion == "confidence" else (LOWEST, 0.0)
+    )
     grid = expit(np.arange(HIGHEST, lowest + STEP / 2, -STEP))
     return (1.0, *grid.tolist(), least)
 
@@ -188,10 +204,12 @@ def along(
 ) -> NDArray[np.float64]:
     """Return for each of T descending thresholds the sum over samples of a value at the layer they leave at, [T].
 
-    `values` `[N, E + 1]` holds each sample's value at every exit and, last, at layer L. A sample's layer changes only
-    where the threshold passes the running maximum of its scores: time N·E·log T, and nothing of the size N·T is held.
+    `values` `[N, E + 1]` holds each sample's value at every exit and, last, at layer L. A sample's
+    layer changes only where the threshold passes the running maximum of its scores: time N·E·log T,
+    and nothing of the size N·T is held.
     """
-    # from the first threshold that a sample's running maximum reaches, an exit's value replaces the next one's
+    # from the first threshold that a sample's running maximum reaches, an exit's value replaces the
+    # next one's
     highest = np.maximum.accumulate(recorded.scores_at(exits), axis=1)
     careful = -np.asarray(thresholds, dtype=np.float64)
     changes = np.zeros(len(careful) + 1)
@@ -212,19 +230,26 @@ def errors_along(
     return along(recorded, exits, thresholds, recorded.predictions[:, at] != wanted[:, None])
 
 
-def calibrate_recorded(recorded: Recorded, exits: Sequence[int], goal: Goal, **weights: str) -> Calibration:
+def calibrate_recorded(
+    recorded: Recorded, exits: Sequence[int], goal: Goal, **weights: str
+) -> Calibration:
     """Return the greediest threshold of the path that is certified to meet the goal, before the first that is not.
 
-    Fixed-sequence testing; a disagreement that cannot be certified for any threshold gives `NEVER`, an accuracy that
-    the full model is not certified to have raises `LayerscopeError`. `weights` are its `fingerprint` and `dtype`.
+    Fixed-sequence testing; a disagreement that cannot be certified for any threshold gives `NEVER`,
+    an accuracy that the full model is not certified to have raises `LayerscopeError`. `weights` are
+    its `fingerprint` and `dtype`.
     """
     exits, n = check_exits(exits, recorded.depth), len(recorded)
     wanted = recorded.labels if goal.max_disagreement is None else recorded.full
     if wanted is None:
-        raise LayerscopeError("`min_accuracy` needs labels, and the data have none: give some, or `max_disagreement`")
+        raise LayerscopeError(
+            "`min_accuracy` needs labels, and the data have none: give some, or `max_disagreement`"
+        )
     check_enough(n, goal)
     if recorded.classes < 2:
-        raise LayerscopeError("the model has one class, of which every exit is sure: nothing can be calibrated")
+        raise LayerscopeError(
+            "the model has one class, of which every exit is sure: nothing can be calibrated"
+        )
     bad = np.flatnonzero(~np.isfinite(recorded.scores).all(axis=1))
     if len(bad):
         raise LayerscopeError(
@@ -235,7 +260,9 @@ def calibrate_recorded(recorded: Recorded, exits: Sequence[int], goal: Goal, **w
     p_values = p_value(errors, n, goal.risk)
     failed = np.flatnonzero(p_values > goal.delta)
     first = int(failed[0]) if len(failed) else len(thresholds)
-    if first == 0:  # only an accuracy: never leaving has no disagreement, and the samples are enough for that
+    if (
+        first == 0
+    ):  # only an accuracy: never leaving has no disagreement, and the samples are enough for that
         right = n - int(errors[0])
         certified = math.floor(1e4 * (1 - upper_bound(n - right, n, goal.confidence))) / 1e4
         raise LayerscopeError(
@@ -245,7 +272,13 @@ def calibrate_recorded(recorded: Recorded, exits: Sequence[int], goal: Goal, **w
     threshold = thresholds[first - 1]
     leaving = recorded.leaves(exits, threshold)
     return Calibration(
-        recorded.criterion, exits, threshold, recorded.depth, recorded.classes, goal, n,
+        recorded.criterion,
+        exits,
+        threshold,
+        recorded.depth,
+        recorded.classes,
+        goal,
+        n,
         errors=int(errors[first - 1]),
         p_value=float(p_values[first - 1]),
         tested=min(first, len(thresholds) - 1),
@@ -254,7 +287,7 @@ def calibrate_recorded(recorded: Recorded, exits: Sequence[int], goal: Goal, **w
         accuracy=recorded.accuracy(leaving),
         full_accuracy=recorded.accuracy(np.full(n, recorded.depth)),
         **weights,
-    )  # fmt: skip
+    )
 
 
 def check_exits(exits: Iterable[Any], depth: int) -> tuple[int, ...]:
@@ -262,7 +295,9 @@ def check_exits(exits: Iterable[Any], depth: int) -> tuple[int, ...]:
     layers = list(exits) if isinstance(exits, Iterable) else [exits]
     for layer in layers:
         if not Whole(1, depth - 1).fits(layer):
-            raise LayerscopeError(f"exit {layer!r} does not exist: give layers from 1 on, before the last of {depth}")
+            raise LayerscopeError(
+                f"exit {layer!r} does not exist: give layers from 1 on, before the last of {depth}"
+            )
     found = tuple(sorted({int(layer) for layer in layers}))
     if len(found) < len(layers):
         raise LayerscopeError(f"exits {layers} name a layer twice: name each once")

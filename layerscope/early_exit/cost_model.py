@@ -11,7 +11,8 @@ from layerscope.early_exit.recorded import NEVER, Recorded
 
 STAGES = ("front", "block", "check", "leave", "head", "end")
 """What a run spends its time on: all before the first block, one block, one exit's look at the rows, taking the rows
-that leave out of the batch, the model's own head after the last block, and putting the rows in order again."""
+that leave out of the batch, the model's own head after the last block, and putting the rows in
+order again."""
 
 Seconds = NDArray[np.float64]
 Rows = NDArray[np.int64]
@@ -25,8 +26,9 @@ Plan = Sequence[Rows]
 class Times:
     """Seconds of every stage at some sizes of a batch, from the least that runs: `seconds[stage]` is `[rows, tokens]`.
 
-    "leave" is read at what remains in the batch, "end" at the whole of it, the others at what they work on. The model
-    without hooks takes the share `bare` of the stages of a batch that nothing leaves.
+    "leave" is read at what remains in the batch, "end" at the whole of it, the others at what they
+    work on. The model without hooks takes the share `bare` of the stages of a batch that nothing
+    leaves.
     """
 
     rows: tuple[int, ...]
@@ -37,7 +39,9 @@ class Times:
     def at(self, stage: str, rows: Rows, tokens: Rows) -> Seconds:
         """Return the seconds of a stage at all these sizes, `[rows, tokens]`, linear between those measured."""
         by_tokens = [np.interp(tokens, self.tokens, row) for row in self.seconds[stage]]
-        table = np.column_stack([np.interp(rows, self.rows, column) for column in zip(*by_tokens, strict=True)])
+        table = np.column_stack(
+            [np.interp(rows, self.rows, column) for column in zip(*by_tokens, strict=True)]
+        )
         return np.where(np.asarray(rows)[:, None] > 0, table, 0.0)
 
 
@@ -45,7 +49,8 @@ class Times:
 class Prediction:
     """Seconds that a data set takes with these exits at this threshold, and without.
 
-    `leaving` [L] counts the samples by their layer. No exits, with the threshold inf, are the plain model.
+    `leaving` [L] counts the samples by their layer. No exits, with the threshold inf, are the plain
+    model.
     """
 
     exits: Exits
@@ -59,8 +64,8 @@ class Prediction:
     def speedup(self) -> float:
         """How many times faster than the plain model, at most the `ceiling`; 1 where nothing runs.
 
-        The `ceiling` is what the blocks left out allow: positions that the plain model's blocks run on, by those of
-        exits.
+        The `ceiling` is what the blocks left out allow: positions that the plain model's blocks run
+        on, by those of exits.
         """
         return min(self.plain_seconds / self.seconds, self.ceiling) if self.seconds else 1.0
 
@@ -68,27 +73,40 @@ class Prediction:
 class Simulation:
     """Runs of one data set in the batches of one plan, none of them empty: made once, for many exits and thresholds.
 
-    With `trims` a batch is as long as its longest sample that has not left, else as its longest one to the end.
+    With `trims` a batch is as long as its longest sample that has not left, else as its longest one
+    to the end.
     """
 
     def __init__(self, recorded: Recorded, plan: Plan, times: Times, *, trims: bool = True) -> None:
         sizes = [len(batch) for batch in plan]
-        self.recorded, self.trims, self.batches, self.depth = recorded, trims, len(plan), recorded.depth
+        self.recorded, self.trims, self.batches, self.depth = (
+            recorded,
+            trims,
+            len(plan),
+            recorded.depth,
+        )
         self.samples = np.concatenate(plan)
         self.batch = np.repeat(np.arange(self.batches), sizes)
         self.lengths, self.rank = np.unique(recorded.lengths[self.samples], return_inverse=True)
-        self.tables = {stage: times.at(stage, np.arange(max(sizes) + 1), self.lengths) for stage in STAGES}
+        self.tables = {
+            stage: times.at(stage, np.arange(max(sizes) + 1), self.lengths) for stage in STAGES
+        }
         self.bare = times.bare
         self.plain_seconds = self.run((), NEVER).plain_seconds
 
     def run(self, exits: Sequence[int], threshold: float) -> Prediction:
         """Return what these exits (layers 1 … L − 1, ascending) cost and win with one threshold."""
-        given, exits = tuple(exits), () if threshold == NEVER else exits  # one that never leaves checks nothing
+        given, exits = (
+            tuple(exits),
+            () if threshold == NEVER else exits,
+        )  # one that never leaves checks nothing
         leaves = self.recorded.leaves(exits, threshold)[self.samples]
         rows, tokens = self._sizes(leaves)
         checked = np.asarray(exits, dtype=np.int64) - 1
         before, after = rows[:, checked], rows[:, checked + 1]
-        remain = np.where(after < before, after, 0)  # none leaves, or all: the batch is not taken apart
+        remain = np.where(
+            after < before, after, 0
+        )  # none leaves, or all: the batch is not taken apart
         first, last = rows[:, 0], rows[:, -1]
         # the model's own head reads a whole batch; what remains of one is read as an exit reads it
         whole = np.where(last == first, last, 0)
@@ -123,18 +141,26 @@ class Simulation:
 
 
 def choose_exits(
-    recorded: Recorded, plan: Plan, times: Times, allowed: Callable[[Exits], float], *, trims: bool = True
+    recorded: Recorded,
+    plan: Plan,
+    times: Times,
+    allowed: Callable[[Exits], float],
+    *,
+    trims: bool = True,
 ) -> Prediction:
     """Return the exits that are expected to be fastest at the threshold they are `allowed`, never slower than none.
 
-    From no exits on the one is added with which all are fastest, as long as that helps: at most L² / 2 predictions. On
-    three trained models of 6 and 12 layers a search that also drops and exchanges exits finds the same ones.
+    From no exits on the one is added with which all are fastest, as long as that helps: at most L²
+    / 2 predictions. On three trained models of 6 and 12 layers a search that also drops and
+    exchanges exits finds the same ones.
     """
     simulation = Simulation(recorded, plan, times, trims=trims)
     best = simulation.run((), NEVER)
     while others := set(range(1, recorded.depth)).difference(best.exits):
         larger = [tuple(sorted((*best.exits, layer))) for layer in sorted(others)]
-        choice = min((simulation.run(exits, allowed(exits)) for exits in larger), key=lambda one: one.seconds)
+        choice = min(
+            (simulation.run(exits, allowed(exits)) for exits in larger), key=lambda one: one.seconds
+        )
         if choice.seconds >= best.seconds:
             break
         best = choice

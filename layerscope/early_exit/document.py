@@ -7,9 +7,27 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from layerscope.early_exit.findings import findings, measured, qualities, threshold, timed, truncations, window
+from layerscope.early_exit.findings import (
+    findings,
+    measured,
+    qualities,
+    threshold,
+    timed,
+    truncations,
+    window,
+)
 from layerscope.runs.registry import capital
-from layerscope.show.document import EMPTY, Cell, Column, Document, Facts, Row, Section, Sentences, Table
+from layerscope.show.document import (
+    EMPTY,
+    Cell,
+    Column,
+    Document,
+    Facts,
+    Row,
+    Section,
+    Sentences,
+    Table,
+)
 from layerscope.show.numbers import number, percent, times
 from layerscope.show.plots import Axis, Chart, Meaning, Series
 
@@ -44,16 +62,28 @@ FORECAST = Meaning(
 
 def document(report: "ExitReport") -> Document:
     """Return what exits gain, what is guaranteed, and the charts and tables that both rest on."""
-    found, tables = Sentences("", tuple(findings(report))), (_curve(report), _layers(report), _depths(report))
+    found, tables = (
+        Sentences("", tuple(findings(report))),
+        (_curve(report), _layers(report), _depths(report)),
+    )
     chosen_on = f", the exits chosen on {report.design:,}" if report.design else ""
     settings = {
-        "model": report.model, "data": report.data,
+        "model": report.model,
+        "data": report.data,
         "samples": f"{report.samples:,}{chosen_on}",
-        "exits": ", ".join(map(str, report.exits)) or "none", "criterion": report.criterion,
-        "threshold": threshold(report.threshold), "batch size": str(report.batch_size), "machine": report.machine,
-        "guarantee": report.goal, "exit model": report.path or "",
-    }  # fmt: skip
-    charts = [_speed(report), *([_leaving(report)] if len(report.layers) else []), *_forecast(report)]
+        "exits": ", ".join(map(str, report.exits)) or "none",
+        "criterion": report.criterion,
+        "threshold": threshold(report.threshold),
+        "batch size": str(report.batch_size),
+        "machine": report.machine,
+        "guarantee": report.goal,
+        "exit model": report.path or "",
+    }
+    charts = [
+        _speed(report),
+        *([_leaving(report)] if len(report.layers) else []),
+        *_forecast(report),
+    ]
     return Document(
         answer=capital(report.verdict),
         reasons=(capital(report.goal),),
@@ -71,7 +101,9 @@ def document(report: "ExitReport") -> Document:
         details=(
             Sentences("Noted on the way:", report.notes),
             Facts(tuple((name, fact) for name, fact in settings.items() if fact)),
-            Facts(tuple(_calibration(report.calibration)) if report.calibration else (), "Calibration"),
+            Facts(
+                tuple(_calibration(report.calibration)) if report.calibration else (), "Calibration"
+            ),
         ),
         kind="early exits",
     )
@@ -88,13 +120,23 @@ def _calibration(known: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _series(
-    name: str, rows: pd.DataFrame, axes: tuple[str, str], text: Callable[[Any], str], scale: float = 100.0, **how: Any
+    name: str,
+    rows: pd.DataFrame,
+    axes: tuple[str, str],
+    text: Callable[[Any], str],
+    scale: float = 100.0,
+    **how: Any,
 ) -> Series:
     """Return two columns as a series, shares of the second in percent, with a text on each row; `chosen` is marked."""
     x, y = rows[axes[0]].astype(float).tolist(), (scale * rows[axes[1]]).tolist()
     chosen = np.flatnonzero(rows["chosen"]).tolist() if "chosen" in rows else ()
     return Series(
-        name, tuple(x), tuple(y), tuple(map(text, rows.to_dict(orient="records"))), marked=tuple(chosen), **how
+        name,
+        tuple(x),
+        tuple(y),
+        tuple(map(text, rows.to_dict(orient="records"))),
+        marked=tuple(chosen),
+        **how,
     )
 
 
@@ -113,30 +155,49 @@ def _speed(report: "ExitReport") -> Chart:
         y=Axis(f"{what.lower()} (%)", reached and (100 * reached[1][0], 100 * reached[1][1])),
         series=(
             _series(
-                "truncated at a layer", cut, ("measured", "quality"),
+                "truncated at a layer",
+                cut,
+                ("measured", "quality"),
                 lambda row: f"truncated at layer {row['layer']}: {point(row)}",
-                labels=tuple(map(str, cut["layer"])), tone="rival",
+                labels=tuple(map(str, cut["layer"])),
+                tone="rival",
             ),
             _series(
-                "exits, a point for each threshold", curve, ("measured", "quality"),
-                lambda row: f"threshold {threshold(row['threshold'])}, mean layer {number(row['mean_layer'])}: "
-                f"{point(row)}",
+                "exits, a point for each threshold",
+                curve,
+                ("measured", "quality"),
+                lambda row: (
+                    f"threshold {threshold(row['threshold'])}, mean layer {number(row['mean_layer'])}: "
+                    f"{point(row)}"
+                ),
             ),
-            Series("plain model", (1.0,), (100 * plain,), (f"plain model: {percent(plain)}, 1×",),
-                   mark="points", tone="ink"),
+            Series(
+                "plain model",
+                (1.0,),
+                (100 * plain,),
+                (f"plain model: {percent(plain)}, 1×",),
+                mark="points",
+                tone="ink",
+            ),
         ),
         summary=f"{percent(own)} at {times(report.measured)}",
         about=SPEED,
         note="Truncated models far below the exits are only in the table.",
         height=2.3,
-    )  # fmt: skip
+    )
 
 
 def _leaving(report: "ExitReport") -> Chart:
     rows = report.layers
 
     def kind(row: Any) -> str:
-        return "exit" if row["checked"] else "through all layers" if row["layer"] == report.depth else "no exit"
+        return (
+            "exit"
+            if row["checked"]
+            else "through all layers"
+            if row["layer"] == report.depth
+            else "no exit"
+        )
 
     return Chart(
         title="Where samples leave",
@@ -145,19 +206,27 @@ def _leaving(report: "ExitReport") -> Chart:
         y=Axis(f"% of {report.samples:,} samples", (0.0, 105.0)),
         series=(
             _series(
-                "leave at an exit (pale: go through all layers)", rows, ("layer", "share"),
-                lambda row: f"layer {row['layer']}, {kind(row)}: {row['leaving']:,} samples, {percent(row['share'])}",
-                mark="bars", pale=tuple(np.flatnonzero(~rows["checked"]).tolist()),
+                "leave at an exit (pale: go through all layers)",
+                rows,
+                ("layer", "share"),
+                lambda row: (
+                    f"layer {row['layer']}, {kind(row)}: {row['leaving']:,} samples, {percent(row['share'])}"
+                ),
+                mark="bars",
+                pale=tuple(np.flatnonzero(~rows["checked"]).tolist()),
             ),
             _series(
-                "left so far", rows, ("layer", "cumulative"),
-                lambda row: f"{percent(row['cumulative'])} left by layer {row['layer']}", tone="rival",
+                "left so far",
+                rows,
+                ("layer", "cumulative"),
+                lambda row: f"{percent(row['cumulative'])} left by layer {row['layer']}",
+                tone="rival",
             ),
         ),
         summary="Bars: the share of samples that leaves at each layer; a line: the share that has left so far",
         about=LEAVING,
         height=1.8,
-    )  # fmt: skip
+    )
 
 
 def _forecast(report: "ExitReport") -> Iterator[Chart]:
@@ -167,13 +236,19 @@ def _forecast(report: "ExitReport") -> Iterator[Chart]:
     values = rows[["predicted", "measured"]].to_numpy()
     low, high = 0.95 * float(values.min()), 1.05 * float(values.max())
     points = _series(
-        "a point for each threshold", rows, ("predicted", "measured"),
-        lambda row: f"threshold {threshold(row['threshold'])}: {times(row['predicted'])} predicted, "
-        f"{times(row['measured'])} measured",
-        scale=1.0, mark="points",
-    )  # fmt: skip
+        "a point for each threshold",
+        rows,
+        ("predicted", "measured"),
+        lambda row: (
+            f"threshold {threshold(row['threshold'])}: {times(row['predicted'])} predicted, "
+            f"{times(row['measured'])} measured"
+        ),
+        scale=1.0,
+        mark="points",
+    )
     guides = tuple(
-        Series("", (low, high), (factor * low, factor * high), mark="guide", tone="muted") for factor in (0.9, 1, 1.1)
+        Series("", (low, high), (factor * low, factor * high), mark="guide", tone="muted")
+        for factor in (0.9, 1, 1.1)
     )
     yield Chart(
         title="Predicted and measured speed",
@@ -188,11 +263,20 @@ def _forecast(report: "ExitReport") -> Iterator[Chart]:
 
 
 def _table(
-    report: "ExitReport", title: str, name: str, rows: pd.DataFrame, columns: dict[Column, Show], legend: str,
+    report: "ExitReport",
+    title: str,
+    name: str,
+    rows: pd.DataFrame,
+    columns: dict[Column, Show],
+    legend: str,
     marked: str = "",
-) -> Table:  # fmt: skip
+) -> Table:
     """Return a row for each of a table, its cells made by the functions beside their columns."""
-    known = {column: show for column, show in columns.items() if report.labelled or column.title != "accuracy"}
+    known = {
+        column: show
+        for column, show in columns.items()
+        if report.labelled or column.title != "accuracy"
+    }
     shown = (
         Row(tuple(show(row) for show in known.values()), marked=bool(row.get(marked)))
         for row in rows.to_dict(orient="records")
@@ -215,7 +299,9 @@ def _measured(row: Any) -> Cell:
 
 def _curve(report: "ExitReport") -> Table:
     def name(row: Any) -> Cell:
-        return Cell(f"{CHOSEN} " * row["chosen"] + threshold(row["threshold"]), value=row["threshold"])
+        return Cell(
+            f"{CHOSEN} " * row["chosen"] + threshold(row["threshold"]), value=row["threshold"]
+        )
 
     columns = {
         Column("threshold"): name,
@@ -232,7 +318,15 @@ def _curve(report: "ExitReport") -> Table:
         f"Predicted and measured: times the plain model's speed on {report.machine}; ± is one standard error. Differ: "
         "predictions that are not the plain model's."
     )
-    return _table(report, f"By threshold ({CHOSEN} chosen)", "exit-curve", report.curve, columns, legend, "chosen")
+    return _table(
+        report,
+        f"By threshold ({CHOSEN} chosen)",
+        "exit-curve",
+        report.curve,
+        columns,
+        legend,
+        "chosen",
+    )
 
 
 def _layers(report: "ExitReport") -> Table:
@@ -247,14 +341,18 @@ def _layers(report: "ExitReport") -> Table:
         Column("layer"): _as(str, "layer"),
         Column("exit"): exit,
         Column("leave", unit="samples"): where_left(_as("{:,}".format, "leaving")),
-        Column("share", "left", unit="%"): where_left(lambda row: replace(_percent("share")(row), share=row["share"])),
+        Column("share", "left", unit="%"): where_left(
+            lambda row: replace(_percent("share")(row), share=row["share"])
+        ),
         Column("so far", unit="%"): _percent("cumulative"),
         Column("accuracy", unit="%"): _percent("layer_accuracy"),
         Column("agree", unit="%"): _percent("layer_agreement"),
     }
     what = "Accuracy, and agreement" if report.labelled else "Agreement"
     legend = f"{what} with the plain model: of all samples, if all left there."
-    return _table(report, "Where samples leave", "exit-layers", report.layers, columns, legend, "checked")
+    return _table(
+        report, "Where samples leave", "exit-layers", report.layers, columns, legend, "checked"
+    )
 
 
 def _depths(report: "ExitReport") -> Table:
@@ -265,5 +363,9 @@ def _depths(report: "ExitReport") -> Table:
         Column("measured", unit="speed-up"): _measured,
         Column("parameters"): _as("{:,}".format, "parameters"),
     }
-    legend = "The rival: every sample leaves at the same layer, and the layers above it are removed."
-    return _table(report, "The model truncated instead", "exit-depths", report.depths, columns, legend)
+    legend = (
+        "The rival: every sample leaves at the same layer, and the layers above it are removed."
+    )
+    return _table(
+        report, "The model truncated instead", "exit-depths", report.depths, columns, legend
+    )

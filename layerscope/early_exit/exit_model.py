@@ -49,8 +49,9 @@ LOCKS: WeakKeyDictionary[nn.Module, Any] = WeakKeyDictionary()
 class ExitOutput(ModelOutput):  # type: ignore[misc]  # transformers is not typed
     """The output of each row of a batch, from the layer at which it left.
 
-    `logits` [B, K], float32; `prediction` [B]; `exit_layer` [B], 1 … L; `confidence` [B], how sure the exit
-    was by the model's criterion (for "patience" its maximal probability); `loss` only where labels were given.
+    `logits` [B, K], float32; `prediction` [B]; `exit_layer` [B], 1 … L; `confidence` [B], how sure
+    the exit was by the model's criterion (for "patience" its maximal probability); `loss` only
+    where labels were given.
 
     >>> from layerscope.early_exit import ExitModel
     >>> model = ExitModel("tiny-bert")
@@ -71,24 +72,28 @@ class IsLanguageModelError(LayerscopeError):
 
     def __init__(self, loaded: Loaded) -> None:
         name = type(loaded.module).__name__
-        super().__init__(f"{name} continues texts, and an ExitModel classifies: `layerscope.exits` takes both")
+        super().__init__(
+            f"{name} continues texts, and an ExitModel classifies: `layerscope.exits` takes both"
+        )
         self.loaded = loaded
 
 
 class ExitModel(nn.Module):
     """A classifier of texts, images or sounds whose rows leave early, in batches of any size.
 
-    It is called like the model it wraps, also in a `pipeline`. At each exit the model's own head reads the rows that
-    are left; those it is sure enough of leave, the batch continues without them (and without the padding that only they
-    needed), and the order is restored at the end. A row that leaves at layer k has the logits of the model that ends at
-    layer k; a layer that `train` gave a head of its own is read by that. The wrapped model is unchanged between calls;
-    calls from several threads wait for each other.
+    It is called like the model it wraps, also in a `pipeline`. At each exit the model's own head
+    reads the rows that are left; those it is sure enough of leave, the batch continues without them
+    (and without the padding that only they needed), and the order is restored at the end. A row
+    that leaves at layer k has the logits of the model that ends at layer k; a layer that `train`
+    gave a head of its own is read by that. The wrapped model is unchanged between calls; calls from
+    several threads wait for each other.
 
     Attributes:
         model: the classifier itself.
-        exit_heads: the heads of layers that have one of their own, under their number; without any, one reads all.
-        exits, criterion, threshold: where rows leave, and when: see below.
-        processor, depth, classes: what reads its inputs, how many layers (L) and classes (K) it has.
+        exit_heads: the heads of layers that have one of their own, under their number; without any,
+            one reads all.
+        exits, criterion, threshold: where rows leave, and when: see below. processor, depth,
+        classes: what reads its inputs, how many layers (L) and classes (K) it has.
         trims: whether a batch gets shorter when its longest rows leave.
 
     Example:
@@ -112,16 +117,19 @@ class ExitModel(nn.Module):
     ) -> None:
         """Wrap a classifier; until a threshold is given no row leaves it early.
 
-        Raises `LayerscopeError` for a model without a head of classes, or whose blocks do not hold one entry a sample,
-        for exits that are not its layers, and for a threshold out of range.
+        Raises `LayerscopeError` for a model without a head of classes, or whose blocks do not hold
+        one entry a sample, for exits that are not its layers, and for a threshold out of range.
 
         Args:
-            model: a hub name, a local folder, or a loaded transformers classifier; of a loaded one the layers have no
-                heads of their own, unless it is an `ExitModel`.
+            model: a hub name, a local folder, or a loaded transformers classifier; of a loaded one
+                the layers have no heads of their own, unless it is an `ExitModel`.
             exits: the layers to be checked, 1 … L − 1; None is all of them.
-            threshold: from which a row leaves: 0 … 1, of "patience" a whole number of exits; infinite is never.
-            criterion: "confidence", "margin", "entropy" or "patience" (see `layerscope.early_exit.recorded`).
-            processor: tokenizer, image processor or feature extractor of a model given as an object.
+            threshold: from which a row leaves: 0 … 1, of "patience" a whole number of exits;
+                infinite is never.
+            criterion: "confidence", "margin", "entropy" or "patience" (see
+                `layerscope.early_exit.recorded`).
+            processor: tokenizer, image processor or feature extractor of a model given as an
+                object.
             **loading: how the model is loaded, and where its layers are: `Loading`.
 
         """
@@ -139,7 +147,9 @@ class ExitModel(nn.Module):
         if self._layered.is_language_model:
             raise IsLanguageModelError(loaded)
         self._layered.stack.check_plain("exits")
-        if isinstance(model, (str, Path)):  # the weights of an object may differ by now from those in its folder
+        if isinstance(
+            model, (str, Path)
+        ):  # the weights of an object may differ by now from those in its folder
             beside = whereabouts(str(model), loaded.revision)[1]
             heads = None if beside is None else exit_heads(beside, loaded.module)
         module: Any = self._layered.module
@@ -147,11 +157,19 @@ class ExitModel(nn.Module):
         self.override: Override = override
         kind: Any = type(module)
         name = kind.__name__
-        if is_mean_head(getattr(module, "config", None)):  # a token classifier to transformers, but it classifies texts
-            name = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES.get(module.config.model_type, name)
+        if is_mean_head(
+            getattr(module, "config", None)
+        ):  # a token classifier to transformers, but it classifies texts
+            name = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES.get(
+                module.config.model_type, name
+            )
         self.__class__ = class_like(ExitModel, kind, name)
         self.exit_heads = nn.ModuleDict() if heads is None else heads.modules(self.model)
-        self._tail = replace(find_tail(self._layered), heads=self.exit_heads, head="" if heads is None else heads.path)
+        self._tail = replace(
+            find_tail(self._layered),
+            heads=self.exit_heads,
+            head="" if heads is None else heads.path,
+        )
         self.depth, self.classes = self._layered.stack.depth, self._tail.lens.classes
         self.trims: bool = self._tail.layout.trims
         self.processor: Any = loaded.processor
@@ -173,12 +191,17 @@ class ExitModel(nn.Module):
         return heads_of(self._tail.head, layers) if layers else None
 
     def leave(
-        self, exits: Sequence[int] | None = None, threshold: float = NEVER, criterion: str = "confidence"
+        self,
+        exits: Sequence[int] | None = None,
+        threshold: float = NEVER,
+        criterion: str = "confidence",
     ) -> "ExitModel":
         """Set where rows leave, and when; returns the model. See the class for what is what."""
         OneOf(CRITERIA).take("criterion", criterion)
         self.calibration: Calibration | None = None
-        self.exits = tuple(range(1, self.depth)) if exits is None else check_exits(exits, self.depth)
+        self.exits = (
+            tuple(range(1, self.depth)) if exits is None else check_exits(exits, self.depth)
+        )
         self.threshold = check_threshold(threshold, criterion)
         self.criterion = criterion
         return self
@@ -199,10 +222,13 @@ class ExitModel(nn.Module):
         return save(self, folder)
 
     @classmethod
-    def from_pretrained(cls, source: str | Path, *, revision: str | None = None, **options: Any) -> "ExitModel":
+    def from_pretrained(
+        cls, source: str | Path, *, revision: str | None = None, **options: Any
+    ) -> "ExitModel":
         """Return an exit model as it was saved, from a folder or the hub; `options` are those of the class.
 
-        Raises `LayerscopeError` where nothing says where rows leave, and where that was saved with other weights.
+        Raises `LayerscopeError` where nothing says where rows leave, and where that was saved with
+        other weights.
         """
         saved = load_exits(source, revision)
         model = cls(source, **{"revision": revision, **saved["override"], **options})
@@ -218,14 +244,23 @@ class ExitModel(nn.Module):
     def forward(self, *args: Any, **named: Any) -> Any:
         """Return an `ExitOutput`; the call is that of the wrapped model."""
         if args:  # a signature takes longer to read than an exit
-            named = dict(zip(inspect.signature(self.model.forward).parameters, args, strict=False)) | named
+            named = (
+                dict(zip(inspect.signature(self.model.forward).parameters, args, strict=False))
+                | named
+            )
         labels, return_dict = named.pop("labels", None), named.pop("return_dict", True)
         for name in ("output_hidden_states", "output_attentions"):
             if named.pop(name, False):
-                raise LayerscopeError(f"{name}: rows leave at different layers, call .model for what all layers hold")
+                raise LayerscopeError(
+                    f"{name}: rows leave at different layers, call .model for what all layers hold"
+                )
         exits = () if self.threshold == NEVER else self.exits
-        outcome = self.run(_inputs(named, self.model), exits, Rule(self.criterion, self.threshold), **named)
-        logits = outcome.logits.clone()  # of inference mode, which gradients of what follows could not start from
+        outcome = self.run(
+            _inputs(named, self.model), exits, Rule(self.criterion, self.threshold), **named
+        )
+        logits = (
+            outcome.logits.clone()
+        )  # of inference mode, which gradients of what follows could not start from
         sure = sureness(logits, self.criterion, "this model").to(logits.device, torch.float32)
         loss = None if labels is None else nn.functional.cross_entropy(logits.float(), labels)
         output = ExitOutput(loss, logits, logits.argmax(-1), outcome.layers.to(logits.device), sure)
@@ -233,7 +268,13 @@ class ExitModel(nn.Module):
 
     @torch.inference_mode()
     def run(
-        self, inputs: Inputs, exits: Sequence[int], decide: Decide, watch: Watch | None = None, /, **named: Any
+        self,
+        inputs: Inputs,
+        exits: Sequence[int],
+        decide: Decide,
+        watch: Watch | None = None,
+        /,
+        **named: Any,
     ) -> Outcome:
         """Run one batch, as the model's encoder makes it, with other exits and with rows that leave by another rule.
 
@@ -241,15 +282,21 @@ class ExitModel(nn.Module):
         `layerscope.early_exit.leaving`; `named` is what the model is called with besides.
         """
         given = {**inputs.named, **named}
-        given = {name: fitted(self.model, value) for name, value in given.items() if value is not None}
+        given = {
+            name: fitted(self.model, value) for name, value in given.items() if value is not None
+        }
         if accepts(self.model, "use_cache"):
             given["use_cache"] = False
 
         def call() -> Any:
             return self.model(*inputs.args, **given)
 
-        # hooks and evaluation mode stand on the model itself, which others may call at the same time
-        with LOCKS.setdefault(self.model, Lock()), evaluating(self.model) if self.model.training else nullcontext():
+        # hooks and evaluation mode stand on the model itself, which others may call at the same
+        # time
+        with (
+            LOCKS.setdefault(self.model, Lock()),
+            evaluating(self.model) if self.model.training else nullcontext(),
+        ):
             if exits or watch is not None:
                 return run(self._layered, self._tail, call, inputs, exits, decide, watch)
             logits = logits_of(call())
@@ -279,7 +326,9 @@ _loading.__name__ = "ExitModel"  # as errors call it
 
 def _inputs(named: dict[str, Any], module: nn.Module) -> Inputs:
     """Return the tensors of a call as a batch; raises for one without rows or positions."""
-    tensors = {name: value for name, value in named.items() if isinstance(value, Tensor) and value.ndim}
+    tensors = {
+        name: value for name, value in named.items() if isinstance(value, Tensor) and value.ndim
+    }
     main = next(iter(tensors.values()), None)
     if main is None:
         raise LayerscopeError(

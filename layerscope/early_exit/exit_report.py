@@ -33,19 +33,20 @@ STORE = Store("report of exits", "exits.json", "run layerscope exits again", TAB
 class ExitReport(Stored):
     """What early exits cost and gain for one classifier, on one data set and machine.
 
-    A sample leaves at the first of the `exits` whose `criterion` reaches the `threshold` (infinity: never), measured on
-    `samples` of `data` in batches of `batch_size`, the exits chosen on `design` samples. `goal` says what is
-    guaranteed, `calibration` holds its numbers. `pays` and `verdict` are the answer; `predicted` and `measured` how
-    many times faster than the plain model, `alone` the same where every sample comes alone; `error` and `alone_error`
-    are standard errors of what was measured, `busy` is why that is not to be trusted, empty where it is.
-    `exit_speedup` is the same by depth alone, Σ L·mᵢ / Σ i·mᵢ for mᵢ samples that leave at layer i (Jiang et al. 2025).
-    Accuracies are None without labels, `disagreement` is the share of predictions that are not the plain model's,
-    `plain_milliseconds` a sample's share of its time. `path` is the folder of the exit model, `folder` the one this
-    report was opened from.
+    A sample leaves at the first of the `exits` whose `criterion` reaches the `threshold` (infinity:
+    never), measured on `samples` of `data` in batches of `batch_size`, the exits chosen on `design`
+    samples. `goal` says what is guaranteed, `calibration` holds its numbers. `pays` and `verdict`
+    are the answer; `predicted` and `measured` how many times faster than the plain model, `alone`
+    the same where every sample comes alone; `error` and `alone_error` are standard errors of what
+    was measured, `busy` is why that is not to be trusted, empty where it is. `exit_speedup` is the
+    same by depth alone, Σ L·mᵢ / Σ i·mᵢ for mᵢ samples that leave at layer i (Jiang et al. 2025).
+    Accuracies are None without labels, `disagreement` is the share of predictions that are not the
+    plain model's, `plain_milliseconds` a sample's share of its time. `path` is the folder of the
+    exit model, `folder` the one this report was opened from.
 
-    `curve` has a row for each threshold, `layers` for each layer 1 … L (which is checked, how many leave, and what all
-    samples would score there), `depths` for the model truncated at each layer; their columns are those of `TABLES`,
-    NaN where something is not known or was not measured.
+    `curve` has a row for each threshold, `layers` for each layer 1 … L (which is checked, how many
+    leave, and what all samples would score there), `depths` for the model truncated at each layer;
+    their columns are those of `TABLES`, NaN where something is not known or was not measured.
 
     >>> report = layerscope.open_exit_report("tiny-exits")
     >>> report.depth, report.classes, report.samples
@@ -106,7 +107,8 @@ class ExitReport(Stored):
 def open_exit_report(folder: str | Path) -> ExitReport:
     """Return the report of exits that was saved into a folder.
 
-    Raises `LayerscopeError` for a folder without one, and for files that are damaged or changed since.
+    Raises `LayerscopeError` for a folder without one, and for files that are damaged or changed
+    since.
 
     >>> layerscope.open_exit_report("tiny-exits").data
     'reviews'

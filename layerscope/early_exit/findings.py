@@ -21,17 +21,27 @@ def findings(report: "ExitReport") -> list[str]:
     found = [f"No sample leaves early: all go through {report.depth} layers."]
     if report.exits and math.isfinite(report.threshold):
         row, layers = report.chosen, ", ".join(map(str, report.exits))
-        mean = "" if row is None else f"; the mean is layer {number(float(row['mean_layer']))} of {report.depth}"
+        mean = (
+            ""
+            if row is None
+            else f"; the mean is layer {number(float(row['mean_layer']))} of {report.depth}"
+        )
         found = [
             f"Samples leave at layer{'s' * (len(report.exits) > 1)} {layers} with a {report.criterion} of "
             f"{threshold(report.threshold)} or more{mean}, {times(report.exit_speedup)} by depth alone."
         ]
-    if report.alone is not None and report.batch_size > 1:  # in batches the last row to leave keeps the others waiting
+    if (
+        report.alone is not None and report.batch_size > 1
+    ):  # in batches the last row to leave keeps the others waiting
         in_batches = ""
         if math.isfinite(report.measured) and not report.busy:
-            in_batches = f", in batches of {report.batch_size} {timed(report.measured, report.error)}"
+            in_batches = (
+                f", in batches of {report.batch_size} {timed(report.measured, report.error)}"
+            )
         alone = timed(report.alone, report.alone_error)
-        found.append(f"One sample at a time, exits are {alone} as fast as the plain model{in_batches}.")
+        found.append(
+            f"One sample at a time, exits are {alone} as fast as the plain model{in_batches}."
+        )
     accuracy = ""
     if report.accuracy is not None and report.plain_accuracy is not None:
         accuracy = f"Accuracy {percent(report.accuracy)}, the plain model's {percent(report.plain_accuracy)}; "
@@ -48,8 +58,14 @@ def against_truncation(report: "ExitReport") -> list[str]:
     if not len(rows) or not math.isfinite(report.measured):
         return []
     own, _ = qualities(report)
-    error = math.sqrt(own * (1 - own) / report.samples) if report.labelled and report.samples else 0.0
-    what = "as accurate, within one standard error," if report.labelled else "as true to the plain model"
+    error = (
+        math.sqrt(own * (1 - own) / report.samples) if report.labelled and report.samples else 0.0
+    )
+    what = (
+        "as accurate, within one standard error,"
+        if report.labelled
+        else "as true to the plain model"
+    )
     good = rows[rows["quality"] >= own - error]
     if not len(good):
         best = rows.loc[rows["quality"].idxmax()]
@@ -66,8 +82,15 @@ def against_truncation(report: "ExitReport") -> list[str]:
         faster = "as fast as exits, within two standard errors"
     else:
         faster = "faster than exits" if ahead > 0 else "slower than exits"
-    differ, most = float(best["disagreement"]), ((report.calibration or {}).get("goal") or {}).get("max_disagreement")
-    more = f", which is more than the {percent(most, 2)} that exits may" if most and differ > most else ""
+    differ, most = (
+        float(best["disagreement"]),
+        ((report.calibration or {}).get("goal") or {}).get("max_disagreement"),
+    )
+    more = (
+        f", which is more than the {percent(most, 2)} that exits may"
+        if most and differ > most
+        else ""
+    )
     speed = timed(float(best["measured"]), float(best["error"]))
     return [
         f"Truncated at layer {int(best['layer'])} the model is {what} and {faster}: {percent(float(best['quality']))}, "
@@ -97,8 +120,8 @@ def qualities(report: "ExitReport") -> tuple[float, float]:
 def window(report: "ExitReport") -> tuple[tuple[float, float], tuple[float, float]] | None:
     """Return the speed-ups and the shares a plot of quality against speed begins and ends at.
 
-    What exits reach fills it: far below, where shallow truncated models lie, nobody chooses. None is no bound, where
-    exits reach nothing.
+    What exits reach fills it: far below, where shallow truncated models lie, nobody chooses. None
+    is no bound, where exits reach nothing.
     """
     curve, cut = measured(report, report.curve), truncations(report)
     shares = [*curve["quality"].dropna(), qualities(report)[1]]
@@ -107,7 +130,9 @@ def window(report: "ExitReport") -> tuple[tuple[float, float], tuple[float, floa
         return None
     low, high = low - 0.25 * (high - low), high + 0.12 * (high - low)
     inside = cut[cut["quality"] >= low]
-    high = max(high, float((inside["quality"] + 0.12 * (high - low)).max())) if len(inside) else high
+    high = (
+        max(high, float((inside["quality"] + 0.12 * (high - low)).max())) if len(inside) else high
+    )
     speeds = [*curve["measured"], *inside["measured"], 1.0]
     room = 0.06 * (max(speeds) - min(speeds))
     return (min(speeds) - room, max(speeds) + room), (low, high)
@@ -144,17 +169,25 @@ def judged(
 
 
 def disturbance(
-    measured: float, error: float, ceiling: float, control: float, control_error: float, milliseconds: float
+    measured: float,
+    error: float,
+    ceiling: float,
+    control: float,
+    control_error: float,
+    milliseconds: float,
 ) -> str:
     """Return why a speed-up was measured on a busy machine, with the mend; empty where nothing speaks for that.
 
-    It exceeds the `ceiling`, what the blocks left out allow, or the `control`, a model that no sample leaves early, is
-    not as fast as the plain model, of which a batch takes these `milliseconds`.
+    It exceeds the `ceiling`, what the blocks left out allow, or the `control`, a model that no
+    sample leaves early, is not as fast as the plain model, of which a batch takes these
+    `milliseconds`.
     """
     overhead = OVERHEAD / milliseconds
     if measured - 2 * error > SLACK * ceiling:
         why = f"exits measured {timed(measured, error)}, and the blocks they leave out allow {times(ceiling)}"
-    elif control - 2 * control_error > SLACK or 1 / (control + 2 * control_error) > SLACK + overhead:
+    elif (
+        control - 2 * control_error > SLACK or 1 / (control + 2 * control_error) > SLACK + overhead
+    ):
         why = f"with exits that nobody takes the model measured {timed(control, control_error)} its own speed"
     else:
         return ""

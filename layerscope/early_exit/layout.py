@@ -43,7 +43,8 @@ class Left:
 class Layout:
     """The axes of every tensor that was seen; `trims`: whether positions can be cut from the end.
 
-    `front` names the modules that run before the first block and not after the last, each outside the others.
+    `front` names the modules that run before the first block and not after the last, each outside
+    the others.
     """
 
     axes: Mapping[Path, Axes]
@@ -56,16 +57,26 @@ class Layout:
         if not tensor.ndim:
             return tensor
         if axes is None:
-            raise LayerscopeError(f"{_words(path)} was not there in the probe of the model: leave that argument out")
+            raise LayerscopeError(
+                f"{_words(path)} was not there in the probe of the model: leave that argument out"
+            )
         for dim, each in axes.rows:
             size = tensor.shape[dim]
             if size == left.total * each and len(left) < left.total:
                 entries = left.rows
                 if each > 1:
-                    entries = (entries[:, None] * each + torch.arange(each, device=entries.device)).flatten()
+                    entries = (
+                        entries[:, None] * each + torch.arange(each, device=entries.device)
+                    ).flatten()
                 tensor = tensor.index_select(dim, entries)
-            elif size not in (left.total * each, len(left) * each, 1):  # 1: the same for all samples of this batch
-                raise LayerscopeError(f"{_words(path)} has {size} entries for {left.total} samples: none can leave")
+            elif size not in (
+                left.total * each,
+                len(left) * each,
+                1,
+            ):  # 1: the same for all samples of this batch
+                raise LayerscopeError(
+                    f"{_words(path)} has {size} entries for {left.total} samples: none can leave"
+                )
         for dim in axes.positions:
             if tensor.shape[dim] == left.widest and left.width < left.widest:
                 tensor = tensor.narrow(dim, 0, left.width)
@@ -98,7 +109,11 @@ class Layout:
         def blank(path: Path, tensor: Tensor) -> Tensor:
             tensor = self.cut(path, tensor, left) if path in self.axes else tensor
             # of its own, never the states: some models write into what comes before their blocks
-            return torch.zeros_like(tensor, memory_format=torch.contiguous_format) if self._own(path) else tensor
+            return (
+                torch.zeros_like(tensor, memory_format=torch.contiguous_format)
+                if self._own(path)
+                else tensor
+            )
 
         return changed(hollow, blank, ("front", name))
 
@@ -111,7 +126,9 @@ def changed(tree: Any, change: Callable[[Path, Tensor], Any], path: Path = ()) -
     if isinstance(tree, Tensor):
         return change(path, tree)
     if isinstance(tree, Mapping):
-        return type(tree)(**{key: changed(value, change, (*path, key)) for key, value in tree.items()})
+        return type(tree)(
+            **{key: changed(value, change, (*path, key)) for key, value in tree.items()}
+        )
     if isinstance(tree, (tuple, list)):
         items = [changed(value, change, (*path, i)) for i, value in enumerate(tree)]
         return type(tree)(*items) if hasattr(tree, "_fields") else type(tree)(items)
@@ -140,14 +157,18 @@ def find_layout(model: LayeredModel, batch: Inputs, one_more: Inputs, shorter: I
         rows = tuple((dim, a // 2) for dim, (a, b, _) in sizes if a != b)
         fits = all(sizes[dim][1][:2] == (2 * each, 3 * each) for dim, each in rows)
         if not fits or len({len(shape) for shape in shapes}) > 1:
-            raise LayerscopeError(f"{_words(path)} of {name} does not hold one entry a sample: none can leave")
+            raise LayerscopeError(
+                f"{_words(path)} of {name} does not hold one entry a sample: none can leave"
+            )
         longer = [dim for dim, (a, _, c) in sizes if a != c]
         positions = [dim for dim in longer if sizes[dim][1][::2] == (two.width, short.width)]
         trims = trims and path in short.shapes and positions == longer
         axes[path] = Axes(rows, tuple(positions))
     states = [axes.get(("block", i, "state")) for i in range(model.stack.depth)]
     if any(found is None or found.rows != ((0, 1),) for found in states):
-        raise LayerscopeError(f"the states of {name} do not hold one entry a sample: none can leave a batch")
+        raise LayerscopeError(
+            f"the states of {name} do not hold one entry a sample: none can leave a batch"
+        )
     return Layout(axes, trims, tuple(front for front in two.before if front not in two.after))
 
 
@@ -165,7 +186,9 @@ class _Seen:
                 hooks.enter_context(block.register_forward_pre_hook(self._start, with_kwargs=True))
                 hooks.enter_context(block.register_forward_hook(self._end))
             for name in front_of(module, blocks):
-                hooks.enter_context(module.get_submodule(name).register_forward_hook(partial(self._beside, name)))
+                hooks.enter_context(
+                    module.get_submodule(name).register_forward_hook(partial(self._beside, name))
+                )
             forward(module, inputs)
 
     def _add(self, tree: Any, *path: str | int) -> None:

@@ -47,7 +47,8 @@ def run(
 ) -> Outcome:
     """Run one batch, the `inputs` of `call`, by a model in evaluation mode; return what each row says where it leaves.
 
-    Rows left after the last block are read by the model's own code where none has left, else by the tail.
+    Rows left after the last block are read by the model's own code where none has left, else by the
+    tail.
     """
     forward = _Forward(model, tail, inputs, frozenset(exits), decide, watch or (lambda *_: None))
     module = model.module
@@ -56,7 +57,9 @@ def run(
             hooks.enter_context(block.register_forward_pre_hook(forward.before, with_kwargs=True))
             hooks.enter_context(block.register_forward_hook(forward.after))
         for name in tail.layout.front if tail.skips else ():
-            hooks.enter_context(module.get_submodule(name).register_forward_hook(partial(forward.keep_front, name)))
+            hooks.enter_context(
+                module.get_submodule(name).register_forward_hook(partial(forward.keep_front, name))
+            )
         try:
             output = call()
         except _Done:
@@ -73,7 +76,13 @@ class _Forward:
     left: Left
 
     def __init__(
-        self, model: LayeredModel, tail: "Tail", inputs: Inputs, exits: frozenset[int], decide: Decide, watch: Watch
+        self,
+        model: LayeredModel,
+        tail: "Tail",
+        inputs: Inputs,
+        exits: frozenset[int],
+        decide: Decide,
+        watch: Watch,
     ) -> None:
         self.model, self.tail, self.inputs, self.exits = model, tail, inputs, exits
         self.decide, self.watch = decide, watch
@@ -97,7 +106,10 @@ class _Forward:
         state = hidden_of((*args, *kwargs.values()))
         assert state is not None
         width = state.shape[1] if state.ndim == 3 else 1
-        self.left, self.started = Left(len(state), width, torch.arange(len(state), device=state.device), width), True
+        self.left, self.started = (
+            Left(len(state), width, torch.arange(len(state), device=state.device), width),
+            True,
+        )
         # of embeddings a decoder's head reads the last position there is, for want of ids
         trims = self.tail.layout.trims and "inputs_embeds" not in self.inputs.named
         mask = self.model.mask(self.inputs, state) if trims else None
@@ -134,7 +146,9 @@ class _Forward:
         """Return what all rows took along, in the order of the batch."""
         order = torch.cat([rows for _, rows, _ in self.parts]).argsort()
         layers = torch.cat([torch.full((len(rows),), layer) for layer, rows, _ in self.parts])
-        return Outcome(torch.cat([logits for _, _, logits in self.parts])[order], layers[order.cpu()])
+        return Outcome(
+            torch.cat([logits for _, _, logits in self.parts])[order], layers[order.cpu()]
+        )
 
     def _stage(self, name: str) -> None:
         self.watch(name, len(self.left), self.left.width)
@@ -154,10 +168,16 @@ class _Forward:
     def _compacted(self, output: Any, stays: Tensor) -> Any:
         """Return a block's output without the rows that left, and without the positions that only they had."""
         left = self.left
-        before = Left(len(stays), left.width, stays.nonzero()[:, 0].to(left.rows.device), left.width)
+        before = Left(
+            len(stays), left.width, stays.nonzero()[:, 0].to(left.rows.device), left.width
+        )
         if self.lengths is not None:
             before.width = min(left.width, int(self.lengths[left.rows].max()))
-        output = changed(output, lambda path, t: self.tail.layout.cut(path, t, before), ("output", self.layer - 1))
+        output = changed(
+            output,
+            lambda path, t: self.tail.layout.cut(path, t, before),
+            ("output", self.layer - 1),
+        )
         left.width = before.width
         self.cuts.clear()
         self._stage("leave")
@@ -170,7 +190,9 @@ class _Forward:
             return known[1]
         layout = self.tail.layout
         own = next((name for name, value in self.inputs.named.items() if value is tensor), None)
-        cut = layout.cut_input(own, tensor, self.left) if own else layout.cut(path, tensor, self.left)
+        cut = (
+            layout.cut_input(own, tensor, self.left) if own else layout.cut(path, tensor, self.left)
+        )
         if cut is not tensor:
             self.cuts[id(tensor)] = (tensor, cut)  # kept alive, so that no other tensor gets its id
         return cut

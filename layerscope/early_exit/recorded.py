@@ -1,7 +1,8 @@
 """How sure an exit is of its prediction, and what every layer says of each sample: all that the rest is computed from.
 
-The criteria are, of the softmax, its maximum (the paper's), the difference of its two largest values, and
-1 − entropy / log K, each in 0 … 1; and for how many exits in a row the prediction has not changed.
+The criteria are, of the softmax, its maximum (the paper's), the difference of its two largest
+values, and 1 − entropy / log K, each in 0 … 1; and for how many exits in a row the prediction has
+not changed.
 """
 
 import math
@@ -42,8 +43,8 @@ def check_threshold(value: Any, criterion: str) -> float:
 def sureness(logits: Tensor, criterion: str, source: str = "an exit") -> Tensor:
     """Return how sure logits `[..., K]` of a `source` are by a criterion of one exit, float64 `[...]` in 0 … 1.
 
-    A float32 softmax would be 1 for everything beyond 1 − 6e-8. "patience", which asks several exits (see `unchanged`),
-    says of one its maximal probability.
+    A float32 softmax would be 1 for everything beyond 1 − 6e-8. "patience", which asks several
+    exits (see `unchanged`), says of one its maximal probability.
     """
     log_p = logits.detach().to("cpu", torch.float64).log_softmax(-1)
     if bool(log_p.isnan().any()):
@@ -90,8 +91,9 @@ class Rule:
 class Recorded:
     """One full pass over N samples of a model with L layers.
 
-    `scores` [N, L] is how sure layers 1 … L are (see `sureness`), `predictions` [N, L] what they predict, `lengths` [N]
-    each sample's real positions (tokens, patches, frames), `labels` [N] the class numbers, where there are any.
+    `scores` [N, L] is how sure layers 1 … L are (see `sureness`), `predictions` [N, L] what they
+    predict, `lengths` [N] each sample's real positions (tokens, patches, frames), `labels` [N] the
+    class numbers, where there are any.
     """
 
     criterion: str
@@ -124,13 +126,17 @@ class Recorded:
         """Return what is compared with the threshold at these exits (layers 1 … L − 1), [N, E]."""
         columns = np.asarray(exits, dtype=np.int64) - 1
         if self.criterion == "patience":
-            return unchanged(torch.from_numpy(self.predictions[:, columns])).numpy().astype(np.float64)
+            return (
+                unchanged(torch.from_numpy(self.predictions[:, columns])).numpy().astype(np.float64)
+            )
         return self.scores[:, columns]
 
     def leaves(self, exits: Sequence[int], threshold: float) -> Layers:
         """Return the layer at which each sample leaves: the first exit whose score reaches the threshold, else L."""
         sure = self.scores_at(exits) >= threshold
-        sure = np.column_stack([sure, np.ones(len(self), dtype=bool)])  # the last layer keeps nobody
+        sure = np.column_stack(
+            [sure, np.ones(len(self), dtype=bool)]
+        )  # the last layer keeps nobody
         layers: Layers = np.asarray([*exits, self.depth], dtype=np.int64)[sure.argmax(1)]
         return layers
 
@@ -144,7 +150,11 @@ class Recorded:
 
     def accuracy(self, layers: Layers) -> float | None:
         """Return the share predicted right where each sample leaves at its layer, None without labels."""
-        return None if self.labels is None else float(np.equal(self.predicted(layers), self.labels).mean())
+        return (
+            None
+            if self.labels is None
+            else float(np.equal(self.predicted(layers), self.labels).mean())
+        )
 
 
 def record(

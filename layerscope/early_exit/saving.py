@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from layerscope.early_exit.exit_report import ExitReport
 
 FILE = "early_exit.json"
-STORE = Store("exit model", FILE, "wrap the classifier with ExitModel(...), calibrate it and save it", {})
+STORE = Store(
+    "exit model", FILE, "wrap the classifier with ExitModel(...), calibrate it and save it", {}
+)
 SAMPLED = 1024
 """Numbers of each weight that its fingerprint reads."""
 
@@ -38,7 +40,8 @@ SAMPLED = 1024
 def fingerprint(model: "ExitModel") -> str:
     """Return a sha256 (hex) of the weights of a model and its layers' heads: names, shapes, and some numbers of each.
 
-    They are read in bfloat16: the precision in which a checkpoint is loaded makes no other model of it.
+    They are read in bfloat16: the precision in which a checkpoint is loaded makes no other model of
+    it.
     """
     found = hashlib.sha256()
     own = ((f"exit_heads.{name}", tensor) for name, tensor in numbers_of(model.exit_heads))
@@ -65,7 +68,9 @@ def check_made_for(model: "ExitModel", calibration: Calibration) -> None:
         (calibration.dtype, runs_in, "was made in {}, and {} runs in {}"),
     ):
         if theirs != own:
-            raise LayerscopeError(f"this calibration {other.format(theirs, name, own)}: calibrate this model as it is")
+            raise LayerscopeError(
+                f"this calibration {other.format(theirs, name, own)}: calibrate this model as it is"
+            )
 
 
 def check_can_be_saved(model: "ExitModel") -> None:
@@ -77,7 +82,9 @@ def check_can_be_saved(model: "ExitModel") -> None:
             model.model.save_pretrained(folder)
     except RuntimeError as error:  # torch, of a weight without a storage that could be written
         name = model.layered.loaded.name
-        raise LayerscopeError(f"the quantised weights of {name} cannot be written again: leave `out` out") from error
+        raise LayerscopeError(
+            f"the quantised weights of {name} cannot be written again: leave `out` out"
+        ) from error
 
 
 def save(model: "ExitModel", folder: str | Path, report: "ExitReport | None" = None) -> Path:
@@ -86,7 +93,9 @@ def save(model: "ExitModel", folder: str | Path, report: "ExitReport | None" = N
     if out.is_file():
         raise LayerscopeError(f"{str(out)!r} is a file: name a folder")
     if not hasattr(model.model, "save_pretrained"):
-        raise LayerscopeError(f"{type(model.model).__name__} is a plain torch module: save its weights yourself")
+        raise LayerscopeError(
+            f"{type(model.model).__name__} is a plain torch module: save its weights yourself"
+        )
     before = _files(out)
     try:
         with without_bars():
@@ -98,7 +107,9 @@ def save(model: "ExitModel", folder: str | Path, report: "ExitReport | None" = N
             if not (out / CARD).exists():
                 _describe(model, out, report)
     except OSError as error:
-        raise LayerscopeError(f"{str(out)!r} cannot be written ({error.strerror}): name another folder") from error
+        raise LayerscopeError(
+            f"{str(out)!r} cannot be written ({error.strerror}): name another folder"
+        ) from error
     names = ("exits", "criterion", "threshold", "override", "calibration")
     facts = {"fingerprint": fingerprint(model), "files": sorted(_files(out) - before), "sha256": {}}
     write_facts(out / FILE, STORE.what, {name: getattr(model, name) for name in names} | facts)
@@ -109,20 +120,38 @@ def _describe(model: "ExitModel", out: Path, report: "ExitReport | None") -> Non
     """Write the card of an exit model, with what a report measured of it; the licence beside its source comes too."""
     whence = whereabouts(getattr(model.config, "_name_or_path", ""), model.layered.loaded.revision)
     copy_terms(whence[1], out)
-    auto, name, mean = auto_class(model.model), model.layered.loaded.name, is_mean_head(model.config)
-    score = ("accuracy with early exits", report.accuracy, report.data) if report else ("", None, "")
+    auto, name, mean = (
+        auto_class(model.model),
+        model.layered.loaded.name,
+        is_mean_head(model.config),
+    )
+    score = (
+        ("accuracy with early exits", report.accuracy, report.data) if report else ("", None, "")
+    )
     pipeline = "text-classification" if mean else pipeline_of(auto)
     write_card(
-        "exits", out, head=head(whence, "transformers", pipeline, ["early-exit"], f"{name} with early exits", score),
-        name=escape(name), mean=mean, model=model, report=report, format="transformers", auto=auto,
-        modality=model.layered.encoder.modality, here=HERE,
-    )  # fmt: skip
+        "exits",
+        out,
+        head=head(
+            whence, "transformers", pipeline, ["early-exit"], f"{name} with early exits", score
+        ),
+        name=escape(name),
+        mean=mean,
+        model=model,
+        report=report,
+        format="transformers",
+        auto=auto,
+        modality=model.layered.encoder.modality,
+        here=HERE,
+    )
 
 
 def strangers(folder: Path) -> list[str]:
     """Return the files in the folder of an exit model that were not saved with it; none where there is no folder."""
     own: list[str] = []
-    with suppress(OSError, ValueError, KeyError, TypeError):  # written by no save of ours: nothing in there is
+    with suppress(
+        OSError, ValueError, KeyError, TypeError
+    ):  # written by no save of ours: nothing in there is
         own = json.loads((folder / FILE).read_text(encoding="utf-8"))["files"]
     return sorted(_files(folder) - {FILE, *own})
 

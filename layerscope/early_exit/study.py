@@ -45,40 +45,48 @@ def exits(
 ) -> "ExitReport | DraftReport":
     """Let easy samples leave early, or early layers draft text, and see what that gains on your machine.
 
-    One pass records what every layer would predict for each sample, and every stage is timed at the batch sizes that
-    occur. A fifth of the samples chooses which exits are worth a check, and the others certify the threshold. Then the
-    exits, the plain model and the model truncated at every depth run the same batches, interleaved. With your own
-    `threshold` nothing is certified: samples leave at the first layer (of the `exits`, if given) that is this sure.
+    One pass records what every layer would predict for each sample, and every stage is timed at the
+    batch sizes that occur. A fifth of the samples chooses which exits are worth a check, and the
+    others certify the threshold. Then the exits, the plain model and the model truncated at every
+    depth run the same batches, interleaved. With your own `threshold` nothing is certified: samples
+    leave at the first layer (of the `exits`, if given) that is this sure.
 
-    A language model drafts at its exits instead, and all layers verify (`layerscope.generation.SelfSpeculation`), so
-    the text stays the same. One half of the prompts is replayed to see how many of each layer's drafts would be right,
-    at the measured cost of a round; that chooses the layer, the number of draft tokens and the threshold. On the other
-    half they are measured beside plain decoding and transformers' `assistant_early_exit`. `generate` reads the result.
+    A language model drafts at its exits instead, and all layers verify
+    (`layerscope.generation.SelfSpeculation`), so the text stays the same. One half of the prompts
+    is replayed to see how many of each layer's drafts would be right, at the measured cost of a
+    round; that chooses the layer, the number of draft tokens and the threshold. On the other half
+    they are measured beside plain decoding and transformers' `assistant_early_exit`. `generate`
+    reads the result.
 
     Args:
-        model: hub name, local folder or PEFT adapter folder of a classifier or language model; in Python also a loaded
-            one or an `ExitModel`.
-        data: samples the model was not trained on: CSV, TSV, JSONL, Parquet or text file; folder or archive of images
-            or sounds; hf:name/config:split; in Python also samples in memory.
-        samples: maximum number of samples, drawn with the seed; by default 5000, or 32 prompts for a language model.
+        model: hub name, local folder or PEFT adapter folder of a classifier or language model; in
+            Python also a loaded one or an `ExitModel`.
+        data: samples the model was not trained on: CSV, TSV, JSONL, Parquet or text file; folder or
+            archive of images or sounds; hf:name/config:split; in Python also samples in memory.
+        samples: maximum number of samples, drawn with the seed; by default 5000, or 32 prompts for
+            a language model.
         seed: random seed.
-        max_disagreement: share of predictions that may differ from the full model's; by default 0.01.
+        max_disagreement: share of predictions that may differ from the full model's; by default
+            0.01.
         min_accuracy: smallest acceptable accuracy, as the goal instead of agreement; needs labels.
         confidence: confidence level of the guarantee.
-        batch_size: samples served at once, in the order of the data; by default 32, or 1 for a language model.
+        batch_size: samples served at once, in the order of the data; by default 32, or 1 for a
+            language model.
         criterion: how an exit decides whether it is sure.
-        exits: layers to leave at, or to draft at, such as 3,6 or 3-6; by default those whose measured costs pay.
-        threshold: fixed threshold for how sure an exit must be, such as 0.9, instead of a calibrated one; gives no
-            guarantee.
-        min_speedup: smallest speed-up worth having; near 0, the exit model is written whatever it gains.
+        exits: layers to leave at, or to draft at, such as 3,6 or 3-6; by default those whose
+            measured costs pay.
+        threshold: fixed threshold for how sure an exit must be, such as 0.9, instead of a
+            calibrated one; gives no guarantee.
+        min_speedup: smallest speed-up worth having; near 0, the exit model is written whatever it
+            gains.
         prefix: number of tokens at the beginning of each text that serve as its prompt.
         max_new_tokens: maximum number of new tokens per text.
         draft_tokens: tokens drafted before each verification, or auto: by acceptance and cost.
         draft_lens: folder of translators, through which layers draft: those that
             `layerscope lens MODEL --tuned DIR --train TEXT` trained for this model.
         processor: tokenizer or processor, if the model has none.
-        out: folder for the report, with the exit model in `model` if exits pay, and from the command line a page; by
-            default nothing is saved.
+        out: folder for the report, with the exit model in `model` if exits pay, and from the
+            command line a page; by default nothing is saved.
         progress: show progress on standard error.
         **shared: how the model is loaded and the samples are read: `LoadingAndReading`.
 

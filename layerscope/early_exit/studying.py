@@ -27,7 +27,14 @@ from layerscope.early_exit.exit_model import ExitModel, IsLanguageModelError
 from layerscope.early_exit.exit_report import STORE, ExitReport
 from layerscope.early_exit.findings import disturbance, judged
 from layerscope.early_exit.recorded import NEVER, Layers, Recorded, check_threshold
-from layerscope.early_exit.saving import STORE as MODELS, check_can_be_saved, fingerprint, precision, save, strangers
+from layerscope.early_exit.saving import (
+    STORE as MODELS,
+    check_can_be_saved,
+    fingerprint,
+    precision,
+    save,
+    strangers,
+)
 from layerscope.early_exit.study import DRAFTS, GOAL, Accuracy, Confidence, Disagreement, exits
 from layerscope.early_exit.timing import Raced, measure_times, race_alone, race_exits
 from layerscope.early_exit.validation import Validation, in_order, read_validation, record_all
@@ -55,11 +62,21 @@ def study_exits(asked: Asked) -> ExitReport | DraftReport:
         check_threshold(asked.threshold, asked.criterion)
         if asked.max_disagreement is not None or asked.min_accuracy is not None:
             bound = "max_disagreement" if asked.min_accuracy is None else "min_accuracy"
-            raise LayerscopeError(f"`{bound}` calibrates the threshold and `threshold` fixes it: give one of the two")
-    loading, reading = ({name: vars(asked)[name] for name in kind.__annotations__} for kind in (Loading, Reading))
+            raise LayerscopeError(
+                f"`{bound}` calibrates the threshold and `threshold` fixes it: give one of the two"
+            )
+    loading, reading = (
+        {name: vars(asked)[name] for name in kind.__annotations__} for kind in (Loading, Reading)
+    )
     chosen = None if asked.exits is None else sorted(set(asked.exits))
     try:
-        model = ExitModel(asked.model, exits=chosen, criterion=asked.criterion, processor=asked.processor, **loading)
+        model = ExitModel(
+            asked.model,
+            exits=chosen,
+            criterion=asked.criterion,
+            processor=asked.processor,
+            **loading,
+        )
     except IsLanguageModelError as found:
         _refuse(asked, GOAL, "is for classifiers, and this is a language model", "criterion")
         return study_drafts(asked, language_model(found.loaded, asked.of(Override)))
@@ -68,9 +85,13 @@ def study_exits(asked: Asked) -> ExitReport | DraftReport:
     if out is not None:
         check_can_be_saved(model)
     read = read_validation(
-        model, asked.data, samples=asked.samples or SAMPLES, seed=asked.seed,
-        needs_labels=goal.min_accuracy is not None, **reading,
-    )  # fmt: skip
+        model,
+        asked.data,
+        samples=asked.samples or SAMPLES,
+        seed=asked.seed,
+        needs_labels=goal.min_accuracy is not None,
+        **reading,
+    )
     if model.exit_heads:
         own = f"layers with a head of their own, from {HEADS}: {', '.join(model.exit_heads)}"
         read = replace(read, notes=(own, *read.notes))
@@ -109,9 +130,15 @@ def _refuse(asked: Asked, group: str, why: str, *names: str) -> None:
 
 
 def _report(
-    model: ExitModel, read: Validation, recorded: Recorded, plan: Plan, parts: tuple[Rows, Rows], goal: Goal,
-    asked: Asked, reporter: Reporter,
-) -> tuple[ExitReport, Calibration | None]:  # fmt: skip
+    model: ExitModel,
+    read: Validation,
+    recorded: Recorded,
+    plan: Plan,
+    parts: tuple[Rows, Rows],
+    goal: Goal,
+    asked: Asked,
+    reporter: Reporter,
+) -> tuple[ExitReport, Calibration | None]:
     """Return the report of exits, and the calibration behind it, None for a threshold that was stated.
 
     Of a calibration the first of `parts` chooses exits, and the other certifies them.
@@ -130,7 +157,9 @@ def _report(
     row = curve[curve["chosen"]].iloc[0]
     predicted, measured = float(row["predicted"]), float(row["measured"])
     error, ceiling = float(row["error"]), simulation.run(chosen, threshold).ceiling
-    busy = disturbance(measured, error, ceiling, *raced.never, raced.plain_milliseconds * batch_size)
+    busy = disturbance(
+        measured, error, ceiling, *raced.never, raced.plain_milliseconds * batch_size
+    )
     pays, verdict = judged(predicted, measured, asked.min_speedup, error, busy)
     verdict += "" if pays else "; use the plain model"
     leaving = recorded.leaves(chosen, threshold)
@@ -139,23 +168,49 @@ def _report(
     if threshold != NEVER:
         alone, alone_error = race_alone(model, read, chosen, threshold, reporter)
     report = ExitReport(
-        model=model.layered.loaded.name, depth=model.depth, classes=model.classes, criterion=model.criterion,
-        exits=chosen, threshold=threshold, batch_size=batch_size, samples=len(read), design=len(design),
-        data=read.name, machine=machine(model.device), goal=str(calibration or STATED),
+        model=model.layered.loaded.name,
+        depth=model.depth,
+        classes=model.classes,
+        criterion=model.criterion,
+        exits=chosen,
+        threshold=threshold,
+        batch_size=batch_size,
+        samples=len(read),
+        design=len(design),
+        data=read.name,
+        machine=machine(model.device),
+        goal=str(calibration or STATED),
         calibration=jsonable(calibration),
-        pays=pays, verdict=verdict, predicted=predicted, measured=measured, exit_speedup=float(row["exit_speedup"]),
-        accuracy=recorded.accuracy(leaving), plain_accuracy=recorded.accuracy(np.full(len(read), model.depth)),
-        disagreement=float(recorded.disagrees(leaving).mean()), plain_milliseconds=raced.plain_milliseconds,
-        path=None, curve=curve, layers=layers, depths=depths, busy=busy, error=error,
-        notes=(*read.notes, *raced.notes, *([busy] if busy else [])), alone=alone, alone_error=alone_error,
-    )  # fmt: skip
+        pays=pays,
+        verdict=verdict,
+        predicted=predicted,
+        measured=measured,
+        exit_speedup=float(row["exit_speedup"]),
+        accuracy=recorded.accuracy(leaving),
+        plain_accuracy=recorded.accuracy(np.full(len(read), model.depth)),
+        disagreement=float(recorded.disagrees(leaving).mean()),
+        plain_milliseconds=raced.plain_milliseconds,
+        path=None,
+        curve=curve,
+        layers=layers,
+        depths=depths,
+        busy=busy,
+        error=error,
+        notes=(*read.notes, *raced.notes, *([busy] if busy else [])),
+        alone=alone,
+        alone_error=alone_error,
+    )
     return report, calibration
 
 
-def _written(report: ExitReport, model: ExitModel, calibration: Calibration | None, out: Path) -> ExitReport:
+def _written(
+    report: ExitReport, model: ExitModel, calibration: Calibration | None, out: Path
+) -> ExitReport:
     """Write the report, and the exit model where exits pay; what an earlier report left there is gone."""
     _folder(out)  # the job was long: what came into the folder since is not ours to delete
-    report.save(out)  # without the model until that is whole: a run that is killed here can be repeated
+    report.save(
+        out
+    )  # without the model until that is whole: a run that is killed here can be repeated
     if (out / MODEL).is_dir():
         shutil.rmtree(out / MODEL)
     if report.pays and not hasattr(model.model, "save_pretrained"):
@@ -183,21 +238,31 @@ def _folder(out: str | Path) -> Path:
 
 
 def curve_table(
-    recorded: Recorded, exits: Sequence[int], thresholds: Sequence[float], chosen: float, simulation: Simulation,
+    recorded: Recorded,
+    exits: Sequence[int],
+    thresholds: Sequence[float],
+    chosen: float,
+    simulation: Simulation,
     raced: Raced,
-) -> pd.DataFrame:  # fmt: skip
+) -> pd.DataFrame:
     """Return a row for each threshold: how deep samples come, what it wins by depth, expected and measured."""
     rows = []
     for threshold in thresholds:
         leaving = recorded.leaves(exits, threshold)
         counts = np.bincount(leaving, minlength=recorded.depth + 1)[1:]
-        rows.append({
-            "threshold": threshold, "chosen": threshold == chosen, "mean_layer": leaving.mean(),
-            "exit_speedup": exit_speedup(counts.astype(float)),
-            "predicted": simulation.run(exits, threshold).speedup, "measured": raced.speedups["threshold", threshold],
-            "error": raced.errors["threshold", threshold],
-            "accuracy": recorded.accuracy(leaving), "disagreement": recorded.disagrees(leaving).mean(),
-        })  # fmt: skip
+        rows.append(
+            {
+                "threshold": threshold,
+                "chosen": threshold == chosen,
+                "mean_layer": leaving.mean(),
+                "exit_speedup": exit_speedup(counts.astype(float)),
+                "predicted": simulation.run(exits, threshold).speedup,
+                "measured": raced.speedups["threshold", threshold],
+                "error": raced.errors["threshold", threshold],
+                "accuracy": recorded.accuracy(leaving),
+                "disagreement": recorded.disagrees(leaving).mean(),
+            }
+        )
     return pd.DataFrame(rows)
 
 
@@ -206,21 +271,35 @@ def _by_layer(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return how many leave at each layer, and what all would score there; and the model truncated at each."""
     every, n, predictions = range(1, recorded.depth + 1), len(recorded), recorded.predictions
-    accuracy = math.nan if recorded.labels is None else (predictions == recorded.labels[:, None]).mean(0)
+    accuracy = (
+        math.nan if recorded.labels is None else (predictions == recorded.labels[:, None]).mean(0)
+    )
     disagreement = (predictions != recorded.full[:, None]).mean(0)
-    counts, blocks, weights = np.bincount(leaving, minlength=recorded.depth + 1)[1:], model.layered.stack.blocks, []
+    counts, blocks, weights = (
+        np.bincount(leaving, minlength=recorded.depth + 1)[1:],
+        model.layered.stack.blocks,
+        [],
+    )
     for layer in every:
         gone = map(model.model.get_submodule, set(blocks[layer:]) - set(blocks[:layer]))
         weights.append(parameters(model.model) - parameters(nn.ModuleList(gone)))
     layers = {
-        "layer": every, "checked": np.isin(every, exits), "leaving": counts, "share": counts / n,
-        "cumulative": counts.cumsum() / n, "layer_accuracy": accuracy, "layer_agreement": 1 - disagreement,
-    }  # fmt: skip
+        "layer": every,
+        "checked": np.isin(every, exits),
+        "leaving": counts,
+        "share": counts / n,
+        "cumulative": counts.cumsum() / n,
+        "layer_accuracy": accuracy,
+        "layer_agreement": 1 - disagreement,
+    }
     depths = {
-        "layer": every, "accuracy": accuracy, "disagreement": disagreement,
+        "layer": every,
+        "accuracy": accuracy,
+        "disagreement": disagreement,
         "measured": [raced.speedups.get(("layer", layer), math.nan) for layer in every],
-        "error": [raced.errors.get(("layer", layer), math.nan) for layer in every], "parameters": weights,
-    }  # fmt: skip
+        "error": [raced.errors.get(("layer", layer), math.nan) for layer in every],
+        "parameters": weights,
+    }
     return pd.DataFrame(layers), pd.DataFrame(depths)
 
 
@@ -237,15 +316,17 @@ def calibrate(
 ) -> Calibration:
     """Return the greediest threshold for a model's exits and criterion that is certified to meet a goal.
 
-    With probability `confidence` over the draw of the data, on new samples like them: at most `max_disagreement` of the
-    predictions differ from the full model's (no labels needed), or at least `min_accuracy` are right. `model.use` sets
-    it. Exits and criterion must not have been chosen on these data. Raises `LayerscopeError` for too few samples for
-    the goal (and says how many are needed), missing labels, and an accuracy that the full model does not reach.
+    With probability `confidence` over the draw of the data, on new samples like them: at most
+    `max_disagreement` of the predictions differ from the full model's (no labels needed), or at
+    least `min_accuracy` are right. `model.use` sets it. Exits and criterion must not have been
+    chosen on these data. Raises `LayerscopeError` for too few samples for the goal (and says how
+    many are needed), missing labels, and an accuracy that the full model does not reach.
 
     Args:
         model: the exit model; its exits and criterion stay as they are.
         data: samples the model was not trained on, as for `layerscope.profile`.
-        max_disagreement: largest share of predictions that may differ, 0 … 1; 0.01 where neither goal is given.
+        max_disagreement: largest share of predictions that may differ, 0 … 1; 0.01 where neither
+            goal is given.
         min_accuracy: smallest accuracy, 0 … 1; needs labels.
         confidence: confidence level of the guarantee, 1 − δ.
         batch_size: samples per forward.
@@ -264,7 +345,9 @@ def calibrate(
     """
     asked = checked(calibrate, locals())
     if not isinstance(model, ExitModel):
-        raise LayerscopeError(f"calibrate takes an ExitModel, not a {type(model).__name__}: wrap it, ExitModel(model)")
+        raise LayerscopeError(
+            f"calibrate takes an ExitModel, not a {type(model).__name__}: wrap it, ExitModel(model)"
+        )
     goal = asked.of(Goal)
     reporter = reporting(progress)
     read = read_validation(model, data, needs_labels=min_accuracy is not None, **reading)
@@ -277,11 +360,18 @@ def calibrate(
 
 
 def certify(
-    model: ExitModel, recorded: Recorded, times: Times, goal: Goal, design: Rows, tested: Rows, batch_size: int
+    model: ExitModel,
+    recorded: Recorded,
+    times: Times,
+    goal: Goal,
+    design: Rows,
+    tested: Rows,
+    batch_size: int,
 ) -> Calibration:
     """Return the exits worth their cost by the `design` samples (without any the model's own), as the others certify.
 
-    While they are chosen, they have the greediest threshold with the share of errors that the others may have.
+    While they are chosen, they have the greediest threshold with the share of errors that the
+    others may have.
     """
     if not len(design):
         return _certified(model, recorded.take(tested), model.exits, goal)
@@ -291,7 +381,9 @@ def certify(
 
     def allowed(exits: Exits) -> float:
         thresholds = (NEVER, *exact.path(part.criterion, part.classes, exits))
-        over = np.flatnonzero(exact.errors_along(part, exits, thresholds, wanted) > most * len(part))
+        over = np.flatnonzero(
+            exact.errors_along(part, exits, thresholds, wanted) > most * len(part)
+        )
         return thresholds[max(0, over[0] - 1)] if len(over) else thresholds[-1]
 
     plan = in_order(len(part), batch_size)
@@ -300,4 +392,6 @@ def certify(
 
 
 def _certified(model: ExitModel, recorded: Recorded, exits: Exits, goal: Goal) -> Calibration:
-    return exact.calibrate_recorded(recorded, exits, goal, fingerprint=fingerprint(model), dtype=precision(model.model))
+    return exact.calibrate_recorded(
+        recorded, exits, goal, fingerprint=fingerprint(model), dtype=precision(model.model)
+    )

@@ -27,10 +27,11 @@ from layerscope.truncation.expected import states_at
 class Tail:
     """What follows the last block, on the states of rows that are left.
 
-    Where that is one module after another on one tensor, or on its first token alone, these `steps` are called: the
-    path of each, and whether it reads the first token. Else it is the model's own code, the blocks bypassed; with
-    `skips` the modules before the first block do not run for it (a convolution over sound costs as much as blocks).
-    Layers with a head of their own, in `heads` under their number, are read by that instead of the one at `head`.
+    Where that is one module after another on one tensor, or on its first token alone, these `steps`
+    are called: the path of each, and whether it reads the first token. Else it is the model's own
+    code, the blocks bypassed; with `skips` the modules before the first block do not run for it (a
+    convolution over sound costs as much as blocks). Layers with a head of their own, in `heads`
+    under their number, are read by that instead of the one at `head`.
     """
 
     lens: Lens
@@ -40,7 +41,9 @@ class Tail:
     heads: nn.ModuleDict = field(default_factory=nn.ModuleDict)
     head: str = ""
 
-    def __call__(self, states: Tensor, inputs: Inputs, left: Left, front: Mapping[str, Any], layer: int) -> Tensor:
+    def __call__(
+        self, states: Tensor, inputs: Inputs, left: Left, front: Mapping[str, Any], layer: int
+    ) -> Tensor:
         """Return the float32 logits [b, K] of states [b, T, D] of a layer, the rows `left` of the batch `inputs`."""
         module, instead = self.lens.module, {}
         if str(layer) in self.heads:
@@ -62,8 +65,9 @@ class Tail:
 def find_tail(model: LayeredModel) -> Tail:
     """Return what reads the rows of a batch at every exit; raises `LayerscopeError` where rows cannot leave batches.
 
-    Of four samples each leaves at another layer, the longest first; each must have the logits it has alone. Where that
-    fails with the shortcuts (sequences trimmed, steps called one by one, the front skipped), it is tried without.
+    Of four samples each leaves at another layer, the longest first; each must have the logits it
+    has alone. Where that fails with the shortcuts (sequences trimmed, steps called one by one, the
+    front skipped), it is tried without.
     """
     lens, name, module, stack = _head(model), model.loaded.name, model.module, model.stack
 
@@ -73,13 +77,17 @@ def find_tail(model: LayeredModel) -> Tail:
     long = probe_sample(model.encoder, made_up_samples(model.loaded)[1])
     short, shorter = beginning(long, 0.5), beginning(long, 0.25)
     samples = [long, short, shorter]
-    probes = (_with_positions(module, batch(some)) for some in ([long, short], samples, [short, shorter]))
+    probes = (
+        _with_positions(module, batch(some)) for some in ([long, short], samples, [short, shorter])
+    )
     try:
         layout = find_layout(model, *probes)
     except LayerscopeError:
         raise
     except FAILURES as error:
-        raise LayerscopeError(f"{name} does not run on samples of several lengths ({_line(error)})") from error
+        raise LayerscopeError(
+            f"{name} does not run on samples of several lengths ({_line(error)})"
+        ) from error
     samples = [*samples, short] if model.padding else [long] * 4
     layers = [1, max(1, stack.depth - 1), stack.depth, max(1, stack.depth // 2)]
     inputs, why = batch(samples), "their logits change"
@@ -99,15 +107,22 @@ def find_tail(model: LayeredModel) -> Tail:
         for trims, (skips, some) in product([True, False] if layout.trims else [False], ways):
             tail = Tail(lens, replace(layout, trims=trims), skips, some)
             try:
-                found = run(model, tail, partial(forward, module, inputs), inputs, exits, decide).logits.float()
+                found = run(
+                    model, tail, partial(forward, module, inputs), inputs, exits, decide
+                ).logits.float()
             except LayerscopeError:
                 raise
             except Exception as error:  # code that looks at the batch again fails in its own way
                 why = f"{type(error).__name__}: {_line(error)}"
                 continue
-            close = 5e-2 if wanted[0].dtype.itemsize < 4 else 1e-4  # as far as the precision of the weights can say
+            close = (
+                5e-2 if wanted[0].dtype.itemsize < 4 else 1e-4
+            )  # as far as the precision of the weights can say
             pairs = zip(found, wanted, strict=True)
-            if all((own - alone).norm() <= close * alone.float().norm().clamp_min(1e-3) for own, alone in pairs):
+            if all(
+                (own - alone).norm() <= close * alone.float().norm().clamp_min(1e-3)
+                for own, alone in pairs
+            ):
                 return tail
     raise LayerscopeError(f"rows cannot leave the batches of {name} ({why})")
 
@@ -149,15 +164,27 @@ def _head(model: LayeredModel) -> Lens:
     problem = getattr(getattr(model.module, "config", None), "problem_type", None)
     broken = next((note for note in model.notes if "NaN" in note), None)
     if lens is None and broken is not None:
-        raise LayerscopeError(f"{name} cannot leave early: {broken.removesuffix(': no lens')}; check its weights")
+        raise LayerscopeError(
+            f"{name} cannot leave early: {broken.removesuffix(': no lens')}; check its weights"
+        )
     if lens is None:
-        raise LayerscopeError(f"{name} has no head of classes over its {model.stack.part}: give a classifier")
+        raise LayerscopeError(
+            f"{name} has no head of classes over its {model.stack.part}: give a classifier"
+        )
     if lens.kind == "tokens":
-        raise LayerscopeError(f"{name} predicts tokens: give a model with one row of classes for each sample")
+        raise LayerscopeError(
+            f"{name} predicts tokens: give a model with one row of classes for each sample"
+        )
     if problem in ("regression", "multi_label_classification"):
-        raise LayerscopeError(f"{name} is made for {problem}: exits need classes of which one is right")
+        raise LayerscopeError(
+            f"{name} is made for {problem}: exits need classes of which one is right"
+        )
     if not model.batching:
-        raise LayerscopeError(f"other samples in a batch change the states of {name}: no row can leave its batches")
+        raise LayerscopeError(
+            f"other samples in a batch change the states of {name}: no row can leave its batches"
+        )
     if lens.alone:
-        raise LayerscopeError(f"{name} takes one sample at a time: set config.pad_token_id for batches")
+        raise LayerscopeError(
+            f"{name} takes one sample at a time: set config.pad_token_id for batches"
+        )
     return lens

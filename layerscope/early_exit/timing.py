@@ -36,11 +36,13 @@ Runner = Callable[[Inputs], Any]
 Name = tuple[str, float]
 
 
-def measure_times(model: ExitModel, read: Validation, lengths: Rows, plan: Plan, reporter: Reporter) -> Times:
+def measure_times(
+    model: ExitModel, read: Validation, lengths: Rows, plan: Plan, reporter: Reporter
+) -> Times:
     """Return what each stage takes, at sizes from a row and the shortest length to the plan's largest batch.
 
-    Rows, of `lengths` [N], are made to leave whatever they say, so that every stage is met at every size. The sizes
-    take turns, so that a busy machine slows all of them alike.
+    Rows, of `lengths` [N], are made to leave whatever they say, so that every stage is met at every
+    size. The sizes take turns, so that a busy machine slows all of them alike.
     """
     most = max(map(len, plan))
     rows = (*(2**k for k in range(most.bit_length()) if 2**k < most), most)
@@ -53,7 +55,9 @@ def measure_times(model: ExitModel, read: Validation, lengths: Rows, plan: Plan,
         others = np.random.default_rng(0).choice(np.flatnonzero(lengths <= tokens), rows - 1)
         return read.batch(np.array([longest, *others])).to(model.device)
 
-    sizes = [(b, b == most, batch(b, t), batch(min(2 * b, most + 1), t)) for b in rows for t in tokens]
+    sizes = [
+        (b, b == most, batch(b, t), batch(min(2 * b, most + 1), t)) for b in rows for t in tokens
+    ]
     warming = 0.0
     with reporter.bar("warming up", len(sizes), "sizes") as advance:
         for size in sizes:
@@ -69,24 +73,35 @@ def measure_times(model: ExitModel, read: Validation, lengths: Rows, plan: Plan,
                 advance(1)
     shape = len(rows), len(tokens)
     tables = {
-        stage: np.array([max(median(seconds[stage] or [0.0]), 0.0) for seconds in found]).reshape(shape)
+        stage: np.array([max(median(seconds[stage] or [0.0]), 0.0) for seconds in found]).reshape(
+            shape
+        )
         for stage in STAGES
     }
-    return Times(rows, tokens, tables, median(share for seconds in found for share in seconds[BARE]))
+    return Times(
+        rows, tokens, tables, median(share for seconds in found for share in seconds[BARE])
+    )
 
 
-def _measured(model: ExitModel, rows: int, largest: bool, batch: Inputs, larger: Inputs) -> dict[str, float]:
+def _measured(
+    model: ExitModel, rows: int, largest: bool, batch: Inputs, larger: Inputs
+) -> dict[str, float]:
     """Return the seconds of each stage, of runs as they come: batches that stay whole, and batches that are cut down.
 
-    The second run of the largest batch counts, which is met whole, time after time; a smaller one is what remains of a
-    `larger`, with cold caches. A stage that comes often counts with its mean. What a check, or rows that leave, add to
-    the block that follows is their own cost: an accelerator that was asked for an answer has nothing queued.
+    The second run of the largest batch counts, which is met whole, time after time; a smaller one
+    is what remains of a `larger`, with cold caches. A stage that comes often counts with its mean.
+    What a check, or rows that leave, add to the block that follows is their own cost: an
+    accelerator that was asked for an answer has nothing queued.
     """
     whole = _run(model, batch, (), rows)
     if largest:
         bare = sum(_run(model, batch, None, rows)["end"])
         whole = _run(model, batch, (), rows)
-    found = {"front": sum(whole["front"]), "block": fmean(whole["block"]), "head": sum(whole["head"] + whole["end"])}
+    found = {
+        "front": sum(whole["front"]),
+        "block": fmean(whole["block"]),
+        "head": sum(whole["head"] + whole["end"]),
+    }
     if model.depth > 1:
         after_leaving, *later = _run(model, larger, (1,), rows)["block"][1:]
         if later and not largest:
@@ -101,7 +116,9 @@ def _measured(model: ExitModel, rows: int, largest: bool, batch: Inputs, larger:
     return found
 
 
-def _run(model: ExitModel, inputs: Inputs, exits: Sequence[int] | None, stay: int) -> dict[str, list[float]]:
+def _run(
+    model: ExitModel, inputs: Inputs, exits: Sequence[int] | None, stay: int
+) -> dict[str, list[float]]:
     """Run a batch, of which `stay` rows stay after the first exit (None: the bare model); return the times by stage."""
 
     def decide(layer: int, logits: Tensor, rows: Tensor) -> Tensor:
@@ -139,15 +156,21 @@ class Raced:
 
 
 def race_exits(
-    model: ExitModel, read: Validation, plan: Plan, exits: Sequence[int], thresholds: Sequence[float],
+    model: ExitModel,
+    read: Validation,
+    plan: Plan,
+    exits: Sequence[int],
+    thresholds: Sequence[float],
     reporter: Reporter,
-) -> Raced:  # fmt: skip
+) -> Raced:
     """Run batches of a plan by the plain model, with exits at each threshold, and by the model cut at each depth."""
     runners, notes = _with_exits(model, exits, (*thresholds, NEVER)), []
     try:
         if model.depth > 1:
             depth = depth_of(model.layered)
-            cuts = {layer: depth.build(model.model, range(layer)) for layer in range(1, model.depth)}
+            cuts = {
+                layer: depth.build(model.model, range(layer)) for layer in range(1, model.depth)
+            }
             runners |= {("layer", layer): partial(forward, cut) for layer, cut in cuts.items()}
     except LayerscopeError as error:
         notes.append(f"truncation is not measured: {error}")
@@ -156,7 +179,9 @@ def race_exits(
         notes.append(f"times are of {len(raced)} of {len(plan)} batches, spread over the data")
     plain = seconds[("layer", model.depth)] = seconds[PLAIN]
     against_plain = {name: speedup(plain, took) for name, took in seconds.items()}
-    speedups, errors = ({name: pair[part] for name, pair in against_plain.items()} for part in (0, 1))
+    speedups, errors = (
+        {name: pair[part] for name, pair in against_plain.items()} for part in (0, 1)
+    )
     milliseconds = 1e3 * float(np.median(plain, axis=0).sum()) / sum(map(len, raced))
     return Raced(raced, speedups, errors, milliseconds, tuple(notes))
 
@@ -173,9 +198,10 @@ def race_alone(
 def speedup(plain: Seconds, other: Seconds) -> tuple[float, float]:
     """Return how many times faster than the plain model another runner is, and the standard error of that.
 
-    Both are seconds `[turns, batches]`. Of each batch the median turn counts, so that a moment in which the machine was
-    busy does not; the error is that of a ratio of sums, from how every pair of runs, one after the other, departs from
-    it (Cochran 1977, Sampling Techniques, equation 2.46).
+    Both are seconds `[turns, batches]`. Of each batch the median turn counts, so that a moment in
+    which the machine was busy does not; the error is that of a ratio of sums, from how every pair
+    of runs, one after the other, departs from it (Cochran 1977, Sampling Techniques, equation
+    2.46).
     """
     ratio = float(np.median(plain, axis=0).sum() / np.median(other, axis=0).sum())
     runs = plain.size
@@ -185,26 +211,38 @@ def speedup(plain: Seconds, other: Seconds) -> tuple[float, float]:
     return ratio, float(np.sqrt(runs / (runs - 1) * np.square(departures).sum()) / other.sum())
 
 
-def _with_exits(model: ExitModel, exits: Sequence[int], thresholds: Sequence[float]) -> dict[Name, Runner]:
+def _with_exits(
+    model: ExitModel, exits: Sequence[int], thresholds: Sequence[float]
+) -> dict[Name, Runner]:
     """Return the plain model, and exits at each threshold."""
 
     def run(threshold: float, inputs: Inputs) -> Any:
         return model.leave(exits, threshold, model.criterion)(*inputs.args, **inputs.named)
 
-    return {PLAIN: partial(forward, model.model)} | {("threshold", t): partial(run, t) for t in thresholds}
+    return {PLAIN: partial(forward, model.model)} | {
+        ("threshold", t): partial(run, t) for t in thresholds
+    }
 
 
 def _race(
-    model: ExitModel, read: Validation, plan: Plan, runners: dict[Name, Runner], seconds: float, reporter: Reporter
+    model: ExitModel,
+    read: Validation,
+    plan: Plan,
+    runners: dict[Name, Runner],
+    seconds: float,
+    reporter: Reporter,
 ) -> tuple[Plan, dict[Name, Seconds]]:
     """Run batches of a plan, spread over it, for about this many seconds.
 
-    Returns these batches, and the seconds of each runner `[turns, batches]`. The runners take turns on every batch.
+    Returns these batches, and the seconds of each runner `[turns, batches]`. The runners take turns
+    on every batch.
     """
 
     def timed(inputs: Inputs, first: int = 0) -> NDArray[np.float64]:
         batch = inputs.to(model.device)
-        return Stopwatch(model.device).turn([partial(run, batch) for run in runners.values()], first)
+        return Stopwatch(model.device).turn(
+            [partial(run, batch) for run in runners.values()], first
+        )
 
     with evaluating(model.model):
         first = read.batch(plan[0])
@@ -215,7 +253,9 @@ def _race(
         raced = [plan[i] for i in np.unique(spread.astype(int))]
         batches = [read.batch(rows) for rows in raced]
         times = np.zeros((max(1, turns // len(batches)), len(batches), len(runners)))
-        with reporter.bar("exits and depths, interleaved", times[..., 0].size, "batches") as advance:
+        with reporter.bar(
+            "exits and depths, interleaved", times[..., 0].size, "batches"
+        ) as advance:
             for turn, number in np.ndindex(*times.shape[:2]):
                 times[turn, number] = timed(batches[number], turn + number)
                 advance(1)

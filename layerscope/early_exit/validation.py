@@ -32,8 +32,8 @@ MANY, SHARE = 20, 0.5
 class Validation:
     """N samples as a model's encoder takes them, in the order they came in, and their class numbers if known.
 
-    `lengths` [N] are those of the encoder. `together`: whether they may share batches; where padding changes a model's
-    states, only samples of one length may.
+    `lengths` [N] are those of the encoder. `together`: whether they may share batches; where
+    padding changes a model's states, only samples of one length may.
     """
 
     name: str
@@ -72,7 +72,11 @@ def read_validation(
 ) -> Validation:
     """Return data as a classifier reads them: `samples` seeded ones at most, none of them empty."""
     column = reading.get("text_column")
-    corpus = paired(open_corpus(data, text_column=column, label_column=reading.get("label_column")), data, column)
+    corpus = paired(
+        open_corpus(data, text_column=column, label_column=reading.get("label_column")),
+        data,
+        column,
+    )
     loaded, notes = model.layered.loaded, list(corpus.notes)
     different = len(set(map(str, () if corpus.labels is None else corpus.labels)))
     if different >= max(MANY, SHARE * len(corpus)):
@@ -81,9 +85,13 @@ def read_validation(
             "the column of the classes with `label_column`"
         )
     encoder = encoder_for(
-        read_as(corpus.modality, corpus.samples[0], model.model), loaded.processor, model.model,
-        max_length=reading.get("max_length") or loaded.max_length, prompt=loaded.prompt, lack=loaded.lack,
-    )  # fmt: skip
+        read_as(corpus.modality, corpus.samples[0], model.model),
+        loaded.processor,
+        model.model,
+        max_length=reading.get("max_length") or loaded.max_length,
+        prompt=loaded.prompt,
+        lack=loaded.lack,
+    )
     if samples is not None and samples < len(corpus):
         drawn = np.sort(np.random.default_rng(seed).choice(len(corpus), samples, replace=False))
         corpus = corpus.take(drawn.tolist())
@@ -107,8 +115,12 @@ def read_validation(
     longest = max(lengths)
     together = all(model.layered.joins(lengths[i], longest) for i in real)
     if not together:
-        notes.append("padding changes this model's states: samples of different lengths are run one at a time")
-    return Validation(corpus.name, encoder, read, [lengths[i] for i in real], labels, tuple(notes), together)
+        notes.append(
+            "padding changes this model's states: samples of different lengths are run one at a time"
+        )
+    return Validation(
+        corpus.name, encoder, read, [lengths[i] for i in real], labels, tuple(notes), together
+    )
 
 
 def record_all(
@@ -120,11 +132,15 @@ def record_all(
 ) -> Recorded:
     """Return what every layer says of each sample, in the order of the data, from batches of samples of like lengths.
 
-    Scores differ by rounding from those of a batch in serving, as two batches in serving do. The guarantee survives
-    that: it counts wrong predictions at thresholds fixed before the data, and few samples are so close to one.
+    Scores differ by rounding from those of a batch in serving, as two batches in serving do. The
+    guarantee survives
+    that: it counts wrong predictions at thresholds fixed before the data, and few samples are so
+        close to one.
     """
     plan = [np.asarray(rows) for rows in batches_of(model.layered, read.lengths, batch_size)]
-    recorded = record(model, plan, advance, lambda call, rows: share(lambda one: call(read.batch(one)), rows))
+    recorded = record(
+        model, plan, advance, lambda call, rows: share(lambda one: call(read.batch(one)), rows)
+    )
     return replace(recorded.take(np.argsort(np.concatenate(plan))), labels=read.labels)
 
 
@@ -159,5 +175,11 @@ def _labels(corpus: Corpus, model: ExitModel) -> tuple[Rows | None, str]:
     if None not in numbers:
         return np.asarray(numbers, dtype=np.int64), ""
     other = str(corpus.labels[numbers.index(None)])
-    classes = [str(one) for one in (getattr(getattr(model.model, "config", None), "id2label", None) or {}).values()]
-    return None, f"label {other!r} of {corpus.name} is not a class of the model{choices(other, classes[:12])}"
+    classes = [
+        str(one)
+        for one in (getattr(getattr(model.model, "config", None), "id2label", None) or {}).values()
+    ]
+    return (
+        None,
+        f"label {other!r} of {corpus.name} is not a class of the model{choices(other, classes[:12])}",
+    )

@@ -33,19 +33,29 @@ def evaluate_layers(asked: Asked) -> Evaluation:
     team = processes.team()
     reporter, out = reporting(asked.progress and team.leads), _folder(asked.out, team)
     tasks, probes = open_tasks(asked.tasks, asked.samples, asked.seed, asked.split, asked.shift)
-    options, override, given, pooling = asked.of(LoadOptions), asked.of(Override), asked.model_or_run, asked.pooling
+    options, override, given, pooling = (
+        asked.of(LoadOptions),
+        asked.of(Override),
+        asked.model_or_run,
+        asked.pooling,
+    )
     run = run_of(given)
     if run is not None:
         given, override, options = model_of(run, override, options)
         pooling = run.info["options"].get("pooling", "auto") if pooling == "auto" else pooling
     loaded = load(given, options, asked.processor)
-    rows_of = partial(slots_of, sites=asked.sites, layers=asked.layers, pooling=pooling, mixes=asked.mixes)
+    rows_of = partial(
+        slots_of, sites=asked.sites, layers=asked.layers, pooling=pooling, mixes=asked.mixes
+    )
     with ExitStack() as stack:
         folder = out or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         groups: dict[Any, list[ProbeTask]] = {}
         for probe in probes:  # linear and kNN probe of the same data share a study
             groups.setdefault((probe.kind.states, id(probe.data)), []).append(probe)
-        studies = [Study(group, folder, loaded, override, rows_of, asked, reporter, team) for group in groups.values()]
+        studies = [
+            Study(group, folder, loaded, override, rows_of, asked, reporter, team)
+            for group in groups.values()
+        ]
         readers = readers_of(loaded, override, tasks) if tasks else Readers(studies[0].model)
         model, failed = readers.model, dict[str, str]()
         if tasks:
@@ -55,16 +65,29 @@ def evaluate_layers(asked: Asked) -> Evaluation:
             workers = Workers(asked.jobs, len(slots) + 1)
             stack.push(workers.end)
         named = [(task.metadata.name, task.metadata.revision) for task in tasks]
-        for name, data in [*named, *((task.name, study.data_of(task)) for study in studies for task in study.tasks)]:
+        for name, data in [
+            *named,
+            *((task.name, study.data_of(task)) for study in studies for task in study.tasks),
+        ]:
             refuse_other_data(folder, name, data)
         team.meet()  # all have looked at the folder before one writes to it
         stack.enter_context(locked(folder) if team.leads else nullcontext())
         stack.enter_context(quiet())
-        part = model.stack.part if len(model.parts) > 1 or len(modalities_of(loaded.module)) > 1 else None
-        planned = {task.name: {slot[0] for slot in study.states.slots} for study in studies for task in study.tasks}
+        part = (
+            model.stack.part
+            if len(model.parts) > 1 or len(modalities_of(loaded.module)) > 1
+            else None
+        )
+        planned = {
+            task.name: {slot[0] for slot in study.states.slots}
+            for study in studies
+            for task in study.tasks
+        }
         planned |= {task.metadata.name: {slot[0] for slot in slots} for task in tasks}
         layers = {task: sorted(numbers) for task, numbers in planned.items()}
-        known = ModelOrigin(_source(given), model.stack.depth, model.encoder.modality, part, planned=layers)
+        known = ModelOrigin(
+            _source(given), model.stack.depth, model.encoder.modality, part, planned=layers
+        )
         team.lead(partial(add_origin, folder, loaded.name, known))
         done, lengths = 0, list[int]()
         for study in studies:

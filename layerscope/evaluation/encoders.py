@@ -35,7 +35,8 @@ PROBE = [
 class Readers:
     """The model whose layers are judged, as it reads one modality, and `beside` it as it reads the tasks' others.
 
-    Those are the other towers, whose last layer in the shared space is compared with every layer of the judged one.
+    Those are the other towers, whose last layer in the shared space is compared with every layer of
+    the judged one.
     """
 
     model: LayeredModel
@@ -57,9 +58,15 @@ def readers_of(loaded: Loaded, override: Override, tasks: Sequence[Any]) -> Read
     for task in tasks:
         lacking = [PLURAL.get(kind, kind) for kind in task.metadata.modalities if kind not in known]
         if lacking:
-            mend = "give it probes, such as linear-probe:PATH" if lacking == ["texts"] else "give a model that does"
+            mend = (
+                "give it probes, such as linear-probe:PATH"
+                if lacking == ["texts"]
+                else "give a model that does"
+            )
             name = f"{task.metadata.name}: " if len(tasks) > 1 else ""
-            raise LayerscopeError(f"{name}{loaded.name} reads no {listed(lacking)} ({', '.join(known)}): {mend}")
+            raise LayerscopeError(
+                f"{name}{loaded.name} reads no {listed(lacking)} ({', '.join(known)}): {mend}"
+            )
     shared = set.intersection(*(set(task.metadata.modalities) for task in tasks))
     if not shared:
         raise LayerscopeError(
@@ -69,10 +76,14 @@ def readers_of(loaded: Loaded, override: Override, tasks: Sequence[Any]) -> Read
     others = sorted({kind for task in tasks for kind in task.metadata.modalities} - {judged})
     model = layered(loaded, override, judged)
     beside = tuple(layered(loaded, Override(), kind) for kind in others)
-    widths = {None if tower.projection is None else tower.projection.width for tower in (model, *beside)}
+    widths = {
+        None if tower.projection is None else tower.projection.width for tower in (model, *beside)
+    }
     if beside and (None in widths or len(widths) > 1):
         kinds = " and ".join(PLURAL[kind] for kind in (judged, *others))
-        raise LayerscopeError(f"{loaded.name} has no space that {kinds} share: give tasks of one of them")
+        raise LayerscopeError(
+            f"{loaded.name} has no space that {kinds} share: give tasks of one of them"
+        )
     return Readers(model, beside)
 
 
@@ -83,10 +94,14 @@ def layered(loaded: Loaded, override: Override, modality: str) -> LayeredModel:
     if loaded.lack and modality == "text":
         raise LayerscopeError(loaded.lack)
     if read != modality:
-        raise LayerscopeError(f"{loaded.name} has no tokenizer to read texts with: save one with it")
+        raise LayerscopeError(
+            f"{loaded.name} has no tokenizer to read texts with: save one with it"
+        )
     found = find_layers(loaded, modality, samples, override, max_length=None, prompt="")
     if modality == "text" and (not isinstance(found.encoder, TextEncoder) or found.rank != 3):
-        raise LayerscopeError(f"{loaded.name} gives no states of tokens: evaluate takes models of texts")
+        raise LayerscopeError(
+            f"{loaded.name} gives no states of tokens: evaluate takes models of texts"
+        )
     return found
 
 
@@ -103,13 +118,21 @@ def slots_of(
     found = list(dict.fromkeys(sites or [known[-1]]))
     for site in found:
         if site not in known:
-            raise LayerscopeError(f"site {site!r} is not one of this model{choices(site, known, 'it has')}")
-    numbers = list(range(depth + 1)) if layers == "all" else sorted({int(layer) for layer in layers})
+            raise LayerscopeError(
+                f"site {site!r} is not one of this model{choices(site, known, 'it has')}"
+            )
+    numbers = (
+        list(range(depth + 1)) if layers == "all" else sorted({int(layer) for layer in layers})
+    )
     for layer in numbers:
         if layer > depth:
-            raise LayerscopeError(f"layer {layer} does not exist: {model.loaded.name} has the layers 0 to {depth}")
+            raise LayerscopeError(
+                f"layer {layer} does not exist: {model.loaded.name} has the layers 0 to {depth}"
+            )
     if mixes and len(numbers) < 2:
-        raise LayerscopeError(f"layer {numbers[0]} alone cannot be mixed: give several `layers`, or leave `mixes` out")
+        raise LayerscopeError(
+            f"layer {numbers[0]} alone cannot be mixed: give several `layers`, or leave `mixes` out"
+        )
     poolings = vectors_for(model, pooling, pairs=False).poolings
     return [
         (layer, site, name)
@@ -120,16 +143,25 @@ def slots_of(
 
 
 def stores_of(
-    readers: Readers, slots: list[Slot], folder: Path, reporter: Reporter, run: Run | None, team: Team
+    readers: Readers,
+    slots: list[Slot],
+    folder: Path,
+    reporter: Reporter,
+    run: Run | None,
+    team: Team,
 ) -> list[TextStates]:
     """Return the states of the judged tower, some of which a run may have, and of those beside it."""
     model, wanted = readers.model, [*slots, last_of(readers.model)]
     reused = reusable(run, model, wanted)  # no run has those of images by what the model is shown
     stores = [TextStates(model, wanted, folder, reporter, reused, team)]
-    return stores + [TextStates(tower, [last_of(tower)], folder, reporter, team=team) for tower in readers.beside]
+    return stores + [
+        TextStates(tower, [last_of(tower)], folder, reporter, team=team) for tower in readers.beside
+    ]
 
 
-def encoders_of(readers: Readers, stores: Sequence[TextStates], slots: list[Slot], mixes: bool) -> list[Any]:
+def encoders_of(
+    readers: Readers, stores: Sequence[TextStates], slots: list[Slot], mixes: bool
+) -> list[Any]:
     """Return the model as shipped, a view of each layer, and of the mixes that need not be learned.
 
     `stores` have the states of the readers' towers.
@@ -159,7 +191,10 @@ def encoders_of(readers: Readers, stores: Sequence[TextStates], slots: list[Slot
     if loaded.served is not None and not _is_known(model, serving):
         shipped = wrapped(loaded.served)
         shipped.mteb_model_meta = meta()
-    views = [view(layer, site, name, meta(layer=layer, site=site, pooling=name)) for layer, site, name in slots]
+    views = [
+        view(layer, site, name, meta(layer=layer, site=site, pooling=name))
+        for layer, site, name in slots
+    ]
     if mixes:
         fixed = fixed_mixes(sorted({layer for layer, *_ in slots}), model.stack.depth)
         for site, pooling in dict.fromkeys((site, pooling) for _, site, pooling in slots):
@@ -180,9 +215,13 @@ def _is_known(model: LayeredModel, serving: Serving) -> bool:
     """Return whether the last layer's states become what the SentenceTransformer itself gives; else it runs itself."""
     if model.loaded.pooling is None:
         return False
-    own = np.asarray(model.loaded.served.encode(PROBE, prompt="", convert_to_numpy=True, show_progress_bar=False))
+    own = np.asarray(
+        model.loaded.served.encode(PROBE, prompt="", convert_to_numpy=True, show_progress_bar=False)
+    )
     with tempfile.TemporaryDirectory() as folder:
         states = TextStates(model, [last_of(model)], Path(folder))
         found = serving.finish(states.vectors(states.keys(PROBE), *last_of(model)))
     norm = np.linalg.norm
-    return own.shape == found.shape and bool(np.all(norm(own - found, axis=1) <= AGREES * norm(own, axis=1)))
+    return own.shape == found.shape and bool(
+        np.all(norm(own - found, axis=1) <= AGREES * norm(own, axis=1))
+    )

@@ -12,7 +12,14 @@ from typing import Any
 from layerscope.core.hub import go_offline_without_hub
 from layerscope.core.processes import Team
 from layerscope.core.workers import one_thread
-from layerscope.evaluation.judging import UndefinedError, UnjudgedError, Workers, judge, line_of, most_samples
+from layerscope.evaluation.judging import (
+    UndefinedError,
+    UnjudgedError,
+    Workers,
+    judge,
+    line_of,
+    most_samples,
+)
 from layerscope.evaluation.layer_encoder import LayerEncoder
 from layerscope.evaluation.texts import MEND, TextStates
 from layerscope.models.encode import PLURAL
@@ -29,12 +36,23 @@ class Judge:
     """
 
     def __init__(
-        self, folder: Path, stores: Sequence[TextStates], encoders: list[Any], workers: Workers, keep_states: bool,
+        self,
+        folder: Path,
+        stores: Sequence[TextStates],
+        encoders: list[Any],
+        workers: Workers,
+        keep_states: bool,
         team: Team,
-    ) -> None:  # fmt: skip
+    ) -> None:
         from mteb.cache import ResultCache
 
-        self.folder, self.stores, self.encoders, self.workers, self.team = folder, stores, encoders, workers, team
+        self.folder, self.stores, self.encoders, self.workers, self.team = (
+            folder,
+            stores,
+            encoders,
+            workers,
+            team,
+        )
         self.keep_states, self.states, self.reporter = keep_states, stores[0], stores[0].reporter
         self.cache = ResultCache(folder)
         self.failed: dict[str, str] = {}
@@ -52,13 +70,19 @@ class Judge:
             if reason := next(filter(None, self.team.meet(self._load(task))), ""):
                 self._fail(task, reason)
                 continue
-            self._task(task, [self.encoders[i] for i in missing], f"{name} ({number} of {len(tasks)})")
+            self._task(
+                task, [self.encoders[i] for i in missing], f"{name} ({number} of {len(tasks)})"
+            )
             if not given:
                 task.unload_data()
 
     def _missing(self, task: Any) -> list[int]:
         """Return the numbers of the encoders that a task has no result of."""
-        return [i for i, encoder in enumerate(self.encoders) if not self._is_done(task, encoder.mteb_model_meta)]
+        return [
+            i
+            for i, encoder in enumerate(self.encoders)
+            if not self._is_done(task, encoder.mteb_model_meta)
+        ]
 
     def _load(self, task: Any) -> str:
         """Load the data of a task, and return why that cannot be, or an empty text."""
@@ -68,7 +92,11 @@ class Judge:
                 task.load_data()
         except Exception as error:  # datasets and the hub fail in many ways
             path = task.metadata.dataset.get("path", "?")
-            reason = "the hub cannot be reached" if isinstance(error, ConnectionError) else line_of(error)
+            reason = (
+                "the hub cannot be reached"
+                if isinstance(error, ConnectionError)
+                else line_of(error)
+            )
             return f"its data {path!r} cannot be loaded ({reason})"
         return ""
 
@@ -86,17 +114,32 @@ class Judge:
         try:
             found = TaskResult.from_disk(path)
             same = found.dataset_revision == task.metadata.revision
-            return same and not found.get_missing_evaluations(task) and math.isfinite(found.get_score())
-        except Exception:  # pydantic, JSON and mteb's converters raise many kinds; it is judged again
+            return (
+                same
+                and not found.get_missing_evaluations(task)
+                and math.isfinite(found.get_score())
+            )
+        except (
+            Exception
+        ):  # pydantic, JSON and mteb's converters raise many kinds; it is judged again
             return False
 
     def _task(self, task: Any, encoders: Sequence[Any], title: str) -> None:
         samples, n = most_samples(task), len({slot[0] for slot in self.states.slots})
-        size, kind = self.states.size(samples), PLURAL[self.states.modality] if len(self.stores) == 1 else "samples"
-        self.reporter.say(f"{title}: up to {samples:,} {kind} at {n} layers, {amount(size)} until its scores are saved")
+        size, kind = (
+            self.states.size(samples),
+            PLURAL[self.states.modality] if len(self.stores) == 1 else "samples",
+        )
+        self.reporter.say(
+            f"{title}: up to {samples:,} {kind} at {n} layers, {amount(size)} until its scores are saved"
+        )
         need_room(self.folder, size - self.states.size(len(self.states)), MEND)
         # workers judge many at a time; without them each process takes one after another
-        at_once = 1 if self.workers.jobs == 1 and self.team.size > 1 else math.ceil(len(encoders) / self.team.size)
+        at_once = (
+            1
+            if self.workers.jobs == 1 and self.team.size > 1
+            else math.ceil(len(encoders) / self.team.size)
+        )
         parts = [encoders[i : i + at_once] for i in range(0, len(encoders), at_once)]
         with self.reporter.bar(title, len(encoders), "layers") as advance:
 
@@ -107,16 +150,24 @@ class Judge:
                     for encoder, result in self._judged(task, part):
                         undefined += result is None
                         if result is not None:
-                            self._keep(result, self._path(task, encoder.mteb_model_meta), encoder.mteb_model_meta)
+                            self._keep(
+                                result,
+                                self._path(task, encoder.mteb_model_meta),
+                                encoder.mteb_model_meta,
+                            )
                         advance(1)
                 except UnjudgedError as error:  # the task's own code; its texts stay embedded
                     return self.team.rank, undefined, str(error)
                 return self.team.rank, undefined, ""
 
-            for part, (rank, undefined, fault) in zip(parts, self.team.each(keep, parts), strict=True):
+            for part, (rank, undefined, fault) in zip(
+                parts, self.team.each(keep, parts), strict=True
+            ):
                 advance(0 if rank == self.team.rank else len(part))
                 if undefined:
-                    self.reporter.say(f"{title}: layer 0 has no score, because all its vectors are equal")
+                    self.reporter.say(
+                        f"{title}: layer 0 has no score, because all its vectors are equal"
+                    )
                 if fault:
                     self._fail(task, fault)
                     self.unfinished = True
@@ -143,7 +194,8 @@ class Judge:
             with one_thread():
                 return judge(task, encoder)
         except UndefinedError:
-            # before the first block the vectors of all texts may be one, as those of a leading CLS token are
+            # before the first block the vectors of all texts may be one, as those of a leading CLS
+            # token are
             if getattr(encoder, "layer", None) != 0:
                 raise
             return None

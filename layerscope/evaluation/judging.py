@@ -39,8 +39,8 @@ class UndefinedError(UnjudgedError):
 def judge(task: Any, encoder: Any) -> Any:
     """Return mteb's `TaskResult` of an encoder, on the samples that mteb would draw for it alone.
 
-    Raises `UnjudgedError` where the task's own code fails, `UndefinedError` where it gives no number;
-    `LayerscopeError` (of the model, the disk) and `MissingTextsError` go through.
+    Raises `UnjudgedError` where the task's own code fails, `UndefinedError` where it gives no
+    number; `LayerscopeError` (of the model, the disk) and `MissingTextsError` go through.
     """
     import mteb
 
@@ -62,7 +62,11 @@ def judge(task: Any, encoder: Any) -> Any:
         raise UnjudgedError("mteb gave no result")
     score = float(found.task_results[0].get_score())
     if not math.isfinite(score):
-        where = f"layer {encoder.layer}" if encoder.mteb_model_meta.experiment_kwargs else "the model as shipped"
+        where = (
+            f"layer {encoder.layer}"
+            if encoder.mteb_model_meta.experiment_kwargs
+            else "the model as shipped"
+        )
         raise UndefinedError(f"the score of {where} is {score}")
     return found.task_results[0]
 
@@ -89,16 +93,24 @@ def quiet() -> Iterator[None]:
 def _undisturbed(task: Any) -> Iterator[None]:
     """Keep the bars of datasets off the screen, judge every layer on the same draws, and read labels and files once.
 
-    mteb hands a lazy column of datasets to each score of a classification, and scikit-learn reads that row by row,
-    again and again: for two classes it takes longer than all the probes. Images and sounds are handed over undecoded:
-    a store knows them by their bytes, and decodes those that it has not embedded.
+    mteb hands a lazy column of datasets to each score of a classification, and scikit-learn reads
+    that row by row, again and again: for two classes it takes longer than all the probes. Images
+    and sounds are handed over undecoded: a store knows them by their bytes, and decodes those that
+    it has not embedded.
     """
     import datasets
     from mteb.abstasks import AbsTaskClassification
 
-    draws, hidden = copy.deepcopy((task.rng_state, task.np_rng)), datasets.are_progress_bars_disabled()
+    draws, hidden = (
+        copy.deepcopy((task.rng_state, task.np_rng)),
+        datasets.are_progress_bars_disabled(),
+    )
     given = task.dataset
-    scores = getattr(task, "_calculate_scores", None) if isinstance(task, AbsTaskClassification) else None
+    scores = (
+        getattr(task, "_calculate_scores", None)
+        if isinstance(task, AbsTaskClassification)
+        else None
+    )
     if scores is not None:
         task._calculate_scores = lambda labels, *found, **named: scores(labels[:], *found, **named)
     datasets.disable_progress_bars()
@@ -134,7 +146,9 @@ def line_of(error: Exception) -> str:
 def most_samples(task: Any) -> int:
     """Return the samples of a loaded task at most: repeated ones count each time, and all that it may draw from."""
     splits, total = {*task.eval_splits, getattr(task, "train_split", None)}, 0
-    for subset in [task.dataset[name] for name in task.hf_subsets or [] if name in task.dataset] or [task.dataset]:
+    for subset in [
+        task.dataset[name] for name in task.hf_subsets or [] if name in task.dataset
+    ] or [task.dataset]:
         for name, rows in subset.items():
             if name in splits:
                 # a split of a retrieval has two tables
@@ -147,15 +161,22 @@ def _samples(task: Any, table: Any, split: str) -> int:
     """Return the samples in a table; cells may be lists of texts."""
     rows = len(table)
     if split == getattr(task, "train_split", None) and split not in task.eval_splits:
-        rows = min(rows, len(set(table[task.label_column_name])) * task.samples_per_label * task.n_experiments)
+        rows = min(
+            rows,
+            len(set(table[task.label_column_name])) * task.samples_per_label * task.n_experiments,
+        )
     named = [getattr(task, attribute, None) or () for attribute in INPUTS]
     columns = [name for names in named for name in ([names] if isinstance(names, str) else names)]
     found = [table[name] for name in columns if name in table.column_names]
-    if not found or not rows:  # without such columns a corpus, queries, or a kind of task of its own
+    if (
+        not found or not rows
+    ):  # without such columns a corpus, queries, or a kind of task of its own
         return rows
     if "text" not in task.metadata.modalities:  # a look at a cell would decode it
         return rows * len(found)
-    return sum(sum(map(len, cells)) if isinstance(cells[0], (list, tuple)) else rows for cells in found)
+    return sum(
+        sum(map(len, cells)) if isinstance(cells[0], (list, tuple)) else rows for cells in found
+    )
 
 
 class Workers:
@@ -180,11 +201,14 @@ class Workers:
         pays = self._pool is not None or self.spent + seconds * left >= WORTH
         return self.jobs > 1 and left > 1 and pays
 
-    def judged(self, task: Any, encoders: Sequence[LayerEncoder]) -> Iterator[tuple[LayerEncoder, Any]]:
+    def judged(
+        self, task: Any, encoders: Sequence[LayerEncoder]
+    ) -> Iterator[tuple[LayerEncoder, Any]]:
         """Yield encoders with their `TaskResult` as they are done, or None for one to be judged with the model at hand.
 
-        Those are encoders whose texts are not all in the store or whose score is not a number, and all that are left
-        where a worker died (of memory) or the task cannot be pickled. Raises `UnjudgedError` as `judge` does.
+        Those are encoders whose texts are not all in the store or whose score is not a number, and
+        all that are left where a worker died (of memory) or the task cannot be pickled. Raises
+        `UnjudgedError` as `judge` does.
         """
         from joblib.externals.loky import BrokenProcessPool
         from joblib.externals.loky.backend.reduction import dumps

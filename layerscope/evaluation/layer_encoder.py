@@ -24,8 +24,8 @@ ROWS_AT_ONCE = 4096
 class Serving:
     """What a model's makers put around its transformer: prompts, the modules after the pooling, the similarity.
 
-    It holds no transformer, so that a process without the model can take it. Raises `LayerscopeError` for a
-    SentenceTransformer with modules between transformer and pooling.
+    It holds no transformer, so that a process without the model can take it. Raises
+    `LayerscopeError` for a SentenceTransformer with modules between transformer and pooling.
     """
 
     def __init__(self, loaded: Loaded) -> None:
@@ -39,15 +39,22 @@ class Serving:
         modules = list(served)
         at = next((i for i, child in enumerate(modules) if type(child).__name__ == "Pooling"), None)
         if at is None:
-            raise LayerscopeError(f"{loaded.name} has no pooling: its layers give no vector for a text")
+            raise LayerscopeError(
+                f"{loaded.name} has no pooling: its layers give no vector for a text"
+            )
         if at != 1:
-            raise LayerscopeError(f"{loaded.name} has a {type(modules[1]).__name__} between transformer and pooling")
+            raise LayerscopeError(
+                f"{loaded.name} has a {type(modules[1]).__name__} between transformer and pooling"
+            )
         self.pools_prompts = bool(getattr(modules[at], "include_prompt", True))
         self.tail = [copy.deepcopy(child).to("cpu", torch.float32) for child in modules[at + 1 :]]
         self.cut = getattr(served, "truncate_dim", None)
         self.measure = str(getattr(served.similarity_fn_name, "value", served.similarity_fn_name))
         self.model_prompts = wrapped(served).model_prompts
-        self.own_prompts, self.default_prompt = dict(served.prompts or {}), served.default_prompt_name or ""
+        self.own_prompts, self.default_prompt = (
+            dict(served.prompts or {}),
+            served.default_prompt_name or "",
+        )
 
     def prompt(self, task_metadata: Any, prompt_type: Any) -> str:
         """Return what stands before every text of this kind in this task, as mteb and the model's own code choose."""
@@ -62,7 +69,9 @@ class Serving:
         found = prompts.get(name or "")
         if found is None:
             kind = getattr(prompt_type, "value", None)
-            candidates = {"query": ("query",), "document": ("document", "passage", "corpus")}.get(kind or "", ())
+            candidates = {"query": ("query",), "document": ("document", "passage", "corpus")}.get(
+                kind or "", ()
+            )
             found = own.get(next((key for key in candidates if key in own), self.default_prompt))
         if found and not self.pools_prompts:
             raise LayerscopeError(
@@ -78,7 +87,9 @@ class Serving:
             return vectors
         parts = []
         for start in range(0, len(vectors), ROWS_AT_ONCE):
-            features: Any = {"sentence_embedding": torch.from_numpy(vectors[start : start + ROWS_AT_ONCE])}
+            features: Any = {
+                "sentence_embedding": torch.from_numpy(vectors[start : start + ROWS_AT_ONCE])
+            }
             for module in self.tail:
                 features = module(features)
             parts.append(features["sentence_embedding"][:, : self.cut].numpy())
@@ -89,7 +100,9 @@ def wrapped(served: Any) -> Any:
     """Return a SentenceTransformer as mteb evaluates it."""
     from mteb.models import SentenceTransformerEncoderWrapper
 
-    with warnings.catch_warnings():  # mteb reads the width by a method that sentence-transformers has renamed
+    with (
+        warnings.catch_warnings()
+    ):  # mteb reads the width by a method that sentence-transformers has renamed
         warnings.simplefilter("ignore", FutureWarning)
         return SentenceTransformerEncoderWrapper(served)
 
@@ -132,18 +145,26 @@ class LayerEncoder:
         **options: Any,
     ) -> Floats:
         """Return the vectors [n, D] of all samples in mteb's batches, which the store embeds where it can and must."""
-        prompt, store, samples = self.serving.prompt(task_metadata, prompt_type), self.states, list[Any]()
+        prompt, store, samples = (
+            self.serving.prompt(task_metadata, prompt_type),
+            self.states,
+            list[Any](),
+        )
         for batch in inputs:
             store = next(store for store in (self.states, *self.beside) if store.modality in batch)
             given = batch[store.modality]
             samples += [
-                prompt + cell if store.modality == "text" else sample_of(store.modality, cell) for cell in given
+                prompt + cell if store.modality == "text" else sample_of(store.modality, cell)
+                for cell in given
             ]
         keys = store.keys(samples)
         if store is not self.states:
             return store.vectors(keys, *store.slots[0])
         mixed = (self.weights or {self.layer: 1.0}).items()
-        parts = [np.float32(weight) * store.vectors(keys, i, self.site, self.pooling) for i, weight in mixed]
+        parts = [
+            np.float32(weight) * store.vectors(keys, i, self.site, self.pooling)
+            for i, weight in mixed
+        ]
         return self.serving.finish(sum(parts[1:], parts[0]))
 
     def similarity(self, embeddings1: Any, embeddings2: Any, *, pairwise: bool = False) -> Any:

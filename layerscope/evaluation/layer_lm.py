@@ -35,7 +35,9 @@ AT_ONCE = 1 << 30
 """Windows of running text that the harness hands over at once; how they are batched for the model is ours."""
 
 
-def language_model(pretrained: Any, processor: Any = None, **loading: Unpack[Loading]) -> LayeredModel:
+def language_model(
+    pretrained: Any, processor: Any = None, **loading: Unpack[Loading]
+) -> LayeredModel:
     """Load a model and find its layers."""
     asked = checked(language_model, locals())
     loaded = load(pretrained, asked.of(LoadOptions), processor)
@@ -46,13 +48,15 @@ def language_model(pretrained: Any, processor: Any = None, **loading: Unpack[Loa
 class LayerLM(HFLM):  # type: ignore[misc]  # lm_eval is not typed
     """A language model for lm-evaluation-harness that scores each request at every layer in one forward pass.
 
-    `pretrained` is what `evaluate` takes as a model, `processor` its tokenizer where it is an object. `options` say how
-    it is loaded, as for `evaluate`, or are `max_length`, `add_bos_token`, `prefix_token_id` and `softmax_dtype` of the
-    harness's backend `hf`, whose tokens and windows these are. A layer's states go through final norm and head, as in
-    the model truncated there. The harness gets the answers of `layer`, at first the deepest of `layers` (default: all):
-    set another and evaluate again, and no model runs. Batches are built by length unless `batch_size` is a number. Once
-    imported the class is registered as `layerscope`. Raises `LayerscopeError` for a model that is not a causal language
-    model of transformers, for tasks that generate text, and for the harness's cache, which knows no layers.
+    `pretrained` is what `evaluate` takes as a model, `processor` its tokenizer where it is an
+    object. `options` say how it is loaded, as for `evaluate`, or are `max_length`, `add_bos_token`,
+    `prefix_token_id` and `softmax_dtype` of the harness's backend `hf`, whose tokens and windows
+    these are. A layer's states go through final norm and head, as in the model truncated there. The
+    harness gets the answers of `layer`, at first the deepest of `layers` (default: all): set
+    another and evaluate again, and no model runs. Batches are built by length unless `batch_size`
+    is a number. Once imported the class is registered as `layerscope`. Raises `LayerscopeError` for
+    a model that is not a causal language model of transformers, for tasks that generate text, and
+    for the harness's cache, which knows no layers.
 
     >>> from layerscope.evaluation import LayerLM
     >>> lm = LayerLM("tiny-gpt2", progress=False)
@@ -72,54 +76,88 @@ class LayerLM(HFLM):  # type: ignore[misc]  # lm_eval is not typed
     ) -> None:
         own = {name: options.pop(name) for name in HF_OPTIONS if name in options}
         is_open = isinstance(pretrained, LayeredModel)
-        self.layered = model = pretrained if is_open else language_model(pretrained, processor, **options)
-        name, depth, tokenizer = model.loaded.name, model.stack.depth, model.loaded.processor_for("text")
-        usable = isinstance(model.module, PreTrainedModel) and isinstance(tokenizer, PreTrainedTokenizerBase)
+        self.layered = model = (
+            pretrained if is_open else language_model(pretrained, processor, **options)
+        )
+        name, depth, tokenizer = (
+            model.loaded.name,
+            model.stack.depth,
+            model.loaded.processor_for("text"),
+        )
+        usable = isinstance(model.module, PreTrainedModel) and isinstance(
+            tokenizer, PreTrainedTokenizerBase
+        )
         if not (model.is_language_model and usable):
             why = "".join(f" ({note})" for note in model.notes if "head" in note)
-            raise LayerscopeError(f"{name} is not a causal language model of transformers with a tokenizer{why}")
-        wanted = range(depth + 1) if layers is None else [layers] if isinstance(layers, int) else layers
+            raise LayerscopeError(
+                f"{name} is not a causal language model of transformers with a tokenizer{why}"
+            )
+        wanted = (
+            range(depth + 1) if layers is None else [layers] if isinstance(layers, int) else layers
+        )
         self.layers = tuple(sorted(set(wanted)))
         if odd := [layer for layer in self.layers if not 0 <= layer <= depth]:
-            raise LayerscopeError(f"layer {odd[0]} does not exist: {name} has the layers 0 to {depth}")
+            raise LayerscopeError(
+                f"layer {odd[0]} does not exist: {name} has the layers 0 to {depth}"
+            )
         self.layer, self.reporter, self.team = self.layers[-1], reporting(progress), Team()
         self.samples_per_batch = None if batch_size == "auto" else int(batch_size)
         self._known: dict[bytes, Any] = {}
         with evaluating(model.module), quiet():  # the harness warns of every model in memory
             tokenizer = copy.deepcopy(tokenizer)  # it is given a token for padding
             super().__init__(model.module, "causal", tokenizer=tokenizer, batch_size=AT_ONCE, **own)
-            probed = logits_of(forward(model.module, Inputs({"input_ids": torch.zeros_like(self._ids([[0]]))})))
+            probed = logits_of(
+                forward(model.module, Inputs({"input_ids": torch.zeros_like(self._ids([[0]]))}))
+            )
         self.logits_dtype = torch.float32 if probed is None else probed.dtype
 
-    def loglikelihood(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
+    def loglikelihood(
+        self, requests: Sequence[Any], disable_tqdm: bool = False
+    ) -> list[tuple[float, bool]]:
         """Return for each request the log-likelihood of its continuation at `layer`, and whether it is greedy."""
         found = self._answers(requests, partial(super().loglikelihood, disable_tqdm=disable_tqdm))
         return [(float(logs[self._column]), bool(greedy[self._column])) for logs, greedy in found]
 
-    def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
+    def loglikelihood_rolling(
+        self, requests: Sequence[Any], disable_tqdm: bool = False
+    ) -> list[float]:
         """Return the log-likelihood of each whole text at `layer`, in the harness's windows."""
-        found = self._answers(requests, partial(super().loglikelihood_rolling, disable_tqdm=disable_tqdm))
+        found = self._answers(
+            requests, partial(super().loglikelihood_rolling, disable_tqdm=disable_tqdm)
+        )
         # the harness adds up the arrays of all windows, or gives 0 for a text without a token
         return [float(np.broadcast_to(logs, len(self.layers))[self._column]) for logs in found]
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
         """Refuse."""
-        raise LayerscopeError("LayerLM generates no text: leave out tasks of the kind generate_until")
+        raise LayerscopeError(
+            "LayerLM generates no text: leave out tasks of the kind generate_until"
+        )
 
     def set_cache_hook(self, cache_hook: Any) -> None:
         """Refuse."""
-        raise LayerscopeError("the harness's cache has one answer for all layers: leave out `use_cache`")
+        raise LayerscopeError(
+            "the harness's cache has one answer for all layers: leave out `use_cache`"
+        )
 
     @property
     def _column(self) -> int:
         if self.layer not in self.layers:
-            raise LayerscopeError(f"layer {self.layer} is not scored: `layers` are {', '.join(map(str, self.layers))}")
+            raise LayerscopeError(
+                f"layer {self.layer} is not scored: `layers` are {', '.join(map(str, self.layers))}"
+            )
         return self.layers.index(self.layer)
 
-    def _answers(self, requests: Sequence[Any], compute: Callable[[list[Any]], list[Any]]) -> list[Any]:
+    def _answers(
+        self, requests: Sequence[Any], compute: Callable[[list[Any]], list[Any]]
+    ) -> list[Any]:
         """Return what each request gives at all layers; what is not known yet is computed."""
         keys = [key_of(f"{request.request_type} {request.args!r}") for request in requests]
-        new = {key: request for key, request in zip(keys, requests, strict=True) if key not in self._known}
+        new = {
+            key: request
+            for key, request in zip(keys, requests, strict=True)
+            if key not in self._known
+        }
         self._known.update(zip(new, compute([*new.values()]), strict=True))
         return [self._known[key] for key in keys]
 
@@ -132,7 +170,9 @@ class LayerLM(HFLM):  # type: ignore[misc]  # lm_eval is not typed
         for i, (_, context, own) in enumerate(requests):
             if not (context and 0 < len(own) <= most):
                 sizes = f"{len(context):,} tokens and its continuation {len(own):,}"
-                raise LayerscopeError(f"a context has {sizes}: {name} takes 1 or more, and 1 to {most:,}")
+                raise LayerscopeError(
+                    f"a context has {sizes}: {name} takes 1 or more, and 1 to {most:,}"
+                )
             reads.setdefault(tuple((context + own)[-most - 1 : -1]), []).append(i)
         found, rows = np.empty((2, len(requests), len(self.layers))), list(reads)
 
@@ -141,15 +181,22 @@ class LayerLM(HFLM):  # type: ignore[misc]  # lm_eval is not typed
             return self._batch([rows[n] for n in batch], spans)
 
         batches = batches_of(self.layered, [*map(len, rows)], self.samples_per_batch)
-        answers = self.team.each(answer, batches, f"answers to {hashlib.sha256(repr(requests).encode()).hexdigest()}")
-        with self.reporter.bar("every layer", len(rows), "texts") as advance, evaluating(self.layered.module):
+        answers = self.team.each(
+            answer, batches, f"answers to {hashlib.sha256(repr(requests).encode()).hexdigest()}"
+        )
+        with (
+            self.reporter.bar("every layer", len(rows), "texts") as advance,
+            evaluating(self.layered.module),
+        ):
             for batch, found_here in zip(batches, answers, strict=True):
                 owners = [i for n in batch for i in reads[rows[n]]]
                 found[:, owners] = found_here
                 for i, column in np.argwhere(np.isnan(found[0, owners])):
                     text = self.tokenizer.decode(requests[owners[i]][1])[:60]
                     where = f"layer {self.layers[column]} after {text!r}"
-                    raise LayerscopeError(f"{name} gives NaN at {where}: try `dtype='float32'`, or leave that task out")
+                    raise LayerscopeError(
+                        f"{name} gives NaN at {where}: try `dtype='float32'`, or leave that task out"
+                    )
                 advance(len(batch))
         return list(zip(*found, strict=True))
 
@@ -159,13 +206,20 @@ class LayerLM(HFLM):  # type: ignore[misc]  # lm_eval is not typed
         ids, lengths = self._ids(rows), [len(own) for _, own in spans]
         tokens = self._ids([[token for _, own in spans for token in own]])[0]
         ends = [row * ids.shape[1] + len(rows[row]) for row, _ in spans]
-        read = torch.cat([torch.arange(end - n, end) for end, n in zip(ends, lengths, strict=True)]).to(ids.device)
+        read = torch.cat(
+            [torch.arange(end - n, end) for end, n in zip(ends, lengths, strict=True)]
+        ).to(ids.device)
         found = []
 
         def visit(layer: int, site: str, states: Tensor) -> None:
             if site == "raw" and layer in self.layers:
-                logs, greedy = (torch.split(each, lengths) for each in self._read(states.flatten(0, 1)[read], tokens))
-                found.append([[float(own.sum()) for own in logs], [float(own.all()) for own in greedy]])
+                logs, greedy = (
+                    torch.split(each, lengths)
+                    for each in self._read(states.flatten(0, 1)[read], tokens)
+                )
+                found.append(
+                    [[float(own.sum()) for own in logs], [float(own.all()) for own in greedy]]
+                )
 
         # without a mask, as the harness does: a causal model does not see what follows
         self.layered.run(Inputs({"input_ids": ids}), visit, self.layers[-1])

@@ -48,11 +48,15 @@ class Answers(Tokens):
         self.slots, self.last = [(layer, site, POOLING) for layer in layers], (depth, site, POOLING)
         self.lm = LayerLM(model, layers=[*layers, depth], progress=False)
 
-    def compute(self, job: Any, path: Any, manifest: Any, reporter: Reporter, team: Team, _: Any) -> None:
+    def compute(
+        self, job: Any, path: Any, manifest: Any, reporter: Reporter, team: Team, _: Any
+    ) -> None:
         """Leave the work to the first layer that is scored, which gives the answers of all."""
         self.lm.reporter, self.lm.team = reporter, team
 
-    def layer(self, slot: Slot, weights: Weights | None = None, finished: bool = True) -> tuple[LayerLM]:
+    def layer(
+        self, slot: Slot, weights: Weights | None = None, finished: bool = True
+    ) -> tuple[LayerLM]:
         """Return the model as it answers at a layer."""
         self.lm.layer = slot[0]
         return (self.lm,)
@@ -61,13 +65,17 @@ class Answers(Tokens):
 @contextmanager
 def _harness(fault: str) -> Iterator[None]:
     """Keep the harness's bars and lines off the screen, and begin the line on whatever it raises with `fault`."""
-    os.environ.setdefault("DISABLE_MULTIPROC", "1")  # its bootstraps would start a process for each core and layer
+    os.environ.setdefault(
+        "DISABLE_MULTIPROC", "1"
+    )  # its bootstraps would start a process for each core and layer
     try:
         with quiet(), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
             yield
     except LayerscopeError:
         raise
-    except Exception as error:  # YAML, jinja, datasets, the hub and a task's own code fail in many ways
+    except (
+        Exception
+    ) as error:  # YAML, jinja, datasets, the hub and a task's own code fail in many ways
         cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
         away = isinstance(error, ConnectionError)
         reason = "its data are not cached and the hub cannot be reached" if away else line_of(cause)
@@ -85,30 +93,44 @@ def _manager(own: bool) -> Any:
 def open_lm_tasks(spec: Any, samples: int | None = None, seed: int = 0) -> list[ProbeTask]:
     """Return the harness's task of a name or YAML file, and of a group's name all its tasks.
 
-    It may end in `@METRIC`; by default that is the task's first metric of which more is better, else its bits per byte,
-    which means can be taken of, else its first. `samples` takes that many seeded documents of each. Raises
-    `LayerscopeError` for what the harness does not know or cannot load, and for tasks that generate text.
+    It may end in `@METRIC`; by default that is the task's first metric of which more is better,
+    else its bits per byte, which means can be taken of, else its first. `samples` takes that many
+    seeded documents of each. Raises `LayerscopeError` for what the harness does not know or cannot
+    load, and for tasks that generate text.
     """
     source, _, metric = str(spec).partition("@")
     what, is_file = f"lm task {source!r}", source.endswith((".yaml", ".yml"))
-    if is_file and re.search(r"^group:", existing(source, "task file").read_text("utf-8", "replace"), re.MULTILINE):
-        raise LayerscopeError(f"{what} is a group, which the harness does not read from a file: give its tasks")
+    if is_file and re.search(
+        r"^group:", existing(source, "task file").read_text("utf-8", "replace"), re.MULTILINE
+    ):
+        raise LayerscopeError(
+            f"{what} is a group, which the harness does not read from a file: give its tasks"
+        )
     go_offline_without_hub()
     with _harness(f"{what} cannot be loaded"):
         manager = _manager(not is_file)
         if not is_file and source not in manager.task_index:
-            hint = near(source, manager.all_tasks) or ": give a name of lm-evaluation-harness, or a file like task.yaml"
+            hint = (
+                near(source, manager.all_tasks)
+                or ": give a name of lm-evaluation-harness, or a file like task.yaml"
+            )
             raise LayerscopeError(f"{what} does not exist{hint}")
-        return [_task(task, metric, samples, seed) for task in manager.load([source])["tasks"].values()]
+        return [
+            _task(task, metric, samples, seed) for task in manager.load([source])["tasks"].values()
+        ]
 
 
 def _task(task: Any, metric: str, samples: int | None, seed: int) -> ProbeTask:
     """Build the requests of a task, once for all layers."""
     name, directions = task.config.task, task.higher_is_better()
     if task.OUTPUT_TYPE == "generate_until":
-        raise LayerscopeError(f"lm task {name!r} generates text: evaluate scores tasks of likelihoods")
+        raise LayerscopeError(
+            f"lm task {name!r} generates text: evaluate scores tasks of likelihoods"
+        )
     if metric and metric not in directions:
-        raise LayerscopeError(f"lm task {name!r} has no metric {metric!r}{choices(metric, directions, 'it has')}")
+        raise LayerscopeError(
+            f"lm task {name!r} has no metric {metric!r}{choices(metric, directions, 'it has')}"
+        )
     better = [one for one, higher in directions.items() if higher]
     metric = metric or next(one for one in (*better, BITS, *directions) if one in directions)
     if task.get_config("num_fewshot") is None:
@@ -128,21 +150,40 @@ def _task(task: Any, metric: str, samples: int | None, seed: int) -> ProbeTask:
     documents = tuple(json.dumps(one.doc, default=str) for one in task.instances)
     data = Corpus(name, "text", texts, [*map(str, range(len(texts)))], documents)
     score = partial(_score, task, metric, bool(directions[metric]), chosen)
-    return ProbeTask(ProbeKind("lm", metric if directions[metric] else f"−{metric}", Answers, score), data)
+    return ProbeTask(
+        ProbeKind("lm", metric if directions[metric] else f"−{metric}", Answers, score), data
+    )
 
 
-def _score(task: Any, metric: str, higher: bool, chosen: list[int] | None, lm: LayerLM, seed: int) -> ProbeScore:
+def _score(
+    task: Any, metric: str, higher: bool, chosen: list[int] | None, lm: LayerLM, seed: int
+) -> ProbeScore:
     """Return what the harness makes of a model's answers at its layer, negated where less is better."""
     from lm_eval.evaluator import evaluate
 
     name = task.config.task
     samples = None if chosen is None else {name: chosen}
     with _harness(f"lm-evaluation-harness fails at layer {lm.layer}"):
-        found = evaluate(lm, {"tasks": {name: task}}, samples=samples, bootstrap_iters=BOOTSTRAPS, log_samples=False)
-        values = {key.partition(",")[0]: value for key, value in reversed(found["results"][name].items())}
-        score, stderr = float(values[metric] if higher else -values[metric]), values.get(f"{metric}_stderr")
+        found = evaluate(
+            lm,
+            {"tasks": {name: task}},
+            samples=samples,
+            bootstrap_iters=BOOTSTRAPS,
+            log_samples=False,
+        )
+        values = {
+            key.partition(",")[0]: value for key, value in reversed(found["results"][name].items())
+        }
+        score, stderr = (
+            float(values[metric] if higher else -values[metric]),
+            values.get(f"{metric}_stderr"),
+        )
     if not math.isfinite(score):
-        raise LayerscopeError(f"its {metric} at layer {lm.layer} is {score}: choose another metric with @METRIC")
+        raise LayerscopeError(
+            f"its {metric} at layer {lm.layer} is {score}: choose another metric with @METRIC"
+        )
     stderr = stderr if isinstance(stderr, float) else math.nan
     wide = 1.96 * stderr  # a 95 % interval
-    return ProbeScore(score, stderr, score - wide, score + wide, found["n-samples"][name]["effective"], 0, ())
+    return ProbeScore(
+        score, stderr, score - wide, score + wide, found["n-samples"][name]["effective"], 0, ()
+    )

@@ -41,21 +41,27 @@ def labelled(given: Any, samples: int | None, seed: int) -> Corpus:
     corpus = open_corpus(given)
     source = given if isinstance(given, (str, Path)) else f"the data of {corpus.name}"
     if corpus.labels is None:
-        raise LayerscopeError(f"{source} has no labels to probe: give a column label, or a sub-folder for each class")
+        raise LayerscopeError(
+            f"{source} has no labels to probe: give a column label, or a sub-folder for each class"
+        )
     corpus = draw(corpus, samples, seed)
     sizes = Counter(corpus.labels)
     if len(sizes) < 2:
-        raise LayerscopeError(f"{source}: every sample has the label {next(iter(sizes))!r}: give two classes or more")
+        raise LayerscopeError(
+            f"{source}: every sample has the label {next(iter(sizes))!r}: give two classes or more"
+        )
     if sum(size >= WHOLE for size in sizes.values()) < 2:
-        raise LayerscopeError(f"{source}: fewer than 2 classes have {WHOLE} samples: give more of each")
+        raise LayerscopeError(
+            f"{source}: fewer than 2 classes have {WHOLE} samples: give more of each"
+        )
     return corpus
 
 
 class Pooled:
     """One vector a sample, with what the model's makers put after the pooling (Dense, Normalize), and the labels.
 
-    `corpus` is what the model is shown, `kept` what lies on the disk (for `poolings` of the pass), and `last` the slot
-    where the model as shipped takes its vector.
+    `corpus` is what the model is shown, `kept` what lies on the disk (for `poolings` of the pass),
+    and `last` the slot where the model as shipped takes its vector.
     """
 
     items = "samples"
@@ -70,10 +76,18 @@ class Pooled:
         pools_itself = self.loaded.served is not None and self.loaded.pooling is None
         self.last = model.stack.depth, model.final, SHIPPED if pools_itself else model.pooling[0]
         own = () if pools_itself else model.pooling[:1]
-        self.kept = self.poolings = tuple(dict.fromkeys([*(pooling for _, _, pooling in slots), *own]))
+        self.kept = self.poolings = tuple(
+            dict.fromkeys([*(pooling for _, _, pooling in slots), *own])
+        )
 
     def compute(
-        self, job: Job, path: Path, manifest: dict[str, Any], reporter: Reporter, team: Team, known: Run | None
+        self,
+        job: Job,
+        path: Path,
+        manifest: dict[str, Any],
+        reporter: Reporter,
+        team: Team,
+        known: Run | None,
     ) -> None:
         """Run the model over the data, where no run of them is known; what is kept is a run folder without tables."""
         self.run = known or shared_run(path, manifest, job, reporter, team)
@@ -82,16 +96,23 @@ class Pooled:
         self.rows = Source(self.run, job.options).distinct  # as a run of `profile` is probed
         self.finish = Serving(self.loaded).finish
 
-    def layer(self, slot: Slot, weights: Weights | None = None, finished: bool = True) -> tuple[Any, ...]:
+    def layer(
+        self, slot: Slot, weights: Weights | None = None, finished: bool = True
+    ) -> tuple[Any, ...]:
         """Return vectors [N, D] of a layer, or a mix of layers, and labels; unless `finished` those before the tail."""
         layer, site, pooling = slot
         plan = self.run.folder.plan.iloc[self.rows]
         labels = plan["label"].to_numpy()
         if pooling == SHIPPED:
             texts = [self.corpus.samples[i] for i in plan["sample"]]
-            return self.loaded.served.encode(texts, convert_to_numpy=True, show_progress_bar=False), labels
+            return self.loaded.served.encode(
+                texts, convert_to_numpy=True, show_progress_bar=False
+            ), labels
         mixed = (weights or {layer: 1.0}).items()
-        parts = [weight * self.run.states(pooling, (Column(site, i),), self.rows)[:][:, 0] for i, weight in mixed]
+        parts = [
+            weight * self.run.states(pooling, (Column(site, i),), self.rows)[:][:, 0]
+            for i, weight in mixed
+        ]
         states = sum(parts[1:], parts[0]).numpy()
         return self.finish(states) if finished else states, labels
 
@@ -100,7 +121,12 @@ class TokenMeasure:
     """Keeps tokens of one batch: `SITE.LAYER` [1, M, D] in the model's own dtype, `length` and `broken` [B]."""
 
     def __init__(
-        self, columns: set[Column], chosen: list[list[int]] | None, job: Job, inputs: Inputs, rows: pd.DataFrame
+        self,
+        columns: set[Column],
+        chosen: list[list[int]] | None,
+        job: Job,
+        inputs: Inputs,
+        rows: pd.DataFrame,
     ) -> None:
         self.columns, self.job, self.inputs = columns, job, inputs
         self.chosen = None if chosen is None else [chosen[sample] for sample in rows["sample"]]
@@ -122,7 +148,9 @@ class TokenMeasure:
         """Return everything kept, on the CPU."""
         assert self.index is not None
         length = torch.bincount(self.index[0].cpu(), minlength=len(self.broken))
-        return {"broken": self.broken, "length": length} | {key: states.cpu() for key, states in self.kept.items()}
+        return {"broken": self.broken, "length": length} | {
+            key: states.cpu() for key, states in self.kept.items()
+        }
 
     def _positions(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         if self.chosen is None:
@@ -147,27 +175,39 @@ class Tokens:
 
     def __init__(self, data: Any, model: LayeredModel, slots: Sequence[Slot]) -> None:
         if model.rank == 2:
-            raise LayerscopeError(f"the states of {model.loaded.name} have no tokens to probe: give linear-probe")
+            raise LayerscopeError(
+                f"the states of {model.loaded.name} have no tokens to probe: give linear-probe"
+            )
         self.corpus, self.slots = data, list(slots)
         self.last = model.stack.depth, model.final, model.pooling[0]
         found = {Column(site, layer) for layer, site, _ in [*slots, self.last]}
         self.kept = tuple(sorted(found, key=lambda column: (column.site, column.layer)))
 
     def compute(
-        self, job: Job, path: Path, manifest: dict[str, Any], reporter: Reporter, team: Team, _: Run | None
+        self,
+        job: Job,
+        path: Path,
+        manifest: dict[str, Any],
+        reporter: Reporter,
+        team: Team,
+        _: Run | None,
     ) -> None:
         """Run the model over the data, or what is missing, and keep tokens of the layers asked for."""
         measure = partial(TokenMeasure, set(self.kept), self.positions)
         self.run = shared_run(path, manifest, job, reporter, team, measure, self._bytes)
 
-    def layer(self, slot: Slot, weights: Weights | None = None, finished: bool = True) -> tuple[Any, ...]:
+    def layer(
+        self, slot: Slot, weights: Weights | None = None, finished: bool = True
+    ) -> tuple[Any, ...]:
         """Return the tokens [M, D] of all samples, how many each has, and the labels."""
         states, lengths, rows = stored_tokens(self.run, slot, weights)
         return states, lengths, rows["label"].to_numpy()
 
     def _bytes(self, plan: pd.DataFrame, job: Job) -> int:
         model, lengths = job.model, plan["length"].to_numpy()
-        tokens = _tokens(model, lengths) if self.positions is None else sum(map(len, self.positions))
+        tokens = (
+            _tokens(model, lengths) if self.positions is None else sum(map(len, self.positions))
+        )
         dtype = next((p.dtype for p in model.module.parameters()), torch.float32)
         return tokens * len(self.kept) * model.stack.width * dtype.itemsize
 
@@ -188,7 +228,9 @@ def stored_tokens(
             finite = file.get_tensor("broken").numpy() < 0
         rows = folder.rows(shard)
         fine = ~folder.copies[rows.index] & finite
-        tokens.append(states if fine.all() else states[torch.from_numpy(fine).repeat_interleave(length)])
+        tokens.append(
+            states if fine.all() else states[torch.from_numpy(fine).repeat_interleave(length)]
+        )
         lengths.append(length.numpy()[fine])
         kept.append(rows[fine])
     return torch.cat(tokens), np.concatenate(lengths), pd.concat(kept)
@@ -228,12 +270,22 @@ class Words(Tokens):
         words = sum(map(len, data.sentences))
         lost = words - sum(map(len, self.positions))
         if lost == words:
-            raise LayerscopeError(f"no word of {data.name} has a token of {model.loaded.name}: check the data")
-        notes = (f"{lost:,} of {count(words, 'word')} have no token of their own: they are left out",) if lost else ()
+            raise LayerscopeError(
+                f"no word of {data.name} has a token of {model.loaded.name}: check the data"
+            )
+        notes = (
+            (f"{lost:,} of {count(words, 'word')} have no token of their own: they are left out",)
+            if lost
+            else ()
+        )
         names = tuple(map(str, range(len(read))))
-        self.corpus = Corpus(data.name, "text", tuple(window for window, _ in read), names, notes=notes)
+        self.corpus = Corpus(
+            data.name, "text", tuple(window for window, _ in read), names, notes=notes
+        )
 
-    def layer(self, slot: Slot, weights: Weights | None = None, finished: bool = True) -> tuple[Any, ...]:
+    def layer(
+        self, slot: Slot, weights: Weights | None = None, finished: bool = True
+    ) -> tuple[Any, ...]:
         """Return states [words, D], the label of each word, and the number of its sentence."""
         states, lengths, rows = stored_tokens(self.run, slot, weights)
         labels = np.array([tag for sample in rows["sample"] for tag in self.tags[sample]])

@@ -42,17 +42,26 @@ ENGLISH = {"STS17": ["en-en"]}
 
 
 def open_tasks(
-    tasks: Any, samples: int | None = None, seed: int = 0, split: float | None = None, shift: Any = None
+    tasks: Any,
+    samples: int | None = None,
+    seed: int = 0,
+    split: float | None = None,
+    shift: Any = None,
 ) -> tuple[list[Any], list[ProbeTask]]:
     """Return mteb tasks, without the data of mteb's own, and probes, each with its data.
 
-    `tasks` is a list of mteb names, mteb task objects, `KIND:PATH` texts and mappings from kinds to data; a single one
-    may stand alone. The name `layer-by-layer` stands for `PAPER_TASKS`, and an aggregate for its tasks; of each data
-    set `samples` seeded rows are taken; an attention probe is judged on the share `split` of them, and a linear probe
-    also, as a task of its own, on the data `shift`. Raises `LayerscopeError` for a task that does not exist, for one of
-    mteb whose inputs no encoder takes, and for two of one name.
+    `tasks` is a list of mteb names, mteb task objects, `KIND:PATH` texts and mappings from kinds to
+    data; a single one may stand alone. The name `layer-by-layer` stands for `PAPER_TASKS`, and an
+    aggregate for its tasks; of each data set `samples` seeded rows are taken; an attention probe is
+    judged on the share `split` of them, and a linear probe also, as a task of its own, on the data
+    `shift`. Raises `LayerscopeError` for a task that does not exist, for one of mteb whose inputs
+    no encoder takes, and for two of one name.
     """
-    whole = isinstance(tasks, (str, Mapping)) or hasattr(tasks, "metadata") or not isinstance(tasks, Iterable)
+    whole = (
+        isinstance(tasks, (str, Mapping))
+        or hasattr(tasks, "metadata")
+        or not isinstance(tasks, Iterable)
+    )
     found: list[Any] = []
     probes: list[ProbeTask] = []
     opened: dict[Any, Any] = {}
@@ -70,23 +79,41 @@ def open_tasks(
             elif name in (*PROBES, LM):
                 probes += _probes(name, data, opened, samples, seed, split, shift)
             else:
-                raise LayerscopeError(f"task kind {name!r} does not exist{choices(str(name), [*FILES, *PROBES, LM])}")
+                raise LayerscopeError(
+                    f"task kind {name!r} does not exist{choices(str(name), [*FILES, *PROBES, LM])}"
+                )
     if not found and not probes:
-        raise LayerscopeError("no task is named: give names of mteb, such as STSBenchmark, or classification:FILE.csv")
+        raise LayerscopeError(
+            "no task is named: give names of mteb, such as STSBenchmark, or classification:FILE.csv"
+        )
     if split is not None and not any(probe.split for probe in probes):
-        raise LayerscopeError("`split` applies only to an attention-probe, and none is among the tasks: leave it out")
+        raise LayerscopeError(
+            "`split` applies only to an attention-probe, and none is among the tasks: leave it out"
+        )
     names = [*(task.metadata.name for task in found), *(probe.name for probe in probes)]
-    others = names[: len(found)] + [probe.name for probe in probes if probe.kind is not PROBES["linear-probe"]]
+    others = names[: len(found)] + [
+        probe.name for probe in probes if probe.kind is not PROBES["linear-probe"]
+    ]
     if shift is not None and others:
-        raise LayerscopeError(f"`shift` applies only to a linear-probe, not to {others[0]}: evaluate that by itself")
+        raise LayerscopeError(
+            f"`shift` applies only to a linear-probe, not to {others[0]}: evaluate that by itself"
+        )
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise LayerscopeError(f"two tasks have the name {twice!r}: leave one out, or rename its file")
+        raise LayerscopeError(
+            f"two tasks have the name {twice!r}: leave one out, or rename its file"
+        )
     return found, probes
 
 
 def _probes(
-    name: str, data: Any, opened: dict[Any, Any], samples: int | None, seed: int, split: float | None, shift: Any
+    name: str,
+    data: Any,
+    opened: dict[Any, Any],
+    samples: int | None,
+    seed: int,
+    split: float | None,
+    shift: Any,
 ) -> list[ProbeTask]:
     """Return the probe of a kind, under a shift too, or the tasks that lm-evaluation-harness has for a name or file."""
     if name == LM:
@@ -94,7 +121,9 @@ def _probes(
         from layerscope.evaluation.lm_tasks import open_lm_tasks  # it takes seconds to import
 
         return open_lm_tasks(data, samples, seed)
-    read = PROBES[name].states.read  # linear and kNN probe of the same data share them, and their states
+    read = PROBES[
+        name
+    ].states.read  # linear and kNN probe of the same data share them, and their states
     files = _train_and_test_files(data) if name == "linear-probe" else ()
     if files and shift is not None:
         raise LayerscopeError(f"{data} has a test file, which judges its probes: leave `shift` out")
@@ -108,7 +137,9 @@ def _probes(
         validation(np.unique(opened[key].labels, return_inverse=True)[1], own_split, seed)
     own = [ProbeTask(PROBES[name], opened[key], own_split)]
     if shift is not None and name == "linear-probe":
-        whole = opened[key] if samples is None else read(fitted, None, seed)  # a draw may lack a label of its file
+        whole = (
+            opened[key] if samples is None else read(fitted, None, seed)
+        )  # a draw may lack a label of its file
         own.append(replace(own[0], shift=_shifted(shift, opened[key], whole, samples, seed)))
     return own
 
@@ -132,12 +163,18 @@ def _shifted(given: Any, source: Corpus, whole: Corpus, samples: int | None, see
         )
     new = np.flatnonzero(~np.isin(target.digests, source.digests))
     if not len(new):
-        raise LayerscopeError(f"every sample of {target.name} is in {source.name} too: give other data as `shift`")
+        raise LayerscopeError(
+            f"every sample of {target.name} is in {source.name} too: give other data as `shift`"
+        )
     copies, notes, named = len(target) - len(new), list(target.notes), f"{target.name} has"
     if copies:
-        notes.append(f"{copies:,} of {len(target):,} samples of {target.name} are in {source.name} too: left out")
+        notes.append(
+            f"{copies:,} of {len(target):,} samples of {target.name} are in {source.name} too: left out"
+        )
     if 2 * (there := len(set(target.labels or ()))) < (of := len(set(source.labels or ()))):
-        notes.append(f"{named} {there:,} of the {of:,} classes of {source.name}: scores on it cover only these")
+        notes.append(
+            f"{named} {there:,} of the {of:,} classes of {source.name}: scores on it cover only these"
+        )
     return replace(target.take(new.tolist()), notes=tuple(notes))
 
 
@@ -149,7 +186,9 @@ def _of_mteb(task: Any) -> Iterator[Any]:
     elif hasattr(task, "metadata") and hasattr(task, "load_data"):
         named = [task]
     else:
-        raise LayerscopeError(f"a task is a name, KIND:PATH or a task of mteb, not a {type(task).__name__}")
+        raise LayerscopeError(
+            f"a task is a name, KIND:PATH or a task of mteb, not a {type(task).__name__}"
+        )
     for one in named:
         for part in one.tasks if hasattr(one, "taskname_to_task") else [one]:
             _refuse_inputs(part.metadata)
@@ -160,9 +199,13 @@ def _refuse_inputs(about: Any) -> None:
     """Raise where a task has inputs that no encoder of one modality takes."""
     unread = [kind for kind in about.modalities if kind not in READ]
     if unread:
-        raise LayerscopeError(f"task {about.name} reads {listed(unread)}: evaluate takes texts, images and sounds")
+        raise LayerscopeError(
+            f"task {about.name} reads {listed(unread)}: evaluate takes texts, images and sounds"
+        )
     sides = (about.category or "").split("2")
-    if any(len(side) > 1 for side in sides) and about.type != "Compositionality":  # which embeds each by itself
+    if (
+        any(len(side) > 1 for side in sides) and about.type != "Compositionality"
+    ):  # which embeds each by itself
         raise LayerscopeError(
             f"task {about.name} mixes {' and '.join(about.modalities)} in one input ({about.category}): evaluate takes "
             "tasks whose inputs are each of one modality"
@@ -175,34 +218,45 @@ def _by_name(name: str) -> list[Any]:
     if name == LAYER_BY_LAYER:
         # subsets that are named go before languages, of which STS17 has English in many a pair
         return [
-            mteb.get_task(name, languages=["eng"], eval_splits=["test"], hf_subsets=ENGLISH.get(name))
+            mteb.get_task(
+                name, languages=["eng"], eval_splits=["test"], hf_subsets=ENGLISH.get(name)
+            )
             for name in PAPER_TASKS
         ]
     try:
         return [mteb.get_task(name)]
     except KeyError:
-        known = [LAYER_BY_LAYER, *(task.metadata.name for task in mteb.get_tasks(exclude_superseded=False))]
+        known = [
+            LAYER_BY_LAYER,
+            *(task.metadata.name for task in mteb.get_tasks(exclude_superseded=False)),
+        ]
         begun = [other for other in known if other.lower().startswith(name.lower())]
         hint = (
             f", did you mean {listed(begun)}?"
             if name and begun
-            else near(name, known) or f": give a name of mteb, or KIND:FILE ({', '.join([*FILES, LM])})"
+            else near(name, known)
+            or f": give a name of mteb, or KIND:FILE ({', '.join([*FILES, LM])})"
         )
         raise LayerscopeError(f"task {name!r} does not exist in mteb{hint}") from None
 
 
 def task_from_file(
-    kind: str, path: Any, samples: Annotated[int | None, Whole(2)] = None, seed: Annotated[int, SEED] = 0
+    kind: str,
+    path: Any,
+    samples: Annotated[int | None, Whole(2)] = None,
+    seed: Annotated[int, SEED] = 0,
 ) -> Any:
     """Return an mteb task made of a CSV, TSV, JSONL or Parquet file, a pandas frame or a `datasets.Dataset`.
 
-    `kind` is classification or clustering (columns text, label), sts (text_a, text_b, score), pair-classification
-    (text_a, text_b, label 0 or 1) or retrieval (query, document and, if given, score: a whole number, 0 for a document
-    that is searched but does not answer; all documents of the file are searched for each query). Of a folder the files
-    `test.*` and, for classification, `train.*` are read, and so are these splits of a `DatasetDict`; one file of a
-    classification is split in two seeded halves, label by label, each text once. `samples` takes that many seeded rows
-    of each file; test rows of a label that is then not among the training rows are left out. The task is named after
-    the file or folder. Raises `LayerscopeError` for columns that are missing and values that cannot be judged.
+    `kind` is classification or clustering (columns text, label), sts (text_a, text_b, score),
+    pair-classification (text_a, text_b, label 0 or 1) or retrieval (query, document and, if given,
+    score: a whole number, 0 for a document that is searched but does not answer; all documents of
+    the file are searched for each query). Of a folder the files `test.*` and, for classification,
+    `train.*` are read, and so are these splits of a `DatasetDict`; one file of a classification is
+    split in two seeded halves, label by label, each text once. `samples` takes that many seeded
+    rows of each file; test rows of a label that is then not among the training rows are left out.
+    The task is named after the file or folder. Raises `LayerscopeError` for columns that are
+    missing and values that cannot be judged.
 
     >>> from layerscope.evaluation import task_from_file
     >>> task = task_from_file("classification", "reviews.csv")
@@ -214,28 +268,38 @@ def task_from_file(
         raise LayerscopeError(f"task kind {kind!r} does not exist{choices(kind, FILES)}")
     about, given = FILES[kind], _in_memory(path, FILES[kind])
     if not given and not isinstance(path, (str, Path)):
-        raise LayerscopeError(f"{kind} reads a pandas frame, a datasets.Dataset or a file, not a {type(path).__name__}")
+        raise LayerscopeError(
+            f"{kind} reads a pandas frame, a datasets.Dataset or a file, not a {type(path).__name__}"
+        )
     file = None if given else existing(path, "task file")
     source, name = ("the data frame", "frame") if file is None else (str(file), _name(file))
     splits = {}
     for split, data in (given if file is None else _files(file, about)).items():
         rows = _read(data, kind)
         if samples is not None and len(rows) > samples:
-            rows = rows.iloc[np.sort(np.random.default_rng(seed).choice(len(rows), samples, replace=False))]
+            rows = rows.iloc[
+                np.sort(np.random.default_rng(seed).choice(len(rows), samples, replace=False))
+            ]
         for column in about.columns[:-1]:
             empty = rows[column].isna() | (rows[column].astype(str).str.strip() == "")
             refuse_rows(empty, rows[column], source, "fill it in, or leave the row out")
         rows = rows.astype(dict.fromkeys(about.columns[:-1], str))
         splits[split] = about.check(rows, source).reset_index(drop=True)
     splits = about.arrange(splits, samples, seed, source)
-    return _task(kind, name, {split: rows.rename(columns=dict(about.renamed)) for split, rows in splits.items()})
+    return _task(
+        kind,
+        name,
+        {split: rows.rename(columns=dict(about.renamed)) for split, rows in splits.items()},
+    )
 
 
 def _in_memory(data: Any, kind: FileKind) -> dict[str, Any]:
     """Return the frame of each split of data in memory, none for a file."""
     if is_a(data, "datasets.DatasetDict"):
         if "test" not in data:
-            raise LayerscopeError(f"the data set has no split 'test' (its splits: {', '.join(data)}): rename one")
+            raise LayerscopeError(
+                f"the data set has no split 'test' (its splits: {', '.join(data)}): rename one"
+            )
         return {split: data[split].to_pandas() for split in kind.splits if split in data}
     if is_a(data, "datasets.Dataset"):
         return {"test": data.to_pandas()}
@@ -251,7 +315,9 @@ def _files(path: Path, kind: FileKind) -> dict[str, Path]:
         return found
     tables = _tables(path)
     if len(tables) != 1:
-        raise LayerscopeError(f"folder {str(path)!r} holds no test.csv (.jsonl, .parquet): name the file itself")
+        raise LayerscopeError(
+            f"folder {str(path)!r} holds no test.csv (.jsonl, .parquet): name the file itself"
+        )
     return {"test": tables[0]}
 
 
@@ -267,17 +333,25 @@ def _files_of(folder: Path, names: Iterable[str]) -> dict[str, Path]:
 def _name(path: Path) -> str:
     """Return a name that may stand in a path: of `banking/` banking, of `tickets.csv.gz` tickets."""
     name, suffix = path.resolve().name, table_suffix(path)
-    return re.sub(r"[^\w.-]+", "_", name[: name.lower().rindex(suffix)] if suffix else name) or "task"
+    return (
+        re.sub(r"[^\w.-]+", "_", name[: name.lower().rindex(suffix)] if suffix else name) or "task"
+    )
 
 
 def _read(data: Any, kind: str) -> pd.DataFrame:
     """Return the columns of a table that the kind reads."""
     frame: pd.DataFrame | None = table_of(data)
     if frame is None:
-        raise LayerscopeError(f"task file {data} has an unknown format: give CSV, TSV, JSONL or Parquet")
+        raise LayerscopeError(
+            f"task file {data} has an unknown format: give CSV, TSV, JSONL or Parquet"
+        )
     source, about = "the data frame" if is_frame(data) else data, FILES[kind]
     frame = frame.rename(columns=lambda name: str(name).strip())
-    needed = [name for name in about.columns if name in frame or name != about.columns[-1] or about.default is None]
+    needed = [
+        name
+        for name in about.columns
+        if name in frame or name != about.columns[-1] or about.default is None
+    ]
     refuse_columns(frame, needed, source)
     return frame.reindex(columns=list(about.columns), fill_value=about.default)
 
@@ -286,7 +360,9 @@ def _task(kind: str, name: str, splits: Splits) -> Any:
     import mteb.abstasks as abstasks
     from mteb.abstasks.task_metadata import TaskMetadata
 
-    contents = "".join(f"{split}{rows.to_json(orient='split')}" for split, rows in sorted(splits.items()))
+    contents = "".join(
+        f"{split}{rows.to_json(orient='split')}" for split, rows in sorted(splits.items())
+    )
     revision, about = hashlib.sha256(f"{kind}{contents}".encode()).hexdigest()[:40], FILES[kind]
     metadata = TaskMetadata(
         name=name,

@@ -52,18 +52,32 @@ class MissingTextsError(Exception):
 class StoredTexts:
     """Pooled states as they lie on disk, read by any process without the model.
 
-    The parts in a folder have `keys` [n, 16] of samples of one `modality` with `states` [P, n, D], a row for each of
-    `slots`, and those in the space of two towers as `projected` [Q, n, W]; `widths` are (D, W). The texts of a `run` of
-    the same model are known too; their states stay in the run. A pickle holds no states: it opens the folder again
-    where it is unpickled, with the parts that are there by then.
+    The parts in a folder have `keys` [n, 16] of samples of one `modality` with `states` [P, n, D],
+    a row for each of `slots`, and those in the space of two towers as `projected` [Q, n, W];
+    `widths` are (D, W). The texts of a `run` of the same model are known too; their states stay in
+    the run. A pickle holds no states: it opens the folder again where it is unpickled, with the
+    parts that are there by then.
     """
 
     def __init__(
-        self, folder: Path, slots: Sequence[Slot], widths: tuple[int, int], modality: str, run: Run | None = None
+        self,
+        folder: Path,
+        slots: Sequence[Slot],
+        widths: tuple[int, int],
+        modality: str,
+        run: Run | None = None,
     ) -> None:
-        self.folder, self.slots, self.widths, self.modality, self.run = folder, tuple(slots), widths, modality, run
+        self.folder, self.slots, self.widths, self.modality, self.run = (
+            folder,
+            tuple(slots),
+            widths,
+            modality,
+            run,
+        )
         self._rows: dict[bytes, tuple[Path, int]] = {}
-        self.broken = [part for part in sorted(self.folder.glob("*.safetensors")) if not self._know(part)]
+        self.broken = [
+            part for part in sorted(self.folder.glob("*.safetensors")) if not self._know(part)
+        ]
         if run is not None:
             self._rows |= {key: (run.path, row) for key, row in run.keyed_rows().items()}
 
@@ -76,11 +90,13 @@ class StoredTexts:
     def keys(self, samples: Sequence[Any]) -> list[bytes]:
         """Return the keys of texts, prompts included, or of images or sounds, after embedding those not there yet.
 
-        Without the model these raise `MissingTextsError`; with it states that are not finite, and a disk without room
-        for them, `LayerscopeError`.
+        Without the model these raise `MissingTextsError`; with it states that are not finite, and a
+        disk without room for them, `LayerscopeError`.
         """
         keys = [key_of(sample) for sample in samples]
-        missing = {key: sample for key, sample in zip(keys, samples, strict=True) if key not in self._rows}
+        missing = {
+            key: sample for key, sample in zip(keys, samples, strict=True) if key not in self._rows
+        }
         if missing:
             self._embed(missing)
         return keys
@@ -129,13 +145,14 @@ class StoredTexts:
 class TextStates(StoredTexts):
     """A store of pooled states: one forward pass over a sample gives its states at all `slots` (layer, site, pooling).
 
-    It has a folder of its own below `folder`, named after all that the states depend on (weights, dtype, tokenizer,
-    maximal length, slots). States are written in parts, each one safetensors file that is there whole or not at all,
-    so that a killed process loses at most the part it was working on. States that a `run` of the same model has are not
-    computed again. `forwards` and `embedded` count the batches and samples that this process ran, `seconds` the time
-    that took, `lengths` has the tokens of each sample. Images and sounds may be files (paths or bytes), which are
-    decoded batch by batch. The processes of a `team` share the work, and the folder, unless each writes all states into
-    one `alone`.
+    It has a folder of its own below `folder`, named after all that the states depend on (weights,
+    dtype, tokenizer, maximal length, slots). States are written in parts, each one safetensors file
+    that is there whole or not at all, so that a killed process loses at most the part it was
+    working on. States that a `run` of the same model has are not computed again. `forwards` and
+    `embedded` count the batches and samples that this process ran, `seconds` the time that took,
+    `lengths` has the tokens of each sample. Images and sounds may be files (paths or bytes), which
+    are decoded batch by batch. The processes of a `team` share the work, and the folder, unless
+    each writes all states into one `alone`.
 
     >>> from pathlib import Path
     >>> from layerscope.models import LoadOptions, Override, find_layers, load
@@ -157,7 +174,12 @@ class TextStates(StoredTexts):
         alone: bool = False,
     ) -> None:
         slots = sorted(set(slots))
-        self.model, self.reporter, self.team, self.alone = model, reporter or Reporter(), team or Team(), alone
+        self.model, self.reporter, self.team, self.alone = (
+            model,
+            reporter or Reporter(),
+            team or Team(),
+            alone,
+        )
         self.forwards = self.embedded = 0
         self.seconds = 0.0
         self.lengths: list[int] = []
@@ -165,7 +187,9 @@ class TextStates(StoredTexts):
         about = FORMAT, states_fingerprint(model), slots  # all that the states of a text depend on
         name = hashlib.sha256(repr(about).encode()).hexdigest()[:16]
         projection = 0 if model.projection is None else model.projection.width
-        super().__init__(folder / name, slots, (model.stack.width, projection), model.encoder.modality, run)
+        super().__init__(
+            folder / name, slots, (model.stack.width, projection), model.encoder.modality, run
+        )
         for part in self.broken:  # its samples are embedded again
             part.unlink()
 
@@ -185,9 +209,13 @@ class TextStates(StoredTexts):
 
     def _embed(self, missing: dict[bytes, Any]) -> None:
         start, samples = time.perf_counter(), list(missing.values())
-        about = hashlib.sha256(b"".join(missing)).hexdigest()  # the others embed the same, sooner or later
+        about = hashlib.sha256(
+            b"".join(missing)
+        ).hexdigest()  # the others embed the same, sooner or later
         # images have one size, and need not be decoded for it
-        lengths = self.model.encoder.lengths(samples if self.modality == "image" else map(self._decoded, samples))
+        lengths = self.model.encoder.lengths(
+            samples if self.modality == "image" else map(self._decoded, samples)
+        )
         self.lengths += lengths
         batches = batches_of(self.model, lengths)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -198,11 +226,21 @@ class TextStates(StoredTexts):
             self.reporter.bar(f"{kind} at all layers", len(samples), kind) as advance,
             evaluating(self.model.module),
         ):
-            parts = [batches[first : first + BATCHES_PER_PART] for first in range(0, len(batches), BATCHES_PER_PART)]
+            parts = [
+                batches[first : first + BATCHES_PER_PART]
+                for first in range(0, len(batches), BATCHES_PER_PART)
+            ]
 
             def embed(chosen: list[list[int]]) -> Any:
-                done = [self._batch([self._decoded(samples[i]) for i in rows], lengths[rows[0]]) for rows in chosen]
-                return done if self.alone else self._write([samples[i] for rows in chosen for i in rows], done)
+                done = [
+                    self._batch([self._decoded(samples[i]) for i in rows], lengths[rows[0]])
+                    for rows in chosen
+                ]
+                return (
+                    done
+                    if self.alone
+                    else self._write([samples[i] for rows in chosen for i in rows], done)
+                )
 
             for chosen, made in zip(parts, self.team.each(embed, parts, about), strict=True):
                 own = [samples[i] for rows in chosen for i in rows]
@@ -237,13 +275,17 @@ class TextStates(StoredTexts):
         for slot in self.columns(PROJECTED):
             projection, tokens = self.model.projection, held[slot[0]]
             assert projection is not None
-            found[slot] = projection.vectors(tokens, replace(inputs, mask=self.model.mask(inputs, tokens))).cpu()
+            found[slot] = projection.vectors(
+                tokens, replace(inputs, mask=self.model.mask(inputs, tokens))
+            ).cpu()
         for slot, vectors in found.items():
             broken = (~torch.isfinite(vectors).all(-1)).nonzero()
             if len(broken):
                 sample = samples[int(broken[0])]
                 named = (
-                    f"the text {sample[:60]!r}" if isinstance(sample, str) else f"one of the {PLURAL[self.modality]}"
+                    f"the text {sample[:60]!r}"
+                    if isinstance(sample, str)
+                    else f"one of the {PLURAL[self.modality]}"
                 )
                 raise LayerscopeError(
                     f"{self.model.loaded.name} gives NaN or infinity at layer {slot[0]} for {named}: try "

@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Unpack
 
 from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.option_kinds import IN_CODE, SEED, Folder, Kind, OneOf, Repeated, Several, Whole, shown
+from layerscope.core.option_kinds import (
+    IN_CODE,
+    SEED,
+    Folder,
+    Kind,
+    OneOf,
+    Repeated,
+    Several,
+    Whole,
+    shown,
+)
 from layerscope.core.options import DATA, OUTPUT, LoadingAndReading, checked, spoken
 
 if TYPE_CHECKING:
@@ -28,7 +38,9 @@ class Shard(Kind):
         text = "/".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
         found = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
         if found is None or int(found[1]) >= int(found[2]):
-            raise LayerscopeError(f"{name} is {shown(value)}: give I/N with I from 0 to N - 1, such as 0/4")
+            raise LayerscopeError(
+                f"{name} is {shown(value)}: give I/N with I from 0 to N - 1, such as 0/4"
+            )
         return int(found[1]), int(found[2])
 
 
@@ -60,41 +72,49 @@ def extract(
 ) -> "Extraction":
     """Write the states of chosen layers for all your data, in one process or in many.
 
-    Files and streams are read piece by piece, and blocks after the deepest layer are not run. The states are written
-    in chunks, each complete or absent, and the same call resumes where it stopped. Processes that torchrun or
-    accelerate started share the work.
+    Files and streams are read piece by piece, and blocks after the deepest layer are not run. The
+    states are written in chunks, each complete or absent, and the same call resumes where it
+    stopped. Processes that torchrun or accelerate started share the work.
 
     Args:
-        model: hub name, local folder, PEFT adapter folder, or minilm, which comes with the package; in Python also a
-            loaded model, SentenceTransformer or CrossEncoder, or any torch.nn.Module with a stack of blocks.
-        data: CSV, TSV, JSONL, Parquet or text file; folder of such tables; folder or archive of images or sounds;
-            hf:name/config:split; stdlib-docs or digits; in Python also samples in memory and iterables of texts or
-            dicts, such as a datasets.IterableDataset.
-        layers: layers to keep, such as 8,12, or all; negative ones are counted from the end, -1 is the last.
+        model: hub name, local folder, PEFT adapter folder, or minilm, which comes with the package;
+            in Python also a loaded model, SentenceTransformer or CrossEncoder, or any
+            torch.nn.Module with a stack of blocks.
+        data: CSV, TSV, JSONL, Parquet or text file; folder of such tables; folder or archive of
+            images or sounds; hf:name/config:split; stdlib-docs or digits; in Python also samples in
+            memory and iterables of texts or dicts, such as a datasets.IterableDataset.
+        layers: layers to keep, such as 8,12, or all; negative ones are counted from the end, -1 is
+            the last.
         out: folder for the states; the same call on it resumes.
         labels: a class for each sample of data in memory; a table has them in a column.
         processor: tokenizer, image processor or feature extractor of a model given as an object.
-        samples: number of samples, those that `profile` draws with the same seed (an iterator gives others), or all.
+        samples: number of samples, those that `profile` draws with the same seed (an iterator gives
+            others), or all.
         seed: random seed of the draw.
-        chunk: pack running text into windows of this many tokens; by default 256 for language models.
+        chunk: pack running text into windows of this many tokens; by default 256 for language
+            models.
         prompt: text prepended to every text.
         site: where a layer is read: normed (after the model's final norm, if it has one), or raw.
-        pooling: how tokens become one vector: auto (as in the model itself), or any of mean, cls, last, first,
-            separated by commas.
+        pooling: how tokens become one vector: auto (as in the model itself), or any of mean, cls,
+            last, first, separated by commas.
         tokens: keep the state of every token, with the token ids, instead of one vector per sample.
         store_dtype: data type of the states that are written.
         format: format of the files.
         batch_size: samples per forward; by default fitted to their length.
         chunk_rows: rows of the data per file; by default 1,024, and 128 with tokens.
-        parallel: how the processes of torchrun share the work: tensor splits every weight over them, for a model too
-            large for one device; by default each holds the whole model and takes a share of the chunks.
-        shard: compute only share I of N equal shares, such as 0/8; each may run anywhere, and `merge` joins them.
+        parallel: how the processes of torchrun share the work: tensor splits every weight over
+            them, for a model too large for one device; by default each holds the whole model and
+            takes a share of the chunks.
+        shard: compute only share I of N equal shares, such as 0/8; each may run anywhere, and
+            `merge` joins them.
         progress: show progress on standard error.
-        command: the command line that asks for this, kept in the folder; by default the call itself.
+        command: the command line that asks for this, kept in the folder; by default the call
+            itself.
         **shared: how the model is loaded and the samples are read: `LoadingAndReading`.
 
     Raises:
-        LayerscopeError: for every wrong input, in one line with the mend; chunks that are finished are kept.
+        LayerscopeError: for every wrong input, in one line with the mend; chunks that are finished
+            are kept.
 
     Example:
         >>> found = layerscope.extract("minilm", "reviews.csv", [3, -1], out="states", progress=False)
@@ -113,16 +133,20 @@ def extract(
     return run_extraction(asked)
 
 
-def merge(folders: Annotated[Any, Repeated()], *, progress: Annotated[bool, IN_CODE] = True) -> "Extraction":
+def merge(
+    folders: Annotated[Any, Repeated()], *, progress: Annotated[bool, IN_CODE] = True
+) -> "Extraction":
     """Join the shards of an extraction, check every file, and mark the folder as whole.
 
     Args:
-        folders: the folder that all shards were written to; or several, whose chunks are brought into the first.
+        folders: the folder that all shards were written to; or several, whose chunks are brought
+            into the first.
         progress: show progress on standard error.
 
     Raises:
-        LayerscopeError: for missing chunks, with the command that makes them, for damaged files and for chunks that
-            differ between folders, for folders of other options, and for one that is being written.
+        LayerscopeError: for missing chunks, with the command that makes them, for damaged files and
+            for chunks that differ between folders, for folders of other options, and for one that
+            is being written.
 
     Example:
         >>> how = {"layers": 3, "out": "states", "chunk_rows": 10, "progress": False}

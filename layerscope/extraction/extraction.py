@@ -51,8 +51,17 @@ class Extraction:
         """Return what is known as plain values."""
         sums = {name: self._sum(name) for name in ("samples", "rows", "tokens", "bytes", "cut")}
         broken = [entry for chunk in self.chunks for entry in chunk["broken"]]
-        known = {name: self.info[name] for name in ("model", "data", "layers", "site", "poolings", "store_dtype")}
-        found = {"path": str(self.path), "whole": self.is_whole, "chunks": len(self.chunks), **sums, "broken": broken}
+        known = {
+            name: self.info[name]
+            for name in ("model", "data", "layers", "site", "poolings", "store_dtype")
+        }
+        found = {
+            "path": str(self.path),
+            "whole": self.is_whole,
+            "chunks": len(self.chunks),
+            **sums,
+            "broken": broken,
+        }
         return dict(jsonable(found | known))
 
     def document(self) -> Document:
@@ -61,19 +70,41 @@ class Extraction:
         how = ", ".join(info["poolings"]) or "every token"
         answer = f"{count(self.samples, 'sample')} at {self._layers}: {amount(self._sum('bytes'))} in {self.path}"
         entries = [
-            ("states", f"{how} · {info['site']} · {info['store_dtype']} · {info['model']['width']} numbers"),
-            ("files", f"{count(len(self.chunks), 'chunk')} of {info['chunk_rows']:,} rows · {info['file_format']}"),
+            (
+                "states",
+                f"{how} · {info['site']} · {info['store_dtype']} · {info['model']['width']} numbers",
+            ),
+            (
+                "files",
+                f"{count(len(self.chunks), 'chunk')} of {info['chunk_rows']:,} rows · {info['file_format']}",
+            ),
             ("tokens", f"{self._sum('tokens'):,}" if self._sum("tokens") else ""),
             ("left out", f"{count(lost, 'row')} without text, label or token" if lost else ""),
-            ("cut", f"{count(self._sum('cut'), 'sample')} at the maximal length" if self._sum("cut") else ""),
-            ("NaN or infinity", f"{count(self._sum_broken(), 'sample')}" if self._sum_broken() else ""),
+            (
+                "cut",
+                f"{count(self._sum('cut'), 'sample')} at the maximal length"
+                if self._sum("cut")
+                else "",
+            ),
+            (
+                "NaN or infinity",
+                f"{count(self._sum_broken(), 'sample')}" if self._sum_broken() else "",
+            ),
         ]
         merge = () if self.is_whole else (f"layerscope merge {self.path}",)
-        reasons = () if self.is_whole else ("Other shards may be missing: merge checks that, and marks the folder.",)
+        reasons = (
+            ()
+            if self.is_whole
+            else ("Other shards may be missing: merge checks that, and marks the folder.",)
+        )
         return Document(
-            answer, (info["model"]["name"], info["data"]["name"]), reasons=reasons, commands=merge,
-            parts=(Facts(tuple(entry for entry in entries if entry[1])),), kind="states",
-        )  # fmt: skip
+            answer,
+            (info["model"]["name"], info["data"]["name"]),
+            reasons=reasons,
+            commands=merge,
+            parts=(Facts(tuple(entry for entry in entries if entry[1])),),
+            kind="states",
+        )
 
     def _sum_broken(self) -> int:
         return sum(len(chunk["broken"]) for chunk in self.chunks)

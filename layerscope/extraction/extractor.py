@@ -8,11 +8,11 @@ from layerscope.extraction.extracting import extract
 class Extractor:
     """A function from batches to batches with the states of layers in them, for Ray, `datasets.map` and their like.
 
-    It takes a dict of columns of which `column` holds texts (or images, sounds, arrays), and returns it with an array
-    `[n, D]` for each layer: `layer_8`, or `layer_8.mean` and so on of several poolings. It holds options alone, so that
-    it travels to other processes in some bytes; each process loads the model once, with its first batch. `options` are
-    those of `extract` that say how the model is loaded and read. An empty text, None and a sample without
-    a token have NaN.
+    It takes a dict of columns of which `column` holds texts (or images, sounds, arrays), and
+    returns it with an array `[n, D]` for each layer: `layer_8`, or `layer_8.mean` and so on of
+    several poolings. It holds options alone, so that it travels to other processes in some bytes;
+    each process loads the model once, with its first batch. `options` are those of `extract` that
+    say how the model is loaded and read. An empty text, None and a sample without a token have NaN.
 
     >>> made = layerscope.Extractor("minilm", [3, 6])
     >>> batch = made({"text": ["the food was good", "rude staff"]})
@@ -31,7 +31,14 @@ class Extractor:
         batch_size: int | None = None,
         **options: Any,
     ) -> None:
-        given = {"model": model, "data": None, "layers": layers, "out": ".", "pooling": pooling, "site": site}
+        given = {
+            "model": model,
+            "data": None,
+            "layers": layers,
+            "out": ".",
+            "pooling": pooling,
+            "site": site,
+        }
         self.asked = checked(extract, given | {"batch_size": batch_size} | options)
         self.column = column
 

@@ -37,10 +37,14 @@ class StatesFolder:
     def __init__(self, path: Path) -> None:
         self.path, self.writer = path, f".{uuid.uuid4().hex[:12]}"
         if not (path / MANIFEST).is_file():
-            raise LayerscopeError(f"{str(path)!r} holds no states ({MANIFEST}): give the folder of an extraction")
+            raise LayerscopeError(
+                f"{str(path)!r} holds no states ({MANIFEST}): give the folder of an extraction"
+            )
         self.manifest: dict[str, Any] = read_json(path / MANIFEST)
         if (written := self.manifest.get("format")) != FORMAT:
-            raise LayerscopeError(f"{str(path)!r} holds states of format {written}: this layerscope reads {FORMAT}")
+            raise LayerscopeError(
+                f"{str(path)!r} holds states of format {written}: this layerscope reads {FORMAT}"
+            )
         self.suffix = SUFFIX[self.manifest["file_format"]]
 
     @classmethod
@@ -55,7 +59,9 @@ class StatesFolder:
             ) from error
         if MANIFEST not in there:
             if there:
-                raise LayerscopeError(f"`out={str(path)!r}` holds {min(there)} and no states: name a new folder")
+                raise LayerscopeError(
+                    f"`out={str(path)!r}` holds {min(there)} and no states: name a new folder"
+                )
             _write_first(path / MANIFEST, {"format": FORMAT, **manifest})
         folder = cls(path)
         folder.refuse_another(manifest)
@@ -66,13 +72,21 @@ class StatesFolder:
     def refuse_another(self, manifest: Mapping[str, Any], where: str = "here") -> None:
         """Raise where a manifest is not that of this folder's states, naming the first thing that differs."""
         there = self.manifest
-        pairs = [(f"model {name}", there["model"].get(name), manifest["model"][name]) for name in MODEL]
-        data = there["data"] | {"tokens": there["data"].get("tokens") or manifest["data"]["tokens"]}  # as an older one
+        pairs = [
+            (f"model {name}", there["model"].get(name), manifest["model"][name]) for name in MODEL
+        ]
+        data = there["data"] | {
+            "tokens": there["data"].get("tokens") or manifest["data"]["tokens"]
+        }  # as an older one
         pairs += [(f"data {name}", data.get(name), manifest["data"][name]) for name in DATA]
         pairs += [(name, there.get(name), manifest[name]) for name in DECISIVE]
-        pairs += [(name, there["options"].get(name), value) for name, value in manifest["options"].items()]
+        pairs += [
+            (name, there["options"].get(name), value) for name, value in manifest["options"].items()
+        ]
         if differs := first_difference(pairs, where):
-            raise LayerscopeError(f"{str(self.path)!r} holds other states ({differs}): name another folder with `out`")
+            raise LayerscopeError(
+                f"{str(self.path)!r} holds other states ({differs}): name another folder with `out`"
+            )
 
     def chunk(self, number: int) -> Path:
         """Return the file of a chunk."""
@@ -86,7 +100,11 @@ class StatesFolder:
         """Return what is known of a chunk, or None where it is not finished or was cut since."""
         with suppress(OSError):
             found = json_object(self.mark(number))
-            if found is not None and unchanged(found) and self.chunk(number).stat().st_size == found["bytes"]:
+            if (
+                found is not None
+                and unchanged(found)
+                and self.chunk(number).stat().st_size == found["bytes"]
+            ):
                 return found
         return None
 
@@ -105,7 +123,11 @@ class StatesFolder:
     def write(self, number: int, table: "ChunkTable", facts: Mapping[str, Any]) -> None:
         """Write a chunk: its states first, then the file that says it is whole."""
         path = self.chunk(number)
-        aside(path, table.save_parquet if self.suffix == ".parquet" else table.save_safetensors, self.writer)
+        aside(
+            path,
+            table.save_parquet if self.suffix == ".parquet" else table.save_safetensors,
+            self.writer,
+        )
         facts = {**facts, "bytes": path.stat().st_size, "sha256": digest(path)}
         write_json(self.mark(number), facts, self.writer)
 
@@ -133,10 +155,15 @@ class StatesFolder:
     def finish(self, chunks: list[dict[str, Any]]) -> None:
         """Mark the folder as whole, with what is known of each chunk."""
         files = [
-            {"name": self.chunk(i).name, **{name: own[name] for name in ("samples", "bytes", "sha256")}}
+            {
+                "name": self.chunk(i).name,
+                **{name: own[name] for name in ("samples", "bytes", "sha256")},
+            }
             for i, own in enumerate(chunks)
         ]
-        sums = {name: sum(own[name] for own in chunks) for name in ("samples", "tokens", "rows", "cut")}
+        sums = {
+            name: sum(own[name] for own in chunks) for name in ("samples", "tokens", "rows", "cut")
+        }
         broken = [entry for own in chunks for entry in own["broken"]]
         self.manifest["whole"] = {**sums, "broken": broken, "chunks": files}
         write_json(self.path / MANIFEST, self.manifest, self.writer)
@@ -166,7 +193,11 @@ class StatesFolder:
                 ) from None
             except OSError:  # a file system without locks
                 continue
-        for part in (part for folder in (".", "chunks", "done") for part in (self.path / folder).glob(".*.part")):
+        for part in (
+            part
+            for folder in (".", "chunks", "done")
+            for part in (self.path / folder).glob(".*.part")
+        ):
             part.unlink(missing_ok=True)
 
 
@@ -174,9 +205,14 @@ class ChunkTable:
     """The states of a chunk as they are written: names, labels, and a tensor for each pooling."""
 
     def __init__(
-        self, names: list[str], labels: list[str] | None, layers: tuple[int, ...], states: dict[str, Tensor],
-        offsets: list[int], ids: list[list[int]] | None,
-    ) -> None:  # fmt: skip
+        self,
+        names: list[str],
+        labels: list[str] | None,
+        layers: tuple[int, ...],
+        states: dict[str, Tensor],
+        offsets: list[int],
+        ids: list[list[int]] | None,
+    ) -> None:
         self.names, self.labels, self.layers, self.states = names, labels, layers, states
         self.offsets, self.ids = offsets, ids
 
@@ -187,13 +223,19 @@ class ChunkTable:
         """Write all as one safetensors file."""
         from safetensors.torch import save_file
 
-        tensors = {self._key("states", name): states.contiguous() for name, states in self.states.items()}
+        tensors = {
+            self._key("states", name): states.contiguous() for name, states in self.states.items()
+        }
         if TOKENS in self.states:
             tensors["offsets"] = torch.tensor(self.offsets)
             if self.ids is not None:
-                tensors["token_ids"] = torch.tensor([number for row in self.ids for number in row], dtype=torch.int64)
+                tensors["token_ids"] = torch.tensor(
+                    [number for row in self.ids for number in row], dtype=torch.int64
+                )
         about = {"id": self.names} | ({} if self.labels is None else {"label": self.labels})
-        save_file(tensors, path, {"samples": json.dumps(about)})  # one entry: of several the order may change
+        save_file(
+            tensors, path, {"samples": json.dumps(about)}
+        )  # one entry: of several the order may change
 
     def save_parquet(self, path: Path) -> None:
         """Write a row for each sample."""
@@ -208,14 +250,20 @@ class ChunkTable:
         for row, layer in enumerate(self.layers):
             for name, states in self.states.items():
                 own = states[row].contiguous()
-                vectors = pa.FixedSizeListArray.from_arrays(pa.array(own.flatten().numpy()), own.shape[-1])
+                vectors = pa.FixedSizeListArray.from_arrays(
+                    pa.array(own.flatten().numpy()), own.shape[-1]
+                )
                 if name == TOKENS:
                     vectors = pa.ListArray.from_arrays(pa.array(self.offsets, pa.int32()), vectors)
                 columns[self._key(f"layer_{layer}", name)] = vectors
         pq.write_table(
-            pa.table(columns), path, use_dictionary=False, compression="none", write_page_checksum=True,
+            pa.table(columns),
+            path,
+            use_dictionary=False,
+            compression="none",
+            write_page_checksum=True,
             write_statistics=False,
-        )  # fmt: skip
+        )
 
 
 def _write_first(path: Path, facts: Mapping[str, Any]) -> None:

@@ -16,7 +16,9 @@ def merged(asked: Asked) -> Extraction:
     given = [asked.folders] if isinstance(asked.folders, (str, Path)) else list(asked.folders)
     paths = [existing(path, "folder") for path in given]
     if not paths:
-        raise LayerscopeError("no folder is named: give the one that the shards were written to, or several")
+        raise LayerscopeError(
+            "no folder is named: give the one that the shards were written to, or several"
+        )
     reporter = reporting(asked.progress)
     folder, *others = map(StatesFolder, paths)
     for each in (folder, *others):
@@ -67,7 +69,9 @@ def _bring(folder: StatesFolder, other: StatesFolder, reporter: Reporter) -> Non
     if folder.total() is None and end is not None:
         folder.write_end(end)
     if twice:
-        reporter.say(f"{spans(twice, 'chunk')} of {str(other.path)!r} {_is(twice)} there already, the same")
+        reporter.say(
+            f"{spans(twice, 'chunk')} of {str(other.path)!r} {_is(twice)} there already, the same"
+        )
 
 
 def finish(folder: StatesFolder) -> None:

@@ -37,7 +37,9 @@ def run_extraction(asked: Asked) -> Extraction:
     reporter = reporting(asked.progress and team.leads)
     rows = asked.chunk_rows or (WITH_TOKENS if asked.tokens else CHUNK_ROWS)
     columns = {"text_column": asked.text_column, "label_column": asked.label_column}
-    stream = open_stream(asked.data, labels=asked.labels, rows=rows, **columns)  # wrong data is reported first
+    stream = open_stream(
+        asked.data, labels=asked.labels, rows=rows, **columns
+    )  # wrong data is reported first
     model = layered(asked, stream.head)
     stream = _packed(stream, model, asked)
     if asked.samples != "all":
@@ -49,14 +51,26 @@ def run_extraction(asked: Asked) -> Extraction:
     if stream.length is not None and wanted.poolings:
         numbers = len(wanted.layers) * len(wanted.poolings) * model.stack.width
         there = sum(file.stat().st_size for file in path.glob("chunks/[0-9]*"))
-        need_room(path, stream.length * numbers * wanted.dtype.itemsize // (asked.shard or (0, 1))[1] - there)
+        need_room(
+            path,
+            stream.length * numbers * wanted.dtype.itemsize // (asked.shard or (0, 1))[1] - there,
+        )
     folder = StatesFolder.open_or_start(path, manifest)
     for note in (*stream.notes, *model.notes):
         reporter.say(note)
     together = is_parallel(model.module)
     due = _due(asked.shard, folder, team, together)
     with folder.working():
-        compute(model, stream, wanted, folder, reporter, due, asked.batch_size, team if together else None)
+        compute(
+            model,
+            stream,
+            wanted,
+            folder,
+            reporter,
+            due,
+            asked.batch_size,
+            team if together else None,
+        )
     team.meet()
     if asked.shard is None and team.leads:
         finish(folder)
@@ -70,7 +84,12 @@ def layered(asked: Asked, head: Corpus) -> LayeredModel:
     """Return the model, its layers found by a probe on the first samples."""
     loaded = load(asked.model, asked.of(LoadOptions), asked.processor)
     return find_layers(
-        loaded, head.modality, head.samples, asked.of(Override), max_length=asked.max_length, prompt=asked.prompt
+        loaded,
+        head.modality,
+        head.samples,
+        asked.of(Override),
+        max_length=asked.max_length,
+        prompt=asked.prompt,
     )
 
 
@@ -102,13 +121,19 @@ def wanted_of(asked: Asked, model: LayeredModel) -> Wanted:
     layers, dtype = layers_of(asked.layers, model.stack.depth), getattr(torch, asked.store_dtype)
     site = asked.site if asked.site in model.sites else "raw"
     if asked.format == "parquet" and dtype == torch.bfloat16:
-        raise LayerscopeError("Parquet has no bfloat16: take `store_dtype='float16'`, or `format='safetensors'`")
+        raise LayerscopeError(
+            "Parquet has no bfloat16: take `store_dtype='float16'`, or `format='safetensors'`"
+        )
     if not asked.tokens:
         return Wanted(layers, site, vectors_for(model, asked.pooling, pairs=False).poolings, dtype)
     if asked.pooling != "auto":
-        raise LayerscopeError("`tokens` keeps the state of every token, and `pooling` makes one of them: give one")
+        raise LayerscopeError(
+            "`tokens` keeps the state of every token, and `pooling` makes one of them: give one"
+        )
     if model.rank == 2:
-        raise LayerscopeError(f"the states of {model.loaded.name} have no tokens: leave `tokens` out")
+        raise LayerscopeError(
+            f"the states of {model.loaded.name} have no tokens: leave `tokens` out"
+        )
     return Wanted(layers, site, (), dtype)
 
 
@@ -140,14 +165,20 @@ def _manifest(asked: Asked, model: LayeredModel, stream: Stream, wanted: Wanted)
         "store_dtype": asked.store_dtype,
         "file_format": asked.format,
         "chunk_rows": stream.rows,
-        "options": {"max_length": model.max_length, **{name: getattr(asked, name) for name in OPTIONS}},
+        "options": {
+            "max_length": model.max_length,
+            **{name: getattr(asked, name) for name in OPTIONS},
+        },
     }
 
 
-def _due(shard: tuple[int, int] | None, folder: StatesFolder, team: Team, together: bool) -> Callable[[int], bool]:
+def _due(
+    shard: tuple[int, int] | None, folder: StatesFolder, team: Team, together: bool
+) -> Callable[[int], bool]:
     """Return which chunks this process computes: those of its shard that are not finished, shared with its team.
 
-    Where each has a part of every weight, all compute every chunk `together`, whatever is finished meanwhile.
+    Where each has a part of every weight, all compute every chunk `together`, whatever is finished
+    meanwhile.
     """
     own, shards = shard or (0, 1)
     there = set(team.meet(folder.finished())[0]) if together else None
@@ -175,7 +206,9 @@ def compute(
         reporter.say(f"resuming {str(folder.path)!r}: {count(there, 'chunk')} done")
     chunks, team = 0, together or Team()
     with evaluating(model.module), reporter.bar("extract", stream.length, "samples") as advance:
-        for chunk, prepared in ahead(lambda chunk: prepare(model, chunk.samples), stream.chunks(wanted=is_due)):
+        for chunk, prepared in ahead(
+            lambda chunk: prepare(model, chunk.samples), stream.chunks(wanted=is_due)
+        ):
             if chunk.read:
                 states = read_states(model, prepared, wanted, batch_size, reporter.say)
                 if team.leads:
@@ -209,7 +242,9 @@ def _broken(
     for name, found in states.items():
         for row, place in (~torch.isfinite(found).all(-1)).nonzero().tolist():
             starts = torch.tensor(offsets) if name == TOKENS else None
-            sample = place if starts is None else int(torch.searchsorted(starts, place, right=True)) - 1
+            sample = (
+                place if starts is None else int(torch.searchsorted(starts, place, right=True)) - 1
+            )
             first[sample] = min(first.get(sample, layers[-1]), layers[row])
     return [(names[sample], layer) for sample, layer in sorted(first.items())]
 
@@ -220,7 +255,9 @@ def _report_broken(found: Extraction, reporter: Reporter) -> None:
     if broken:
         name, layer = broken[0]
         narrow = found.info["store_dtype"] == "float16"
-        mend = "`store_dtype='bfloat16'` reaches further" if narrow else "`dtype='float32'` may help"
+        mend = (
+            "`store_dtype='bfloat16'` reaches further" if narrow else "`dtype='float32'` may help"
+        )
         reporter.say(
             f"{len(broken):,} of {found.samples:,} samples of {found.info['model']['name']} hold NaN or infinity "
             f"(first: layer {layer}, sample {name}): they are kept as they are and listed with their chunks; {mend}"

@@ -52,8 +52,9 @@ class Prepared:
 class Read:
     """The states of those samples that have a token: `rows` are their numbers.
 
-    `states` has `[layers, n, D]` for each pooling; of every token, `[layers, T, D]` of all samples one after another,
-    sample i from `offsets[i]` to `offsets[i + 1]`. `ids` are the token ids of texts, `cut` counts those that were cut.
+    `states` has `[layers, n, D]` for each pooling; of every token, `[layers, T, D]` of all samples
+    one after another, sample i from `offsets[i]` to `offsets[i + 1]`. `ids` are the token ids of
+    texts, `cut` counts those that were cut.
     """
 
     rows: list[int]
@@ -91,7 +92,9 @@ def read_states(
     def about(batch: Sequence[int]) -> str:
         return f"of length {lengths[batch[0]]}"
 
-    def states(whole: Sequence[int], inputs: Inputs) -> Iterator[tuple[Sequence[int], dict[str, list[Tensor]]]]:
+    def states(
+        whole: Sequence[int], inputs: Inputs
+    ) -> Iterator[tuple[Sequence[int], dict[str, list[Tensor]]]]:
         def run(batch: Sequence[int]) -> dict[str, list[Tensor]]:
             given = inputs if batch is whole else prepared.inputs(encoder, batch)
             return _forward(model, given.to(model.device), wanted)
@@ -100,14 +103,23 @@ def read_states(
 
     parts: dict[str, list[Tensor]] = {name: [] for name in wanted.poolings or (TOKENS,)}
     order: list[int] = []
-    batches = ([rows[i] for i in batch] for batch in batches_of(model, [lengths[row] for row in rows], batch_size))
+    batches = (
+        [rows[i] for i in batch]
+        for batch in batches_of(model, [lengths[row] for row in rows], batch_size)
+    )
     for batch, inputs in ahead(partial(prepared.inputs, encoder), batches):
         for done, found in states(batch, inputs):
             order += done
             for name, own in found.items():
                 parts[name] += own
     offsets, whole = _in_order(parts, order, wanted, model.stack.width)
-    return Read(rows, whole, offsets, None if prepared.ids is None else [prepared.ids[i] for i in rows], prepared.cut)
+    return Read(
+        rows,
+        whole,
+        offsets,
+        None if prepared.ids is None else [prepared.ids[i] for i in rows],
+        prepared.cut,
+    )
 
 
 def prepare(model: LayeredModel, samples: Sequence[Any]) -> Prepared:
@@ -116,7 +128,9 @@ def prepare(model: LayeredModel, samples: Sequence[Any]) -> Prepared:
     if not isinstance(encoder, TextEncoder):
         return Prepared(samples, None, encoder.lengths(samples), getattr(encoder, "cut", 0))
     ids = encoder.ids(samples)
-    longest = [sample for sample, own in zip(samples, ids, strict=True) if len(own) == encoder.max_length]
+    longest = [
+        sample for sample, own in zip(samples, ids, strict=True) if len(own) == encoder.max_length
+    ]
     cut = sum(len(own) > encoder.max_length for own in encoder.ids(longest, whole=True))
     return Prepared(samples, ids, list(map(len, ids)), cut)
 
@@ -155,12 +169,18 @@ def _forward(model: LayeredModel, inputs: Inputs, wanted: Wanted) -> dict[str, l
             layers.append([pool(states, mask, name).to(wanted.dtype) for name in wanted.poolings])
         else:
             lengths = torch.full((len(states),), states.shape[1]) if mask is None else mask.sum(1)
-            layers.append([states.to(wanted.dtype, copy=True)])  # a block may change its input in place
+            layers.append(
+                [states.to(wanted.dtype, copy=True)]
+            )  # a block may change its input in place
 
     capture(model.module, stack, inputs, visit, wanted.layers[-1])
     found = map(torch.stack, zip(*layers, strict=True))
-    kept = on_host({**dict(zip(wanted.poolings or (TOKENS,), found, strict=True)), LENGTHS: lengths})
+    kept = on_host(
+        {**dict(zip(wanted.poolings or (TOKENS,), found, strict=True)), LENGTHS: lengths}
+    )
     sizes = kept.pop(LENGTHS).tolist()
     if wanted.poolings:
         return {name: [states] for name, states in kept.items()}
-    return {TOKENS: [own[:, :size] for own, size in zip(kept[TOKENS].unbind(1), sizes, strict=True)]}
+    return {
+        TOKENS: [own[:, :size] for own, size in zip(kept[TOKENS].unbind(1), sizes, strict=True)]
+    }

@@ -29,11 +29,14 @@ T = TypeVar("T")
 class Decoder:
     """Gives the logits of the next token, first of whole prompts of one length, then after each further token.
 
-    Every output that the model's forward takes back under the same name (`past_key_values`, `cache_params`, `state`) is
-    handed to the next one, or with `cached` false the whole text is read again. `alone` means one text per batch.
+    Every output that the model's forward takes back under the same name (`past_key_values`,
+    `cache_params`, `state`) is handed to the next one, or with `cached` false the whole text is
+    read again. `alone` means one text per batch.
     """
 
-    def __init__(self, module: Any, layer: int, *, cached: bool = True, alone: bool = False) -> None:
+    def __init__(
+        self, module: Any, layer: int, *, cached: bool = True, alone: bool = False
+    ) -> None:
         self.module, self.layer, self.cached, self.alone = module, layer, cached, alone
         self.device: torch.device = next(module.parameters()).device
         wanted = {"use_cache": cached, "logits_to_keep": 1}
@@ -53,10 +56,14 @@ class Decoder:
     def _next(self, **how: Any) -> Tensor:
         if accepts(self.module, "position_ids"):  # without them some models count from 0 again
             how["position_ids"] = torch.arange(self.ids.shape[1], device=self.ids.device)[None]
-        inputs = self.module.prepare_inputs_for_generation(self.ids, **how, **self._options, **self._cache)
+        inputs = self.module.prepare_inputs_for_generation(
+            self.ids, **how, **self._options, **self._cache
+        )
         output = self.module(**inputs, return_dict=True)
         if self.cached:
-            self._cache = {k: v for k, v in output.items() if v is not None and accepts(self.module, k)}
+            self._cache = {
+                k: v for k, v in output.items() if v is not None and accepts(self.module, k)
+            }
         logits: Tensor = output.logits[:, -1].float()
         return logits
 
@@ -69,7 +76,9 @@ def ends_of(module: Any) -> tuple[int, ...]:
 
 def open_decoder(model: LayeredModel, layer: int) -> Decoder:
     """Return the decoder of one depth, cached and batched where a probe gives what each text gives alone."""
-    return copy(_remembered(model.module, ("decoder", layer, model.stack), lambda: _probed(model, layer)))
+    return copy(
+        _remembered(model.module, ("decoder", layer, model.stack), lambda: _probed(model, layer))
+    )
 
 
 def _probed(model: LayeredModel, layer: int) -> Decoder:
@@ -78,7 +87,9 @@ def _probed(model: LayeredModel, layer: int) -> Decoder:
         module = depth_of(model, kept=range(layer)).build(module, range(layer))
     assert model.lens is not None and model.max_length is not None
     seeded = torch.Generator().manual_seed(0)
-    ids = torch.randint(model.lens.classes, (2, min(PROBE_TOKENS, model.max_length)), generator=seeded)
+    ids = torch.randint(
+        model.lens.classes, (2, min(PROBE_TOKENS, model.max_length)), generator=seeded
+    )
     for alone in (False, True) if model.batching else (True,):
         decoder = Decoder(module, layer, alone=alone)
         if _steps_agree(decoder, ids[: 1 if alone else 2].to(decoder.device)):
@@ -106,13 +117,16 @@ def _steps_agree(decoder: Decoder, ids: Tensor) -> bool:
 def open_language_model(asked: Asked) -> LayeredModel:
     """Load the model of a call and find its layers; what is found in one given as an object is kept for the next call.
 
-    Raises `LayerscopeError` for what cannot be loaded, and for a model that does not continue a text.
+    Raises `LayerscopeError` for what cannot be loaded, and for a model that does not continue a
+    text.
     """
     model, override = asked.model, asked.of(Override)
     if not isinstance(model, nn.Module):
         return _opened(asked, override)
     key = "layers", id(asked.processor), override
-    found, _ = _remembered(model, key, lambda: (_opened(asked, override), asked.processor))  # an id is of what lives
+    found, _ = _remembered(
+        model, key, lambda: (_opened(asked, override), asked.processor)
+    )  # an id is of what lives
     return found
 
 
@@ -125,7 +139,11 @@ def language_model(loaded: Loaded, override: Override) -> LayeredModel:
     module: Any = loaded.module
     refusal = f"{type(module).__name__} is not a language model that continues a text: give one such as GPT-2 or Llama"
     two_texts = getattr(getattr(module, "config", None), "is_encoder_decoder", False)
-    if modality_of(module) != "text" or two_texts or not hasattr(module, "prepare_inputs_for_generation"):
+    if (
+        modality_of(module) != "text"
+        or two_texts
+        or not hasattr(module, "prepare_inputs_for_generation")
+    ):
         raise LayerscopeError(refusal)
     window = int(min(positions(module), sys.maxsize))
     found = find_layers(loaded, *made_up_samples(loaded), override, max_length=window)
@@ -165,8 +183,12 @@ def check_room(model: LayeredModel, rows: Iterable[Sequence[int]], what: str, ne
         room = model.max_length - len(row)
         if room < new:
             mend = f", or try `max_new_tokens={room}`" if room > 0 else ""
-            long = f"{what} {i} has {len(row)} tokens" + (f", and {new} new ones follow" if new else "")
-            raise LayerscopeError(f"{long}: the model has {model.max_length} positions, shorten it{mend}")
+            long = f"{what} {i} has {len(row)} tokens" + (
+                f", and {new} new ones follow" if new else ""
+            )
+            raise LayerscopeError(
+                f"{long}: the model has {model.max_length} positions, shorten it{mend}"
+            )
 
 
 class Memory(dict[Hashable, Any]):
@@ -196,7 +218,13 @@ def _remembered(module: nn.Module, key: Hashable, find: Callable[[], T]) -> T:
 def _state(module: nn.Module) -> Hashable:
     """Return what changes with the module's parts, its weights, and what its configs say."""
     tensors = tuple(
-        (id(tensor), tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version, tensor.dtype, tensor.device)
+        (
+            id(tensor),
+            tensor.data_ptr(),
+            0 if tensor.is_inference() else tensor._version,
+            tensor.dtype,
+            tensor.device,
+        )
         for tensor in chain(module.parameters(), module.buffers())
     )
     configs = (getattr(module, name, None) for name in ("config", "generation_config"))

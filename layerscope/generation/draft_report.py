@@ -9,7 +9,17 @@ import numpy as np
 import pandas as pd
 
 from layerscope.core.saved import Store
-from layerscope.show.document import EMPTY, Cell, Column, Document, Facts, Row, Section, Sentences, Table
+from layerscope.show.document import (
+    EMPTY,
+    Cell,
+    Column,
+    Document,
+    Facts,
+    Row,
+    Section,
+    Sentences,
+    Table,
+)
 from layerscope.show.numbers import number, percent, times
 from layerscope.show.plain import plain
 from layerscope.show.plots import Axis, Chart, Meaning, Series
@@ -21,7 +31,9 @@ LAYERS = {
     "early_exit": "float64", "tokens_per_second": "float64", "memory": "float64",
 }  # fmt: skip
 """The columns of the table: shares in 0 … 1, speed-ups as factors, memory in bytes; NaN where nothing was timed."""
-STORE = Store("report of drafts", "drafts.json", "run layerscope exits again", {"layers": LAYERS}, "csv")
+STORE = Store(
+    "report of drafts", "drafts.json", "run layerscope exits again", {"layers": LAYERS}, "csv"
+)
 SPEED = Meaning(
     "How many tokens per second are written when a layer drafts and all layers verify, as a multiple of plain "
     "decoding: "
@@ -49,12 +61,13 @@ LEGEND = (
 class DraftReport(Stored):
     """What self-speculation costs and gains for one language model, on prompts like these, on this machine.
 
-    With `layer` as the draft's, at most `draft_tokens` tokens a round and none below the probability `threshold`
-    (0: no threshold), chosen on half of the `prompts`, texts were `measured` times as fast on the other half as plain
-    decoding, which writes `plain_rate` tokens per second with `plain_memory` bytes beside the weights; `predicted` is
-    what the choice promised. `same` of `texts` were the same as by plain decoding. `weights` tells the model from
-    others; `lens` is the folder of the translators through which layers drafted, if any. `layers` has a row for each
-    layer that was compared, its columns being those of `LAYERS`.
+    With `layer` as the draft's, at most `draft_tokens` tokens a round and none below the
+    probability `threshold` (0: no threshold), chosen on half of the `prompts`, texts were
+    `measured` times as fast on the other half as plain decoding, which writes `plain_rate` tokens
+    per second with `plain_memory` bytes beside the weights; `predicted` is what the choice
+    promised. `same` of `texts` were the same as by plain decoding. `weights` tells the model from
+    others; `lens` is the folder of the translators through which layers drafted, if any. `layers`
+    has a row for each layer that was compared, its columns being those of `LAYERS`.
 
     >>> report = layerscope.open_draft_report("tiny-drafts")
     >>> report.depth, report.prompts, report.layers["layer"].tolist()
@@ -94,11 +107,21 @@ class DraftReport(Stored):
         return Document(
             self.verdict,
             title=(plain(self.model), plain(self.data)),
-            facts=(f"{self.depth} layers", f"{self.prompts:,} prompts", f"batch size {self.batch_size}"),
+            facts=(
+                f"{self.depth} layers",
+                f"{self.prompts:,} prompts",
+                f"batch size {self.batch_size}",
+            ),
             parts=(Sentences("", tuple(_findings(self))), table),
             notes=self.notes,
-            commands=(f'layerscope generate {self.model} --drafts {self.folder} --prompt "…"',) if self.folder else (),
-            sections=(Section("drafts", "Self-speculation", LEAD, (_speed(self), _agreement(self), table)),),
+            commands=(f'layerscope generate {self.model} --drafts {self.folder} --prompt "…"',)
+            if self.folder
+            else (),
+            sections=(
+                Section(
+                    "drafts", "Self-speculation", LEAD, (_speed(self), _agreement(self), table)
+                ),
+            ),
             details=(Sentences("Noted on the way:", self.notes), Facts(tuple(_settings(self)))),
             kind="drafts",
             depth=self.depth,
@@ -108,7 +131,8 @@ class DraftReport(Stored):
 def open_draft_report(folder: str | Path) -> DraftReport:
     """Return the report that `exits` saved for a language model.
 
-    Raises `LayerscopeError` for a folder without one, and for files that are damaged or changed since.
+    Raises `LayerscopeError` for a folder without one, and for files that are damaged or changed
+    since.
 
     >>> layerscope.open_draft_report("tiny-drafts").data
     'reviews'
@@ -119,7 +143,11 @@ def open_draft_report(folder: str | Path) -> DraftReport:
 def _findings(report: DraftReport) -> Iterator[str]:
     row = report.layers[report.layers["chosen"]].iloc[0]
     who = f"{'Layer' if report.pays else 'At best layer'} {report.layer} of {report.depth}"
-    unsure = f", or fewer where its likeliest token is below {report.threshold:g}" if report.threshold else ""
+    unsure = (
+        f", or fewer where its likeliest token is below {report.threshold:g}"
+        if report.threshold
+        else ""
+    )
     if pd.isna(row["acceptance"]):
         yield f"{who} was never sure enough to draft a token (threshold {report.threshold:g})."
     else:
@@ -141,20 +169,30 @@ def _findings(report: DraftReport) -> Iterator[str]:
 def _settings(report: DraftReport) -> Iterator[tuple[str, str]]:
     yield from {
         **({"tuned lens": report.lens} if report.lens else {}),
-        "model": report.model, "data": report.data, "prompts": f"{report.prompts:,}, half to choose on",
-        "batch size": str(report.batch_size), "new tokens": f"{report.max_new_tokens} at most",
-        "data type": report.dtype, "machine": report.machine,
-    }.items()  # fmt: skip
+        "model": report.model,
+        "data": report.data,
+        "prompts": f"{report.prompts:,}, half to choose on",
+        "batch size": str(report.batch_size),
+        "new tokens": f"{report.max_new_tokens} at most",
+        "data type": report.dtype,
+        "machine": report.machine,
+    }.items()
 
 
-def _series(report: DraftReport, column: str, name: str, show: Callable[[float], str], **how: Any) -> Series:
+def _series(
+    report: DraftReport, column: str, name: str, show: Callable[[float], str], **how: Any
+) -> Series:
     """Return a column of the layers that have it; the chosen layer's point of what was measured stands out."""
     rows = report.layers.dropna(subset=[column])
     layers, values = rows["layer"].tolist(), rows[column].tolist()
-    texts = tuple(f"layer {layer}: {show(value)}, {name}" for layer, value in zip(layers, values, strict=True))
+    texts = tuple(
+        f"layer {layer}: {show(value)}, {name}" for layer, value in zip(layers, values, strict=True)
+    )
     marked = tuple(np.flatnonzero(rows["chosen"]).tolist()) if column == "measured" else ()
     scale = 100 if column == "agreement" else 1
-    return Series(name, tuple(layers), tuple(scale * value for value in values), texts, marked=marked, **how)
+    return Series(
+        name, tuple(layers), tuple(scale * value for value in values), texts, marked=marked, **how
+    )
 
 
 def _speed(report: DraftReport) -> Chart:
@@ -162,33 +200,51 @@ def _speed(report: DraftReport) -> Chart:
         _series(report, "predicted", "expected", times, tone="muted"),
         _series(report, "measured", "measured", times),
         _series(report, "early_exit", "transformers' assistant_early_exit", times, tone="rival"),
-        Series("plain decoding", (0.0, float(report.depth)), (1.0, 1.0), mark="guide", tone="muted"),
+        Series(
+            "plain decoding", (0.0, float(report.depth)), (1.0, 1.0), mark="guide", tone="muted"
+        ),
     ]
     return Chart(
-        title="Speed by the layer that drafts", name="drafts_speed", x=Axis("layer", whole=True, depth=report.depth),
-        y=Axis("times plain decoding (×)"), series=tuple(each for each in series if each.x),
-        summary=report.verdict, about=SPEED,
-    )  # fmt: skip
+        title="Speed by the layer that drafts",
+        name="drafts_speed",
+        x=Axis("layer", whole=True, depth=report.depth),
+        y=Axis("times plain decoding (×)"),
+        series=tuple(each for each in series if each.x),
+        summary=report.verdict,
+        about=SPEED,
+    )
 
 
 def _agreement(report: DraftReport) -> Chart:
     return Chart(
-        title="How often a layer is right", name="drafts_agreement",
-        x=Axis("layer", whole=True, depth=report.depth), y=Axis("% of next tokens", (0.0, 100.0)),
+        title="How often a layer is right",
+        name="drafts_agreement",
+        x=Axis("layer", whole=True, depth=report.depth),
+        y=Axis("% of next tokens", (0.0, 100.0)),
         series=(_series(report, "agreement", "agrees with the model", percent),),
         summary="The share of next tokens that each layer alone predicts as the model does",
         about=AGREEMENT,
-    )  # fmt: skip
+    )
 
 
 def _table(report: DraftReport) -> Table:
     every = (
-        Column("layer"), Column("agree", unit="%"), Column("drafts"), Column("per round", unit="tokens"),
-        Column("expected", unit="×"), Column("measured", unit="×"), Column("early exit", unit="×"),
-        Column("tokens per s"), Column("memory MB"),
-    )  # fmt: skip
+        Column("layer"),
+        Column("agree", unit="%"),
+        Column("drafts"),
+        Column("per round", unit="tokens"),
+        Column("expected", unit="×"),
+        Column("measured", unit="×"),
+        Column("early exit", unit="×"),
+        Column("tokens per s"),
+        Column("memory MB"),
+    )
     # of a batch, transformers' own early exit takes one text
-    names = ["predicted", "measured", *(["early_exit"] if report.layers["early_exit"].notna().any() else [])]
+    names = [
+        "predicted",
+        "measured",
+        *(["early_exit"] if report.layers["early_exit"].notna().any() else []),
+    ]
     titles = tuple(each for each in every if each.title != "early exit" or "early_exit" in names)
 
     def cell(value: float, text: str) -> Cell:
@@ -211,11 +267,17 @@ def _table(report: DraftReport) -> Table:
     ]
     rate, memory = report.plain_rate, report.plain_memory
     last = (
-        Cell(f"{report.depth}", value=report.depth), *[EMPTY] * 4, Cell("1.00×", value=1.0), *[EMPTY] * len(names[2:]),
-        Cell(number(rate), value=rate), Cell(number(memory / 1e6), value=memory),
-    )  # fmt: skip
+        Cell(f"{report.depth}", value=report.depth),
+        *[EMPTY] * 4,
+        Cell("1.00×", value=1.0),
+        *[EMPTY] * len(names[2:]),
+        Cell(number(rate), value=rate),
+        Cell(number(memory / 1e6), value=memory),
+    )
     rows.append(Row(last, quiet=True))
-    return Table("By the layer that drafts (● chosen)", titles, tuple(rows), (LEGEND,), name="drafts")
+    return Table(
+        "By the layer that drafts (● chosen)", titles, tuple(rows), (LEGEND,), name="drafts"
+    )
 
 
 def _drafts(tokens: int, threshold: float) -> Cell:

@@ -35,7 +35,8 @@ PASSES = 8
 class Reading(NamedTuple):
     """What layers 1 … L − 1 say after each of a text's n new tokens but the last, both [L − 1, n − 1].
 
-    `right`: whether a layer's likeliest token is the one that the model wrote next; `sure`: its probability.
+    `right`: whether a layer's likeliest token is the one that the model wrote next; `sure`: its
+    probability.
     """
 
     right: NDArray[np.bool_]
@@ -65,7 +66,9 @@ class Rounds:
 
 
 @torch.inference_mode()
-def read(model: LayeredModel, prompt: Sequence[int], new: Sequence[int], lens: Translators | None = None) -> Reading:
+def read(
+    model: LayeredModel, prompt: Sequence[int], new: Sequence[int], lens: Translators | None = None
+) -> Reading:
     """Return what each layer says along a text that the model wrote, through translators if there are some."""
     assert model.lens is not None and isinstance(model.encoder, TextEncoder)
     inputs = model.encoder.batch_ids([[*prompt, *new[:-1]]]).to(model.device)
@@ -103,7 +106,10 @@ def replay(batch: Sequence[Reading], setting: Setting, most: int) -> Rounds:
             good = int(right[i][at[i] : at[i] + drafts].cumprod().sum())
             found.accepted += good
             at[i] += good + 1
-        found.drafted, found.verified = found.drafted + drafts * len(left), found.verified + len(left)
+        found.drafted, found.verified = (
+            found.drafted + drafts * len(left),
+            found.verified + len(left),
+        )
         left = [i for i in left if at[i] < len(right[i])]
     return found
 
@@ -131,7 +137,9 @@ class Clocked:
     def seconds(self, found: Rounds, setting: Setting) -> float:
         """Return the seconds of a batch, its prompts included."""
         ask = self.ask if setting.threshold else 0.0
-        rounds = sum(n * (self(setting.layer, size) + ask * (size - 1)) for size, n in found.sizes.items())
+        rounds = sum(
+            n * (self(setting.layer, size) + ask * (size - 1)) for size, n in found.sizes.items()
+        )
         return self.prompts + rounds + self.stop * found.stopped
 
 
@@ -153,9 +161,9 @@ class Timed(Pace):
     def next(self) -> tuple[int, int]:
         """Return the next layer and number of tokens."""
         now = time.perf_counter()
-        (self.seconds[self.turns[self.count % len(self.turns)]] if self.running else self.prompts).append(
-            now - self.began
-        )
+        (
+            self.seconds[self.turns[self.count % len(self.turns)]] if self.running else self.prompts
+        ).append(now - self.began)
         self.count += self.running
         self.began, self.running = now, True
         return self.turns[self.count % len(self.turns)]
@@ -173,7 +181,9 @@ class Timed(Pace):
 class Timing(SelfSpeculation):
     """Writes texts by the rounds of a `Timed`."""
 
-    def __init__(self, module: Any, timed: Timed, threshold: float | None, lens: Translators | None) -> None:
+    def __init__(
+        self, module: Any, timed: Timed, threshold: float | None, lens: Translators | None
+    ) -> None:
         self.timed = timed
         super().__init__(module, threshold=threshold, lens=lens)
 
@@ -183,9 +193,12 @@ class Timing(SelfSpeculation):
 
 
 def clocked(
-    model: LayeredModel, layers: Sequence[int], write: Callable[[SelfSpeculation], object], most: int,
+    model: LayeredModel,
+    layers: Sequence[int],
+    write: Callable[[SelfSpeculation], object],
+    most: int,
     lens: Translators | None = None,
-) -> Clocked:  # fmt: skip
+) -> Clocked:
     """Return what rounds cost; `write` writes all batches of prompts by self-speculation, up to `most` new tokens."""
     depth = model.stack.depth
 
@@ -219,13 +232,16 @@ def best(
     most: int,
     tokens: int | None,
     threshold: float | None,
-) -> tuple[Setting, float]:  # fmt: skip
+) -> tuple[Setting, float]:
     """Return the fastest setting of a layer for batches of texts, and its seconds for all of them.
 
     Numbers of draft tokens and thresholds are tried where none is given.
     """
     numbers = range(1, MOST) if tokens is None else [tokens]
-    settings = (Setting(layer, *each) for each in product(numbers, THRESHOLDS if threshold is None else [threshold]))
+    settings = (
+        Setting(layer, *each)
+        for each in product(numbers, THRESHOLDS if threshold is None else [threshold])
+    )
 
     def seconds(setting: Setting) -> float:
         return sum(cost.seconds(replay(batch, setting, most), setting) for batch in texts)

@@ -16,7 +16,13 @@ from layerscope.core.errors import LayerscopeError, count
 from layerscope.core.options import Asked, declared
 from layerscope.core.progress import Reporter, reporting
 from layerscope.core.saved import typed
-from layerscope.generation.decoder import check_room, layers_of, open_decoder, open_language_model, token_ids
+from layerscope.generation.decoder import (
+    check_room,
+    layers_of,
+    open_decoder,
+    open_language_model,
+    token_ids,
+)
 from layerscope.generation.draft_report import open_draft_report
 from layerscope.generation.generation import MEASURED, STORE, TEXTS, Generation
 from layerscope.generation.generator import generate
@@ -57,18 +63,25 @@ def run_generate(asked: Asked) -> Generation:
     reporter, sampling = reporting(asked.progress), asked.of(Sampling)
     model = open_language_model(asked)
     layers = layers_of(model, asked.layers)
-    given = _from_prompts(model, asked.prompt) if corpus is None else from_data(model, corpus, asked)
+    given = (
+        _from_prompts(model, asked.prompt) if corpus is None else from_data(model, corpus, asked)
+    )
     check_room(model, given.prompts, "prompt", sampling.max_new_tokens)
     for note in given.notes:
         reporter.say(note)
     scores = scores_of(model, given.rows, layers, reporter) if asked.measure else None
     drafts = _drafts(model, layers, asked, reporter)
     if asked.drafts is not None and drafts is None:
-        given = given._replace(notes=(*given.notes, f"plain decoding: drafts do not pay, according to {asked.drafts}"))
+        given = given._replace(
+            notes=(*given.notes, f"plain decoding: drafts do not pay, according to {asked.drafts}")
+        )
     tables = [_table(model, given, layer, sampling, reporter, drafts) for layer in layers]
     texts = pd.concat(tables, ignore_index=True)
     if embed is not None:
-        texts["coherence"], texts["diversity"] = _coherences(texts, embed), [*map(_diversity, texts["ids"])]
+        texts["coherence"], texts["diversity"] = (
+            _coherences(texts, embed),
+            [*map(_diversity, texts["ids"])],
+        )
     found = Generation(
         model=model.loaded.name,
         data=None if corpus is None else corpus.name,
@@ -76,7 +89,9 @@ def run_generate(asked: Asked) -> Generation:
         layers=tuple(layers),
         sampling=asdict(sampling),
         prefix=None if corpus is None else asked.prefix,
-        encoder=str(asked.encoder) if isinstance(asked.encoder, str | Path) else type(asked.encoder).__name__,
+        encoder=str(asked.encoder)
+        if isinstance(asked.encoder, str | Path)
+        else type(asked.encoder).__name__,
         texts=typed(texts, TEXTS),
         measures=_measures(texts, scores),
         notes=given.notes if drafts is None else (*given.notes, drafts.summary),
@@ -94,7 +109,9 @@ def _opened(asked: Asked) -> Corpus | None:
         raise LayerscopeError("`encoder` measures coherence: add `measure=True`, or leave it out")
     if asked.measure and asked.max_new_tokens < FEWEST:
         short = f"`max_new_tokens={asked.max_new_tokens}`"
-        raise LayerscopeError(f"{short} is too short for diversity, which counts 4-grams: give at least {FEWEST}")
+        raise LayerscopeError(
+            f"{short} is too short for diversity, which counts 4-grams: give at least {FEWEST}"
+        )
     return None if asked.data is None else open_texts(asked)
 
 
@@ -102,7 +119,9 @@ def open_texts(asked: Asked) -> Corpus:
     """Return the data of a call; raises `LayerscopeError` for samples that are not texts."""
     corpus = open_corpus(asked.data, text_column=asked.text_column, label_column=asked.label_column)
     if corpus.modality != "text":
-        raise LayerscopeError(f"{corpus.name} holds {corpus.modality} samples: a language model continues texts")
+        raise LayerscopeError(
+            f"{corpus.name} holds {corpus.modality} samples: a language model continues texts"
+        )
     return corpus
 
 
@@ -116,23 +135,34 @@ def from_data(model: LayeredModel, corpus: Corpus, asked: Asked) -> Given:
     """Return texts drawn from the data, running text packed; one of a single token leaves nothing to predict."""
     assert isinstance(model.encoder, TextEncoder) and model.max_length is not None
     if corpus.running:
-        corpus = pack(corpus, model.encoder.tokenizer, min(asked.max_length or WINDOW, model.max_length))
+        corpus = pack(
+            corpus, model.encoder.tokenizer, min(asked.max_length or WINDOW, model.max_length)
+        )
     corpus = draw(corpus, None if asked.samples == "all" else asked.samples, asked.seed)
     most = min(asked.max_length or LONGEST, model.max_length)
     every = [row[:most] for row in model.encoder.ids(corpus.samples)]
     kept = [i for i, row in enumerate(every) if len(row) > 1]
     if not kept:
-        raise LayerscopeError(f"{corpus.name} holds no text of two tokens: there is nothing to predict")
+        raise LayerscopeError(
+            f"{corpus.name} holds no text of two tokens: there is nothing to predict"
+        )
     short = f"{count(len(every) - len(kept), 'text')} of a single token left out"
     notes = (*corpus.notes, short) if len(kept) < len(every) else corpus.notes
     rows = [every[i] for i in kept]
     prompts = [row[: asked.prefix] for row in rows]
-    texts = [following(model.encoder.tokenizer, [], prompt, skip_special_tokens=True) for prompt in prompts]
+    texts = [
+        following(model.encoder.tokenizer, [], prompt, skip_special_tokens=True)
+        for prompt in prompts
+    ]
     return Given([corpus.names[i] for i in kept], rows, prompts, texts, notes)
 
 
 def continuations(
-    model: LayeredModel, prompts: Sequence[list[int]], layer: int, sampling: Sampling, reporter: Reporter
+    model: LayeredModel,
+    prompts: Sequence[list[int]],
+    layer: int,
+    sampling: Sampling,
+    reporter: Reporter,
 ) -> list[Continued]:
     """Return how the model cut at a layer continues each prompt; only this function knows how depths are decoded."""
     found: dict[int, Continued] = {}
@@ -144,25 +174,48 @@ def continuations(
             )
         for batch in sampling.batches([len(prompt) for prompt in prompts], decoder.alone):
             chosen = sampling.chooser(batch)
-            found |= continued(decoder, {i: prompts[i] for i in batch}, chosen, sampling.max_new_tokens)
+            found |= continued(
+                decoder, {i: prompts[i] for i in batch}, chosen, sampling.max_new_tokens
+            )
             advance(len(batch))
     return [found[i] for i in range(len(prompts))]
 
 
-def _drafts(model: LayeredModel, layers: Sequence[int], asked: Asked, reporter: Reporter) -> Drafts | None:
+def _drafts(
+    model: LayeredModel, layers: Sequence[int], asked: Asked, reporter: Reporter
+) -> Drafts | None:
     """Return what drafts, if asked for; raises `LayerscopeError` where it is not the last layer's text."""
-    layer, tokens, threshold, lens = asked.draft_layer, asked.draft_tokens, asked.draft_threshold, asked.draft_lens
-    given = {"draft_tokens": tokens != "auto", "draft_threshold": threshold is not None, "draft_lens": lens is not None}
+    layer, tokens, threshold, lens = (
+        asked.draft_layer,
+        asked.draft_tokens,
+        asked.draft_threshold,
+        asked.draft_lens,
+    )
+    given = {
+        "draft_tokens": tokens != "auto",
+        "draft_threshold": threshold is not None,
+        "draft_lens": lens is not None,
+    }
     if (layer is None or asked.drafts is not None) and any(given.values()):
         name = next(name for name, there in given.items() if there)
-        raise LayerscopeError(f"`{name}` needs a layer that drafts: try `draft_layer='auto'`, without `drafts`")
+        raise LayerscopeError(
+            f"`{name}` needs a layer that drafts: try `draft_layer='auto'`, without `drafts`"
+        )
     if asked.drafts is not None:
         if layer is not None:
-            raise LayerscopeError("`drafts` and `draft_layer` both say which layer drafts: give one of the two")
+            raise LayerscopeError(
+                "`drafts` and `draft_layer` both say which layer drafts: give one of the two"
+            )
         found = open_draft_report(asked.drafts)
         if found.weights != weights_fingerprint(model.module, torch.bfloat16):
-            raise LayerscopeError(f"{str(asked.drafts)!r} is about another model, {found.model}: run layerscope exits")
-        layer, tokens, threshold = found.layer if found.pays else None, found.draft_tokens, found.threshold or None
+            raise LayerscopeError(
+                f"{str(asked.drafts)!r} is about another model, {found.model}: run layerscope exits"
+            )
+        layer, tokens, threshold = (
+            found.layer if found.pays else None,
+            found.draft_tokens,
+            found.threshold or None,
+        )
         lens = found.lens or None
         if layer is not None and found.batch_size != asked.batch_size:
             reporter.say(
@@ -177,7 +230,12 @@ def _drafts(model: LayeredModel, layers: Sequence[int], asked: Asked, reporter: 
 
 
 def _table(
-    model: LayeredModel, given: Given, layer: int, sampling: Sampling, reporter: Reporter, drafts: Drafts | None
+    model: LayeredModel,
+    given: Given,
+    layer: int,
+    sampling: Sampling,
+    reporter: Reporter,
+    drafts: Drafts | None,
 ) -> pd.DataFrame:
     """Return the rows of one layer."""
     if drafts is None:
@@ -204,7 +262,9 @@ def _embedder(asked: Asked) -> Embed:
     served = load(asked.encoder, LoadOptions(device=asked.device)).served
     if served is None:
         name = f"`encoder={asked.encoder!r}`" if isinstance(asked.encoder, str) else "the `encoder`"
-        raise LayerscopeError(f"{name} is not a sentence encoder: give a sentence-transformers model, such as minilm")
+        raise LayerscopeError(
+            f"{name} is not a sentence encoder: give a sentence-transformers model, such as minilm"
+        )
 
     def embed(texts: Sequence[str]) -> Tensor:
         found: Tensor = served.encode(list(texts), convert_to_tensor=True, show_progress_bar=False)
@@ -220,7 +280,9 @@ def _coherences(texts: pd.DataFrame, embed: Embed) -> NDArray[np.float64]:
     if said.any():
         own = texts[said]
         prompts, which = np.unique(own["prompt"].to_numpy(dtype=str), return_inverse=True)
-        found[said] = coherence(embed(prompts.tolist())[which], embed(own["text"].tolist())).cpu().numpy()
+        found[said] = (
+            coherence(embed(prompts.tolist())[which], embed(own["text"].tolist())).cpu().numpy()
+        )
     return found
 
 
@@ -238,6 +300,9 @@ def _measures(texts: pd.DataFrame, scores: Scores | None) -> pd.DataFrame:
         rows += [
             (layer, "accuracy", scores.accuracy[i], accuracy, scores.tokens),
             (layer, "perplexity", scores.perplexity[i], perplexity, scores.tokens),
-            *((layer, name, *mean(torch.tensor(own[name].to_numpy()))) for name in ("coherence", "diversity")),
+            *(
+                (layer, name, *mean(torch.tensor(own[name].to_numpy())))
+                for name in ("coherence", "diversity")
+            ),
         ]
     return typed(pd.DataFrame(rows, columns=[*MEASURED]), MEASURED)

@@ -11,7 +11,17 @@ import pandas as pd
 
 from layerscope.core.errors import count
 from layerscope.core.saved import Store
-from layerscope.show.document import Cell, Column, Document, Facts, Frame, Section, Sentences, Table, row
+from layerscope.show.document import (
+    Cell,
+    Column,
+    Document,
+    Facts,
+    Frame,
+    Section,
+    Sentences,
+    Table,
+    row,
+)
 from layerscope.show.numbers import error, number, percent
 from layerscope.show.plain import plain
 from layerscope.show.plots import Axis, Chart, Meaning, Series
@@ -21,11 +31,20 @@ TEXTS = {
     "layer": "int64", "sample": "object", "prompt": "object", "text": "object", "prompt_ids": "object",
     "ids": "object", "log_probs": "object", "coherence": "float64", "diversity": "float64",
 }  # fmt: skip
-MEASURED = {"layer": "int64", "measure": "object", "value": "float64", "stderr": "float64", "n": "int64"}
+MEASURED = {
+    "layer": "int64",
+    "measure": "object",
+    "value": "float64",
+    "stderr": "float64",
+    "n": "int64",
+}
 LISTS = ("prompt_ids", "ids", "log_probs")
 PER_TEXT = ("coherence", "diversity")
 STORE = Store(
-    "set of generated texts", "generation.json", "run layerscope generate again", {"texts": TEXTS, "measures": MEASURED}
+    "set of generated texts",
+    "generation.json",
+    "run layerscope generate again",
+    {"texts": TEXTS, "measures": MEASURED},
 )
 SHOWN = 3
 """Texts whose continuations are shown beside each other."""
@@ -58,11 +77,12 @@ ABOUT = {
 class Generation(Stored):
     """Texts continued by a language model at some of its depths, with measures of quality if asked for.
 
-    `texts` has a row for each layer and sample: the `prompt`, the `text` that continues it, their token ids
-    (`prompt_ids`, `ids`, including the token that ends a text), the `log_probs` of the new tokens in the layer's own
-    distribution, and with `measure` the text's `coherence` (−1 … 1) and `diversity` (0 … 1), NaN where it has no word
-    or fewer than four tokens. `measures` has a row for each layer and measure, none without `measure`: `value`,
-    `stderr` (samples of texts) and `n`, the tokens or texts behind it.
+    `texts` has a row for each layer and sample: the `prompt`, the `text` that continues it, their
+    token ids (`prompt_ids`, `ids`, including the token that ends a text), the `log_probs` of the
+    new tokens in the layer's own distribution, and with `measure` the text's `coherence` (−1 … 1)
+    and `diversity` (0 … 1), NaN where it has no word or fewer than four tokens. `measures` has a
+    row for each layer and measure, none without `measure`: `value`, `stderr` (samples of texts) and
+    `n`, the tokens or texts behind it.
 
     >>> found = layerscope.generate("tiny-gpt2", ["the food was", "this book is"], max_new_tokens=3, progress=False)
     >>> found.layers, len(found.texts), len(found.measures)
@@ -96,7 +116,9 @@ class Generation(Stored):
         if self.measures.empty:
             layers = f"layer{'s' * (len(self.layers) > 1)} {', '.join(map(str, self.layers))}"
             return f"{samples} continued at {layers} of {self.depth}"
-        last = self.measures[self.measures["layer"] == self.layers[-1]].set_index("measure")["value"]
+        last = self.measures[self.measures["layer"] == self.layers[-1]].set_index("measure")[
+            "value"
+        ]
         values = ", ".join(f"{name} {_shown(name, last[name])}" for name in ABOUT)
         return f"layer {self.layers[-1]} of {self.depth}: {values} · {samples}"
 
@@ -135,7 +157,8 @@ class Generation(Stored):
 def open_generation(folder: str | Path) -> Generation:
     """Return the texts that `generate` saved into a folder.
 
-    Raises `LayerscopeError` for a folder without any, and for files that are damaged or changed since.
+    Raises `LayerscopeError` for a folder without any, and for files that are damaged or changed
+    since.
 
     >>> found = layerscope.generate("tiny-gpt2", "the food was", max_new_tokens=3, out="texts", progress=False)
     >>> open_generation("texts").texts.equals(found.texts)
@@ -148,7 +171,13 @@ def _shown(name: str, value: float) -> str:
     """Return a value as it is shown; empty where a text has no word, or too few tokens."""
     if math.isnan(value):
         return ""
-    return percent(value) if name == "accuracy" else number(value) if name == "perplexity" else f"{value:.3f}"
+    return (
+        percent(value)
+        if name == "accuracy"
+        else number(value)
+        if name == "perplexity"
+        else f"{value:.3f}"
+    )
 
 
 def _drawn(found: Generation) -> str:
@@ -178,8 +207,14 @@ def _by_layer(found: Generation) -> Table:
             for scale in (100.0 if name == "accuracy" else 1.0,)
         ]
         rows.append(row(Cell(str(layer), value=int(layer)), *cells, quiet=layer == found.depth))
-    columns = (Column("layer"), *(Column(name, unit="%" if name == "accuracy" else "") for name in ABOUT))
-    tokens, texts = (found.measures["n"][found.measures["measure"] == name].max() for name in ("accuracy", "diversity"))
+    columns = (
+        Column("layer"),
+        *(Column(name, unit="%" if name == "accuracy" else "") for name in ABOUT),
+    )
+    tokens, texts = (
+        found.measures["n"][found.measures["measure"] == name].max()
+        for name in ("accuracy", "diversity")
+    )
     legend = (
         f"Accuracy and perplexity of {tokens:,} next tokens of the given texts; coherence and diversity of "
         f"{count(int(texts), 'continuation')}, {_drawn(found)}. ±: one standard error, of texts drawn anew.",
@@ -190,9 +225,15 @@ def _by_layer(found: Generation) -> Table:
 def _chart(found: Generation, name: str) -> Chart:
     own = found.measures[found.measures["measure"] == name]
     scale, unit = (100.0, "%") if name == "accuracy" else (1.0, "")
-    points = [(str(layer), _shown(name, value)) for layer, value in zip(own["layer"], own["value"], strict=True)]
+    points = [
+        (str(layer), _shown(name, value))
+        for layer, value in zip(own["layer"], own["value"], strict=True)
+    ]
     errors = [error(stderr * scale) for stderr in own["stderr"]]
-    texts = tuple(f"layer {layer}: {value} {stderr}" for (layer, value), stderr in zip(points, errors, strict=True))
+    texts = tuple(
+        f"layer {layer}: {value} {stderr}"
+        for (layer, value), stderr in zip(points, errors, strict=True)
+    )
     n = f"{own['n'].max():,} {'tokens' if name in ('accuracy', 'perplexity') else 'continuations'}"
     return Chart(
         title=name.capitalize(),
@@ -206,12 +247,16 @@ def _chart(found: Generation, name: str) -> Chart:
         y=Axis(name + (f" ({unit})" if unit else ""), log=name == "perplexity", scale=scale),
         series=(
             Series(
-                "", tuple(own["layer"].astype(float)), tuple(own["value"]), texts,
-                errors=tuple(own["stderr"].fillna(0.0)), note=f"N: {n}",
+                "",
+                tuple(own["layer"].astype(float)),
+                tuple(own["value"]),
+                texts,
+                errors=tuple(own["stderr"].fillna(0.0)),
+                note=f"N: {n}",
             ),
         ),
         overlaid=True,
-    )  # fmt: skip
+    )
 
 
 def _texts(found: Generation) -> Iterator[Table]:
@@ -232,6 +277,8 @@ def _texts(found: Generation) -> Iterator[Table]:
 
 def _frame(found: Generation) -> Frame:
     names = ["layer", "sample", "prompt", "text", *(PER_TEXT if not found.measures.empty else ())]
-    frame = found.texts[names].assign(**{name: found.texts[name].map(plain) for name in ("prompt", "text")})
+    frame = found.texts[names].assign(
+        **{name: found.texts[name].map(plain) for name in ("prompt", "text")}
+    )
     lead = "One row for each layer and text; choose a layer, or click a heading to sort by it."
     return Frame("Every text", lead, "generated-texts", frame, ("layer", "sample"))

@@ -18,7 +18,9 @@ def generate(
     prompt: Annotated[str | Sequence[str] | None, Repeated(), DATA] = None,
     data: Annotated[Any, DATA] = None,
     *,
-    layers: Annotated[int | str | Iterable[int] | None, Several(Whole(), ("all",), "4 or 4,8")] = None,
+    layers: Annotated[
+        int | str | Iterable[int] | None, Several(Whole(), ("all",), "4 or 4,8")
+    ] = None,
     samples: Annotated[int | str, Whole(1, words=("all",)), DATA] = 32,
     prefix: Annotated[int, Whole(1), DATA] = 32,
     max_new_tokens: Annotated[int, Whole(1), SAMPLING] = 64,
@@ -40,52 +42,57 @@ def generate(
 ) -> "Generation":
     """Generate text at any depth of a language model, and measure its quality by layer.
 
-    Each depth is the model cut there: its own forward and cache, its final norm and head, without the penalties that
-    a generation config may set. A text ends at the config's `eos_token_id`. Prompts are batched with others of about
-    the same length and never padded; random draws depend on `seed` and the prompt's index, not on its batch or layer.
-    The model is left unchanged.
+    Each depth is the model cut there: its own forward and cache, its final norm and head, without
+    the penalties that a generation config may set. A text ends at the config's `eos_token_id`.
+    Prompts are batched with others of about the same length and never padded; random draws depend
+    on `seed` and the prompt's index, not on its batch or layer. The model is left unchanged.
 
-    With `draft_layer`, an early layer drafts and all layers verify (`SelfSpeculation`): the last layer's text, sooner
-    if drafts are often right. Greedy decoding gives the same tokens; sampling draws others from the same distribution.
-    Values chosen by timing differ from run to run, and the draws with them: set the draft layer and the number of draft
-    tokens for reproducible draws.
+    With `draft_layer`, an early layer drafts and all layers verify (`SelfSpeculation`): the last
+    layer's text, sooner if drafts are often right. Greedy decoding gives the same tokens; sampling
+    draws others from the same distribution. Values chosen by timing differ from run to run, and the
+    draws with them: set the draft layer and the number of draft tokens for reproducible draws.
 
-    With `measure`, every layer gets four numbers. Accuracy (the share of the given texts' next tokens that are
-    predicted correctly) and perplexity are taken over all tokens of the given texts. Coherence is the cosine between
-    prompt and continuation by a sentence encoder; diversity is the product over n = 2, 3, 4 of 1 − rep-n, where rep-n
-    is the share of a continuation's n-grams that repeat an earlier one; both are means over the texts.
+    With `measure`, every layer gets four numbers. Accuracy (the share of the given texts' next
+    tokens that are predicted correctly) and perplexity are taken over all tokens of the given
+    texts. Coherence is the cosine between prompt and continuation by a sentence encoder; diversity
+    is the product over n = 2, 3, 4 of 1 − rep-n, where rep-n is the share of a continuation's
+    n-grams that repeat an earlier one; both are means over the texts.
 
-    Source: Tracing Representation Progression, section on language models, equations 20 and 22; Su et al. 2022, A
+    Source: Tracing Representation Progression, section on language models, equations 20 and 22; Su
+        et al. 2022, A
     contrastive framework for neural text generation; Holtzman et al. 2020 for the nucleus.
 
     Args:
-        model: hub name or local folder of a language model; in Python also a loaded one with `processor`.
-        prompt: text to continue; repeat the option for several. An empty prompt stands for the token that begins a
-            text.
-        data: texts whose beginnings are continued, instead of prompts: CSV, TSV, JSONL, Parquet or text file;
-            hf:name/config:split; stdlib-docs. Running text is packed into windows of at most 256
-            tokens, or of the maximum length if given.
+        model: hub name or local folder of a language model; in Python also a loaded one with
+            `processor`.
+        prompt: text to continue; repeat the option for several. An empty prompt stands for the
+            token that begins a text.
+        data: texts whose beginnings are continued, instead of prompts: CSV, TSV, JSONL, Parquet or
+            text file; hf:name/config:split; stdlib-docs. Running text is packed into windows of at
+            most 256 tokens, or of the maximum length if given.
         layers: layers to generate at, such as 4 or 4,8, or all; by default the last.
         samples: number of texts, drawn from the data with the seed, or all.
         prefix: number of tokens at the beginning of each text of the data that serve as its prompt.
         max_new_tokens: maximum number of new tokens per text.
-        top_p: nucleus sampling, from the fewest tokens that together have this probability; by default decoding is
-            greedy.
+        top_p: nucleus sampling, from the fewest tokens that together have this probability; by
+            default decoding is greedy.
         temperature: sampling temperature, by which logits are divided; greedy decoding ignores it.
         seed: random seed of the samples and the draws.
         batch_size: maximum number of texts per batch.
         draft_layer: layer that drafts what all layers verify, or auto: by acceptance and cost.
-        draft_tokens: tokens drafted before each verification, or auto: by acceptance and cost, none if drafts do not
-            pay.
-        draft_threshold: probability of the likeliest token below which drafting stops and verification begins.
+        draft_tokens: tokens drafted before each verification, or auto: by acceptance and cost, none
+            if drafts do not pay.
+        draft_threshold: probability of the likeliest token below which drafting stops and
+            verification begins.
         draft_lens: folder of translators, through which the layer drafts: those that
             `layerscope lens MODEL --tuned DIR --train TEXT` trained for this model.
-        drafts: folder that `exits` wrote for this model: layer, number of tokens, threshold and lens as chosen there;
-            plain decoding if they did not pay.
+        drafts: folder that `exits` wrote for this model: layer, number of tokens, threshold and
+            lens as chosen there; plain decoding if they did not pay.
         measure: measure accuracy, perplexity, coherence and diversity by layer.
         encoder: sentence encoder that measures coherence: a sentence-transformers model, or minilm.
         processor: tokenizer of a model given as an object.
-        out: folder for the texts and numbers, and from the command line a page; by default nothing is saved.
+        out: folder for the texts and numbers, and from the command line a page; by default nothing
+            is saved.
         progress: show progress on standard error.
         **shared: how the model is loaded and the texts are read: `LoadingAndReading`.
 

@@ -27,14 +27,19 @@ SURVEY = 32
 class Halves:
     """Runs the blocks of a language model from one layer to another, for texts of one batch, over one cache.
 
-    `real` [B, T] says which columns of the cache a text has filled: all but the padding at its left. Columns that are
-    cut back for one text while another keeps them are closed up, as some models count distances in columns: two tokens
-    of a text are always as many columns apart as they are positions apart.
+    `real` [B, T] says which columns of the cache a text has filled: all but the padding at its
+    left. Columns that are cut back for one text while another keeps them are closed up, as some
+    models count distances in columns: two tokens of a text are always as many columns apart as they
+    are positions apart.
     """
 
     def __init__(self, module: Any, lens: str | Path | Translators | None = None) -> None:
         self.module, self.stack = module, stack_of(module)
-        self.lens = open_translators(Path(lens), module, self.stack) if isinstance(lens, str | Path) else lens
+        self.lens = (
+            open_translators(Path(lens), module, self.stack)
+            if isinstance(lens, str | Path)
+            else lens
+        )
         self.blocks = [module.get_submodule(path) for path in self.stack.blocks]
         self.depth = len(self.blocks)
         self.cache_name = next((each for each in CACHES if accepts(module, each)), "")
@@ -51,22 +56,27 @@ class Halves:
     @contextmanager
     def open(self) -> Iterator[None]:
         """Within, the model runs those of its blocks that `run` asks for, and all of them by default."""
-        with replaced({block: partial(self._block, i, block.forward) for i, block in enumerate(self.blocks)}):
+        with replaced(
+            {block: partial(self._block, i, block.forward) for i, block in enumerate(self.blocks)}
+        ):
             yield
 
     @torch.no_grad()
     def check(self, layers: Sequence[int]) -> None:
         """Raise where a token that is read after rejected drafts of a layer is not read as it is without them.
 
-        `alone` is then whether texts must be written one by one, as this holds only where the same number of drafts is
-        rejected for all texts of a batch.
+        `alone` is then whether texts must be written one by one, as this holds only where the same
+        number of drafts is rejected for all texts of a batch.
         """
         with evaluating(self.module), self.open():
             self.start(torch.ones_like(probe_ids(self.module, 1, 1)))
             self.alone = self.recurrent or not self._reads_after([0, 1], layers[0])
             if not self.alone:
                 return
-            if not all(self._reads_after([0], layer) for layer in (layers if self.recurrent else layers[:1])):
+            if not all(
+                self._reads_after([0], layer)
+                for layer in (layers if self.recurrent else layers[:1])
+            ):
                 why = "which keeps something of tokens that were cut back, or whose blocks cannot run separately"
                 raise refusal(self.module, why)
 
@@ -79,12 +89,16 @@ class Halves:
             self.prompts(read)
             before, states = self.snapshot(), []
             for i in range(drafts.shape[1]):
-                self.early(drafts[:, i : i + 1], layer, head=i == 0)  # as in a round: the last draft needs no head
+                self.early(
+                    drafts[:, i : i + 1], layer, head=i == 0
+                )  # as in a round: the last draft needs no head
                 states.append(self.state)
             self.late(drafts, layer, torch.cat(states, 1))
             columns = read.shape[1] + drafts.shape[1]
             if any(each.keys.shape[-2] != columns for each in self._attention()):
-                return False  # what is around a block wrote to the cache while the block was left out
+                return (
+                    False  # what is around a block wrote to the cache while the block was left out
+                )
             self.restore(before)
             self.cut(torch.tensor(accepted, device=ids.device), drafts.shape[1])
             self.early(token, layer, head=False)
@@ -109,9 +123,14 @@ class Halves:
         cache = self._empty()
         windows = [type(each) is DynamicSlidingWindowLayer for each in cache.layers]
         # what has left a window could not come back; the masks keep to the window without that
-        cache.layers = [DynamicLayer() if slides else own for own, slides in zip(cache.layers, windows, strict=True)]
+        cache.layers = [
+            DynamicLayer() if slides else own
+            for own, slides in zip(cache.layers, windows, strict=True)
+        ]
         self.recurrent = any(hasattr(each, "recurrent_states") for each in cache.layers)
-        plain = all(type(each) is DynamicLayer or hasattr(each, "recurrent_states") for each in cache.layers)
+        plain = all(
+            type(each) is DynamicLayer or hasattr(each, "recurrent_states") for each in cache.layers
+        )
         if not plain or len(cache.layers) not in (0, self.depth):
             kinds = ", ".join(sorted({type(each).__name__ for each in cache.layers}))
             raise refusal(self.module, f"whose caches cannot be cut back ({kinds})")
@@ -120,7 +139,11 @@ class Halves:
 
     def prompts(self, ids: Tensor) -> Tensor:
         """Read prompts [B, T] and return the logits after them, [B, 1, V]."""
-        options = {"input_ids": ids, "attention_mask": None if self.whole else self.real.long(), "logits_to_keep": 1}
+        options = {
+            "input_ids": ids,
+            "attention_mask": None if self.whole else self.real.long(),
+            "logits_to_keep": 1,
+        }
         return self._forward(options, self.cache, positions_of(self.real))[:, -1:]
 
     def _empty(self) -> Any:
@@ -147,7 +170,9 @@ class Halves:
         self.ahead = 0
         return self._following(tokens, self.cache, 0)
 
-    def _following(self, tokens: Tensor, cache: Any, first: int, states: Tensor | None = None) -> Tensor:
+    def _following(
+        self, tokens: Tensor, cache: Any, first: int, states: Tensor | None = None
+    ) -> Tensor:
         """Run the blocks from the first on tokens that follow, at once where the model can."""
         step, found = 1 if self.stepwise else tokens.shape[1], []
         for start in range(0, tokens.shape[1], step):
@@ -168,7 +193,13 @@ class Halves:
         for chunks in ((3, 3), (3, 1, 1, 1)):
             cache, at = self._empty(), 0
             for size in chunks:
-                output = self.module(**{"input_ids": ids[:, at : at + size], self.cache_name: cache, "use_cache": True})
+                output = self.module(
+                    **{
+                        "input_ids": ids[:, at : at + size],
+                        self.cache_name: cache,
+                        "use_cache": True,
+                    }
+                )
                 at += size
             found.append(output.logits[:, -1].float())
         once, by_one = found
@@ -177,10 +208,19 @@ class Halves:
     def read(self, states: Mapping[int, Tensor]) -> dict[int, Tensor]:
         """Return the logits [N, V] of the model's head for states [N, D] of layers, translated if they are to be.
 
-        The states of all layers go through the head at once: one pass over its weights is most of the cost.
+        The states of all layers go through the head at once: one pass over its weights is most of
+        the cost.
         """
-        each = [own if self.lens is None else self.lens.translated(layer, own) for layer, own in states.items()]
-        lens = Lens(self.module, self.stack, "tokens", self.module.config.get_text_config(decoder=True).vocab_size)
+        each = [
+            own if self.lens is None else self.lens.translated(layer, own)
+            for layer, own in states.items()
+        ]
+        lens = Lens(
+            self.module,
+            self.stack,
+            "tokens",
+            self.module.config.get_text_config(decoder=True).vocab_size,
+        )
         ids = torch.zeros(1, 1, dtype=torch.long, device=each[0].device)
         logits = torch.cat([*lens.token_logits(torch.cat(each), Inputs({"input_ids": ids}))])
         return dict(zip(states, logits.chunk(len(each)), strict=True))
@@ -208,7 +248,10 @@ class Halves:
             self._close_up()
         elif most < new:
             for layer in self._attention():
-                layer.keys, layer.values = layer.keys[..., : most - new, :], layer.values[..., : most - new, :]
+                layer.keys, layer.values = (
+                    layer.keys[..., : most - new, :],
+                    layer.values[..., : most - new, :],
+                )
 
     def select(self, rows: Tensor) -> None:
         """Go on with these texts of the batch alone."""
@@ -223,7 +266,9 @@ class Halves:
     def snapshot(self) -> list[tuple[Any, ...]]:
         """Return each recurrent layer with copies of its states."""
         layers = [each for each in self.cache.layers if hasattr(each, "recurrent_states")]
-        return [(each, deepcopy(each.conv_states), deepcopy(each.recurrent_states)) for each in layers]
+        return [
+            (each, deepcopy(each.conv_states), deepcopy(each.recurrent_states)) for each in layers
+        ]
 
     def restore(self, snapshot: list[tuple[Any, ...]]) -> None:
         """Put recurrent layers back to a snapshot."""
@@ -231,7 +276,11 @@ class Halves:
             layer.conv_states, layer.recurrent_states = conv_states, recurrent_states
 
     def _attention(self) -> list[Any]:
-        return [each for each in self.cache.layers if getattr(each, "keys", None) is not None and each.keys.numel()]
+        return [
+            each
+            for each in self.cache.layers
+            if getattr(each, "keys", None) is not None and each.keys.numel()
+        ]
 
     def _close_up(self) -> None:
         """Move each text's columns to the right, over those that are not real."""
@@ -242,10 +291,14 @@ class Halves:
         for layer in self._attention():
             layer.keys, layer.values = _columns(layer.keys, order), _columns(layer.values, order)
 
-    def _run(self, tokens: Tensor, cache: Any, new: int, first: int, last: int, head: bool) -> Tensor | None:
+    def _run(
+        self, tokens: Tensor, cache: Any, new: int, first: int, last: int, head: bool
+    ) -> Tensor | None:
         """Run some blocks on the last of `new` tokens that follow the real columns."""
         ones = torch.ones(len(tokens), new, dtype=torch.bool, device=tokens.device)
-        at = self.real.sum(1, keepdim=True) + torch.arange(new - tokens.shape[1], new, device=tokens.device)
+        at = self.real.sum(1, keepdim=True) + torch.arange(
+            new - tokens.shape[1], new, device=tokens.device
+        )
         mask = None if self.whole else torch.cat([self.real, ones], 1).long()
         self.first, self.last, self.head = first, last, head
         try:
@@ -257,7 +310,9 @@ class Halves:
 
     def _forward(self, inputs: dict[str, Any], cache: Any, positions: Tensor) -> Tensor:
         options = inputs | {self.cache_name: cache, "use_cache": True, "position_ids": positions}
-        output = self.module(**{name: value for name, value in options.items() if accepts(self.module, name)})
+        output = self.module(
+            **{name: value for name, value in options.items() if accepts(self.module, name)}
+        )
         logits: Tensor = output.logits.float()
         return logits
 
@@ -303,13 +358,18 @@ def probe_ids(module: Any, rows: int, tokens: int) -> Tensor:
 def refusal(module: Any, why: str) -> LayerscopeError:
     """Return the error for a model that cannot speculate on itself."""
     name = type(module).__name__
-    return LayerscopeError(f"self-speculation does not work with {name}, {why}: decode plainly, without drafts")
+    return LayerscopeError(
+        f"self-speculation does not work with {name}, {why}: decode plainly, without drafts"
+    )
 
 
 def stack_of(module: Any) -> Stack:
     """Return the blocks of a language model; raises `LayerscopeError` where they cannot run apart."""
     ids = probe_ids(module, 1, 4)
-    stack = choose(find_stacks(module, Inputs({"input_ids": ids, "attention_mask": torch.ones_like(ids)})), None)
+    stack = choose(
+        find_stacks(module, Inputs({"input_ids": ids, "attention_mask": torch.ones_like(ids)})),
+        None,
+    )
     stack.check_plain("self-speculation")
     return stack
 
@@ -317,6 +377,9 @@ def stack_of(module: Any) -> Stack:
 def _behind(cache: Any, layer: int) -> Any:
     """Return a cache as the blocks after a layer see it: as long as their own, whatever the earlier ones hold."""
     view, late = copy(cache), cache.layers[layer:]
-    early = [next((each for each in late if type(each) is type(own)), own) for own in cache.layers[:layer]]
+    early = [
+        next((each for each in late if type(each) is type(own)), own)
+        for own in cache.layers[:layer]
+    ]
     view.layers = [*early, *late]
     return view

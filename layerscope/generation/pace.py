@@ -32,9 +32,9 @@ SURVEYS = 0.015
 class Costs:
     """Seconds of the parts of a round: those timed of late, or else h + b · blocks + w · head + c · work · (n − 1).
 
-    A part is "early" (one token through the first blocks and the head), "bare" (the same without the head) or "late"
-    (n tokens through the blocks that follow, and all that ends a round); plain decoding is "late" with all blocks.
-    `head` is the work of the head, in blocks.
+    A part is "early" (one token through the first blocks and the head), "bare" (the same without
+    the head) or "late" (n tokens through the blocks that follow, and all that ends a round); plain
+    decoding is "late" with all blocks. `head` is the work of the head, in blocks.
     """
 
     head: float = 1.0
@@ -69,15 +69,20 @@ class Costs:
 class Pace:
     """Chooses the layer that drafts and how many tokens are verified at once, 1 for plain decoding.
 
-    A fixed `layer` or number of `tokens` is kept to; `always` forbids to fall back to plain decoding. `hits` holds by
-    layer how many draft tokens were accepted and how many were seen, `steps` how many times drafting went on after a
-    step and how many times it could. `texts` has for each text the tokens that are left to write, and how many of its
-    own draft tokens were accepted and seen: a batch takes as many rounds as the slowest of its texts.
+    A fixed `layer` or number of `tokens` is kept to; `always` forbids to fall back to plain
+    decoding. `hits` holds by layer how many draft tokens were accepted and how many were seen,
+    `steps` how many times drafting went on after a step and how many times it could. `texts` has
+    for each text the tokens that are left to write, and how many of its own draft tokens were
+    accepted and seen: a batch takes as many rounds as the slowest of its texts.
     """
 
-    def __init__(self, depth: int, layer: int | None, tokens: int | None, *, always: bool, head: float = 1.0) -> None:
+    def __init__(
+        self, depth: int, layer: int | None, tokens: int | None, *, always: bool, head: float = 1.0
+    ) -> None:
         self.depth, self.tokens, self.always = depth, tokens, always
-        layers = np.unique(np.linspace(1, depth - 1, min(8, depth - 1)).round().astype(int)).tolist()
+        layers = np.unique(
+            np.linspace(1, depth - 1, min(8, depth - 1)).round().astype(int)
+        ).tolist()
         self.layers: list[int] = layers if layer is None else [layer]
         self.hits = {each: [0.5 * PRIOR, PRIOR] for each in self.layers}
         self.steps = {each: [PRIOR, PRIOR] for each in self.layers}
@@ -113,7 +118,9 @@ class Pace:
         steps = _geometric(np.array(sure), tokens)
         left, good, seen = self.texts.T
         usual = good.sum() / max(1.0, seen.sum())
-        rates = np.clip(self.acceptance(layer) + (good - usual * seen) / (seen + 2 * PRIOR), 0.0, 0.999)
+        rates = np.clip(
+            self.acceptance(layer) + (good - usual * seen) / (seen + 2 * PRIOR), 0.0, 0.999
+        )
         gained = left.max() / (left[:, None] / _geometric(sure * rates, tokens)).max(0)
         early = (steps - whole) * self.costs("early", layer) + whole * self.costs("bare", layer)
         late = np.array([self.costs("late", self.depth - layer, float(step)) for step in steps])
@@ -155,7 +162,8 @@ class Pace:
             return layer, tokens
         if speedup > 1:
             self.plain, self.wait, self.rounds = 0, RECENT, self.rounds + 1
-            # what plain decoding costs may have been timed while the machine was busy: again after 4, 8, 16, 32, 64 …
+            # what plain decoding costs may have been timed while the machine was busy: again after
+            # 4, 8, 16, 32, 64 …
             stale = self.rounds % RECENT == 0 or self.rounds in (4, 8, 16)
             return layer, 1 if stale else tokens
         if self.plain < self.wait or self.texts[:, 0].max() < RECENT:

@@ -20,38 +20,62 @@ class Texts:
     """The texts of one batch while they are generated."""
 
     def __init__(
-        self, owner: "SelfSpeculation", processors: Any, criteria: Any, config: Any, streamer: Any,
-        offset: int, batch: int,
-    ) -> None:  # fmt: skip
+        self,
+        owner: "SelfSpeculation",
+        processors: Any,
+        criteria: Any,
+        config: Any,
+        streamer: Any,
+        offset: int,
+        batch: int,
+    ) -> None:
         from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria
 
-        self.halves, self.pace, self.report, self.threshold = owner.halves, owner.pace, owner.report, owner.threshold
+        self.halves, self.pace, self.report, self.threshold = (
+            owner.halves,
+            owner.pace,
+            owner.report,
+            owner.threshold,
+        )
         self.processors, self.streamer = processors, streamer
         self.offset, self.batch = offset, batch
         self.sample, self.scored = config.do_sample, owner.scored
         plain = (EosTokenCriteria, MaxLengthCriteria)
         self.criteria = [each for each in criteria if not isinstance(each, plain)]
         self.ends = {
-            int(i) for each in criteria if isinstance(each, EosTokenCriteria) for i in each.eos_token_id.view(-1)
+            int(i)
+            for each in criteria
+            if isinstance(each, EosTokenCriteria)
+            for i in each.eos_token_id.view(-1)
         }
         self.longest = min(
-            [each.max_length for each in criteria if isinstance(each, MaxLengthCriteria)], default=1 << 60
+            [each.max_length for each in criteria if isinstance(each, MaxLengthCriteria)],
+            default=1 << 60,
         )
 
     def generate(self, ids: Tensor, mask: Tensor, whole: Tensor) -> list[Tensor]:
         """Return each prompt with its continuation."""
         halves, last = self.halves, ids[:, -1:]
-        self.texts, self.left, self.log_probs = [*whole], [*range(len(ids))], [list[float]() for _ in ids]
+        self.texts, self.left, self.log_probs = (
+            [*whole],
+            [*range(len(ids))],
+            [list[float]() for _ in ids],
+        )
         self.pace.texts = np.zeros((len(ids), 3))
         with halves.open():
-            halves.keep, halves.kept = self.pace.layers if len(self.pace.layers) > 1 or not self.pace.always else (), {}
+            halves.keep, halves.kept = (
+                self.pace.layers if len(self.pace.layers) > 1 or not self.pace.always else (),
+                {},
+            )
             halves.start(mask)
             logits = halves.prompts(ids)
             if halves.kept:
                 halves.kept[halves.depth] = [halves.state]
                 self._compare(mask[:, -self._surveyed(ids) :].bool())
             halves.keep = ()
-            pending = self._written(logits, last, *self._accepted(self._processed(logits, last), last, []))
+            pending = self._written(
+                logits, last, *self._accepted(self._processed(logits, last), last, [])
+            )
             while self.left:
                 pending = self._round(pending)
         return self.texts
@@ -66,13 +90,18 @@ class Texts:
         each = states / rows / len(halves.kept)
         return int(min(max(each, 1), max(4, SURVEY // rows)))
 
-    def _compare(self, real: Tensor, tokens: Tensor | None = None, own: Tensor | None = None) -> None:
+    def _compare(
+        self, real: Tensor, tokens: Tensor | None = None, own: Tensor | None = None
+    ) -> None:
         """Learn how often each layer whose states were kept would agree with the model's scores, where `real` [B, n].
 
-        After `tokens` [B, n] the model's scores are `own`, and all are processed; prompts keep its last layer too.
+        After `tokens` [B, n] the model's scores are `own`, and all are processed; prompts keep its
+        last layer too.
         """
         started, length = time.perf_counter(), real.shape[1]
-        kept = {layer: torch.cat(states, 1)[:, -length:] for layer, states in self.halves.kept.items()}
+        kept = {
+            layer: torch.cat(states, 1)[:, -length:] for layer, states in self.halves.kept.items()
+        }
         logits = self.halves.read({layer: states.flatten(0, 1) for layer, states in kept.items()})
         every = {layer: each.view(*real.shape, -1) for layer, each in logits.items()}
         own = every.pop(self.halves.depth) if own is None else own
@@ -83,7 +112,9 @@ class Texts:
                 law = scores.softmax(-1)
                 good = torch.minimum(law, own.softmax(-1)).sum(-1) if self.sample else good
                 sure = real & (law.amax(-1) >= (self.threshold or 0))
-                self.pace.observe(layer, good[sure].tolist(), sure[real].tolist() if self.threshold else ())
+                self.pace.observe(
+                    layer, good[sure].tolist(), sure[real].tolist() if self.threshold else ()
+                )
             else:
                 self.pace.observe(layer, good[real].tolist())
         self.halves.keep, self.halves.kept = (), {}
@@ -95,10 +126,20 @@ class Texts:
         lengths = [len(self.texts[row]) for row in self.left]
         pace.texts[:, 0] = [self.longest - length for length in lengths]
         layer, new = pace.next()
-        # a text that is nearly full may be drafted beyond its end, but not beyond the model's positions
-        most = max(self.longest - max(lengths), min(self.longest - min(lengths), halves.context - max(lengths)))
+        # a text that is nearly full may be drafted beyond its end, but not beyond the model's
+        # positions
+        most = max(
+            self.longest - max(lengths),
+            min(self.longest - min(lengths), halves.context - max(lengths)),
+        )
         new = max(1, min(new, most))
-        begun, before, tokens, states, laws = time.perf_counter(), None, pending, halves.given, list[Tensor]()
+        begun, before, tokens, states, laws = (
+            time.perf_counter(),
+            None,
+            pending,
+            halves.given,
+            list[Tensor](),
+        )
         if new > 1:
             before = halves.snapshot() if halves.recurrent else None
             halves.keep = pace.compared()
@@ -115,11 +156,14 @@ class Texts:
         pace.costs.add("late", halves.depth - layer, new, _clock(following) - timed)
         return following
 
-    def _drafted(self, pending: Tensor, layer: int, new: int) -> tuple[Tensor, Tensor, list[Tensor]]:
+    def _drafted(
+        self, pending: Tensor, layer: int, new: int
+    ) -> tuple[Tensor, Tensor, list[Tensor]]:
         """Draft until `new` tokens [B, n] wait with the pending one, or the layer is unsure of what comes next.
 
-        Return them, their states [B, n, D], and the laws that the drafted ones were drawn from. To stop rests on the
-        law alone, never on the token that would be drawn from it, so that what is accepted still follows the model.
+        Return them, their states [B, n, D], and the laws that the drafted ones were drawn from. To
+        stop rests on the law alone, never on the token that would be drawn from it, so that what is
+        accepted still follows the model.
         """
         begun, drawn, states, laws = time.perf_counter(), [pending], list[Tensor](), list[Tensor]()
         for _ in range(new - 1):
@@ -143,7 +187,9 @@ class Texts:
             self.pace.costs.add("bare", layer, 1, _clock(states[-1]) - headed)
         return torch.cat(drawn, 1), torch.cat(states, 1), laws
 
-    def _kept(self, logits: Tensor, tokens: Tensor, laws: Sequence[Tensor], before: Any = None) -> Tensor:
+    def _kept(
+        self, logits: Tensor, tokens: Tensor, laws: Sequence[Tensor], before: Any = None
+    ) -> Tensor:
         """Take the draft tokens that all layers agree with and one of their own, and cut the rest back."""
         scores = self._processed(logits, tokens)
         good, following = self._accepted(scores, tokens, laws)
@@ -153,13 +199,18 @@ class Texts:
                 seen = [True] * number + [False] * (number < new - 1)
                 self.pace.observe(report.layer, seen)
                 self.pace.texts[i, 1:] += number, len(seen)
-            report.drafted, report.accepted = report.drafted + (new - 1) * len(good), report.accepted + int(good.sum())
+            report.drafted, report.accepted = (
+                report.drafted + (new - 1) * len(good),
+                report.accepted + int(good.sum()),
+            )
         kept = good + 1
         self.pace.fade(float(kept.float().mean()))
         if self.halves.kept:
             columns = torch.arange(new, device=kept.device)
             self._compare(columns[None] < kept[:, None], tokens, scores)
-        if before is not None and int(kept) < new:  # recurrent states cannot be cut, and are read again from a copy
+        if (
+            before is not None and int(kept) < new
+        ):  # recurrent states cannot be cut, and are read again from a copy
             self.halves.restore(before)
             self.halves.cut(torch.zeros_like(kept), new)
             new = int(kept)
@@ -168,7 +219,9 @@ class Texts:
         self.halves.cut(kept, new)
         return self._written(logits, tokens, good, following)
 
-    def _accepted(self, scores: Tensor, tokens: Tensor, laws: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    def _accepted(
+        self, scores: Tensor, tokens: Tensor, laws: Sequence[Tensor]
+    ) -> tuple[Tensor, Tensor]:
         """Return how many draft tokens of each text stay, [B], and the token that follows them, [B, 1]."""
         if self.sample:
             return _sampled(_law(scores), tokens, laws)
@@ -180,7 +233,9 @@ class Texts:
     def _written(self, logits: Tensor, tokens: Tensor, good: Tensor, following: Tensor) -> Tensor:
         """Append what was accepted to each text, and go on with those that have not ended."""
         fresh = torch.cat([tokens[:, 1:], following], 1).scatter(1, good[:, None], following)
-        scored = fresh if not self.scored else logits.log_softmax(-1).gather(2, fresh[..., None])[..., 0]
+        scored = (
+            fresh if not self.scored else logits.log_softmax(-1).gather(2, fresh[..., None])[..., 0]
+        )
         going = []
         for i, (row, number) in enumerate(zip(list(self.left), (good + 1).tolist(), strict=True)):
             before = len(self.texts[row])
@@ -215,8 +270,8 @@ class Texts:
     def _processed(self, logits: Tensor, tokens: Tensor) -> Tensor:
         """Return the scores [B, n, V] that the model's logits processors make of the logits after tokens [B, m].
 
-        The first token is the last one of each text, and the logits are those after the last n tokens. Each text is
-        processed as it would be without drafts.
+        The first token is the last one of each text, and the logits are those after the last n
+        tokens. Each text is processed as it would be without drafts.
         """
         if not self.processors:
             return logits
@@ -226,9 +281,12 @@ class Texts:
             own = [first + self.left[i] for i in rows]
             for at in range(-logits.shape[1], 0):
                 drafts = tokens[rows, 1 : tokens.shape[1] + at + 1]
-                # a processor sees the whole batch, as some keep what is theirs by row; other rows are as good as any
+                # a processor sees the whole batch, as some keep what is theirs by row; other rows
+                # are as good as any
                 ids = tokens.new_zeros(self.batch, length + drafts.shape[1])
-                ids[own] = torch.cat([torch.stack([self.texts[self.left[i]] for i in rows]), drafts], 1)
+                ids[own] = torch.cat(
+                    [torch.stack([self.texts[self.left[i]] for i in rows]), drafts], 1
+                )
                 scores = logits.new_zeros(self.batch, logits.shape[2])
                 scores[own] = logits[rows, at]
                 found[rows, at] = self.processors(ids, scores)[own]
@@ -238,8 +296,8 @@ class Texts:
 def _sampled(law: Tensor, tokens: Tensor, laws: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     """Accept draft tokens so that what is drawn follows `law` [B, n, V]; return how many, [B], and one more, [B, 1].
 
-    A token of the draft's law q is accepted with probability min(1, p / q), and the first that is rejected is drawn
-    again from what q lacks of p (Leviathan et al. 2023, algorithm 1).
+    A token of the draft's law q is accepted with probability min(1, p / q), and the first that is
+    rejected is drawn again from what q lacks of p (Leviathan et al. 2023, algorithm 1).
     """
     q = torch.stack([*laws, torch.zeros_like(law[:, 0])], 1)
     drafted = tokens[:, 1:, None]

@@ -53,13 +53,19 @@ class Sampling:
         if (top_p := self.top_p) is None:
             return lambda log_p, _: log_p.argmax(-1)
         most = self.max_new_tokens
-        uniform = torch.from_numpy(np.stack([np.random.default_rng([self.seed, i]).random(most) for i in prompts]))
+        uniform = torch.from_numpy(
+            np.stack([np.random.default_rng([self.seed, i]).random(most) for i in prompts])
+        )
 
         def choose(log_p: Tensor, done: Tensor) -> Tensor:
             mass = nucleus(log_p, top_p, self.temperature).cumsum(-1)
-            level = uniform.to(mass.device).gather(1, done.clamp(0, most - 1)[:, None]) * mass[:, -1:]
+            level = (
+                uniform.to(mass.device).gather(1, done.clamp(0, most - 1)[:, None]) * mass[:, -1:]
+            )
             found = torch.searchsorted(mass, level, right=True)[:, 0]
-            return found.clamp(max=mass.shape[1] - 1)  # beyond the last only where a text that has ended gives NaN
+            return found.clamp(
+                max=mass.shape[1] - 1
+            )  # beyond the last only where a text that has ended gives NaN
 
         return choose
 
@@ -67,30 +73,45 @@ class Sampling:
 def nucleus(log_p: Tensor, top_p: float, temperature: float = 1.0) -> Tensor:
     """Return the probabilities [B, V] that are drawn from, float64: those outside the nucleus 0, the rest summing to 1.
 
-    The nucleus is the fewest tokens, most probable first, whose probabilities at this temperature reach `top_p`.
+    The nucleus is the fewest tokens, most probable first, whose probabilities at this temperature
+    reach `top_p`.
 
     Source: Holtzman et al. 2020, The curious case of neural text degeneration.
     """
-    ordered, order = (log_p.double() / temperature).softmax(-1).sort(dim=-1, descending=True, stable=True)
+    ordered, order = (
+        (log_p.double() / temperature).softmax(-1).sort(dim=-1, descending=True, stable=True)
+    )
     kept = ordered.masked_fill(ordered.cumsum(-1) - ordered >= top_p, 0)
     return torch.zeros_like(kept).scatter(-1, order, kept / kept.sum(-1, keepdim=True))
 
 
 @torch.inference_mode()
-def continued(decoder: Decoder, prompts: Mapping[int, list[int]], choose: Choose, new: int) -> dict[int, Continued]:
+def continued(
+    decoder: Decoder, prompts: Mapping[int, list[int]], choose: Choose, new: int
+) -> dict[int, Continued]:
     """Return what continues each prompt (shortest first), by its index; refuse NaN."""
     sizes = [len(prompt) for prompt in prompts.values()]
     total, device = sizes[-1] + new, decoder.device
-    ids = torch.tensor([[*prompt, *[0] * (total - len(prompt))] for prompt in prompts.values()], device=device)
-    lengths, ends = torch.tensor(sizes, device=device), torch.tensor(decoder.ends, dtype=torch.long, device=device)
-    log_probs, ended = torch.zeros(ids.shape, device=device), torch.zeros_like(lengths, dtype=torch.bool)
+    ids = torch.tensor(
+        [[*prompt, *[0] * (total - len(prompt))] for prompt in prompts.values()], device=device
+    )
+    lengths, ends = (
+        torch.tensor(sizes, device=device),
+        torch.tensor(decoder.ends, dtype=torch.long, device=device),
+    )
+    log_probs, ended = (
+        torch.zeros(ids.shape, device=device),
+        torch.zeros_like(lengths, dtype=torch.bool),
+    )
     logits = decoder.prefill(ids[:, : sizes[0]])
     for at in range(sizes[0], total):
         log_p, done = logits.log_softmax(-1), at - lengths
         broken = log_p[:, 0].isnan() & ~ended  # one NaN among the logits makes NaN of all
         if bool(broken.any()):
             where = f"after {at} tokens of prompt {[*prompts][int(broken.int().argmax())]}"
-            raise LayerscopeError(f"layer {decoder.layer} gives NaN {where}: check its weights, or try another `dtype`")
+            raise LayerscopeError(
+                f"layer {decoder.layer} gives NaN {where}: check its weights, or try another `dtype`"
+            )
         token = choose(log_p, done)
         if at < sizes[-1]:  # longer prompts are still being read
             token = torch.where(done < 0, ids[:, at], token)
@@ -103,7 +124,9 @@ def continued(decoder: Decoder, prompts: Mapping[int, list[int]], choose: Choose
     for i, size, row, values in zip(prompts, sizes, ids.tolist(), log_probs.tolist(), strict=True):
         tokens = row[size : size + new]
         # the rest of a row is what it was given after its end, while the others continued
-        stop = next((n for n, token in enumerate(tokens, start=1) if token in decoder.ends), len(tokens))
+        stop = next(
+            (n for n, token in enumerate(tokens, start=1) if token in decoder.ends), len(tokens)
+        )
         out[i] = Continued(tuple(tokens[:stop]), tuple(values[size : size + stop]))
     return out
 
@@ -112,10 +135,17 @@ class Drafts:
     """Continues prompts by self-speculation; `report` sums up what was drafted for all of them."""
 
     def __init__(
-        self, model: LayeredModel, layer: int | str, tokens: int | str, threshold: float | None, lens: Any = None
+        self,
+        model: LayeredModel,
+        layer: int | str,
+        tokens: int | str,
+        threshold: float | None,
+        lens: Any = None,
     ) -> None:
         self.model, self.report, falls = model, Speculated(), "auto" in (layer, tokens)
-        self.decoding = SelfSpeculation(model.module, layer, tokens, threshold, lens=lens, fall_back=falls)
+        self.decoding = SelfSpeculation(
+            model.module, layer, tokens, threshold, lens=lens, fall_back=falls
+        )
         self.decoding.scored = True
 
     @property
@@ -123,29 +153,49 @@ class Drafts:
         """What was drafted, in a line."""
         return f"{self.report}; {self.report.tokens / self.report.seconds:,.0f} tokens per second"
 
-    def continuations(self, prompts: Sequence[list[int]], sampling: Sampling, reporter: Reporter) -> list[Continued]:
+    def continuations(
+        self, prompts: Sequence[list[int]], sampling: Sampling, reporter: Reporter
+    ) -> list[Continued]:
         """Return what continues each prompt."""
-        from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList, generation as hf
+        from transformers import (
+            GenerationConfig,
+            LogitsProcessorList,
+            StoppingCriteriaList,
+            generation as hf,
+        )
 
         sample, processors = sampling.top_p is not None, LogitsProcessorList()
         if sample:
-            processors += [hf.TemperatureLogitsWarper(sampling.temperature), hf.TopPLogitsWarper(sampling.top_p)]
+            processors += [
+                hf.TemperatureLogitsWarper(sampling.temperature),
+                hf.TopPLogitsWarper(sampling.top_p),
+            ]
         config = GenerationConfig(do_sample=sample)
         ends, found = list(ends_of(self.model.module)), dict[int, Continued]()
         bar = reporter.bar("self-speculation", len(prompts), "texts")
         with evaluating(self.model.module), torch.random.fork_rng(), bar as advance:
             torch.manual_seed(sampling.seed)
-            for batch in sampling.batches([len(prompt) for prompt in prompts], not self.model.batching):
+            for batch in sampling.batches(
+                [len(prompt) for prompt in prompts], not self.model.batching
+            ):
                 longest = max(len(prompts[i]) for i in batch)
                 pads = [longest - len(prompts[i]) for i in batch]
-                ids = torch.tensor([[0] * pad + prompts[i] for i, pad in zip(batch, pads, strict=True)])
+                ids = torch.tensor(
+                    [[0] * pad + prompts[i] for i, pad in zip(batch, pads, strict=True)]
+                )
                 mask = torch.arange(longest)[None] >= torch.tensor(pads)[:, None]
-                criteria = StoppingCriteriaList([hf.MaxLengthCriteria(longest + sampling.max_new_tokens)])
+                criteria = StoppingCriteriaList(
+                    [hf.MaxLengthCriteria(longest + sampling.max_new_tokens)]
+                )
                 criteria += [hf.EosTokenCriteria(ends)] if ends else []
                 ids, mask = ids.to(self.model.device), mask.long().to(self.model.device)
-                made = self.decoding(self.model.module, ids, processors, criteria, config, attention_mask=mask)
+                made = self.decoding(
+                    self.model.module, ids, processors, criteria, config, attention_mask=mask
+                )
                 for i, row, values in zip(batch, made, self.decoding.log_probs, strict=True):
-                    found[i] = Continued(tuple(row[longest : longest + len(values)].tolist()), tuple(values))
+                    found[i] = Continued(
+                        tuple(row[longest : longest + len(values)].tolist()), tuple(values)
+                    )
                 self._add(self.decoding.report)
                 advance(len(batch))
         return [found[i] for i in range(len(prompts))]

@@ -28,8 +28,9 @@ Found = tuple[NDArray[np.float64], NDArray[np.bool_]]
 class Scores:
     """How well each of K layers predicts the tokens of texts, every token but the first.
 
-    `nll` holds for each text of T tokens the negative log-likelihoods [K, T − 1] in nats, float64, and `correct`
-    [K, T − 1] whether the most probable token was the right one. `layers` names the layers, in order.
+    `nll` holds for each text of T tokens the negative log-likelihoods [K, T − 1] in nats, float64,
+    and `correct` [K, T − 1] whether the most probable token was the right one. `layers` names the
+    layers, in order.
 
     >>> from layerscope.generation import Scores
     >>> scores = Scores((1, 2), (np.log([[4.0, 4.0], [2.0, 2.0]]),), (np.array([[False, True], [True, True]]),))
@@ -65,7 +66,10 @@ class Scores:
 
 def _ratio_stderr(values: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
     """Return the standard error of the mean over all tokens of texts of [K, T] values (Cochran 1977, section 6.3)."""
-    sums, sizes = np.stack([each.sum(1) for each in values]), np.array([[each.shape[1]] for each in values])
+    sums, sizes = (
+        np.stack([each.sum(1) for each in values]),
+        np.array([[each.shape[1]] for each in values]),
+    )
     residuals, n = sums - sums.sum(0) / sizes.sum() * sizes, len(sizes)
     if n < 2:
         return np.full(sums.shape[1], np.nan)
@@ -83,7 +87,8 @@ def score(
 ) -> Scores:
     """Return how well the model, cut at each of these layers, predicts every token of texts from those before it.
 
-    One forward gives all layers; each is read by the model's own final norm and head, as in the truncated model.
+    One forward gives all layers; each is read by the model's own final norm and head, as in the
+    truncated model.
 
     Args:
         model: hub name, local folder, or a loaded transformers model with `processor`.
@@ -111,11 +116,15 @@ def score(
     return scores_of(found, rows, kept, reporting(progress))
 
 
-def scores_of(model: LayeredModel, rows: Sequence[Sequence[int]], layers: Sequence[int], reporter: Reporter) -> Scores:
+def scores_of(
+    model: LayeredModel, rows: Sequence[Sequence[int]], layers: Sequence[int], reporter: Reporter
+) -> Scores:
     """Return the scores of texts as token ids; raises `LayerscopeError` for one of a single token, and for NaN."""
     for i, row in enumerate(rows):
         if len(row) < 2:
-            raise LayerscopeError(f"text {i} has one token, and nothing to predict: leave it out or join it to another")
+            raise LayerscopeError(
+                f"text {i} has one token, and nothing to predict: leave it out or join it to another"
+            )
     scored: dict[int, Found] = {}
     with evaluating(model.module), reporter.bar("forward", len(rows), "texts") as advance:
         for batch in batches_of(model, [len(row) for row in rows]):
@@ -126,7 +135,9 @@ def scores_of(model: LayeredModel, rows: Sequence[Sequence[int]], layers: Sequen
 
 
 @torch.inference_mode()
-def _scored(model: LayeredModel, batch: dict[int, Sequence[int]], layers: Sequence[int]) -> dict[int, Found]:
+def _scored(
+    model: LayeredModel, batch: dict[int, Sequence[int]], layers: Sequence[int]
+) -> dict[int, Found]:
     """Return the losses and the hits of each text, [K, T − 1], by its index."""
     assert model.lens is not None and isinstance(model.encoder, TextEncoder)
     inputs = model.encoder.batch_ids(batch.values()).to(model.device)
@@ -152,5 +163,7 @@ def _scored(model: LayeredModel, batch: dict[int, Sequence[int]], layers: Sequen
     for i, own in zip(batch, nll, strict=True):
         if own.isnan().any():
             layer = layers[int(own.isnan().any(1).int().argmax())]
-            raise LayerscopeError(f"layer {layer} gives NaN on text {i}: check its weights, or try another `dtype`")
+            raise LayerscopeError(
+                f"layer {layer} gives NaN on text {i}: check its weights, or try another `dtype`"
+            )
     return {i: (one.numpy(), two.numpy()) for i, one, two in zip(batch, nll, correct, strict=True)}

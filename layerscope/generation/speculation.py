@@ -16,8 +16,21 @@ from layerscope.generation.pace import Pace
 from layerscope.generation.rounds import Texts
 from layerscope.logit_lens.translators import Translators
 
-HANDED_ON = {"attention_mask", "position_ids", "past_key_values", "cache_params", "use_cache", "logits_to_keep"}
-REFUSED = ("output_scores", "output_logits", "output_attentions", "output_hidden_states", "prefill_chunk_size")
+HANDED_ON = {
+    "attention_mask",
+    "position_ids",
+    "past_key_values",
+    "cache_params",
+    "use_cache",
+    "logits_to_keep",
+}
+REFUSED = (
+    "output_scores",
+    "output_logits",
+    "output_attentions",
+    "output_hidden_states",
+    "prefill_chunk_size",
+)
 """Settings of transformers that are refused where they are on."""
 OTHER_DECODING = {
     "num_beams": 1, "guidance_scale": 1, "penalty_alpha": 0, "constraints": None, "force_words_ids": None,
@@ -32,8 +45,8 @@ FROM_GENERATE = ("assistant_model", "streamer")
 class Speculated:
     """What a call drafted: `accepted` of `drafted` tokens in `rounds`, `tokens` new in all, `rerun` twice.
 
-    `layer` and `draft_tokens` are those of the last round, 0 tokens where plain decoding was faster; `expected` is the
-    speed over plain decoding predicted from acceptance and timings.
+    `layer` and `draft_tokens` are those of the last round, 0 tokens where plain decoding was
+    faster; `expected` is the speed over plain decoding predicted from acceptance and timings.
 
     >>> from layerscope.generation import Speculated
     >>> print(Speculated(layer=4, draft_tokens=3, rounds=10, drafted=30, accepted=24, tokens=34))
@@ -59,37 +72,45 @@ class Speculated:
     def __str__(self) -> str:
         drafted = f"{self.accepted} of {self.drafted} draft tokens accepted ({self.acceptance:.0%})"
         if 2 * self.plain > self.tokens:
-            return f"drafts do not pay here: {self.plain} of {self.tokens} tokens were decoded plainly"
+            return (
+                f"drafts do not pay here: {self.plain} of {self.tokens} tokens were decoded plainly"
+            )
         return f"drafts by layer {self.layer}: {drafted}"
 
 
 class SelfSpeculation:
     """Decoding for `model.generate(custom_generate=…)` in which the model's early layers draft what all layers verify.
 
-    Greedy decoding gives the tokens of `model.generate`, and sampling draws from the same distribution, with the
-    model's own logits processors and stopping criteria. Draft and verification share states and cache, so that no
-    block runs twice for a token; a rejected token leaves nothing behind. Recurrent layers go back to a copy, and
-    `report.rerun` counts the tokens that they read again. In bfloat16 a near tie may fall the other way, as it may
-    between decoding with and without a cache.
+    Greedy decoding gives the tokens of `model.generate`, and sampling draws from the same
+    distribution, with the model's own logits processors and stopping criteria. Draft and
+    verification share states and cache, so that no block runs twice for a token; a rejected token
+    leaves nothing behind. Recurrent layers go back to a copy, and `report.rerun` counts the tokens
+    that they read again. In bfloat16 a near tie may fall the other way, as it may between decoding
+    with and without a cache.
 
     Args:
-        model: loaded language model of transformers that keeps what it has read in `DynamicCache`: attention of any
-            kind, Mamba and most hybrids. Refused are RWKV, xLSTM, RecurrentGemma, MiniMax, Zamba, Nemotron-H and the
-            first GPT.
-        draft_layer: layer that drafts, 1 … L − 1, or auto: chosen by acceptance and cost while the text is generated.
+        model: loaded language model of transformers that keeps what it has read in `DynamicCache`:
+            attention of any kind, Mamba and most hybrids. Refused are RWKV, xLSTM, RecurrentGemma,
+            MiniMax, Zamba, Nemotron-H and the first GPT.
+        draft_layer: layer that drafts, 1 … L − 1, or auto: chosen by acceptance and cost while the
+            text is generated.
         draft_tokens: tokens drafted before each verification, or auto.
-        threshold: probability, 0 … 1: drafting stops before a token where the layer's likeliest one has less, by the
-            mean over a batch's texts.
-        lens: folder of translators that `lens` trained for this model: the layer drafts through its own (a tuned lens).
+        threshold: probability, 0 … 1: drafting stops before a token where the layer's likeliest one
+            has less, by the mean over a batch's texts.
+        lens: folder of translators that `lens` trained for this model: the layer drafts through its
+            own (a tuned lens).
         fall_back: decode plainly where drafting does not pay; with False every round drafts.
 
-    A streamer given to `model.generate` receives each token. Its `stop_strings` need a tokenizer, which transformers
-    does not pass on: give `stopping_criteria=[StopStringCriteria(tokenizer, strings)]` instead.
+    A streamer given to `model.generate` receives each token. Its `stop_strings` need a tokenizer,
+    which transformers does not pass on: give `stopping_criteria=[StopStringCriteria(tokenizer,
+    strings)]` instead.
 
     Raises:
-        LayerscopeError: for a model whose blocks or cache cannot run apart, and settings that cannot be kept to.
+        LayerscopeError: for a model whose blocks or cache cannot run apart, and settings that
+            cannot be kept to.
 
-    Source: Leviathan et al. 2023, Fast inference from transformers via speculative decoding; Elhoushi et al. 2024,
+    Source: Leviathan et al. 2023, Fast inference from transformers via speculative decoding;
+        Elhoushi et al. 2024,
     LayerSkip; Zhang et al. 2023, Draft & Verify.
 
     Example:
@@ -104,9 +125,15 @@ class SelfSpeculation:
     """
 
     def __init__(
-        self, model: Any, draft_layer: int | str = "auto", draft_tokens: int | str = "auto",
-        threshold: float | None = None, *, lens: str | Path | Translators | None = None, fall_back: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        model: Any,
+        draft_layer: int | str = "auto",
+        draft_tokens: int | str = "auto",
+        threshold: float | None = None,
+        *,
+        lens: str | Path | Translators | None = None,
+        fall_back: bool = True,
+    ) -> None:
         if not isinstance(model, nn.Module) or not hasattr(model, "generate"):
             raise LayerscopeError(
                 f"SelfSpeculation takes a loaded language model of transformers, and this is {shown(model)}: load it "
@@ -115,7 +142,9 @@ class SelfSpeculation:
         self.halves, self.fall_back = Halves(model, lens), fall_back
         depth = self.halves.depth
         if depth < 2:
-            raise LayerscopeError(f"{type(model).__name__} has one block: no earlier layer can draft")
+            raise LayerscopeError(
+                f"{type(model).__name__} has one block: no earlier layer can draft"
+            )
         draft_layer = Whole(1, depth - 1, words=("auto",)).take("draft_layer", draft_layer)
         draft_tokens = Whole(1, words=("auto",)).take("draft_tokens", draft_tokens)
         self.threshold = None if threshold is None else Number(0, 1).take("threshold", threshold)
@@ -127,20 +156,33 @@ class SelfSpeculation:
         """Whether to keep the log-probabilities of new tokens by the model, before temperature and nucleus."""
 
     def _pace(self) -> Pace:
-        return Pace(self.halves.depth, self.layer, self.tokens, always=not self.fall_back, head=self.halves.head_work)
+        return Pace(
+            self.halves.depth,
+            self.layer,
+            self.tokens,
+            always=not self.fall_back,
+            head=self.halves.head_work,
+        )
 
     @torch.no_grad()
     def __call__(
-        self, model: Any, input_ids: Tensor, logits_processor: Any, stopping_criteria: Any, generation_config: Any,
+        self,
+        model: Any,
+        input_ids: Tensor,
+        logits_processor: Any,
+        stopping_criteria: Any,
+        generation_config: Any,
         **model_kwargs: Any,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         """Return prompts and continuations [B, T], as `generate` does."""
         batch, withheld = len(input_ids), self._withheld()
         streamer = withheld.pop("streamer", None)
         model_kwargs.pop("synced_gpus", None)
         _check(model, self.halves, generation_config, model_kwargs | withheld)
         if streamer is not None and batch > 1:
-            raise LayerscopeError(f"a streamer takes one text, and there are {batch}: leave `streamer` out")
+            raise LayerscopeError(
+                f"a streamer takes one text, and there are {batch}: leave `streamer` out"
+            )
         started = time.perf_counter()
         self.report, self.pace, self.log_probs = Speculated(), self._pace(), []
         mask = model_kwargs.get("attention_mask")
@@ -153,7 +195,13 @@ class SelfSpeculation:
         for part in parts:
             real = slice(int((mask[part] == 0).all(0).sum()), None)
             found = Texts(
-                self, logits_processor, stopping_criteria, generation_config, streamer, part.start or 0, batch
+                self,
+                logits_processor,
+                stopping_criteria,
+                generation_config,
+                streamer,
+                part.start or 0,
+                batch,
             )
             made += found.generate(input_ids[part, real], mask[part, real], input_ids[part])
             self.log_probs += found.log_probs
@@ -164,7 +212,9 @@ class SelfSpeculation:
         if report.rounds and report.plain:
             report.expected = self.pace.speedup(report.layer, report.draft_tokens + 1)
         pad = getattr(generation_config, "_pad_token_tensor", None)
-        ids = torch.nn.utils.rnn.pad_sequence(made, batch_first=True, padding_value=0 if pad is None else int(pad))
+        ids = torch.nn.utils.rnn.pad_sequence(
+            made, batch_first=True, padding_value=0 if pad is None else int(pad)
+        )
         if generation_config.return_dict_in_generate:
             from transformers.generation import GenerateDecoderOnlyOutput
 
@@ -182,10 +232,14 @@ class SelfSpeculation:
 def _check(model: Any, halves: Halves, config: Any, options: dict[str, Any]) -> None:
     """Raise for what self-speculation cannot keep to."""
     if model is not halves.module:
-        raise LayerscopeError("this is another model than self-speculation was made for: make it again with this one")
+        raise LayerscopeError(
+            "this is another model than self-speculation was made for: make it again with this one"
+        )
     asked = _other_decoding(config)
     asked += [
-        f"`{name}`" for name in sorted({*options} - HANDED_ON) if not (options[name] is None or options[name] is False)
+        f"`{name}`"
+        for name in sorted({*options} - HANDED_ON)
+        if not (options[name] is None or options[name] is False)
     ]
     positions, mask = options.get("position_ids"), options.get("attention_mask")
     if mask is not None and not bool(mask[:, -1].all()):
@@ -194,10 +248,19 @@ def _check(model: Any, halves: Halves, config: Any, options: dict[str, Any]) -> 
         mask = torch.ones_like(positions) if mask is None else mask
         if not torch.equal(positions[mask.bool()], positions_of(mask)[mask.bool()]):
             asked.append("`position_ids` of your own")
-    of_model = getattr(model.generation_config, "use_cache", None)  # MPT's own is False, which does not change its text
+    of_model = getattr(
+        model.generation_config, "use_cache", None
+    )  # MPT's own is False, which does not change its text
     if options.get("use_cache") is False and of_model is not False:
         asked.append("`use_cache=False`")
-    past = next((options[name] for name in ("past_key_values", "cache_params") if options.get(name) is not None), None)
+    past = next(
+        (
+            options[name]
+            for name in ("past_key_values", "cache_params")
+            if options.get(name) is not None
+        ),
+        None,
+    )
     if past is not None and type(past).__name__ != "DynamicCache":
         asked.append(f"a {type(past).__name__}")
     elif past is not None and any(getattr(each, "is_initialized", False) for each in past.layers):

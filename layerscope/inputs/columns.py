@@ -55,7 +55,11 @@ def column_kind(cells: Sequence[Any]) -> str:
         return "numbers" if all(map(_NUMBER.fullmatch, strings)) else "text"
     if strings:
         return "texts and other values"
-    return "numbers" if all(isinstance(cell, (int, float, np.number, np.bool_)) for cell in found) else "other values"
+    return (
+        "numbers"
+        if all(isinstance(cell, (int, float, np.number, np.bool_)) for cell in found)
+        else "other values"
+    )
 
 
 def choose_columns(frame: Any, columns: Columns, where: str) -> tuple[str, str | None, list[str]]:
@@ -69,13 +73,19 @@ def choose_columns(frame: Any, columns: Columns, where: str) -> tuple[str, str |
     if text is None:
         text, note = _guess_text(frame, known, by_label, where)
     if columns.label == text:
-        raise LayerscopeError(f"{where}: column {text!r} cannot hold both texts and labels: name another for one")
+        raise LayerscopeError(
+            f"{where}: column {text!r} cannot hold both texts and labels: name another for one"
+        )
     label = None if by_label == text else by_label
-    guessed = f"label column: {label!r} (guessed)" if label is not None and columns.label is None else ""
+    guessed = (
+        f"label column: {label!r} (guessed)" if label is not None and columns.label is None else ""
+    )
     return text, label, [line for line in (note, guessed) if line]
 
 
-def choose_column(known: Sequence[str], named: str | None, usual: Sequence[str], where: str) -> str | None:
+def choose_column(
+    known: Sequence[str], named: str | None, usual: Sequence[str], where: str
+) -> str | None:
     """Return a column: the named one, else the first with a usual name, else None."""
     return _named(named, known, where) or _first(known, usual)
 
@@ -83,7 +93,9 @@ def choose_column(known: Sequence[str], named: str | None, usual: Sequence[str],
 def _named(name: str | None, known: Sequence[str], where: str) -> str | None:
     if name is not None and name not in known:
         columns = ", ".join(known)
-        raise LayerscopeError(f"{where} has no column {name!r}{near(name, known)} (its columns: {columns})")
+        raise LayerscopeError(
+            f"{where} has no column {name!r}{near(name, known)} (its columns: {columns})"
+        )
     return name
 
 
@@ -100,16 +112,26 @@ def _guess_text(frame: Any, known: Sequence[str], label: str | None, where: str)
     if name is None:
         heads = {column: frame[column].head(_LOOKED_AT).tolist() for column in known}
         kinds = {column: column_kind(cells) for column, cells in heads.items()}
-        texts = {column: filter(lambda cell: isinstance(cell, str), heads[column]) for column in known}
-        lengths = {column: np.mean([*map(len, texts[column])]) for column in known if kinds[column] == "text"}
+        texts = {
+            column: filter(lambda cell: isinstance(cell, str), heads[column]) for column in known
+        }
+        lengths = {
+            column: np.mean([*map(len, texts[column])])
+            for column in known
+            if kinds[column] == "text"
+        }
         if not lengths:
             held = ", ".join(f"{column} ({kind})" for column, kind in kinds.items())
-            raise LayerscopeError(f"{where} has no column of texts; it has {held}: name one with `text_column`")
+            raise LayerscopeError(
+                f"{where} has no column of texts; it has {held}: name one with `text_column`"
+            )
         name = max(lengths, key=lambda column: (column != label, lengths[column]))
     return name, f"text column: {name!r} (guessed)"
 
 
-def frame_corpus(frame: Any, name: str, columns: Columns, where: str, notes: Sequence[str] = ()) -> Corpus:
+def frame_corpus(
+    frame: Any, name: str, columns: Columns, where: str, notes: Sequence[str] = ()
+) -> Corpus:
     """Return the texts of a pandas frame, named by their rows from 0, with labels where a column holds them."""
     if len(frame) == 0:
         raise LayerscopeError(f"{where} has no rows: give at least one text")
@@ -133,13 +155,17 @@ def text_corpus(
 ) -> Corpus:
     """Return texts, from a list or the columns of a table, as a corpus; rows without text or label are left out.
 
-    Notes say which, by what rows are `called` or else their numbers; errors count rows from `first` on. Labels that are
-    no classes are refused where they were named, else left out.
+    Notes say which, by what rows are `called` or else their numbers; errors count rows from `first`
+    on. Labels that are no classes are refused where they were named, else left out.
     """
     found, empty = list(notes), missing(cells)
 
     def shown(rows: Sequence[int] | NDArray[np.intp]) -> str:
-        return f"rows {listed([*map(str, rows)])}" if called is None else listed([called[row] for row in rows])
+        return (
+            f"rows {listed([*map(str, rows)])}"
+            if called is None
+            else listed([called[row] for row in rows])
+        )
 
     texts = f"{where}: column {columns.text!r}" if columns.text else where
     label_source = f"{where}: column {columns.label!r}" if columns.label else "the list of labels"
@@ -150,8 +176,13 @@ def text_corpus(
     if len(left_out):
         found.append(f"{count(len(left_out), 'empty text')} left out: {shown(left_out)}")
     if labels is not None:
-        blank = missing(labels) | np.array([str(label).strip().lower() == "nan" for label in labels])
-        labelled, left_out = np.flatnonzero(~empty & ~blank).tolist(), np.flatnonzero(~empty & blank)
+        blank = missing(labels) | np.array(
+            [str(label).strip().lower() == "nan" for label in labels]
+        )
+        labelled, left_out = (
+            np.flatnonzero(~empty & ~blank).tolist(),
+            np.flatnonzero(~empty & blank),
+        )
         classes, fault = _classes([labels[i] for i in labelled])
         if fault and label_named:
             raise LayerscopeError(f"{label_source} {fault}: leave it out")
@@ -160,24 +191,35 @@ def text_corpus(
         else:
             rows = labelled
             if len(left_out):
-                found.append(f"{count(len(left_out), 'row')} without a label left out: {shown(left_out)}")
+                found.append(
+                    f"{count(len(left_out), 'row')} without a label left out: {shown(left_out)}"
+                )
     mended = [without_surrogates(cells[i]) for i in rows]
     if halves := [i for i, text in zip(rows, mended, strict=True) if text != cells[i]]:
-        found.append(f"{count(len(halves), 'text')} held unpaired surrogates, now U+FFFD: {shown(halves)}")
+        found.append(
+            f"{count(len(halves), 'text')} held unpaired surrogates, now U+FFFD: {shown(halves)}"
+        )
     return Corpus(folder_name(name), "text", mended, tuple(map(str, rows)), classes, tuple(found))
 
 
-def _check_texts(cells: Sequence[Any], empty: NDArray[np.bool_], texts: str, in_column: bool, first: int) -> None:
+def _check_texts(
+    cells: Sequence[Any], empty: NDArray[np.bool_], texts: str, in_column: bool, first: int
+) -> None:
     filled = [(row, cell) for row, cell in enumerate(cells) if not empty[row]]
     odd = next(((row, cell) for row, cell in filled if not isinstance(cell, str)), None)
     mend = "name another" if in_column else "give texts"
-    if column_kind(cells) == "numbers" and (in_column or odd):  # in a list, numbers written as text are meant as texts
+    if column_kind(cells) == "numbers" and (
+        in_column or odd
+    ):  # in a list, numbers written as text are meant as texts
         raise LayerscopeError(f"{texts} holds numbers (such as {filled[0][1]}), not texts: {mend}")
     if odd is not None:
         value, kind = f"{odd[1]!r:.40}", type(odd[1]).__name__
         fault = f"holds values of type {kind} (such as {value}), not texts"
         if any(isinstance(text, str) for _, text in filled):
-            fault, mend = f"mixes texts and other values: row {first + odd[0]:,} holds {value} ({kind})", "make it text"
+            fault, mend = (
+                f"mixes texts and other values: row {first + odd[0]:,} holds {value} ({kind})",
+                "make it text",
+            )
         raise LayerscopeError(f"{texts} {fault}: {mend}")
 
 
@@ -200,14 +242,23 @@ def class_labels(cells: Sequence[Any]) -> Labels | None:
 
     Fractions are scores and lists are several classes: neither is a class.
     """
-    plain = [cell.item() if hasattr(cell, "item") and getattr(cell, "ndim", 0) == 0 else cell for cell in cells]
+    plain = [
+        cell.item() if hasattr(cell, "item") and getattr(cell, "ndim", 0) == 0 else cell
+        for cell in cells
+    ]
     values = without_surrogates(plain)
     if all(isinstance(value, (int, float)) for value in values):
-        return tuple(map(int, values)) if all(float(value).is_integer() for value in values) else None
-    if not all(isinstance(v, str) or (isinstance(v, (int, float)) and math.isfinite(v)) for v in values):
+        return (
+            tuple(map(int, values)) if all(float(value).is_integer() for value in values) else None
+        )
+    if not all(
+        isinstance(v, str) or (isinstance(v, (int, float)) and math.isfinite(v)) for v in values
+    ):
         return None
     texts = tuple(map(str, values))
     if all(map(_WHOLE.fullmatch, texts)):
         return tuple(int(float(text)) if "." in text else int(text) for text in texts)
-    scores = all(map(_NUMBER.fullmatch, texts)) and not all(float(text).is_integer() for text in texts)
+    scores = all(map(_NUMBER.fullmatch, texts)) and not all(
+        float(text).is_integer() for text in texts
+    )
     return None if scores else texts

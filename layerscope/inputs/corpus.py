@@ -33,10 +33,10 @@ MOST_DIGESTS = 2**16
 class Corpus:
     """The data a model reads: N samples of one modality, their names, and their labels where known.
 
-    `samples` holds `str` or `Window` (text), RGB `PIL.Image` (image), `Waveform` (audio) or array rows
-    (tensor); files are decoded when a sample is read. `notes` lists every guess and everything left out,
-    one line each. `running` marks running text, whose samples are lines and may be packed into windows. `drawn_from` is
-    how many samples there were where only some were drawn.
+    `samples` holds `str` or `Window` (text), RGB `PIL.Image` (image), `Waveform` (audio) or array
+    rows (tensor); files are decoded when a sample is read. `notes` lists every guess and everything
+    left out, one line each. `running` marks running text, whose samples are lines and may be packed
+    into windows. `drawn_from` is how many samples there were where only some were drawn.
 
     >>> from layerscope.inputs import Corpus
     >>> corpus = Corpus("reviews", "text", ["good food", "rude staff"], names=["a", "b"], labels=("praise", "blame"))
@@ -58,7 +58,9 @@ class Corpus:
             raise LayerscopeError(f"{self.name} holds no samples: give at least one")
         for what, given in (("names", self.names), ("labels", self.labels)):
             if given is not None and len(given) != n:
-                raise LayerscopeError(f"{self.name}: {len(given)} {what} for {n} samples: give one each")
+                raise LayerscopeError(
+                    f"{self.name}: {len(given)} {what} for {n} samples: give one each"
+                )
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -85,7 +87,10 @@ class Corpus:
     @cached_property
     def digests(self) -> Digests:
         """A number for each sample `[N]`, whatever its label: equal for equal contents."""
-        found = (hashlib.blake2b(content(self.samples, i), digest_size=8).digest() for i in range(len(self)))
+        found = (
+            hashlib.blake2b(content(self.samples, i), digest_size=8).digest()
+            for i in range(len(self))
+        )
         return np.frombuffer(b"".join(found), "<u8").astype(np.uint64)
 
     @cached_property
@@ -117,7 +122,9 @@ class Judged:
     @property
     def text(self) -> str:
         """Samples, classes, and why some were skipped, in words."""
-        skipped = f"; {self.skipped:,} skipped, in classes of fewer than {WHOLE}" if self.skipped else ""
+        skipped = (
+            f"; {self.skipped:,} skipped, in classes of fewer than {WHOLE}" if self.skipped else ""
+        )
         return f"{count(self.n, 'sample')}, {self.classes:,} classes{skipped}"
 
     @property

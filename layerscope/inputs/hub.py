@@ -5,7 +5,14 @@ from typing import Any
 
 from layerscope.core.errors import LayerscopeError, first_line, folder_name, near, needs
 from layerscope.core.hub import hub_answers
-from layerscope.inputs.columns import LABEL_COLUMNS, Columns, choose_column, choose_columns, class_labels, text_corpus
+from layerscope.inputs.columns import (
+    LABEL_COLUMNS,
+    Columns,
+    choose_column,
+    choose_columns,
+    class_labels,
+    text_corpus,
+)
 from layerscope.inputs.corpus import Corpus
 from layerscope.inputs.media import Files
 from layerscope.inputs.rows import HEAD, ArrowFiles, IterableRows
@@ -26,8 +33,9 @@ def is_dataset(data: Any) -> bool:
 def hub_corpus(data: str | Path, columns: Columns) -> Corpus:
     """Return a data set of the hub by `hf:name[/config][:split]`, or a saved one by its local path.
 
-    The split defaults to the first of validation, test and train that exists, and a note says so. Without a hub only
-    what is cached opens; everything else raises `LayerscopeError` within seconds.
+    The split defaults to the first of validation, test and train that exists, and a note says so.
+    Without a hub only what is cached opens; everything else raises `LayerscopeError` within
+    seconds.
     """
     found, name, where, split = _opened(data)
     return dataset_corpus(found, name, columns, where, split)
@@ -40,7 +48,9 @@ def hub_rows(data: str | Path, columns: Columns) -> tuple[str, IterableRows] | N
     files = [Path(file["filename"]) for file in getattr(found, "cache_files", ())]
     if _media_of(found.features or {}, columns):
         return None
-    rows = IterableRows(ArrowFiles(files, found.features, found.num_rows) if files else found, where)
+    rows = IterableRows(
+        ArrowFiles(files, found.features, found.num_rows) if files else found, where
+    )
     rows.notes += notes
     return name, rows
 
@@ -49,7 +59,9 @@ def _opened(data: str | Path, streaming: bool = False) -> tuple[Any, str, str, s
     """Return the data, their name, where they are, and the split that is named; those of the hub may be streamed."""
     path, split = Path(data), ""
     if isinstance(data, str) and data.startswith("hf:"):
-        spec, _, split = data.removeprefix("hf:").removeprefix("//").partition(":")  # hf://name is hf:name
+        spec, _, split = (
+            data.removeprefix("hf:").removeprefix("//").partition(":")
+        )  # hf://name is hf:name
         parts = spec.split("/")
         if not spec.startswith((".", "/", "~")):
             if not all(parts) or len(parts) > 3:
@@ -85,7 +97,9 @@ def dataset_corpus(data: Any, name: str, columns: Columns, where: str, split: st
     """Return a `Dataset`, or one split of a `DatasetDict`, as a corpus of its texts, images or sounds."""
     data, name, notes = _of_split(data, name, where, split)
     if not hasattr(data, "num_rows"):
-        raise LayerscopeError(f"{where} is a stream: give a data set with a length, such as list(stream.take(1000))")
+        raise LayerscopeError(
+            f"{where} is a stream: give a data set with a length, such as list(stream.take(1000))"
+        )
     if data.num_rows == 0:
         raise LayerscopeError(f"{where} has no rows: give at least one sample")
     if found := _media_of(data.features, columns):
@@ -106,7 +120,9 @@ def _of_split(data: Any, name: str, where: str, split: str) -> tuple[Any, str, l
     notes = [] if split else [f"split: {usual} (of {', '.join(data)})"]
     split = split or usual
     if split not in data:
-        raise LayerscopeError(f"{where} has no split {split!r}{near(split, data)} (its splits: {', '.join(data)})")
+        raise LayerscopeError(
+            f"{where} has no split {split!r}{near(split, data)} (its splits: {', '.join(data)})"
+        )
     return data[split], f"{name}-{split}", notes
 
 
@@ -143,7 +159,9 @@ class _DatasetFiles(Sequence[Any]):
         return cell["bytes"] if cell["bytes"] is not None else Path(cell["path"])
 
 
-def _media_corpus(data: Any, column: str, label: str | None, modality: Modality, name: str, notes: list[str]) -> Corpus:
+def _media_corpus(
+    data: Any, column: str, label: str | None, modality: Modality, name: str, notes: list[str]
+) -> Corpus:
     data = data.cast_column(column, getattr(_datasets(), modality.capitalize())(decode=False))
     cells = _label_cells(data, label)
     labels = None
@@ -152,13 +170,22 @@ def _media_corpus(data: Any, column: str, label: str | None, modality: Modality,
         notes.append(f"label column: {label!r}")
     names = tuple(map(str, range(data.num_rows)))
     samples = Files(modality, _DatasetFiles(data.select_columns([column]), column), names)
-    return Corpus(folder_name(name), modality, samples, names, labels, (*notes, f"{modality} column: {column!r}"))
+    return Corpus(
+        folder_name(name),
+        modality,
+        samples,
+        names,
+        labels,
+        (*notes, f"{modality} column: {column!r}"),
+    )
 
 
 def _loaded(parts: Sequence[str], streaming: bool = False) -> Any:
     """Return `org/name`, or where that does not exist `name` with the second part as its configuration."""
     datasets = _datasets()
-    tries: list[tuple[str, str | None]] = [("/".join(parts[:2]), parts[2] if len(parts) == 3 else None)]
+    tries: list[tuple[str, str | None]] = [
+        ("/".join(parts[:2]), parts[2] if len(parts) == 3 else None)
+    ]
     if len(parts) == 2:
         tries.append((parts[0], parts[1]))
     reachable, shown = hub_answers(), "/".join(parts)

@@ -46,7 +46,9 @@ class Files(Sequence[Any]):
             raise
         except Exception as error:  # whatever a decoder meets in a damaged file
             name = self.names[index]
-            raise LayerscopeError(f"{name} cannot be decoded ({error}): replace the file or remove it") from error
+            raise LayerscopeError(
+                f"{name} cannot be decoded ({error}): replace the file or remove it"
+            ) from error
 
     def stored(self, index: int) -> bytes:
         """Return a file's bytes."""
@@ -62,20 +64,29 @@ def media_kind(name: str) -> Modality | None:
 
 def is_hidden(name: str) -> bool:
     """Return whether a relative path is what systems leave behind: dot files and `__MACOSX`."""
-    return any(part.startswith(".") and part != "." or part == "__MACOSX" for part in name.split("/"))
+    return any(
+        part.startswith(".") and part != "." or part == "__MACOSX" for part in name.split("/")
+    )
 
 
-def of_one_kind(files: NamedFiles, wanted: Modality | None, name: str, where: str, notes: Sequence[str]) -> Corpus:
+def of_one_kind(
+    files: NamedFiles, wanted: Modality | None, name: str, where: str, notes: Sequence[str]
+) -> Corpus:
     """Return the images or the sounds among files as a corpus, of both kinds the wanted or the more frequent one."""
     kinds = Counter(kind for name, _ in files if (kind := media_kind(name)) is not None)
     chosen = wanted if wanted is not None and wanted in kinds else kinds.most_common(1)[0][0]
     left_out = [count(n, f"{kind} file") for kind, n in kinds.items() if kind != chosen]
     others = [f"{files} beside the {chosen} files left out" for files in left_out]
-    taken = sorted(((name, file) for name, file in files if media_kind(name) == chosen), key=lambda item: item[0])
+    taken = sorted(
+        ((name, file) for name, file in files if media_kind(name) == chosen),
+        key=lambda item: item[0],
+    )
     return media_corpus(taken, chosen, name, where, [*notes, *others])
 
 
-def media_corpus(files: NamedFiles, modality: Modality, name: str, where: str, notes: Sequence[str]) -> Corpus:
+def media_corpus(
+    files: NamedFiles, modality: Modality, name: str, where: str, notes: Sequence[str]
+) -> Corpus:
     """Return files as a corpus labelled by folder or name prefix; broken ones are left out, and a note says so.
 
     Raises `LayerscopeError` where all are broken.
@@ -86,9 +97,13 @@ def media_corpus(files: NamedFiles, modality: Modality, name: str, where: str, n
     if len(faults) == len(files):
         first, reason = next(iter(faults.items()))
         amount = count(len(files), f"{modality} file")
-        raise LayerscopeError(f"{where}: none of its {amount} can be read ({first}: {reason}): replace them")
+        raise LayerscopeError(
+            f"{where}: none of its {amount} can be read ({first}: {reason}): replace them"
+        )
     if faults:
-        found.append(f"{count(len(faults), f'broken {modality} file')} left out: {listed(list(faults))}")
+        found.append(
+            f"{count(len(faults), f'broken {modality} file')} left out: {listed(list(faults))}"
+        )
     whole = [(name, file) for name, file in files if name not in faults]
     names = tuple(name for name, _ in whole)
     samples = Files(modality, tuple(file for _, file in whole), names)
@@ -122,7 +137,9 @@ def _prefix_labels(paths: Sequence[PurePosixPath], notes: list[str]) -> Labels |
     all_have_rest = all("_" in path.stem.strip("_") for path in paths)
     if not all_have_rest or not 2 <= len(set(prefixes)) <= len(paths) / 2:
         return None
-    notes.append(f"label: the file name before the first '_' ({len(set(prefixes))} classes, such as {prefixes[0]!r})")
+    notes.append(
+        f"label: the file name before the first '_' ({len(set(prefixes))} classes, such as {prefixes[0]!r})"
+    )
     return class_labels(prefixes)
 
 
@@ -168,10 +185,14 @@ def array_image(array: Any) -> Any:
     if pixels.ndim == 3 and pixels.shape[2] == 1:
         pixels = pixels[:, :, 0]
     if pixels.ndim not in (2, 3) or (pixels.ndim == 3 and pixels.shape[2] not in (3, 4)):
-        raise LayerscopeError(f"an array of shape {pixels.shape} is not an image: give [H, W] or [H, W, 3]")
+        raise LayerscopeError(
+            f"an array of shape {pixels.shape} is not an image: give [H, W] or [H, W, 3]"
+        )
     if not np.issubdtype(pixels.dtype, np.integer):
         if not (np.isfinite(pixels).all() and pixels.min() >= 0 and pixels.max() <= 1):
-            raise LayerscopeError("an image of floats has values outside 0..1: scale it, or give uint8")
+            raise LayerscopeError(
+                "an image of floats has values outside 0..1: scale it, or give uint8"
+            )
         pixels = np.rint(pixels * 255)
     return to_rgb(Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8)))
 
@@ -210,7 +231,9 @@ def sound_fault(file: File) -> str | None:
         frames = info(_opened(file)).frames
         size = len(file) if isinstance(file, bytes) else file.stat().st_size
         head = _read(file, 8)
-        stated = int.from_bytes(head[4:], "little")  # of a wav; one that was piped says nothing (0 or the most)
+        stated = int.from_bytes(
+            head[4:], "little"
+        )  # of a wav; one that was piped says nothing (0 or the most)
         if head.startswith(b"RIFF") and 0 < stated < 2**32 - 1 - 2**16 and stated > size:
             return "it is cut short"
         return None if frames > 0 else "it holds no sound"
@@ -225,7 +248,9 @@ def mono(samples: NDArray[Any]) -> NDArray[np.float32]:
         # Sounds are longer than they have channels, whichever axis comes first.
         array = array.mean(axis=int(np.argmin(array.shape)), dtype=np.float64).astype(array.dtype)
     if array.ndim != 1:
-        raise LayerscopeError(f"a sound of shape {array.shape} is not [samples] or [samples, channels]")
+        raise LayerscopeError(
+            f"a sound of shape {array.shape} is not [samples] or [samples, channels]"
+        )
     if np.issubdtype(array.dtype, np.integer):
         return (array / float(np.iinfo(array.dtype).max + 1)).astype(np.float32)
     return np.ascontiguousarray(array, dtype=np.float32)

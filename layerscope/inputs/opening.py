@@ -31,7 +31,15 @@ PLAIN_TEXT = "plain text: one sample per non-empty line, named by line number"
 MEMORY_LIMIT = 2 * 2**30  # bytes, uncompressed
 LOOKED_FOR = f"images ({', '.join(SUFFIXES['image'])}) or sounds ({', '.join(SUFFIXES['audio'])})"
 _DESCRIPTIONS = ("readme", "source", "license", "licence")
-_DAMAGE = (tarfile.TarError, zipfile.BadZipFile, EOFError, lzma.LZMAError, zlib.error, OSError, RuntimeError)
+_DAMAGE = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    EOFError,
+    lzma.LZMAError,
+    zlib.error,
+    OSError,
+    RuntimeError,
+)
 _SHORTEST = 41  # characters
 # Tests, and what is not documentation of the library itself.
 _LEFT_OUT = {"test", "tests", "idlelib", "lib2to3", "__phello__", "site-packages", "dist-packages"}
@@ -50,9 +58,10 @@ def open_corpus(
 ) -> Corpus:
     """Return data of any kind as a `Corpus`, with every guess listed in its `notes`.
 
-    `data` is a corpus, texts, images, sounds or array rows in memory (also `(samples, labels)`), a pandas
-    frame, a `datasets.Dataset`, token ids, the path of a table, text file, folder or archive, `stdlib-docs`, `digits`
-    or `hf:name/config:split`. Raises `LayerscopeError` for data that cannot be read.
+    `data` is a corpus, texts, images, sounds or array rows in memory (also `(samples, labels)`), a
+    pandas frame, a `datasets.Dataset`, token ids, the path of a table, text file, folder or
+    archive, `stdlib-docs`, `digits` or `hf:name/config:split`. Raises `LayerscopeError` for data
+    that cannot be read.
 
     >>> from layerscope.inputs import open_corpus
     >>> corpus = open_corpus("reviews.csv")
@@ -62,10 +71,14 @@ def open_corpus(
     ("text column: 'text' (guessed)", "label column: 'label' (guessed)")
     """
     if modality is not None and modality not in (known := get_args(Modality)):
-        raise LayerscopeError(f"modality {modality!r} does not exist{choices(str(modality), known)}")
+        raise LayerscopeError(
+            f"modality {modality!r} does not exist{choices(str(modality), known)}"
+        )
     columns = Columns(text_column, label_column)
     if labels is not None and isinstance(data, (str, Path, Corpus)):
-        raise LayerscopeError("`labels` goes with samples in memory: name a table's column with `label_column`")
+        raise LayerscopeError(
+            "`labels` goes with samples in memory: name a table's column with `label_column`"
+        )
     if isinstance(data, Corpus):
         corpus = data
     elif isinstance(data, str):
@@ -75,7 +88,9 @@ def open_corpus(
     else:
         corpus = memory_corpus(data, modality, columns, None if labels is None else list(labels))
     if modality is not None and corpus.modality != modality:
-        raise LayerscopeError(f"{corpus.name} holds {corpus.modality} samples, not {modality}: leave `modality` out")
+        raise LayerscopeError(
+            f"{corpus.name} holds {corpus.modality} samples, not {modality}: leave `modality` out"
+        )
     return corpus
 
 
@@ -84,7 +99,9 @@ def _named(data: str, modality: Modality | None, columns: Columns) -> Corpus:
         columns.refuse(data)
         return BUILT_IN[data]()
     if not data.strip():
-        raise LayerscopeError("no data is given: give a file, a folder, hf:NAME, stdlib-docs or digits")
+        raise LayerscopeError(
+            "no data is given: give a file, a folder, hf:NAME, stdlib-docs or digits"
+        )
     if "://" in data:
         raise LayerscopeError(
             f"data {data!r} is a URL: download it and give the file, or give hf:NAME for one on the hub"
@@ -109,12 +126,16 @@ def _open_path(path: Path, modality: Modality | None, columns: Columns) -> Corpu
     if is_archive(path.name):
         return _archive(path, modality, ())
     if (kind := media_kind(path.name)) is not None:
-        raise LayerscopeError(f"{path} is a single {kind} file: give the folder it lies in, or a list of paths")
+        raise LayerscopeError(
+            f"{path} is a single {kind} file: give the folder it lies in, or a list of paths"
+        )
     if suffix == ".npy":
         try:
             array = np.load(path, allow_pickle=False)
         except (OSError, ValueError) as error:
-            raise LayerscopeError(f"{path} is not a complete .npy file: save it again with numpy.save") from error
+            raise LayerscopeError(
+                f"{path} is not a complete .npy file: save it again with numpy.save"
+            ) from error
         return replace(memory_corpus(array, modality, columns), name=folder_name(name))
     lines, note = Lines.of(read_text(path)), PLAIN_TEXT
     names = tuple(map(str, lines.numbers))
@@ -135,12 +156,15 @@ def data_name(path: Path) -> tuple[str, str]:
 def _folder(path: Path, modality: Modality | None, columns: Columns) -> Corpus:
     """Return the images or sounds in a folder and its sub-folders, or what its only archive holds.
 
-    A folder that `datasets` saved is opened as such. Raises `LayerscopeError` where it holds none of these.
+    A folder that `datasets` saved is opened as such. Raises `LayerscopeError` where it holds none
+    of these.
     """
     if is_dataset(path):
         return hub_corpus(path, columns)
     columns.refuse(str(path))
-    inside = sorted((file.relative_to(path).as_posix(), file) for file in path.rglob("*") if file.is_file())
+    inside = sorted(
+        (file.relative_to(path).as_posix(), file) for file in path.rglob("*") if file.is_file()
+    )
     files = [(name, file) for name, file in inside if not is_hidden(name)]
     if any(media_kind(name) for name, _ in files):
         return of_one_kind(files, modality, path.resolve().name, str(path), ())
@@ -172,13 +196,17 @@ def _archive(path: Path, modality: Modality | None, notes: tuple[str, ...]) -> C
         for name, size, read in _members(path):
             total += size
             if total > MEMORY_LIMIT:
-                raise LayerscopeError(f"{path} holds more than {MEMORY_LIMIT / 2**30:.3g} GiB: unpack it first")
+                raise LayerscopeError(
+                    f"{path} holds more than {MEMORY_LIMIT / 2**30:.3g} GiB: unpack it first"
+                )
             if media_kind(name) is None or is_hidden(name):
                 others.append(name)
             else:
                 found.append((name, read()))
     except _DAMAGE as error:
-        raise LayerscopeError(f"{path} is not a complete archive ({error}): download or pack it again") from error
+        raise LayerscopeError(
+            f"{path} is not a complete archive ({error}): download or pack it again"
+        ) from error
     if not found:
         held = f"; it holds {listed(others, 3)}: unpack it and give that" if others else ""
         raise LayerscopeError(f"{path} holds no {LOOKED_FOR}{held}")
@@ -223,7 +251,9 @@ def _stdlib_docs() -> Corpus:
                     if len(text) >= _SHORTEST:
                         found.setdefault(text, (name, parts[0]))
     if not found:
-        raise LayerscopeError("stdlib-docs: this Python comes without its library's source: give other data")
+        raise LayerscopeError(
+            "stdlib-docs: this Python comes without its library's source: give other data"
+        )
     return Corpus(
         "stdlib-docs",
         "text",
@@ -238,7 +268,9 @@ def _docstrings(node: ast.AST, name: str) -> Iterator[tuple[str, str]]:
     """Yield the docstrings of a module and what it defines, also under `if` and `try`, by their dotted names."""
     if isinstance(node, _Documented) and (text := ast.get_docstring(node)):
         yield name, text.strip()
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):  # no one documents a local function
+    if isinstance(
+        node, (ast.FunctionDef, ast.AsyncFunctionDef)
+    ):  # no one documents a local function
         return
     # the handlers of a `try` come last
     fields = sorted(ast.iter_fields(node), key=lambda field: field[0] == "handlers")
@@ -259,7 +291,9 @@ def _digits() -> Corpus:
     images = tuple(Image.fromarray(pixels).convert("RGB") for pixels in grey)
     labels = tuple(int(label) for label in data.target)
     names = tuple(map(str, range(len(images))))
-    return Corpus("digits", "image", images, names, labels, ("scikit-learn's digits; label: the digit",))
+    return Corpus(
+        "digits", "image", images, names, labels, ("scikit-learn's digits; label: the digit",)
+    )
 
 
 BUILT_IN: dict[str, Callable[[], Corpus]] = {"stdlib-docs": _stdlib_docs, "digits": _digits}

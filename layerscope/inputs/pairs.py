@@ -8,7 +8,9 @@ from layerscope.inputs.columns import PAIR_COLUMNS, TEXT_COLUMNS, missing
 from layerscope.inputs.corpus import Corpus
 from layerscope.inputs.tables import table_of
 
-SECOND = dict(zip(PAIR_COLUMNS, ("text_b", "sentence2", "sentence_b", "question2", "hypothesis"), strict=True))
+SECOND = dict(
+    zip(PAIR_COLUMNS, ("text_b", "sentence2", "sentence_b", "question2", "hypothesis"), strict=True)
+)
 
 
 class Pair(NamedTuple):
@@ -40,7 +42,9 @@ def paired(corpus: Corpus, data: Any, text_column: str | None) -> Corpus:
     others = ("" if empty[row] else str(second[row]) for row in rows)
     samples = tuple(Pair(first, other) for first, other in zip(corpus.samples, others, strict=True))
     notes = [note for note in corpus.notes if not note.startswith("pairs: ")]
-    return replace(corpus, samples=samples, notes=(*notes, f"pairs: {found[0]} and {found[1]}, read together"))
+    return replace(
+        corpus, samples=samples, notes=(*notes, f"pairs: {found[0]} and {found[1]}, read together")
+    )
 
 
 def encoded(samples: Sequence[Any], encoder: Any) -> list[Ids]:
@@ -50,8 +54,11 @@ def encoded(samples: Sequence[Any], encoder: Any) -> list[Ids]:
     tokenizer = encoder.tokenizer
     typed = "token_type_ids" in tokenizer.model_input_names
     read = tokenizer(
-        [pair.first for pair in samples], [pair.second for pair in samples],
-        truncation=True, max_length=encoder.max_length, return_token_type_ids=typed,
-    )  # fmt: skip
+        [pair.first for pair in samples],
+        [pair.second for pair in samples],
+        truncation=True,
+        max_length=encoder.max_length,
+        return_token_type_ids=typed,
+    )
     types = read["token_type_ids"] if typed else [()] * len(samples)
     return [Ids(tuple(ids), tuple(of)) for ids, of in zip(read["input_ids"], types, strict=True)]

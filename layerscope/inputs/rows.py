@@ -80,7 +80,9 @@ class SeparatedRows:
             header = next(rows, [])
             self.header = self.header or header
             if header != self.header:
-                raise LayerscopeError(f"{path} has other columns than {self.paths[0]}: give files with one header")
+                raise LayerscopeError(
+                    f"{path} has other columns than {self.paths[0]}: give files with one header"
+                )
             yield from rows
 
     def head(self) -> Any:
@@ -92,7 +94,9 @@ class SeparatedRows:
     def parts(self, names: Sequence[str], rows: int, wanted: Wanted) -> Iterator[tuple[int, Part]]:
         """Yield part after part; those that are not wanted are parsed too, as a text may hold line ends."""
         at = [self.header.index(name) for name in names]
-        return in_parts(self._rows(), rows, wanted, lambda part: [[row[i] for i in at] for row in part])
+        return in_parts(
+            self._rows(), rows, wanted, lambda part: [[row[i] for i in at] for row in part]
+        )
 
 
 class JsonRows:
@@ -104,7 +108,11 @@ class JsonRows:
         self.paths, self.notes = paths, list[str]()
 
     def _lines(self) -> Iterator[tuple[int, Path, int, str]]:
-        lines = ((path, number, line) for path in self.paths for number, line in enumerate(read_lines(path), 1))
+        lines = (
+            (path, number, line)
+            for path in self.paths
+            for number, line in enumerate(read_lines(path), 1)
+        )
         return ((i, *line) for i, line in enumerate(line for line in lines if line[2].strip()))
 
     def head(self) -> Any:
@@ -115,7 +123,12 @@ class JsonRows:
 
     def parts(self, names: Sequence[str], rows: int, wanted: Wanted) -> Iterator[tuple[int, Part]]:
         """Yield part after part; only wanted ones are parsed."""
-        return in_parts(self._lines(), rows, wanted, lambda part: [_cells(self._record(line), names) for line in part])
+        return in_parts(
+            self._lines(),
+            rows,
+            wanted,
+            lambda part: [_cells(self._record(line), names) for line in part],
+        )
 
     @staticmethod
     def _record(line: tuple[int, Path, int, str]) -> dict[str, Any]:
@@ -152,15 +165,24 @@ class ParquetRows:
 
         at = 0
         for path in self.paths:
-            with whole_parquet(path), pq.ParquetFile(path, pre_buffer=False, buffer_size=PARQUET_BUFFER) as file:
+            with (
+                whole_parquet(path),
+                pq.ParquetFile(path, pre_buffer=False, buffer_size=PARQUET_BUFFER) as file,
+            ):
                 if lost := [name for name in names if name not in file.schema_arrow.names]:
-                    raise LayerscopeError(f"{path} has no column {lost[0]!r}, which {self.paths[0]} has: leave it out")
+                    raise LayerscopeError(
+                        f"{path} has no column {lost[0]!r}, which {self.paths[0]} has: leave it out"
+                    )
                 for group in range(file.num_row_groups):
                     end = at + file.metadata.row_group(group).num_rows
                     if any(map(wanted, range(at // rows, -(-end // rows)))):
-                        for batch in file.iter_batches(rows, [group], list(names), use_threads=False):
+                        for batch in file.iter_batches(
+                            rows, [group], list(names), use_threads=False
+                        ):
                             batch.validate(full=True)
-                            yield from zip(*(batch.column(name).to_pylist() for name in names), strict=True)
+                            yield from zip(
+                                *(batch.column(name).to_pylist() for name in names), strict=True
+                            )
                     else:
                         yield from repeat(None, end - at)
                     at = end
@@ -192,7 +214,9 @@ class IterableRows:
         features = (getattr(data, "features", None) or {}).items()
         self.classes = {column: kind.names for column, kind in features if hasattr(kind, "names")}
         self.first = list(islice(self._records(), HEAD))
-        self.once = iter(data) is data  # it does not begin again: what was looked at is kept for the first reading
+        self.once = (
+            iter(data) is data
+        )  # it does not begin again: what was looked at is kept for the first reading
 
     def head(self) -> Any:
         """Return the first rows as a pandas frame."""
@@ -204,7 +228,9 @@ class IterableRows:
         """Yield part after part; raises `LayerscopeError` where the iterable raises, with what it says."""
         first, self.first = (self.first, []) if self.once else ([], self.first)
         records = chain(first, self._records(len(first)))
-        return in_parts(records, rows, wanted, lambda part: [_cells(record, names) for record in part])
+        return in_parts(
+            records, rows, wanted, lambda part: [_cells(record, names) for record in part]
+        )
 
     def _records(self, number: int = 0) -> Iterator[Mapping[str, Any]]:
         remaining = iter(self.data)
@@ -224,7 +250,10 @@ class IterableRows:
                 raise LayerscopeError(
                     f"row {number:,} of {self.where} is of type {kind}: yield texts, or dicts of cells"
                 )
-            yield {**record, **{column: _class(record[column], names) for column, names in self.classes.items()}}
+            yield {
+                **record,
+                **{column: _class(record[column], names) for column, names in self.classes.items()},
+            }
             number += 1
 
 

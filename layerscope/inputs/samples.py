@@ -63,7 +63,9 @@ class Lines(tuple[str, ...]):
     @classmethod
     def of(cls, text: str) -> "Lines":
         """Return the lines of a text; they are numbered from 1, empty ones included."""
-        found = [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
+        found = [
+            (number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()
+        ]
         lines = cls(line for _, line in found)
         lines.text, lines.numbers = text, tuple(number for number, _ in found)
         return lines
@@ -71,7 +73,11 @@ class Lines(tuple[str, ...]):
 
 def pick(samples: Sequence[Any], indices: Sequence[int]) -> Sequence[Any]:
     """Return the samples at some indices; what is lazy stays lazy."""
-    return tuple(samples[i] for i in indices) if isinstance(samples, (list, tuple)) else Picked(samples, indices)
+    return (
+        tuple(samples[i] for i in indices)
+        if isinstance(samples, (list, tuple))
+        else Picked(samples, indices)
+    )
 
 
 def content(samples: Sequence[Any], index: int) -> bytes:
@@ -99,11 +105,15 @@ def _encoded(sample: Any) -> bytes:
         return repr(sample.ids).encode() + _encoded(sample.text)
     if isinstance(sample, Waveform):
         return str(sample.rate).encode() + _encoded(sample.samples)
-    if hasattr(sample, "detach"):  # a torch tensor; numpy lacks bfloat16, so its bytes are taken as they lie
+    if hasattr(
+        sample, "detach"
+    ):  # a torch tensor; numpy lacks bfloat16, so its bytes are taken as they lie
         import torch
 
         flat = sample.detach().cpu().contiguous().reshape(-1)
-        return f"{sample.dtype}{tuple(sample.shape)}".encode() + bytes(flat.view(torch.uint8).numpy().tobytes())
+        return f"{sample.dtype}{tuple(sample.shape)}".encode() + bytes(
+            flat.view(torch.uint8).numpy().tobytes()
+        )
     if hasattr(sample, "getbands"):  # a PIL image
         return f"{sample.mode}{sample.size}".encode() + bytes(sample.tobytes())
     array = np.asarray(sample)

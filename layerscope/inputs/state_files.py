@@ -38,9 +38,18 @@ def _whole(path: Path) -> Iterator[None]:
         yield
     except LayerscopeError:
         raise
-    except (SafetensorError, ArrowException, zipfile.BadZipFile, OSError, ValueError, EOFError) as error:
+    except (
+        SafetensorError,
+        ArrowException,
+        zipfile.BadZipFile,
+        OSError,
+        ValueError,
+        EOFError,
+    ) as error:
         if "pickle" in str(error) or "Python objects" in str(error):
-            raise LayerscopeError(f"{path} holds pickled objects, which can run code: save plain numbers") from error
+            raise LayerscopeError(
+                f"{path} holds pickled objects, which can run code: save plain numbers"
+            ) from error
         fault = f"is not a complete {path.suffix} file ({first_line(error)})"
         raise LayerscopeError(f"{path} {fault}: write or copy it again") from error
 
@@ -54,7 +63,9 @@ def _numbered(asked: Layers, stated: Layers, there: int, where: Path) -> tuple[i
     elif asked is not None and list(asked) != layers:
         fault = f"says that its layers are {','.join(map(str, layers))}: leave `layers` out, or name the same"
     elif len(layers) != there:
-        fault += f", and {len(layers)} are named ({','.join(map(str, layers))}): name each with `layers`"
+        fault += (
+            f", and {len(layers)} are named ({','.join(map(str, layers))}): name each with `layers`"
+        )
     elif any(b <= a for a, b in zip(layers, layers[1:], strict=False)):
         fault = f"has layers named {','.join(map(str, layers))}: name them in rising order, as the states hold them"
     else:
@@ -68,7 +79,9 @@ def requests(where: Path, files: Sequence[Path], asked: Layers) -> States:
     for path in files:
         with _whole(path), safe_open(path, framework="pt") as file:
             if not {"token_ids", "hidden_states"} <= (keys := set(file.keys())):
-                raise LayerscopeError(f"{path} has no token_ids and hidden_states: it has {', '.join(sorted(keys))}")
+                raise LayerscopeError(
+                    f"{path} has no token_ids and hidden_states: it has {', '.join(sorted(keys))}"
+                )
             tokens.append(file.get_tensor("token_ids").flatten().long().numpy())
             shapes.append(file.get_slice("hidden_states").get_shape())
         length, shape = len(tokens[-1]), shapes[-1]
@@ -124,19 +137,28 @@ def _pooled(where: Path, found: dict[str, Any], asked: Layers, table: Any = None
         or len(shapes[0]) != (2 if stated else 3)
         or (len(stems) > 1 and not stated)
     ):
-        there = ", ".join(f"{stem} {list(array.shape)}" for stem, array in found.items()) or "labels alone"
-        raise LayerscopeError(f"{where} holds {there:.80}: give layer_8 [N, D] and so on, or one array [N, layers, D]")
+        there = (
+            ", ".join(f"{stem} {list(array.shape)}" for stem, array in found.items())
+            or "labels alone"
+        )
+        raise LayerscopeError(
+            f"{where} holds {there:.80}: give layer_8 [N, D] and so on, or one array [N, layers, D]"
+        )
     odd = next((i for i, shape in enumerate(shapes) if shape != shapes[0]), None)
     if odd is not None:
         sizes = f"{stems[odd]} is {shapes[odd]} and {stems[0]} {shapes[0]}"
-        raise LayerscopeError(f"{where}: {sizes}: give layers of one width, and of the same samples")
+        raise LayerscopeError(
+            f"{where}: {sizes}: give layers of one width, and of the same samples"
+        )
     layers = _numbered(asked, stated, len(stems) if stated else shapes[0][1], where)
 
     def read(rows: Sequence[int]) -> list[Tensor]:
         taken = [torch.from_numpy(np.array(found[stem][list(rows)])) for stem in stems]
         return list(torch.stack(taken, 1) if stated else taken[0])
 
-    return States(where, tuple(map(str, range(shapes[0][0]))), layers, shapes[0][-1], read, table=table)
+    return States(
+        where, tuple(map(str, range(shapes[0][0]))), layers, shapes[0][-1], read, table=table
+    )
 
 
 def _array(path: Path) -> Any:
@@ -170,7 +192,9 @@ def _tables(where: Path, files: Sequence[Path], asked: Layers) -> States:
         with _whole(path), ParquetFile(path, page_checksum_verification=True) as file:
             columns = file.schema_arrow.names
             states = [name for name in columns if LAYER.fullmatch(name)]
-            frames.append(file.read(columns=[name for name in columns if name not in states]).to_pandas())
+            frames.append(
+                file.read(columns=[name for name in columns if name not in states]).to_pandas()
+            )
             for batch in file.iter_batches(BLOCK, columns=states):
                 for name, column in zip(states, batch.columns, strict=True):
                     widths[name] = column.value_lengths()[0].as_py()
@@ -178,12 +202,17 @@ def _tables(where: Path, files: Sequence[Path], asked: Layers) -> States:
                         np.asarray(column.flatten(), dtype=np.float32).tofile(unpacked)
     table = pd.concat(frames, ignore_index=True)
     found = {
-        name: np.memmap(Path(folder.name, name), np.float32, "r").reshape(-1, width) for name, width in widths.items()
+        name: np.memmap(Path(folder.name, name), np.float32, "r").reshape(-1, width)
+        for name, width in widths.items()
     }
-    return replace(_pooled(where, found, asked, table), names=tuple(table[ID].astype(str)), kept=folder)
+    return replace(
+        _pooled(where, found, asked, table), names=tuple(table[ID].astype(str)), kept=folder
+    )
 
 
-def _fingerprint(data: dict[str, Any], whole: dict[str, Any], options: dict[str, Any]) -> dict[str, str]:
+def _fingerprint(
+    data: dict[str, Any], whole: dict[str, Any], options: dict[str, Any]
+) -> dict[str, str]:
     """Return the fingerprint of images or sounds where all of them were extracted; texts may have become windows."""
     is_all = options["samples"] == "all" and whole["samples"] == whole["rows"]
     return {"fingerprint": data["fingerprint"]} if is_all and data["modality"] != "text" else {}
@@ -193,12 +222,24 @@ def extracted(where: Path, asked: Layers, pooling: str) -> States:
     """Open what `layerscope extract` wrote: chunks of pooled states, or in safetensors files of every token's."""
     known = read_json(where / "states.json")
     if "whole" not in known:
-        raise LayerscopeError(f"{where} is not finished: run layerscope extract or layerscope merge again")
-    files = [_as_written(where / "chunks" / chunk["name"], chunk, known) for chunk in known["whole"]["chunks"]]
+        raise LayerscopeError(
+            f"{where} is not finished: run layerscope extract or layerscope merge again"
+        )
+    files = [
+        _as_written(where / "chunks" / chunk["name"], chunk, known)
+        for chunk in known["whole"]["chunks"]
+    ]
     poolings, model = known["poolings"], known["model"]
     if poolings and pooling not in ("auto", *poolings):
-        raise LayerscopeError(f"{where} has no pooling {pooling!r}: it has {', '.join(poolings) or 'every token'}")
-    about = {"model": model["name"], "depth": model["depth"], "site": known["site"], "causal": model["language_model"]}
+        raise LayerscopeError(
+            f"{where} has no pooling {pooling!r}: it has {', '.join(poolings) or 'every token'}"
+        )
+    about = {
+        "model": model["name"],
+        "depth": model["depth"],
+        "site": known["site"],
+        "causal": model["language_model"],
+    }
     about["pooling"] = pooling if pooling != "auto" or not poolings else poolings[0]
     about |= _fingerprint(known["data"], known["whole"], known["options"])
     if known["file_format"] == "parquet":
@@ -208,14 +249,21 @@ def extracted(where: Path, asked: Layers, pooling: str) -> States:
                 f"extract them in that format"
             )
         if len(poolings) != 1:
-            raise LayerscopeError(f"{where} holds {len(poolings)} poolings as Parquet: extract one, or safetensors")
+            raise LayerscopeError(
+                f"{where} holds {len(poolings)} poolings as Parquet: extract one, or safetensors"
+            )
         return replace(_tables(where, files, asked), about=about)
     names, labels, tokens = list[str](), list[str](), list[Any]()
-    spans, key = list[tuple[Path, int, int]](), f"states.{about['pooling']}" if len(poolings) > 1 else "states"
+    spans, key = (
+        list[tuple[Path, int, int]](),
+        f"states.{about['pooling']}" if len(poolings) > 1 else "states",
+    )
     for path in files:
         with _whole(path), safe_open(path, framework="pt") as file:
             samples = json.loads(file.metadata()["samples"])
-            ends = range(len(samples["id"]) + 1) if poolings else file.get_tensor("offsets").tolist()
+            ends = (
+                range(len(samples["id"]) + 1) if poolings else file.get_tensor("offsets").tolist()
+            )
             if not poolings:
                 tokens += np.split(file.get_tensor("token_ids").numpy(), ends[1:-1])
         names, labels = names + samples["id"], labels + samples.get("label", [])
@@ -230,7 +278,9 @@ def extracted(where: Path, asked: Layers, pooling: str) -> States:
 
     layers = _numbered(asked, known["layers"], len(known["layers"]), where)
     table = pd.DataFrame({"label": labels}) if labels else None
-    return States(where, tuple(names), layers, model["width"], read, tokens or None, table, about=about)
+    return States(
+        where, tuple(names), layers, model["width"], read, tokens or None, table, about=about
+    )
 
 
 def _as_written(path: Path, chunk: dict[str, Any], manifest: dict[str, Any]) -> Path:

@@ -10,7 +10,13 @@ import numpy as np
 
 from layerscope.core.errors import LayerscopeError, count, folder_name, listed
 from layerscope.core.files import HELD, existing
-from layerscope.inputs.columns import LABEL_COLUMNS, TEXT_COLUMNS, Columns, choose_column, text_corpus
+from layerscope.inputs.columns import (
+    LABEL_COLUMNS,
+    TEXT_COLUMNS,
+    Columns,
+    choose_column,
+    text_corpus,
+)
 from layerscope.inputs.corpus import Corpus
 from layerscope.inputs.samples import Window
 from layerscope.inputs.tables import table_of
@@ -27,9 +33,10 @@ UNFINISHED = (".tmp", ".part", ".partial", ".incomplete")
 class States:
     """The states of N samples as they lie in a folder or file.
 
-    `read` takes numbers of samples and returns a tensor for each, `[layers, T, D]` where `tokens` holds the token ids
-    `[T]` of every sample, else `[layers, D]`. `layers` are their numbers in the model, rising: 0 is the embedding
-    output, k the output of block k. `table` has a row for each sample; `kept` lives as long as the states are read.
+    `read` takes numbers of samples and returns a tensor for each, `[layers, T, D]` where `tokens`
+    holds the token ids `[T]` of every sample, else `[layers, D]`. `layers` are their numbers in the
+    model, rising: 0 is the embedding output, k the output of block k. `table` has a row for each
+    sample; `kept` lives as long as the states are read.
     """
 
     path: Path
@@ -54,12 +61,14 @@ class States:
             )
 
 
-def open_states(path: str | Path, layers: Sequence[int] | None = None, pooling: str = "auto") -> States:
+def open_states(
+    path: str | Path, layers: Sequence[int] | None = None, pooling: str = "auto"
+) -> States:
     """Open the states in a folder or file: vLLM's requests, NumPy arrays, what `extract` wrote.
 
-    `layers` are their numbers, where the files do not say them. Raises `LayerscopeError` for a folder that is empty,
-    mixed or still being written, for damaged files, and for layers that do not fit. Of several poolings that `extract`
-    wrote `pooling` is read, by default the first.
+    `layers` are their numbers, where the files do not say them. Raises `LayerscopeError` for a
+    folder that is empty, mixed or still being written, for damaged files, and for layers that do
+    not fit. Of several poolings that `extract` wrote `pooling` is read, by default the first.
 
     >>> from layerscope.inputs.states import open_states
     >>> import numpy as np
@@ -77,19 +86,36 @@ def open_states(path: str | Path, layers: Sequence[int] | None = None, pooling: 
     for file in files:  # vLLM makes a request's lock first, and leaves it there
         waits = file.suffix == ".lock" and file.stem not in names
         if file.suffix in UNFINISHED or file.name == HELD or waits:
-            raise LayerscopeError(f"{where} is being written ({file.name}): wait for its writer, or delete that file")
+            raise LayerscopeError(
+                f"{where} is being written ({file.name}): wait for its writer, or delete that file"
+            )
     kinds = [suffix for suffix in READERS if any(file.suffix == suffix for file in files)]
     if len(kinds) != 1:
         packed = [file.name for file in files if file.suffix in (".zst", ".gz")]
         fault = f"holds {' and '.join(kinds)} files: give one kind" if kinds else "holds no states"
         if any(file.suffix == ".parquet" for file in files):
-            packed, fault = [], "holds Parquet, which is read as states only where `extract` wrote it"
-        mend = f": unpack {packed[0]} and the others first" if packed else f": give {', '.join(READERS)} files"
+            packed, fault = (
+                [],
+                "holds Parquet, which is read as states only where `extract` wrote it",
+            )
+        mend = (
+            f": unpack {packed[0]} and the others first"
+            if packed
+            else f": give {', '.join(READERS)} files"
+        )
         raise LayerscopeError(f"{where} {fault}{'' if kinds else mend}")
     found = READERS[kinds[0]](where, [file for file in files if file.suffix == kinds[0]], layers)
-    again = next((name for name in found.names if found.names.count(name) > 1), None) if _repeats(found.names) else None
+    again = (
+        next((name for name in found.names if found.names.count(name) > 1), None)
+        if _repeats(found.names)
+        else None
+    )
     if again is not None or not found.names:
-        fault = f"holds sample {again!r} twice: give each once" if found.names else "holds no sample: give one at least"
+        fault = (
+            f"holds sample {again!r} twice: give each once"
+            if found.names
+            else "holds no sample: give one at least"
+        )
         raise LayerscopeError(f"{where} {fault}")
     return replace(found, listing=_listing(where))
 
@@ -102,7 +128,10 @@ def _files(where: Path) -> list[Path]:
     """Return a file, or those in a folder by name, 2 before 10."""
     inside = [where] if where.is_file() else [file for file in where.iterdir() if file.is_file()]
     return sorted(
-        inside, key=lambda file: [(p.isdigit(), int(p) if p.isdigit() else p) for p in re.split(r"(\d+)", file.name)]
+        inside,
+        key=lambda file: [
+            (p.isdigit(), int(p) if p.isdigit() else p) for p in re.split(r"(\d+)", file.name)
+        ],
     )
 
 
@@ -143,9 +172,10 @@ class StoredSamples(Sequence[Any]):
 def corpus_of(states: States, data: Any, labels: Sequence[Any] | None, columns: Columns) -> Corpus:
     """Return the samples of states, with the texts and labels of the table `data`, or of the one beside them.
 
-    Samples whose names are in a column `id` come in the order of the table, as in a profile of it; without that column
-    rows are taken in the order of the states. Rows with an empty text or label are left out. Raises `LayerscopeError`
-    for data that are no table, and for rows or labels of another number.
+    Samples whose names are in a column `id` come in the order of the table, as in a profile of it;
+    without that column rows are taken in the order of the states. Rows with an empty text or label
+    are left out. Raises `LayerscopeError` for data that are no table, and for rows or labels of
+    another number.
     """
     where, total = str(states.path), len(states.names)
     path = Path(data) if isinstance(data, (str, Path)) else states.path
@@ -169,7 +199,9 @@ def corpus_of(states: States, data: Any, labels: Sequence[Any] | None, columns: 
     else:
         columns.refuse(where)
     if labels is not None and len(labels) != total:
-        raise LayerscopeError(f"{len(labels):,} labels for the states of {count(total, 'sample')}: give one each")
+        raise LayerscopeError(
+            f"{len(labels):,} labels for the states of {count(total, 'sample')}: give one each"
+        )
     texts = None if frame is None or text is None else frame[text].tolist()
     given = frame[label].tolist() if frame is not None and label and labels is None else labels
     names = [states.names[number] for number in numbers]
@@ -177,13 +209,18 @@ def corpus_of(states: States, data: Any, labels: Sequence[Any] | None, columns: 
     called = names if frame is not None and ID in frame else None
     read = text_corpus(cells, name, where, given, Columns(text, label), named, notes, called)
     samples = StoredSamples(states, numbers, None if texts is None else list(map(str, texts)))
-    whole = Corpus(name, "text" if texts or states.tokens else "tensor", samples, names, notes=read.notes)
+    whole = Corpus(
+        name, "text" if texts or states.tokens else "tensor", samples, names, notes=read.notes
+    )
     return replace(whole.take([*map(int, read.names)]), labels=read.labels)
 
 
 def _matched(frame: Any, states: States, where: str) -> tuple[Any, list[int]]:
     """Return the rows of a table that are samples, in its order, and the number of each among the states."""
-    frame, names = frame.set_axis([str(column) for column in frame.columns], axis=1), list(states.names)
+    frame, names = (
+        frame.set_axis([str(column) for column in frame.columns], axis=1),
+        list(states.names),
+    )
     if ID not in frame and len(frame) == len(names):
         return frame, list(range(len(names)))
     if ID not in frame:

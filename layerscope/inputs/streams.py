@@ -16,7 +16,16 @@ from layerscope.inputs.corpus import Corpus, Labels
 from layerscope.inputs.hub import hub_rows, is_dataset
 from layerscope.inputs.media import is_hidden, media_kind
 from layerscope.inputs.opening import BUILT_IN, PLAIN_TEXT, data_name, is_archive, open_corpus
-from layerscope.inputs.rows import HEAD, IterableRows, Part, Rows, Wanted, file_fingerprint, file_rows, in_parts
+from layerscope.inputs.rows import (
+    HEAD,
+    IterableRows,
+    Part,
+    Rows,
+    Wanted,
+    file_fingerprint,
+    file_rows,
+    in_parts,
+)
 from layerscope.inputs.samples import Lines
 from layerscope.inputs.tables import JSON_LINES, TABLES, is_a, read_lines
 
@@ -30,8 +39,8 @@ ID = "id"
 class Chunk:
     """Neighbouring samples: what is left of `rows` rows of the data without empty texts and unlabelled rows.
 
-    `labels` of one chunk may be numbers and those of another texts. A chunk that was not wanted is not `read`: it has
-    its number and its rows alone.
+    `labels` of one chunk may be numbers and those of another texts. A chunk that was not wanted is
+    not `read`: it has its number and its rows alone.
 
     >>> from layerscope.inputs import open_stream
     >>> next(open_stream("reviews.csv").chunks()).samples[:2]
@@ -50,9 +59,10 @@ class Chunk:
 class Stream:
     """Data read chunk by chunk, as often as wanted, or `once`: what an iterator yields.
 
-    `head` holds the first samples, up to 1,000 rows, or all data that lie in memory anyway: their modality, the notes
-    on the columns, whether they are running text. `length` is the number of rows, None where it is not known before
-    they are read. `fingerprint` is equal for equal data at any path; of files it is made of their sizes and ends.
+    `head` holds the first samples, up to 1,000 rows, or all data that lie in memory anyway: their
+    modality, the notes on the columns, whether they are running text. `length` is the number of
+    rows, None where it is not known before they are read. `fingerprint` is equal for equal data at
+    any path; of files it is made of their sizes and ends.
 
     >>> from layerscope.inputs import open_stream
     >>> stream = open_stream("reviews.csv", rows=10)
@@ -105,10 +115,11 @@ def open_stream(
 ) -> Stream:
     """Return data of any kind as a `Stream` of chunks of `rows` rows each.
 
-    CSV, TSV, JSONL, Parquet and text files (gzip too, but for Parquet), folders of such tables, texts of the hub
-    (`hf:name`) or saved by `datasets`, and iterables of texts or of dicts, such as a `datasets.IterableDataset`, are
-    read as they are needed; their columns are chosen by the first 1,000 rows. Everything else that `open_corpus` takes
-    is opened as it does. Raises `LayerscopeError` for data that cannot be read.
+    CSV, TSV, JSONL, Parquet and text files (gzip too, but for Parquet), folders of such tables,
+    texts of the hub (`hf:name`) or saved by `datasets`, and iterables of texts or of dicts, such as
+    a `datasets.IterableDataset`, are read as they are needed; their columns are chosen by the first
+    1,000 rows. Everything else that `open_corpus` takes is opened as it does. Raises
+    `LayerscopeError` for data that cannot be read.
 
     >>> from layerscope.inputs import open_stream
     >>> stream = open_stream(f"text {i}" for i in range(3000))
@@ -124,10 +135,14 @@ def open_stream(
         if suffix not in TABLES:
             columns.refuse(where)
             return _text_stream(paths[0], name, rows)
-        return _table_stream(file_rows(paths, suffix), name, columns, where, rows, file_fingerprint(paths))
+        return _table_stream(
+            file_rows(paths, suffix), name, columns, where, rows, file_fingerprint(paths)
+        )
     if labels is None and (found := _iterable(data, columns)) is not None:
         name, each = found
-        known = hashlib.sha256(repr((each.length, each.first)).encode("utf-8", "surrogatepass")).hexdigest()
+        known = hashlib.sha256(
+            repr((each.length, each.first)).encode("utf-8", "surrogatepass")
+        ).hexdigest()
         return replace(_table_stream(each, name, columns, each.where, rows, known), once=each.once)
     corpus = open_corpus(data, labels=labels, text_column=text_column, label_column=label_column)
     return corpus_stream(corpus, rows)
@@ -158,11 +173,15 @@ def _iterable(data: Any, columns: Columns) -> tuple[str, IterableRows] | None:
 
 def _files(data: str | Path) -> list[Path]:
     """Return the files to read by rows: one of a table or of text, or all tables in a folder; else none."""
-    if isinstance(data, str) and (data in BUILT_IN or data.startswith("hf:") or "://" in data or not data.strip()):
+    if isinstance(data, str) and (
+        data in BUILT_IN or data.startswith("hf:") or "://" in data or not data.strip()
+    ):
         return []
     path = existing(data, "data", (*BUILT_IN, "hf:NAME"))
     if path.is_dir():
-        inside = sorted(file for file in path.rglob("*") if file.is_file() and not is_hidden(file.name))
+        inside = sorted(
+            file for file in path.rglob("*") if file.is_file() and not is_hidden(file.name)
+        )
         tables = [file for file in inside if _suffix(file) in TABLES]
         if is_dataset(path) or _has_media(inside):
             return []
@@ -174,15 +193,26 @@ def _files(data: str | Path) -> list[Path]:
                 "are of one: give one of its files, or move those of a kind to a folder of their own"
             )
         return tables
-    other = not path.is_file() or is_archive(path.name) or media_kind(path.name) or _suffix(path) == ".npy"
+    other = (
+        not path.is_file()
+        or is_archive(path.name)
+        or media_kind(path.name)
+        or _suffix(path) == ".npy"
+    )
     return [] if other or (_suffix(path) in JSON_LINES and _is_array(path)) else [path]
 
 
 def _is_iterable(data: Any) -> bool:
     """Return whether data come one by one: what has no length, and rows of texts that `datasets` keeps on disk."""
     if is_a(data, "datasets.Dataset"):
-        return not any(type(feature).__name__ in ("Image", "Audio") for feature in data.features.values())
-    return isinstance(data, Iterable) and not hasattr(data, "__len__") and not isinstance(data, (str, Path))
+        return not any(
+            type(feature).__name__ in ("Image", "Audio") for feature in data.features.values()
+        )
+    return (
+        isinstance(data, Iterable)
+        and not hasattr(data, "__len__")
+        and not isinstance(data, (str, Path))
+    )
 
 
 def _suffix(path: Path) -> str:
@@ -204,14 +234,23 @@ def _text_stream(path: Path, name: str, rows: int) -> Stream:
 
     def read(wanted: Wanted) -> Iterator[Chunk]:
         for number, (n, part) in enumerate(in_parts(lines(), rows, wanted, lambda part: part)):
-            full = [(number * rows + i, line) for i, line in enumerate(part or ()) if str(line).strip()]
+            full = [
+                (number * rows + i, line) for i, line in enumerate(part or ()) if str(line).strip()
+            ]
             samples, names = [line for _, line in full], [str(i + 1) for i, _ in full]
             yield Chunk(number, n, samples, names, read=part is not None)
 
     head = Lines.of("\n".join(_until(lines(), HEAD)))
     if not head:
         raise LayerscopeError(f"{path} is empty: give a file with at least one sample")
-    corpus = Corpus(folder_name(name), "text", head, tuple(map(str, head.numbers)), notes=(PLAIN_TEXT,), running=True)
+    corpus = Corpus(
+        folder_name(name),
+        "text",
+        head,
+        tuple(map(str, head.numbers)),
+        notes=(PLAIN_TEXT,),
+        running=True,
+    )
     return Stream(corpus, rows, None, file_fingerprint([path]), None, None, read)
 
 
@@ -224,7 +263,9 @@ def _until(lines: Iterator[str], enough: int) -> Iterator[str]:
             return
 
 
-def _table_stream(found: Rows, name: str, columns: Columns, where: str, rows: int, fingerprint: str) -> Stream:
+def _table_stream(
+    found: Rows, name: str, columns: Columns, where: str, rows: int, fingerprint: str
+) -> Stream:
     frame = found.head()
     if len(frame) == 0:
         raise LayerscopeError(f"{where} has no rows: give at least one text")
@@ -233,12 +274,23 @@ def _table_stream(found: Rows, name: str, columns: Columns, where: str, rows: in
     cells = None if label is None else frame[label].tolist()
     notes = [*found.notes, *guessed]
     head = text_corpus(
-        frame[text].tolist(), name, where, cells, Columns(text, label), columns.label is not None, notes
-    )  # fmt: skip
+        frame[text].tolist(),
+        name,
+        where,
+        cells,
+        Columns(text, label),
+        columns.label is not None,
+        notes,
+    )
     label = None if head.labels is None else label
     # what was left out of the first rows is no note on the whole
-    head = replace(head, notes=tuple(note for note in head.notes if note in notes or note.startswith("no labels")))
-    named = ID in frame.columns and ID not in (text, label) and not missing(frame[ID].tolist()).any()
+    head = replace(
+        head,
+        notes=tuple(note for note in head.notes if note in notes or note.startswith("no labels")),
+    )
+    named = (
+        ID in frame.columns and ID not in (text, label) and not missing(frame[ID].tolist()).any()
+    )
     named = named and frame[ID].is_unique
     names = [text, *([] if label is None else [label]), *([ID] if named else [])]
 
@@ -249,7 +301,13 @@ def _table_stream(found: Rows, name: str, columns: Columns, where: str, rows: in
                 continue
             first = number * rows
             ids = [str(row[-1]) for row in part] if named else [str(first + i) for i in range(n)]
-            yield _texts(number, [row[:-1] for row in part] if named else part, ids, f"{where}: column {text!r}", first)
+            yield _texts(
+                number,
+                [row[:-1] for row in part] if named else part,
+                ids,
+                f"{where}: column {text!r}",
+                first,
+            )
 
     known = hashlib.sha256(repr((fingerprint, names)).encode("utf-8", "surrogatepass")).hexdigest()
     return Stream(head, rows, found.length, known, text, label, read)
@@ -260,7 +318,11 @@ def _texts(number: int, part: Part, ids: Sequence[str], where: str, first: int) 
     texts, *rest = map(list, zip(*(part or ()), strict=True))
     blank = missing(texts)
     for labels in rest:
-        blank = blank | missing(labels) | np.array([str(label).strip().lower() == "nan" for label in labels])
+        blank = (
+            blank
+            | missing(labels)
+            | np.array([str(label).strip().lower() == "nan" for label in labels])
+        )
     kept = np.flatnonzero(~blank).tolist()
     if not kept:
         return Chunk(number, len(texts))

@@ -33,7 +33,9 @@ def table_suffix(data: Any) -> str:
 
 def is_a(data: Any, *names: str) -> bool:
     """Return whether data are of a class, by package and name: the package need not be imported for that."""
-    return any(f"{cls.__module__.partition('.')[0]}.{cls.__name__}" in names for cls in type(data).__mro__)
+    return any(
+        f"{cls.__module__.partition('.')[0]}.{cls.__name__}" in names for cls in type(data).__mro__
+    )
 
 
 def is_frame(data: Any) -> bool:
@@ -54,7 +56,11 @@ def read_frame(path: Path, suffix: str, notes: list[str]) -> Any:
     if suffix in PARQUET:
         return _parquet(path)
     text = read_text(path)
-    return _json_lines(text, path, notes) if suffix in JSON_LINES else _separated(text, path, SEPARATORS[suffix], notes)
+    return (
+        _json_lines(text, path, notes)
+        if suffix in JSON_LINES
+        else _separated(text, path, SEPARATORS[suffix], notes)
+    )
 
 
 def read_text(path: Path) -> str:
@@ -88,7 +94,9 @@ def _whole(path: Path) -> Iterator[None]:
     try:
         yield
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise LayerscopeError(f"{path} is not a complete gzip file ({error}): pack it again") from error
+        raise LayerscopeError(
+            f"{path} is not a complete gzip file ({error}): pack it again"
+        ) from error
     except OSError as error:
         raise unreadable(path, error) from error
 
@@ -144,7 +152,9 @@ def separator_of(header: str, separator: str) -> tuple[str, list[str]]:
     return separator, []
 
 
-def separated(lines: Iterable[str], path: Path, separator: str, quoting: Any) -> Iterator[list[str]]:
+def separated(
+    lines: Iterable[str], path: Path, separator: str, quoting: Any
+) -> Iterator[list[str]]:
     """Yield the header and rows of as many fields; unlike with pandas, none is filled up or mended."""
     csv.field_size_limit(2**31 - 1)  # texts may be longer than the module's 131,072 characters
     reader = csv.reader(lines, delimiter=separator, quoting=quoting, strict=True)
@@ -168,13 +178,19 @@ def _json_lines(text: str, path: Path, notes: list[str]) -> Any:
     if text.lstrip().startswith("["):
         records = [as_record(record, path, i) for i, record in enumerate(parsed(text, path, "it"))]
     else:
-        lines = ((number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip())
-        records = [as_record(parsed(line, path, f"line {k}"), path, i) for i, (k, line) in enumerate(lines)]
+        lines = (
+            (number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()
+        )
+        records = [
+            as_record(parsed(line, path, f"line {k}"), path, i) for i, (k, line) in enumerate(lines)
+        ]
     if not records:
         raise LayerscopeError(f"{path} has no records: give at least one text")
     whole = [without_surrogates(record) for record in records]
     if halves := [str(i) for i, record in enumerate(records) if whole[i] != record]:
-        notes.append(f"{count(len(halves), 'row')} held unpaired surrogates, now U+FFFD: rows {listed(halves)}")
+        notes.append(
+            f"{count(len(halves), 'row')} held unpaired surrogates, now U+FFFD: rows {listed(halves)}"
+        )
     import pandas as pd
 
     return pd.DataFrame(whole, dtype=object)
@@ -199,7 +215,9 @@ def as_record(record: Any, path: Path, number: int) -> dict[str, Any]:
     record = {"text": record} if isinstance(record, str) else record
     if not isinstance(record, dict):
         found = json.dumps(record, ensure_ascii=False)
-        raise LayerscopeError(f'{path}: record {number} is {found:.40}, not an object: write {{"text": …}} a line')
+        raise LayerscopeError(
+            f'{path}: record {number} is {found:.40}, not an object: write {{"text": …}} a line'
+        )
     return record
 
 
@@ -208,8 +226,14 @@ def parsed(text: str, path: Path, what: str) -> Any:
     try:
         return json.loads(text)
     except (json.JSONDecodeError, RecursionError) as error:
-        at = f"{error.msg}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else "too deep"
-        raise LayerscopeError(f"{path}: {what} is not JSON ({at}): write one object per line") from error
+        at = (
+            f"{error.msg}, column {error.colno}"
+            if isinstance(error, json.JSONDecodeError)
+            else "too deep"
+        )
+        raise LayerscopeError(
+            f"{path}: {what} is not JSON ({at}): write one object per line"
+        ) from error
 
 
 def _parquet(path: Path) -> Any:
@@ -218,7 +242,9 @@ def _parquet(path: Path) -> Any:
     with whole_parquet(path):
         with pq.ParquetFile(path) as file:
             table = file.read()
-        table.validate(full=True)  # texts that are not UTF-8 would break later, when they are looked at
+        table.validate(
+            full=True
+        )  # texts that are not UTF-8 would break later, when they are looked at
         return table.to_pandas()
 
 
@@ -233,4 +259,6 @@ def whole_parquet(path: Path) -> Iterator[None]:
         raise unreadable(path, error) from error
     except (pa.ArrowException, OSError) as error:
         reason = first_line(error).rstrip(". ")
-        raise LayerscopeError(f"{path} is not a complete Parquet file ({reason}): write or copy it again") from error
+        raise LayerscopeError(
+            f"{path} is not a complete Parquet file ({reason}): write or copy it again"
+        ) from error

@@ -36,25 +36,38 @@ class Tagged:
 
     def fingerprint(self) -> str:
         """Return the sha256 (hex) of words and labels."""
-        return hashlib.sha256(repr((self.sentences, self.labels)).encode("utf-8", "surrogatepass")).hexdigest()
+        return hashlib.sha256(
+            repr((self.sentences, self.labels)).encode("utf-8", "surrogatepass")
+        ).hexdigest()
 
 
 def read_tagged(data: Any, samples: int | None, seed: int) -> Tagged:
     """Return the tagged sentences of a JSONL, CSV, TSV or Parquet file or a pandas frame, or some seeded ones of them.
 
-    A row has `tokens` (or `words`) and `labels` (or `tags`), two lists of one length, or texts with blanks between.
-    Raises `LayerscopeError` for another table, and where fewer than 2 labels stand in 5 sentences.
+    A row has `tokens` (or `words`) and `labels` (or `tags`), two lists of one length, or texts with
+    blanks between. Raises `LayerscopeError` for another table, and where fewer than 2 labels stand
+    in 5 sentences.
     """
     found = tagged_rows(data)
     if samples is not None and samples < len(found.sentences):
-        chosen = np.sort(np.random.default_rng(seed).choice(len(found.sentences), samples, replace=False))
-        found = Tagged(found.name, tuple(found.sentences[i] for i in chosen), tuple(found.labels[i] for i in chosen))
+        chosen = np.sort(
+            np.random.default_rng(seed).choice(len(found.sentences), samples, replace=False)
+        )
+        found = Tagged(
+            found.name,
+            tuple(found.sentences[i] for i in chosen),
+            tuple(found.labels[i] for i in chosen),
+        )
     path = "the data frame" if is_frame(data) else str(data)
     sentences = Counter(label for labels in found.labels for label in set(labels))
     if len(sentences) < 2:
-        raise LayerscopeError(f"{path}: every token has the label {next(iter(sentences))!r}: give two or more")
+        raise LayerscopeError(
+            f"{path}: every token has the label {next(iter(sentences))!r}: give two or more"
+        )
     if sum(count >= WHOLE for count in sentences.values()) < 2:
-        raise LayerscopeError(f"{path}: fewer than 2 labels occur in {WHOLE} sentences: give more sentences")
+        raise LayerscopeError(
+            f"{path}: fewer than 2 labels occur in {WHOLE} sentences: give more sentences"
+        )
     return found
 
 
@@ -77,9 +90,14 @@ def tagged_rows(data: Any, reader: str = "token-probe") -> Tagged:
     found: list[tuple[str, ...]] = []
     for i, cells in enumerate(zip(*(frame[column] for column in columns), strict=True)):
         where = f"{path}: row {i}"
-        words, labels = (_listed(cell, what, where) for cell, what in zip(cells, ("tokens", "labels"), strict=True))
+        words, labels = (
+            _listed(cell, what, where)
+            for cell, what in zip(cells, ("tokens", "labels"), strict=True)
+        )
         if len(words) != len(labels):
-            raise LayerscopeError(f"{where} has {len(words)} tokens and {len(labels)} labels: give one for each")
+            raise LayerscopeError(
+                f"{where} has {len(words)} tokens and {len(labels)} labels: give one for each"
+            )
         if not words:
             raise LayerscopeError(f"{where} has no tokens: leave it out")
         found += words, labels
@@ -87,21 +105,37 @@ def tagged_rows(data: Any, reader: str = "token-probe") -> Tagged:
 
 
 def _listed(cell: Any, what: str, row: str) -> tuple[str, ...]:
-    cells = cell.split() if isinstance(cell, str) else cell.tolist() if isinstance(cell, np.ndarray) else cell
+    cells = (
+        cell.split()
+        if isinstance(cell, str)
+        else cell.tolist()
+        if isinstance(cell, np.ndarray)
+        else cell
+    )
     if not isinstance(cells, (list, tuple)):
-        raise LayerscopeError(f"{row} has no list of {what} ({cell!r:.40}): give a list, or a text separated by spaces")
+        raise LayerscopeError(
+            f"{row} has no list of {what} ({cell!r:.40}): give a list, or a text separated by spaces"
+        )
     for i, item in enumerate(cells, start=1):
-        if isinstance(item, bool) or not isinstance(item, (str, int)) or (what == "labels" and item == ""):
-            raise LayerscopeError(f"{row}: number {i} of its {what} is {item!r:.40}: give a text or a whole number")
+        if (
+            isinstance(item, bool)
+            or not isinstance(item, (str, int))
+            or (what == "labels" and item == "")
+        ):
+            raise LayerscopeError(
+                f"{row}: number {i} of its {what} is {item!r:.40}: give a text or a whole number"
+            )
     return tuple(map(str, cells))
 
 
-def first_tokens(encoder: Any, sentences: Sequence[Sequence[str]], name: str) -> list[tuple[Window, list[int]]]:
+def first_tokens(
+    encoder: Any, sentences: Sequence[Sequence[str]], name: str
+) -> list[tuple[Window, list[int]]]:
     """Return each sentence as the model reads it, and the position of the first token of each of its words.
 
-    Words stand with blanks between; a word's first token is the first that covers a character of it. The position is
-    -1 where none does: beyond the maximal length, or where the tokenizer drops the word. Raises `LayerscopeError` for
-    a tokenizer that does not say where its tokens stand.
+    Words stand with blanks between; a word's first token is the first that covers a character of
+    it. The position is -1 where none does: beyond the maximal length, or where the tokenizer drops
+    the word. Raises `LayerscopeError` for a tokenizer that does not say where its tokens stand.
     """
     tokenizer = encoder.tokenizer
     if not getattr(tokenizer, "is_fast", False):
@@ -110,10 +144,14 @@ def first_tokens(encoder: Any, sentences: Sequence[Sequence[str]], name: str) ->
             f"tokens are in a text: a token probe needs a fast one (tokenizer.json)"
         )
     texts = [" ".join(words) for words in sentences]
-    read = tokenizer(texts, return_offsets_mapping=True, truncation=True, max_length=encoder.max_length)
+    read = tokenizer(
+        texts, return_offsets_mapping=True, truncation=True, max_length=encoder.max_length
+    )
     return [
         (Window(text, tuple(ids)), _starts(words, offsets))
-        for text, words, ids, offsets in zip(texts, sentences, read["input_ids"], read["offset_mapping"], strict=True)
+        for text, words, ids, offsets in zip(
+            texts, sentences, read["input_ids"], read["offset_mapping"], strict=True
+        )
     ]
 
 
@@ -122,7 +160,9 @@ def _starts(words: Sequence[str], offsets: Sequence[tuple[int, int]]) -> list[in
     found, start = [], 0
     for word in words:
         end = start + len(word)
-        over = (i for i, (left, right) in enumerate(offsets) if left < end and right > max(start, left))
+        over = (
+            i for i, (left, right) in enumerate(offsets) if left < end and right > max(start, left)
+        )
         found.append(next(over, -1))
         start = end + 1
     return found

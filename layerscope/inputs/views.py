@@ -29,10 +29,11 @@ def augment(
 ) -> Any:
     """Return an augmented view of a sample, which depends only on the seed, the sample number and the view number.
 
-    `kinds` are names of `VIEW_KINDS[modality]`, by default all of them. In a text, a random `share` of the words (above
-    0, up to 1) is changed, each in one of these ways, and a `Window` comes back as plain text. For an image, a sound or
-    a tensor, all of them are applied one after another, and `share` has no effect. Raises `LayerscopeError` for an
-    unknown kind and for a share outside 0 to 1.
+    `kinds` are names of `VIEW_KINDS[modality]`, by default all of them. In a text, a random `share`
+    of the words (above 0, up to 1) is changed, each in one of these ways, and a `Window` comes back
+    as plain text. For an image, a sound or a tensor, all of them are applied one after another, and
+    `share` has no effect. Raises `LayerscopeError` for an unknown kind and for a share outside 0 to
+    1.
 
     >>> from layerscope.inputs import augment
     >>> augment("the food was good", "text", share=0.5, seed=0, sample_id=0, view=1)
@@ -41,7 +42,9 @@ def augment(
     chosen = check_views(modality, kinds, share)
     random = np.random.default_rng([seed, sample_id, view])
     if modality == "text":
-        return _change_words(sample.text if isinstance(sample, Window) else sample, chosen, share, random)
+        return _change_words(
+            sample.text if isinstance(sample, Window) else sample, chosen, share, random
+        )
     for kind in chosen:
         sample = _CHANGES[modality][kind](sample, random)
     return sample
@@ -61,13 +64,17 @@ def check_views(
     known = VIEW_KINDS[modality]
     for kind in kinds or ():
         if kind not in known:
-            raise LayerscopeError(f"view kind {kind!r} does not exist for {modality}{choices(kind, known)}")
+            raise LayerscopeError(
+                f"view kind {kind!r} does not exist for {modality}{choices(kind, known)}"
+            )
     if not 0 < share <= 1:
         raise LayerscopeError(f"share is {share}: give more than 0 and at most 1")
     return known if not kinds else tuple(kind for kind in known if kind in kinds)
 
 
-def _change_words(text: str, kinds: Sequence[str], share: float, random: np.random.Generator) -> str:
+def _change_words(
+    text: str, kinds: Sequence[str], share: float, random: np.random.Generator
+) -> str:
     """Return a text with a share of its words changed, one kind each; what lies between words stays.
 
     At least one word changes, if any can; words that no kind can change are passed over.
@@ -89,14 +96,21 @@ def _change_words(text: str, kinds: Sequence[str], share: float, random: np.rand
 
 def _swap(word: str, random: np.random.Generator) -> str | None:
     """Return a word with two neighbouring, different letters swapped; None where it has none."""
-    two = [i for i in range(len(word) - 1) if word[i] != word[i + 1] and _letters(word, i) and _free(word, i + 2)]
+    two = [
+        i
+        for i in range(len(word) - 1)
+        if word[i] != word[i + 1] and _letters(word, i) and _free(word, i + 2)
+    ]
     i = _drawn(two, random)
     return None if i is None else word[:i] + word[i + 1] + word[i] + word[i + 2 :]
 
 
 def _typo(word: str, random: np.random.Generator) -> str | None:
     """Return a word with a letter replaced by its neighbour on a QWERTY keyboard, in the same case."""
-    i = _drawn([i for i, letter in enumerate(word) if letter.lower() in QWERTY and _free(word, i + 1)], random)
+    i = _drawn(
+        [i for i, letter in enumerate(word) if letter.lower() in QWERTY and _free(word, i + 1)],
+        random,
+    )
     if i is None:
         return None
     other = str(random.choice(list(QWERTY[word[i].lower()])))
@@ -134,7 +148,10 @@ def _crop(image: Any, random: np.random.Generator) -> Any:
     from PIL import Image
 
     width, height = image.size
-    area, ratio = random.uniform(0.6, 1.0), float(np.exp(random.uniform(np.log(3 / 4), np.log(4 / 3))))
+    area, ratio = (
+        random.uniform(0.6, 1.0),
+        float(np.exp(random.uniform(np.log(3 / 4), np.log(4 / 3)))),
+    )
     part_width = min(width * (area * ratio) ** 0.5, width)
     part_height = min(height * (area / ratio) ** 0.5, height)
     left, top = random.uniform(0, width - part_width), random.uniform(0, height - part_height)
@@ -183,12 +200,16 @@ def _jitter(row: Any, random: np.random.Generator) -> Any:
         import torch
 
         if not row.is_floating_point():
-            raise LayerscopeError(f"a tensor of {row.dtype} cannot take noise: give floats, or `views=0`")
+            raise LayerscopeError(
+                f"a tensor of {row.dtype} cannot take noise: give floats, or `views=0`"
+            )
         noise = torch.from_numpy(random.standard_normal(tuple(row.shape)))
         return row + (0.1 * row.double().std(correction=0) * noise.to(row.device)).to(row.dtype)
     array = np.asarray(row)
     if not np.issubdtype(array.dtype, np.floating):
-        raise LayerscopeError(f"an array of {array.dtype} cannot take noise: give floats, or `views=0`")
+        raise LayerscopeError(
+            f"an array of {array.dtype} cannot take noise: give floats, or `views=0`"
+        )
     noise = 0.1 * array.std(dtype=np.float64) * random.standard_normal(array.shape)
     return (array + noise).astype(array.dtype)
 

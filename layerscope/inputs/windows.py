@@ -1,6 +1,7 @@
 """Texts as windows of token ids: packed from running text, or with tokens that repeat or are drawn at random.
 
-The latter are the extreme inputs of Layer by Layer, figure 6, whose prompts of a growing length `pack` gives.
+The latter are the extreme inputs of Layer by Layer, figure 6, whose prompts of a growing length
+`pack` gives.
 """
 
 import zlib
@@ -25,9 +26,10 @@ HOW = {"repeat": "one token drawn from each sample", "random": "tokens drawn fro
 def pack(corpus: Corpus, tokenizer: Any, window: int) -> Corpus:
     """Return a corpus's running text as consecutive windows of `window` tokens, each a `Window`.
 
-    A window's ids begin and end with the special tokens that the tokenizer itself puts around a sequence, so
-    that every window has the same length. A shorter last window is left out unless it is the only one, and labels
-    are dropped; the notes say so. Raises `LayerscopeError` where the window has no room for a token of text.
+    A window's ids begin and end with the special tokens that the tokenizer itself puts around a
+    sequence, so that every window has the same length. A shorter last window is left out unless it
+    is the only one, and labels are dropped; the notes say so. Raises `LayerscopeError` where the
+    window has no room for a token of text.
 
     >>> from transformers import AutoTokenizer
     >>> from layerscope.inputs import open_corpus, pack
@@ -36,9 +38,13 @@ def pack(corpus: Corpus, tokenizer: Any, window: int) -> Corpus:
     (6, 16)
     """
     if corpus.modality != "text":
-        raise LayerscopeError(f"{corpus.name} holds {corpus.modality} samples: only text is packed into windows")
+        raise LayerscopeError(
+            f"{corpus.name} holds {corpus.modality} samples: only text is packed into windows"
+        )
     if isinstance(corpus.samples[0], Window):
-        raise LayerscopeError(f"{corpus.name} is packed into windows already: pack the text it came from")
+        raise LayerscopeError(
+            f"{corpus.name} is packed into windows already: pack the text it came from"
+        )
     before, after = special_tokens(tokenizer)
     specials = len(before) + len(after)
     body = window - specials
@@ -50,13 +56,17 @@ def pack(corpus: Corpus, tokenizer: Any, window: int) -> Corpus:
     text = corpus.samples.text if isinstance(corpus.samples, Lines) else "\n".join(corpus.samples)
     ids, starts, ends = _tokens(text, tokenizer)
     if len(ids) == 0:
-        raise LayerscopeError(f"{corpus.name} yields no tokens with this tokenizer: give a text it can read")
+        raise LayerscopeError(
+            f"{corpus.name} yields no tokens with this tokenizer: give a text it can read"
+        )
     total = max(len(ids) // body, 1)
     windows = []
     for first in range(0, total * body, body):
         span = slice(first, first + body)
         if len(starts):
-            real = ends[span] > starts[span]  # some tokenizers give a token of their own an empty span
+            real = (
+                ends[span] > starts[span]
+            )  # some tokenizers give a token of their own an empty span
             source = text[starts[span][real].min() : ends[span][real].max()] if real.any() else ""
         else:
             source = str(tokenizer.decode(ids[span].tolist()))
@@ -67,7 +77,9 @@ def pack(corpus: Corpus, tokenizer: Any, window: int) -> Corpus:
     if corpus.labels is not None:
         notes.append("labels left out: a window may span several samples")
     names = tuple(map(str, range(total)))
-    return replace(corpus, samples=tuple(windows), names=names, labels=None, notes=tuple(notes), running=False)
+    return replace(
+        corpus, samples=tuple(windows), names=names, labels=None, notes=tuple(notes), running=False
+    )
 
 
 def special_tokens(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -78,10 +90,14 @@ def special_tokens(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
         for first in range(len(whole) - len(plain) + 1):
             if plain and whole[first : first + len(plain)] == plain:
                 return tuple(whole[:first]), tuple(whole[first + len(plain) :])
-    raise LayerscopeError("the tokenizer changes a text when it adds special tokens: its windows cannot be packed")
+    raise LayerscopeError(
+        "the tokenizer changes a text when it adds special tokens: its windows cannot be packed"
+    )
 
 
-def _tokens(text: str, tokenizer: Any) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+def _tokens(
+    text: str, tokenizer: Any
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Return the ids of a text, and where each token starts and ends in it (empty for slow tokenizers)."""
     fast = bool(getattr(tokenizer, "is_fast", False))
     # A piece may well be longer than the model takes: only its windows go in, so no warning is due.
@@ -91,7 +107,9 @@ def _tokens(text: str, tokenizer: Any) -> tuple[NDArray[np.int64], NDArray[np.in
         encoded = tokenizer(piece, return_offsets_mapping=fast, **options)
         ids.append(np.asarray(encoded["input_ids"], dtype=np.int64))
         if fast:
-            spans.append(np.asarray(encoded["offset_mapping"], dtype=np.int64).reshape(-1, 2) + offset)
+            spans.append(
+                np.asarray(encoded["offset_mapping"], dtype=np.int64).reshape(-1, 2) + offset
+            )
     found = np.concatenate(spans) if spans else np.empty((0, 2), dtype=np.int64)
     return np.concatenate(ids), found[:, 0], found[:, 1]
 
@@ -109,11 +127,13 @@ def _pieces(text: str) -> Iterator[tuple[int, str]]:
         start = end
 
 
-def repeat_tokens(ids: Sequence[int], share: float, random: Generator, fixed: Collection[int] = ()) -> tuple[int, ...]:
+def repeat_tokens(
+    ids: Sequence[int], share: float, random: Generator, fixed: Collection[int] = ()
+) -> tuple[int, ...]:
     """Return ids in which each is replaced, with probability `share`, by a single one of them, drawn once.
 
-    Ids in `fixed` stay as they are and are never the one that repeats. With a generator in the same state the same id
-    repeats, and a greater share replaces every id that a smaller one does.
+    Ids in `fixed` stay as they are and are never the one that repeats. With a generator in the same
+    state the same id repeats, and a greater share replaces every id that a smaller one does.
 
     >>> from layerscope.inputs import repeat_tokens
     >>> repeat_tokens([101, 7, 8, 9, 102], 1.0, np.random.default_rng(0), fixed={101, 102})
@@ -127,19 +147,25 @@ def repeat_tokens(ids: Sequence[int], share: float, random: Generator, fixed: Co
 
 
 def random_tokens(
-    ids: Sequence[int], share: float, vocabulary: Sequence[int], random: Generator, fixed: Collection[int] = ()
+    ids: Sequence[int],
+    share: float,
+    vocabulary: Sequence[int],
+    random: Generator,
+    fixed: Collection[int] = (),
 ) -> tuple[int, ...]:
     """Return ids in which each is replaced, with probability `share`, by one drawn from `vocabulary`.
 
-    Ids in `fixed` stay as they are. With a generator in the same state a greater share replaces every id that a smaller
-    one does.
+    Ids in `fixed` stay as they are. With a generator in the same state a greater share replaces
+    every id that a smaller one does.
 
     >>> from layerscope.inputs import random_tokens
     >>> random_tokens([101, 7, 8, 9, 102], 1.0, [5, 6], np.random.default_rng(0), fixed={101, 102})
     (101, 6, 6, 6, 102)
     """
     free = [i for i, token in enumerate(ids) if token not in fixed]
-    return _replaced(ids, free, random.choice(np.asarray(vocabulary), len(free)).tolist(), share, random)
+    return _replaced(
+        ids, free, random.choice(np.asarray(vocabulary), len(free)).tolist(), share, random
+    )
 
 
 def _replaced(
@@ -162,9 +188,10 @@ def make_extreme(
 ) -> Corpus:
     """Return a corpus of texts with tokens of each sample replaced, each sample a `Window` of its new ids.
 
-    `corpus` holds texts or windows; `share` is the probability, 0 to 1, with which a token is replaced; special tokens,
-    which `tokenizer` names, never are. `tokenised` returns the ids of samples, as the model reads them, `rows` is the
-    size of its vocabulary, and the random seed is combined with each sample's name.
+    `corpus` holds texts or windows; `share` is the probability, 0 to 1, with which a token is
+    replaced; special tokens, which `tokenizer` names, never are. `tokenised` returns the ids of
+    samples, as the model reads them, `rows` is the size of its vocabulary, and the random seed is
+    combined with each sample's name.
 
     >>> from transformers import AutoTokenizer
     >>> from layerscope.inputs import make_extreme, open_corpus
@@ -186,4 +213,9 @@ def make_extreme(
             new = random_tokens(ids, share, vocabulary, random, special)
         samples.append(Window(str(tokenizer.decode(new, skip_special_tokens=True)), new))
     note = f"each token is replaced with probability {share:g} by {HOW[kind]}"
-    return replace(corpus, name=f"{corpus.name}-{kind}-{share:g}", samples=tuple(samples), notes=(*corpus.notes, note))
+    return replace(
+        corpus,
+        name=f"{corpus.name}-{kind}-{share:g}",
+        samples=tuple(samples),
+        notes=(*corpus.notes, note),
+    )

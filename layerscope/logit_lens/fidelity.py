@@ -44,10 +44,22 @@ def section(found: pd.DataFrame, depth: int) -> Section:
     """Return the divergences by both lenses as curves, and the table."""
     tones: dict[str, Tone] = {"plain": "rival", "tuned": "own"}
     layers, note = tuple(found["layer"].astype(float)), f"N: {found['n'].max():,}"
-    lines = (Series(lens, layers, tuple(found[f"kl_{lens}"]), tone=tone, note=note) for lens, tone in tones.items())
+    lines = (
+        Series(lens, layers, tuple(found[f"kl_{lens}"]), tone=tone, note=note)
+        for lens, tone in tones.items()
+    )
     chart = Chart(
-        title="Divergence from the model's own predictions", name="lens_divergence", summary=verdict(found),
-        unit="nats", x=Axis("layer", whole=True, depth=depth),
-        y=Axis("KL (nats)", log=bool(found["kl_tuned"].min() > 0)), series=tuple(lines),
-    )  # fmt: skip
-    return Section("tuned", "How near each layer is to the model's own predictions", LEAD, (chart, table(found)))
+        title="Divergence from the model's own predictions",
+        name="lens_divergence",
+        summary=verdict(found),
+        unit="nats",
+        x=Axis("layer", whole=True, depth=depth),
+        y=Axis("KL (nats)", log=bool(found["kl_tuned"].min() > 0)),
+        series=tuple(lines),
+    )
+    return Section(
+        "tuned",
+        "How near each layer is to the model's own predictions",
+        LEAD,
+        (chart, table(found)),
+    )

@@ -15,7 +15,13 @@ from layerscope.inputs import Corpus, draw, open_corpus, pack
 from layerscope.inputs.pairs import paired
 from layerscope.logit_lens.reading import GRID, SATURATION, STORE, Reading
 from layerscope.logit_lens.subjects import Subject, Subjects
-from layerscope.logit_lens.translators import Translators, divergences, fidelity, layer_states, translators_for
+from layerscope.logit_lens.translators import (
+    Translators,
+    divergences,
+    fidelity,
+    layer_states,
+    translators_for,
+)
 from layerscope.metrics.saturation_layer import saturation_layer
 from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load
 from layerscope.models.capture import evaluating
@@ -37,24 +43,32 @@ def run_lens(asked: Asked) -> Reading:
     reporter = reporting(asked.progress)
     loaded = load(asked.model, asked.of(LoadOptions), asked.processor)
     name = None if asked.data is None else corpus.name
-    model = find_layers(loaded, corpus.modality, corpus.samples, asked.of(Override), max_length=asked.max_length)
+    model = find_layers(
+        loaded, corpus.modality, corpus.samples, asked.of(Override), max_length=asked.max_length
+    )
     if model.lens is None:
         several = len(model.parts) > 1
         part = f"the {model.stack.part} of {loaded.name}" if several else loaded.name
         why = "".join(f" ({note})" for note in model.notes if "head" in note)
         other = f", or another `part` of {', '.join(model.parts)}" if several else ""
-        raise LayerscopeError(f"{part} has no head over its layers{why}: give a language model or a classifier{other}")
+        raise LayerscopeError(
+            f"{part} has no head over its layers{why}: give a language model or a classifier{other}"
+        )
     corpus = _as_read(corpus, model, asked)
     shown = draw(corpus, asked.samples, SEED)
     translators, tuning = translators_for(model, asked, shown, reporter)
     notes = [*shown.notes, *model.notes, *tuning]
     if len(shown) < len(corpus):
-        notes.append(f"{count(len(shown), 'sample')} of {len(corpus):,} are read; `samples` changes that")
+        notes.append(
+            f"{count(len(shown), 'sample')} of {len(corpus):,} are read; `samples` changes that"
+        )
     for note in notes:
         reporter.say(note)
     read, tables, apart, top = [], [], [], min(asked.top, model.lens.classes)
     with evaluating(model.module), reporter.bar("every layer", len(shown), "samples") as advance:
-        subjects = Subjects(model, shown, asked.tokens, whole=name is None and asked.max_length is None)
+        subjects = Subjects(
+            model, shown, asked.tokens, whole=name is None and asked.max_length is None
+        )
         for subject in subjects:
             tops = read_layers(model, subject.inputs, subject.positions, top, translators)
             if translators is not None:
@@ -93,7 +107,9 @@ def _opened(asked: Asked) -> Corpus:
     if asked.out is not None:
         STORE.folder(asked.out)
     if asked.train is not None and asked.tuned in (None, asked.out):
-        raise LayerscopeError("`train` needs `tuned`, a folder of its own for the translators: name one")
+        raise LayerscopeError(
+            "`train` needs `tuned`, a folder of its own for the translators: name one"
+        )
     prompt, data = asked.prompt, asked.data
     if (prompt is None) == (data is None):
         raise LayerscopeError("lens needs samples: give either a prompt or data")
@@ -109,18 +125,25 @@ def _as_read(corpus: Corpus, model: LayeredModel, asked: Asked) -> Corpus:
     if model.lens is not None and model.lens.kind == "pooled" and corpus.modality == "text":
         return paired(corpus, asked.data, asked.text_column)
     if corpus.running and model.is_language_model and not asked.tokens:
-        return pack(corpus, model.loaded.processor_for("text"), min(WINDOW, model.max_length or WINDOW))
+        return pack(
+            corpus, model.loaded.processor_for("text"), min(WINDOW, model.max_length or WINDOW)
+        )
     return corpus
 
 
 @torch.inference_mode()
 def read_layers(
-    model: LayeredModel, inputs: Inputs, positions: Sequence[int] | None, top: int, found: Translators | None = None
+    model: LayeredModel,
+    inputs: Inputs,
+    positions: Sequence[int] | None,
+    top: int,
+    found: Translators | None = None,
 ) -> Tops:
     """Return the `top` predictions of layers 0 … L for a batch of one sample, without padding, on the model's device.
 
-    `positions` are those of the tokens that are read; None is all, and of a classifier the sample. With translators
-    states go through them first. Raises `LayerscopeError` where a layer's logits are not finite.
+    `positions` are those of the tokens that are read; None is all, and of a classifier the sample.
+    With translators states go through them first. Raises `LayerscopeError` where a layer's logits
+    are not finite.
     """
     inputs, states = layer_states(model, inputs)
     ids, logs = [], []
@@ -129,7 +152,9 @@ def read_layers(
         for logits in _logits(model, state, inputs, positions):
             total = logits.logsumexp(-1, keepdim=True)
             if not bool(torch.isfinite(total).all()):
-                raise LayerscopeError(f"the head gives NaN or infinity on layer {layer}: try `dtype='float32'`")
+                raise LayerscopeError(
+                    f"the head gives NaN or infinity on layer {layer}: try `dtype='float32'`"
+                )
             best = logits.topk(top, dim=-1)
             ids.append(best.indices)
             logs.append(best.values - total)
@@ -137,19 +162,27 @@ def read_layers(
     return torch.cat(ids).view(shape).cpu().numpy(), torch.cat(logs).view(shape).cpu().exp().numpy()
 
 
-def _logits(model: LayeredModel, state: Tensor, inputs: Inputs, positions: Sequence[int] | None) -> Iterable[Tensor]:
+def _logits(
+    model: LayeredModel, state: Tensor, inputs: Inputs, positions: Sequence[int] | None
+) -> Iterable[Tensor]:
     """Return logits [n, K] in order, a chunk of rows at a time."""
     lens = model.lens
     assert lens is not None
     if lens.kind == "pooled":
         return [lens.sample_logits(state, inputs)]
-    chosen = (torch.arange(state.shape[1]) if positions is None else torch.tensor(positions)).to(state.device)
+    chosen = (torch.arange(state.shape[1]) if positions is None else torch.tensor(positions)).to(
+        state.device
+    )
     if state.shape[1] * lens.classes > WHOLE:
         return lens.token_logits(state[0, chosen], inputs)
-    return torch.split(lens.sequence_logits(state, inputs)[0, chosen], max(1, CHUNK // lens.classes))
+    return torch.split(
+        lens.sequence_logits(state, inputs)[0, chosen], max(1, CHUNK // lens.classes)
+    )
 
 
-def _tables(subject: Subject, tops: Tops, name: Callable[[int], str]) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _tables(
+    subject: Subject, tops: Tops, name: Callable[[int], str]
+) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the predictions of one sample, a layer after the other, and a row on each position."""
     ids, probabilities = tops[0], tops[1].astype(np.float64)
     n, final = len(subject.tokens), ids[-1, :, 0]

@@ -28,27 +28,29 @@ def lens(
 ) -> "Reading":
     """Show what every layer would predict, token by token, and where predictions settle.
 
-    Each sample takes one forward pass; then each layer's states go through all that the model runs after its last
-    block. For the last layer these are the model's own logits, bit for bit if a sample has up to 67 million of them.
+    Each sample takes one forward pass; then each layer's states go through all that the model runs
+    after its last block. For the last layer these are the model's own logits, bit for bit if a
+    sample has up to 67 million of them.
 
     Args:
-        model: hub name, local folder, or minilm; in Python also a loaded model. It needs a head over its layers: a
-            language model, masked or not, or a classifier.
+        model: hub name, local folder, or minilm; in Python also a loaded model. It needs a head
+            over its layers: a language model, masked or not, or a classifier.
         prompt: text to read; [MASK] stands for the model's mask.
-        data: samples to read instead of a prompt: CSV, TSV, JSONL, Parquet or text file; folder or archive of images
-            or sounds; hf:name/config:split; stdlib-docs; digits.
+        data: samples to read instead of a prompt: CSV, TSV, JSONL, Parquet or text file; folder or
+            archive of images or sounds; hf:name/config:split; stdlib-docs; digits.
         samples: number of samples, drawn with seed 0.
         tokens: number of tokens that a language model appends to each text before it is read.
         top: number of predictions kept at each layer.
-        tuned: folder of translators through which each layer is read, from `lens` or from tuned-lens.
-        train: text to train translators on, if the folder has none yet; a killed training is resumed. Use other text
-            than the samples.
+        tuned: folder of translators through which each layer is read, from `lens` or from
+            tuned-lens.
+        train: text to train translators on, if the folder has none yet; a killed training is
+            resumed. Use other text than the samples.
         steps: training steps, of about 1,000 tokens each.
         processor: tokenizer, image processor or feature extractor of a model given as an object.
         out: folder for the tables, and from the command line a page; by default nothing is saved.
         progress: show progress on standard error.
-        **shared: how the model is loaded and the samples are read: `LoadingAndReading`; a prompt is cut only at the
-            model's own positions.
+        **shared: how the model is loaded and the samples are read: `LoadingAndReading`; a prompt is
+            cut only at the model's own positions.
 
     Raises:
         LayerscopeError: for every wrong input, in one line that says how to fix it.

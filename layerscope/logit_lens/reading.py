@@ -13,7 +13,18 @@ from layerscope.core.errors import count
 from layerscope.core.saved import Store
 from layerscope.logit_lens import fidelity
 from layerscope.runs.registry import meaning_of
-from layerscope.show.document import Cell, Column, Document, Head, Prediction, Section, Sentences, Table, TokenGrid, row
+from layerscope.show.document import (
+    Cell,
+    Column,
+    Document,
+    Head,
+    Prediction,
+    Section,
+    Sentences,
+    Table,
+    TokenGrid,
+    row,
+)
 from layerscope.show.numbers import chance
 from layerscope.show.plain import plain
 from layerscope.show.plots import Axis, Chart, Series
@@ -31,9 +42,12 @@ SATURATION = {
 }  # fmt: skip
 CUMULATIVE = {"layer": "int64", "settled": "int64", "share": "float64"}
 STORE = Store(
-    "reading of the lens", "lens.json", "run layerscope lens again",
-    {"cumulative": CUMULATIVE, "saturation": SATURATION, "grid": GRID}, "csv",
-)  # fmt: skip
+    "reading of the lens",
+    "lens.json",
+    "run layerscope lens again",
+    {"cumulative": CUMULATIVE, "saturation": SATURATION, "grid": GRID},
+    "csv",
+)
 
 SHOWN = 8
 """Samples whose grids are drawn; the curve is of all."""
@@ -50,7 +64,9 @@ LEGENDS: dict[Kind, str] = {
     "class": "Each row is a sample; beside it, the class each layer would give it.",
 }
 FROM_1 = "Layer 0 does not count: no block has run there."
-SETTLED = f"The share of predictions whose most probable answer never changes again, by layer. {FROM_1}"
+SETTLED = (
+    f"The share of predictions whose most probable answer never changes again, by layer. {FROM_1}"
+)
 HEAD = (
     "Each layer's states go through all that the model runs after its last block; those of the last layer, final, give "
     "the model's own predictions."
@@ -61,20 +77,23 @@ HEAD = (
 class Reading(Stored):
     """What every layer of a model would predict for some samples, by the model's own head.
 
-    `kind` says what is predicted: the "next" token, the "masked" ones, each token "itself" (a masked language model
-    that is given no mask), each token's "tag", or the sample's "class". Layers are 0 (what the first block reads) to
-    `depth`, which is `final`: its predictions are the model's own.
+    `kind` says what is predicted: the "next" token, the "masked" ones, each token "itself" (a
+    masked language model that is given no mask), each token's "tag", or the sample's "class".
+    Layers are 0 (what the first block reads) to `depth`, which is `final`: its predictions are the
+    model's own.
 
-    `grid` has a row for each sample, position, layer and rank (1 is the likeliest): the `token` read at the position
-    (None of a class), whether it was `generated`, and the `prediction` with its `id` and `probability`. `saturation`
-    has a row for each sample and position: `layer` is the smallest from which the top prediction never changes again
-    (1 … L; layer 0 does not count), `prediction` that of the last layer, `truth` the known token or label, if any;
-    `cumulative` and `summary` are about the `counted`: the new tokens where a text was continued, else all.
+    `grid` has a row for each sample, position, layer and rank (1 is the likeliest): the `token`
+    read at the position (None of a class), whether it was `generated`, and the `prediction` with
+    its `id` and `probability`. `saturation` has a row for each sample and position: `layer` is the
+    smallest from which the top prediction never changes again (1 … L; layer 0 does not count),
+    `prediction` that of the last layer, `truth` the known token or label, if any; `cumulative` and
+    `summary` are about the `counted`: the new tokens where a text was continued, else all.
 
-    Where it was read through translators, `tuned` has a row for each layer before the last, over all predictions: the
-    divergence from the last layer's (nats) by the plain lens and by the tuned one, `kl_plain` and `kl_tuned`, the share
-    of likeliest predictions that are the same, `agreement_plain` and `agreement_tuned`, the standard error `stderr` of
-    what translating changes in the divergence, over samples (NaN for one), and the number `n` of predictions.
+    Where it was read through translators, `tuned` has a row for each layer before the last, over
+    all predictions: the divergence from the last layer's (nats) by the plain lens and by the tuned
+    one, `kl_plain` and `kl_tuned`, the share of likeliest predictions that are the same,
+    `agreement_plain` and `agreement_tuned`, the standard error `stderr` of what translating changes
+    in the divergence, over samples (NaN for one), and the number `n` of predictions.
 
     >>> reading = layerscope.lens("tiny-gpt2", "the food was good", progress=False)
     >>> reading.kind, reading.depth, len(reading.saturation)
@@ -111,16 +130,26 @@ class Reading(Stored):
         """The share of predictions that have settled by each layer: columns `layer` (1 … L), `settled`, `share`."""
         layers = np.arange(1, self.depth + 1)
         settled = (self.counted["layer"].to_numpy()[:, None] <= layers).sum(0)
-        return pd.DataFrame({"layer": layers, "settled": settled, "share": settled / len(self.counted)})
+        return pd.DataFrame(
+            {"layer": layers, "settled": settled, "share": settled / len(self.counted)}
+        )
 
     @property
     def summary(self) -> str:
         """The answer in one line."""
         layers, stderr = self.counted["layer"], self.stderr
-        mean = f"{layers.mean():.1f}".removesuffix(".0") if math.isnan(stderr) else f"{layers.mean():.2f} ±{stderr:.2f}"
+        mean = (
+            f"{layers.mean():.1f}".removesuffix(".0")
+            if math.isnan(stderr)
+            else f"{layers.mean():.2f} ±{stderr:.2f}"
+        )
         early = int((layers < self.depth).sum())
-        read = count(len(layers), ("new " if self.continuations else "") + NOUNS.get(self.kind, "token"))
-        settle = f"{early:,} of {read} {'settles' if early == 1 else 'settle'} before the last layer"
+        read = count(
+            len(layers), ("new " if self.continuations else "") + NOUNS.get(self.kind, "token")
+        )
+        settle = (
+            f"{early:,} of {read} {'settles' if early == 1 else 'settle'} before the last layer"
+        )
         return f"{settle}; on average at layer {mean} of 1–{self.depth}"
 
     @property
@@ -155,7 +184,9 @@ class Reading(Stored):
             sections=(
                 *(fidelity.section(each, self.depth) for each in tuned),
                 Section("lens", "What each layer would predict", "", found),
-                Section("settled", "Where predictions settle", SETTLED, (_curve(self, total), settled)),
+                Section(
+                    "settled", "Where predictions settle", SETTLED, (_curve(self, total), settled)
+                ),
             ),
             details=(Sentences("Noted on the way:", self.notes), Sentences("", (HEAD,))),
             kind="readings",
@@ -164,14 +195,24 @@ class Reading(Stored):
 
     def _settled(self, total: str) -> Table:
         more = len(self.samples) - SHOWN if self.kind != "class" else 0
-        counted = (f"All {len(self.samples):,} samples are counted, also those without a grid.",) if more > 0 else ()
+        counted = (
+            (f"All {len(self.samples):,} samples are counted, also those without a grid.",)
+            if more > 0
+            else ()
+        )
         legend = (FROM_1, *counted)
         rows = tuple(
-            row(Cell(str(layer), value=layer), Cell(f"{share:.0%}", value=share), Cell("", share=share))
+            row(
+                Cell(str(layer), value=layer),
+                Cell(f"{share:.0%}", value=share),
+                Cell("", share=share),
+            )
             for _, layer, _, share in self.cumulative.itertuples()
         )
         columns = (Column("layer"), Column("settled"), Column("", "left"))
-        return Table(f"Settled by layer (of {total})", columns, rows, legend, name="settled-by-layer")
+        return Table(
+            f"Settled by layer (of {total})", columns, rows, legend, name="settled-by-layer"
+        )
 
     def save(self, folder: str | Path) -> Path:
         """Write `lens.json` and a CSV for each table into a folder, empty or with an earlier reading, and return it."""
@@ -181,11 +222,16 @@ class Reading(Stored):
 
     def _parts(self) -> tuple[dict[str, Any], dict[str, pd.DataFrame]]:
         facts, frames = super()._parts()
-        return {"summary": self.summary, "mean_layer": float(self.counted["layer"].mean())} | facts, frames
+        return {
+            "summary": self.summary,
+            "mean_layer": float(self.counted["layer"].mean()),
+        } | facts, frames
 
     @classmethod
     def _made(cls, facts: dict[str, Any], frames: dict[str, pd.DataFrame], folder: Path) -> Self:
-        read = {"tuned": None} | {name: fact for name, fact in facts.items() if name not in ("summary", "mean_layer")}
+        read = {"tuned": None} | {
+            name: fact for name, fact in facts.items() if name not in ("summary", "mean_layer")
+        }
         read["kind"] = read.pop("predicted")
         tables = {name: frames[name].fillna({"prediction": ""}) for name in ("grid", "saturation")}
         if read["kind"] != "class":  # a token may be an empty text
@@ -197,7 +243,8 @@ class Reading(Stored):
 def open_reading(folder: str | Path) -> Reading:
     """Return the reading that was saved into a folder.
 
-    Raises `LayerscopeError` for a folder without one, and for files that are damaged or changed since.
+    Raises `LayerscopeError` for a folder without one, and for files that are damaged or changed
+    since.
 
     >>> reading = layerscope.lens("tiny-gpt2", "the food was good", out="lens", progress=False)
     >>> open_reading("lens").summary == reading.summary
@@ -230,7 +277,10 @@ def _curve(reading: Reading, total: str) -> Chart:
 
 def grids(reading: Reading) -> list[TokenGrid]:
     """Return a grid for each of the first samples, layers below each other; of a classifier one for all, beside."""
-    layers = [Head(f"{layer} final" if layer == reading.depth else str(layer)) for layer in range(reading.depth + 1)]
+    layers = [
+        Head(f"{layer} final" if layer == reading.depth else str(layer))
+        for layer in range(reading.depth + 1)
+    ]
     return (
         [_samples(reading, layers)]
         if reading.kind == "class"
@@ -243,11 +293,20 @@ def _tokens(reading: Reading, i: int, layers: list[Head]) -> TokenGrid:
     grid, settled = (frame[frame["sample"] == name] for frame in (reading.grid, reading.saturation))
     columns = tuple(
         Head(visible(token), str(position), bool(generated))
-        for token, position, generated in zip(settled["token"], settled["position"], settled["generated"], strict=True)
+        for token, position, generated in zip(
+            settled["token"], settled["position"], settled["generated"], strict=True
+        )
     )
     foot = [("settles", tuple(map(str, settled["layer"])))]
     if reading.kind == "next" and settled["truth"].notna().any():
-        foot.append(("next", tuple(visible(truth) if isinstance(truth, str) else "" for truth in settled["truth"])))
+        foot.append(
+            (
+                "next",
+                tuple(
+                    visible(truth) if isinstance(truth, str) else "" for truth in settled["truth"]
+                ),
+            )
+        )
     return TokenGrid(
         plain(f"sample {name}" if name.isdigit() else name) if reading.data is not None else "",
         plain(reading.texts[i]),
@@ -261,7 +320,11 @@ def _tokens(reading: Reading, i: int, layers: list[Head]) -> TokenGrid:
 
 
 def _samples(reading: Reading, layers: list[Head]) -> TokenGrid:
-    total, shown, per = len(reading.samples), reading.saturation.iloc[:ROWS], len(layers) * reading.top
+    total, shown, per = (
+        len(reading.samples),
+        reading.saturation.iloc[:ROWS],
+        len(layers) * reading.top,
+    )
     rows = []
     for i, text in enumerate(reading.texts[:ROWS]):
         cells = _cells(reading.grid.iloc[i * per : (i + 1) * per], shown.iloc[i : i + 1], plain)
@@ -271,10 +334,14 @@ def _samples(reading: Reading, layers: list[Head]) -> TokenGrid:
         facts.insert(0, ("label", tuple(plain(str(truth)) for truth in shown["truth"])))
     title = f"the first {ROWS} of {total:,} samples" if total > ROWS else ""
     legend = LEGENDS[reading.kind]
-    return TokenGrid(title, "", "", "sample", tuple(layers), tuple(rows), facts=tuple(facts), legend=legend)
+    return TokenGrid(
+        title, "", "", "sample", tuple(layers), tuple(rows), facts=tuple(facts), legend=legend
+    )
 
 
-def _cells(grid: pd.DataFrame, settled: pd.DataFrame, shown: Callable[[str], str]) -> list[tuple[Prediction, ...]]:
+def _cells(
+    grid: pd.DataFrame, settled: pd.DataFrame, shown: Callable[[str], str]
+) -> list[tuple[Prediction, ...]]:
     """Return the cells of one sample, a row for each layer."""
     named = {text: shown(text) for text in grid["prediction"].unique()}
     likely = [*zip(grid["prediction"].map(named), grid["probability"].tolist(), strict=True)]
@@ -282,6 +349,9 @@ def _cells(grid: pd.DataFrame, settled: pd.DataFrame, shown: Callable[[str], str
     tops = [tuple(likely[i : i + top]) for i in range(0, len(likely), top)]
     rows = (tops[i : i + len(stays)] for i in range(0, len(tops), len(stays)))
     return [
-        tuple(Prediction(*cell[0], cell, layer == first) for cell, first in zip(row, stays, strict=True))
+        tuple(
+            Prediction(*cell[0], cell, layer == first)
+            for cell, first in zip(row, stays, strict=True)
+        )
         for layer, row in enumerate(rows)
     ]

@@ -1,8 +1,9 @@
 """Translators of the tuned lens: kept in a folder, trained to the model's own predictions, and measured against them.
 
-A folder of ours holds `translators.json` (of which model, trained on what), `translators.safetensors` with `K.weight`
-[D, D] and `K.bias` [D] of each layer K before the last (in training with the `step` and each one's momentum), and the
-digests of what was trained on. Folders of the tuned-lens package (`config.json`, `params.pt`) are read as well.
+A folder of ours holds `translators.json` (of which model, trained on what),
+`translators.safetensors` with `K.weight` [D, D] and `K.bias` [D] of each layer K before the last
+(in training with the `step` and each one's momentum), and the digests of what was trained on.
+Folders of the tuned-lens package (`config.json`, `params.pt`) are read as well.
 """
 
 import hashlib
@@ -54,7 +55,8 @@ Sums = NDArray[np.float64]
 class Translators(nn.ModuleList):
     """An affine map for each layer before the last: its states h become h + W h + b.
 
-    Source: Belrose et al. 2023, Eliciting Latent Predictions from Transformers with the Tuned Lens, section 3.
+    Source: Belrose et al. 2023, Eliciting Latent Predictions from Transformers with the Tuned Lens,
+        section 3.
     """
 
     def __init__(self, depth: int, width: int) -> None:
@@ -78,12 +80,16 @@ def translators_for(
     if asked.tuned is None:
         return None, ()
     if model.lens is None or model.lens.kind == "pooled":
-        raise LayerscopeError(f"`tuned` needs a model that predicts tokens, and {model.loaded.name} classifies samples")
+        raise LayerscopeError(
+            f"`tuned` needs a model that predicts tokens, and {model.loaded.name} classifies samples"
+        )
     with evaluating(model.module):
         notes = () if asked.train is None else _trained(model, asked, reporter)
     seen, of = seen_of(shown, asked.tuned)
     if seen:
-        notes += (f"{seen:,} of {of:,} samples were trained on: translators do better there than on other text",)
+        notes += (
+            f"{seen:,} of {of:,} samples were trained on: translators do better there than on other text",
+        )
     return open_translators(asked.tuned, model.module, model.stack), notes
 
 
@@ -96,12 +102,16 @@ def open_translators(folder: Path, module: nn.Module, stack: Stack) -> Translato
     about = _about(module, stack) | ({HASH: _unembed_hash(module)} if facts.get(HASH) else {})
     _refuse_other(folder, facts, {name: value for name, value in about.items() if name in facts})
     if STEP in tensors:
-        raise LayerscopeError(f"{str(folder)!r} holds a training that was stopped: give `train` again to resume it")
+        raise LayerscopeError(
+            f"{str(folder)!r} holds a training that was stopped: give `train` again to resume it"
+        )
     found = Translators(stack.depth, stack.width)
     shapes = {name: own.shape for name, own in found.state_dict().items()}
     if {name: own.shape for name, own in tensors.items() if torch.isfinite(own).all()} != shapes:
         layers = f"layers 0 to {len(found) - 1} of width {stack.width}"
-        raise LayerscopeError(f"{str(folder)!r} does not hold finite translators for {layers}: {AGAIN}")
+        raise LayerscopeError(
+            f"{str(folder)!r} does not hold finite translators for {layers}: {AGAIN}"
+        )
     found.load_state_dict(tensors)
     return found.to(next(module.parameters()).device)
 
@@ -109,15 +119,29 @@ def open_translators(folder: Path, module: nn.Module, stack: Stack) -> Translato
 def _read(folder: Path) -> tuple[Mapping[str, Any], dict[str, Tensor]]:
     """Return what translators are of, as far as is known, and their tensors by name; no code of a pickle runs."""
     if not folder.is_dir():
-        raise LayerscopeError(f"{str(folder)!r} does not exist: train translators there with the option `train`")
+        raise LayerscopeError(
+            f"{str(folder)!r} does not exist: train translators there with the option `train`"
+        )
     try:
         if (folder / WEIGHTS).is_file():
             return read_facts(folder / ABOUT, KIND, AGAIN), load_file(folder / WEIGHTS)
         config = json_object(folder / "config.json") or {}
         tensors = torch.load(folder / "params.pt", "cpu", weights_only=True)
-        facts = {"depth": config["num_hidden_layers"], "width": config["d_model"], HASH: config.get(HASH)}
+        facts = {
+            "depth": config["num_hidden_layers"],
+            "width": config["d_model"],
+            HASH: config.get(HASH),
+        }
         return facts, {str(name): tensor.float() for name, tensor in tensors.items()}
-    except (SafetensorError, OSError, EOFError, RuntimeError, KeyError, AttributeError, UnpicklingError) as error:
+    except (
+        SafetensorError,
+        OSError,
+        EOFError,
+        RuntimeError,
+        KeyError,
+        AttributeError,
+        UnpicklingError,
+    ) as error:
         files = f"{WEIGHTS}, or config.json and params.pt of tuned-lens"
         raise LayerscopeError(
             f"{str(folder)!r} holds no complete translators ({files}; {first_line(error)}): train some with `train`"
@@ -127,7 +151,9 @@ def _read(folder: Path) -> tuple[Mapping[str, Any], dict[str, Tensor]]:
 def _unembed_hash(model: Any) -> str:
     """Return by what tuned-lens knows a model again: the printed corners of its output embeddings."""
     weight = model.get_output_embeddings().weight
-    return hashlib.sha256(np.array_str(weight.detach().cpu().float().numpy(), precision=1).encode()).hexdigest()
+    return hashlib.sha256(
+        np.array_str(weight.detach().cpu().float().numpy(), precision=1).encode()
+    ).hexdigest()
 
 
 def _about(module: nn.Module, stack: Stack) -> dict[str, Any]:
@@ -142,21 +168,32 @@ def _refuse_other(folder: Path, there: Mapping[str, Any], here: Mapping[str, Any
         if there.get(name) != value:
             old, new = str(there.get(name))[:12], str(value)[:12]
             mend = "give a folder of this model's, or a new one to train them in"
-            raise LayerscopeError(f"{str(folder)!r} holds other translators ({name}: {old} there, {new} here): {mend}")
+            raise LayerscopeError(
+                f"{str(folder)!r} holds other translators ({name}: {old} there, {new} here): {mend}"
+            )
 
 
 def _trained(model: LayeredModel, asked: Asked, reporter: Reporter) -> tuple[str, ...]:
     """Train translators, as far as their folder has none, and return notes."""
     encoder, folder = model.encoder, asked.tuned
     if not isinstance(encoder, TextEncoder) or encoder.tokenizer is None:
-        raise LayerscopeError("translators are trained on text: give a model that reads text, with its tokenizer")
+        raise LayerscopeError(
+            "translators are trained on text: give a model that reads text, with its tokenizer"
+        )
     corpus = open_corpus(asked.train)
     windows = pack(corpus, encoder.tokenizer, encoder.max_length)
     size = len(windows.samples[0].ids)
     if (total := len(windows) * size) < TOKENS:
-        raise LayerscopeError(f"{corpus.name} has {total:,} tokens to train on: give {TOKENS:,} or more")
+        raise LayerscopeError(
+            f"{corpus.name} has {total:,} tokens to train on: give {TOKENS:,} or more"
+        )
     own_folder(folder, KIND, ABOUT, "tuned")
-    job = {**_about(model.module, model.stack), "text": corpus.fingerprint(), "window": size, "steps": asked.steps}
+    job = {
+        **_about(model.module, model.stack),
+        "text": corpus.fingerprint(),
+        "window": size,
+        "steps": asked.steps,
+    }
     if (folder / WEIGHTS).is_file():
         _refuse_other(folder, read_facts(folder / ABOUT, KIND, AGAIN), job)
     else:
@@ -166,10 +203,14 @@ def _trained(model: LayeredModel, asked: Asked, reporter: Reporter) -> tuple[str
     per = math.ceil(TOKENS / size)
     _train(model, folder, windows, asked.steps, per, reporter)
     passes = f"{asked.steps * per / len(windows):.1f} passes over the text"
-    return (f"translators trained on {corpus.name}: {asked.steps:,} steps of {per * size:,} tokens, {passes}",)
+    return (
+        f"translators trained on {corpus.name}: {asked.steps:,} steps of {per * size:,} tokens, {passes}",
+    )
 
 
-def _train(model: LayeredModel, folder: Path, windows: Corpus, steps: int, per: int, reporter: Reporter) -> None:
+def _train(
+    model: LayeredModel, folder: Path, windows: Corpus, steps: int, per: int, reporter: Reporter
+) -> None:
     """Train from the start or the last checkpoint, `per` windows a step, in float32 whatever the model's dtype."""
     found, begun = Translators(model.stack.depth, model.stack.width).to(model.device), 0
     descent = torch.optim.SGD(found.parameters(), lr=RATE, momentum=MOMENTUM, nesterov=True)
@@ -185,7 +226,10 @@ def _train(model: LayeredModel, folder: Path, windows: Corpus, steps: int, per: 
     def save(done: int) -> None:
         own = {name: weight.detach() for name, weight in found.named_parameters()}
         if done < steps:
-            own |= {f"momentum.{name}": descent.state[p]["momentum_buffer"] for name, p in found.named_parameters()}
+            own |= {
+                f"momentum.{name}": descent.state[p]["momentum_buffer"]
+                for name, p in found.named_parameters()
+            }
             own[STEP] = torch.tensor(done)
         aside(folder / WEIGHTS, lambda part: save_file(own, part))
 
@@ -195,7 +239,12 @@ def _train(model: LayeredModel, folder: Path, windows: Corpus, steps: int, per: 
         advance(begun)
         for step in range(begun, steps):
             turns = (divmod(number, len(windows)) for number in range(step * per, (step + 1) * per))
-            loss = _backward(model, found, [windows.samples[int(order(epoch)[i])].ids for epoch, i in turns], step)
+            loss = _backward(
+                model,
+                found,
+                [windows.samples[int(order(epoch)[i])].ids for epoch, i in turns],
+                step,
+            )
             for layer in found:
                 nn.utils.clip_grad_norm_(layer.parameters(), NORM)
             descent.param_groups[0]["lr"] = RATE * (1 - step / steps)
@@ -207,22 +256,35 @@ def _train(model: LayeredModel, folder: Path, windows: Corpus, steps: int, per: 
 
 
 @torch.enable_grad()
-def _backward(model: LayeredModel, found: Translators, rows: Sequence[Sequence[int]], step: int) -> float:
+def _backward(
+    model: LayeredModel, found: Translators, rows: Sequence[Sequence[int]], step: int
+) -> float:
     """Set the gradients of the mean divergence over the tokens of some windows; return it, averaged over the layers."""
     assert isinstance(model.encoder, TextEncoder)
     found.zero_grad()
-    batches = [model.encoder.batch_ids([row]).to(model.device) for row in rows]  # alone: a batch's others cannot matter
-    every = [torch.cat(each, 1)[0] for each in zip(*(layer_states(model, batch)[1] for batch in batches), strict=True)]
+    batches = [
+        model.encoder.batch_ids([row]).to(model.device) for row in rows
+    ]  # alone: a batch's others cannot matter
+    every = [
+        torch.cat(each, 1)[0]
+        for each in zip(*(layer_states(model, batch)[1] for batch in batches), strict=True)
+    ]
     sums = torch.zeros(len(found), device=model.device)
     for k, target, states in _layers(model, batches[0], every):
-        loss = _divergence(target, _predicted(model, batches[0], found.translated(k, states))).sum() / len(every[0])
+        loss = _divergence(
+            target, _predicted(model, batches[0], found.translated(k, states))
+        ).sum() / len(every[0])
         if loss.requires_grad:
             torch.autograd.backward(loss, inputs=[*found[k].parameters()])
         sums[k] += loss.detach()
     if not bool(torch.isfinite(sums).all()):
         k = int(torch.isfinite(sums).int().argmin())
-        raise LayerscopeError(f"layer {k} gives NaN or infinity in step {step + 1} of training: try `dtype='float32'`")
-    if step == 0 and not any(weight.grad is not None and bool(weight.grad.any()) for weight in found.parameters()):
+        raise LayerscopeError(
+            f"layer {k} gives NaN or infinity in step {step + 1} of training: try `dtype='float32'`"
+        )
+    if step == 0 and not any(
+        weight.grad is not None and bool(weight.grad.any()) for weight in found.parameters()
+    ):
         raise LayerscopeError(
             f"{model.loaded.name} passes no gradients, as with quantised weights: give the unquantised model"
         )
@@ -233,14 +295,23 @@ def layer_states(model: LayeredModel, inputs: Inputs) -> tuple[Inputs, list[Tens
     """Return the raw states [1, T, D] of layers 0 … L for one sample, and its batch with the mask of its states."""
     states: list[Tensor] = []
     here = model.device  # a model spread over several gives them on each
-    model.run(inputs, lambda _, site, tokens: states.append(tokens.to(here, copy=True)) if site == "raw" else None)
+    model.run(
+        inputs,
+        lambda _, site, tokens: (
+            states.append(tokens.to(here, copy=True)) if site == "raw" else None
+        ),
+    )
     return replace(inputs, mask=model.mask(inputs, states[0])), states
 
 
-def _layers(model: LayeredModel, inputs: Inputs, states: list[Tensor]) -> Iterator[tuple[int, Tensor, Tensor]]:
+def _layers(
+    model: LayeredModel, inputs: Inputs, states: list[Tensor]
+) -> Iterator[tuple[int, Tensor, Tensor]]:
     """Yield each layer before the last, what the last one predicts, and its states: rows whose logits fit a chunk."""
     assert model.lens is not None
-    for rows in zip(*(torch.split(state, max(1, CHUNK // model.lens.classes)) for state in states), strict=True):
+    for rows in zip(
+        *(torch.split(state, max(1, CHUNK // model.lens.classes)) for state in states), strict=True
+    ):
         target = _predicted(model, inputs, rows[-1])
         yield from ((k, target, own) for k, own in enumerate(rows[:-1]))
 
@@ -257,11 +328,13 @@ def _divergence(target: Tensor, predicted: Tensor) -> Tensor:
 
 
 @torch.inference_mode()
-def divergences(model: LayeredModel, found: Translators, inputs: Inputs, at: Sequence[int] | None) -> Sums:
+def divergences(
+    model: LayeredModel, found: Translators, inputs: Inputs, at: Sequence[int] | None
+) -> Sums:
     """Return sums [L, 5] over the positions `at`, None is all, of one sample, for each layer before the last.
 
-    They are the divergence from the last layer's predictions by the plain and the tuned lens, how often the likeliest
-    is the same by each, and the number of positions.
+    They are the divergence from the last layer's predictions by the plain and the tuned lens, how
+    often the likeliest is the same by each, and the number of positions.
     """
     inputs, states = layer_states(model, inputs)
     chosen, sums = [*(range(states[0].shape[1]) if at is None else at)], np.zeros((len(found), 5))
@@ -277,7 +350,8 @@ def divergences(model: LayeredModel, found: Translators, inputs: Inputs, at: Seq
 def fidelity(sums: Sequence[Sums]) -> pd.DataFrame | None:
     """Return means over the positions of all samples by layer, and the standard error of what translators change.
 
-    The error is that of the difference in divergence for samples drawn anew (Cochran 1977, section 6.3), NaN for one.
+    The error is that of the difference in divergence for samples drawn anew (Cochran 1977, section
+    6.3), NaN for one.
     """
     if not sums:
         return None
@@ -287,4 +361,6 @@ def fidelity(sums: Sequence[Sums]) -> pd.DataFrame | None:
     error = np.sqrt(n / (n - 1) * np.square(residuals).sum(0)) / total[:, 4] if n > 1 else np.nan
     names = ("kl_plain", "kl_tuned", "agreement_plain", "agreement_tuned")
     means = dict(zip(names, (total[:, :4] / total[:, 4:]).T, strict=True))
-    return pd.DataFrame({"layer": range(len(total)), **means, "stderr": error, "n": total[:, 4].astype(int)})
+    return pd.DataFrame(
+        {"layer": range(len(total)), **means, "stderr": error, "n": total[:, 4].astype(int)}
+    )

@@ -13,11 +13,12 @@ FIT = (10, 100)
 def alpha_req(Z: Array | Rows, fit: tuple[int, int] = FIT) -> float | Tensor:
     """Return the exponent alpha of the power law l_i ~ i^-alpha that the covariance's eigenvalues follow.
 
-    `Z` is `[..., N, D]`. log l is fitted by a line in log i over the ranks `fit` (from 1, both ends included, cut to
-    the min(N - 1, D) that there are), each rank weighted 1 / i so that every stretch of the logarithmic axis counts
-    alike. The value `[...]` is above 0 for a spectrum that falls; a low one means variance in many directions.
-    Eigenvalues below float64's rounding of the largest are left out, and the value is NaN where fewer than two remain.
-    Raises `LayerscopeError` for a `fit` that holds fewer than two ranks.
+    `Z` is `[..., N, D]`. log l is fitted by a line in log i over the ranks `fit` (from 1, both ends
+    included, cut to the min(N - 1, D) that there are), each rank weighted 1 / i so that every
+    stretch of the logarithmic axis counts alike. The value `[...]` is above 0 for a spectrum that
+    falls; a low one means variance in many directions. Eigenvalues below float64's rounding of the
+    largest are left out, and the value is NaN where fewer than two remain. Raises `LayerscopeError`
+    for a `fit` that holds fewer than two ranks.
 
     Source: Agrawal et al. 2022, α-ReQ; the weighted fit as in Stringer et al. 2019.
 
@@ -29,7 +30,9 @@ def alpha_req(Z: Array | Rows, fit: tuple[int, int] = FIT) -> float | Tensor:
     values, there = rows.centred_spectrum, min(rows.count - 1, rows.width)
     first, last = fit[0], min(fit[1], there)
     if first < 1 or last <= first:
-        raise LayerscopeError(f"fit={tuple(fit)} holds fewer than two of the ranks 1 ... {there}: give more")
+        raise LayerscopeError(
+            f"fit={tuple(fit)} holds fewer than two of the ranks 1 ... {there}: give more"
+        )
     rounding = torch.finfo(values.dtype).eps * max(rows.count, values.shape[-1]) * values[..., :1]
     chosen = values[..., first - 1 : last]
     known = chosen > rounding

@@ -13,10 +13,11 @@ from layerscope.metrics.pairs import CENTERING, FromPairs
 def angular_distance(X: Array, Y: Array, center: bool = True) -> Tensor:
     """Return the angle between each sample's two vectors as a share of a half turn, one value `[..., N]` a sample.
 
-    arccos of `cosine_similarity`, of the same `X`, `Y` (`[..., N, D]`) and `center`, over π: 0 for the same direction,
-    1/2 for a right angle, 1 for the opposite one, NaN where there is no cosine.
+    arccos of `cosine_similarity`, of the same `X`, `Y` (`[..., N, D]`) and `center`, over π: 0 for
+    the same direction, 1/2 for a right angle, 1 for the opposite one, NaN where there is no cosine.
 
-    Source: Gromov et al. 2024, The Unreasonable Ineffectiveness of the Deeper Layers, who do not centre.
+    Source: Gromov et al. 2024, The Unreasonable Ineffectiveness of the Deeper Layers, who do not
+        centre.
 
     >>> angular_distance(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]]), center=False)
     tensor([0.5000], dtype=torch.float64)
@@ -24,7 +25,9 @@ def angular_distance(X: Array, Y: Array, center: bool = True) -> Tensor:
     return _half_turns(cosine_similarity(X, Y, center))
 
 
-def angle_pairs(states: States, center: bool = True, others: States | None = None) -> tuple[Tensor, Tensor, Tensor]:
+def angle_pairs(
+    states: States, center: bool = True, others: States | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return the same as `cosine_pairs` of the per-sample `angular_distance`."""
     return moments(states, center, others, _half_turns)
 
@@ -47,7 +50,7 @@ ANGULAR_DISTANCE = Metric(
         all_samples=True,
         one_width=True,
         by_sample=angle_pairs,
-    ),  # fmt: skip
+    ),
     reading="share of a half turn; 0: the same directions",
     formula="mean of arccos of the cosine / π",
     meaning="Angle between the vectors that two layers give one sample, each layer centred by its own mean over the "

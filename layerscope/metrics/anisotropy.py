@@ -8,8 +8,8 @@ from layerscope.metrics.metric import Metric
 def anisotropy(Z: Array | Rows) -> float | Tensor:
     """Return the share of the variance that lies in one direction: s_1^2 / sum s^2 of the centred rows.
 
-    `Z` is `[..., N, D]`; the value `[...]` lies in 1/min(N - 1, D) ... 1, high where the rows spread along a line. NaN
-    where all rows are equal and nothing varies.
+    `Z` is `[..., N, D]`; the value `[...]` lies in 1/min(N - 1, D) ... 1, high where the rows
+    spread along a line. NaN where all rows are equal and nothing varies.
 
     Source: Razzhigaev et al. 2024, The Shape of Learning.
 

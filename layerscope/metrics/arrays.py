@@ -31,7 +31,9 @@ def as_tensor(values: Array, name: str, dims: int = 0) -> Tensor:
     """Return `values`, of `dims` dimensions or more, in float32 or float64: half precision overflows when squared."""
     tensor = _read(values)
     if tensor.ndim < dims:
-        raise LayerscopeError(f"{name} has shape {tuple(tensor.shape)}: give an array with at least {dims} dimensions")
+        raise LayerscopeError(
+            f"{name} has shape {tuple(tensor.shape)}: give an array with at least {dims} dimensions"
+        )
     return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
 
 
@@ -41,11 +43,15 @@ def as_finite(values: Array, name: str, dims: int = 2) -> Tensor:
     # Integers above 2^24 do not survive float32.
     tensor = as_tensor(tensor if tensor.is_floating_point() else tensor.double(), name, dims)
     if tensor.numel() == 0:
-        raise LayerscopeError(f"{name} is empty (shape {tuple(tensor.shape)}): give at least one row")
+        raise LayerscopeError(
+            f"{name} is empty (shape {tuple(tensor.shape)}): give at least one row"
+        )
     # The sum of all is one fast reading, and not finite where any of them is not.
     if not bool(torch.isfinite(tensor.sum())) and not bool(torch.isfinite(tensor).all()):
         bad = int((~torch.isfinite(tensor)).sum())
-        raise LayerscopeError(f"{name} holds {bad} NaN or infinite values: drop or repair those rows first")
+        raise LayerscopeError(
+            f"{name} holds {bad} NaN or infinite values: drop or repair those rows first"
+        )
     return tensor
 
 
@@ -54,7 +60,9 @@ def as_finite64(values: Array, name: str, dims: int = 2) -> Tensor:
     return as_finite(values, name, dims).double()
 
 
-def as_pair64(a: Array, b: Array, names: tuple[str, str], widths: str | None = None) -> tuple[Tensor, Tensor]:
+def as_pair64(
+    a: Array, b: Array, names: tuple[str, str], widths: str | None = None
+) -> tuple[Tensor, Tensor]:
     """Return two finite float64 tensors `[..., N, D]` of the same N, and of the same D where `widths` is the mend."""
     first, second = as_finite64(a, names[0]), as_finite64(b, names[1])
     check_equal("rows", first.shape[-2], second.shape[-2], names)
@@ -66,7 +74,9 @@ def as_pair64(a: Array, b: Array, names: tuple[str, str], widths: str | None = N
 SAME_SAMPLES = "give both the same samples in the same order"
 
 
-def check_equal(what: str, first: int, second: int, names: tuple[str, str], mend: str = SAME_SAMPLES) -> None:
+def check_equal(
+    what: str, first: int, second: int, names: tuple[str, str], mend: str = SAME_SAMPLES
+) -> None:
     """Raise `LayerscopeError` where two arrays differ in a size."""
     if first != second:
         raise LayerscopeError(f"{names[0]} has {first} {what} and {names[1]} has {second}: {mend}")
@@ -75,8 +85,14 @@ def check_equal(what: str, first: int, second: int, names: tuple[str, str], mend
 def check_choice(value: object, name: str, choices: tuple[object, ...]) -> None:
     """Raise `LayerscopeError` unless `value` is one of `choices`."""
     if value not in choices:
-        hint = near(value, [c for c in choices if isinstance(c, str)]) if isinstance(value, str) else ""
-        raise LayerscopeError(f"{name}={value!r} is not one of {', '.join(map(repr, choices))}{hint}")
+        hint = (
+            near(value, [c for c in choices if isinstance(c, str)])
+            if isinstance(value, str)
+            else ""
+        )
+        raise LayerscopeError(
+            f"{name}={value!r} is not one of {', '.join(map(repr, choices))}{hint}"
+        )
 
 
 def as_result(values: Tensor) -> float | Tensor:
@@ -98,7 +114,9 @@ def directions(rows: Tensor, scale: Tensor) -> Tensor:
     """
     norms = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
     # What centring leaves of equal vectors points nowhere: unit norm would make data of rounding.
-    scaled: Tensor = rows / norms.masked_fill(norms <= torch.finfo(torch.float32).eps * scale, torch.nan)
+    scaled: Tensor = rows / norms.masked_fill(
+        norms <= torch.finfo(torch.float32).eps * scale, torch.nan
+    )
     return scaled
 
 
@@ -129,7 +147,9 @@ def real_mask(tokens: Tensor, mask: Array | None) -> Tensor:
 def real_first(tokens: Tensor, mask: Array | None) -> tuple[Tensor, Tensor]:
     """Return tokens `[..., T, D]` with the real ones moved to the front in order, and their number `[...]`."""
     if 0 in tokens.shape:
-        raise LayerscopeError(f"tokens is empty (shape {tuple(tokens.shape)}): give at least one token of one sample")
+        raise LayerscopeError(
+            f"tokens is empty (shape {tuple(tokens.shape)}): give at least one token of one sample"
+        )
     if mask is None:
         return tokens, torch.full(tokens.shape[:-2], tokens.shape[-2], device=tokens.device)
     real = real_mask(tokens, mask)
@@ -146,5 +166,7 @@ def _read(values: Array) -> Tensor:
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         tensor = torch.as_tensor(values)
     if tensor.is_complex():
-        raise LayerscopeError("complex values have no metric here: give real ones, such as both parts side by side")
+        raise LayerscopeError(
+            "complex values have no metric here: give real ones, such as both parts side by side"
+        )
     return tensor

@@ -49,15 +49,22 @@ class Blocks:
         self.scale = typical.clamp(min=0.0).sqrt()
         if not bool(torch.isfinite(offset).all()):
             bad = (~torch.isfinite(offset)).any(-1).flatten().nonzero().flatten().tolist()
-            raise LayerscopeError(f"{name} holds NaN or infinite values at layers {bad}: drop those samples first")
+            raise LayerscopeError(
+                f"{name} holds NaN or infinite values at layers {bad}: drop those samples first"
+            )
         self._offset = offset if center else torch.zeros_like(offset)
 
     def read(self, span: slice, into: Tensor | None = None) -> Tensor:
         """Return one block, written to the memory of `into` where that is given."""
         rows = torch.as_tensor(self._states[span]).transpose(0, 1)
         offset = self._offset.to(rows.device)
-        into = torch.empty(rows.shape, dtype=offset.dtype, device=rows.device) if into is None else into
-        # Turned to float64 and laid out by layer first: one pass that does all takes five times as long.
+        into = (
+            torch.empty(rows.shape, dtype=offset.dtype, device=rows.device)
+            if into is None
+            else into
+        )
+        # Turned to float64 and laid out by layer first: one pass that does all takes five times as
+        # long.
         return into[:, : rows.shape[1]].copy_(rows).sub_(offset)
 
     def __iter__(self) -> Iterator[Tensor]:
@@ -71,7 +78,8 @@ class Blocks:
         """Return the squared norms `[L, N]` of all rows."""
         found = torch.empty(self.layers, self.count, dtype=torch.float64, device=self.scale.device)
         for span, rows in zip(self.spans, self, strict=True):
-            # Written at once: small results among large blocks would keep their memory from being used again.
+            # Written at once: small results among large blocks would keep their memory from being
+            # used again.
             found[:, span] = torch.linalg.vector_norm(rows, dim=-1).square()
         return found
 
@@ -81,10 +89,13 @@ class Blocks:
         return unit.nan_to_num(0.0), 1.0 - unit[..., 0].isnan().to(unit.dtype)
 
 
-def opened(states: States, others: States | None, center: bool, widths: str | None = None) -> tuple[Blocks, Blocks]:
+def opened(
+    states: States, others: States | None, center: bool, widths: str | None = None
+) -> tuple[Blocks, Blocks]:
     """Return the blocks of both sides over the same spans of samples; twice the same where there are no others.
 
-    Raises `LayerscopeError` for another number of samples, and for unequal widths where `widths` says what to do.
+    Raises `LayerscopeError` for another number of samples, and for unequal widths where `widths`
+    says what to do.
     """
     shapes = [sizes(states, "states")] + ([] if others is None else [sizes(others, "others")])
     check_equal("samples", shapes[0][0], shapes[-1][0], ("states", "others"))
@@ -102,14 +113,20 @@ def in_pairs(left: Blocks, right: Blocks) -> Iterator[tuple[Tensor, Tensor]]:
     if right is left:
         yield from ((rows, rows) for rows in left)
     else:
-        yield from ((rows, columns.to(rows.device)) for rows, columns in zip(left, right, strict=True))
+        yield from (
+            (rows, columns.to(rows.device)) for rows, columns in zip(left, right, strict=True)
+        )
 
 
 def sizes(states: States, name: str) -> tuple[int, int, int]:
     """Return N, L and D of states; anything else is an error."""
     if not hasattr(states, "shape"):
-        raise LayerscopeError(f"{name} is a {type(states).__name__}: give one array [samples, layers, features]")
+        raise LayerscopeError(
+            f"{name} is a {type(states).__name__}: give one array [samples, layers, features]"
+        )
     shape = tuple(int(size) for size in states.shape)
     if len(shape) != 3 or 0 in shape:
-        raise LayerscopeError(f"{name} has shape {shape}: give [samples, layers, features], none of them 0")
+        raise LayerscopeError(
+            f"{name} has shape {shape}: give [samples, layers, features], none of them 0"
+        )
     return shape

@@ -11,10 +11,11 @@ from layerscope.metrics.pairs import FromPairs, Measure, by_layer, of_pair
 def cca(X: Array, Y: Array) -> float | Tensor:
     """Return the mean canonical correlation of two descriptions of the same samples.
 
-    `X` is `[..., N, D]`, `Y` `[..., N, D']`; columns are centred, nothing is regularised. The mean is over the smaller
-    of the two ranks (`canonical_correlations`), 0 ... 1, and NaN where one side does not vary. Where the ranks add up
-    to more than N - 1, some correlations are 1 by construction, and all of them from D = N - 1 on: give many more
-    samples than features. Raises `LayerscopeError` for N < 3.
+    `X` is `[..., N, D]`, `Y` `[..., N, D']`; columns are centred, nothing is regularised. The mean
+    is over the smaller of the two ranks (`canonical_correlations`), 0 ... 1, and NaN where one side
+    does not vary. Where the ranks add up to more than N - 1, some correlations are 1 by
+    construction, and all of them from D = N - 1 on: give many more samples than features. Raises
+    `LayerscopeError` for N < 3.
 
     Source: Hotelling 1936; Raghu et al. 2017; the mean as in Kornblith et al. 2019.
 
@@ -75,7 +76,8 @@ class Principal(NamedTuple):
 def principal(rows: Tensor) -> Principal:
     """Return the singular vectors and values of rows `[..., N, D]` around their mean.
 
-    Directions below float32's rounding of the largest are none: they are what a norm leaves across its plane.
+    Directions below float32's rounding of the largest are none: they are what a norm leaves across
+    its plane.
     """
     basis, values, axes = torch.linalg.svd(centred(rows), full_matrices=False)
     rank = (values > torch.finfo(torch.float32).eps * values[..., :1]).sum(-1)

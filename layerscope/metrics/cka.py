@@ -19,18 +19,24 @@ BANDWIDTHS = ("median_sq_offdiag", "median_sq_all", "median_distance")
 
 
 def cka(
-    X: Array, Y: Array, kernel: str = "linear", debiased: bool = True, bandwidth: str | float = "median_sq_offdiag"
+    X: Array,
+    Y: Array,
+    kernel: str = "linear",
+    debiased: bool = True,
+    bandwidth: str | float = "median_sq_offdiag",
 ) -> float | Tensor:
     """Return the centred kernel alignment of two descriptions of the same samples.
 
-    `X` is `[..., N, D]`, `Y` `[..., N, D']`; columns are centred first. The biased form lies in 0 ... 1 and is near 1
-    for independent noise where D is far above N; the debiased one (ratio of HSIC_1) is near 0 there, may be slightly
-    negative and is not clamped. NaN where one side does not vary. The "rbf" kernel is exp(-|x - x'|^2 / (2 sigma^2)),
-    with sigma^2 the median squared distance of distinct samples ("median_sq_offdiag"), the same with each sample to
-    itself ("median_sq_all"), or the squared median distance ("median_distance"), each side having its own; a number is
-    sigma itself, and a median of 0 gives NaN. Raises `LayerscopeError` for N < 4.
+    `X` is `[..., N, D]`, `Y` `[..., N, D']`; columns are centred first. The biased form lies in 0
+    ... 1 and is near 1 for independent noise where D is far above N; the debiased one (ratio of
+    HSIC_1) is near 0 there, may be slightly negative and is not clamped. NaN where one side does
+    not vary. The "rbf" kernel is exp(-|x - x'|^2 / (2 sigma^2)), with sigma^2 the median squared
+    distance of distinct samples ("median_sq_offdiag"), the same with each sample to itself
+    ("median_sq_all"), or the squared median distance ("median_distance"), each side having its own;
+    a number is sigma itself, and a median of 0 gives NaN. Raises `LayerscopeError` for N < 4.
 
-    Source: Kornblith et al. 2019 (biased; Tracing Representation Progression, equation 3); Nguyen et al. 2021,
+    Source: Kornblith et al. 2019 (biased; Tracing Representation Progression, equation 3); Nguyen
+        et al. 2021,
     equation 3, for HSIC_1 of Song et al. 2012.
 
     >>> states = np.random.default_rng(0).normal(size=(50, 3))
@@ -43,8 +49,9 @@ def cka(
 def cka_minibatch(X: Array, Y: Array, batch_size: int) -> float | Tensor:
     """Return the minibatch estimate of linear CKA: HSIC_1 summed over consecutive batches, then the ratio.
 
-    `X` is `[..., N, D]`, `Y` `[..., N, D']`. It is another estimator than `cka` of all rows, and not the mean of the
-    batches' CKA. Not clamped. Raises `LayerscopeError` for a batch, the last one included, of fewer than 4 rows.
+    `X` is `[..., N, D]`, `Y` `[..., N, D']`. It is another estimator than `cka` of all rows, and
+    not the mean of the batches' CKA. Not clamped. Raises `LayerscopeError` for a batch, the last
+    one included, of fewer than 4 rows.
 
     Source: Nguyen et al. 2021, Do wide and deep networks learn the same things?, equations 2 and 3.
 
@@ -56,21 +63,29 @@ def cka_minibatch(X: Array, Y: Array, batch_size: int) -> float | Tensor:
     count = first.shape[-2]
     smallest = min(count, batch_size, count % batch_size or batch_size) if batch_size > 0 else 0
     if smallest < 4:
-        raise LayerscopeError(f"batch_size={batch_size} leaves a batch of {smallest} out of {count} rows: it takes 4")
+        raise LayerscopeError(
+            f"batch_size={batch_size} leaves a batch of {smallest} out of {count} rows: it takes 4"
+        )
     cross = own_x = own_y = torch.zeros((), dtype=torch.float64, device=first.device)
-    for x, y in zip(torch.split(first, batch_size, -2), torch.split(second, batch_size, -2), strict=True):
+    for x, y in zip(
+        torch.split(first, batch_size, -2), torch.split(second, batch_size, -2), strict=True
+    ):
         x, y = centred(x), centred(y)
         cross = cross + _linear_hsic(x, y, True)
         own_x, own_y = own_x + _linear_hsic(x, x, True), own_y + _linear_hsic(y, y, True)
     return as_result(cross / (own_x * own_y).sqrt())
 
 
-def _measure(kernel: str = "linear", debiased: bool = True, bandwidth: str | float = "median_sq_offdiag") -> Measure:
+def _measure(
+    kernel: str = "linear", debiased: bool = True, bandwidth: str | float = "median_sq_offdiag"
+) -> Measure:
     check_choice(kernel, "kernel", ("linear", "rbf"))
     if isinstance(bandwidth, str):
         check_choice(bandwidth, "bandwidth", BANDWIDTHS)
     elif not bandwidth > 0:
-        raise LayerscopeError(f"bandwidth={bandwidth} is not above 0: give sigma, or one of {BANDWIDTHS}")
+        raise LayerscopeError(
+            f"bandwidth={bandwidth} is not above 0: give sigma, or one of {BANDWIDTHS}"
+        )
     inner = _linear_hsic if kernel == "linear" else _gram_hsic
 
     def prepare(rows: Tensor) -> Prepared:
@@ -94,7 +109,9 @@ def _linear_hsic(x: Tensor, y: Tensor, debiased: bool) -> Tensor:
     if not debiased:
         return inner
     norms_x, norms_y = x.square().sum(-1), y.square().sum(-1)
-    return hsic(inner, torch.linalg.vecdot(norms_x, norms_y), norms_x.sum(-1), norms_y.sum(-1), count)
+    return hsic(
+        inner, torch.linalg.vecdot(norms_x, norms_y), norms_x.sum(-1), norms_y.sum(-1), count
+    )
 
 
 def _gram_hsic(k: Tensor, m: Tensor, debiased: bool) -> Tensor:
@@ -111,7 +128,9 @@ def _rbf_gram(rows: Tensor, bandwidth: str | float) -> Tensor:
     norms = rows.square().sum(-1)
     squared = (norms[..., :, None] + norms[..., None, :] - 2 * rows @ rows.mT).clamp(min=0.0)
     squared.diagonal(dim1=-2, dim2=-1).zero_()
-    distinct = squared[..., torch.ones(squared.shape[-2:], dtype=torch.bool, device=squared.device).triu(1)]
+    distinct = squared[
+        ..., torch.ones(squared.shape[-2:], dtype=torch.bool, device=squared.device).triu(1)
+    ]
     if not isinstance(bandwidth, str):
         variance = squared.new_full(squared.shape[:-2], float(bandwidth) ** 2)
     elif bandwidth == "median_distance":
@@ -142,9 +161,13 @@ def _linear_cka(states: States, others: States | None, debiased: bool) -> Tensor
     """Return linear `cka` of every two layers, through N x N Grams or D x D' features, whichever is cheaper."""
     left, right = opened(states, others, center=True)
     pairs.check_count("CKA", left.count, 4)
-    # Grams of all layers, against features of all pairs and of each layer; half of each is symmetric.
+    # Grams of all layers, against features of all pairs and of each layer; half of each is
+    # symmetric.
     sides = (left,) if right is left else (left, right)
-    gram_cost = left.count * sum(side.layers * side.width for side in sides) + left.count * left.layers * right.layers
+    gram_cost = (
+        left.count * sum(side.layers * side.width for side in sides)
+        + left.count * left.layers * right.layers
+    )
     feature_cost = left.layers * left.width * right.layers * right.width
     if right is not left:
         feature_cost = 2 * feature_cost + sum(side.layers * side.width**2 for side in sides)
@@ -156,7 +179,9 @@ def _linear_cka(states: States, others: States | None, debiased: bool) -> Tensor
         traces, others_traces = norms.sum(1), others_norms.sum(1)
         cross = hsic(cross, norms @ others_norms.mT, traces[:, None], others_traces[None, :], count)
         own_left = hsic(own_left, norms.square().sum(1), traces, traces, count)
-        own_right = hsic(own_right, others_norms.square().sum(1), others_traces, others_traces, count)
+        own_right = hsic(
+            own_right, others_norms.square().sum(1), others_traces, others_traces, count
+        )
     return cross / (own_left[:, None] * own_right[None, :]).sqrt()
 
 
@@ -172,12 +197,14 @@ def _of_sums(sums: PairSums, debiased: bool = True) -> Tensor:
 def hsic(inner: Tensor, diagonals: Tensor, trace_x: Tensor, trace_y: Tensor, count: int) -> Tensor:
     """Return the unbiased HSIC_1 of two Grams with zero row sums, from sums that need no Gram in memory.
 
-    `inner` is sum_ij K_ij L_ij, `diagonals` sum_i K_ii L_ii, `trace_x` and `trace_y` the traces, `count` N >= 4. With
-    zero row sums, those without the diagonal are minus the diagonal.
+    `inner` is sum_ij K_ij L_ij, `diagonals` sum_i K_ii L_ii, `trace_x` and `trace_y` the traces,
+    `count` N >= 4. With zero row sums, those without the diagonal are minus the diagonal.
 
     Source: Song et al. 2012, Feature selection via dependence maximization.
     """
-    corrected = inner - diagonals * (count / (count - 2)) + trace_x * trace_y / ((count - 1) * (count - 2))
+    corrected = (
+        inner - diagonals * (count / (count - 2)) + trace_x * trace_y / ((count - 1) * (count - 2))
+    )
     return corrected / (count * (count - 3))
 
 
@@ -225,7 +252,10 @@ def inner_by_grams(left: Blocks, right: Blocks) -> tuple[Tensor, Tensor, Tensor]
         tiles = [tile.to(tiles[0].device) for tile in tiles]
         cross = cross.to(tiles[0].device) + weight * (tiles[0] @ tiles[-1].mT)
         if right is not left:
-            owns = [own.to(t.device) + weight * torch.linalg.vecdot(t, t) for own, t in zip(owns, tiles, strict=True)]
+            owns = [
+                own.to(t.device) + weight * torch.linalg.vecdot(t, t)
+                for own, t in zip(owns, tiles, strict=True)
+            ]
 
     for i, span in enumerate(left.spans):
         for side in sides:
@@ -237,18 +267,25 @@ def inner_by_grams(left: Blocks, right: Blocks) -> tuple[Tensor, Tensor, Tensor]
                 add([side.within(slice(0, low), slice(low, high)) for side in sides], 2.0)
         for other in left.spans[i + 1 :]:
             add([side.against(other) for side in sides], 2.0)
-    return (cross, cross.diagonal(), cross.diagonal()) if right is left else (cross, owns[0], owns[1])
+    return (
+        (cross, cross.diagonal(), cross.diagonal()) if right is left else (cross, owns[0], owns[1])
+    )
 
 
 def inner_by_features(left: Blocks, right: Blocks) -> tuple[Tensor, Tensor, Tensor]:
     """Return the same as |X_a^T Y_b|_F^2, |X_a^T X_a|_F^2 and |Y_b^T Y_b|_F^2, in tiles of layers."""
     if right is left:
-        cross = _features(left, left, [(a, b) for i, a in enumerate(_groups(left)) for b in _groups(left)[i:]])
+        cross = _features(
+            left, left, [(a, b) for i, a in enumerate(_groups(left)) for b in _groups(left)[i:]]
+        )
         upper = cross.triu()
         cross = upper + upper.triu(1).mT
         return cross, cross.diagonal(), cross.diagonal()
     cross = _features(left, right, [(a, b) for a in _groups(left) for b in _groups(right)])
-    own = [_features(side, side, [(a, a) for a in _groups(side, 1)]).diagonal() for side in (left, right)]
+    own = [
+        _features(side, side, [(a, a) for a in _groups(side, 1)]).diagonal()
+        for side in (left, right)
+    ]
     return cross, own[0], own[1]
 
 

@@ -12,9 +12,9 @@ from layerscope.metrics.neural_collapse import NeuralCollapse, collapsed
 class ClassSums:
     """Float64 sums of states `[..., n, D]` by class: `counts` `[K]`, `sums` `[..., K, D]`, one D x D `moment` of all.
 
-    Each class is summed around a point near its mean, that of its first batch, in `shifts`: neither a large offset nor
-    classes that have collapsed to points cancel digits away. Memory is 8 (D + 2K) D bytes, whatever the number of
-    states.
+    Each class is summed around a point near its mean, that of its first batch, in `shifts`: neither
+    a large offset nor classes that have collapsed to points cancel digits away. Memory is 8 (D +
+    2K) D bytes, whatever the number of states.
 
     >>> from layerscope.metrics.class_sums import ClassSums
     >>> both = [ClassSums.empty(2, 2), ClassSums.empty(2, 2)]
@@ -51,7 +51,9 @@ class ClassSums:
         if (most := int(found[-1]) + 1) > len(self.counts):
             vars(self).update(vars(self.at(torch.arange(len(self.counts)), most)))
         first = self.counts[found] == 0
-        means = rows.new_zeros(*rows.shape[:-2], len(found), rows.shape[-1]).index_add_(-2, own, rows)
+        means = rows.new_zeros(*rows.shape[:-2], len(found), rows.shape[-1]).index_add_(
+            -2, own, rows
+        )
         self.shifts[..., found[first], :] = (means / counts[:, None])[..., first, :]
         moved = rows - self.shifts[..., labels, :]
         self.counts[found] += counts
@@ -80,12 +82,15 @@ class ClassSums:
         moved = theirs.counts[:, None] * apart
         cross = theirs.sums.mT @ apart
         moment = ours.moment + theirs.moment + cross + cross.mT + apart.mT @ moved
-        return ClassSums(ours.counts + theirs.counts, shifts, ours.sums + theirs.sums + moved, moment)
+        return ClassSums(
+            ours.counts + theirs.counts, shifts, ours.sums + theirs.sums + moved, moment
+        )
 
     def collapse(self, classifier: Tensor | None = None) -> NeuralCollapse | None:
         """Return what `neural_collapse` gives of all states at once; None for fewer than two classes.
 
-        `classifier` `[K, D]` has a row for each class; those of classes without a state do not count.
+        `classifier` `[K, D]` has a row for each class; those of classes without a state do not
+        count.
         """
         there = self.counts > 0
         if int(there.sum()) < 2:
@@ -97,6 +102,10 @@ class ClassSums:
 
         def spread(directions: Tensor) -> Tensor:
             around = ((directions @ self.moment) * directions).sum(-1)
-            return (around - (counts[:, None] * (off @ directions.mT).square()).sum(-2)).clamp_min(0) / total
+            return (around - (counts[:, None] * (off @ directions.mT).square()).sum(-2)).clamp_min(
+                0
+            ) / total
 
-        return collapsed(between, spread, None if classifier is None else classifier.to(there.device)[there])
+        return collapsed(
+            between, spread, None if classifier is None else classifier.to(there.device)[there]
+        )

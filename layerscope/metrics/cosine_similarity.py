@@ -15,9 +15,10 @@ WIDTHS = "cosine needs equal widths, cka compares any two"
 def cosine_similarity(X: Array, Y: Array, center: bool = True) -> Tensor:
     """Return the cosine between each sample's two vectors, one value `[..., N]` a sample.
 
-    `X` and `Y` are `[..., N, D]`. `center` first subtracts from each its own mean over the samples, without which a
-    direction common to all samples hides what differs. -1 ... 1, and NaN where a vector is zero up to float32's
-    rounding of the vectors' typical norm, as equal vectors are once they are centred.
+    `X` and `Y` are `[..., N, D]`. `center` first subtracts from each its own mean over the samples,
+    without which a direction common to all samples hides what differs. -1 ... 1, and NaN where a
+    vector is zero up to float32's rounding of the vectors' typical norm, as equal vectors are once
+    they are centred.
 
     Source: Jiang, Zhou, Zhu 2025, Tracing Representation Progression, section 2 and footnote 2.
 
@@ -42,21 +43,28 @@ def cosine_to(states: States, layer: int = -1, center: bool = True) -> Tensor:
     """
     blocks, _ = opened(states, None, center)
     if not -blocks.layers <= layer < blocks.layers:
-        raise LayerscopeError(f"layer {layer} does not exist: these states have layers 0..{blocks.layers - 1}")
-    cosines = torch.empty(blocks.count, blocks.layers, dtype=torch.float64, device=blocks.scale.device)
+        raise LayerscopeError(
+            f"layer {layer} does not exist: these states have layers 0..{blocks.layers - 1}"
+        )
+    cosines = torch.empty(
+        blocks.count, blocks.layers, dtype=torch.float64, device=blocks.scale.device
+    )
     for span, rows in zip(blocks.spans, blocks, strict=True):
         unit = directions(rows, blocks.scale)
-        # Written at once: small results among large blocks would keep their memory from being used again.
+        # Written at once: small results among large blocks would keep their memory from being used
+        # again.
         cosines[span] = torch.linalg.vecdot(unit, unit[layer]).mT
     return cosines.clamp_(-1.0, 1.0)
 
 
-def cosine_pairs(states: States, center: bool = True, others: States | None = None) -> tuple[Tensor, Tensor, Tensor]:
+def cosine_pairs(
+    states: States, center: bool = True, others: States | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return mean, standard error and number `[L, L']` of the per-sample cosines of every two layers, read in blocks.
 
-    `states` and `others` as in `similarity_matrix`, whose cosine matrix is the first of the three. Samples without a
-    cosine (`cosine_to`) are not counted; the mean of none and the error of one are NaN. Raises `LayerscopeError` for
-    `others` of another number of samples or another width.
+    `states` and `others` as in `similarity_matrix`, whose cosine matrix is the first of the three.
+    Samples without a cosine (`cosine_to`) are not counted; the mean of none and the error of one
+    are NaN. Raises `LayerscopeError` for `others` of another number of samples or another width.
 
     >>> states = np.random.default_rng(0).normal(size=(20, 4, 3))  # samples, layers, width
     >>> mean, error, number = cosine_pairs(states)
@@ -78,7 +86,11 @@ def moments(
         # A sample without a direction must not add what its zeros give.
         both = known_a.mT[:, :, None] * known_b.mT[:, None, :]
         values = seen(a.transpose(0, 1) @ b.permute(1, 2, 0)) * both
-        total, squares, counts = total + values.sum(0), squares + values.square().sum(0), counts + both.sum(0)
+        total, squares, counts = (
+            total + values.sum(0),
+            squares + values.square().sum(0),
+            counts + both.sum(0),
+        )
     mean = total / counts
     spread = (squares / counts - mean.square()).clamp(min=0.0)
     return mean, torch.where(counts > 1, spread / (counts - 1), torch.nan).sqrt(), counts.long()
@@ -97,7 +109,15 @@ def mean_cosines(states: States, others: States | None, center: bool = True) -> 
 
 COSINE_SIMILARITY = Metric(
     cosine_similarity,
-    FromPairs(mean_cosines, "{}", CENTERING, least=0, all_samples=True, one_width=True, by_sample=cosine_pairs),
+    FromPairs(
+        mean_cosines,
+        "{}",
+        CENTERING,
+        least=0,
+        all_samples=True,
+        one_width=True,
+        by_sample=cosine_pairs,
+    ),
     title="cosine",
     reading="1: two layers hold the same directions",
     formula="centered: mean of (a − ā) · (b − b̄) / (‖a − ā‖ ‖b − b̄‖); uncentered: mean of a · b / (‖a‖ ‖b‖)",

@@ -12,9 +12,10 @@ _CACHED = 1 << 19
 def curvature(tokens: Array, mask: Array | None = None) -> float | Tensor:
     """Return the mean angle between consecutive steps from token to token, one value a sample.
 
-    `tokens` is `[..., T, D]`, `mask` `[..., T]` marks real tokens (None: all); steps go from each real token to the
-    next real one. The value `[...]` is in radians, 0 ... pi. Angles at a step of length zero (a repeated token) are
-    left out; see `zero_differences`. NaN where no angle is left, as with fewer than three real tokens.
+    `tokens` is `[..., T, D]`, `mask` `[..., T]` marks real tokens (None: all); steps go from each
+    real token to the next real one. The value `[...]` is in radians, 0 ... pi. Angles at a step of
+    length zero (a repeated token) are left out; see `zero_differences`. NaN where no angle is left,
+    as with fewer than three real tokens.
 
     Source: Hosseini and Fedorenko 2023; Skean et al. 2025, Layer by Layer, section 3.
 

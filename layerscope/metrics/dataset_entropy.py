@@ -11,8 +11,9 @@ def dataset_entropy(
 ) -> float | Tensor:
     """Return `matrix_entropy` over the pooled states of N samples: how many directions a data set uses.
 
-    `pooled` is `[..., N, D]`, one vector a sample, pooled from tokens as the model made them: tokens centred in their
-    own sentence before pooling would cancel in the mean. The value `[...]` is in nats, 0 ... log min(N, D).
+    `pooled` is `[..., N, D]`, one vector a sample, pooled from tokens as the model made them:
+    tokens centred in their own sentence before pooling would cancel in the mean. The value `[...]`
+    is in nats, 0 ... log min(N, D).
 
     Source: Skean et al. 2025, Layer by Layer, section 3 and equation 1, of raw rows.
 

@@ -21,10 +21,11 @@ def dime(
 ) -> float | Tensor:
     """Return how much more two views share when paired rightly than when paired at random.
 
-    `a` and `b` are `[..., N, D]` (D may differ), row i of both being one sample. With K the N x N Grams of unit rows
-    and o the elementwise product, it is the mean over permutations P of S_alpha(K_a o P K_b P^T), minus S_alpha(K_a o
-    K_b). `permutations` is a number drawn from PCG64 with `seed`, or index rows `[P, N]`. The value `[...]` is in nats,
-    above 0 where true pairs share more; it depends on N.
+    `a` and `b` are `[..., N, D]` (D may differ), row i of both being one sample. With K the N x N
+    Grams of unit rows and o the elementwise product, it is the mean over permutations P of
+    S_alpha(K_a o P K_b P^T), minus S_alpha(K_a o K_b). `permutations` is a number drawn from PCG64
+    with `seed`, or index rows `[P, N]`. The value `[...]` is in nats, above 0 where true pairs
+    share more; it depends on N.
 
     Source: Skean et al. 2023, DiME; Skean et al. 2025, Layer by Layer, section 3.
 
@@ -36,9 +37,15 @@ def dime(
     first, second = as_pair64(a, b, ("a", "b"))
     lead = first.shape[:-2]
     if second.shape[:-2] != lead:
-        raise LayerscopeError(f"a has shape {tuple(a.shape)} and b {tuple(b.shape)}: give equal leading dimensions")
+        raise LayerscopeError(
+            f"a has shape {tuple(a.shape)} and b {tuple(b.shape)}: give equal leading dimensions"
+        )
     pairs = zip(*(rows.reshape(-1, *rows.shape[-2:]) for rows in (first, second)), strict=True)
-    return as_result(torch.stack([_difference(Views(x, y, seed), alpha, permutations) for x, y in pairs]).reshape(lead))
+    return as_result(
+        torch.stack(
+            [_difference(Views(x, y, seed), alpha, permutations) for x, y in pairs]
+        ).reshape(lead)
+    )
 
 
 def _difference(views: Views, alpha: float, permutations: Permutations = PERMUTATIONS) -> Tensor:
@@ -46,7 +53,8 @@ def _difference(views: Views, alpha: float, permutations: Permutations = PERMUTA
     orders = _orders(permutations, len(gram_a), views.seed).to(gram_a.device)
     paired = torch.arange(len(gram_b), device=gram_b.device)
     found: list[Tensor] = []
-    # As many joint Grams at a time as there are threads for their eigenvalues: all of them would take N x N each.
+    # As many joint Grams at a time as there are threads for their eigenvalues: all of them would
+    # take N x N each.
     for some in torch.split(torch.cat([paired[None], orders]), torch.get_num_threads()):
         found += entropies([gram_a * gram_b[order][:, order] for order in some], alpha)
     return torch.stack(found[1:]).mean() - found[0]
@@ -57,10 +65,14 @@ def _orders(permutations: Permutations, count: int, seed: int) -> Tensor:
         if permutations < 1:
             raise LayerscopeError(f"permutations={permutations}: give at least 1")
         draw = np.random.default_rng(seed)
-        return torch.from_numpy(np.stack([draw.permutation(count) for _ in range(int(permutations))]))
+        return torch.from_numpy(
+            np.stack([draw.permutation(count) for _ in range(int(permutations))])
+        )
     orders = torch.as_tensor(permutations).long()
     fits = orders.ndim == 2 and orders.shape[0] > 0 and orders.shape[1] == count
-    if not fits or not bool((orders.sort(-1).values == torch.arange(count, device=orders.device)).all()):
+    if not fits or not bool(
+        (orders.sort(-1).values == torch.arange(count, device=orders.device)).all()
+    ):
         raise LayerscopeError(
             f"permutations of shape {tuple(orders.shape)} are not rows that reorder 0 ... {count - 1}: "
             "give an integer array [P, N] of index permutations, or their number"

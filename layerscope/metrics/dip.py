@@ -26,13 +26,15 @@ class FromValues(How):
 def dip(values: Array) -> float:
     """Return how far the distribution of `values` `[N]` is from every distribution with a single peak.
 
-    It is the largest difference between their cumulative shares and those of the nearest distribution of one peak, a
-    number from 1/(2N) to 1/4, two heaps far apart. Without a second peak it shrinks as N grows: of N uniform values
-    one set in twenty is above 0.53/√N. Scale and offset do not matter, nor does skew.
+    It is the largest difference between their cumulative shares and those of the nearest
+    distribution of one peak, a number from 1/(2N) to 1/4, two heaps far apart. Without a second
+    peak it shrinks as N grows: of N uniform values one set in twenty is above 0.53/√N. Scale and
+    offset do not matter, nor does skew.
 
     Raises `LayerscopeError` for an array of another shape.
 
-    Source: Hartigan and Hartigan 1985, The dip test of unimodality; of entropies by layer Skean et al. 2024, Does
+    Source: Hartigan and Hartigan 1985, The dip test of unimodality; of entropies by layer Skean et
+        al. 2024, Does
     Representation Matter?
 
     >>> two = np.concatenate([np.linspace(0, 1, 50), np.linspace(9, 10, 50)])
@@ -57,7 +59,11 @@ def dip(values: Array) -> float:
         if apart[at] <= found:
             break
         start, end = int(convex[convex <= at].max()), int(concave[concave >= at].min())
-        found = max(found, (above[part] - under)[:start].max(initial=0), (over - below[part])[end + 1 :].max(initial=0))
+        found = max(
+            found,
+            (above[part] - under)[:start].max(initial=0),
+            (over - below[part])[end + 1 :].max(initial=0),
+        )
         if (start, end) == (0, high - low):
             break
         low, high = low + start, low + end

@@ -16,12 +16,14 @@ def within(loss: Any, most: float) -> Any:
     return loss <= most + _LAST_BITS
 
 
-def effective_depth(accuracies: Array, epsilon: float, relative_to: str | None = None) -> int | Tensor:
+def effective_depth(
+    accuracies: Array, epsilon: float, relative_to: str | None = None
+) -> int | Tensor:
     """Return the smallest layer, from 1 on, that is accurate enough; L where none is.
 
-    `accuracies` is `[..., L]`, of layers 1 ... L, as shares 0 ... 1. Enough is 1 - `epsilon`, or the accuracy of the
-    last or best layer less `epsilon`. An integer, or an integer tensor `[...]`. Raises `LayerscopeError` for an epsilon
-    outside 0 ... 1.
+    `accuracies` is `[..., L]`, of layers 1 ... L, as shares 0 ... 1. Enough is 1 - `epsilon`, or
+    the accuracy of the last or best layer less `epsilon`. An integer, or an integer tensor `[...]`.
+    Raises `LayerscopeError` for an epsilon outside 0 ... 1.
 
     Source: Jiang, Zhou, Zhu 2025, Tracing Representation Progression, definition 3.1.
 
@@ -33,7 +35,11 @@ def effective_depth(accuracies: Array, epsilon: float, relative_to: str | None =
     found = as_finite64(accuracies, "accuracies", 1)
     if relative_to is not None:
         check_choice(relative_to, "relative_to", ("last", "best"))
-    aims = {None: torch.ones_like(found[..., -1:]), "last": found[..., -1:], "best": found.amax(-1, keepdim=True)}
+    aims = {
+        None: torch.ones_like(found[..., -1:]),
+        "last": found[..., -1:],
+        "best": found.amax(-1, keepdim=True),
+    }
     enough = within(aims[relative_to] - found, epsilon)
     depth = torch.where(enough.any(-1), enough.double().argmax(-1), found.shape[-1] - 1) + 1
     return int(depth) if depth.ndim == 0 else depth

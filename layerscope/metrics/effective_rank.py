@@ -9,8 +9,9 @@ from layerscope.metrics.spectrum import entropy_of_spectrum
 def effective_rank(Z: Array | Rows, center: bool = False) -> float | Tensor:
     """Return exp of the Shannon entropy of the singular values of Z, scaled to sum 1.
 
-    `Z` is `[..., N, D]`, taken around its mean row with `center`; the value `[...]` lies in 1 ... min(N, D) (1 for an
-    all-zero Z), at least exp(S_1) of the raw rows (`matrix_entropy`), whose spectrum is the square of this one.
+    `Z` is `[..., N, D]`, taken around its mean row with `center`; the value `[...]` lies in 1 ...
+    min(N, D) (1 for an all-zero Z), at least exp(S_1) of the raw rows (`matrix_entropy`), whose
+    spectrum is the square of this one.
 
     Source: Roy, Vetterli 2007, The Effective Rank: A Measure of Effective Dimensionality.
 

@@ -7,7 +7,8 @@ from layerscope.metrics.arrays import Array, as_finite64
 def exit_speedup(counts: Array) -> float:
     """Return Σ L·mᵢ / Σ i·mᵢ, the speed-up in layers, from 1 (all leave at the last) to L.
 
-    `counts` is `[L]`, the number of samples that leave after each layer from 1 on: none below 0, and one at least.
+    `counts` is `[L]`, the number of samples that leave after each layer from 1 on: none below 0,
+    and one at least.
 
     Source: Tracing Representation Progression, the speed-up of figure 7.
 
@@ -16,7 +17,9 @@ def exit_speedup(counts: Array) -> float:
     """
     found = as_finite64(counts, "counts", 1)
     if found.ndim != 1 or bool((found < 0).any()) or float(found.sum()) == 0:
-        raise LayerscopeError(f"counts {found.tolist()}: give how many samples leave after each layer, at least one")
+        raise LayerscopeError(
+            f"counts {found.tolist()}: give how many samples leave after each layer, at least one"
+        )
     depth = len(found)
     layers = found.new_tensor(range(1, depth + 1))
     return float(depth * found.sum() / (layers * found).sum())
@@ -25,7 +28,8 @@ def exit_speedup(counts: Array) -> float:
 def exit_parameters(hidden: int, classes: int, layers: int, base: int) -> tuple[int, int, float]:
     """Return the parameters with one shared classifier, with one a layer, and the share that the shared one saves.
 
-    `base` counts the model with one classifier; each of the other `layers` − 1 adds `hidden` × `classes` and no bias.
+    `base` counts the model with one classifier; each of the other `layers` − 1 adds `hidden` ×
+    `classes` and no bias.
 
     Source: Tracing Representation Progression, table 1.
 
@@ -33,7 +37,12 @@ def exit_parameters(hidden: int, classes: int, layers: int, base: int) -> tuple[
     >>> separate - shared, round(saved, 3)
     (8448000, 0.089)
     """
-    for name, value in {"hidden": hidden, "classes": classes, "layers": layers, "base": base}.items():
+    for name, value in {
+        "hidden": hidden,
+        "classes": classes,
+        "layers": layers,
+        "base": base,
+    }.items():
         if value < 1:
             raise LayerscopeError(f"{name} is {value}: give at least 1")
     many = base + (layers - 1) * hidden * classes

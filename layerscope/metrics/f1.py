@@ -10,8 +10,9 @@ from layerscope.metrics.readings import FromReadings
 def f1(predictions: Array, labels: Array, classes: int | None = None) -> Tensor:
     """Return the F1 score at each layer, `[L]`, 0 ... 1, float64: of class 1 if there are two, else the macro mean.
 
-    `predictions` is `[..., L]` and `labels` `[...]`, class ids 0 ... K - 1; `classes` is K, by default one more than
-    the largest id. The macro mean is over the classes that occur among predictions or labels.
+    `predictions` is `[..., L]` and `labels` `[...]`, class ids 0 ... K - 1; `classes` is K, by
+    default one more than the largest id. The macro mean is over the classes that occur among
+    predictions or labels.
 
     Source: van Rijsbergen 1979, Information Retrieval; Wang et al. 2019, GLUE (MRPC and QQP).
 
@@ -22,14 +23,22 @@ def f1(predictions: Array, labels: Array, classes: int | None = None) -> Tensor:
     truth = torch.as_tensor(labels).to(tops.device)
     if tops.ndim < 1 or tops.shape[:-1] != truth.shape or truth.numel() == 0:
         shapes = f"predictions has shape {tuple(tops.shape)} and labels {tuple(truth.shape)}"
-        raise LayerscopeError(f"{shapes}: give [..., layers] predictions and one label for each row")
+        raise LayerscopeError(
+            f"{shapes}: give [..., layers] predictions and one label for each row"
+        )
     count = classes or int(max(tops.max(), truth.max())) + 1
-    return f1_of(torch.stack([hits(top, truth.reshape(-1), count) for top in tops.reshape(-1, tops.shape[-1]).T]))
+    return f1_of(
+        torch.stack(
+            [hits(top, truth.reshape(-1), count) for top in tops.reshape(-1, tops.shape[-1]).T]
+        )
+    )
 
 
 def hits(top: Tensor, truth: Tensor, classes: int) -> Tensor:
     """Return how often each class is predicted rightly, predicted, and there, `[3, K]`, which sums over batches."""
-    return torch.stack([torch.bincount(each, minlength=classes) for each in (truth[top == truth], top, truth)])
+    return torch.stack(
+        [torch.bincount(each, minlength=classes) for each in (truth[top == truth], top, truth)]
+    )
 
 
 def f1_of(counts: Tensor) -> Tensor:

@@ -12,7 +12,15 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor
 
-from layerscope.metrics.arrays import Array, as_finite64, as_tensor, centred, real_first, real_mask, unit_rows
+from layerscope.metrics.arrays import (
+    Array,
+    as_finite64,
+    as_tensor,
+    centred,
+    real_first,
+    real_mask,
+    unit_rows,
+)
 from layerscope.metrics.blocks import RowBlocks
 from layerscope.metrics.metric import How, Needs
 from layerscope.metrics.spectrum import row_factor, singular_values
@@ -27,7 +35,11 @@ class Tokens:
     """States `[..., T, D]` of tokens, a `mask` of the real ones (None: all), and the factors that metrics share."""
 
     def __init__(
-        self, states: Tensor, mask: Tensor | None = None, without_sinks: bool = False, rows: Sequence[str] = ("unit",)
+        self,
+        states: Tensor,
+        mask: Tensor | None = None,
+        without_sinks: bool = False,
+        rows: Sequence[str] = ("unit",),
     ) -> None:
         self.states, self.mask, self.without_sinks, self.rows = states, mask, without_sinks, rows
         self._found: dict[Callable[[Tokens], Any], Any] = {}
@@ -111,7 +123,9 @@ class FromTokens(How):
     needs: ClassVar[Needs] = "tokens"
     compute: Callable[[Tokens], Any]
     """Returns the value of each sample, or what `finish` makes it of."""
-    finish: Callable[[Sequence[Any], Sequence[float], Any], dict[str, Tensor]] = field(default=by_layer)
+    finish: Callable[[Sequence[Any], Sequence[float], Any], dict[str, Tensor]] = field(
+        default=by_layer
+    )
     """Takes what all layers gave, the orders of the Rényi entropy and an index of the samples whose eigenvalues are
     computed; returns values `[L, B]` by variant."""
     prefixes: bool = False
@@ -153,12 +167,15 @@ class Rows:
     def factor(self, rows: str) -> Tensor:
         """Return a matrix with the singular values of the rows, scaled as named.
 
-        "raw": as they are; "unit": at unit norm; "around": less their mean; "centered": that, and then at unit norm.
+        "raw": as they are; "unit": at unit norm; "around": less their mean; "centered": that, and
+        then at unit norm.
         """
         scaled = {
-            "raw": lambda block: block, "unit": unit_rows, "around": self._around_mean,
+            "raw": lambda block: block,
+            "unit": unit_rows,
+            "around": self._around_mean,
             "centered": lambda block: unit_rows(self._around_mean(block)),
-        }  # fmt: skip
+        }
         if rows not in self._found:
             self._found[rows] = self._factor(scaled[rows])
         return self._found[rows]
@@ -274,11 +291,17 @@ class FromViews(How):
     rough: Callable[..., Tensor] | None = None
     """A cheaper form, good enough for the standard error of a single block."""
 
-    def measured(self, orders: Sequence[float]) -> Iterator[tuple[str, Callable[..., Tensor], Callable[..., Tensor]]]:
+    def measured(
+        self, orders: Sequence[float]
+    ) -> Iterator[tuple[str, Callable[..., Tensor], Callable[..., Tensor]]]:
         """Yield the end of each variant's name, what computes it, and what computes it for its error."""
         rough = self.rough or self.compute
         for alpha in orders if self.orders else ():
-            yield f",alpha={alpha:g}", partial(self.compute, alpha=alpha), partial(rough, alpha=alpha)
+            yield (
+                f",alpha={alpha:g}",
+                partial(self.compute, alpha=alpha),
+                partial(rough, alpha=alpha),
+            )
         if not self.orders:
             yield "", self.compute, rough
 

@@ -11,15 +11,19 @@ from layerscope.metrics.metric import Metric
 TEMPERATURE = 0.1
 
 
-def infonce(a: Array, b: Array, temperature: float = TEMPERATURE, symmetric: bool = True) -> float | Tensor:
+def infonce(
+    a: Array, b: Array, temperature: float = TEMPERATURE, symmetric: bool = True
+) -> float | Tensor:
     """Return the InfoNCE loss of paired views: how hard it is to find each sample's other view among N.
 
-    `a` and `b` are `[..., N, D]`, row i of both being one sample; logits are cosine similarities over `temperature`,
-    the denominator running over the other view, positive included. `symmetric` averages a to b and b to a. The value
-    `[...]` is in nats, >= 0, lower for more invariant states; it depends on N, so compare equal N only. Raises
-    `LayerscopeError` for N < 2 and temperature <= 0.
+    `a` and `b` are `[..., N, D]`, row i of both being one sample; logits are cosine similarities
+    over `temperature`, the denominator running over the other view, positive included. `symmetric`
+    averages a to b and b to a. The value `[...]` is in nats, >= 0, lower for more invariant states;
+    it depends on N, so compare equal N only. Raises `LayerscopeError` for N < 2 and temperature <=
+    0.
 
-    Source: van den Oord et al. 2018, Contrastive Predictive Coding, equation 4; Skean et al. 2025, Layer by Layer.
+    Source: van den Oord et al. 2018, Contrastive Predictive Coding, equation 4; Skean et al. 2025,
+        Layer by Layer.
 
     >>> round(infonce(np.eye(4), np.eye(4)), 4)  # each view finds its pair
     0.0001
@@ -28,16 +32,21 @@ def infonce(a: Array, b: Array, temperature: float = TEMPERATURE, symmetric: boo
     if first.shape[-2] < 2:
         raise LayerscopeError("InfoNCE over 1 sample has no negatives: give at least 2")
     if not temperature > 0:
-        raise LayerscopeError(f"temperature={temperature} is not above 0: give a number such as 0.1")
+        raise LayerscopeError(
+            f"temperature={temperature} is not above 0: give a number such as 0.1"
+        )
     return as_result(_loss(Views(first, second), temperature, symmetric))
 
 
-def infonce_bound(a: Array, b: Array, temperature: float = TEMPERATURE, symmetric: bool = True) -> float | Tensor:
+def infonce_bound(
+    a: Array, b: Array, temperature: float = TEMPERATURE, symmetric: bool = True
+) -> float | Tensor:
     """Return log N - `infonce`, a lower bound on the mutual information of the views.
 
     Arguments and errors are those of `infonce`; the value `[...]` is in nats, at most log N.
 
-    Source: van den Oord et al. 2018, Representation Learning with Contrastive Predictive Coding, section 2.3.
+    Source: van den Oord et al. 2018, Representation Learning with Contrastive Predictive Coding,
+        section 2.3.
 
     >>> round(infonce_bound(np.eye(4), np.eye(4)), 4)  # just below ln 4
     1.3862

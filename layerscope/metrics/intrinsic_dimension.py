@@ -18,13 +18,15 @@ TILE = 2048
 def intrinsic_dimension(Z: Array, discard: float = DISCARD) -> float | Tensor:
     """Return the dimension of the manifold the rows lie on, by TwoNN: from the two nearest neighbours of each row.
 
-    `Z` is `[..., N, D]`. On a d-dimensional manifold the ratio mu of a row's second to first neighbour distance has
-    F(mu) = 1 - mu^-d; d is the slope through the origin of -log(1 - F) on log mu, with the share `discard` of the
-    largest ratios left out (and always the very last, whose F is 1). Equal rows count once, so that no distance is
-    zero. The value `[...]` is above 0; NaN where fewer than three different rows remain, or all ratios are 1, as on a
-    grid. Memory is that of a tile of distances whatever N. Raises `LayerscopeError` unless 0 <= discard < 1.
+    `Z` is `[..., N, D]`. On a d-dimensional manifold the ratio mu of a row's second to first
+    neighbour distance has F(mu) = 1 - mu^-d; d is the slope through the origin of -log(1 - F) on
+    log mu, with the share `discard` of the largest ratios left out (and always the very last, whose
+    F is 1). Equal rows count once, so that no distance is zero. The value `[...]` is above 0; NaN
+    where fewer than three different rows remain, or all ratios are 1, as on a grid. Memory is that
+    of a tile of distances whatever N. Raises `LayerscopeError` unless 0 <= discard < 1.
 
-    Source: Facco et al. 2017, Estimating the intrinsic dimension by a minimal neighborhood information.
+    Source: Facco et al. 2017, Estimating the intrinsic dimension by a minimal neighborhood
+        information.
 
     >>> plane = np.random.default_rng(0).normal(size=(500, 2)) @ np.random.default_rng(1).normal(size=(2, 10))
     >>> round(intrinsic_dimension(plane), 1)
@@ -37,7 +39,9 @@ def intrinsic_dimension(Z: Array, discard: float = DISCARD) -> float | Tensor:
 
 def _dimension(rows: Rows, discard: float = DISCARD) -> Tensor:
     if not 0 <= discard < 1:
-        raise LayerscopeError(f"discard={discard} is not a share to leave out: give 0 or more, less than 1")
+        raise LayerscopeError(
+            f"discard={discard} is not a share to leave out: give 0 or more, less than 1"
+        )
     ratios = _ratios(rows).sort().values
     kept = min(math.ceil(len(ratios) * (1 - discard)), len(ratios) - 1)
     if kept < 1:
@@ -76,14 +80,18 @@ def _ratios(stored: Rows) -> Tensor:
         nearest = rows.new_full((len(rows), 2), torch.inf)
         for j, other in enumerate(spans):
             columns = rows if i == j else different(other)
-            nearest = torch.cat([nearest, _two_nearest(rows, columns, i == j)], 1).sort(1).values[:, :2]
+            nearest = (
+                torch.cat([nearest, _two_nearest(rows, columns, i == j)], 1).sort(1).values[:, :2]
+            )
         found.append(nearest[:, 1] / nearest[:, 0])
     return torch.cat(found)
 
 
 def _two_nearest(rows: Tensor, columns: Tensor, same: bool) -> Tensor:
     """Return the distances of each row to its two nearest columns (fewer where there are fewer), itself left out."""
-    squared = columns.square().sum(1) - 2.0 * (rows @ columns.mT)  # the row's own norm changes no order
+    squared = columns.square().sum(1) - 2.0 * (
+        rows @ columns.mT
+    )  # the row's own norm changes no order
     if same:
         squared.fill_diagonal_(torch.inf)
     nearest = squared.topk(max(0, min(2, len(columns) - same)), 1, largest=False).indices

@@ -41,19 +41,27 @@ class Information(NamedTuple):
 
 
 def label_information(
-    states: Array, labels: Array, alpha: float = 1.0, rows: str = "unit", draws: int = 8, seed: int = 0
+    states: Array,
+    labels: Array,
+    alpha: float = 1.0,
+    rows: str = "unit",
+    draws: int = 8,
+    seed: int = 0,
 ) -> Information:
     """Return the matrix-based mutual information of states `[N, D]` and labels `[N]`, S(A) + S(B) − S(A ∘ B).
 
-    A is the Gram of the states' rows (see `matrix_entropy`), B that of the labels, 1 where two are equal, each over its
-    trace; A ∘ B is then block-diagonal, with a block for each label. The estimate is biased upwards where samples are
-    few, so it is taken again with the labels in `draws` random orders: what exceeds that `chance` is information. What
-    all states share hides the rest: far from the origin, all rows are nearly one (rows="centered" takes it away, and
-    with it what tells two opposite labels apart). The value lies in 0 … min(S(A), S(B)) nats for alpha 1.
+    A is the Gram of the states' rows (see `matrix_entropy`), B that of the labels, 1 where two are
+    equal, each over its trace; A ∘ B is then block-diagonal, with a block for each label. The
+    estimate is biased upwards where samples are few, so it is taken again with the labels in
+    `draws` random orders: what exceeds that `chance` is information. What all states share hides
+    the rest: far from the origin, all rows are nearly one (rows="centered" takes it away, and with
+    it what tells two opposite labels apart). The value lies in 0 … min(S(A), S(B)) nats for alpha
+    1.
 
     Raises `LayerscopeError` for fewer than two labels, and for missing ones.
 
-    Source: Giraldo, Rao and Principe 2014, Measures of entropy from data using infinitely divisible kernels.
+    Source: Giraldo, Rao and Principe 2014, Measures of entropy from data using infinitely divisible
+        kernels.
 
     >>> found = label_information(np.eye(4)[[0, 0, 1, 1]], [0, 0, 1, 1])
     >>> round(found.value, 4), found.chance < found.value  # ln 2: the states tell the two labels apart
@@ -72,7 +80,9 @@ def label_information(
     if len(sizes) < 2:
         raise LayerscopeError("all samples have one label: information about it needs two or more")
     shares = torch.from_numpy(sizes.astype(float))
-    alone = entropy_of_spectrum(eigenvalues([small_gram(matrix)])[0], alpha) + entropy_of_spectrum(shares, alpha)
+    alone = entropy_of_spectrum(eigenvalues([small_gram(matrix)])[0], alpha) + entropy_of_spectrum(
+        shares, alpha
+    )
     rng = np.random.default_rng(seed)
     orders = (classes, *(rng.permutation(classes) for _ in range(draws)))
     value, *chances = (float(alone - _joint(matrix, own, alpha)) for own in orders)

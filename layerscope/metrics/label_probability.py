@@ -10,7 +10,8 @@ from layerscope.metrics.readings import FromReadings
 def label_probability(logits: Array, labels: Array) -> Tensor:
     """Return the softmax probability of the label at each layer, `[..., L]`, 0 ... 1.
 
-    `logits` is `[..., L, K]` and `labels` `[...]`, class ids 0 ... K - 1. In float32, or float64 where the logits are.
+    `logits` is `[..., L, K]` and `labels` `[...]`, class ids 0 ... K - 1. In float32, or float64
+    where the logits are.
 
     Source: Jiang, Zhou, Zhu 2025, Tracing Representation Progression, theorem 2.2.
 
@@ -21,10 +22,14 @@ def label_probability(logits: Array, labels: Array) -> Tensor:
     truth = torch.as_tensor(labels).to(scores.device)
     if scores.ndim < 2 or scores.shape[:-2] != truth.shape:
         shapes = f"logits has shape {tuple(scores.shape)} and labels {tuple(truth.shape)}"
-        raise LayerscopeError(f"{shapes}: give [..., layers, classes] logits and one label for each sample")
+        raise LayerscopeError(
+            f"{shapes}: give [..., layers, classes] logits and one label for each sample"
+        )
     if truth.numel() and not 0 <= int(truth.min()) <= int(truth.max()) < scores.shape[-1]:
         span, classes = f"{int(truth.min())} to {int(truth.max())}", scores.shape[-1]
-        raise LayerscopeError(f"labels are {span}: logits of {classes} classes need 0 to {classes - 1}")
+        raise LayerscopeError(
+            f"labels are {span}: logits of {classes} classes need 0 to {classes - 1}"
+        )
     wide = scores if scores.dtype == torch.float64 else scores.float()
     chosen = truth.long()[..., None, None].expand(*scores.shape[:-1], 1)
     return wide.softmax(-1).gather(-1, chosen)[..., 0]

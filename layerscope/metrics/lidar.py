@@ -5,7 +5,13 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, as_finite, as_result, centred
 from layerscope.metrics.factors import FromAllViews
 from layerscope.metrics.metric import Metric
-from layerscope.metrics.spectrum import add_product, eigenvalues, entropy_of_spectrum, mirrored, small_gram
+from layerscope.metrics.spectrum import (
+    add_product,
+    eigenvalues,
+    entropy_of_spectrum,
+    mirrored,
+    small_gram,
+)
 
 _ROWS = 1024
 """Views taken at a time: their float64 copies stay in the cache, and memory in bounds."""
@@ -14,10 +20,11 @@ _ROWS = 1024
 def lidar(views: Array, delta: float = 1e-4, eps: float = 0.0) -> float | Tensor:
     """Return the effective rank of what tells samples apart, measured against what tells views apart.
 
-    `views` is `[..., N, q, D]`: q views of N samples. With S_b the covariance of the N view means (over N - 1) and S_w
-    that of views around their mean (over N (q - 1)) plus `delta` I, it is exp(-sum p log p), p the D eigenvalues of
-    S_w^-1/2 S_b S_w^-1/2 scaled to sum 1, plus `eps`, as published. The value `[...]` lies in 1 ... min(D, N - 1) but
-    for what `eps` adds, since p is not scaled again. Raises `LayerscopeError` for N < 2, q < 2, delta <= 0 or eps < 0.
+    `views` is `[..., N, q, D]`: q views of N samples. With S_b the covariance of the N view means
+    (over N - 1) and S_w that of views around their mean (over N (q - 1)) plus `delta` I, it is
+    exp(-sum p log p), p the D eigenvalues of S_w^-1/2 S_b S_w^-1/2 scaled to sum 1, plus `eps`, as
+    published. The value `[...]` lies in 1 ... min(D, N - 1) but for what `eps` adds, since p is not
+    scaled again. Raises `LayerscopeError` for N < 2, q < 2, delta <= 0 or eps < 0.
 
     Source: Thilak et al. 2024, LiDAR: Sensing Linear Probing Performance.
 
@@ -28,11 +35,15 @@ def lidar(views: Array, delta: float = 1e-4, eps: float = 0.0) -> float | Tensor
     states = as_finite(views, "views", 3)
     samples, copies, width = states.shape[-3:]
     if samples < 2 or copies < 2:
-        raise LayerscopeError(f"views has {samples} samples of {copies} views: LiDAR needs 2 samples of 2 views")
+        raise LayerscopeError(
+            f"views has {samples} samples of {copies} views: LiDAR needs 2 samples of 2 views"
+        )
     if not delta > 0 or eps < 0:
         raise LayerscopeError(f"delta={delta}, eps={eps}: give delta above 0 and eps of at least 0")
     items = states.reshape(-1, samples, copies, width)
-    spread = torch.stack([_discriminant_eigenvalues(item, delta) for item in items]).reshape(*states.shape[:-3], -1)
+    spread = torch.stack([_discriminant_eigenvalues(item, delta) for item in items]).reshape(
+        *states.shape[:-3], -1
+    )
     rank = min(width, samples - 1)
     spread = torch.nn.functional.pad(spread[..., -rank:], (width - rank, 0))
     return as_result(entropy_of_spectrum(spread, eps=eps).exp())

@@ -1,7 +1,20 @@
 from torch import Tensor
 
-from layerscope.metrics.arrays import Array, as_finite64, as_result, centred, check_choice, unit_rows
-from layerscope.metrics.spectrum import entropies, entropy_limit, entropy_of_spectrum, singular_values, small_gram
+from layerscope.metrics.arrays import (
+    Array,
+    as_finite64,
+    as_result,
+    centred,
+    check_choice,
+    unit_rows,
+)
+from layerscope.metrics.spectrum import (
+    entropies,
+    entropy_limit,
+    entropy_of_spectrum,
+    singular_values,
+    small_gram,
+)
 
 ROWS = ("unit", "raw", "centered")
 
@@ -17,7 +30,8 @@ def scaled_rows(tokens: Tensor, rows: str) -> Tensor:
 def entropy_of_rows(rows: Tensor, alpha: float) -> Tensor:
     """Return S_alpha `[...]` of rows `[..., N, D]` taken as they are, in their own precision.
 
-    Orders below 1 weigh the smallest eigenvalues, which a Gram loses; they come from singular values.
+    Orders below 1 weigh the smallest eigenvalues, which a Gram loses; they come from singular
+    values.
     """
     if alpha < 1.0:
         return entropy_of_spectrum(singular_values(rows).square(), alpha)
@@ -31,15 +45,18 @@ def matrix_entropy(
 ) -> float | Tensor:
     """Return the matrix-based Rényi entropy S_alpha of the Gram matrix Z Z^T / tr(Z Z^T).
 
-    `Z` is `[..., N, D]`; the value `[...]` is in nats, 0 ... log min(N, D). `rows` scales the rows to unit norm
-    ("unit"), leaves them ("raw"), or subtracts the mean row and then scales ("centered"); a zero row stays zero, and
-    all-zero rows have entropy 0. `normalization` divides by log N ("logN"), log D ("logD") or log min(N, D) ("max").
-    alpha is above 0; 1 is the von Neumann entropy, 2 needs no eigenvalues.
+    `Z` is `[..., N, D]`; the value `[...]` is in nats, 0 ... log min(N, D). `rows` scales the rows
+    to unit norm ("unit"), leaves them ("raw"), or subtracts the mean row and then scales
+    ("centered"); a zero row stays zero, and all-zero rows have entropy 0. `normalization` divides
+    by log N ("logN"), log D ("logD") or log min(N, D) ("max"). alpha is above 0; 1 is the von
+    Neumann entropy, 2 needs no eigenvalues.
 
-    exp(S_1 of raw rows) <= `effective_rank` <= min(N, D): squaring concentrates a spectrum. Theorem 1 of the paper
-    prints the first inequality the other way round, which holds for flat spectra alone.
+    exp(S_1 of raw rows) <= `effective_rank` <= min(N, D): squaring concentrates a spectrum. Theorem
+    1 of the paper prints the first inequality the other way round, which holds for flat spectra
+    alone.
 
-    Source: Skean et al. 2025, Layer by Layer, equation 1 (raw rows); Giraldo, Rao and Principe 2014.
+    Source: Skean et al. 2025, Layer by Layer, equation 1 (raw rows); Giraldo, Rao and Principe
+        2014.
 
     >>> round(matrix_entropy(np.eye(4)), 4)  # ln 4
     1.3863

@@ -31,8 +31,8 @@ class How:
 class Metric:
     """What a metric is called, how it is computed, and how to read it.
 
-    The registry finds the record in the file of the metric's `function`, whose name and source it takes over unless it
-    gives its own; the title is the name in words unless it gives another.
+    The registry finds the record in the file of the metric's `function`, whose name and source it
+    takes over unless it gives its own; the title is the name in words unless it gives another.
     """
 
     function: Callable[..., Any] | None = None
@@ -62,9 +62,13 @@ class Metric:
 
     def __post_init__(self) -> None:
         if self.function is not None:
-            source = re.search(r"^Source: (.+?)\.?(?:\n\n|\Z)", getdoc(self.function) or "", re.M | re.S)
+            source = re.search(
+                r"^Source: (.+?)\.?(?:\n\n|\Z)", getdoc(self.function) or "", re.M | re.S
+            )
             object.__setattr__(self, "name", self.name or self.function.__name__)
-            object.__setattr__(self, "source", self.source or (" ".join(source[1].split()) if source else ""))
+            object.__setattr__(
+                self, "source", self.source or (" ".join(source[1].split()) if source else "")
+            )
         object.__setattr__(self, "title", self.title or self.name.replace("_", " "))
 
     @property
@@ -76,12 +80,20 @@ class Metric:
 def records(package: str) -> Iterator[Metric]:
     """Yield the records in the files of a package."""
     for file in iter_modules(import_module(package).__path__, f"{package}."):
-        yield from (value for value in vars(import_module(file.name)).values() if isinstance(value, Metric))
+        yield from (
+            value for value in vars(import_module(file.name)).values() if isinstance(value, Metric)
+        )
 
 
 def public_names(package: str) -> dict[str, Any]:
     """Return what a package hands on: all that its stub imports from its files."""
     stub = Path(str(import_module(package).__file__)).with_suffix(".pyi")
-    lines = [node for node in ast.parse(stub.read_text("utf-8")).body if isinstance(node, ast.ImportFrom)]
-    named = [(import_module(f"{package}.{line.module}"), alias.name) for line in lines for alias in line.names]
+    lines = [
+        node for node in ast.parse(stub.read_text("utf-8")).body if isinstance(node, ast.ImportFrom)
+    ]
+    named = [
+        (import_module(f"{package}.{line.module}"), alias.name)
+        for line in lines
+        for alias in line.names
+    ]
     return {name: getattr(module, name) for module, name in named}

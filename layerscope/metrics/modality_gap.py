@@ -10,8 +10,8 @@ from layerscope.metrics.pairs import FromPairs, Measure, Prepared, by_layer, of_
 def modality_gap(X: Array, Y: Array) -> float | Tensor:
     """Return the distance between the mean directions of two sets of states, as of images and of their captions.
 
-    `X` and `Y` are `[..., N, D]`; each row is scaled to unit norm before the mean is taken. 0 where both have one
-    centre, at most 2.
+    `X` and `Y` are `[..., N, D]`; each row is scaled to unit norm before the mean is taken. 0 where
+    both have one centre, at most 2.
 
     Source: Liang et al. 2022, Mind the Gap, section 2.
 
@@ -25,7 +25,9 @@ def _measure() -> Measure:
     def prepare(rows: Tensor) -> Prepared:
         return (unit_rows(rows).mean(-2),)
 
-    return Measure("modality gap", 1, prepare, lambda a, b: vector_norm(a[0] - b[0], dim=-1), widths=WIDTHS)
+    return Measure(
+        "modality gap", 1, prepare, lambda a, b: vector_norm(a[0] - b[0], dim=-1), widths=WIDTHS
+    )
 
 
 MODALITY_GAP = Metric(

@@ -1,7 +1,7 @@
 """Sums over samples that come in chunks, from which metrics of all of them are computed: memory knows no N.
 
-`a + b` is that of both data sets (Chan, Golub and LeVeque 1983), so chunks and processes may be joined in any grouping;
-the same grouping gives the same bits. All are float64.
+`a + b` is that of both data sets (Chan, Golub and LeVeque 1983), so chunks and processes may be
+joined in any grouping; the same grouping gives the same bits. All are float64.
 """
 
 import math
@@ -44,23 +44,35 @@ class ValueSums(Sums):
         known = ~values.isnan()
         count, held = known.sum(-1).double(), values.double().masked_fill(~known, 0.0)
         # around the first value: equal ones have no deviation
-        first = held.gather(-1, known.int().argmax(-1, keepdim=True)) if values.shape[-1] else held.sum(-1, True)
+        first = (
+            held.gather(-1, known.int().argmax(-1, keepdim=True))
+            if values.shape[-1]
+            else held.sum(-1, True)
+        )
         off = (held - first) * known
         mean = off.sum(-1) / count.clamp(min=1)
-        return cls(count, first.squeeze(-1) + mean, ((off - mean[..., None]) * known).square().sum(-1))
+        return cls(
+            count, first.squeeze(-1) + mean, ((off - mean[..., None]) * known).square().sum(-1)
+        )
 
     @classmethod
     def from_estimate(cls, mean: Tensor, stderr: Tensor, count: Tensor) -> "ValueSums":
         """Return those behind a mean, its standard error (NaN of one value) and the number of values."""
         count = count.double()
-        return cls(count, mean.nan_to_num(0.0), (stderr.square() * (count - 1) * count).nan_to_num(0.0))
+        return cls(
+            count, mean.nan_to_num(0.0), (stderr.square() * (count - 1) * count).nan_to_num(0.0)
+        )
 
     def __add__(self, other: "ValueSums") -> "ValueSums":
         count = self.count + other.count
         share = other.count / count.clamp(min=1)
         apart = (other.mean - self.mean).where(self.count > 0, 0.0)
-        mean = torch.where(self.count > 0, self.mean, other.mean) + apart * share.where(other.count > 0, 0.0)
-        return ValueSums(count, mean, self.squares + other.squares + apart.square() * self.count * share)
+        mean = torch.where(self.count > 0, self.mean, other.mean) + apart * share.where(
+            other.count > 0, 0.0
+        )
+        return ValueSums(
+            count, mean, self.squares + other.squares + apart.square() * self.count * share
+        )
 
     @property
     def stderr(self) -> Tensor:
@@ -70,15 +82,19 @@ class ValueSums(Sums):
     def estimates(self) -> list[Estimate]:
         """Return mean, standard error and number of every value, flat."""
         parts = (self.mean.where(self.count > 0, math.nan), self.stderr, self.count)
-        return [Estimate(m, e, int(n)) for m, e, n in zip(*(part.flatten().tolist() for part in parts), strict=True)]
+        return [
+            Estimate(m, e, int(n))
+            for m, e, n in zip(*(part.flatten().tolist() for part in parts), strict=True)
+        ]
 
 
 @dataclass(frozen=True)
 class RowSums(Sums):
     """Mean `[..., D]` and second moments of rows, as factors whose Gram matrix they are.
 
-    `spread` `[..., r, D]` is that of the rows around their mean, `units` that of the rows at unit norm. A factor is the
-    R of a QR decomposition: unlike a sum of products it keeps singular values below 1e-8 of the largest.
+    `spread` `[..., r, D]` is that of the rows around their mean, `units` that of the rows at unit
+    norm. A factor is the R of a QR decomposition: unlike a sum of products it keeps singular values
+    below 1e-8 of the largest.
     """
 
     mean: Tensor
@@ -116,7 +132,9 @@ class SummedRows(Rows):
 
     def __init__(self, sums: RowSums, layer: int | None = None) -> None:
         parts = (sums.mean, sums.spread, sums.units)
-        self._sums = sums if layer is None else RowSums(sums.count, *(part[layer] for part in parts))
+        self._sums = (
+            sums if layer is None else RowSums(sums.count, *(part[layer] for part in parts))
+        )
         self.count, self.width = int(sums.count), sums.mean.shape[-1]
 
     def factor(self, rows: str) -> Tensor:
@@ -130,14 +148,17 @@ class SummedRows(Rows):
 def _factor(*parts: Tensor) -> Tensor:
     """Return a factor `[..., r, D]`, r <= D, of what several `[..., n, D]` are factors of (Golub and Van Loan, 5.2)."""
     stacked = torch.cat(parts, -2)
-    return torch.linalg.qr(stacked, mode="r").R if stacked.shape[-2] > stacked.shape[-1] else stacked
+    return (
+        torch.linalg.qr(stacked, mode="r").R if stacked.shape[-2] > stacked.shape[-1] else stacked
+    )
 
 
 @dataclass(frozen=True)
 class PairSums(Sums):
     """Sums of products of the states of every two layers, around a fixed point `shift` `[L, D]` near their mean.
 
-    Fields: `total` [L, D]; `products` [LD, LD], on and above its diagonal; `quartic` [L, L], Σ |x|²|y|²; `cubic`
+    Fields: `total` [L, D]; `products` [LD, LD], on and above its diagonal; `quartic` [L, L], Σ
+        |x|²|y|²; `cubic`
     [L, LD], Σ |y|² x, y the first. Its memory is 8 (LD)² bytes.
     """
 
@@ -166,14 +187,18 @@ class PairSums(Sums):
         flat, norms = moved.flatten(1), moved.square().sum(-1)
         add_product(self.products, flat)
         for total, more in (
-            (self.count, torch.tensor(float(len(flat)))), (self.total, moved.sum(0)),
-            (self.quartic, norms.mT @ norms), (self.cubic, norms.mT @ flat),
-        ):  # fmt: skip
+            (self.count, torch.tensor(float(len(flat)))),
+            (self.total, moved.sum(0)),
+            (self.quartic, norms.mT @ norms),
+            (self.cubic, norms.mT @ flat),
+        ):
             total.add_(more)
 
     def __add__(self, other: "PairSums") -> "PairSums":
         ours, theirs = self.tensors(), other.tensors()
-        return PairSums(**{name: ours[name] if name == "shift" else ours[name] + theirs[name] for name in ours})
+        return PairSums(
+            **{name: ours[name] if name == "shift" else ours[name] + theirs[name] for name in ours}
+        )
 
     def inner(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return Σ K_ij L_ij, Σ K_ii L_ii `[L, L]` and the traces `[L]` of all layers' Grams K, L of centred rows."""
@@ -183,7 +208,9 @@ class PairSums(Sums):
         products.addr_(off.flatten(), off.flatten(), alpha=-float(n))
         blocks = products.view(layers, width, layers, width)
         traces = products.diagonal().view(layers, width).sum(1)
-        turned = torch.einsum("aibj,bj->bai", blocks, off)  # [b, a, D]: the products of a with the mean of b
+        turned = torch.einsum(
+            "aibj,bj->bai", blocks, off
+        )  # [b, a, D]: the products of a with the mean of b
         far = off.square().sum(1)
         cubic = self.cubic.view(layers, layers, width) - 2.0 * turned
         cubic = cubic - off * traces[:, None, None] - n * off * far[:, None, None]

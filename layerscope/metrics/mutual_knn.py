@@ -16,9 +16,10 @@ _TILE_BYTES = 128 * 2**20
 def mutual_knn(X: Array, Y: Array, k: int = 10, distance: str = "cosine") -> float | Tensor:
     """Return the share of a sample's k nearest neighbours that two descriptions have in common, averaged over samples.
 
-    `X` is `[..., N, D]`, `Y` `[..., N, D']`; nearest by "cosine" or "euclidean" distance of rows as they are, the
-    sample itself left out. Of equally near samples (to 1e-12) the first ones count. 0 ... 1; chance gives k / (N - 1);
-    NaN where all rows of one side are equal. Raises `LayerscopeError` for k outside 1 ... N - 1.
+    `X` is `[..., N, D]`, `Y` `[..., N, D']`; nearest by "cosine" or "euclidean" distance of rows as
+    they are, the sample itself left out. Of equally near samples (to 1e-12) the first ones count. 0
+    ... 1; chance gives k / (N - 1); NaN where all rows of one side are equal. Raises
+    `LayerscopeError` for k outside 1 ... N - 1.
 
     Source: Huh et al. 2024, The Platonic Representation Hypothesis, section 2 and appendix A.
 
@@ -36,16 +37,24 @@ def _measure(k: int = 10, distance: str = "cosine") -> Measure:
         """Return the neighbours of each row `[..., N, k]` by index, -1 where all rows are equal."""
         count = rows.shape[-2]
         if not 1 <= k < count:
-            raise LayerscopeError(f"k={k} neighbours among {count} rows do not exist: give k from 1 to {count - 1}")
+            raise LayerscopeError(
+                f"k={k} neighbours among {count} rows do not exist: give k from 1 to {count - 1}"
+            )
         if distance == "cosine":
             points = unit_rows(rows)
         else:  # around their middle, most of them of a norm near 1 however far the others lie
             points = rows - rows.median(-2, keepdim=True).values
-            scale = torch.linalg.vector_norm(points, dim=-1, keepdim=True).median(-2, keepdim=True).values
+            scale = (
+                torch.linalg.vector_norm(points, dim=-1, keepdim=True)
+                .median(-2, keepdim=True)
+                .values
+            )
             scale = torch.where(scale == 0, typical_norm(points), scale)
             points = points / scale.masked_fill(scale == 0, 1.0)
         step = max(1, _TILE_BYTES // (8 * count * max(1, rows[..., 0, 0].numel())))
-        found = [_nearest(points, slice(low, low + step), k, distance) for low in range(0, count, step)]
+        found = [
+            _nearest(points, slice(low, low + step), k, distance) for low in range(0, count, step)
+        ]
         equal = (rows == rows[..., :1, :]).all((-2, -1))
         return (torch.cat(found, -2).masked_fill(equal[..., None, None], -1),)
 
@@ -67,8 +76,8 @@ def _nearest(points: Tensor, rows: slice, k: int, distance: str) -> Tensor:
     if distance == "euclidean":
         # |x - y|^2 without |x|^2, which is the same for all y.
         closeness = closeness - points.square().sum(-1)[..., None, :] / 2
-        # Norms as powers of two, at least 1; less a third, so that none that are equal but for rounding, such as 1,
-        # fall on two sides of a power.
+        # Norms as powers of two, at least 1; less a third, so that none that are equal but for
+        # rounding, such as 1, fall on two sides of a power.
         norms = torch.linalg.vector_norm(points, dim=-1).clamp(min=1.0)
         sizes = (norms.log2() - 1 / 3).ceil().exp2()
         step = sizes[..., None, :] * torch.maximum(sizes[..., None, :], sizes[..., rows, None])

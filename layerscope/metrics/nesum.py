@@ -9,10 +9,11 @@ from layerscope.metrics.metric import Metric
 def nesum(Z: Array | Rows) -> float | Tensor:
     """Return the sum of the covariance's eigenvalues in units of the largest: sum l / l_1.
 
-    `Z` is `[..., N, D]`; the value `[...]` lies in 1 ... min(N - 1, D), high where variance is spread over many
-    directions; it is 1 / `anisotropy`. NaN where all rows are equal.
+    `Z` is `[..., N, D]`; the value `[...]` lies in 1 ... min(N - 1, D), high where variance is
+    spread over many directions; it is 1 / `anisotropy`. NaN where all rows are equal.
 
-    Source: He, Ozay 2022, Exploring the Gap between Collapsed and Whitened Features in Self-Supervised Learning.
+    Source: He, Ozay 2022, Exploring the Gap between Collapsed and Whitened Features in
+        Self-Supervised Learning.
 
     >>> round(nesum(np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])), 3)  # two equal directions
     2.0

@@ -18,10 +18,10 @@ _CUT = 1e-10
 class NeuralCollapse:
     """How far states have collapsed onto their classes; each is a float64 tensor `[...]`, 0 where they have wholly.
 
-    `nc1` is trace(Σ_W Σ_B⁺) / K; `nc2_norms` the coefficient of variation of the norms of the centred class means,
-    `nc2_angles` the mean |cos + 1/(K − 1)| of their pairs; `nc3` the distance of the classifier's rows from the class
-    means, both scaled to unit norm as a whole, None without a classifier. Where all class means are equal, NC1 and NC2
-    are NaN.
+    `nc1` is trace(Σ_W Σ_B⁺) / K; `nc2_norms` the coefficient of variation of the norms of the
+    centred class means, `nc2_angles` the mean |cos + 1/(K − 1)| of their pairs; `nc3` the distance
+    of the classifier's rows from the class means, both scaled to unit norm as a whole, None without
+    a classifier. Where all class means are equal, NC1 and NC2 are NaN.
 
     >>> found = neural_collapse(np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]), np.array([0, 0, 1, 1]))
     >>> round(found.nc1.item(), 4), found.nc3
@@ -39,8 +39,9 @@ def neural_collapse(
 ) -> NeuralCollapse:
     """Return NC1, NC2 and NC3 of states `[..., N, D]` with labels `[N]`, float64.
 
-    `classifier` is `[K, D]`, a row a class in the order of the sorted labels. The global mean is that of all samples,
-    or of the class means; they differ where classes differ in size. There must be two classes or more.
+    `classifier` is `[K, D]`, a row a class in the order of the sorted labels. The global mean is
+    that of all samples, or of the class means; they differ where classes differ in size. There must
+    be two classes or more.
 
     Source: Papyan, Han, Donoho 2020; Tracing Representation Progression, footnote 5.
 
@@ -53,26 +54,40 @@ def neural_collapse(
     found = found - found[..., :1, :]  # what all states share takes no digits
     names, classes = torch.unique(torch.as_tensor(labels).to(found.device), return_inverse=True)
     if classes.shape != found.shape[-2:-1]:
-        raise LayerscopeError(f"{found.shape[-2]} states and labels of shape {tuple(classes.shape)}: give one for each")
+        raise LayerscopeError(
+            f"{found.shape[-2]} states and labels of shape {tuple(classes.shape)}: give one for each"
+        )
     count = len(names)
     if count < 2:
-        raise LayerscopeError("all states have one label: neural collapse needs two classes or more")
+        raise LayerscopeError(
+            "all states have one label: neural collapse needs two classes or more"
+        )
     members = torch.nn.functional.one_hot(classes, count).to(found)
     means = (members / members.sum(0)).T @ found  # [..., K, D]
-    centre = found.mean(-2, keepdim=True) if global_mean == "samples" else means.mean(-2, keepdim=True)
+    centre = (
+        found.mean(-2, keepdim=True) if global_mean == "samples" else means.mean(-2, keepdim=True)
+    )
     between, within = means - centre, found - means[..., classes, :]
     return collapsed(
-        between, lambda directions: (within @ directions.mT).square().sum(-2) / within.shape[-2], classifier
+        between,
+        lambda directions: (within @ directions.mT).square().sum(-2) / within.shape[-2],
+        classifier,
     )
 
 
-def collapsed(between: Tensor, spread: Callable[[Tensor], Tensor], classifier: Array | None = None) -> NeuralCollapse:
+def collapsed(
+    between: Tensor, spread: Callable[[Tensor], Tensor], classifier: Array | None = None
+) -> NeuralCollapse:
     """Return the same of the class means less the global one, `[..., K, D]`.
 
-    `spread` returns, for unit directions `[..., R, D]`, the variance within classes along each, `[..., R]`.
+    `spread` returns, for unit directions `[..., R, D]`, the variance within classes along each,
+    `[..., R]`.
     """
     count = between.shape[-2]
-    cosines = torch.nn.functional.normalize(between, dim=-1) @ torch.nn.functional.normalize(between, dim=-1).mT
+    cosines = (
+        torch.nn.functional.normalize(between, dim=-1)
+        @ torch.nn.functional.normalize(between, dim=-1).mT
+    )
     pairs = cosines[..., *torch.triu_indices(count, count, 1, device=between.device)]
     norms = vector_norm(between, dim=-1)
     apart = None
@@ -81,7 +96,9 @@ def collapsed(between: Tensor, spread: Callable[[Tensor], Tensor], classifier: A
         if rows.shape[-2:] != between.shape[-2:]:
             shapes = f"shape {tuple(rows.shape)} and class means {tuple(between.shape[-2:])}"
             raise LayerscopeError(f"classifier has {shapes}: give one row for each class")
-        unit, other = (each / vector_norm(each, dim=(-2, -1), keepdim=True) for each in (rows, between))
+        unit, other = (
+            each / vector_norm(each, dim=(-2, -1), keepdim=True) for each in (rows, between)
+        )
         apart = vector_norm(unit - other, dim=(-2, -1))
     return NeuralCollapse(
         _nc1(between, spread),

@@ -12,8 +12,8 @@ from layerscope.metrics.metric import Metric
 class Norms:
     """Norms of a sample's real tokens, each a tensor `[...]`; NaN for a sample with none or a non-finite token.
 
-    `mean`, `median` (of an even number the mean of the middle two) and `maximum` are Euclidean norms, `sink_share` is
-    the share of tokens whose norm is more than 10 times the median, 0 ... 1.
+    `mean`, `median` (of an even number the mean of the middle two) and `maximum` are Euclidean
+    norms, `sink_share` is the share of tokens whose norm is more than 10 times the median, 0 ... 1.
 
     >>> found = norms(np.array([[3.0, 4.0], [0.0, 1.0], [1.0, 0.0]]))
     >>> found.median.item(), found.maximum.item(), found.sink_share.item()
@@ -29,7 +29,8 @@ class Norms:
 def norms(tokens: Array | Tokens, mask: Array | None = None) -> Norms:
     """Return mean, median and largest norm of each sample's tokens, and their share of sinks.
 
-    `tokens` is `[..., T, D]`, `mask` `[..., T]` marks real tokens (None: all) and broadcasts over leading dimensions.
+    `tokens` is `[..., T, D]`, `mask` `[..., T]` marks real tokens (None: all) and broadcasts over
+    leading dimensions.
 
     Source: Sun et al. 2024, Massive Activations in Large Language Models.
 

@@ -52,7 +52,9 @@ def of_pair(measure: Measure, X: Array, Y: Array) -> Tensor:
 def check_count(name: str, count: int, least: int) -> None:
     """Raise `LayerscopeError` for fewer rows than a measure needs."""
     if count < least:
-        raise LayerscopeError(f"{name} over {count} rows is not defined: give at least {least} samples")
+        raise LayerscopeError(
+            f"{name} over {count} rows is not defined: give at least {least} samples"
+        )
 
 
 def narrow(rows: Tensor) -> Tensor:
@@ -114,7 +116,9 @@ class FromPairs(How):
 
     def streams(self, asked: Any) -> bool:
         """Return whether it is one of sums of products, or a sample's value that does not depend on the mean of all."""
-        return self.of_sums is not None or (self.by_sample is not None and "uncentered" in asked.cosine)
+        return self.of_sums is not None or (
+            self.by_sample is not None and "uncentered" in asked.cosine
+        )
 
     def forms(self, asked: Any) -> "Iterator[FromPairs]":
         """Yield the measure in each form that the options ask for."""
@@ -126,21 +130,37 @@ class FromPairs(How):
             by_sample = self.by_sample and partial(self.by_sample, **how)
             compute, variant = partial(self.compute, **how), self.variant.format(name)
             of_sums = self.of_sums and partial(self.of_sums, **how)
-            yield replace(self, compute=compute, by_sample=by_sample, of_sums=of_sums, variant=variant, choice=None)
+            yield replace(
+                self,
+                compute=compute,
+                by_sample=by_sample,
+                of_sums=of_sums,
+                variant=variant,
+                choice=None,
+            )
 
     def rows(self, rows: Numbers) -> Numbers:
         """Return the rows that it reads."""
-        return rows if self.all_samples or len(rows) <= MOST else rows[np.arange(MOST) * len(rows) // MOST]
+        return (
+            rows
+            if self.all_samples or len(rows) <= MOST
+            else rows[np.arange(MOST) * len(rows) // MOST]
+        )
 
     def needed(self, width: int) -> int:
         """Return the samples that two layers of `width` features need for a value."""
-        # canonical correlations are 1 by construction where the ranks of both layers add up to more than N - 1
+        # canonical correlations are 1 by construction where the ranks of both layers add up to more
+        # than N - 1
         return max(self.least, 2 * width + 1) if self.features else self.least
 
     def lack(self, count: int, width: int) -> str | None:
         """Return what `count` samples of `width` features lack for a value, or None."""
         needed = self.needed(width)
-        return None if count >= needed else f"at width {width:,} it needs {needed:,} samples (raise `samples`)"
+        return (
+            None
+            if count >= needed
+            else f"at width {width:,} it needs {needed:,} samples (raise `samples`)"
+        )
 
     def measured(self, states: States, others: States | None = None) -> Found:
         """Return value, standard error (NaN: unknown) and number of samples `[L, L']`, as `similarity_matrix` does."""
@@ -163,7 +183,8 @@ def by_layer(measure: Callable[..., Measure]) -> Callable[..., Tensor]:
 def every_two(measure: Measure, states: States, others: States | None) -> Tensor:
     """Return the measure of every two layers `[L, L']`, per-sample measures as their mean over samples that have one.
 
-    Where the prepared layers outgrow `HELD_BYTES`, those beyond are prepared again for each lot that is held.
+    Where the prepared layers outgrow `HELD_BYTES`, those beyond are prepared again for each lot
+    that is held.
     """
     left, right = opened(states, others, center=False, widths=measure.widths)
     check_count(measure.name, left.count, measure.least)
@@ -188,7 +209,11 @@ def every_two(measure: Measure, states: States, others: States | None) -> Tensor
                     continue
                 found[a, b] = measure.between(first, second).nanmean()
                 if right is left and a != b:
-                    found[b, a] = found[a, b] if measure.symmetric else measure.between(second, first).nanmean()
+                    found[b, a] = (
+                        found[a, b]
+                        if measure.symmetric
+                        else measure.between(second, first).nanmean()
+                    )
         start = stop
     return found
 
@@ -204,18 +229,21 @@ def _prepared(measure: Measure, side: Blocks, start: int) -> Iterator[Prepared]:
         yield from map(measure.prepare, rows)
 
 
-def similarity_matrix(states: States, metric: str = "cka", *, others: States | None = None, **options: Any) -> Tensor:
+def similarity_matrix(
+    states: States, metric: str = "cka", *, others: States | None = None, **options: Any
+) -> Tensor:
     """Return the similarity of every two layers, `[L, L']` in float64.
 
-    `states` is `[N, L, D]`, an array, a tensor, or an object with a shape and slices of rows; `others` is `[N, L', D']`
-    of the same samples, as of another model, or None for all pairs of `states`. `metric` is the name of a similarity,
-    `options` are those of its function, and [a, b] is its value for `states[:, a]` and layer b, for per-sample ones
-    (`cosine_similarity`, `angular_distance`, `pnka`) the mean over the samples that have one; NaN where a layer is
+    `states` is `[N, L, D]`, an array, a tensor, or an object with a shape and slices of rows;
+    `others` is `[N, L', D']` of the same samples, as of another model, or None for all pairs of
+    `states`. `metric` is the name of a similarity, `options` are those of its function, and [a, b]
+    is its value for `states[:, a]` and layer b, for per-sample ones (`cosine_similarity`,
+    `angular_distance`, `pnka`) the mean over the samples that have one; NaN where a layer is
     constant.
 
-    Linear "cka", "cosine_similarity" and "angular_distance" read blocks of samples and take less than 1.5 GiB whatever
-    N. The others prepare each layer as a whole (N x D numbers, for rbf "cka" N x N, for "rsa" half of that) and hold 1
-    GiB of prepared layers, or one if that is more.
+    Linear "cka", "cosine_similarity" and "angular_distance" read blocks of samples and take less
+    than 1.5 GiB whatever N. The others prepare each layer as a whole (N x D numbers, for rbf "cka"
+    N x N, for "rsa" half of that) and hold 1 GiB of prepared layers, or one if that is more.
 
     Source: that of the function.
 
@@ -223,11 +251,17 @@ def similarity_matrix(states: States, metric: str = "cka", *, others: States | N
     >>> similarity_matrix(states).diagonal().round(decimals=3)
     tensor([1., 1., 1., 1.], dtype=torch.float64)
     """
-    known = {record.name: record.how for record in records("layerscope.metrics") if isinstance(record.how, FromPairs)}
+    known = {
+        record.name: record.how
+        for record in records("layerscope.metrics")
+        if isinstance(record.how, FromPairs)
+    }
     check_choice(metric, "metric", tuple(known))
     how = known[metric]
     takes = [name for name in signature(how.compute).parameters if name not in ("states", "others")]
     for name in options:
         if name not in takes:
-            raise LayerscopeError(f"{metric} has no option {name!r}{choices(name, takes or ['none'], 'it takes')}")
+            raise LayerscopeError(
+                f"{metric} has no option {name!r}{choices(name, takes or ['none'], 'it takes')}"
+            )
     return how.compute(states, others, **options)

@@ -11,7 +11,8 @@ from layerscope.metrics.readings import ByLayer, FromReadings, Readings
 def perplexity(nll: Array) -> float | Tensor:
     """Return exp of the mean negative log-likelihood per token.
 
-    `nll` is `[..., T]` in nats, a value a predicted token, without padding; `[...]` is from 1 on for probabilities.
+    `nll` is `[..., T]` in nats, a value a predicted token, without padding; `[...]` is from 1 on
+    for probabilities.
 
     Source: Jelinek et al. 1977; by layer as in Tracing Representation Progression, figure 9.
 

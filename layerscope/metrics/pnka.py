@@ -9,9 +9,10 @@ from layerscope.metrics.pairs import FromPairs, Measure, Prepared, by_layer, nar
 def pnka(X: Array, Y: Array) -> Tensor:
     """Return how alike two descriptions place each sample among the others, one value `[..., N]` a sample.
 
-    `X` is `[..., N, D]`, `Y` `[..., N, D']`. With K = X X^T and L = Y Y^T of centred columns, it is the cosine between
-    row i of K and row i of L, itself included: -1 ... 1, near 1 where sample i has the same neighbours, and NaN for a
-    sample at the mean of all, up to float32's rounding of the vectors' typical norm. It takes two samples or more.
+    `X` is `[..., N, D]`, `Y` `[..., N, D']`. With K = X X^T and L = Y Y^T of centred columns, it is
+    the cosine between row i of K and row i of L, itself included: -1 ... 1, near 1 where sample i
+    has the same neighbours, and NaN for a sample at the mean of all, up to float32's rounding of
+    the vectors' typical norm. It takes two samples or more.
 
     Source: Kolling et al. 2023, Pointwise Representational Similarity.
 

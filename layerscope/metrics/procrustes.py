@@ -9,10 +9,11 @@ from layerscope.metrics.pairs import FromPairs, Measure, Prepared, by_layer, nar
 def procrustes(X: Array, Y: Array, kind: str = "similarity") -> float | Tensor:
     """Return how well a rotation lays one description of the samples over the other, both centred and of unit size.
 
-    `X` is `[..., N, D]`, `Y` `[..., N, D']` (the narrower one stands for itself with columns of zeros). With c = |X^T
-    Y|_* / (|X|_F |Y|_F), the nuclear norm over the sizes, "similarity" is c, 0 ... 1; "distance" sqrt(2 - 2 c) and
-    "squared_distance" its square, 0 at best; "angular" arccos c in radians. Reflections are allowed. NaN where one side
-    does not vary. Raises `LayerscopeError` for N < 2.
+    `X` is `[..., N, D]`, `Y` `[..., N, D']` (the narrower one stands for itself with columns of
+    zeros). With c = |X^T Y|_* / (|X|_F |Y|_F), the nuclear norm over the sizes, "similarity" is c,
+    0 ... 1; "distance" sqrt(2 - 2 c) and "squared_distance" its square, 0 at best; "angular" arccos
+    c in radians. Reflections are allowed. NaN where one side does not vary. Raises
+    `LayerscopeError` for N < 2.
 
     Source: Schönemann 1966; Williams et al. 2021, Generalized shape metrics; Ding et al. 2021.
 
@@ -31,7 +32,12 @@ def _measure(kind: str = "similarity") -> Measure:
         found: Tensor = torch.linalg.svdvals(a.mT @ b).sum(-1).clamp(max=1.0) * known_a * known_b
         squared: Tensor = 2.0 - 2.0 * found
         angle = found.arccos()
-        return {"similarity": found, "angular": angle, "squared_distance": squared, "distance": squared.sqrt()}[kind]
+        return {
+            "similarity": found,
+            "angular": angle,
+            "squared_distance": squared,
+            "distance": squared.sqrt(),
+        }[kind]
 
     return Measure("Procrustes", 2, _sized, between)
 

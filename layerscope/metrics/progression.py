@@ -52,8 +52,8 @@ def _straightness(states: Array) -> Tensor:
 def monotone_triples(states: Array) -> Tensor:
     """Return the share of triples ℓ₁ < ℓ₂ < ℓ₃ with cos(h_ℓ₁, h_ℓ₃) ≤ cos(h_ℓ₂, h_ℓ₃) for ℓ₃ = 2 … L, `[..., L-1]`.
 
-    `states` is `[..., L+1, D]`; the values are float64, 0 … 1, about 1/2 by chance. Triples with a zero vector, as
-    centred states that do not vary give, are left out; NaN where no triple is left.
+    `states` is `[..., L+1, D]`; the values are float64, 0 … 1, about 1/2 by chance. Triples with a
+    zero vector, as centred states that do not vary give, are left out; NaN where no triple is left.
 
     Source: Tracing Representation Progression, theorem 2.1.
 

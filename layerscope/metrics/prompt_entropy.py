@@ -5,7 +5,14 @@ import torch
 from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.metrics.arrays import Array, as_result, as_tensor, check_choice, real_first, unit_rows
+from layerscope.metrics.arrays import (
+    Array,
+    as_result,
+    as_tensor,
+    check_choice,
+    real_first,
+    unit_rows,
+)
 from layerscope.metrics.factors import FromTokens, Tokens, entropy_variant
 from layerscope.metrics.matrix_entropy import ROWS, entropy_of_rows, scaled_rows
 from layerscope.metrics.metric import Metric
@@ -29,13 +36,15 @@ def prompt_entropy(
 ) -> float | Tensor:
     """Return `matrix_entropy` over the real tokens of each sample, one value a sample.
 
-    `tokens` is `[..., T, D]`, `mask` `[..., T]` marks real tokens (None: all) and broadcasts over leading dimensions;
-    the value `[...]` is in nats, 0 ... log min(real tokens, D). Padding does not enter. One real token gives 0; a
-    sample with none, or with a non-finite token, gives NaN. `prefixes` gives one more dimension, `[...,
-    len(prefixes)]`: the value over the first n real tokens for each n in it, NaN where a sample has fewer.
-    `normalization` counts real tokens as N; other options are those of `matrix_entropy`.
+    `tokens` is `[..., T, D]`, `mask` `[..., T]` marks real tokens (None: all) and broadcasts over
+    leading dimensions; the value `[...]` is in nats, 0 ... log min(real tokens, D). Padding does
+    not enter. One real token gives 0; a sample with none, or with a non-finite token, gives NaN.
+    `prefixes` gives one more dimension, `[..., len(prefixes)]`: the value over the first n real
+    tokens for each n in it, NaN where a sample has fewer. `normalization` counts real tokens as N;
+    other options are those of `matrix_entropy`.
 
-    Source: Skean et al. 2025, Layer by Layer, section 3 and equation 1, of raw rows; prefixes as in figure 5.
+    Source: Skean et al. 2025, Layer by Layer, section 3 and equation 1, of raw rows; prefixes as in
+        figure 5.
 
     >>> round(prompt_entropy(np.eye(3)), 4)  # ln 3: three tokens, three directions
     1.0986
@@ -55,7 +64,9 @@ def prompt_entropy(
     return found
 
 
-def _by_length(states: Tensor, lengths: Tensor, alpha: float, rows: str, normalization: str | None) -> Tensor:
+def _by_length(
+    states: Tensor, lengths: Tensor, alpha: float, rows: str, normalization: str | None
+) -> Tensor:
     """Group samples by length: a padded Gram adds eigenvalues of +-1e-8 that are no part of the sample."""
     flat, counts = states.reshape(-1, *states.shape[-2:]), lengths.reshape(-1)
     values = flat.new_full(counts.shape, torch.nan)
@@ -64,7 +75,9 @@ def _by_length(states: Tensor, lengths: Tensor, alpha: float, rows: str, normali
         sample = flat[chosen, :length]
         broken = ~torch.isfinite(sample).all(-1).all(-1)
         sample = sample.masked_fill(broken[:, None, None], 0.0)
-        entropy = entropy_of_rows(scaled_rows(sample if rows == "unit" else sample.double(), rows), alpha)
+        entropy = entropy_of_rows(
+            scaled_rows(sample if rows == "unit" else sample.double(), rows), alpha
+        )
         limit = entropy_limit(normalization, length, flat.shape[-1])
         values[chosen] = (entropy / limit).to(flat.dtype).masked_fill(broken, torch.nan)
     return values.reshape(lengths.shape)
@@ -84,15 +97,18 @@ class Grams(NamedTuple):
 def token_gram(tokens: Tensor, mask: Tensor | None = None, rows: str = "unit") -> Tensor:
     """Return the Grams of the real tokens `[..., T, D]`, T x T with zeros after them, or D x D if D < T.
 
-    It is the half of `prompt_entropy` that runs while a layer's tokens are at hand; the other is `entropy_of_grams`.
-    Rows that are not scaled to unit norm alone give float64: beside one massive token float32 has lost the others.
+    It is the half of `prompt_entropy` that runs while a layer's tokens are at hand; the other is
+    `entropy_of_grams`. Rows that are not scaled to unit norm alone give float64: beside one massive
+    token float32 has lost the others.
     """
     states, lengths = real_first(as_tensor(tokens, "tokens", 2), mask)
     length, width = states.shape[-2:]
     padding = torch.arange(length, device=states.device) >= lengths[..., None]
     if rows != "unit":
         states = states.double()
-        if rows == "centered":  # less the first token, equal ones are exactly zero, and so is their mean
+        if (
+            rows == "centered"
+        ):  # less the first token, equal ones are exactly zero, and so is their mean
             moved = (states - states[..., :1, :]).masked_fill(padding[..., None], 0.0)
             states = unit_rows(moved - moved.sum(-2, keepdim=True) / lengths[..., None, None])
         states = states.masked_fill(padding[..., None], 0.0)
@@ -110,13 +126,18 @@ def token_gram(tokens: Tensor, mask: Tensor | None = None, rows: str = "unit") -
     return gram
 
 
-def entropy_of_grams(grams: Tensor, lengths: Tensor, alpha: float = 1.0, of_tokens: bool = True) -> Tensor:
+def entropy_of_grams(
+    grams: Tensor, lengths: Tensor, alpha: float = 1.0, of_tokens: bool = True
+) -> Tensor:
     """Return S_alpha `[..., B]` of Grams `[..., B, n, n]` of samples with `lengths` `[B]` real tokens; see `Grams`.
 
-    Empty samples and non-finite Grams give NaN; below alpha 1 a Gram has already lost the small eigenvalues that count.
+    Empty samples and non-finite Grams give NaN; below alpha 1 a Gram has already lost the small
+    eigenvalues that count.
     """
     if not alpha >= 1.0:
-        raise LayerscopeError(f"alpha={alpha} needs singular values: call prompt_entropy with the tokens")
+        raise LayerscopeError(
+            f"alpha={alpha} needs singular values: call prompt_entropy with the tokens"
+        )
     sizes = lengths.to(grams.device).long()
     values = grams.new_full(grams.shape[:-2], torch.nan)
     present = [n for n in torch.unique(sizes).tolist() if n > 0]
@@ -124,7 +145,9 @@ def entropy_of_grams(grams: Tensor, lengths: Tensor, alpha: float = 1.0, of_toke
     safe, broken = [], []
     for n, pick in zip(present, picks, strict=True):
         size = n if of_tokens else grams.shape[-1]
-        group = (grams if pick.numel() == grams.shape[-3] else grams[..., pick, :, :])[..., :size, :size]
+        group = (grams if pick.numel() == grams.shape[-3] else grams[..., pick, :, :])[
+            ..., :size, :size
+        ]
         bad = ~torch.isfinite(group.diagonal(dim1=-2, dim2=-1)).all(-1)
         # LAPACK may not return from a matrix with NaN in it.
         safe.append(group.masked_fill(bad[..., None, None], 0.0) if bool(bad.any()) else group)
@@ -134,7 +157,9 @@ def entropy_of_grams(grams: Tensor, lengths: Tensor, alpha: float = 1.0, of_toke
     else:
         # A Gram has at most as many non-zero eigenvalues as tokens; the rest is rounding.
         spectra = eigenvalues(safe) if safe else []
-        entropies = [entropy_of_spectrum(s[..., -n:], alpha) for s, n in zip(spectra, present, strict=True)]
+        entropies = [
+            entropy_of_spectrum(s[..., -n:], alpha) for s, n in zip(spectra, present, strict=True)
+        ]
     for pick, entropy, bad in zip(picks, entropies, broken, strict=True):
         values[..., pick] = entropy.masked_fill(bad, torch.nan)
     return values
@@ -153,12 +178,17 @@ def _entropies(layers: Sequence[Grams], orders: Sequence[float], chosen: Any) ->
         grams = torch.stack([layer.grams[rows] for layer in layers])
         for alpha in orders:
             some = slice(None) if alpha == 2.0 else chosen
-            values, lengths = grams.new_full(grams.shape[:2], torch.nan), [layer.lengths[some] for layer in layers]
+            values, lengths = (
+                grams.new_full(grams.shape[:2], torch.nan),
+                [layer.lengths[some] for layer in layers],
+            )
             if layers[0].alike:
                 values[:, some] = entropy_of_grams(grams[:, some], lengths[0], alpha, of_tokens)
             else:  # without its sinks a sample has another number of tokens at every layer
                 parts = zip(grams[:, some], lengths, strict=True)
-                values[:, some] = torch.stack([entropy_of_grams(gram, n, alpha, of_tokens) for gram, n in parts])
+                values[:, some] = torch.stack(
+                    [entropy_of_grams(gram, n, alpha, of_tokens) for gram, n in parts]
+                )
             found[entropy_variant(alpha, rows)] = values.float()
     return found
 

@@ -10,10 +10,11 @@ from layerscope.metrics.pairs import FromPairs, Measure, by_layer, of_pair
 def pwcca(X: Array, Y: Array, weights_from: str = "first") -> float | Tensor:
     """Return the canonical correlations averaged by how much of one side each canonical variate accounts for.
 
-    `X` is `[..., N, D]`, `Y` `[..., N, D']`, columns centred. The weight of a correlation is sum_j |<h, x_j>| over the
-    columns x_j of `X` ("first") or `Y` ("second"), h being the unit-norm canonical variate of that side; so it is not
-    symmetric. 0 ... 1, NaN where one side does not vary; as with `cca`, correlations are 1 by construction where
-    samples are few, and tied ones leave the weights undetermined. Raises `LayerscopeError` for N < 3.
+    `X` is `[..., N, D]`, `Y` `[..., N, D']`, columns centred. The weight of a correlation is sum_j
+    |<h, x_j>| over the columns x_j of `X` ("first") or `Y` ("second"), h being the unit-norm
+    canonical variate of that side; so it is not symmetric. 0 ... 1, NaN where one side does not
+    vary; as with `cca`, correlations are 1 by construction where samples are few, and tied ones
+    leave the weights undetermined. Raises `LayerscopeError` for N < 3.
 
     Source: Morcos et al. 2018, Insights on Representational Similarity, equations 4 and 5.
 
@@ -32,7 +33,10 @@ def _measure(weights_from: str = "first") -> Measure:
         turned, correlations, _ = torch.linalg.svd(own.basis.mT @ other.basis, full_matrices=False)
         # The variates' products with the columns, without the variates: basis^T X = values * axes.
         weights = (turned.mT @ (own.values[..., None] * own.axes)).abs().sum(-1)
-        there = torch.arange(weights.shape[-1], device=weights.device) < own.rank.minimum(other.rank)[..., None]
+        there = (
+            torch.arange(weights.shape[-1], device=weights.device)
+            < own.rank.minimum(other.rank)[..., None]
+        )
         weights = weights * there
         found: Tensor = (weights * correlations.clamp(max=1.0)).sum(-1) / weights.sum(-1)
         return found

@@ -13,8 +13,9 @@ EPS = 1e-7
 def rankme(Z: Array | Rows, eps: float = EPS) -> float | Tensor:
     """Return RankMe: exp(-sum p log p) with p the singular values of Z scaled to sum 1, plus `eps`.
 
-    `Z` is `[..., N, D]`; the value `[...]` lies in 1 ... min(N, D) but for what `eps` adds, since p is not scaled
-    again; with eps 0 it is `effective_rank`. Not centred. Raises `LayerscopeError` for eps < 0.
+    `Z` is `[..., N, D]`; the value `[...]` lies in 1 ... min(N, D) but for what `eps` adds, since p
+    is not scaled again; with eps 0 it is `effective_rank`. Not centred. Raises `LayerscopeError`
+    for eps < 0.
 
     Source: Garrido et al. 2023, RankMe, equation 2.
 

@@ -14,9 +14,9 @@ from layerscope.metrics.metric import How, Needs
 class Readings:
     """The top predictions `[L+1, n]` of layers 0..L, and what is known of the right ones.
 
-    `target` is `[n]`, where the answers are known; `nll` `[L+1, n]`, nats of a language model's next tokens. Of some
-    positions it keeps the `states` `[L+1, m, D]` and the tokens `following` them `[m]`. Where some layers are missing,
-    `layers` are the numbers of those that are there.
+    `target` is `[n]`, where the answers are known; `nll` `[L+1, n]`, nats of a language model's
+    next tokens. Of some positions it keeps the `states` `[L+1, m, D]` and the tokens `following`
+    them `[m]`. Where some layers are missing, `layers` are the numbers of those that are there.
     """
 
     prediction: Tensor

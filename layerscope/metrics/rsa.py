@@ -12,10 +12,11 @@ _GRID = 2.0**44
 def rsa(X: Array, Y: Array, rdm: str = "correlation", compare: str = "spearman") -> float | Tensor:
     """Return the correlation between the dissimilarities of every two samples in two descriptions.
 
-    `X` is `[..., N, D]`, `Y` `[..., N, D']`. The dissimilarity of two samples is 1 minus the Pearson correlation of
-    their rows ("correlation") or 1 minus the cosine of them ("cosine"), columns not centred; a row without a direction
-    is 1 from every other. The N (N - 1) / 2 of each are compared by "spearman", ties sharing their mean rank, or
-    "pearson": -1 ... 1, NaN where all are equal. Raises `LayerscopeError` for N < 3.
+    `X` is `[..., N, D]`, `Y` `[..., N, D']`. The dissimilarity of two samples is 1 minus the
+    Pearson correlation of their rows ("correlation") or 1 minus the cosine of them ("cosine"),
+    columns not centred; a row without a direction is 1 from every other. The N (N - 1) / 2 of each
+    are compared by "spearman", ties sharing their mean rank, or "pearson": -1 ... 1, NaN where all
+    are equal. Raises `LayerscopeError` for N < 3.
 
     Source: Kriegeskorte et al. 2008, Representational Similarity Analysis.
 
@@ -36,10 +37,14 @@ def _measure(rdm: str = "correlation", compare: str = "spearman") -> Measure:
         """Return the upper half of the dissimilarities as a vector, or its ranks, centred and of unit size."""
         # A row is centred as columns are elsewhere: one of equal features is exactly zero.
         unit = unit_rows(centred(rows.mT).mT if rdm == "correlation" else rows)
-        above = torch.ones(rows.shape[-2], rows.shape[-2], dtype=torch.bool, device=rows.device).triu(1)
+        above = torch.ones(
+            rows.shape[-2], rows.shape[-2], dtype=torch.bool, device=rows.device
+        ).triu(1)
         distances = (1.0 - (unit @ unit.mT)[..., above]).mul_(_GRID).round_()
         if compare == "spearman":
-            distances = torch.from_numpy(rankdata(distances.cpu().numpy(), axis=-1)).to(distances.device)
+            distances = torch.from_numpy(rankdata(distances.cpu().numpy(), axis=-1)).to(
+                distances.device
+            )
         around = distances - distances.mean(-1, keepdim=True)
         return (around / torch.linalg.vector_norm(around, dim=-1, keepdim=True),)
 

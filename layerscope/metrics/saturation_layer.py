@@ -10,8 +10,9 @@ from layerscope.metrics.readings import ByLayer, FromReadings, Readings
 def saturation_layer(predictions: Array, first_layer: int = 1) -> Tensor:
     """Return the smallest layer from which the top prediction never changes again.
 
-    `predictions` is `[..., L]`, one column for each of L consecutive layers from `first_layer`; the result `[...]` is
-    an integer tensor. A layer that agrees with the last one before changing its mind does not count.
+    `predictions` is `[..., L]`, one column for each of L consecutive layers from `first_layer`; the
+    result `[...]` is an integer tensor. A layer that agrees with the last one before changing its
+    mind does not count.
 
     Source: Jiang, Zhou, Zhu 2025, Tracing Representation Progression, section 2.2.
 
@@ -20,7 +21,9 @@ def saturation_layer(predictions: Array, first_layer: int = 1) -> Tensor:
     """
     tops = torch.as_tensor(predictions)
     if tops.ndim < 1 or tops.shape[-1] == 0:
-        raise LayerscopeError(f"predictions has shape {tuple(tops.shape)}: give at least one layer's column")
+        raise LayerscopeError(
+            f"predictions has shape {tuple(tops.shape)}: give at least one layer's column"
+        )
     differs = tops != tops[..., -1:]
     after_last_change = differs * torch.arange(1, tops.shape[-1] + 1, device=tops.device)
     return after_last_change.amax(-1) + first_layer

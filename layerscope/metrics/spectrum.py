@@ -19,14 +19,17 @@ _LARGE = 256
 def check_alpha(alpha: float) -> None:
     """Raise `LayerscopeError` unless the Rényi order is above 0 (infinity is allowed)."""
     if not alpha > 0:
-        raise LayerscopeError(f"alpha={alpha} is not a Rényi order: give a number above 0, such as 1.0")
+        raise LayerscopeError(
+            f"alpha={alpha} is not a Rényi order: give a number above 0, such as 1.0"
+        )
 
 
 def entropy_of_spectrum(weights: Tensor, alpha: float = 1.0, eps: float = 0.0) -> Tensor:
     """Return the Rényi entropy of order alpha of non-negative weights `[..., K]`, scaled to sum 1 and then plus `eps`.
 
-    Nats, 0 ... log K; NaN where a weight is NaN, 0 where all weights are zero. alpha = 1 is Shannon's entropy, alpha =
-    inf the min-entropy (Giraldo, Rao and Principe 2014). With `eps` the weights no longer sum to 1.
+    Nats, 0 ... log K; NaN where a weight is NaN, 0 where all weights are zero. alpha = 1 is
+    Shannon's entropy, alpha = inf the min-entropy (Giraldo, Rao and Principe 2014). With `eps` the
+    weights no longer sum to 1.
     """
     check_alpha(alpha)
     weights = weights.clamp(min=0.0)
@@ -87,7 +90,8 @@ def mirrored(total: Tensor) -> Tensor:
 def _strips(width: int) -> list[slice]:
     """Return the strips of columns by which a symmetric product is made.
 
-    BLAS has a rank-k update that torch does not expose; eight strips save 7/16 of the multiplications.
+    BLAS has a rank-k update that torch does not expose; eight strips save 7/16 of the
+    multiplications.
     """
     count = min(8, width // 128) if width >= _WIDE else 1
     cuts = [width * i // count for i in range(count + 1)]
@@ -102,8 +106,9 @@ def small_gram(rows: Tensor) -> Tensor:
 def eigenvalues(batches: Sequence[Tensor]) -> list[Tensor]:
     """Return the eigenvalues, ascending and never below 0, of each batch of symmetric matrices `[..., n, n]`.
 
-    Eigenvalues are clamped at 0, matrix entries never. On a CPU the matrices are shared among `torch.get_num_threads()`
-    threads, each matrix worked by one thread, so results repeat bit by bit.
+    Eigenvalues are clamped at 0, matrix entries never. On a CPU the matrices are shared among
+    `torch.get_num_threads()` threads, each matrix worked by one thread, so results repeat bit by
+    bit.
     """
     work = sum(float(b.numel()) * b.shape[-1] for b in batches)
     matrices = sum(math.prod(b.shape[:-2]) for b in batches)
@@ -116,7 +121,9 @@ def eigenvalues(batches: Sequence[Tensor]) -> list[Tensor]:
     try:
         # LAPACK would start its own threads in every worker and slow all of them down.
         with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            values = iter(list(pool.map(torch.linalg.eigvalsh, [p for piece in pieces for p in piece])))
+            values = iter(
+                list(pool.map(torch.linalg.eigvalsh, [p for piece in pieces for p in piece]))
+            )
     finally:
         # The limit is per thread, but threads born later take the last one set anywhere.
         torch.set_num_threads(threads)
@@ -136,7 +143,8 @@ def entropies(grams: Sequence[Tensor], alpha: float) -> list[Tensor]:
 def singular_values(rows: Tensor) -> Tensor:
     """Return the singular values, descending, of `[..., N, D]`, through R of a QR where one side is long.
 
-    Unlike the root of a Gram's eigenvalues they keep the small end of the spectrum, which matters below alpha 1.
+    Unlike the root of a Gram's eigenvalues they keep the small end of the spectrum, which matters
+    below alpha 1.
     """
     long, wide = max(rows.shape[-2:]), min(rows.shape[-2:])
     if long > 2 * wide:

@@ -12,10 +12,11 @@ from layerscope.metrics.pairs import FromPairs, Measure, by_layer, check_count, 
 def svcca(X: Array, Y: Array, variance: float = 0.99) -> float | Tensor:
     """Return the mean canonical correlation of the leading principal components of two descriptions.
 
-    `X` is `[..., N, D]`, `Y` `[..., N, D']`; of each the fewest components are kept that explain `variance` of the
-    squared singular values around the mean (`kept_dimensions`). The mean is over the smaller number kept: 0 ... 1, NaN
-    where one side does not vary, and 1 by construction where both keep N - 1. Noise of k kept components has about
-    sqrt(k / N): runs and comparisons leave it out up to N = 2 D. Raises `LayerscopeError` for N < 3.
+    `X` is `[..., N, D]`, `Y` `[..., N, D']`; of each the fewest components are kept that explain
+    `variance` of the squared singular values around the mean (`kept_dimensions`). The mean is over
+    the smaller number kept: 0 ... 1, NaN where one side does not vary, and 1 by construction where
+    both keep N - 1. Noise of k kept components has about sqrt(k / N): runs and comparisons leave it
+    out up to N = 2 D. Raises `LayerscopeError` for N < 3.
 
     Source: Raghu et al. 2017, SVCCA.
 
@@ -40,7 +41,9 @@ def kept_dimensions(X: Array, variance: float = 0.99) -> int | Tensor:
 
 def _kept(rows: Tensor, variance: float) -> Principal:
     if not 0 < variance <= 1:
-        raise LayerscopeError(f"variance={variance} is not a share: give a number above 0, at most 1")
+        raise LayerscopeError(
+            f"variance={variance} is not a share: give a number above 0, at most 1"
+        )
     found = principal(rows)
     explained = found.values.square().cumsum(-1)
     short = (explained < variance * explained[..., -1:]).sum(-1)

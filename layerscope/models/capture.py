@@ -17,7 +17,8 @@ from layerscope.models.sublayers.watch import Spot, Tap, as_state
 Visit = Callable[[int, str, Tensor], None]
 """Called as visit(layer, site, tokens[B, T, D]), layers 0..L in order, site "raw" then, with a norm, "normed".
 
-Sub-layers come before their block's layer. A visit may itself run the model, bypassed: that is not visited."""
+Sub-layers come before their block's layer. A visit may itself run the model, bypassed: that is not
+visited."""
 
 
 class Enough(Exception):
@@ -34,8 +35,8 @@ def capture(
 ) -> None:
     """Run `module` once and visit every layer's state, raw and (where the model has a final norm) normed.
 
-    `taps` are sub-layers to be visited as well. Nothing after layer `until` (default: the last) is computed; one beyond
-    the last lets the whole forward run.
+    `taps` are sub-layers to be visited as well. Nothing after layer `until` (default: the last) is
+    computed; one beyond the last lets the whole forward run.
     """
     visitor = _Visitor(module, stack, inputs, visit, until, taps)
     with ExitStack() as hooks, suppress(Enough):
@@ -44,14 +45,22 @@ def capture(
         forward(module.get_submodule(stack.entry), inputs)
         if until is not None and until > stack.depth:
             return
-        raise RuntimeError(f"the model ran {visitor.layer} blocks where its probe ran {stack.depth}")
+        raise RuntimeError(
+            f"the model ran {visitor.layer} blocks where its probe ran {stack.depth}"
+        )
 
 
 class _Visitor:
     """Follows one forward; `layer` is the last one given, `entered` that of the block which runs."""
 
     def __init__(
-        self, module: nn.Module, stack: Stack, inputs: Inputs, visit: Visit, until: int | None, taps: Sequence[Tap]
+        self,
+        module: nn.Module,
+        stack: Stack,
+        inputs: Inputs,
+        visit: Visit,
+        until: int | None,
+        taps: Sequence[Tap],
     ) -> None:
         self.stack, self.visit, self.last = stack, visit, stack.depth if until is None else until
         self.length = tokens_read(module, stack, inputs)
@@ -68,7 +77,8 @@ class _Visitor:
         for path in dict.fromkeys(self.stack.ends):
             yield module.get_submodule(path).register_forward_hook(self._leave, with_kwargs=True)
         inside = (
-            (blocks[self.stack.blocks[layer - 1]].get_submodule(spot.path), spot.path) for layer, spot in self.taps
+            (blocks[self.stack.blocks[layer - 1]].get_submodule(spot.path), spot.path)
+            for layer, spot in self.taps
         )
         for child, path in dict.fromkeys(inside):  # once each, as several blocks may share one
             yield child.register_forward_pre_hook(partial(self._before, path), with_kwargs=True)
@@ -83,12 +93,16 @@ class _Visitor:
         self.entered, self.shape = self.layer + 1, state.shape
         self.calls.clear()  # a shared block runs several times
 
-    def _leave(self, _: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], output: object) -> None:
+    def _leave(
+        self, _: nn.Module, args: tuple[object, ...], kwargs: dict[str, object], output: object
+    ) -> None:
         if self.visiting:
             return
         self.layer += 1
         state = _state(output)
-        self._show(self.layer, _state((*args, *kwargs.values())) + state if self.stack.added else state)
+        self._show(
+            self.layer, _state((*args, *kwargs.values())) + state if self.stack.added else state
+        )
 
     def _show(self, layer: int, state: Tensor) -> None:
         self.visiting = True
@@ -100,7 +114,9 @@ class _Visitor:
         if layer == self.last:
             raise Enough
 
-    def _before(self, path: str, _: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+    def _before(
+        self, path: str, _: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> None:
         self.calls[path] += 1
         self._show_inside(Spot(path, self.calls[path] - 1, True), (*args, *kwargs.values()))
 
@@ -126,7 +142,9 @@ def evaluating(module: nn.Module) -> Iterator[None]:
     """Put every module into evaluation mode (no dropout, no random masking) and afterwards back as it was."""
     training = [child for child in module.modules() if child.training]
     config: Any = getattr(module, "config", None)
-    masking = getattr(config, "mask_ratio", None)  # ViTMAE masks patches at random even in evaluation
+    masking = getattr(
+        config, "mask_ratio", None
+    )  # ViTMAE masks patches at random even in evaluation
     module.eval()
     if masking:
         config.mask_ratio = 0.0

@@ -18,8 +18,9 @@ def candidates(
 ) -> Iterator[tuple[str, list[Chain]]]:
     """Yield how blocks were looked for, and the chains found so, the surest way first.
 
-    `entry` is the module that is called, at `prefix` (with a dot at its end) in the model; `blocks` is the path that
-    the user names, if any; `refused` is filled with why calls that look like blocks are none.
+    `entry` is the module that is called, at `prefix` (with a dot at its end) in the model; `blocks`
+    is the path that the user names, if any; `refused` is filled with why calls that look like
+    blocks are none.
     """
     if blocks is not None:
         found = _checked([_named(entry, prefix, calls, blocks)], calls, refused)
@@ -36,18 +37,31 @@ def candidates(
             yield how, found if check_siblings(entry, prefix, found, calls, refused) else []
     config = getattr(entry, "config", None)
     depth = getattr(config, "num_hidden_layers", None)
-    listed = {id(child) for module in entry.modules() if isinstance(module, LISTS) for child in module.children()}
+    listed = {
+        id(child)
+        for module in entry.modules()
+        if isinstance(module, LISTS)
+        for child in module.children()
+    }
     for groups in _structures(entry, calls, listed, any_class=config is None):
         for group in groups:
-            like_blocks = id(group[0].module) in listed or next(group[0].module.children(), None) is not None
+            like_blocks = (
+                id(group[0].module) in listed or next(group[0].module.children(), None) is not None
+            )
             for one in _checked([group], calls, refused if like_blocks else []):
                 if depth not in (None, len(one.blocks)):
                     continue
                 if check_whole(entry, prefix, [one], calls, refused):
                     yield "structure", [one]
                 parts = _alike(one, groups, calls)
-                for found in (parts if are_apart(entry, prefix, parts) else [], _stages(one, calls)):
-                    yield "structure", found if found and check_whole(entry, prefix, found, calls, []) else []
+                for found in (
+                    parts if are_apart(entry, prefix, parts) else [],
+                    _stages(one, calls),
+                ):
+                    yield (
+                        "structure",
+                        found if found and check_whole(entry, prefix, found, calls, []) else [],
+                    )
 
 
 def _alike(one: Chain, groups: Iterable[Calls], calls: Calls) -> list[Chain]:
@@ -61,9 +75,15 @@ def _alike(one: Chain, groups: Iterable[Calls], calls: Calls) -> list[Chain]:
 def _stages(one: Chain, calls: Calls) -> list[Chain]:
     """The stages of a hierarchical model with these blocks, some of one block alone; nothing where it has none."""
     kinds = {type(call.module) for call in one.blocks}
-    groups = _outermost(_chains([call for call in calls if type(call.module) in kinds], calls, same_class=True))
-    turns = zip(groups, groups[1:], strict=False)  # of one shape they are blocks that do not read one another
-    if not differ_in_width(groups) or any(a[-1].returned.shape == b[0].given.shape for a, b in turns):
+    groups = _outermost(
+        _chains([call for call in calls if type(call.module) in kinds], calls, same_class=True)
+    )
+    turns = zip(
+        groups, groups[1:], strict=False
+    )  # of one shape they are blocks that do not read one another
+    if not differ_in_width(groups) or any(
+        a[-1].returned.shape == b[0].given.shape for a, b in turns
+    ):
         return []
     return _checked(groups, calls, [])
 
@@ -77,7 +97,9 @@ def _checked(groups: Iterable[Calls], calls: Calls, refused: list[str]) -> list[
         return []
 
 
-def _structures(entry: nn.Module, calls: Calls, listed: set[int], any_class: bool) -> Iterator[list[Calls]]:
+def _structures(
+    entry: nn.Module, calls: Calls, listed: set[int], any_class: bool
+) -> Iterator[list[Calls]]:
     """Yield what may be a stack by its looks: lists and like modules, then what a Sequential runs, then any row."""
     containers = [module for module in entry.modules() if isinstance(module, LISTS)]
     rows = [module for module in containers if isinstance(module, nn.Sequential)]
@@ -88,7 +110,9 @@ def _structures(entry: nn.Module, calls: Calls, listed: set[int], any_class: boo
         if call.keeps_shape and not call.passes_on and id(call.module) not in in_row:
             alike[type(call.module), call.path.rpartition(".")[0]].append(call)
     series = in_series(outermost_lists(entry, calls), calls)
-    yield _ranked([*series, *lists, *alike.values(), *_chains(calls, calls, same_class=True)], listed)
+    yield _ranked(
+        [*series, *lists, *alike.values(), *_chains(calls, calls, same_class=True)], listed
+    )
     if any_class:
         yield _ranked([members(module, calls) for module in rows], listed)
         yield _ranked(_chains(calls, calls, same_parent=True), listed)
@@ -104,7 +128,9 @@ def outermost_lists(entry: nn.Module, calls: Calls) -> list[Calls]:
         if compound and not listed.intersection(map(id, group)) and not _are_stacks(group):
             groups.append(group)
             listed.update(map(id, group))
-    return sorted(_outermost([group for group in groups if group]), key=lambda group: calls.index(group[0]))
+    return sorted(
+        _outermost([group for group in groups if group]), key=lambda group: calls.index(group[0])
+    )
 
 
 def _are_stacks(group: Calls) -> bool:
@@ -128,7 +154,13 @@ def in_series(lists: Sequence[Calls], calls: Calls) -> list[Calls]:
 
 
 def notes_on(
-    entry: nn.Module, prefix: str, chains: Sequence[Chain], calls: Calls, every: Calls, *, named: bool
+    entry: nn.Module,
+    prefix: str,
+    chains: Sequence[Chain],
+    calls: Calls,
+    every: Calls,
+    *,
+    named: bool,
 ) -> list[str]:
     """Return what a user must know of blocks in no chain: those beside blocks that the user `named`, or any.
 
@@ -136,7 +168,11 @@ def notes_on(
     """
     blocks = {id(call) for chain in chains for call in chain.blocks}
     paths = [call.path for chain in chains for call in chain.blocks]
-    notes = [] if named else [f"{path} changes the width and is not measured" for path in _wider(chains, every)]
+    notes = (
+        []
+        if named
+        else [f"{path} changes the width and is not measured" for path in _wider(chains, every)]
+    )
     for group in outermost_lists(entry, every):
         around = any(path.startswith(f"{call.path}.") for call in group for path in paths)
         inside = group[0].path.startswith(tuple(f"{path}." for path in paths))
@@ -146,28 +182,45 @@ def notes_on(
         for chain in chains:
             first = chain.blocks[0].given
             if feeding := next((call for call in group if same(call.returned, first)), None):
-                notes.append(f"layer 0 is the output of {feeding.path}, a block of another list ({row})")
+                notes.append(
+                    f"layer 0 is the output of {feeding.path}, a block of another list ({row})"
+                )
             elif any(end is call for end in chain.ends for call in group):
-                notes.append(f"layers are the outputs of {row}, which run after the blocks of this list")
+                notes.append(
+                    f"layers are the outputs of {row}, which run after the blocks of this list"
+                )
         if not named:
             where = _where(group, [call for chain in chains for call in chain.blocks], every)
-            notes.append(f"{row} run {where} and are not measured{_how_to_name(entry, prefix, group, calls)}")
+            notes.append(
+                f"{row} run {where} and are not measured{_how_to_name(entry, prefix, group, calls)}"
+            )
     return notes
 
 
 def _wider(chains: Sequence[Chain], calls: Calls) -> list[str]:
     """Return the modules beside blocks, of their kind and no single layer, that give states of another width."""
-    blocks = [call for chain in chains for call in chain.blocks if next(call.module.children(), None) is not None]
+    blocks = [
+        call
+        for chain in chains
+        for call in chain.blocks
+        if next(call.module.children(), None) is not None
+    ]
     kinds = {(type(call.module), call.path.rpartition(".")[0]) for call in blocks}
     like = (call for call in calls if (type(call.module), call.path.rpartition(".")[0]) in kinds)
-    return list(dict.fromkeys(call.path for call in like if call.given.shape[-1] != call.returned.shape[-1]))
+    return list(
+        dict.fromkeys(call.path for call in like if call.given.shape[-1] != call.returned.shape[-1])
+    )
 
 
 def _where(group: Calls, blocks: Calls, calls: Calls) -> str:
     """Return where a list of blocks runs, seen from the blocks that are measured."""
     if calls.index(group[-1]) < min(map(calls.index, blocks)):
         return "before layer 0"
-    return "after the last layer" if calls.index(group[0]) > max(map(calls.index, blocks)) else "beside these blocks"
+    return (
+        "after the last layer"
+        if calls.index(group[0]) > max(map(calls.index, blocks))
+        else "beside these blocks"
+    )
 
 
 def _how_to_name(entry: nn.Module, prefix: str, group: Calls, calls: Calls) -> str:
@@ -182,10 +235,19 @@ def _ranked(groups: Iterable[Calls], listed: set[int]) -> list[Calls]:
     """Groups of two calls or more, those with the most parameters first; on a tie lists, then the longer, the outer."""
 
     def size(group: Calls) -> tuple[int, bool, int, int]:
-        weights = sum(p.numel() for module in {c.module for c in group} for p in module.parameters())
-        return weights, all(id(c.module) in listed for c in group), len(group), -group[0].path.count(".")
+        weights = sum(
+            p.numel() for module in {c.module for c in group} for p in module.parameters()
+        )
+        return (
+            weights,
+            all(id(c.module) in listed for c in group),
+            len(group),
+            -group[0].path.count("."),
+        )
 
-    return sorted((group for group in map(_trimmed, groups) if len(group) > 1), key=size, reverse=True)
+    return sorted(
+        (group for group in map(_trimmed, groups) if len(group) > 1), key=size, reverse=True
+    )
 
 
 def _named(entry: nn.Module, prefix: str, calls: Calls, blocks: str) -> Calls:
@@ -206,13 +268,21 @@ def _declared(entry: nn.Module, prefix: str) -> set[str]:
         named = [getattr(spec, "target_class", spec) for spec in specs]
         classes = tuple(kind for kind in named if isinstance(kind, type))
         base = prefix + name + ("." if name else "")
-        paths |= {base + child for child, module in owner.named_modules() if classes and isinstance(module, classes)}
+        paths |= {
+            base + child
+            for child, module in owner.named_modules()
+            if classes and isinstance(module, classes)
+        }
     return paths
 
 
 def _stage_chains(selected: Calls, calls: Calls) -> list[Calls]:
     """Return the blocks of the stages of a hierarchical model: of selected calls that change a state's shape."""
-    outer = [call for call in selected if not any(call.path.startswith(other.path + ".") for other in selected)]
+    outer = [
+        call
+        for call in selected
+        if not any(call.path.startswith(other.path + ".") for other in selected)
+    ]
     if all(call.given.shape == call.returned.shape for call in outer):
         return []
     chains: list[Calls] = []
@@ -226,7 +296,11 @@ def _stage_chains(selected: Calls, calls: Calls) -> list[Calls]:
 def differ_in_width(chains: list[Calls]) -> bool:
     """Return whether the states of several stacks of like blocks differ in width: the model is hierarchical."""
     kinds = {type(chain[0].module) for chain in chains}
-    return len(chains) > 1 and len(kinds) == 1 and len({chain[-1].returned.shape[-1] for chain in chains}) > 1
+    return (
+        len(chains) > 1
+        and len(kinds) == 1
+        and len({chain[-1].returned.shape[-1] for chain in chains}) > 1
+    )
 
 
 def _is_checkpointing(module: nn.Module) -> bool:
@@ -235,10 +309,13 @@ def _is_checkpointing(module: nn.Module) -> bool:
     return isinstance(module, GradientCheckpointingLayer)
 
 
-def _chains(selected: Calls, calls: Calls, *, same_class: bool = False, same_parent: bool = False) -> list[Calls]:
+def _chains(
+    selected: Calls, calls: Calls, *, same_class: bool = False, same_parent: bool = False
+) -> list[Calls]:
     """Join calls into chains in which each reads what the one before it gives, of one width.
 
-    Between two that the model declares one module may stand; between others (`same_class`, `same_parent`) none.
+    Between two that the model declares one module may stand; between others (`same_class`,
+    `same_parent`) none.
     """
     chains: list[Calls] = []
     for call in selected:
@@ -251,7 +328,9 @@ def _chains(selected: Calls, calls: Calls, *, same_class: bool = False, same_par
             if same_parent and last.path.rpartition(".")[0] != call.path.rpartition(".")[0]:
                 continue
             exact = same(last.returned, call.given) and not call.path.startswith(last.path + ".")
-            if exact or (not same_class and not same_parent and end_of(last, call, calls) is not None):
+            if exact or (
+                not same_class and not same_parent and end_of(last, call, calls) is not None
+            ):
                 joined.append(call)
                 break
         else:
@@ -263,7 +342,9 @@ def _outermost(groups: list[Calls]) -> list[Calls]:
     """Leave out chains that run inside a block of another chain."""
 
     def inside(group: Calls, other: Calls) -> bool:
-        return other is not group and group[0].path.startswith(tuple(f"{call.path}." for call in other))
+        return other is not group and group[0].path.startswith(
+            tuple(f"{call.path}." for call in other)
+        )
 
     return [group for group in groups if not any(inside(group, other) for other in groups)]
 
@@ -276,7 +357,9 @@ def _trimmed(group: Calls) -> Calls:
         return []
     between = any(inner[0] < i < inner[-1] and i not in inner for i in blocks)
     start, stop = (blocks[0], len(group)) if between else (inner[0], inner[-1] + 1)
-    while not between and stop < len(group) and stop not in blocks:  # an activation after the last one
+    while (
+        not between and stop < len(group) and stop not in blocks
+    ):  # an activation after the last one
         stop += 1
     return group[start:stop]
 
@@ -293,10 +376,16 @@ def members(container: nn.Module, calls: Calls) -> Calls:
                 yield from inside(child)
 
     kept = set(inside(container))
-    return [call for call in calls if id(call.module) in kept and call.keeps_shape and not call.passes_on]
+    return [
+        call
+        for call in calls
+        if id(call.module) in kept and call.keeps_shape and not call.passes_on
+    ]
 
 
-def check_siblings(entry: nn.Module, prefix: str, found: Sequence[Chain], calls: Calls, refused: list[str]) -> bool:
+def check_siblings(
+    entry: nn.Module, prefix: str, found: Sequence[Chain], calls: Calls, refused: list[str]
+) -> bool:
     """Return whether the blocks that share a list are in one chain; says in `refused` where they are in several."""
     return not any(
         _left_out(members(container, calls), one, refused)
@@ -311,24 +400,44 @@ def are_apart(entry: nn.Module, prefix: str, found: Sequence[Chain]) -> bool:
         return False
     around = [[id(c) for c in _containers(entry, prefix, one, direct=False)] for one in found]
     own = [[id(c) for c in _containers(entry, prefix, one, direct=True)] for one in found]
-    return around == own and len({each for one in own for each in one}) == len(found) == sum(map(len, own))
+    return around == own and len({each for one in own for each in one}) == len(found) == sum(
+        map(len, own)
+    )
 
 
-def check_whole(entry: nn.Module, prefix: str, chains: Sequence[Chain], calls: Calls, refused: list[str]) -> bool:
+def check_whole(
+    entry: nn.Module, prefix: str, chains: Sequence[Chain], calls: Calls, refused: list[str]
+) -> bool:
     """Return whether chains are whole: no module in a list around a block is left out, nor one of the same kind."""
-    found = Chain(tuple(c for one in chains for c in one.blocks), tuple(c for one in chains for c in one.ends))
-    between = [end for end, block in zip(found.ends[:-1], found.blocks, strict=False) if end is not block]
+    found = Chain(
+        tuple(c for one in chains for c in one.blocks), tuple(c for one in chains for c in one.ends)
+    )
+    between = [
+        end for end, block in zip(found.ends[:-1], found.blocks, strict=False) if end is not block
+    ]
     wide = any(p.ndim > 1 for end in between for p in end.module.parameters())
     if wide and len(between) == len(found.blocks) - 1:
         return False  # another block follows every one of them
-    inside = [members(container, calls) for container in _containers(entry, prefix, found, direct=False)]
-    above = {call.path.rsplit(".", n)[0] for call in found.blocks for n in range(call.path.count(".") + 1)}
-    kinds = {type(call.module) for call in calls if call.path in above and next(call.module.children(), None)}
+    inside = [
+        members(container, calls) for container in _containers(entry, prefix, found, direct=False)
+    ]
+    above = {
+        call.path.rsplit(".", n)[0]
+        for call in found.blocks
+        for n in range(call.path.count(".") + 1)
+    }
+    kinds = {
+        type(call.module)
+        for call in calls
+        if call.path in above and next(call.module.children(), None)
+    }
     like = [call for call in calls if type(call.module) in kinds and call.keeps_shape]
     return not any(_left_out(group, found, refused) for group in (*inside, like))
 
 
-def _containers(entry: nn.Module, prefix: str, found: Chain, *, direct: bool) -> Iterator[nn.Module]:
+def _containers(
+    entry: nn.Module, prefix: str, found: Chain, *, direct: bool
+) -> Iterator[nn.Module]:
     """The lists that hold blocks of a chain, and without `direct` the lists around these; of Sequentials the first."""
     blocks, paths = {id(call.module) for call in found.blocks}, [call.path for call in found.blocks]
     for name, module in entry.named_modules():
@@ -342,13 +451,18 @@ def _containers(entry: nn.Module, prefix: str, found: Chain, *, direct: bool) ->
 def _left_out(group: Calls, found: Chain, refused: list[str]) -> bool:
     """Whether a call that looks like a block is in a group and not in a chain, nor around or inside a block of it."""
     paths = [call.path for call in found.blocks]
-    inside, ends = tuple(f"{path}." for path in paths), {id(call) for call in (*found.blocks, *found.ends)}
+    inside, ends = (
+        tuple(f"{path}." for path in paths),
+        {id(call) for call in (*found.blocks, *found.ends)},
+    )
     for call in group:
         around = any(path.startswith(f"{call.path}.") for path in paths)
         if id(call) in ends or around or call.path.startswith(inside):
             continue
         if next(call.module.parameters(), None) is not None and not is_norm(call):
-            row, them = (paths[0], "it") if len(paths) == 1 else (f"{paths[0]} … {paths[-1]}", "them")
+            row, them = (
+                (paths[0], "it") if len(paths) == 1 else (f"{paths[0]} … {paths[-1]}", "them")
+            )
             refused.append(
                 f"{call.path} is run as well as {row}, and not in a row with {them}: name the module that holds the "
                 "blocks to be measured with `blocks`"

@@ -63,7 +63,9 @@ def hub_files(name: str, revision: str | None, patterns: Sequence[str]) -> Path 
     go_offline_without_hub()
     for here in (False, True):
         with suppress(Exception):  # no hub, no such files: the weights that are here need neither
-            found = snapshot_download(name, revision=revision, allow_patterns=list(patterns), local_files_only=here)
+            found = snapshot_download(
+                name, revision=revision, allow_patterns=list(patterns), local_files_only=here
+            )
             return Path(found)
     return None
 
@@ -74,7 +76,9 @@ def check_name(source: str) -> None:
         raise LayerscopeError(f"no model is given: give a hub name, a folder, or {EMBEDDED}")
     if "://" in source:
         name = "/".join(urlsplit(source).path.strip("/").split("/")[:2]) or "org/name"
-        raise LayerscopeError(f"model {source!r} is a URL: give its name on the hub ({name}), or a folder")
+        raise LayerscopeError(
+            f"model {source!r} is a URL: give its name on the hub ({name}), or a folder"
+        )
 
 
 def check_folder(folder: Path, allow_pickle: bool) -> None:
@@ -82,7 +86,9 @@ def check_folder(folder: Path, allow_pickle: bool) -> None:
     refuse_dangling(folder)
     fault = _folder_fault(folder) or _weights_fault(folder, allow_pickle)
     if fault:
-        raise LayerscopeError(f"model {'' if folder.is_file() else 'folder '}{str(folder)!r} {fault}")
+        raise LayerscopeError(
+            f"model {'' if folder.is_file() else 'folder '}{str(folder)!r} {fault}"
+        )
 
 
 def _folder_fault(folder: Path) -> str:
@@ -98,13 +104,21 @@ def _folder_fault(folder: Path) -> str:
     configs = [folder / name for name in CONFIGS if (folder / name).is_file()]
     for path in configs:
         found = _json(path)
-        if path.name == "config.json" and not (folder / "modules.json").is_file() and isinstance(found, dict):
+        if (
+            path.name == "config.json"
+            and not (folder / "modules.json").is_file()
+            and isinstance(found, dict)
+        ):
             _check_type(path, found)
     if configs:
         return ""
     if (folder / "run.json").is_file():
         return "holds no config.json: it is a layerscope run, give the model itself"
-    why = f"give one of the models in it ({', '.join(sorted(inside)[:3])})" if inside else "is it a saved model?"
+    why = (
+        f"give one of the models in it ({', '.join(sorted(inside)[:3])})"
+        if inside
+        else "is it a saved model?"
+    )
     return f"holds no config.json: {why}"
 
 
@@ -134,7 +148,9 @@ def _json(path: Path) -> Any:
     except OSError as error:
         raise unreadable(path, error) from error
     except ValueError as error:
-        raise LayerscopeError(f"{str(path)!r} is not JSON: copy or download the model again") from error
+        raise LayerscopeError(
+            f"{str(path)!r} is not JSON: copy or download the model again"
+        ) from error
 
 
 def _weights_fault(folder: Path, allow_pickle: bool) -> str:
@@ -147,7 +163,9 @@ def _weights_fault(folder: Path, allow_pickle: bool) -> str:
     missing = [name for name in names if not (folder / str(name)).is_file()]
     if missing:
         return f"lacks {missing[0]} ({len(missing)} of {len(names)} files of weights): copy or download it again"
-    weights = sorted(p for p in folder.rglob("*") if p.suffix in (".safetensors", ".bin", ".pt", ".pth"))
+    weights = sorted(
+        p for p in folder.rglob("*") if p.suffix in (".safetensors", ".bin", ".pt", ".pth")
+    )
     if not weights:
         return "holds no weights (*.safetensors): save the model there again"
     if not any(path.suffix == ".safetensors" for path in weights) and not allow_pickle:
@@ -200,8 +218,14 @@ def _what_failed(source: str, error: Exception) -> str:
     known = next((line for pattern, line in FAULTS.items() if re.search(pattern, text, re.S)), None)
     if known is None and not Path(source).exists():
         if re.search("couldn't connect|Connection|offline|Max retries|resolve", text):
-            hint = near(source, (EMBEDDED,)) or near_folder(Path(source)) or ": check the name, or the network"
+            hint = (
+                near(source, (EMBEDDED,))
+                or near_folder(Path(source))
+                or ": check the name, or the network"
+            )
             return f"is not a local folder, and the hub cannot be reached{hint}"
         if re.search("not a valid model identifier|Repository Not Found|404|Repo id", text):
             return "is neither a local folder nor a model on the hub: check the name (or its access token)"
-    return known or f"cannot be loaded: {' '.join(str(error).split())[:200] or type(error).__name__}"
+    return (
+        known or f"cannot be loaded: {' '.join(str(error).split())[:200] or type(error).__name__}"
+    )

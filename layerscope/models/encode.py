@@ -21,7 +21,12 @@ from layerscope.models.forward import Inputs, accepts
 TOKENISED_AT_ONCE = 256
 NO_TOKENIZER = "a text model as an object needs `processor`: its tokenizer or feature extractor"
 PLURAL = {"text": "texts", "image": "images", "audio": "sounds", "tensor": "arrays"}
-READS = {"input_ids": "text", "pixel_values": "image", "input_features": "audio", "input_values": "audio"}
+READS = {
+    "input_ids": "text",
+    "pixel_values": "image",
+    "input_features": "audio",
+    "input_values": "audio",
+}
 
 
 class Encoder(ABC):
@@ -58,14 +63,18 @@ class TextEncoder(Encoder):
             rows, top = [sample.tolist() for sample in samples], vocabulary(self.module) - 1
             odd = next((number for row in rows for number in row if not 0 <= number <= top), None)
             if odd is not None:
-                raise LayerscopeError(f"token id {odd} is not in the vocabulary of this model: it has ids 0..{top}")
+                raise LayerscopeError(
+                    f"token id {odd} is not in the vocabulary of this model: it has ids 0..{top}"
+                )
             return [row[: None if whole else self.max_length] for row in rows]
         if self.tokenizer is None:
             raise LayerscopeError(self.lack)
         texts = [self.prompt + sample for sample in samples]
         how = {"verbose": False} if whole else {"truncation": True, "max_length": self.max_length}
         with clear_inputs(self.tokenizer):
-            made = self.tokenizer(texts, return_attention_mask=False, return_token_type_ids=False, **how)
+            made = self.tokenizer(
+                texts, return_attention_mask=False, return_token_type_ids=False, **how
+            )
             ids: list[list[int]] = made["input_ids"]
         return ids
 
@@ -89,14 +98,18 @@ class TextEncoder(Encoder):
         # a classifier on a decoder looks for its own pad id to find the last token
         config = getattr(self.module, "config", None)
         own = getattr(config, "pad_token_id", None)
-        pad = own if isinstance(own, int) and own >= 0 else getattr(self.tokenizer, "pad_token_id", 0)
+        pad = (
+            own if isinstance(own, int) and own >= 0 else getattr(self.tokenizer, "pad_token_id", 0)
+        )
         ids = padded(rows, int(pad or 0))
         named = {"input_ids": ids, "attention_mask": mask}
         if getattr(samples[0], "types", ()):  # which text of a pair a token is of
             named["token_type_ids"] = padded([sample.types for sample in samples], 0)
         if accepts(self.module, "decoder_input_ids"):
             start = getattr(config, "decoder_start_token_id", None) or 0
-            named["decoder_input_ids"] = torch.cat([torch.full_like(ids[:, :1], start), ids[:, :-1]], 1)
+            named["decoder_input_ids"] = torch.cat(
+                [torch.full_like(ids[:, :1], start), ids[:, :-1]], 1
+            )
             named["decoder_attention_mask"] = mask
         return Inputs(named, mask=mask)
 
@@ -121,7 +134,11 @@ def vocabulary(module: nn.Module) -> int:
     if not hasattr(table, "num_embeddings"):
         tables = [child for child in module.modules() if isinstance(child, nn.Embedding)]
         config: Any = getattr(module, "config", None)
-        rows = getattr(config.get_text_config(), "vocab_size", None) if hasattr(config, "get_text_config") else None
+        rows = (
+            getattr(config.get_text_config(), "vocab_size", None)
+            if hasattr(config, "get_text_config")
+            else None
+        )
         named = (child for child in tables if child.num_embeddings == rows)
         table = next(named, tables[0] if tables else None)
     return int(getattr(table, "num_embeddings", 1 << 31))
@@ -162,7 +179,11 @@ class AudioEncoder(Encoder):
         """Return the features the model reads, with the mask of the real ones."""
         rate, fixed = self.extractor.sampling_rate, self.max_length
         waves = [resample(sample, rate) for sample in samples]
-        how = {"padding": "max_length" if fixed else True, "truncation": True if fixed else None, "sampling_rate": rate}
+        how = {
+            "padding": "max_length" if fixed else True,
+            "truncation": True if fixed else None,
+            "sampling_rate": rate,
+        }
         with clear_inputs(self.extractor):
             out = self.extractor(waves, return_attention_mask=True, return_tensors="pt", **how)
         named = {k: v for k, v in out.items() if isinstance(v, Tensor)}
@@ -183,10 +204,14 @@ class ImageEncoder(Encoder):
     def batch(self, samples: Sequence[Any]) -> Inputs:
         """Return pixel values [B, C, H, W], and for a masked autoencoder the noise that keeps its patches in order."""
         config: Any = getattr(self.module, "config", None)
-        config = getattr(config, "vision_config", None) or config  # of two towers, the one that reads images
+        config = (
+            getattr(config, "vision_config", None) or config
+        )  # of two towers, the one that reads images
         images = list(samples)
         if getattr(config, "num_channels", 3) == 1:
-            images = [image.convert("L") if hasattr(image, "convert") else image for image in images]
+            images = [
+                image.convert("L") if hasattr(image, "convert") else image for image in images
+            ]
         if hasattr(self.processor, "model_input_names"):
             with clear_inputs(self.processor):
                 pixels = self.processor(images, return_tensors="pt")["pixel_values"]
@@ -212,10 +237,14 @@ class ImageEncoder(Encoder):
         try:
             pixels = self.processor(image)
         except Exception as error:  # whatever a function that is none of an image raises
-            raise LayerscopeError(f"the `processor` failed on an image ({type(error).__name__}: {error})") from error
+            raise LayerscopeError(
+                f"the `processor` failed on an image ({type(error).__name__}: {error})"
+            ) from error
         if not isinstance(pixels, Tensor) or pixels.ndim != 3:
             given = tuple(pixels.shape) if isinstance(pixels, Tensor) else type(pixels).__name__
-            raise LayerscopeError(f"the `processor` made {given} of an image: give a tensor [channels, height, width]")
+            raise LayerscopeError(
+                f"the `processor` made {given} of an image: give a tensor [channels, height, width]"
+            )
         return pixels
 
 
@@ -240,7 +269,11 @@ def modality_of(module: nn.Module) -> str:
 def modalities_of(module: nn.Module) -> list[str]:
     """Return what a model reads, its main input first: of two towers that of each."""
     dual = not getattr(getattr(module, "config", None), "is_encoder_decoder", False)
-    towers = {modality_of(child) for child in module.modules() if dual and hasattr(child, "main_input_name")}
+    towers = {
+        modality_of(child)
+        for child in module.modules()
+        if dual and hasattr(child, "main_input_name")
+    }
     main = modality_of(module)
     if not any(isinstance(child, nn.Embedding) for child in module.modules()):
         towers -= {"text"}  # what transformers calls the input of a part that names none
@@ -248,14 +281,22 @@ def modalities_of(module: nn.Module) -> list[str]:
 
 
 def encoder_for(
-    modality: str, processor: Any, module: nn.Module, *, max_length: int | None = None, prompt: str = "", lack: str = ""
+    modality: str,
+    processor: Any,
+    module: nn.Module,
+    *,
+    max_length: int | None = None,
+    prompt: str = "",
+    lack: str = "",
 ) -> Encoder:
     """Return the encoder for a corpus of this modality ("ids": of token ids), or say what is missing."""
     kind, as_ids = modality_of(module), modality == "ids"
     a_plain_module_with_a_processor = kind == "tensor" and processor is not None
     if not as_ids and modality not in modalities_of(module) and not a_plain_module_with_a_processor:
         reads, given = PLURAL.get(kind, kind), PLURAL.get(modality, modality)
-        raise LayerscopeError(f"this model reads {reads} and the data are {given}: give {reads}, or a model of {given}")
+        raise LayerscopeError(
+            f"this model reads {reads} and the data are {given}: give {reads}, or a model of {given}"
+        )
     if modality == "tensor":
         parameter = next(module.parameters(), None)
         return TensorEncoder(parameter.dtype if parameter is not None else torch.float32)
@@ -266,12 +307,18 @@ def encoder_for(
             raise LayerscopeError(NO_TOKENIZER.replace("text", modality))
         if not hasattr(processor, "sampling_rate"):
             given = type(processor).__name__
-            raise LayerscopeError(f"sounds need a feature extractor: give one as `processor`, not a {given}")
+            raise LayerscopeError(
+                f"sounds need a feature extractor: give one as `processor`, not a {given}"
+            )
         return AudioEncoder(processor, module)
     most = positions(module)
     if max_length is not None and max_length > most:
-        raise LayerscopeError(f"max length {max_length} is beyond the model's {int(most)} positions: give at most that")
-    length = int(max_length or min(getattr(processor, "model_max_length", None) or math.inf, most, 512))
+        raise LayerscopeError(
+            f"max length {max_length} is beyond the model's {int(most)} positions: give at most that"
+        )
+    length = int(
+        max_length or min(getattr(processor, "model_max_length", None) or math.inf, most, 512)
+    )
     encoder = TextEncoder(processor, module, length, "" if as_ids else prompt, lack or NO_TOKENIZER)
     taken = 0 if as_ids or processor is None else len(encoder.ids([""], whole=True)[0])
     if taken >= length and encoder.prompt:
@@ -287,7 +334,16 @@ def encoder_for(
 def positions(module: nn.Module) -> float:
     """Return the number of positions a model has, without the first rows that RoBERTa leaves empty, else infinity."""
     config = getattr(module, "config", None)
-    known = (getattr(config, name, None) for name in ("max_position_embeddings", "n_positions", "max_seq_len"))
-    rows = next((rows for rows in known if rows and rows > 0), math.inf)  # XLNet says -1 of no limit
-    tables = (m for m in module.modules() if isinstance(m, nn.Embedding) and m.num_embeddings == rows)
-    return float(rows) - max((table.padding_idx + 1 for table in tables if table.padding_idx is not None), default=0)
+    known = (
+        getattr(config, name, None)
+        for name in ("max_position_embeddings", "n_positions", "max_seq_len")
+    )
+    rows = next(
+        (rows for rows in known if rows and rows > 0), math.inf
+    )  # XLNet says -1 of no limit
+    tables = (
+        m for m in module.modules() if isinstance(m, nn.Embedding) and m.num_embeddings == rows
+    )
+    return float(rows) - max(
+        (table.padding_idx + 1 for table in tables if table.padding_idx is not None), default=0
+    )

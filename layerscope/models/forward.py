@@ -46,17 +46,28 @@ class Inputs:
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> "Inputs":
         named = {name: change(one) for name, one in self.named.items()}
-        return Inputs(named, *(None if one is None else change(one) for one in (self.positional, self.mask)))
+        return Inputs(
+            named, *(None if one is None else change(one) for one in (self.positional, self.mask))
+        )
 
 
 def on_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return tensors on the CPU; those on another device in one copy for each dtype, as each copy waits for it."""
-    found, kinds = dict(tensors), {one.dtype for one in tensors.values() if one.device.type != "cpu"}
+    found, kinds = (
+        dict(tensors),
+        {one.dtype for one in tensors.values() if one.device.type != "cpu"},
+    )
     for dtype in kinds:
-        own = {name: one for name, one in tensors.items() if one.dtype == dtype and one.device.type != "cpu"}
+        own = {
+            name: one
+            for name, one in tensors.items()
+            if one.dtype == dtype and one.device.type != "cpu"
+        }
         flat = torch.cat([one.reshape(-1) for one in own.values()]).cpu()
         parts = torch.split(flat, [one.numel() for one in own.values()])
-        found |= {name: part.view(one.shape) for (name, one), part in zip(own.items(), parts, strict=True)}
+        found |= {
+            name: part.view(one.shape) for (name, one), part in zip(own.items(), parts, strict=True)
+        }
     return found
 
 
@@ -80,9 +91,14 @@ def run(module: nn.Module, inputs: Inputs, **extra: object) -> object:
     """Run a module as `forward` does, with gradients where they are on."""
     if inputs.args:
         return module(*inputs.args)
-    named = {k: fitted(module, v) for k, v in {**inputs.named, **extra}.items() if accepts(module, k)}
-    # an auxiliary loss is made from what routers gave in every block, and some blocks may be bypassed
-    named |= {name: False for name in ("use_cache", "output_router_logits") if accepts(module, name)}
+    named = {
+        k: fitted(module, v) for k, v in {**inputs.named, **extra}.items() if accepts(module, k)
+    }
+    # an auxiliary loss is made from what routers gave in every block, and some blocks may be
+    # bypassed
+    named |= {
+        name: False for name in ("use_cache", "output_router_logits") if accepts(module, name)
+    }
     ids = inputs.named.get("input_ids")
     if ids is not None and not hasattr(module, "main_input_name") and "input_ids" not in named:
         return module(ids, **named)  # a plain module, whatever it calls them
@@ -91,7 +107,9 @@ def run(module: nn.Module, inputs: Inputs, **extra: object) -> object:
     except IndexError as error:
         if ids is None or "out of range in self" not in str(error):
             raise
-        rows = sorted({each.num_embeddings for each in module.modules() if isinstance(each, nn.Embedding)})
+        rows = sorted(
+            {each.num_embeddings for each in module.modules() if isinstance(each, nn.Embedding)}
+        )
         raise LayerscopeError(
             f"token id {int(ids.max())} or position {ids.shape[1]} is beyond an embedding table of the model (of "
             f"{' or '.join(map(str, rows))} rows): give the model's own tokenizer, or a lower `max_length`"
@@ -109,7 +127,9 @@ def fitted(module: nn.Module, value: Any) -> Any:
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an error says that a device or the machine has no memory left."""
     texts = ("out of memory", "can't allocate memory")
-    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(t in str(error).lower() for t in texts)
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(
+        t in str(error).lower() for t in texts
+    )
 
 
 def in_halves(
@@ -232,7 +252,9 @@ def with_state(output: Any, state: Tensor) -> Any:
         return made
     if isinstance(output, (tuple, list)):
         return type(output)(state if item is hidden else item for item in output)
-    raise LayerscopeError(f"a block of this model gives a {type(output).__name__}: let it give tensors, or a tuple")
+    raise LayerscopeError(
+        f"a block of this model gives a {type(output).__name__}: let it give tensors, or a tuple"
+    )
 
 
 def tensors_in(output: object) -> Iterator[Tensor]:
@@ -247,7 +269,8 @@ def tensors_in(output: object) -> Iterator[Tensor]:
 def frame_mask(mask: Tensor | None, frames: int, module: nn.Module) -> Tensor | None:
     """Return a mask at the rate of the states: speech models read thousands of samples and give one state for several.
 
-    Where a model counts its states, and counts right for the whole length, its count is taken; else the share is kept.
+    Where a model counts its states, and counts right for the whole length, its count is taken; else
+    the share is kept.
     """
     if mask is None or mask.shape[1] == frames:
         return mask
@@ -259,4 +282,6 @@ def frame_mask(mask: Tensor | None, frames: int, module: nn.Module) -> Tensor | 
             if isinstance(lengths, Tensor) and isinstance(most, Tensor) and int(most) == frames:
                 found = lengths
                 break
-    return (torch.arange(frames, device=mask.device) < found.long().clamp(1, frames)[:, None]).long()
+    return (
+        torch.arange(frames, device=mask.device) < found.long().clamp(1, frames)[:, None]
+    ).long()

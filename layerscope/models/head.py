@@ -12,7 +12,8 @@ from layerscope.models.forward import hidden_of
 def without_blocks(kind: Any) -> Any:
     """Return a class of transformers whose models hand the embedding output on to the final norm.
 
-    Its `from_pretrained` reads no tensor of a block, and the input embedding only where the head shares it.
+    Its `from_pretrained` reads no tensor of a block, and the input embedding only where the head
+    shares it.
     """
 
     def init(self: Any, config: Any, *args: Any, **kwargs: Any) -> None:
@@ -28,16 +29,26 @@ def without_blocks(kind: Any) -> Any:
 
     missing = [*(kind._keys_to_ignore_on_load_missing or ()), rf"\.{EMPTY}$"]
     # by its name and module transformers knows how to rename the weights
-    named = {"__module__": kind.__module__, "__init__": init, "_keys_to_ignore_on_load_missing": missing}
+    named = {
+        "__module__": kind.__module__,
+        "__init__": init,
+        "_keys_to_ignore_on_load_missing": missing,
+    }
     return type(kind.__name__, (kind,), named)
 
 
 def blocks_of(module: Any) -> nn.ModuleList:
     """Return the list of a model's blocks; raises `LayerscopeError` where it has none."""
     depth = module.config.get_text_config().num_hidden_layers
-    lists = [child for child in module.modules() if isinstance(child, nn.ModuleList) and len(child) == depth]
+    lists = [
+        child
+        for child in module.modules()
+        if isinstance(child, nn.ModuleList) and len(child) == depth
+    ]
     if not lists:
-        raise LayerscopeError(f"{type(module).__name__} has no list of {depth} blocks: its head cannot be read alone")
+        raise LayerscopeError(
+            f"{type(module).__name__} has no list of {depth} blocks: its head cannot be read alone"
+        )
     return max(lists, key=lambda found: sum(p.numel() for p in found.parameters()))
 
 
@@ -63,4 +74,6 @@ class _Drawn(nn.Module):
         self.num_embeddings, self.embedding_dim = rows, width
 
     def forward(self, ids: Tensor) -> Tensor:
-        return torch.sin(torch.arange(1.0, self.embedding_dim + 1, device=ids.device) * (ids[..., None] + 1))
+        return torch.sin(
+            torch.arange(1.0, self.embedding_dim + 1, device=ids.device) * (ids[..., None] + 1)
+        )

@@ -54,13 +54,18 @@ class Inspection(Shown):
 
     def document(self) -> Document:
         """Return what was found, how, and how to say otherwise."""
-        shared = f", one block run {self.depth} times" if len(set(self.blocks)) == 1 < self.depth else ""
+        shared = (
+            f", one block run {self.depth} times" if len(set(self.blocks)) == 1 < self.depth else ""
+        )
         unit = "seconds" if self.modality == "audio" else "tokens"
         several = len(self.parts) > 1
         cost = f"{self.bytes_per_sample / 1e3:.0f} kB on disk and about {self.seconds_per_sample * 1e3:.1f} ms"
         entries = (
             ("model", f"{self.model} ({self.kind}, {self.parameters:,} parameters, {self.dtype})"),
-            ("reads", self.modality + (f", {self.max_length} {unit} at most" if self.max_length else "")),
+            (
+                "reads",
+                self.modality + (f", {self.max_length} {unit} at most" if self.max_length else ""),
+            ),
             ("part", self.part + (f" of {', '.join(self.parts)}" if several else "")),
             ("layers", f"0 (what the first block reads) to {self.depth}, {self.width} wide"),
             ("blocks", f"{_rows(self.blocks)}{shared}, found by {self.found_by}"),
@@ -107,11 +112,16 @@ def inspect_model(asked: Asked) -> list[Inspection]:
     raise errors[0]
 
 
-def _look(loaded: Loaded, modality: str, samples: list[Any], override: Override) -> list[Inspection]:
+def _look(
+    loaded: Loaded, modality: str, samples: list[Any], override: Override
+) -> list[Inspection]:
     try:
         models = [find_layers(loaded, modality, samples, override)]
     except SeveralParts as several:
-        models = [find_layers(loaded, modality, samples, replace(override, part=part)) for part in several.parts]
+        models = [
+            find_layers(loaded, modality, samples, replace(override, part=part))
+            for part in several.parts
+        ]
     return [_inspection(model, modality, samples) for model in models]
 
 
@@ -121,12 +131,16 @@ def made_up_samples(loaded: Loaded, modality: str | None = None) -> tuple[str, l
     draw = torch.Generator().manual_seed(0)
     if modality == "tensor":
         weighted = (
-            child for child in loaded.module.modules() if next(child.parameters(recurse=False), None) is not None
+            child
+            for child in loaded.module.modules()
+            if next(child.parameters(recurse=False), None) is not None
         )
         if not isinstance(
             first := next(weighted, None), torch.nn.Linear
         ):  # as of an MLP, which reads rows of its width
-            raise LayerscopeError("a plain module is probed with data: give an array of its inputs as `data`")
+            raise LayerscopeError(
+                "a plain module is probed with data: give an array of its inputs as `data`"
+            )
         return modality, [*torch.randn(2, first.in_features, generator=draw)]
     if modality == "text":
         tokenizer = loaded.processor_for("text")
@@ -141,7 +155,10 @@ def made_up_samples(loaded: Loaded, modality: str | None = None) -> tuple[str, l
     if modality == "image":
         from PIL import Image
 
-        return modality, [Image.effect_noise((64, 64), 50).convert("RGB"), Image.new("RGB", (64, 64), "gray")]
+        return modality, [
+            Image.effect_noise((64, 64), 50).convert("RGB"),
+            Image.new("RGB", (64, 64), "gray"),
+        ]
     noise = (torch.randn(16000, generator=draw) * 0.1).numpy()
     return modality, [Waveform(noise, 16000), Waveform(noise[:8000], 16000)]
 
@@ -149,14 +166,23 @@ def made_up_samples(loaded: Loaded, modality: str | None = None) -> tuple[str, l
 def _inspection(model: LayeredModel, modality: str, samples: list[Any]) -> Inspection:
     with evaluating(model.module):
         inside = Sublayers()
-        with suppress(LayerscopeError, *FAILURES):  # blocks that cannot be watched show nothing inside
+        with suppress(
+            LayerscopeError, *FAILURES
+        ):  # blocks that cannot be watched show nothing inside
             inputs = model.encoder.batch([probe_sample(model.encoder, samples)]).to(model.device)
             inside = find_sublayers(model.module, model.stack, inputs)
         inputs = model.encoder.batch(samples).to(model.device)
-        (seconds,) = Stopwatch(model.device).medians([lambda: model.run(inputs, lambda *_: None)], 1)
-    scope = "every token" if model.lens is not None and model.lens.kind == "tokens" else "every sample"
+        (seconds,) = Stopwatch(model.device).medians(
+            [lambda: model.run(inputs, lambda *_: None)], 1
+        )
+    scope = (
+        "every token" if model.lens is not None and model.lens.kind == "tokens" else "every sample"
+    )
     stack, parameter = model.stack, next(model.module.parameters(), torch.empty(0))
-    shared = {name: getattr(stack, name) for name in ("part", "depth", "width", "blocks", "found_by", "norm")}
+    shared = {
+        name: getattr(stack, name)
+        for name in ("part", "depth", "width", "blocks", "found_by", "norm")
+    }
     shared |= {name: getattr(model, name) for name in ("parts", "pooling", "max_length", "causal")}
     return Inspection(
         model=model.loaded.name,
@@ -165,7 +191,11 @@ def _inspection(model: LayeredModel, modality: str, samples: list[Any]) -> Inspe
         head=None if model.lens is None else f"{model.lens.classes:,} classes for {scope}",
         parameters=sum(p.numel() for p in model.module.parameters()),
         dtype=str(parameter.dtype).removeprefix("torch."),
-        bytes_per_sample=4 * (stack.depth + 1) * stack.width * len(model.sites) * len(model.pooling),
+        bytes_per_sample=4
+        * (stack.depth + 1)
+        * stack.width
+        * len(model.sites)
+        * len(model.pooling),
         seconds_per_sample=float(seconds) / len(samples),
         notes=(*model.notes, *(inside.notes if inside.taps else ())),
         sublayers=tuple(inside.sites),

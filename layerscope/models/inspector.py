@@ -19,10 +19,11 @@ def inspect(
     There is one entry for its stack of blocks, or for each of several.
 
     Args:
-        model: hub name, local folder, PEFT adapter folder, or minilm, which comes with the package; in Python also what
-            `profile` takes.
+        model: hub name, local folder, PEFT adapter folder, or minilm, which comes with the package;
+            in Python also what `profile` takes.
         processor: tokenizer, image processor or feature extractor of a model given as an object.
-        data: an array [N, ...] for a plain `torch.nn.Module`; other models are probed with built-in samples.
+        data: an array [N, ...] for a plain `torch.nn.Module`; other models are probed with built-in
+            samples.
         **shared: how the model is loaded: `Loading`.
 
     Raises:

@@ -15,8 +15,22 @@ from layerscope.models.forward import Inputs, frame_mask
 from layerscope.models.lens import Lens, find_lens, token_read
 from layerscope.models.loading import Loaded
 from layerscope.models.pooling import Projection, Vectors, find_projection, parse
-from layerscope.models.probe import PROBE_TOKENS, beginning, probe_sample, states_of, tested_in_batches
-from layerscope.models.stack import Stack, check_norm, choose, find_stacks, is_decoder, module_at, tokens_read
+from layerscope.models.probe import (
+    PROBE_TOKENS,
+    beginning,
+    probe_sample,
+    states_of,
+    tested_in_batches,
+)
+from layerscope.models.stack import (
+    Stack,
+    check_norm,
+    choose,
+    find_stacks,
+    is_decoder,
+    module_at,
+    tokens_read,
+)
 from layerscope.models.sublayers.find import find_sublayers
 from layerscope.models.sublayers.watch import Sublayers
 from layerscope.models.weights import input_device, is_quantised
@@ -40,9 +54,10 @@ class Override:
 class LayeredModel:
     """A model ready for the pass.
 
-    `padding`: whether right padding leaves a sample's states unchanged; `batching`: whether the rest of the batch does.
-    `projection`: on to the space that two towers share, if there is one.
-    `rank`: of a state, 3 for tokens [B, T, D] and 2 where a sample is one vector; `tokens`: T in the probe.
+    `padding`: whether right padding leaves a sample's states unchanged; `batching`: whether the
+    rest of the batch does. `projection`: on to the space that two towers share, if there is one.
+    `rank`: of a state, 3 for tokens [B, T, D] and 2 where a sample is one vector; `tokens`: T in
+    the probe.
     """
 
     loaded: Loaded
@@ -121,14 +136,17 @@ def find_layers(
 ) -> LayeredModel:
     """Find blocks, final norm and head of a model by a probe on a few samples, and test how it may be batched.
 
-    With `sublayers` the model's runs visit what comes inside its blocks too; one in which nothing is found is refused.
+    With `sublayers` the model's runs visit what comes inside its blocks too; one in which nothing
+    is found is refused.
     """
     module = loaded.module
     samples = [samples[i] for i in range(min(PROBED, len(samples)))]
     modality = read_as(modality, samples[0], module)
     processor = loaded.processor_for("text" if modality == "ids" else modality)
     length, prefix = max_length or loaded.max_length, prompt or loaded.prompt
-    encoder = encoder_for(modality, processor, module, max_length=length, prompt=prefix, lack=loaded.lack)
+    encoder = encoder_for(
+        modality, processor, module, max_length=length, prompt=prefix, lack=loaded.lack
+    )
     device = input_device(module)
     with evaluating(module):
         long = probe_sample(encoder, samples)
@@ -146,18 +164,24 @@ def find_layers(
         notes = (*model.notes, note) if note else model.notes
         model = replace(model, causal=_causal(model, long), lens=lens, notes=notes)
         if lens is None and model.rank == 3:
-            model = replace(model, projection=find_projection(module, stack, modality, inputs, last))
+            model = replace(
+                model, projection=find_projection(module, stack, modality, inputs, last)
+            )
         model = replace(model, pooling=_own_pooling(model, inputs, last, samples))
         model = tested_in_batches(model, short, long, alone)
         if not sublayers:
             return model
         found = find_sublayers(module, stack, inputs)
         if not found.taps:
-            raise LayerscopeError(f"no sub-layers were found in the blocks of {loaded.name}: leave `sublayers` out")
+            raise LayerscopeError(
+                f"no sub-layers were found in the blocks of {loaded.name}: leave `sublayers` out"
+            )
         return replace(model, sublayers=found, notes=(*model.notes, *found.notes))
 
 
-def _find_stack(module: nn.Module, inputs: Inputs, override: Override) -> tuple[Stack, tuple[str, ...]]:
+def _find_stack(
+    module: nn.Module, inputs: Inputs, override: Override
+) -> tuple[Stack, tuple[str, ...]]:
     if override.blocks is not None:
         module_at(module, override.blocks, "blocks")
     stacks = find_stacks(module, inputs, override.blocks)
@@ -169,7 +193,9 @@ def _find_stack(module: nn.Module, inputs: Inputs, override: Override) -> tuple[
     return stack, tuple(each.part for each in stacks)
 
 
-def _probed(model: LayeredModel, first: Any, samples: Sequence[Any]) -> tuple[Any, dict[str, Tensor], list[str]]:
+def _probed(
+    model: LayeredModel, first: Any, samples: Sequence[Any]
+) -> tuple[Any, dict[str, Tensor], list[str]]:
     """The first sample whose states are all finite, with them, or the first of all and a note on where it breaks."""
     if isinstance(model.encoder, TextEncoder):
         samples = [Ids(tuple(row[:PROBE_TOKENS])) for row in model.encoder.ids(samples) if row]
@@ -194,7 +220,9 @@ def _causal(model: LayeredModel, sample: Any) -> bool:
     decodes = is_decoder(model.module, model.stack)
     name = "decoder_input_ids" if decodes else "input_ids"
     ids = inputs.named.get(name)
-    if decodes and ids is not None and ids.shape[1] < 2:  # of a sound: its decoder reads the token that starts a text
+    if (
+        decodes and ids is not None and ids.shape[1] < 2
+    ):  # of a sound: its decoder reads the token that starts a text
         inputs = replace(inputs, named={**inputs.named, name: torch.arange(4)[None]})
         ids = inputs.named[name]
     if ids is None or ids.shape[1] < 2:
@@ -206,8 +234,14 @@ def _causal(model: LayeredModel, sample: Any) -> bool:
     two = states_of(model, replace(inputs, named={**inputs.named, name: changed}))
     for key, states in one.items():
         before, after = states[:, :middle].float(), two[key][:, :middle].float()
-        if bool(((before - after).norm(dim=-1) > ROUNDING[states.dtype.itemsize] * before.norm(dim=-1)).any()):
-            # activations quantised by a common range blur what was seen: there attention's own word counts
+        if bool(
+            (
+                (before - after).norm(dim=-1)
+                > ROUNDING[states.dtype.itemsize] * before.norm(dim=-1)
+            ).any()
+        ):
+            # activations quantised by a common range blur what was seen: there attention's own word
+            # counts
             block = model.module.get_submodule(model.stack.blocks[0])
             declared = any(getattr(child, "is_causal", False) is True for child in block.modules())
             return is_quantised(model.module) and declared
@@ -223,21 +257,32 @@ def _check_one(model: LayeredModel, last: Tensor, inputs: Inputs) -> None:
     elif tokens is not None and last.ndim == 3 and last.shape[1] < tokens:
         gives = f"give {last.shape[1]} states for {tokens} tokens: its layers have no state of one token"
     if gives is not None:
-        raise LayerscopeError(f"the blocks of the {model.stack.part} of {model.loaded.name} {gives}")
+        raise LayerscopeError(
+            f"the blocks of the {model.stack.part} of {model.loaded.name} {gives}"
+        )
 
 
-def _own_pooling(model: LayeredModel, inputs: Inputs, last: Tensor, samples: Sequence[Any]) -> tuple[str, ...]:
+def _own_pooling(
+    model: LayeredModel, inputs: Inputs, last: Tensor, samples: Sequence[Any]
+) -> tuple[str, ...]:
     """What `auto` means: the SentenceTransformer's own; the token a classifier or a tower reads; else the mean."""
     if model.loaded.pooling:
         return model.loaded.pooling
     if model.lens is not None and model.lens.kind == "pooled":
         return (token_read(model.lens.sample_logits, last, inputs),)
-    if model.projection is not None:  # seen on a whole text, as a tower may read the token that ends it
+    if (
+        model.projection is not None
+    ):  # seen on a whole text, as a tower may read the token that ends it
         text = isinstance(model.encoder, TextEncoder)
         sample = next((s for s in samples if not text or model.encoder.lengths([s])[0] > 1), None)
         if sample is not None:
-            inputs, states = model.encoder.batch([sample]).to(model.device), states_of(model, [sample])
-            return (token_read(model.projection.vectors, states[f"raw.{model.stack.depth}"], inputs),)
+            inputs, states = (
+                model.encoder.batch([sample]).to(model.device),
+                states_of(model, [sample]),
+            )
+            return (
+                token_read(model.projection.vectors, states[f"raw.{model.stack.depth}"], inputs),
+            )
     return ("mean",)
 
 
@@ -256,9 +301,13 @@ def vectors_for(model: LayeredModel, asked: str, pairs: bool = True) -> Vectors:
         return Vectors(("mean",))
     poolings = model.pooling if asked == "auto" else parse(asked)
     is_text = isinstance(model.encoder, TextEncoder)
-    lacks_cls = is_text and getattr(getattr(model.encoder, "tokenizer", None), "cls_token_id", None) is None
+    lacks_cls = (
+        is_text and getattr(getattr(model.encoder, "tokenizer", None), "cls_token_id", None) is None
+    )
     if "cls" in poolings and asked != "auto" and lacks_cls:
-        raise LayerscopeError("pooling 'cls' needs a [CLS] token, and the tokenizer has none: take first, last or mean")
+        raise LayerscopeError(
+            "pooling 'cls' needs a [CLS] token, and the tokenizer has none: take first, last or mean"
+        )
     if pairs and model.lens is not None and model.lens.kind == "pooled":
         return Vectors(poolings, tuple(name for name in model.pooling if name not in poolings))
     return Vectors(poolings, ("position",) if pairs and model.causal and is_text else ())

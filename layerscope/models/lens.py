@@ -8,7 +8,16 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from layerscope.models.forward import FAILURES, Form, Inputs, accepts, forward, hidden_of, run, with_state
+from layerscope.models.forward import (
+    FAILURES,
+    Form,
+    Inputs,
+    accepts,
+    forward,
+    hidden_of,
+    run,
+    with_state,
+)
 from layerscope.models.stack import Stack
 from layerscope.models.trace import same
 
@@ -20,9 +29,9 @@ OTHER_PART = "the model's head reads more than the states of this part: no lens"
 class Lens:
     """The head of a model, fed with the states of any layer.
 
-    `kind` is "tokens" where every position has logits of its own (language models), "pooled" where a sample has one
-    row of logits (classifiers); `short` where the model's loop over its blocks may find one block alone, which spares
-    a call for each.
+    `kind` is "tokens" where every position has logits of its own (language models), "pooled" where
+    a sample has one row of logits (classifiers); `short` where the model's loop over its blocks may
+    find one block alone, which spares a call for each.
     """
 
     module: nn.Module
@@ -42,7 +51,8 @@ class Lens:
     def token_logits(self, states: Tensor, inputs: Inputs) -> Iterator[Tensor]:
         """Yield the float32 logits [n, K] of token states [m, D], in chunks of rows, in order."""
         for chunk in torch.split(states, max(1, CHUNK // self.classes)):
-            # each token is a sequence of its own: the head of a language model reads one position at a time
+            # each token is a sequence of its own: the head of a language model reads one position
+            # at a time
             yield self.sequence_logits(chunk[:, None], _packed(inputs, chunk))[:, 0]
 
     def sequence_logits(self, states: Tensor, inputs: Inputs) -> Tensor:
@@ -89,7 +99,11 @@ def bypassed(module: nn.Module, stack: Stack, state: Tensor, short: bool = False
             if stack.added and hidden is not None:  # what the model adds to it
                 hidden = state - hidden if calls == last else torch.zeros_like(hidden)
             elif calls == last and path in stack.ends:
-                if hidden is not None and hidden.ndim == state.ndim == 3 and hidden.shape[1] > state.shape[1]:
+                if (
+                    hidden is not None
+                    and hidden.ndim == state.ndim == 3
+                    and hidden.shape[1] > state.shape[1]
+                ):
                     # some models fill a text up to whole windows, and later cut that off
                     hidden = torch.cat([state, hidden[:, state.shape[1] :].to(state.dtype)], 1)
                 else:
@@ -123,7 +137,8 @@ def skipping(module: nn.Module, stack: Stack, blocks: Collection[int]) -> Iterat
             hidden = hidden_of((*args, *kwargs.values()))
             if hidden is None or not form.more:
                 return form.around(hidden)
-            # what else it gives is kept: every block of T5 hands on the bias of positions that later ones read
+            # what else it gives is kept: every block of T5 hands on the bias of positions that
+            # later ones read
             return with_state(own(*args, **kwargs), hidden)
 
         return skip
@@ -140,7 +155,10 @@ def skipping(module: nn.Module, stack: Stack, blocks: Collection[int]) -> Iterat
 def replaced(forwards: Mapping[nn.Module, Callable[..., object]]) -> Iterator[None]:
     """Within, these modules run other functions than their own `forward`."""
     # accelerate's hooks put a forward on a module itself
-    before = {module: {"forward": vars(module)["forward"]} if "forward" in vars(module) else {} for module in forwards}
+    before = {
+        module: {"forward": vars(module)["forward"]} if "forward" in vars(module) else {}
+        for module in forwards
+    }
     for module, instead in forwards.items():
         vars(module)["forward"] = instead
     try:
@@ -155,9 +173,22 @@ def _packed(inputs: Inputs, states: Tensor) -> Inputs:
     """Return a batch of one-token sequences, for a head whose states [n, D] are given."""
     n = len(states)
     if inputs.positional is not None:
-        return replace(inputs, positional=inputs.positional[:1].expand(n, *inputs.positional.shape[1:]))
-    fill = {"input_ids": 0, "decoder_input_ids": 0, "attention_mask": 1, "decoder_attention_mask": 1}
-    return Inputs({name: old.new_full((n, 1), fill[name]) for name, old in inputs.named.items() if name in fill})
+        return replace(
+            inputs, positional=inputs.positional[:1].expand(n, *inputs.positional.shape[1:])
+        )
+    fill = {
+        "input_ids": 0,
+        "decoder_input_ids": 0,
+        "attention_mask": 1,
+        "decoder_attention_mask": 1,
+    }
+    return Inputs(
+        {
+            name: old.new_full((n, 1), fill[name])
+            for name, old in inputs.named.items()
+            if name in fill
+        }
+    )
 
 
 def rows_of(inputs: Inputs, rows: slice | Tensor) -> Inputs:
@@ -165,7 +196,10 @@ def rows_of(inputs: Inputs, rows: slice | Tensor) -> Inputs:
     real = None if inputs.mask is None else inputs.mask[rows]
     length = None if real is None else int(real[0].sum())
     width = None if real is None else real.shape[1]  # raw sound is longer than its mask of frames
-    named = {k: v[rows, :length] if v.ndim == 2 and v.shape[1] == width else v[rows] for k, v in inputs.named.items()}
+    named = {
+        k: v[rows, :length] if v.ndim == 2 and v.shape[1] == width else v[rows]
+        for k, v in inputs.named.items()
+    }
     mask = None if real is None else real[:, :length]
     return Inputs(named, None if inputs.positional is None else inputs.positional[rows], mask)
 
@@ -176,14 +210,21 @@ def find_lens(
 ) -> tuple[Lens | None, str | None]:
     """Return the lens of a model, or None where it has no head over this stack, and a line where there is one unread.
 
-    `last` are the raw states [B, T, D] of layer L on the probe batch `inputs`: on them the lens must give the model's
-    own logits. `final` are the same after the final norm: a module that returns those has no head.
+    `last` are the raw states [B, T, D] of layer L on the probe batch `inputs`: on them the lens
+    must give the model's own logits. `final` are the same after the final norm: a module that
+    returns those has no head.
     """
     if stack.entry:
         return None, None
     batch, inputs = inputs, rows_of(inputs, slice(1))
-    cut = any(inputs.named[name].shape[1:] != value.shape[1:] for name, value in batch.named.items())
-    length = inputs.mask.shape[1] if cut and inputs.mask is not None and last.ndim == 3 else last.shape[1]
+    cut = any(
+        inputs.named[name].shape[1:] != value.shape[1:] for name, value in batch.named.items()
+    )
+    length = (
+        inputs.mask.shape[1]
+        if cut and inputs.mask is not None and last.ndim == 3
+        else last.shape[1]
+    )
     last, final = last[:1, :length], final[:1, :length]
     try:
         own = logits_of(forward(module, inputs))
@@ -204,7 +245,9 @@ def find_lens(
             mine = torch.cat(list(lens.token_logits(last.flatten(0, 1), inputs))).view(own.shape)
     except Exception as error:
         return None, f"{OTHER_PART} ({type(error).__name__})"
-    agrees = torch.allclose(mine, own.float(), rtol=2e-2 if own.dtype != torch.float32 else 1e-4, atol=1e-4)
+    agrees = torch.allclose(
+        mine, own.float(), rtol=2e-2 if own.dtype != torch.float32 else 1e-4, atol=1e-4
+    )
     if not agrees or torch.equal(_read(lens, last, inputs), _read(lens, last.flip(-1), inputs)):
         return None, OTHER_PART  # an autoencoder's other part does not read the stack at all
     return _shortened(lens, last, inputs), None
@@ -215,7 +258,11 @@ def _shortened(lens: Lens, last: Tensor, inputs: Inputs) -> Lens:
     path = lens.stack.blocks[0].rpartition(".")[0]
     entries = lens.module.get_submodule(path)
     paths = tuple(f"{path}.{name}" for name, _ in entries.named_children())
-    if not (path and isinstance(entries, nn.ModuleList) and paths == lens.stack.blocks == lens.stack.ends):
+    if not (
+        path
+        and isinstance(entries, nn.ModuleList)
+        and paths == lens.stack.blocks == lens.stack.ends
+    ):
         return lens
     short = replace(lens, short=True)
     try:

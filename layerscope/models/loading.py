@@ -40,14 +40,20 @@ class Loaded:
 
     def processor_for(self, modality: str) -> Any:
         """Return what turns samples of this modality into inputs: of the processor of two towers, the part for it."""
-        part = {"text": "tokenizer", "image": "image_processor", "audio": "feature_extractor"}.get(modality, "")
+        part = {"text": "tokenizer", "image": "image_processor", "audio": "feature_extractor"}.get(
+            modality, ""
+        )
         found = getattr(self.processor, part, self.processor)
         return None if modality == "image" and hasattr(found, "convert_tokens_to_ids") else found
 
 
 def eager(model: Any) -> Any:
     """Return the model inside one that `torch.compile` gave: layers are read by hooks, and compiled code has none."""
-    return vars(model)["_modules"]["_orig_mod"] if "_orig_mod" in getattr(model, "_modules", {}) else model
+    return (
+        vars(model)["_modules"]["_orig_mod"]
+        if "_orig_mod" in getattr(model, "_modules", {})
+        else model
+    )
 
 
 def is_cross_encoder(model: Any) -> bool:
@@ -70,12 +76,18 @@ def load(model: Any, options: LoadOptions, processor: Any = None) -> Loaded:
         loaded = replace(inner, max_length=model.max_length)
     elif isinstance(model, nn.Module):
         module = _adapted(model) if hasattr(model, "peft_config") else model
-        name = getattr(getattr(module, "config", None), "_name_or_path", "") or type(module).__name__
+        name = (
+            getattr(getattr(module, "config", None), "_name_or_path", "") or type(module).__name__
+        )
         loaded = Loaded(module, processor, Path(name).name)
     else:
-        raise LayerscopeError(f"a model is a name, a folder or a torch.nn.Module, not a {type(model).__name__}")
+        raise LayerscopeError(
+            f"a model is a name, a folder or a torch.nn.Module, not a {type(model).__name__}"
+        )
     if is_quantised(loaded.module):
-        loaded.notes.append(f"the weights of {loaded.name} are quantised: all results are those of the quantised model")
+        loaded.notes.append(
+            f"the weights of {loaded.name} are quantised: all results are those of the quantised model"
+        )
     if isinstance(processor, (str, Path)):
         loaded.processor = load_processor(str(processor), loaded.module, {})
     return loaded
@@ -84,7 +96,11 @@ def load(model: Any, options: LoadOptions, processor: Any = None) -> Loaded:
 def _from_source(source: str, options: LoadOptions, processor: Any) -> Loaded:
     if source == EMBEDDED:
         source, alone = embedded(source), options.head_only
-        loaded = _load_transformers(source, options, None) if alone else _load_sentence_transformer(source, options)
+        loaded = (
+            _load_transformers(source, options, None)
+            if alone
+            else _load_sentence_transformer(source, options)
+        )
         return replace(loaded, name="all-MiniLM-L6-v2")
     check_name(source)
     folder = Path(source).expanduser()
@@ -101,17 +117,27 @@ def _from_source(source: str, options: LoadOptions, processor: Any) -> Loaded:
     else:
         go_offline_without_hub()
     wrapped = not options.head_only and _is_sentence_transformer(source, options)
-    loaded = _load_sentence_transformer(source, options) if wrapped else _load_transformers(source, options, processor)
+    loaded = (
+        _load_sentence_transformer(source, options)
+        if wrapped
+        else _load_transformers(source, options, processor)
+    )
     config = _file(source, "config.json", options)
     if config is not None and config.parent.parent.name == "snapshots":
-        loaded.revision = config.parent.name  # the hub's client keeps the files of a commit in a folder of its name
+        loaded.revision = (
+            config.parent.name
+        )  # the hub's client keeps the files of a commit in a folder of its name
     return loaded
 
 
 def _is_sentence_transformer(source: str, options: LoadOptions) -> bool:
     """Return whether a model was saved by sentence-transformers, and not as a CrossEncoder, which is a classifier."""
     about = _file(source, "config_sentence_transformers.json", options)
-    kind = json.loads(about.read_text(encoding="utf-8")).get("model_type") if about is not None else None
+    kind = (
+        json.loads(about.read_text(encoding="utf-8")).get("model_type")
+        if about is not None
+        else None
+    )
     return kind != "CrossEncoder" and _file(source, "modules.json", options) is not None
 
 
@@ -120,13 +146,18 @@ def without_bars() -> Iterator[None]:
     """Keep transformers' own progress bars and tables of weights off the screen: what matters of them is a note."""
     from transformers.utils import logging
 
-    shown, reports = logging.is_progress_bar_enabled(), logging.get_logger("transformers.modeling_utils")
+    shown, reports = (
+        logging.is_progress_bar_enabled(),
+        logging.get_logger("transformers.modeling_utils"),
+    )
     logging.disable_progress_bar()
 
     def errors(record: LogRecord) -> bool:
         return record.levelno >= ERROR
 
-    reports.addFilter(errors)  # with a level of its own, loading would check plans for many devices and warn of those
+    reports.addFilter(
+        errors
+    )  # with a level of its own, loading would check plans for many devices and warn of those
     try:
         yield
     finally:
@@ -139,7 +170,10 @@ def _file(source: str, name: str, options: LoadOptions) -> Path | None:
     """Return a file of a model on this machine, None where it has none."""
     from transformers.utils import cached_file
 
-    missing = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
+    missing = {
+        "_raise_exceptions_for_missing_entries": False,
+        "_raise_exceptions_for_connection_errors": False,
+    }
     with suppress(OSError, ValueError):
         found = cached_file(source, name, revision=options.revision, **missing)
         return found and Path(found)
@@ -154,7 +188,9 @@ def _load_transformers(source: str, options: LoadOptions, processor: Any) -> Loa
         config = transformers.AutoConfig.from_pretrained(source, **trust)
         if options.parallel is not None and not getattr(config, "base_model_tp_plan", None):
             kind = config.model_type
-            raise LayerscopeError(f"{source!r} ({kind}) has no tensor-parallel plan in transformers: leave it out")
+            raise LayerscopeError(
+                f"{source!r} ({kind}) has no tensor-parallel plan in transformers: leave it out"
+            )
         kind = _class_of(config, options)
         module, info = (without_blocks(kind) if options.head_only else kind).from_pretrained(
             source,
@@ -172,14 +208,22 @@ def _load_transformers(source: str, options: LoadOptions, processor: Any) -> Loa
     if missing:
         base = getattr(module, "base_model_prefix", "")
         if base and any(key.startswith(base + ".") for key in missing):
-            raise LayerscopeError(f"{source!r} lacks weights the model needs ({missing[0]}, {len(missing)} in all)")
-        loaded.notes.append(f"the checkpoint has no weights for its head ({missing[0]}): the head is left out")
+            raise LayerscopeError(
+                f"{source!r} lacks weights the model needs ({missing[0]}, {len(missing)} in all)"
+            )
+        loaded.notes.append(
+            f"the checkpoint has no weights for its head ({missing[0]}): the head is left out"
+        )
         loaded.module = getattr(module, base, module)
     if processor is None:
         try:
             loaded.processor = load_processor(source, module, trust)
         except LayerscopeError as error:  # a text model reads token ids without one
-            damaged = any(path for kind in ("tokenizer*", "vocab*", "*.model") for path in Path(source).glob(kind))
+            damaged = any(
+                path
+                for kind in ("tokenizer*", "vocab*", "*.model")
+                for path in Path(source).glob(kind)
+            )
             if modality_of(module) != "text" or damaged:
                 raise
             loaded.lack = f"{error}, or give token ids as data"
@@ -212,8 +256,12 @@ def load_processor(source: str, module: nn.Module, trust: dict[str, Any]) -> Any
             return None
         what = "tokenizer" if kind == "input_ids" else "feature extractor"
         line = (str(error).strip().splitlines() or [""])[0][:120].rstrip()
-        why = "" if not line or line.endswith(":") else f" ({line})"  # the first line of a list says nothing
-        raise LayerscopeError(f"{source!r} has no {what} that can be loaded{why}: save one with the model") from error
+        why = (
+            "" if not line or line.endswith(":") else f" ({line})"
+        )  # the first line of a list says nothing
+        raise LayerscopeError(
+            f"{source!r} has no {what} that can be loaded{why}: save one with the model"
+        ) from error
 
 
 def _class_of(config: Any, options: LoadOptions) -> Any:
@@ -233,14 +281,26 @@ def sentence_transformer(source: str, options: LoadOptions) -> Any:
     with needs("sentence-transformers", f"{source!r} is a sentence-transformers model"):
         from sentence_transformers import SentenceTransformer
     if name := next(
-        (name for name in ("max_memory", "offload", "parallel") if getattr(options, name) is not None), None
+        (
+            name
+            for name in ("max_memory", "offload", "parallel")
+            if getattr(options, name) is not None
+        ),
+        None,
     ):
-        raise LayerscopeError(f"`{name}` is for transformers models, and {source!r} is a SentenceTransformer")
-    weights = {"dtype": options.torch_dtype(), "use_safetensors": None if options.allow_pickle else True}
+        raise LayerscopeError(
+            f"`{name}` is for transformers models, and {source!r} is a SentenceTransformer"
+        )
+    weights = {
+        "dtype": options.torch_dtype(),
+        "use_safetensors": None if options.allow_pickle else True,
+    }
     trust = {"trust_remote_code": options.trust_remote_code, "revision": options.revision}
     device, here = str(options.torch_device()), Path(source).exists()
     with clear_errors(source):
-        return SentenceTransformer(source, device=device, local_files_only=here, model_kwargs=weights, **trust)
+        return SentenceTransformer(
+            source, device=device, local_files_only=here, model_kwargs=weights, **trust
+        )
 
 
 def _load_sentence_transformer(source: str, options: LoadOptions) -> Loaded:
@@ -251,7 +311,9 @@ def _from_sentence_transformer(model: Any, name: str) -> Loaded:
     transformer = model[0]
     module = eager(getattr(transformer, "auto_model", None) or getattr(transformer, "model", None))
     if module is None:
-        raise LayerscopeError(f"{name!r} holds no transformer ({type(transformer).__name__}): it has no layers")
+        raise LayerscopeError(
+            f"{name!r} holds no transformer ({type(transformer).__name__}): it has no layers"
+        )
     card = getattr(module.config, "_name_or_path", "")
     pooling = next((child for child in model if type(child).__name__ == "Pooling"), None)
     mode = getattr(pooling, "pooling_mode", "")
@@ -263,7 +325,9 @@ def _from_sentence_transformer(model: Any, name: str) -> Loaded:
         Path(card).name if name == type(model).__name__ and card else name,
         pooling=POOLINGS.get(mode),
         max_length=model.max_seq_length,
-        prompt=(model.prompts or {}).get(model.default_prompt_name) or "" if model.default_prompt_name else "",
+        prompt=(model.prompts or {}).get(model.default_prompt_name) or ""
+        if model.default_prompt_name
+        else "",
         served=model,
     )
     if loaded.pooling is None:
@@ -274,7 +338,9 @@ def _from_sentence_transformer(model: Any, name: str) -> Loaded:
 def _load_adapter(folder: Path, options: LoadOptions, processor: Any) -> Loaded:
     with needs("peft", f"{str(folder)!r} is a PEFT adapter"):
         from peft import PeftModel
-    base = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8")).get("base_model_name_or_path")
+    base = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8")).get(
+        "base_model_name_or_path"
+    )
     if not base:
         raise LayerscopeError(f"{str(folder)!r}: its adapter_config.json names no base model")
     loaded = _from_source(base, replace(options, revision=None), processor)

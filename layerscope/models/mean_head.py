@@ -1,10 +1,10 @@
 """A classifier over the mean of an encoder's tokens, kept in a checkpoint that transformers itself can load.
 
-A linear head commutes with the mean, so the checkpoint is that of a token classifier, with `head_pooling` "mean" in its
-config; in memory the model pools before its head. Read as a sequence classifier it would answer at random, through a
-pooler that was never trained: so its config names a pipeline of its own, kept beside the weights, and an empty weight
-stands where the sequence classifier expects one. The name of a second one says so in
-transformers' report.
+A linear head commutes with the mean, so the checkpoint is that of a token classifier, with
+`head_pooling` "mean" in its config; in memory the model pools before its head. Read as a sequence
+classifier it would answer at random, through a pooler that was never trained: so its config names a
+pipeline of its own, kept beside the weights, and an empty weight stands where the sequence
+classifier expects one. The name of a second one says so in transformers' report.
 """
 
 import functools
@@ -33,7 +33,10 @@ def mean_headed(module: Any) -> Any:
     kind: Any = type(module)
     if standard_class(kind) is kind:
         setattr(module.config, KEY, MEAN)
-        own = {"impl": f"{PIPELINE.stem}.MeanTextClassification", "pt": ["AutoModelForTokenClassification"]}
+        own = {
+            "impl": f"{PIPELINE.stem}.MeanTextClassification",
+            "pt": ["AutoModelForTokenClassification"],
+        }
         module.config.custom_pipelines = dict.fromkeys(TASKS, own)
         module.__class__ = _pooled(kind)
     return module
@@ -67,12 +70,15 @@ def _pooled(base: Any) -> type:
         def pool(_: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor] | None:
             return (mean(inputs[0], mask),) if inputs[0].ndim == 3 else None
 
-        # an exit runs a second forward within the first: the inner one pools, and its rows are its own
+        # an exit runs a second forward within the first: the inner one pools, and its rows are its
+        # own
         (head,) = (child for child in self.children() if isinstance(child, nn.Linear))
         with head.register_forward_pre_hook(pool, prepend=True):
             output = base.forward(self, **given, **rest | {"return_dict": True})
         loss = None if labels is None else fixed_cross_entropy(output.logits.float(), labels, items)
-        return SequenceClassifierOutput(loss, output.logits, output.hidden_states, output.attentions)
+        return SequenceClassifierOutput(
+            loss, output.logits, output.hidden_states, output.attentions
+        )
 
     @functools.wraps(base.save_pretrained)
     def save_pretrained(self: Any, save_directory: Any, *args: Any, **named: Any) -> Any:
@@ -82,13 +88,18 @@ def _pooled(base: Any) -> type:
         shutil.copyfile(PIPELINE, Path(save_directory) / PIPELINE.name)
 
     names = {"forward": forward, "save_pretrained": save_pretrained, "_standard": base}
-    return type(base.__name__, (base,), names | {"__module__": base.__module__, "__qualname__": base.__qualname__})
+    return type(
+        base.__name__,
+        (base,),
+        names | {"__module__": base.__module__, "__qualname__": base.__qualname__},
+    )
 
 
 def guards_of(config: Any) -> tuple[str, ...]:
     """Return a weight of the sequence classifier that a token classifier lacks, and a name that explains it, or none.
 
-    Kept empty in a checkpoint, the first stops the sequence classifier from loading it, which no other name would.
+    Kept empty in a checkpoint, the first stops the sequence classifier from loading it, which no
+    other name would.
     """
     from transformers import (
         MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING as SEQUENCES,

@@ -40,33 +40,49 @@ class LoadOptions:
         if self.device in ("auto", "map"):
             if not torch.cuda.is_available():
                 return torch.device("cpu")
-            rank = os.environ.get("LOCAL_RANK")  # of several processes each has its own GPU, as far as there are any
-            return torch.device("cuda" if rank is None else f"cuda:{int(rank) % torch.cuda.device_count()}")
+            rank = os.environ.get(
+                "LOCAL_RANK"
+            )  # of several processes each has its own GPU, as far as there are any
+            return torch.device(
+                "cuda" if rank is None else f"cuda:{int(rank) % torch.cuda.device_count()}"
+            )
         try:
             device = torch.device(self.device)
             torch.empty(1, device=device).cpu()
         except Exception:  # each kind of device fails in its own way
             here = ["auto", "cpu", *[f"cuda:{i}" for i in range(torch.cuda.device_count())], "map"]
-            raise LayerscopeError(f"device {self.device!r} is not on this machine: choose {', '.join(here)}") from None
+            raise LayerscopeError(
+                f"device {self.device!r} is not on this machine: choose {', '.join(here)}"
+            ) from None
         return device
 
     def torch_dtype(self) -> torch.dtype | str:
         """Return the dtype of the weights; `auto` is float32 on a CPU and the checkpoint's own elsewhere."""
         if self.dtype == "auto":
-            return torch.float32 if self.torch_device().type == "cpu" and not self.as_stored else "auto"
+            return (
+                torch.float32
+                if self.torch_device().type == "cpu" and not self.as_stored
+                else "auto"
+            )
         dtype: torch.dtype = getattr(torch, self.dtype)
         return dtype
 
     def placing(self) -> dict[str, Any]:
         """Return what transformers takes to spread the weights; nothing where one device holds them."""
-        name = next((name for name in ("max_memory", "offload") if getattr(self, name) is not None), None)
+        name = next(
+            (name for name in ("max_memory", "offload") if getattr(self, name) is not None), None
+        )
         if self.parallel is not None:
             return self._parallel(name)
         if self.device != "map":
             if name is not None:
-                raise LayerscopeError(f"`{name}` is for models spread over several devices: add `device='map'`")
+                raise LayerscopeError(
+                    f"`{name}` is for models spread over several devices: add `device='map'`"
+                )
             return {}
-        with needs("accelerate", "spreading a model over devices needs accelerate, which is not installed"):
+        with needs(
+            "accelerate", "spreading a model over devices needs accelerate, which is not installed"
+        ):
             from accelerate.utils import get_max_memory
         most, here = self.max_memory, int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         if most is None and here > 1:
@@ -99,7 +115,11 @@ def share(memory: Mapping[int | str, int], rank: int, processes: int) -> dict[in
     >>> share({0: 80, 1: 80, 2: 80, 3: 80, "cpu": 64}, rank=1, processes=2)
     {1: 80, 3: 80, 'cpu': 32}
     """
-    gpus = {device: amount for device, amount in memory.items() if device != "cpu" and int(device) % processes == rank}
+    gpus = {
+        device: amount
+        for device, amount in memory.items()
+        if device != "cpu" and int(device) % processes == rank
+    }
     return {**gpus, "cpu": memory["cpu"] // processes}
 
 

@@ -20,8 +20,8 @@ POOLINGS = ("mean", "cls", "last", "first")
 class Vectors:
     """Which vectors of a sample a run keeps: the `poolings` asked for, and for similarities those in `pairs` too.
 
-    Layers are compared by the token that the model's head reads; where every token of a causal model has its own
-    prediction, by one seeded "position" a sample.
+    Layers are compared by the token that the model's head reads; where every token of a causal
+    model has its own prediction, by one seeded "position" a sample.
     """
 
     poolings: tuple[str, ...]
@@ -32,10 +32,14 @@ def parse(pooling: str) -> tuple[str, ...]:
     """Return the poolings named in a comma-separated option."""
     names = tuple(dict.fromkeys(name.strip() for name in pooling.split(",") if name.strip()))
     if not names:
-        raise LayerscopeError(f"pooling {pooling!r} names none: choose auto or some of {', '.join(POOLINGS)}")
+        raise LayerscopeError(
+            f"pooling {pooling!r} names none: choose auto or some of {', '.join(POOLINGS)}"
+        )
     for name in names:
         if name not in POOLINGS:
-            raise LayerscopeError(f"pooling {name!r} does not exist{choices(name, POOLINGS, 'choose auto or some of')}")
+            raise LayerscopeError(
+                f"pooling {name!r} does not exist{choices(name, POOLINGS, 'choose auto or some of')}"
+            )
     return names
 
 
@@ -48,14 +52,19 @@ def served(modules: Iterable[Any], states: Tensor, mask: Tensor | None) -> Tenso
     return vectors
 
 
-def pool(tokens: Tensor, mask: Tensor | None, pooling: str, positions: Tensor | None = None) -> Tensor:
+def pool(
+    tokens: Tensor, mask: Tensor | None, pooling: str, positions: Tensor | None = None
+) -> Tensor:
     """Return one float32 vector per sample, [B, D], of states [B, T, D], or [B, D] where a sample is a vector already.
 
-    `mask` [B, T] marks real positions, a prefix of each row (None: all are real); `pooling` is "mean", "cls" or "first"
-    (position 0), "last" (the last real token), or "position": that in `positions` [B].
+    `mask` [B, T] marks real positions, a prefix of each row (None: all are real); `pooling` is
+    "mean", "cls" or "first" (position 0), "last" (the last real token), or "position": that in
+    `positions` [B].
     """
     if tokens.ndim == 2:
-        return tokens.to(torch.float32, copy=True)  # a block may change its input in place after it was seen
+        return tokens.to(
+            torch.float32, copy=True
+        )  # a block may change its input in place after it was seen
     if pooling in ("cls", "first"):
         return tokens[:, 0].to(torch.float32, copy=True)
     if pooling != "mean":
@@ -75,8 +84,8 @@ def pool(tokens: Tensor, mask: Tensor | None, pooling: str, positions: Tensor | 
 class Projection:
     """The model's own code after the last block of a tower: norm, pooling, projection; fed with any layer's states.
 
-    `width` is P, that of the shared space; `blind`: whether that code looks at the states alone, so that the model's
-    embedding of one sample serves a whole batch.
+    `width` is P, that of the shared space; `blind`: whether that code looks at the states alone, so
+    that the model's embedding of one sample serves a whole batch.
     """
 
     module: nn.Module
@@ -94,8 +103,12 @@ class Projection:
         layers, samples, most = states.shape[:3]
         lengths = [most] * samples if inputs.mask is None else inputs.mask.sum(1).tolist()
         found = torch.empty(layers, samples, self.width, device=states.device)
-        for length in sorted(set(lengths)):  # without padding: some towers pool the last position, whatever is there
-            rows = torch.tensor([i for i in range(samples) if lengths[i] == length], device=states.device)
+        for length in sorted(
+            set(lengths)
+        ):  # without padding: some towers pool the last position, whatever is there
+            rows = torch.tensor(
+                [i for i in range(samples) if lengths[i] == length], device=states.device
+            )
             own = rows_of(inputs, rows[:1] if self.blind else rows.repeat(layers))
             with bypassed(self.module, self.stack, states[:, rows, :length].flatten(0, 1)):
                 vectors = _embedded(self.module, self.modality, own)
@@ -119,7 +132,9 @@ def _embedded(module: nn.Module, modality: str, inputs: Inputs) -> Tensor | None
 
 
 @torch.inference_mode()
-def find_projection(module: nn.Module, stack: Stack, modality: str, inputs: Inputs, last: Tensor) -> Projection | None:
+def find_projection(
+    module: nn.Module, stack: Stack, modality: str, inputs: Inputs, last: Tensor
+) -> Projection | None:
     """Return a tower's projection, None where it does not give the model's own vectors on the raw states of layer L."""
     try:
         own = _embedded(module, modality, inputs)
@@ -138,7 +153,9 @@ def find_projection(module: nn.Module, stack: Stack, modality: str, inputs: Inpu
 
 def _blinded(projection: Projection, inputs: Inputs, last: Tensor, vectors: Tensor) -> Projection:
     """Return the projection that embeds one image's patches, where any do: they cost a third of a block every time."""
-    if inputs.mask is not None or [value.is_floating_point() for value in inputs.named.values()] != [True]:
+    if inputs.mask is not None or [
+        value.is_floating_point() for value in inputs.named.values()
+    ] != [True]:
         return projection
     others = Inputs({name: value.flip(-1) + 1.0 for name, value in inputs.named.items()})
     blind = replace(projection, blind=True)

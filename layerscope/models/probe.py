@@ -25,7 +25,8 @@ def probe_sample(encoder: Encoder, samples: Sequence[Any]) -> Any:
     if isinstance(encoder, TextEncoder):
         rows = encoder.ids(samples)
         one = next((row[0] for row in rows if row), 0)
-        # two tokens at least: among like ones attention, causal or not, and every head would look alike
+        # two tokens at least: among like ones attention, causal or not, and every head would look
+        # alike
         ids = next((row for row in rows if len(set(row)) > 1), [one, 0 if one else 1])
         return Ids(tuple((ids * PROBE_TOKENS)[: min(PROBE_TOKENS, encoder.max_length)]))
     lengths = encoder.lengths(samples)
@@ -39,7 +40,9 @@ def beginning(sample: Any, share: float) -> Any:
     if isinstance(sample, Ids):
         return Ids(sample.ids[: max(1, int(share * len(sample.ids)))])
     wave = getattr(sample, "samples", None)
-    return sample if wave is None else replace(sample, samples=wave[: max(1, int(share * len(wave)))])
+    return (
+        sample if wave is None else replace(sample, samples=wave[: max(1, int(share * len(wave)))])
+    )
 
 
 def _mate(sample: Any) -> Any:
@@ -49,18 +52,27 @@ def _mate(sample: Any) -> Any:
     if hasattr(sample, "rotate"):
         return sample.rotate(180)
     wave = getattr(sample, "samples", None)
-    return torch.as_tensor(sample).flip(-1) if wave is None else replace(sample, samples=wave[::-1].copy())
+    return (
+        torch.as_tensor(sample).flip(-1)
+        if wave is None
+        else replace(sample, samples=wave[::-1].copy())
+    )
 
 
 def states_of(model: "LayeredModel", inputs: Inputs | list[Any]) -> dict[str, Tensor]:
     """Return all states of a small batch, or of samples, by site and layer."""
     states: dict[str, Tensor] = {}
     batch = inputs if isinstance(inputs, Inputs) else model.encoder.batch(inputs)
-    model.run(batch.to(model.device), lambda layer, site, tokens: states.__setitem__(f"{site}.{layer}", tokens.clone()))
+    model.run(
+        batch.to(model.device),
+        lambda layer, site, tokens: states.__setitem__(f"{site}.{layer}", tokens.clone()),
+    )
     return states
 
 
-def tested_in_batches(model: "LayeredModel", short: Any, long: Any, alone: dict[str, Tensor]) -> "LayeredModel":
+def tested_in_batches(
+    model: "LayeredModel", short: Any, long: Any, alone: dict[str, Tensor]
+) -> "LayeredModel":
     """Test whether another sample beside it, or padding, changes a sample's states, and note what follows."""
     together = states_of(model, [long, _mate(long)])
     if not _agree(alone, {key: states[:1] for key, states in together.items()}):
@@ -68,7 +80,11 @@ def tested_in_batches(model: "LayeredModel", short: Any, long: Any, alone: dict[
         note = "other samples in a batch change this model's states: every sample is run alone"
         return replace(model, batching=False, notes=(*model.notes, note))
     if short is not long and model.rank == 3:
-        others = [beginning(long, share) for share in SHARES] if model.encoder.modality == "audio" else []
+        others = (
+            [beginning(long, share) for share in SHARES]
+            if model.encoder.modality == "audio"
+            else []
+        )
         if not all(_stands_padding(model, one, long) for one in (short, *others)):
             note = "padding changes this model's states: batches hold only samples of equal length"
             return replace(model, padding=False, notes=(*model.notes, note))
@@ -92,13 +108,19 @@ def _refuse_other_axis(model: "LayeredModel", sample: Any, alone: dict[str, Tens
 
 def _stands_padding(model: "LayeredModel", short: Any, long: Any) -> bool:
     """Return whether a sample beside a longer one keeps its states, and as many of them as it has alone."""
-    batches = [model.encoder.batch(samples).to(model.device) for samples in ([short], [short, long])]
+    batches = [
+        model.encoder.batch(samples).to(model.device) for samples in ([short], [short, long])
+    ]
     alone, both = (states_of(model, batch) for batch in batches)
-    first, beside = (model.mask(batch, own["raw.0"]) for batch, own in zip(batches, (alone, both), strict=True))
+    first, beside = (
+        model.mask(batch, own["raw.0"]) for batch, own in zip(batches, (alone, both), strict=True)
+    )
     real = alone["raw.0"].shape[1] if first is None else int(first[0].sum())
     if beside is not None and int(beside[0].sum()) != real:
         return False
-    return _agree({k: v[:, :real] for k, v in alone.items()}, {k: v[:1, :real] for k, v in both.items()})
+    return _agree(
+        {k: v[:, :real] for k, v in alone.items()}, {k: v[:1, :real] for k, v in both.items()}
+    )
 
 
 def _agree(one: dict[str, Tensor], two: dict[str, Tensor]) -> bool:

@@ -21,8 +21,9 @@ STAGE = "stage-{}"
 class Stack:
     """Where the layers of one part of a model are.
 
-    `blocks` names the module of every block execution in order (a shared block stands there once per run), so
-    `depth` = L; `norm` is the model's final norm, if it has one; `entry` is the module that is called.
+    `blocks` names the module of every block execution in order (a shared block stands there once
+    per run), so `depth` = L; `norm` is the model's final norm, if it has one; `entry` is the module
+    that is called.
     """
 
     part: str
@@ -66,7 +67,9 @@ class Stack:
 
     def until(self, layer: int) -> "Stack":
         """Return the stack of the blocks up to a layer."""
-        return replace(self, blocks=self.blocks[:layer], forms=self.forms[:layer], ends=self.ends[:layer])
+        return replace(
+            self, blocks=self.blocks[:layer], forms=self.forms[:layer], ends=self.ends[:layer]
+        )
 
     @property
     def depth(self) -> int:
@@ -99,8 +102,9 @@ class OtherTower(LayerscopeError):
 def find_stacks(module: nn.Module, inputs: Inputs, blocks: str | None = None) -> list[Stack]:
     """Return every stack of blocks that a probe forward runs through.
 
-    The blocks are those the model itself declares (`_can_record_outputs`), else its gradient-checkpointing layers,
-    else the largest run of like modules; always confirmed by calls: the output of one is the input of the next.
+    The blocks are those the model itself declares (`_can_record_outputs`), else its
+    gradient-checkpointing layers, else the largest run of like modules; always confirmed by calls:
+    the output of one is the input of the next.
     """
     found: list[tuple[Stack, list[Call]]] = []
     refused: list[str] = []
@@ -110,11 +114,17 @@ def find_stacks(module: nn.Module, inputs: Inputs, blocks: str | None = None) ->
         calls = [call for call in every if _has_every_token(call, inputs)]
         seen += calls
         for how, chains in candidates(entry, prefix, calls, blocks, refused):
-            unseen = notes_on(entry, prefix, chains, calls, every, named=blocks is not None) if chains else ()
+            unseen = (
+                notes_on(entry, prefix, chains, calls, every, named=blocks is not None)
+                if chains
+                else ()
+            )
             notes = tuple(unseen)
             for chain in chains:
                 state, entry_path = chain.blocks[-1].returned, prefix.rstrip(".")
-                paths, ends = (tuple(call.path for call in each) for each in (chain.blocks, chain.ends))
+                paths, ends = (
+                    tuple(call.path for call in each) for each in (chain.blocks, chain.ends)
+                )
                 forms, turned = tuple(call.form for call in chain.blocks), _is_turned(state, inputs)
                 found_in = ("", entry_path, paths, None, state.shape[-1], how)
                 stack = Stack(*found_in, forms, ends, chain.added, turned, notes)
@@ -147,10 +157,14 @@ def choose(stacks: list[Stack], part: str | None) -> Stack:
         if part == stack.part or stack.blocks[0].startswith(part + "."):
             return stack
     if len(stacks) > 1:
-        raise LayerscopeError(f"part {part!r} does not exist{choices(part, names, 'this model has')}")
+        raise LayerscopeError(
+            f"part {part!r} does not exist{choices(part, names, 'this model has')}"
+        )
     if stacks[0].entry:
         raise OtherTower(part, names[0])
-    raise LayerscopeError(f"part {part!r} does not exist: this model has one stack of blocks, leave `part` out")
+    raise LayerscopeError(
+        f"part {part!r} does not exist: this model has one stack of blocks, leave `part` out"
+    )
 
 
 def is_decoder(module: nn.Module, stack: Stack) -> bool:
@@ -170,7 +184,9 @@ def tokens_read(module: nn.Module, stack: Stack, inputs: Inputs) -> int | None:
 
 def module_at(module: nn.Module, path: str, option: str) -> nn.Module:
     """Return the submodule at a dotted path; a wrong path is an error that names the option."""
-    paths: dict[str, nn.Module] = {name: child for name, child in module.named_modules(remove_duplicate=False) if name}
+    paths: dict[str, nn.Module] = {
+        name: child for name, child in module.named_modules(remove_duplicate=False) if name
+    }
     if path not in paths:
         mend = near(path, [*paths, *(["none"] if option == "norm" else [])])
         mend = mend or f": name one of its modules{_such_as(module)}"
@@ -183,14 +199,18 @@ def check_norm(module: nn.Module, stack: Stack, path: str) -> None:
     """Raise where what the user calls the final norm runs blocks, or does not turn a state into one of its width."""
     norm = module_at(module, path, "norm")
     if any(block == path or block.startswith(path + ".") for block in stack.blocks):
-        raise LayerscopeError(f"norm {path!r} is or holds a block: name the norm that follows the blocks, or none")
+        raise LayerscopeError(
+            f"norm {path!r} is or holds a block: name the norm that follows the blocks, or none"
+        )
     parameter = next(module.parameters(), torch.empty(0))
     state = torch.zeros(1, 2, stack.width, dtype=parameter.dtype, device=parameter.device)
     fits = False
     with suppress(Exception):  # a module of another kind fails in its own way
         fits = norm(state).shape == state.shape
     if not fits:
-        raise LayerscopeError(f"norm {path!r} does not take a state of {stack.width} numbers: name a norm, or none")
+        raise LayerscopeError(
+            f"norm {path!r} does not take a state of {stack.width} numbers: name a norm, or none"
+        )
 
 
 def _entries(module: nn.Module, inputs: Inputs) -> list[tuple[str, nn.Module]]:
@@ -213,14 +233,18 @@ def _entries(module: nn.Module, inputs: Inputs) -> list[tuple[str, nn.Module]]:
                     forward(child, inputs)
                     towers.append((f"{name}.", child))
         if not towers:
-            raise LayerscopeError(f"the model does not run on this data: {first_line(error, 200)}") from error
+            raise LayerscopeError(
+                f"the model does not run on this data: {first_line(error, 200)}"
+            ) from error
         return towers
 
 
 def _has_every_token(call: Call, inputs: Inputs) -> bool:
     """Return whether a call gives a state for every token of a text: not an expert's, and not with channels first."""
     ids, state = inputs.named.get("input_ids"), call.returned
-    return ids is None or (state.ndim == 3 and (state.shape[1] >= ids.shape[1] or _is_turned(state, inputs)))
+    return ids is None or (
+        state.ndim == 3 and (state.shape[1] >= ids.shape[1] or _is_turned(state, inputs))
+    )
 
 
 def _is_turned(state: Tensor, inputs: Inputs) -> bool:
@@ -239,11 +263,16 @@ def _final_norm(stack: Stack, calls: list[Call], inside: tuple[str, ...]) -> str
     around = [c for c in later if c.keeps_shape and not stack.blocks[0].startswith(c.path + ".")]
     kinds = {type(call.module) for call in calls if call.path in stack.blocks}
     others = [c.path + "." for c in around if not is_norm(c) and not c.passes_on]
-    others += [c.path + "." for c in later if type(c.module) in kinds]  # a block that changes the width
+    others += [
+        c.path + "." for c in later if type(c.module) in kinds
+    ]  # a block that changes the width
     for call in later:
         if call.path.startswith(tuple(others)):  # of another block, or of a head's inner part
             continue
-        reads = call.given.untyped_storage().data_ptr() == state.untyped_storage().data_ptr() or same(call.given, state)
+        reads = (
+            call.given.untyped_storage().data_ptr() == state.untyped_storage().data_ptr()
+            or same(call.given, state)
+        )
         if reads and call.given.shape[-1] == stack.width and is_norm(call):
             return call.path
     return None
@@ -251,7 +280,9 @@ def _final_norm(stack: Stack, calls: list[Call], inside: tuple[str, ...]) -> str
 
 def _part_names(found: list[tuple[Stack, list[Call]]]) -> list[str]:
     """Short names: stages, a tower's own name, or the first part of the stacks' paths in which all of them differ."""
-    if differ_in_width([[call for call in calls if call.path in stack.blocks] for stack, calls in found]):
+    if differ_in_width(
+        [[call for call in calls if call.path in stack.blocks] for stack, calls in found]
+    ):
         return [STAGE.format(i + 1) for i in range(len(found))]
     paths = [stack.blocks[0] for stack, _ in found]
     names: Iterable[str] = [found[0][0].entry.rpartition(".")[2] or "model"]
@@ -273,7 +304,11 @@ def _what_instead(module: nn.Module, calls: list[Call]) -> str:
                 f"build it of {name}s of one layer each in a ModuleList"
             )
     maps = [call for call in calls if call.returned.ndim == 4]
-    rows = [call for call in calls if call.keeps_shape and next(call.module.children(), None) is not None]
+    rows = [
+        call
+        for call in calls
+        if call.keeps_shape and next(call.module.children(), None) is not None
+    ]
     if maps and not rows:
         return (
             "its modules give maps [B, C, H, W], and layers are states of tokens [B, T, D] or samples [B, D]: pool the "

@@ -36,7 +36,10 @@ class StatesEncoder(TextEncoder):
     def batch(self, samples: Sequence[Any]) -> Inputs:
         """Return the samples as one right-padded batch."""
         inputs = super().batch(samples) if self.tokens else Inputs({})
-        return replace(inputs, named={**inputs.named, NUMBER: torch.tensor([sample.number for sample in samples])})
+        return replace(
+            inputs,
+            named={**inputs.named, NUMBER: torch.tensor([sample.number for sample in samples])},
+        )
 
 
 @dataclass(frozen=True)
@@ -74,27 +77,42 @@ class StatesModel(LayeredModel):
 def states_model(states: States, head: Loaded | None, device: torch.device) -> StatesModel:
     """Return a model of states [tokens, D] or pooled ones; with a `head`, which reads tokens, that has norm and lens.
 
-    Raises `LayerscopeError` for a head of another width or of fewer layers, and one that does not run by itself.
+    Raises `LayerscopeError` for a head of another width or of fewer layers, and one that does not
+    run by itself.
     """
     found, last = None if head is None else _found(head, states), states.layers[-1]
     loaded = head or Loaded(nn.Identity(), name=states.about.get("model", states.path.stem))
     encoder = StatesEncoder(None, loaded.module, UNCUT, tokens=states.tokens is not None)
     if found is None:
-        stack = Stack("model", "", tuple(map(str, range(1, last + 1))), None, states.width, "states")
+        stack = Stack(
+            "model", "", tuple(map(str, range(1, last + 1))), None, states.width, "states"
+        )
         rank = 2 if states.tokens is None else 3
         causal = rank == 3 and states.about.get("causal", True)
-        made = StatesModel(loaded, encoder, stack, ("model",), device, (), causal=causal, rank=rank, states=states)
+        made = StatesModel(
+            loaded, encoder, stack, ("model",), device, (), causal=causal, rank=rank, states=states
+        )
         return replace(made, whole=states.about.get("depth") == last)
     stack, notes = found.stack, found.notes
     if stack.width != states.width or stack.depth < last:
-        own, other = f"layer {last}, {states.width} wide", f"layers 0..{stack.depth}, {stack.width} wide"
+        own, other = (
+            f"layer {last}, {states.width} wide",
+            f"layers 0..{stack.depth}, {stack.width} wide",
+        )
         raise LayerscopeError(
             f"the states go to {own}, and {loaded.name} has {other}: give the head of their own model"
         )
     if found.lens is None and stack.norm is None:
-        raise LayerscopeError(f"{loaded.name} has no final norm, and no head over its tokens: leave `head` out")
+        raise LayerscopeError(
+            f"{loaded.name} has no final norm, and no head over its tokens: leave `head` out"
+        )
     whole, stack = stack.depth == last, stack.until(last)
-    about = vars(found) | {"encoder": encoder, "stack": stack, "causal": _is_causal(loaded.module), "notes": notes}
+    about = vars(found) | {
+        "encoder": encoder,
+        "stack": stack,
+        "causal": _is_causal(loaded.module),
+        "notes": notes,
+    }
     return StatesModel(**about, states=states, whole=whole)
 
 
@@ -111,10 +129,14 @@ def _found(head: Loaded, states: States) -> LayeredModel:
             return find_layers(head, "tensor", [states.tokens[0]])
         except LayerscopeError as error:
             faults.append(error)
-    raise LayerscopeError(f"the head of {head.name} does not run alone ({faults[0]}): leave `head` out") from faults[0]
+    raise LayerscopeError(
+        f"the head of {head.name} does not run alone ({faults[0]}): leave `head` out"
+    ) from faults[0]
 
 
 def _is_causal(module: Any) -> bool:
     from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
-    return module.config.model_type not in MODEL_FOR_MASKED_LM_MAPPING_NAMES or bool(module.config.is_decoder)
+    return module.config.model_type not in MODEL_FOR_MASKED_LM_MAPPING_NAMES or bool(
+        module.config.is_decoder
+    )

@@ -48,10 +48,14 @@ class _Recorder:
         self.open: list[tuple[int, Tensor | None]] = []
 
     def before(self, _: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
-        self.open.append((self.started, self._seen(self.started, hidden_of((*args, *kwargs.values())))))
+        self.open.append(
+            (self.started, self._seen(self.started, hidden_of((*args, *kwargs.values()))))
+        )
         self.started += 1
 
-    def after(self, path: str, module: nn.Module, args: object, kwargs: object, output: object) -> None:
+    def after(
+        self, path: str, module: nn.Module, args: object, kwargs: object, output: object
+    ) -> None:
         number, given = self.open.pop()
         state = hidden_of(output)
         returned = self._seen(number, state)
@@ -66,19 +70,27 @@ class _Recorder:
         return state
 
 
-def trace(entry: nn.Module, prefix: str, inputs: Inputs, copied: frozenset[int] = frozenset()) -> list[Call]:
+def trace(
+    entry: nn.Module, prefix: str, inputs: Inputs, copied: frozenset[int] = frozenset()
+) -> list[Call]:
     """Record every module call of one forward of `entry`, in the order in which they end."""
     recorder = _Recorder(copied)
     with ExitStack() as hooks:
         for name, module in entry.named_modules():
             if name:
                 after = partial(recorder.after, prefix + name)
-                hooks.enter_context(module.register_forward_pre_hook(recorder.before, with_kwargs=True))
+                hooks.enter_context(
+                    module.register_forward_pre_hook(recorder.before, with_kwargs=True)
+                )
                 hooks.enter_context(module.register_forward_hook(after, with_kwargs=True))
         forward(entry, inputs)
     # states that the model overwrites afterwards (`x += block(x)`) are copied, in a second forward
-    overwritten = frozenset(number for number, state, mark in recorder.marks if _mark(state) != mark)
-    return recorder.calls if copied or not overwritten else trace(entry, prefix, inputs, overwritten)
+    overwritten = frozenset(
+        number for number, state, mark in recorder.marks if _mark(state) != mark
+    )
+    return (
+        recorder.calls if copied or not overwritten else trace(entry, prefix, inputs, overwritten)
+    )
 
 
 def _mark(state: Tensor) -> float:
@@ -93,7 +105,9 @@ def same(a: Tensor, b: Tensor) -> bool:
         return False
     # some models keep their stream in float32 and run blocks in half precision
     coarse = min(a.dtype, b.dtype, key=lambda dtype: dtype.itemsize)
-    return (a.data_ptr() == b.data_ptr() and a.dtype == b.dtype) or bool(torch.equal(a.to(coarse), b.to(coarse)))
+    return (a.data_ptr() == b.data_ptr() and a.dtype == b.dtype) or bool(
+        torch.equal(a.to(coarse), b.to(coarse))
+    )
 
 
 @torch.no_grad()
@@ -102,7 +116,9 @@ def is_norm(call: Call) -> bool:
     if any(p.ndim > 1 for p in call.module.parameters()) or call.given.shape != call.returned.shape:
         return False
     size = call.given.float().pow(2).mean(-1, keepdim=True).sqrt().clamp_min(1e-12)
-    x = call.given / size.to(call.given.dtype)  # each token by its own: a massive one would hide the others under eps
+    x = call.given / size.to(
+        call.given.dtype
+    )  # each token by its own: a massive one would hide the others under eps
     try:
         once, twice = call.module(x), call.module(2 * x)
     except FAILURES:  # one that reads something else besides, such as a table of positions
@@ -110,7 +126,9 @@ def is_norm(call: Call) -> bool:
     if not isinstance(once, Tensor) or once.shape != x.shape:
         return False
     fine = torch.isfinite(once) & torch.isfinite(twice)
-    if not fine.any():  # nothing left to judge by but its name: a broken norm is still the model's norm
+    if (
+        not fine.any()
+    ):  # nothing left to judge by but its name: a broken norm is still the model's norm
         return "norm" in type(call.module).__name__.lower()
     once, twice = once[fine], twice[fine]
     return bool((once - twice).abs().max() <= 0.02 * once.abs().max()) and not same(once, x[fine])
@@ -120,8 +138,9 @@ def is_norm(call: Call) -> bool:
 class Chain:
     """The calls of blocks in order, and what makes the state of every layer.
 
-    `ends` are the calls that give the layers: the blocks themselves, or a module that reads a block's output before the
-    next block does. With `added` a layer is the sum of what its block reads and what it gives: the model adds them.
+    `ends` are the calls that give the layers: the blocks themselves, or a module that reads a
+    block's output before the next block does. With `added` a layer is the sum of what its block
+    reads and what it gives: the model adds them.
     """
 
     blocks: tuple[Call, ...]
@@ -139,11 +158,15 @@ def linked(blocks: Sequence[Call], calls: Sequence[Call]) -> Chain:
     paths = {call.path for call in blocks}
     runs = sum(call.path in paths for call in calls)
     if runs != len(blocks):
-        raise Broken(f"{blocks[0].path} … {blocks[-1].path} run {runs} times, {len(blocks)} of them in a row, {MEND}")
+        raise Broken(
+            f"{blocks[0].path} … {blocks[-1].path} run {runs} times, {len(blocks)} of them in a row, {MEND}"
+        )
     pairs = list(zip(blocks, blocks[1:], strict=False))
     if pairs and all(_adds(one, two) for one, two in pairs):
         if any(_reads(call, blocks[-1].returned) for call in calls[calls.index(blocks[-1]) + 1 :]):
-            raise Broken(f"the model reads what {blocks[-1].path} gives alone, and adds it up after the others, {MEND}")
+            raise Broken(
+                f"the model reads what {blocks[-1].path} gives alone, and adds it up after the others, {MEND}"
+            )
         return Chain(tuple(blocks), tuple(blocks), added=True)
     ends: list[Call] = []
     for one, two in pairs:
@@ -151,7 +174,9 @@ def linked(blocks: Sequence[Call], calls: Sequence[Call]) -> Chain:
         if end is None:
             how = f"are of {list(one.returned.shape)} and {list(two.given.shape)}"
             if one.returned.shape == two.given.shape:
-                apart = (two.given.float() - one.returned.float()).norm() / two.given.float().norm().clamp_min(1e-12)
+                apart = (
+                    two.given.float() - one.returned.float()
+                ).norm() / two.given.float().norm().clamp_min(1e-12)
                 how = f"differ by {float(apart):.0%}"
             raise Broken(f"{two.path} does not read what {one.path} gives (they {how}), {MEND}")
         ends.append(end)
@@ -177,16 +202,25 @@ def end_of(one: Call, two: Call, calls: Sequence[Call]) -> Call | None:
     between = calls[calls.index(one) + 1 : calls.index(two)]
     for call in reversed(between):  # the outermost ends last
         inside = call.path.startswith((one.path + ".", two.path + "."))
-        if not inside and call.form.bare and same(call.returned, two.given) and _reads(call, one.returned):
+        if (
+            not inside
+            and call.form.bare
+            and same(call.returned, two.given)
+            and _reads(call, one.returned)
+        ):
             return call
     return None
 
 
-def _last_end(last: Call, ends: Sequence[Call], blocks: Sequence[Call], calls: Sequence[Call]) -> Call:
+def _last_end(
+    last: Call, ends: Sequence[Call], blocks: Sequence[Call], calls: Sequence[Call]
+) -> Call:
     """The last block, or where a module of one kind follows every block, the one that follows it."""
     later = calls[calls.index(last) + 1 :]
     if not ends:  # of a block alone it is what reads both the block's input and its output
-        both = (c for c in later if c.keeps_shape and _reads(c, last.given) and _reads(c, last.returned))
+        both = (
+            c for c in later if c.keeps_shape and _reads(c, last.given) and _reads(c, last.returned)
+        )
         return next((c for c in both if c.form.bare), last)
     if any(end is block for end, block in zip(ends, blocks, strict=False)):
         return last

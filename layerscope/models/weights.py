@@ -1,7 +1,8 @@
 """A model's weights, plain, quantised or offloaded, and the heads of one that was trained with one for each layer.
 
-A standard checkpoint holds one head, that of the last layer. `exit_heads.safetensors` beside it holds those of the
-layers before, each as `K.weight` [classes, D] and `K.bias`, and in its metadata the path of the head they stand in for.
+A standard checkpoint holds one head, that of the last layer. `exit_heads.safetensors` beside it
+holds those of the layers before, each as `K.weight` [classes, D] and `K.bias`, and in its metadata
+the path of the head they stand in for.
 """
 
 import copy
@@ -25,7 +26,9 @@ def input_device(module: nn.Module) -> torch.device:
     here = next((p.device for p in module.parameters() if not p.is_meta), None)
     if here is not None:
         return here
-    device = next((hook.execution_device for child in module.modules() for hook in _hooks(child)), "cpu")
+    device = next(
+        (hook.execution_device for child in module.modules() for hook in _hooks(child)), "cpu"
+    )
     return torch.device(device)
 
 
@@ -45,7 +48,9 @@ def is_quantised(module: nn.Module) -> bool:
     """Return whether some weights are integers with scales: by transformers, torchao, quanto or torch itself."""
     if getattr(module, "hf_quantizer", None) is not None or getattr(module, "is_quantized", False):
         return True
-    packed = any({"quantized", "quanto"} & {*type(child).__module__.split(".")} for child in module.modules())
+    packed = any(
+        {"quantized", "quanto"} & {*type(child).__module__.split(".")} for child in module.modules()
+    )
     wrapped = any(is_traceable_wrapper_subclass(weight) for weight in module.parameters())
     return packed or (wrapped and not is_parallel(module))
 
@@ -55,9 +60,15 @@ def numbers_of(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     for name, value in module.state_dict().items():
         if isinstance(value, Tensor) and value.is_meta:
             path, _, own = name.rpartition(".")
-            kept = [hook.weights_map for hook in _hooks(module.get_submodule(path)) if own in hook.weights_map]
+            kept = [
+                hook.weights_map
+                for hook in _hooks(module.get_submodule(path))
+                if own in hook.weights_map
+            ]
             if not kept:
-                raise LayerscopeError(f"the weight {name} is on the meta device: load the model with its weights")
+                raise LayerscopeError(
+                    f"the weight {name} is on the meta device: load the model with its weights"
+                )
             value = kept[0][own]
         yield from _plain(name, value)
 
@@ -66,7 +77,9 @@ def _plain(name: str, value: object) -> Iterator[tuple[str, Tensor]]:
     if isinstance(value, (tuple, list)):  # packed weights and their bias
         for index, item in enumerate(value):
             yield from _plain(f"{name}.{index}", item)
-    elif hasattr(value, "full_tensor"):  # every process calls this, and has the whole weight for a moment
+    elif hasattr(
+        value, "full_tensor"
+    ):  # every process calls this, and has the whole weight for a moment
         yield name, value.full_tensor()
     elif isinstance(value, Tensor) and is_traceable_wrapper_subclass(value):
         inside, _ = value.__tensor_flatten__()
@@ -95,7 +108,11 @@ class ExitHeads:
         """Write the heads beside a checkpoint; no file where there are none."""
         from safetensors.torch import save_file
 
-        weights = [(f"{layer}.{name}", part) for layer, head in self.heads.items() for name, part in head.items()]
+        weights = [
+            (f"{layer}.{name}", part)
+            for layer, head in self.heads.items()
+            for name, part in head.items()
+        ]
         flat = {name: part.detach().cpu().contiguous() for name, part in weights}
         if flat:
             save_file(flat, Path(folder) / HEADS, {"format": "pt", "head": self.path})
@@ -120,7 +137,13 @@ class ExitHeads:
             return
         head = module.get_submodule(self.path)
         mine = dict(head.named_parameters())
-        if sum(weight is mine["weight"] for _, weight in module.named_parameters(remove_duplicate=False)) > 1:
+        if (
+            sum(
+                weight is mine["weight"]
+                for _, weight in module.named_parameters(remove_duplicate=False)
+            )
+            > 1
+        ):
             raise LayerscopeError(
                 f"layer {layer} has a head of its own, and this model's head is tied to its token embeddings: a "
                 "checkpoint that ends there cannot hold it"
@@ -151,7 +174,9 @@ def exit_heads(folder: str | Path, module: nn.Module) -> ExitHeads | None:
             layer, _, own = name.partition(".")
             heads.setdefault(int(layer), {})[own] = weight
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-        raise LayerscopeError(f"{str(path)!r} cannot be read ({type(error).__name__}): copy it again") from error
+        raise LayerscopeError(
+            f"{str(path)!r} cannot be read ({type(error).__name__}): copy it again"
+        ) from error
     own_head = dict(module.named_modules(remove_duplicate=False)).get(head, nn.Module())
     shapes = {name: weight.shape for name, weight in own_head.named_parameters()}
     for layer, weights in heads.items():
@@ -166,4 +191,10 @@ def exit_heads(folder: str | Path, module: nn.Module) -> ExitHeads | None:
 def heads_of(path: str, layers: Mapping[int, nn.Module]) -> ExitHeads:
     """Return the heads of layers as they are now, copied."""
     weights = {layer: head.named_parameters() for layer, head in layers.items()}
-    return ExitHeads(path, {layer: {name: one.detach().clone() for name, one in own} for layer, own in weights.items()})
+    return ExitHeads(
+        path,
+        {
+            layer: {name: one.detach().clone() for name, one in own}
+            for layer, own in weights.items()
+        },
+    )

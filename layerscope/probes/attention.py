@@ -35,7 +35,12 @@ class Ragged:
     def __init__(self, tokens: Tensor, lengths: npt.ArrayLike) -> None:
         self.tokens, self.lengths = tokens, torch.as_tensor(np.asarray(lengths, dtype=np.int64))
         total = int(self.lengths.sum())
-        if tokens.ndim != 2 or self.lengths.ndim != 1 or total != len(tokens) or bool((self.lengths < 1).any()):
+        if (
+            tokens.ndim != 2
+            or self.lengths.ndim != 1
+            or total != len(tokens)
+            or bool((self.lengths < 1).any())
+        ):
             raise LayerscopeError(
                 f"tokens has shape {tuple(tokens.shape)} and lengths add up to {total}: give tokens [M, D] of all "
                 "samples one after another, and the length of each, at least 1"
@@ -54,23 +59,30 @@ class Ragged:
         total = self.lengths[rows].sum()
         parts = [self._flat(part) for part in torch.split(rows, BLOCK)]
         mean = torch.stack([self.tokens[part].double().sum(0) for part in parts]).sum(0) / total
-        square = torch.stack([(self.tokens[part].double() - mean).pow(2).sum(0) for part in parts]).sum(0)
+        square = torch.stack(
+            [(self.tokens[part].double() - mean).pow(2).sum(0) for part in parts]
+        ).sum(0)
         return mean.float(), (square / total).sqrt().float()
 
     def _flat(self, rows: Tensor) -> Tensor:
         lengths = self.lengths[rows]
         before = lengths.cumsum(0) - lengths
-        return torch.arange(int(lengths.sum())) + (self.starts[rows] - before).repeat_interleave(lengths)
+        return torch.arange(int(lengths.sum())) + (self.starts[rows] - before).repeat_interleave(
+            lengths
+        )
 
 
 class Readers(nn.Module):
     """Several attention probes of one shape side by side, each to be trained at a learning rate of its own.
 
-    Tokens [B, T, D] are standardised by the training samples' own mean and deviation. In each of `HEADS` heads a
-    trained query weighs the tokens by their keys; the weighted sum of their values goes through a linear classifier.
+    Tokens [B, T, D] are standardised by the training samples' own mean and deviation. In each of
+    `HEADS` heads a trained query weighs the tokens by their keys; the weighted sum of their values
+    goes through a linear classifier.
     """
 
-    def __init__(self, mean: Tensor, deviation: Tensor, classes: int, copies: int, generator: torch.Generator) -> None:
+    def __init__(
+        self, mean: Tensor, deviation: Tensor, classes: int, copies: int, generator: torch.Generator
+    ) -> None:
         super().__init__()
         width = len(mean)
         size = max(1, width // HEADS)
@@ -92,9 +104,14 @@ class Readers(nn.Module):
         """Return the logits [copies, B, classes]."""
         query, key, value, out, bias = (torch.stack(list(part)) for part in self.parts)
         tokens = (tokens - self.mean) * self.scale
-        # one query: its product with the key matrix is one vector a head, and values may be taken of the sum
+        # one query: its product with the key matrix is one vector a head, and values may be taken
+        # of the sum
         asked = torch.einsum("rhs,rhds->rhd", query, key) / math.sqrt(query.shape[-1])
-        weights = torch.einsum("btd,rhd->rbht", tokens, asked).masked_fill(~real[:, None], -math.inf).softmax(-1)
+        weights = (
+            torch.einsum("btd,rhd->rbht", tokens, asked)
+            .masked_fill(~real[:, None], -math.inf)
+            .softmax(-1)
+        )
         pooled = torch.einsum("rbht,btd->rbhd", weights, tokens)
         read = torch.einsum("rbhd,rhds->rbhs", pooled, value)
         return torch.einsum("rbhs,rhsc->rbc", read, out) + bias[:, None]
@@ -110,16 +127,18 @@ def attention_probe(
 ) -> ProbeScore:
     """Return how well labels are read from all tokens of a frozen layer by a trained attention, cross-validated.
 
-    `tokens` is `[M, D]`, those of all samples one after another, `lengths` `[N]` how many each has, `labels` `[N]` of
-    any type. Tokens are standardised by the training fold, pooled by multi-head attention with one trained query, and
-    classified linearly: AdamW, weight decay 0.1, a cosine schedule, at least 300 steps of 64 samples. The learning rate
-    is chosen among 0.01, 0.003 and 0.001 on a seeded fifth of the training fold, then trained on all of it. Every
-    sample is judged once, by the probe of the fold that did not see it. Accuracy in 0 ... 1; same seed, same score.
-    With `split`, a share in 0 ... 1, there are no folds: one probe is trained, and judged on a seeded draw of that
-    share, even over the classes, as large sets need it; the classes that are left without a training sample are left
-    out.
+    `tokens` is `[M, D]`, those of all samples one after another, `lengths` `[N]` how many each has,
+    `labels` `[N]` of any type. Tokens are standardised by the training fold, pooled by multi-head
+    attention with one trained query, and classified linearly: AdamW, weight decay 0.1, a cosine
+    schedule, at least 300 steps of 64 samples. The learning rate is chosen among 0.01, 0.003 and
+    0.001 on a seeded fifth of the training fold, then trained on all of it. Every sample is judged
+    once, by the probe of the fold that did not see it. Accuracy in 0 ... 1; same seed, same score.
+    With `split`, a share in 0 ... 1, there are no folds: one probe is trained, and judged on a
+    seeded draw of that share, even over the classes, as large sets need it; the classes that are
+    left without a training sample are left out.
 
-    Source: El-Nouby et al. 2024, Scalable pre-training of large autoregressive image models, section 4.
+    Source: El-Nouby et al. 2024, Scalable pre-training of large autoregressive image models,
+        section 4.
 
     >>> labels = np.repeat(["praise", "blame"], 15)
     >>> states = np.random.default_rng(0).normal(size=(30, 4)) + np.where(labels == "praise", 2, -2)[:, None]
@@ -130,7 +149,9 @@ def attention_probe(
     held = Ragged(tokens, lengths)
     if not bool(torch.isfinite(tokens).all()):
         raise LayerscopeError("tokens hold NaN or infinite values: drop the samples they come from")
-    kept, classes, skipped = usable_classes(labels, len(held.lengths), folds if split is None else 2)
+    kept, classes, skipped = usable_classes(
+        labels, len(held.lengths), folds if split is None else 2
+    )
     rows = np.flatnonzero(kept)
     fold = stratified(classes, folds, seed) if split is None else validation(classes, split, seed)
     right, judged = np.zeros(len(rows), dtype=bool), fold >= 0
@@ -140,7 +161,10 @@ def attention_probe(
     torch.set_num_threads(1 if work < SMALL else threads)
     try:
         for number in range(int(fold.max()) + 1):
-            test, train = np.flatnonzero(fold == number), np.flatnonzero((fold != number) & (fold != UNTRAINED))
+            test, train = (
+                np.flatnonzero(fold == number),
+                np.flatnonzero((fold != number) & (fold != UNTRAINED)),
+            )
             own = _Fold(held, rows, classes, np.random.default_rng([seed, number]))
             right[test] = own.predict(own.fit(train), test)[0] == classes[test]
     finally:
@@ -156,7 +180,9 @@ def validation(classes: Numbers, split: float, seed: int) -> Numbers:
     fold = np.where(apart, np.where(np.isin(classes, classes[~apart]), 0, UNTRAINED), TRAINED)
     for what, number in (("train on", TRAINED), ("judge", 0)):
         if len(np.unique(classes[fold == number])) < 2:
-            raise LayerscopeError(f"`split={split:g}` leaves fewer than 2 classes to {what}: give more samples")
+            raise LayerscopeError(
+                f"`split={split:g}` leaves fewer than 2 classes to {what}: give more samples"
+            )
     return fold
 
 
@@ -182,17 +208,24 @@ class _Fold:
     def predict(self, readers: Readers, some: Numbers) -> Numbers:
         """Return the classes of samples by each copy, [copies, n]."""
         batches = np.array_split(self.rows[some], max(1, len(some) // BATCH))
-        return torch.cat([readers(*self.held.batch(torch.from_numpy(rows))).argmax(-1) for rows in batches], 1).numpy()
+        return torch.cat(
+            [readers(*self.held.batch(torch.from_numpy(rows))).argmax(-1) for rows in batches], 1
+        ).numpy()
 
     def _trained(self, train: Numbers, rates: Sequence[float]) -> Readers:
         generator = torch.Generator().manual_seed(int(self.rng.integers(2**31)))
         moments = self.held.moments(torch.from_numpy(self.rows[train]))
         readers = Readers(*moments, int(self.classes.max()) + 1, len(rates), generator)
-        groups = [{"params": [part[i] for part in readers.parts], "lr": rate} for i, rate in enumerate(rates)]
+        groups = [
+            {"params": [part[i] for part in readers.parts], "lr": rate}
+            for i, rate in enumerate(rates)
+        ]
         optimizer = torch.optim.AdamW(groups, weight_decay=WEIGHT_DECAY, fused=True)
         batches = -(-len(train) // BATCH)
         epochs = max(EPOCHS, -(-LEAST_STEPS // batches))
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _share(step / (epochs * batches)))
+        schedule = torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda step: _share(step / (epochs * batches))
+        )
         for _ in range(epochs):
             for part in np.array_split(self.rng.permutation(train), batches):
                 logits = readers(*self.held.batch(torch.from_numpy(self.rows[part])))

@@ -37,8 +37,8 @@ SEARCHING = 1e-3
 CONVERGED = 1e-3, 5e-3
 """Largest tolerance of a fit that is judged, and what it is times the number of classes.
 
-The gradient of the mean loss is spread over the classes: with 77 of them a fixed 0.001 ends a fit that hardly began.
-"""
+The gradient of the mean loss is spread over the classes: with 77 of them a fixed 0.001 ends a fit
+that hardly began. """
 APART = -1
 """The fold of samples that have no part in cross-validation."""
 FLOOR = np.log(1e-12)
@@ -48,13 +48,14 @@ FLOOR = np.log(1e-12)
 def linear_probe(states: Array, labels: npt.ArrayLike, folds: int = 5, seed: int = 0) -> ProbeScore:
     """Return how well a linear classifier reads `labels` from `states`, cross-validated.
 
-    `states` is `[N, D]`, `labels` `[N]` of any type. Rows are scaled to unit norm, features standardised on the
-    training folds, and multinomial logistic regression (L2) fitted. Its C, one of 11 values from 0.0001 to 10, is the
-    smallest with a log-loss within 3 % of the lowest on folds held out of the training folds: no sample has a part in
-    choosing the C it is judged with.
-    With more than 1,500 samples, about 1,500 of them, stratified by class, choose C. Folds are stratified and depend on
-    labels and seed only, so that layers are compared on equal splits. Accuracy in 0 ... 1. Raises `LayerscopeError` for
-    non-finite states, fewer than 3 folds, and fewer than 2 classes with enough members.
+    `states` is `[N, D]`, `labels` `[N]` of any type. Rows are scaled to unit norm, features
+    standardised on the training folds, and multinomial logistic regression (L2) fitted. Its C, one
+    of 11 values from 0.0001 to 10, is the smallest with a log-loss within 3 % of the lowest on
+    folds held out of the training folds: no sample has a part in choosing the C it is judged with.
+    With more than 1,500 samples, about 1,500 of them, stratified by class, choose C. Folds are
+    stratified and depend on labels and seed only, so that layers are compared on equal splits.
+    Accuracy in 0 ... 1. Raises `LayerscopeError` for non-finite states, fewer than 3 folds, and
+    fewer than 2 classes with enough members.
 
     Source: Alain, Bengio 2016, Understanding Intermediate Layers Using Linear Classifier Probes.
 
@@ -71,9 +72,9 @@ def linear_probe_hits(
 ) -> tuple[Bools, Numbers, int, tuple[float, ...], tuple[float, ...]]:
     """Return which held-out predictions of `linear_probe` are right, for pairing layers, and the fold of each, `[n]`.
 
-    After them the number of samples left out, whose class has fewer members than there are folds, each fold's C, and
-    its log-loss over the other folds.
-    Samples marked in `apart` `[N]`, of classes with enough others, are in no fold: a probe of all others judges them.
+    After them the number of samples left out, whose class has fewer members than there are folds,
+    each fold's C, and its log-loss over the other folds. Samples marked in `apart` `[N]`, of
+    classes with enough others, are in no fold: a probe of all others judges them.
     """
     rows, classes, skipped = usable_rows(states, labels, folds, least=3)
     inside = np.ones(len(rows), dtype=bool) if apart is None else ~apart
@@ -84,13 +85,20 @@ def linear_probe_hits(
 
 
 def shifted_probe(
-    states: Array, labels: npt.ArrayLike, target: Array, target_labels: npt.ArrayLike, *, folds: int = 5, seed: int = 0
+    states: Array,
+    labels: npt.ArrayLike,
+    target: Array,
+    target_labels: npt.ArrayLike,
+    *,
+    folds: int = 5,
+    seed: int = 0,
 ) -> tuple[ProbeScore, ProbeScore]:
     """Return the score of `linear_probe` on states `[N, D]`, and that of one probe of them all on `target` `[M, D]`.
 
-    No sample of the target has a part in the second probe: it is fitted, scaled and its C chosen on `states` alone.
-    Labels are compared as text. Target samples of a class that the probe does not know are left out, as many as
-    `n_skipped`, and its score has no folds. Raises `LayerscopeError` as `linear_probe` does, and where none is left.
+    No sample of the target has a part in the second probe: it is fitted, scaled and its C chosen on
+    `states` alone. Labels are compared as text. Target samples of a class that the probe does not
+    know are left out, as many as `n_skipped`, and its score has no folds. Raises `LayerscopeError`
+    as `linear_probe` does, and where none is left.
 
     Source: Uselis, Oh 2025, Intermediate Layer Classifiers for OOD Generalization.
 
@@ -106,7 +114,9 @@ def shifted_probe(
     judged = np.array([numbers.get(str(label), -1) for label in np.asarray(target_labels)])
     kept, n = judged >= 0, len(rows)
     if not kept.any():
-        raise LayerscopeError(f"no target sample has a label for which the source has {folds} samples: label more")
+        raise LayerscopeError(
+            f"no target sample has a label for which the source has {folds} samples: label more"
+        )
     others = unit_rows(as_finite64(target, "target")).cpu().numpy()[kept]
     fold = np.concatenate([stratified(classes, folds, seed), np.full(len(others), APART)])
     every = np.concatenate([classes, judged[kept]])
@@ -130,10 +140,11 @@ def linearly_judged(
 ) -> tuple[Bools, tuple[float, ...], tuple[float, ...]]:
     """Return which samples are classified rightly where their fold is held out, `[n]`, and the C and loss of each fold.
 
-    `fold` `[n]` numbers the fold of each sample from 0 on, three folds or more. The C of a fold is that of the lowest
-    log-loss over the other folds, each held out in turn, so that no sample has a part in the C it is judged with.
-    Samples of fold `APART` are in none: a probe of all others judges them, its C that of the folds together.
-    With `only` some folds are judged and no others; `right` is False elsewhere.
+    `fold` `[n]` numbers the fold of each sample from 0 on, three folds or more. The C of a fold is
+    that of the lowest log-loss over the other folds, each held out in turn, so that no sample has a
+    part in the C it is judged with. Samples of fold `APART` are in none: a probe of all others
+    judges them, its C that of the folds together. With `only` some folds are judged and no others;
+    `right` is False elsewhere.
     """
     known = int(classes.max()) + 1
     right, inside = np.zeros(len(classes), dtype=bool), fold != APART
@@ -143,7 +154,10 @@ def linearly_judged(
         best = _strongest(losses)
         chosen = tuple(STRENGTHS[i] for i in best)
         overall = STRENGTHS[int(_strongest(losses.sum(1)))]
-        for number, strength in [*zip(held, chosen, strict=True), *([] if inside.all() else [(APART, overall)])]:
+        for number, strength in [
+            *zip(held, chosen, strict=True),
+            *([] if inside.all() else [(APART, overall)]),
+        ]:
             test, train = fold == number, inside & (fold != number)
             probe = _Probe(rows[train], classes[train])
             probe.fit(strength, min(CONVERGED[0], CONVERGED[1] / known))
@@ -156,7 +170,9 @@ def _strongest(losses: Numbers) -> Numbers:
     return np.asarray(np.argmax(losses <= SLACK * losses.min(0), axis=0))
 
 
-def judged_by_fold(rows: Callable[[int], Tensor], classes: Numbers, fold: Numbers, seed: int) -> Bools:
+def judged_by_fold(
+    rows: Callable[[int], Tensor], classes: Numbers, fold: Numbers, seed: int
+) -> Bools:
     """Return which samples are classified rightly, `[n]`, by states `[n, D]` that differ from fold to fold."""
     right = np.zeros(len(fold), dtype=bool)
     for number in range(int(fold.max()) + 1):
@@ -165,17 +181,24 @@ def judged_by_fold(rows: Callable[[int], Tensor], classes: Numbers, fold: Number
     return right
 
 
-def _losses(rows: Numbers, classes: Numbers, fold: Numbers, seed: int, held: Sequence[int]) -> Numbers:
+def _losses(
+    rows: Numbers, classes: Numbers, fold: Numbers, seed: int, held: Sequence[int]
+) -> Numbers:
     """Return the log-loss of each C that was tried, over the folds other than each that is `held`, `[tried, held]`.
 
-    A probe trained without two neighbouring folds is checked on each of them for the other, so that every fit is used
-    twice; each is refitted from strong regularisation to weak, starting from its last weights.
+    A probe trained without two neighbouring folds is checked on each of them for the other, so that
+    every fit is used twice; each is refitted from strong regularisation to weak, starting from its
+    last weights.
     """
     few = thinned(classes, fold, seed)
     rows, classes, fold = rows[few], classes[few], fold[few]
     folds, known = int(fold.max()) + 1, int(classes.max()) + 1
-    pairs = [(one, (one + 1) % folds) for one in range(folds) if one in held or (one + 1) % folds in held]
-    probes = [_Probe(rows[train], classes[train]) for train in (~np.isin(fold, pair) for pair in pairs)]
+    pairs = [
+        (one, (one + 1) % folds) for one in range(folds) if one in held or (one + 1) % folds in held
+    ]
+    probes = [
+        _Probe(rows[train], classes[train]) for train in (~np.isin(fold, pair) for pair in pairs)
+    ]
     losses: list[Numbers] = []
     for strength in STRENGTHS:
         loss = np.zeros(folds)
@@ -183,7 +206,9 @@ def _losses(rows: Numbers, classes: Numbers, fold: Numbers, seed: int, held: Seq
             probe.fit(strength, SEARCHING)
             for out, judged in ((one, two), (two, one)):
                 there = np.flatnonzero(fold == judged)
-                loss[out] -= probe.log_probabilities(rows[there], known)[np.arange(len(there)), classes[there]].mean()
+                loss[out] -= probe.log_probabilities(rows[there], known)[
+                    np.arange(len(there)), classes[there]
+                ].mean()
         losses.append(loss[list(held)])
         if (len(losses) - 1 - np.argmin(losses, axis=0)).min() >= PATIENCE:
             break

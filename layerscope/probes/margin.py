@@ -9,8 +9,8 @@ from layerscope.show.numbers import INTERVAL
 def differs(difference: float, error: float) -> bool | None:
     """Return whether a difference exceeds its margin of error, 1.96 standard errors; None where that is not known.
 
-    `error` is that of the difference: paired over samples, or of independent scores, which is too large for layers that
-    were judged on the same samples and so rather finds no difference.
+    `error` is that of the difference: paired over samples, or of independent scores, which is too
+    large for layers that were judged on the same samples and so rather finds no difference.
 
     >>> from layerscope.probes.margin import differs
     >>> differs(0.05, 0.02), differs(0.03, 0.02), differs(0.03, float("nan"))
@@ -22,7 +22,8 @@ def differs(difference: float, error: float) -> bool | None:
 def tied(layers: Sequence[int], within: Sequence[int], last: str) -> str:
     """Return which layers do not differ measurably from the last one, all or some of `layers`, in words.
 
-    `within` are those, without the last, that are within the margin of the best; `last` is what the last is called.
+    `within` are those, without the last, that are within the margin of the best; `last` is what the
+    last is called.
 
     >>> from layerscope.probes.margin import tied
     >>> tied([1, 2, 3], [1, 2], "the last layer")

@@ -12,7 +12,15 @@ from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.probes.linear import judged_by_fold, linear_probe, thinned
-from layerscope.probes.scores import Bools, Numbers, ProbeScore, error_of, score_of, stratified, usable_classes
+from layerscope.probes.scores import (
+    Bools,
+    Numbers,
+    ProbeScore,
+    error_of,
+    score_of,
+    stratified,
+    usable_classes,
+)
 from layerscope.probes.tokens import token_probe, words_score, words_split
 
 LAST = (2, 4)
@@ -27,15 +35,16 @@ Weights = dict[int, float]
 Read = Callable[[Weights, bool], tuple[Any, ...]]
 """Returns the states `[N, D]` of a mix, their labels, and of words their sentences.
 
-False for states before whatever a model has after its pooling, True for what a truncated model yields."""
+False for states before whatever a model has after its pooling, True for what a truncated model
+yields."""
 
 
 @dataclass(frozen=True)
 class MixScore:
     """The score of a mix, and its `gain` over the best single layer with the standard error, paired over samples.
 
-    Both the mix and the layer are chosen in the folds that do not judge them. `weights` are those learned on all
-    samples, by layer, that a model may be made with.
+    Both the mix and the layer are chosen in the folds that do not judge them. `weights` are those
+    learned on all samples, by layer, that a model may be made with.
     """
 
     score: ProbeScore
@@ -46,8 +55,14 @@ class MixScore:
 
 def fixed_mixes(layers: Sequence[int], depth: int) -> dict[str, Weights]:
     """Return the mixes of equal weights whose layers are all there: of the last ones, of the first and the last."""
-    wanted = {f"last {k}": tuple(range(depth - k + 1, depth + 1)) for k in LAST} | {"first+last": (1, depth)}
-    distinct = {of: name for name, of in reversed(wanted.items()) if 0 < of[0] < of[1] and set(of) <= set(layers)}
+    wanted = {f"last {k}": tuple(range(depth - k + 1, depth + 1)) for k in LAST} | {
+        "first+last": (1, depth)
+    }
+    distinct = {
+        of: name
+        for name, of in reversed(wanted.items())
+        if 0 < of[0] < of[1] and set(of) <= set(layers)
+    }
     return {name: dict.fromkeys(of, 1 / len(of)) for of, name in reversed(distinct.items())}
 
 
@@ -60,24 +75,33 @@ def mix_names(layers: Sequence[int], depth: int, learns: bool) -> list[str]:
 def as_text(weights: Weights) -> str:
     """Return weights as `truncate` takes them: of 3 and 6 `3=0.4,6=0.6`, of equal ones `3,6`."""
     equal = len(set(weights.values())) == 1
-    return ",".join(str(layer) if equal else f"{layer}={weight:.6g}" for layer, weight in weights.items())
+    return ",".join(
+        str(layer) if equal else f"{layer}={weight:.6g}" for layer, weight in weights.items()
+    )
 
 
 def linear_mixes(
-    read: Read, layers: Sequence[int], depth: int, known: Mapping[int, ProbeScore], folds: int = 5, seed: int = 0,
+    read: Read,
+    layers: Sequence[int],
+    depth: int,
+    known: Mapping[int, ProbeScore],
+    folds: int = 5,
+    seed: int = 0,
     share: Callable[..., Iterator[Any]] = map,
-) -> Iterator[tuple[str, MixScore]]:  # fmt: skip
+) -> Iterator[tuple[str, MixScore]]:
     """Yield mixes by name, each judged by the classifier of `linear_probe`, or `token_probe` where `read` gives words.
 
-    They are the fixed ones and `scalar mix`, softmax weights of all layers. `one layer` is their rival, the layer whose
-    probe has the lowest log-loss over the other folds. The weights are those of the lowest leave-one-out log-loss of a
-    ridge classifier on at most 512 samples of the other folds, states of every layer scaled to equal size first. Layer
-    0 may be in a mix and is no single layer to choose.
-    `known` are scores of layers that were judged before; `share` maps as `map` does, in several processes. Raises
-    `LayerscopeError` for layers of unlike width.
+    They are the fixed ones and `scalar mix`, softmax weights of all layers. `one layer` is their
+    rival, the layer whose probe has the lowest log-loss over the other folds. The weights are those
+    of the lowest leave-one-out log-loss of a ridge classifier on at most 512 samples of the other
+    folds, states of every layer scaled to equal size first. Layer 0 may be in a mix and is no
+    single layer to choose. `known` are scores of layers that were judged before; `share` maps as
+    `map` does, in several processes. Raises `LayerscopeError` for layers of unlike width.
 
-    Source: Peters et al. 2018, Deep contextualized word representations, for the scalar mix (a probe of unit rows does
-    not see its scale); Bertinetto et al. 2019, Meta-learning with differentiable closed-form solvers, for the ridge.
+    Source: Peters et al. 2018, Deep contextualized word representations, for the scalar mix (a
+        probe of unit rows does
+    not see its scale); Bertinetto et al. 2019, Meta-learning with differentiable closed-form
+    solvers, for the ridge.
 
     >>> from layerscope.probes.mixes import linear_mixes
     >>> bits, ones = np.random.default_rng(0).integers(0, 2, (2, 200)), np.ones(200)
@@ -87,7 +111,11 @@ def linear_mixes(
     1.0
     """
     data = _Data(read, layers, folds, seed)
-    alone = {i: known[i] if i in known and known[i].losses else data.probe({i: 1.0}) for i in layers if i > 0}
+    alone = {
+        i: known[i] if i in known and known[i].losses else data.probe({i: 1.0})
+        for i in layers
+        if i > 0
+    }
     losses = np.array([score.losses for score in alone.values()])
     rights = np.array([score.right for score in alone.values()])
     rival = rights[losses.argmin(0)[data.fold], np.arange(len(data.fold))]
@@ -124,7 +152,9 @@ class _Data:
         _, labels, *sentences = read({self.layers[0]: 1.0}, False)
         self.groups: Numbers | None = None
         if sentences:
-            self.kept, self.classes, self.fold, self.groups = words_split(labels, sentences[0], folds, seed)
+            self.kept, self.classes, self.fold, self.groups = words_split(
+                labels, sentences[0], folds, seed
+            )
         else:
             self.kept, self.classes, _ = usable_classes(labels, len(labels), folds, least=3)
             self.fold = stratified(self.classes, folds, seed)
@@ -157,14 +187,23 @@ class _Data:
     def score(self, right: Bools) -> ProbeScore:
         """Return the score of items, each `right` or not in its fold."""
         about = right, self.fold, int((~self.kept).sum())
-        return score_of(*about) if self.groups is None else words_score(*about, (), (), groups=self.groups)
+        return (
+            score_of(*about)
+            if self.groups is None
+            else words_score(*about, (), (), groups=self.groups)
+        )
 
     def learned(self, train: Bools) -> Weights:
         """Return the weights of layers, of sum 1, by the items marked in `train` `[n]`."""
         inside = train[self.few]
-        states, classes = self.sample[:, torch.from_numpy(inside)], torch.from_numpy(self.classes[self.few][inside])
+        states, classes = (
+            self.sample[:, torch.from_numpy(inside)],
+            torch.from_numpy(self.classes[self.few][inside]),
+        )
         size = states.square().sum(2).mean(1).sqrt()
-        found = _scalar(states / size.clamp_min(1e-30)[:, None, None], nn.functional.one_hot(classes).float())
+        found = _scalar(
+            states / size.clamp_min(1e-30)[:, None, None], nn.functional.one_hot(classes).float()
+        )
         weights = torch.where(size > 0, found / size.clamp_min(1e-30), 0).double()
         pairs = zip(self.layers, (weights / weights.sum()).tolist(), strict=True)
         return {layer: weight for layer, weight in pairs if weight}
@@ -180,7 +219,9 @@ def _left_out(states: Tensor, targets: Tensor, strength: Tensor | float) -> Tens
     rows = rows / rows.std(0).clamp_min(1e-5)
     n = len(rows)
     inverse = torch.linalg.inv(rows @ rows.T / rows.shape[1] + strength * torch.eye(n))
-    missed: Tensor = inverse @ (targets - targets.mean(0)) / (inverse.diagonal() - 1 / (n * strength))[:, None]
+    missed: Tensor = (
+        inverse @ (targets - targets.mean(0)) / (inverse.diagonal() - 1 / (n * strength))[:, None]
+    )
     return targets - missed
 
 

@@ -19,10 +19,11 @@ Numbers = npt.NDArray[Any]
 class ProbeScore:
     """Cross-validated accuracy of one probe.
 
-    `mean` is the share of held-out predictions that are correct, over all `n` samples, `stderr` its binomial standard
-    error, `low` and `high` Wilson's 95 % interval, `folds` the accuracy of each fold, and `n_skipped` the number of
-    samples whose class has fewer members than there are folds. `strengths` is the C of each fold of a linear probe
-    (small is strong regularisation), empty for the other probes.
+    `mean` is the share of held-out predictions that are correct, over all `n` samples, `stderr` its
+    binomial standard error, `low` and `high` Wilson's 95 % interval, `folds` the accuracy of each
+    fold, and `n_skipped` the number of samples whose class has fewer members than there are folds.
+    `strengths` is the C of each fold of a linear probe (small is strong regularisation), empty for
+    the other probes.
 
     >>> from layerscope.probes import knn_probe
     >>> score = knn_probe(np.eye(20)[np.arange(40) % 20], np.arange(40) % 2)
@@ -62,7 +63,11 @@ class FromScore(How):
 
 
 def score_of(
-    right: Bools, fold: Numbers, skipped: int, strengths: tuple[float, ...] = (), losses: tuple[float, ...] = ()
+    right: Bools,
+    fold: Numbers,
+    skipped: int,
+    strengths: tuple[float, ...] = (),
+    losses: tuple[float, ...] = (),
 ) -> ProbeScore:
     """Return the score of independent held-out samples, each `right` or not in its fold."""
     from scipy.stats import binomtest
@@ -71,32 +76,44 @@ def score_of(
     interval = binomtest(int(right.sum()), n).proportion_ci(0.95, method="wilson")
     stderr = float(np.sqrt(mean * (1 - mean) / n))
     low, high = float(interval.low), float(interval.high)
-    return ProbeScore(mean, stderr, low, high, n, skipped, by_fold(right, fold), strengths, right, losses)
+    return ProbeScore(
+        mean, stderr, low, high, n, skipped, by_fold(right, fold), strengths, right, losses
+    )
 
 
-def usable_rows(states: Array, labels: npt.ArrayLike, folds: int, least: int = 2) -> tuple[Numbers, Numbers, int]:
+def usable_rows(
+    states: Array, labels: npt.ArrayLike, folds: int, least: int = 2
+) -> tuple[Numbers, Numbers, int]:
     """Return unit rows, class numbers, and how many samples were left out for the size of their class."""
     rows = unit_rows(as_finite64(states, "states")).cpu().numpy()
     if rows.ndim != 2:
-        raise LayerscopeError(f"states has shape {rows.shape}: give [N, D] states and one label for each row")
+        raise LayerscopeError(
+            f"states has shape {rows.shape}: give [N, D] states and one label for each row"
+        )
     kept, classes, skipped = usable_classes(labels, len(rows), folds, least)
     return rows[kept], classes, skipped
 
 
-def usable_classes(labels: npt.ArrayLike, n: int, folds: int, least: int = 2) -> tuple[Bools, Numbers, int]:
+def usable_classes(
+    labels: npt.ArrayLike, n: int, folds: int, least: int = 2
+) -> tuple[Bools, Numbers, int]:
     """Return which of n samples can be judged in `folds` folds, their classes from 0 on, and how many are left out.
 
     A class needs a member for each fold; two classes and `least` folds are needed.
     """
     names = np.asarray(labels)
     if names.shape != (n,):
-        raise LayerscopeError(f"{n} samples and labels of shape {names.shape}: give one label for each sample")
+        raise LayerscopeError(
+            f"{n} samples and labels of shape {names.shape}: give one label for each sample"
+        )
     if folds < least:
         raise LayerscopeError(f"folds is {folds}: give at least {least}")
     _, classes, sizes = np.unique(names, return_inverse=True, return_counts=True)
     kept = sizes[classes] >= folds
     if int((sizes >= folds).sum()) < 2:
-        raise LayerscopeError(f"fewer than 2 classes have {folds} members: label more samples, or give fewer `folds`")
+        raise LayerscopeError(
+            f"fewer than 2 classes have {folds} members: label more samples, or give fewer `folds`"
+        )
     return kept, np.unique(classes[kept], return_inverse=True)[1], int((~kept).sum())
 
 
@@ -111,7 +128,9 @@ def stratified(classes: Numbers, folds: int, seed: int, groups: Numbers | None =
 
     kind = StratifiedKFold if groups is None else StratifiedGroupKFold
     fold = np.zeros(len(classes), dtype=np.int64)
-    for number, (_, test) in enumerate(kind(folds, shuffle=True, random_state=seed).split(classes, classes, groups)):
+    for number, (_, test) in enumerate(
+        kind(folds, shuffle=True, random_state=seed).split(classes, classes, groups)
+    ):
         fold[test] = number
     return fold
 

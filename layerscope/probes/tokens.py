@@ -25,10 +25,11 @@ def token_probe(
 ) -> ProbeScore:
     """Return how well the linear classifier of `linear_probe` reads the labels of words, sentences held out whole.
 
-    `states` is `[N, D]`, one row per word, `labels` `[N]` and `sentences` `[N]`, the number of the sentence that each
-    word belongs to. Words of labels that occur in fewer than `folds` sentences are left out and counted. Words of a
-    sentence are not independent, so the standard error is that of a ratio over sentences (right words to words), and
-    the interval Wilson's at the number of independent words that would have this error. `n` counts words.
+    `states` is `[N, D]`, one row per word, `labels` `[N]` and `sentences` `[N]`, the number of the
+    sentence that each word belongs to. Words of labels that occur in fewer than `folds` sentences
+    are left out and counted. Words of a sentence are not independent, so the standard error is that
+    of a ratio over sentences (right words to words), and the interval Wilson's at the number of
+    independent words that would have this error. `n` counts words.
 
     >>> labels = np.repeat(["noun", "verb"], 15)
     >>> states = np.random.default_rng(0).normal(size=(30, 4)) + np.where(labels == "noun", 2, -2)[:, None]
@@ -47,12 +48,16 @@ def words_split(
     """Return which words are judged `[N]`, and of these `[n]` their classes, folds and sentences, each from 0 on."""
     names, groups = np.asarray(labels), np.asarray(sentences)
     if names.ndim != 1 or groups.shape != names.shape:
-        raise LayerscopeError(f"labels has shape {names.shape} and sentences {groups.shape}: give both for each word")
+        raise LayerscopeError(
+            f"labels has shape {names.shape} and sentences {groups.shape}: give both for each word"
+        )
     known, classes = np.unique(names, return_inverse=True)
     spread = [len(np.unique(groups[classes == number])) for number in range(len(known))]
     kept = np.array(spread)[classes] >= folds
     if len(np.unique(classes[kept])) < 2:
-        raise LayerscopeError(f"fewer than 2 labels occur in {folds} sentences: give more sentences, or fewer `folds`")
+        raise LayerscopeError(
+            f"fewer than 2 labels occur in {folds} sentences: give more sentences, or fewer `folds`"
+        )
     classes = usable_classes(names[kept], int(kept.sum()), folds, least=3)[1]
     groups = np.unique(groups[kept], return_inverse=True)[1]
     return kept, classes, stratified(classes, folds, seed, groups), groups
@@ -64,11 +69,20 @@ def words_score(
     """Return the score of words, each `right` or not in its fold, with the error and interval of `token_probe`."""
     from scipy.stats import norm
 
-    m, n, mean, stderr = int(groups.max()) + 1, len(right), float(right.mean()), error_of(right, groups)
+    m, n, mean, stderr = (
+        int(groups.max()) + 1,
+        len(right),
+        float(right.mean()),
+        error_of(right, groups),
+    )
     # without any spread (all right, or all wrong) a sentence counts as one word
     words = min(mean * (1 - mean) / stderr**2 if stderr > 0 else float(m), n)
     z = float(norm.ppf(0.975))  # Wilson's interval, for a number of words that need not be whole
     centre = (mean + z * z / (2 * words)) / (1 + z * z / words)
-    half = float(z * np.sqrt(mean * (1 - mean) / words + z * z / (4 * words * words)) / (1 + z * z / words))
+    half = float(
+        z * np.sqrt(mean * (1 - mean) / words + z * z / (4 * words * words)) / (1 + z * z / words)
+    )
     low, high = min(mean, centre - half), max(mean, centre + half)
-    return ProbeScore(mean, stderr, low, high, n, skipped, by_fold(right, fold), strengths, right, losses)
+    return ProbeScore(
+        mean, stderr, low, high, n, skipped, by_fold(right, fold), strengths, right, losses
+    )

@@ -37,12 +37,13 @@ Kept = tuple[float, int, int, str, str, str | int | None]
 class Gathered:
     """What a pass has gathered of its chunks before `next`, as a file keeps it.
 
-    `begun` is the manifest that the pass was started with; `seen` counts rows of the data, `empty` those without a
-    token or a text, `cut` texts cut at the maximal length, `broken` samples with NaN or infinity. The reservoir `kept`
-    are the samples of the lowest seeded priorities, whoever reads them, and when; `classes` the labels in the order in
-    which they came, by which sums by class are numbered, None where these are too many. A pass has `ended` with the
-    data or has `reached` the errors that were asked for. Chunks before `before`, and those in `done`, were gathered by
-    another number of processes, and are in the first part.
+    `begun` is the manifest that the pass was started with; `seen` counts rows of the data, `empty`
+    those without a token or a text, `cut` texts cut at the maximal length, `broken` samples with
+    NaN or infinity. The reservoir `kept` are the samples of the lowest seeded priorities, whoever
+    reads them, and when; `classes` the labels in the order in which they came, by which sums by
+    class are numbered, None where these are too many. A pass has `ended` with the data or has
+    `reached` the errors that were asked for. Chunks before `before`, and those in `done`, were
+    gathered by another number of processes, and are in the first part.
     """
 
     begun: dict[str, Any]
@@ -62,7 +63,11 @@ class Gathered:
     def save(self, path: Path) -> None:
         """Write all of it, whole or not at all."""
         facts = {name: value for name, value in vars(self).items() if name != "sums"}
-        tensors = {f"{key}|{name}": value for key, own in self.sums.items() for name, value in own.tensors().items()}
+        tensors = {
+            f"{key}|{name}": value
+            for key, own in self.sums.items()
+            for name, value in own.tensors().items()
+        }
         tensors[FACTS] = torch.frombuffer(bytearray(json.dumps(facts).encode()), dtype=torch.uint8)
         path.parent.mkdir(parents=True, exist_ok=True)
         aside(path, lambda part: save_sealed(tensors, part))
@@ -80,7 +85,9 @@ class Gathered:
         parts: dict[str, Tensors] = {}
         for key, value in sorted(tensors.items()):
             name, _, own = key.rpartition("|")
-            parts.setdefault(name, {})[own] = value.clone()  # what is mapped to a file keeps it from being replaced
+            parts.setdefault(name, {})[own] = (
+                value.clone()
+            )  # what is mapped to a file keeps it from being replaced
         sums = {key: KINDS[key.partition(" ")[0]](**own) for key, own in parts.items()}
         return cls(**{**facts, "kept": [tuple(one) for one in facts["kept"]]}, sums=sums)
 
@@ -94,7 +101,11 @@ class Gathered:
 
     def numbered(self, labels: Sequence[Any] | None, most: int) -> Tensor | None:
         """Return the numbers of labels `[n]`, new ones last; None once more than `most` are known, or with None."""
-        known = None if self.classes is None or labels is None else [*dict.fromkeys([*self.classes, *map(str, labels)])]
+        known = (
+            None
+            if self.classes is None or labels is None
+            else [*dict.fromkeys([*self.classes, *map(str, labels)])]
+        )
         if known is None or labels is None or len(known) > most:
             self.classes = None
             for key in [key for key, own in self.sums.items() if isinstance(own, ClassSums)]:
@@ -122,27 +133,46 @@ class Gathered:
         by_class = [name for name in summed if isinstance(METRICS[name].how, FromCollapse)]
         lack = _lack_of(self.classes)
         summed = tuple(name for name in summed if not (lack and name in by_class))
-        titles = [", ".join(METRICS[name].title for name in names) for names in (summed, rest, by_class)]
+        titles = [
+            ", ".join(METRICS[name].title for name in names) for names in (summed, rest, by_class)
+        ]
         lines = [f"all {count(self.seen - self.empty, 'sample')}: {titles[0]}"] if summed else []
         lines += [f"a seeded sample of {kept:,} of them: {titles[1]}"] if rest else []
         lines += [f"{titles[2]}: {lack}"] if by_class and lack else []
-        lines += [f"{count(self.empty, 'row')} without a text, or a label: left out"] if self.empty else []
-        lines += [f"{self.cut:,} texts are cut at {count(job.model.max_length or 0, 'token')}"] if self.cut else []
-        lines += [f"{self.broken:,} samples hold NaN or infinity: they are left out and counted"] if self.broken else []
+        lines += (
+            [f"{count(self.empty, 'row')} without a text, or a label: left out"]
+            if self.empty
+            else []
+        )
+        lines += (
+            [f"{self.cut:,} texts are cut at {count(job.model.max_length or 0, 'token')}"]
+            if self.cut
+            else []
+        )
+        lines += (
+            [f"{self.broken:,} samples hold NaN or infinity: they are left out and counted"]
+            if self.broken
+            else []
+        )
         if until is not None:
             errors = [relative_error(sums) for key, sums in values_in(self.sums, summed).items()]
             of = "" if stream.length is None else f" of {stream.length:,}"
             ended = "took all data"
             if self.reached:
                 ended = (
-                    f"ended after the first {self.seen:,}{of} rows, which represent the rest if their order is random"
+                    f"ended after the first {self.seen:,}{of} rows, which represent the rest if "
+                    "their order is random"
                 )
-            lines.append(f"the pass {ended}: standard errors are at most {max(errors):.2%} of their range over layers")
+            lines.append(
+                f"the pass {ended}: standard errors are at most {max(errors):.2%} of their range over layers"
+            )
         return lines
 
     def corpus(self, stream: Stream, most: int) -> Corpus:
         """Return the samples of the reservoir in the order of the data."""
-        _, _, _, samples, names, labels = zip(*sorted(self.kept[:most], key=itemgetter(1, 2)), strict=True)
+        _, _, _, samples, names, labels = zip(
+            *sorted(self.kept[:most], key=itemgetter(1, 2)), strict=True
+        )
         if len({*map(type, labels)}) > 1:  # no column mixes numbers and texts
             labels = tuple(map(str, labels))
         known = None if stream.label_column is None and stream.head.labels is None else labels
@@ -173,9 +203,15 @@ def as_first(parts: Mapping[Path, Gathered], most: int) -> Gathered:
 
 def values_in(sums: dict[str, Any], asked: Sequence[str]) -> dict[str, ValueSums]:
     """Return the sums whose errors decide about the end of a pass: of metrics of tokens, at the layers themselves."""
-    found = {key.removeprefix("tokens "): own for key, own in sums.items() if isinstance(own, ValueSums)}
+    found = {
+        key.removeprefix("tokens "): own for key, own in sums.items() if isinstance(own, ValueSums)
+    }
     keys = {key: parse_key(key) for key in found if is_scalar(key)}
-    return {key: found[key] for key, (metric, _, site) in keys.items() if metric in asked and site == "raw"}
+    return {
+        key: found[key]
+        for key, (metric, _, site) in keys.items()
+        if metric in asked and site == "raw"
+    }
 
 
 def relative_error(sums: ValueSums) -> float:

@@ -58,7 +58,9 @@ def weights_fingerprint(module: nn.Module, dtype: torch.dtype | None = None) -> 
 
 
 def _dtype(model: LayeredModel) -> str:
-    return str(next((p.dtype for p in model.module.parameters()), torch.float32)).removeprefix("torch.")
+    return str(next((p.dtype for p in model.module.parameters()), torch.float32)).removeprefix(
+        "torch."
+    )
 
 
 def states_fingerprint(model: LayeredModel) -> str:
@@ -80,13 +82,18 @@ def states_fingerprint(model: LayeredModel) -> str:
 def processing(model: LayeredModel) -> str | None:
     """Return a hash of the settings by which images or sounds become inputs, None of anything else.
 
-    They are those that a processor saves; of a function what it prints, as a composition of transforms does.
+    They are those that a processor saves; of a function what it prints, as a composition of
+    transforms does.
     """
     encoder = model.encoder
     if not isinstance(encoder, (ImageEncoder, AudioEncoder)):
         return None
     own = encoder.processor if isinstance(encoder, ImageEncoder) else encoder.extractor
-    text = json.dumps(own.to_dict(), sort_keys=True, default=str) if hasattr(own, "to_dict") else repr(own)
+    text = (
+        json.dumps(own.to_dict(), sort_keys=True, default=str)
+        if hasattr(own, "to_dict")
+        else repr(own)
+    )
     return hashlib.sha256(re.sub(" at 0x[0-9a-f]+", "", text).encode()).hexdigest()
 
 
@@ -110,8 +117,12 @@ def examples(corpus: Corpus) -> list[str]:
     """Return the beginnings of the first samples, where they are texts: a reader sees what the model was shown."""
     first = _first(corpus, EXAMPLES) if corpus.modality == "text" else []
     texts = [sample.text if isinstance(sample, Window) else str(sample) for sample in first]
-    cut = [text if len(text) <= EXAMPLE_LENGTH else f"{text[: EXAMPLE_LENGTH - 1]}…" for text in texts]
-    return [text.encode("utf-8", "replace").decode() for text in cut]  # half a surrogate pair cannot be written
+    cut = [
+        text if len(text) <= EXAMPLE_LENGTH else f"{text[: EXAMPLE_LENGTH - 1]}…" for text in texts
+    ]
+    return [
+        text.encode("utf-8", "replace").decode() for text in cut
+    ]  # half a surrogate pair cannot be written
 
 
 def _first(corpus: Corpus, most: int) -> list[Any]:
@@ -119,7 +130,13 @@ def _first(corpus: Corpus, most: int) -> list[Any]:
 
 
 def describe(
-    job: Job, source: str, data: str, command: str, *, text_column: str | None = None, label_column: str | None = None
+    job: Job,
+    source: str,
+    data: str,
+    command: str,
+    *,
+    text_column: str | None = None,
+    label_column: str | None = None,
 ) -> dict[str, Any]:
     """Return a run's manifest, to repeat it and know it again; model, data and columns as the user named them."""
     model, corpus, options, vectors = job.model, job.corpus, job.options, job.vectors
@@ -127,7 +144,8 @@ def describe(
     return {
         **versions(),
         "command": command,
-        "model": about_model(model, source) | (about_states(model) if isinstance(model, StatesModel) else {}),
+        "model": about_model(model, source)
+        | (about_states(model) if isinstance(model, StatesModel) else {}),
         "data": {
             "name": corpus.name,
             "source": data,
@@ -150,7 +168,11 @@ def describe(
 def about_states(model: StatesModel) -> dict[str, Any]:
     """Return what a manifest says otherwise of states that were read; a hash of some tells them from others."""
     states, digest = model.states, hashlib.sha256()
-    digest.update(repr((states.layers, states.width, states.names, weights_fingerprint(model.module))).encode())
+    digest.update(
+        repr(
+            (states.layers, states.width, states.names, weights_fingerprint(model.module))
+        ).encode()
+    )
     for sample in np.unique(np.linspace(0, len(states.names) - 1, DIGESTED).astype(int)).tolist():
         digest.update(states.read([sample])[0].float().contiguous().numpy().tobytes())
     found = dict.fromkeys(("weights", "states"), digest.hexdigest())
@@ -170,7 +192,10 @@ def about_model(model: LayeredModel, source: str) -> dict[str, Any]:
         "parameters": sum(p.numel() for p in model.module.parameters()),
         "device": model.device.type,
         "dtype": _dtype(model),
-        **{name: getattr(model.stack, name) for name in ("part", "depth", "width", "norm", "found_by")},
+        **{
+            name: getattr(model.stack, name)
+            for name in ("part", "depth", "width", "norm", "found_by")
+        },
         "blocks": list(model.stack.blocks),
         "sites": list(model.sites),
         "sublayers": {site: list(layers) for site, layers in model.sublayers.sites.items()},
@@ -185,12 +210,16 @@ def about_model(model: LayeredModel, source: str) -> dict[str, Any]:
 
 def refuse_another(path: Path, there: dict[str, Any], here: dict[str, Any]) -> None:
     """Raise where a run folder holds another run, naming the first thing that differs."""
-    options = Options().identity() | there["options"]  # what an older run does not hold was as by default
+    options = (
+        Options().identity() | there["options"]
+    )  # what an older run does not hold was as by default
     pairs = [(what, there[group].get(key), here[group][key]) for what, group, key in COMPARED]
     pairs += [(name, options.get(name), value) for name, value in here["options"].items()]
     read = "tokens" if here["data"]["modality"] == "text" else "preprocessing"
     old, new = (facts["data"].get("tokens") for facts in (there, here))
-    if differs := first_difference([*pairs, (read, old or new, new)]):  # older runs of images do not say
+    if differs := first_difference(
+        [*pairs, (read, old or new, new)]
+    ):  # older runs of images do not say
         raise LayerscopeError(
             f"run folder {str(path)!r} holds another run ({differs}): choose another folder with `out`, or delete it"
         )
@@ -200,7 +229,10 @@ def first_difference(pairs: Iterable[tuple[str, Any, Any]], where: str = "here")
     """Return the first of named facts that is another there than here, in words; empty where none is."""
     for name, *values in pairs:
         if values[0] != values[1]:
-            texts = [",".join(map(str, value)) if isinstance(value, list) else str(value) for value in values]
+            texts = [
+                ",".join(map(str, value)) if isinstance(value, list) else str(value)
+                for value in values
+            ]
             old, new = (text if len(text) <= 40 else text[:12] + "…" for text in texts)
             return f"{name}: {old} there, {new} {where}"
     return ""
@@ -214,10 +246,13 @@ def run_of(given: Any) -> Run | None:
     return open_run(folder) if folder is not None and (folder / "run.json").is_file() else None
 
 
-def model_of(run: Run, override: Override, options: LoadOptions) -> tuple[str, Override, LoadOptions]:
+def model_of(
+    run: Run, override: Override, options: LoadOptions
+) -> tuple[str, Override, LoadOptions]:
     """Return where a run's model is, and how it was overridden and loaded; what is given now goes first.
 
-    Raises `LayerscopeError` for a run of a model that was in memory, and for the history of a training.
+    Raises `LayerscopeError` for a run of a model that was in memory, and for the history of a
+    training.
     """
     if run.is_history:
         run.need_states()
@@ -229,7 +264,9 @@ def model_of(run: Run, override: Override, options: LoadOptions) -> tuple[str, O
         raise LayerscopeError(
             f"run {str(run.path)!r} was made from a model in memory ({source}): give the model itself"
         )
-    override = Override(*(getattr(override, name) or asked.get(name) for name in ("part", "blocks", "norm")))
+    override = Override(
+        *(getattr(override, name) or asked.get(name) for name in ("part", "blocks", "norm"))
+    )
     is_local = Path(source).expanduser().exists() or source == EMBEDDED
     revision = options.revision or (None if is_local else run.info["model"].get("revision"))
     return source, override, replace(options, revision=revision)
@@ -238,19 +275,24 @@ def model_of(run: Run, override: Override, options: LoadOptions) -> tuple[str, O
 def check_unchanged(run: Run, model: LayeredModel, *, as_stored: bool = False) -> None:
     """Raise where the model of a run is no longer what it was: its scores would be another model's.
 
-    Weights are compared where they are in the run's dtype; `as_stored`, in float32 too, which holds them exactly.
+    Weights are compared where they are in the run's dtype; `as_stored`, in float32 too, which holds
+    them exactly.
     """
     there = run.info["model"]
     exact = torch.float32 if as_stored and there.get("dtype") == "float32" else None
     known = there.get("dtype") == _dtype(model) or exact is not None
-    if run.depth != model.stack.depth or (known and there.get("weights") != weights_fingerprint(model.module, exact)):
+    if run.depth != model.stack.depth or (
+        known and there.get("weights") != weights_fingerprint(model.module, exact)
+    ):
         raise LayerscopeError(
             f"the model of run {str(run.path)!r} ({there['source']}) has changed since: profile it again, "
             "or give the model without the run"
         )
 
 
-def reusable(run: Run | None, model: LayeredModel, vectors: Iterable[tuple[int, str, str]]) -> Run | None:
+def reusable(
+    run: Run | None, model: LayeredModel, vectors: Iterable[tuple[int, str, str]]
+) -> Run | None:
     """Return the run if its states of these layers, sites and poolings are those that the model would give again."""
     if run is None or run.info["model"].get("states") != states_fingerprint(model):
         return None

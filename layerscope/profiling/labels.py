@@ -36,7 +36,9 @@ def label_rows(source: Source) -> Iterator[Row]:
             yield from collapse_rows(source, sums, pooling, [column])
 
 
-def collapse_rows(source: Source, sums: ClassSums, pooling: str, columns: list[Column]) -> Iterator[Row]:
+def collapse_rows(
+    source: Source, sums: ClassSums, pooling: str, columns: list[Column]
+) -> Iterator[Row]:
     """Yield the rows of neural collapse from the sums over the states of some layers; none of a single class."""
     found = sums.collapse()
     for metric, _ in source.wanted(FromCollapse) if found is not None else ():
@@ -57,8 +59,13 @@ def _probe_rows(source: Source, labels: np.ndarray, pooling: str, column: Column
         name, score = metric.name, how.probe(states, labels, folds=FOLDS, seed=source.options.seed)
         known = {"metric": name, "pooling": pooling, "layer": column.layer, "site": column.site}
         right = np.asarray(score.right, dtype=np.float64)
-        source.keep("samples.probes", pd.DataFrame({"sample": judged, **known, "value": right, "variant": None}))
-        yield source.row(name, column, score.mean, score.stderr, score.n, total=total, pooling=pooling)
+        source.keep(
+            "samples.probes",
+            pd.DataFrame({"sample": judged, **known, "value": right, "variant": None}),
+        )
+        yield source.row(
+            name, column, score.mean, score.stderr, score.n, total=total, pooling=pooling
+        )
         for more, beside in source.wanted(FromScore):
             if name in more.beside:
                 value = beside.compute(score)

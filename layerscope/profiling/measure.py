@@ -23,7 +23,8 @@ HELD = 1 << 24
 class BatchMeasure:
     """Visits every layer of one batch; `tensors` holds the result, keyed as in a shard.
 
-    Keys: `raw.mean` and so on [L+1, B, D]; `projected.own` [L+1, B, P] where there is a shared space;
+    Keys: `raw.mean` and so on [L+1, B, D]; `projected.own` [L+1, B, P] where there is a shared
+        space;
     `prompt_entropy.alpha=1.raw` and other per-sample values [L+1, B], where of
     a sub-layer's site there is a row for each layer that has it;
     `broken` [B], the first layer of a sample that is not finite, or −1.
@@ -31,12 +32,24 @@ class BatchMeasure:
 
     def __init__(self, job: Job, inputs: Inputs, rows: pd.DataFrame) -> None:
         model, vectors = job.model, job.vectors
-        self.job, self.model, self.options, self.inputs, self.rows = job, model, job.options, inputs, rows
+        self.job, self.model, self.options, self.inputs, self.rows = (
+            job,
+            model,
+            job.options,
+            inputs,
+            rows,
+        )
         self.original = bool((rows["view"] == 0).all())
         self.poolings = (*vectors.poolings, *vectors.pairs) if self.original else vectors.poolings
-        self.positions = torch.tensor(rows["position"].to_numpy(), device=model.device) if "position" in rows else None
+        self.positions = (
+            torch.tensor(rows["position"].to_numpy(), device=model.device)
+            if "position" in rows
+            else None
+        )
         self.pooled: dict[str, list[Tensor]] = {}
-        self.token_metrics = [(m, how) for m, how in measured(FromTokens) if job.options.measures(m)]
+        self.token_metrics = [
+            (m, how) for m, how in measured(FromTokens) if job.options.measures(m)
+        ]
         self.parts: dict[tuple[str, FromTokens, str, int | None], list[Any]] = {}
         self.means: list[Tensor] = []
         self.inside: list[tuple[int, Tensor]] = []
@@ -49,7 +62,9 @@ class BatchMeasure:
         """Take what is asked for from the states of one layer."""
         final = site == "normed" and layer == self.model.stack.depth
         inside = site not in self.model.sites
-        if isinstance(self.mask, str):  # once a batch; None where all states are real spares every layer the masking
+        if isinstance(
+            self.mask, str
+        ):  # once a batch; None where all states are real spares every layer the masking
             real = self.model.mask(self.inputs, tokens)
             self.mask = None if real is None or bool(real.all()) else real
         mask = used = self.mask
@@ -64,7 +79,9 @@ class BatchMeasure:
         if inside:
             self.inside.append((layer, pool(tokens, mask, "mean")))
         elif "mean" not in self.poolings or self.options.exclude_sinks:
-            self.means.append(pool(tokens, mask, "mean"))  # sees every token, so that no NaN goes unseen
+            self.means.append(
+                pool(tokens, mask, "mean")
+            )  # sees every token, so that no NaN goes unseen
         if site == "raw" and self.model.projection is not None:
             self._project(self.model.projection, layer, tokens, mask)
         if self.original and self.model.lens is not None and self.options.wants("lens"):
@@ -73,7 +90,9 @@ class BatchMeasure:
     def _keep(self, site: str, tokens: Tensor, kind: str) -> None:
         """Keep what the head is to read of a layer, and the states of tokens that a metric needs."""
         if site == "raw":  # a block may change its input in place
-            self.lens_states.append(tokens.clone() if kind == "pooled" else tokens[self._index("lens")])
+            self.lens_states.append(
+                tokens.clone() if kind == "pooled" else tokens[self._index("lens")]
+            )
         if site == self.model.sites[-1] and "next" in self.rows:
             self.token_states.append(tokens[self._index("next")])
 
@@ -83,7 +102,11 @@ class BatchMeasure:
         for key, layers in self.pooled.items():
             out |= packed(key, torch.stack(layers), getattr(torch, self.options.store_dtype))
         # on a GPU eigenvalues are the cost: they are taken of a seeded share of the samples
-        chosen = np.flatnonzero(self.rows["entropy"].to_numpy()) if "entropy" in self.rows else slice(None)
+        chosen = (
+            np.flatnonzero(self.rows["entropy"].to_numpy())
+            if "entropy" in self.rows
+            else slice(None)
+        )
         for (name, how, site, prefix), layers in self.parts.items():
             for variant, values in how.finish(layers, self.options.alpha, chosen).items():
                 variants = ",".join(filter(None, (variant, f"prefix={prefix}" if prefix else "")))
@@ -93,10 +116,16 @@ class BatchMeasure:
         if self.token_states:
             sample, position = self._index("next")
             states = torch.stack(self.token_states).float()
-            out |= {"next.row": sample.int(), "next.following": self._after(sample, position), "next.states": states}
+            out |= {
+                "next.row": sample.int(),
+                "next.following": self._after(sample, position),
+                "next.states": states,
+            }
         return on_host({**out, "broken": self._first_broken()})
 
-    def _project(self, projection: Projection, layer: int, tokens: Tensor, mask: Tensor | None) -> None:
+    def _project(
+        self, projection: Projection, layer: int, tokens: Tensor, mask: Tensor | None
+    ) -> None:
         """Hold some layers back, as many as take little memory: each run through the model's end has its price."""
         self.unprojected.append(tokens.clone())  # a block may change its input in place
         if layer < self.model.stack.depth and (len(self.unprojected) + 1) * tokens.numel() <= HELD:
@@ -128,7 +157,9 @@ class BatchMeasure:
         """Read layers 0..L through the head: predictions, and for known targets their negative log likelihood."""
         lens = self.model.lens
         assert lens is not None
-        inputs = replace(self.inputs, mask=self.model.mask(self.inputs, states[0]) if states.ndim == 4 else None)
+        inputs = replace(
+            self.inputs, mask=self.model.mask(self.inputs, states[0]) if states.ndim == 4 else None
+        )
         target, out = None, {}
         if lens.kind == "pooled":
             logits = iter([lens.sample_logits(layer, inputs) for layer in states])
@@ -157,10 +188,15 @@ class BatchMeasure:
     def _first_broken(self) -> Tensor:
         """Return for each sample the first layer with a NaN or an infinity, or −1."""
         sites, numbers = self.model.sites, torch.tensor(self.model.layers)
-        seen = [self.means, *(v for key, v in self.pooled.items() if key.partition(".")[0] in sites)]
+        seen = [
+            self.means,
+            *(v for key, v in self.pooled.items() if key.partition(".")[0] in sites),
+        ]
         # both sites of a layer may stand in turn
         layers = [
-            torch.isfinite(torch.stack(v)).all(-1).view(len(numbers), -1, v[0].shape[0]).all(1) for v in seen if v
+            torch.isfinite(torch.stack(v)).all(-1).view(len(numbers), -1, v[0].shape[0]).all(1)
+            for v in seen
+            if v
         ]
         fine = torch.stack(layers).all(0)
         for layer, means in self.inside:

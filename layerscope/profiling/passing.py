@@ -65,7 +65,8 @@ def open_or_start(
 ) -> RunFolder:
     """Resume the run of that folder, or plan a new one and say what it takes, in bytes by `size_of`.
 
-    Raises `LayerscopeError` for a folder that holds another run, and for states that do not fit on its disk.
+    Raises `LayerscopeError` for a folder that holds another run, and for states that do not fit on
+    its disk.
     """
     notes = [*job.corpus.notes, *job.model.notes]
     for note in notes:
@@ -74,7 +75,9 @@ def open_or_start(
         folder = RunFolder(path)
         refuse_another(path, folder.manifest, manifest)
         for name in folder.drop_damaged():
-            reporter.say(f"{name} of {str(path)!r} has changed since it was written: it is computed again")
+            reporter.say(
+                f"{name} of {str(path)!r} has changed since it was written: it is computed again"
+            )
         finished = sum(folder.is_finished(shard) for shard in folder.shards)
         reporter.say(f"resuming {str(path)!r}: {finished} of {len(folder.shards)} shards are done")
         folder.log("resumed", finished=finished)
@@ -100,27 +103,46 @@ def _left_out(plan: pd.DataFrame, job: Job) -> list[str]:
     """Return a line on each kind of samples, or parts of them, that are left out."""
     lines, total = [], len(job.corpus)
     if plan.attrs["cut"]:
-        what, unit = ("texts", "token") if job.model.encoder.modality == "text" else ("sounds", "second")
-        lines.append(f"{plan.attrs['cut']:,} of {total:,} {what} are cut at {count(job.model.max_length or 0, unit)}")
+        what, unit = (
+            ("texts", "token") if job.model.encoder.modality == "text" else ("sounds", "second")
+        )
+        lines.append(
+            f"{plan.attrs['cut']:,} of {total:,} {what} are cut at {count(job.model.max_length or 0, unit)}"
+        )
     if plan.attrs["empty"]:
         kept = set(plan["sample"])
         names = [name for i, name in enumerate(job.corpus.names) if i not in kept]
-        what = "sounds are too short for the model" if job.corpus.modality == "audio" else "samples have no token"
-        lines.append(f"{len(names):,} of {total:,} {what}: they are left out and counted ({listed(names)})")
+        what = (
+            "sounds are too short for the model"
+            if job.corpus.modality == "audio"
+            else "samples have no token"
+        )
+        lines.append(
+            f"{len(names):,} of {total:,} {what}: they are left out and counted ({listed(names)})"
+        )
     if "label" in plan and "copy" in plan:
         n = plan.loc[plan["copy"], "sample"].nunique()
-        lines.append(f"{n:,} of {total:,} samples are exact copies of others: probes leave them out")
+        lines.append(
+            f"{n:,} of {total:,} samples are exact copies of others: probes leave them out"
+        )
     classifier = job.model.lens is not None and job.model.lens.kind == "pooled"
     if classifier and "label" in plan and "target" not in plan and job.options.wants("lens"):
         example = plan["label"].iloc[0]
-        lines.append(f"the labels are not the classes of the model's head (such as {example}): no layer accuracy")
+        lines.append(
+            f"the labels are not the classes of the model's head (such as {example}): no layer accuracy"
+        )
     return lines
 
 
 def shared_run(
-    path: Path, manifest: dict[str, Any], job: Job, reporter: Reporter, team: Team, measure: Measures | None = None,
+    path: Path,
+    manifest: dict[str, Any],
+    job: Job,
+    reporter: Reporter,
+    team: Team,
+    measure: Measures | None = None,
     size_of: Size = _bytes,
-) -> Run:  # fmt: skip
+) -> Run:
     """Return the run of a folder, started or resumed and its pass whole, by all processes of a team."""
 
     def start() -> None:
@@ -147,17 +169,23 @@ def report_broken(run: Run, reporter: Reporter) -> None:
 
 
 def run_pass(
-    job: Job, folder: RunFolder, reporter: Reporter, measure: Measures = BatchMeasure, team: Team | None = None
+    job: Job,
+    folder: RunFolder,
+    reporter: Reporter,
+    measure: Measures = BatchMeasure,
+    team: Team | None = None,
 ) -> None:
     """Compute every shard that is not finished; a batch that does not fit into memory is computed in halves.
 
-    The processes of a team share the shards, and an error of one ends all; where each has a part of every weight, all
-    compute every shard together. A single sample that does not fit ends the pass.
+    The processes of a team share the shards, and an error of one ends all; where each has a part of
+    every weight, all compute every shard together. A single sample that does not fit ends the pass.
     """
     team = team or Team()
     together = is_parallel(job.model.module)
     share: Callable[..., Iterator[int]] = map if together else team.each
-    todo: list[int] = team.meet([shard for shard in folder.shards if not folder.is_finished(shard)])[0]
+    todo: list[int] = team.meet(
+        [shard for shard in folder.shards if not folder.is_finished(shard)]
+    )[0]
     _refuse_hopeless(folder, job.model)
 
     def halved(rows: pd.DataFrame) -> None:
@@ -178,7 +206,10 @@ def run_pass(
         _refuse_hopeless(folder, job.model)
         return team.rank
 
-    with evaluating(job.model.module), reporter.bar("forward", len(folder.plan), "samples") as advance:
+    with (
+        evaluating(job.model.module),
+        reporter.bar("forward", len(folder.plan), "samples") as advance,
+    ):
         advance(len(folder.plan) - sum(len(folder.rows(shard)) for shard in todo))
         for shard, rank in zip(todo, share(write, todo), strict=True):
             advance(0 if rank == team.rank else len(folder.rows(shard)))
@@ -191,21 +222,29 @@ def batches_in(plan: pd.DataFrame) -> Iterator[pd.DataFrame]:
 
 def read(job: Job, rows: pd.DataFrame) -> Inputs:
     """Return the samples of a batch as the model takes them."""
-    samples = [view_of(job, int(sample), int(view)) for sample, view in zip(rows["sample"], rows["view"], strict=True)]
+    samples = [
+        view_of(job, int(sample), int(view))
+        for sample, view in zip(rows["sample"], rows["view"], strict=True)
+    ]
     return job.model.encoder.batch(samples).pinned()
 
 
 def compute(
-    job: Job, rows: pd.DataFrame, halved: Callable[[pd.DataFrame], None], measure: Measures = BatchMeasure,
+    job: Job,
+    rows: pd.DataFrame,
+    halved: Callable[[pd.DataFrame], None],
+    measure: Measures = BatchMeasure,
     inputs: Inputs | None = None,
-) -> Iterator[Tensors]:  # fmt: skip
+) -> Iterator[Tensors]:
     """Yield the measurements of a batch, in one piece or, after a call of `halved`, in two where memory runs out."""
 
     def about(one: pd.DataFrame) -> str:
         return f"of {one['length'].iloc[0]} tokens ({one['name'].iloc[0]})"
 
     def forward(own: pd.DataFrame) -> Tensors:
-        return _forward(job, own, measure, inputs if own is rows and inputs is not None else read(job, own))
+        return _forward(
+            job, own, measure, inputs if own is rows and inputs is not None else read(job, own)
+        )
 
     return (found for _, found in in_halves(rows, forward, halved, about))
 
@@ -224,7 +263,10 @@ def joined(parts: list[Tensors]) -> Tensors:
     starts = np.cumsum([0, *(len(part["broken"]) for part in parts)]).tolist()
     for key, first in parts[0].items():
         moved = key.endswith(".row")
-        found = [part[key] + start if moved else part[key] for part, start in zip(parts, starts, strict=False)]
+        found = [
+            part[key] + start if moved else part[key]
+            for part, start in zip(parts, starts, strict=False)
+        ]
         out[key] = torch.cat(found, 0 if first.ndim == 1 else 1)
     return out
 

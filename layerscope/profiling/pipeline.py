@@ -46,7 +46,9 @@ def run_profile(asked: Asked) -> Run:
     team = processes.team()
     reporter = reporting(asked.progress and team.leads)
     _check_sources(asked)
-    job, stream, data = _ready(asked, options) if asked.states is None else of_states(asked, options)
+    job, stream, data = (
+        _ready(asked, options) if asked.states is None else of_states(asked, options)
+    )
     summed = job if stream is None else of_stream(job)
     lines = check_available(summed.options, job.model, job.corpus)
     for line in lines if asked.states is None else ():
@@ -56,14 +58,20 @@ def run_profile(asked: Asked) -> Run:
 
     def described(job: Job) -> dict[str, Any]:
         return describe(
-            job, _named(asked.head if asked.model is None else asked.model), _named(data), asked.command,
-            text_column=asked.text_column, label_column=asked.label_column,
-        )  # fmt: skip
+            job,
+            _named(asked.head if asked.model is None else asked.model),
+            _named(data),
+            asked.command,
+            text_column=asked.text_column,
+            label_column=asked.label_column,
+        )
 
     manifest = described(job) if stream is None else of_data(described(job), stream)
     # data in memory all have one name: their contents tell them apart
     own = "" if isinstance(data, (str, Path)) else f"-{manifest['data']['fingerprint'][:8]}"
-    path = asked.out or Path("runs") / folder_name(f"{job.model.loaded.name}-{job.corpus.name}{own}")
+    path = asked.out or Path("runs") / folder_name(
+        f"{job.model.loaded.name}-{job.corpus.name}{own}"
+    )
     with locked(path) if team.leads else nullcontext():
         if stream is None:
             return _run(path, job, manifest, reporter, team)
@@ -99,23 +107,40 @@ def _ready(asked: Asked, options: Options) -> tuple[Job, Stream | None, Any]:
 
     def opened(data: Any) -> Corpus | Stream:
         how = {name: getattr(asked, name) for name in ("labels", "text_column", "label_column")}
-        return open_corpus(data, **how) if options.reservoir is None else open_stream(data, rows=CHUNK, **how)
+        return (
+            open_corpus(data, **how)
+            if options.reservoir is None
+            else open_stream(data, rows=CHUNK, **how)
+        )
 
-    found = None if asked.data is None else opened(asked.data)  # wrong data is reported before the model is loaded
+    found = (
+        None if asked.data is None else opened(asked.data)
+    )  # wrong data is reported before the model is loaded
     loaded = load(asked.model, asked.of(LoadOptions), asked.processor)
     reads = modality_of(loaded.module)
     data = DEFAULT_DATA.get(reads) if found is None else asked.data
     if data is None:
-        raise LayerscopeError(f"{loaded.name} reads {reads}, and layerscope comes with no such data: give `data`")
+        raise LayerscopeError(
+            f"{loaded.name} reads {reads}, and layerscope comes with no such data: give `data`"
+        )
     found = found or opened(data)
     stream, corpus = (found, text_head(found)) if isinstance(found, Stream) else (None, found)
     check_views(corpus.modality, options.view_kinds, options.view_share)
     layered = find_layers(
-        loaded, corpus.modality, corpus.samples, asked.of(Override), max_length=options.max_length,
-        prompt=options.prompt, sublayers=options.sublayers,
-    )  # fmt: skip
+        loaded,
+        corpus.modality,
+        corpus.samples,
+        asked.of(Override),
+        max_length=options.max_length,
+        prompt=options.prompt,
+        sublayers=options.sublayers,
+    )
     vectors = vectors_for(layered, options.pooling, options.wants("pairs") or options.wants("path"))
-    return Job(layered, corpus if stream else _as_read(corpus, layered, options), options, vectors), stream, data
+    return (
+        Job(layered, corpus if stream else _as_read(corpus, layered, options), options, vectors),
+        stream,
+        data,
+    )
 
 
 def _run(path: Path, job: Job, manifest: dict[str, Any], reporter: Reporter, team: Team) -> Run:
@@ -136,18 +161,25 @@ def _named(given: Any) -> str:
 def window_of(asked: Any, corpus: Corpus, model: LayeredModel) -> int | None:
     """Return how many tokens the windows of running text have, None where samples are taken as they are."""
     if asked.chunk and not corpus.running:
-        raise LayerscopeError("`chunk` packs running text, and this data has samples of its own: leave it out")
+        raise LayerscopeError(
+            "`chunk` packs running text, and this data has samples of its own: leave it out"
+        )
     if not (asked.chunk or (corpus.running and model.is_language_model)):
         return None
     if asked.prompt:
-        raise LayerscopeError("`prompt` goes before texts, and these are packed into windows: leave one of the two out")
+        raise LayerscopeError(
+            "`prompt` goes before texts, and these are packed into windows: leave one of the two out"
+        )
     return min(asked.chunk or WINDOW, model.max_length or WINDOW)
 
 
 def _as_read(corpus: Corpus, model: LayeredModel, options: Options) -> Corpus:
     """Return the samples drawn, running text packed for a language model, tokens replaced where that is asked for."""
     is_text, is_tokens = corpus.modality == "text", isinstance(model.encoder, TextEncoder)
-    replaced = next((name for name in ("repeat_tokens", "random_tokens") if getattr(options, name) is not None), None)
+    replaced = next(
+        (name for name in ("repeat_tokens", "random_tokens") if getattr(options, name) is not None),
+        None,
+    )
     known = {"chunk": is_text, "prompt": is_text, "max_length": is_tokens, replaced: is_tokens}
     for name in filter(None, known):
         if getattr(options, name) not in (None, "") and not known[name]:
@@ -160,7 +192,9 @@ def _as_read(corpus: Corpus, model: LayeredModel, options: Options) -> Corpus:
     window = window_of(options, corpus, model)
     tokenizer = model.loaded.processor_for("text")
     if replaced and tokenizer is None:
-        raise LayerscopeError(f"`{replaced}` needs the tokenizer of {model.loaded.name}: leave it out")
+        raise LayerscopeError(
+            f"`{replaced}` needs the tokenizer of {model.loaded.name}: leave it out"
+        )
     if window is not None:
         corpus = pack(corpus, tokenizer, window)
     corpus = draw(corpus, options.samples, options.seed)
@@ -174,18 +208,26 @@ def _as_read(corpus: Corpus, model: LayeredModel, options: Options) -> Corpus:
         corpus = replace(corpus, notes=(*corpus.notes, cut))
     table = model.module.get_input_embeddings()  # type: ignore[operator]  # to torch it is no method
     return make_extreme(
-        corpus, "repeat" if replaced == "repeat_tokens" else "random", getattr(options, replaced),
-        tokenizer=tokenizer, tokenised=encoder.ids, rows=table.num_embeddings, seed=options.seed,
-    )  # fmt: skip
+        corpus,
+        "repeat" if replaced == "repeat_tokens" else "random",
+        getattr(options, replaced),
+        tokenizer=tokenizer,
+        tokenised=encoder.ids,
+        rows=table.num_embeddings,
+        seed=options.seed,
+    )
 
 
 def check_available(options: Options, model: LayeredModel, corpus: Corpus) -> list[str]:
     """Return a line for each metric asked for by name that is not available here; raise where none is.
 
-    Of a set of metrics those that apply are taken; the only line is on labels that cannot be probed. Of states that
-    were read there is a line on all that are left out, and one asked for by name is refused.
+    Of a set of metrics those that apply are taken; the only line is on labels that cannot be
+    probed. Of states that were read there is a line on all that are left out, and one asked for by
+    name is refused.
     """
-    missing = {name: reason for name in options.metrics if (reason := _lack(name, options, model, corpus))}
+    missing = {
+        name: reason for name in options.metrics if (reason := _lack(name, options, model, corpus))
+    }
     lines = [f"{name} is not measured: {reason}" for name, reason in missing.items()]
     if len(missing) == len(options.metrics):
         raise LayerscopeError(f"nothing to measure: {'; '.join(lines)}")

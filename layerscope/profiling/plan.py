@@ -36,7 +36,9 @@ TOKENS_WORTH_A_BATCH = {"cpu": 512, "cuda": 8192}
 RAGGED = 0.8  # a batch that is worth its while ends where a sample would be a fifth padding
 ROWS_PER_BATCH = {"cpu": 64, "cuda": 512}
 LENS_SHARE, LENS_MOST, LENS_LEAST = 1 / 32, 4096, 256
-LENS_WHOLE = 1 << 39  # products of a head that may read every token of all layers: some 20 s of a CPU core
+LENS_WHOLE = (
+    1 << 39
+)  # products of a head that may read every token of all layers: some 20 s of a CPU core
 RESERVOIR = 1000
 """Samples of a stream whose states metrics are computed from that are no sums, unless the user says how many."""
 ENTROPY_SAMPLES = 256  # eigenvalues are what a pass spends its time on where the forward is fast
@@ -49,22 +51,36 @@ class Options(Asked):
     """
 
     def __init__(self, **given: Any) -> None:
-        options = {name: option.default for name, option in declared(profile).items() if name not in ELSEWHERE}
+        options = {
+            name: option.default
+            for name, option in declared(profile).items()
+            if name not in ELSEWHERE
+        }
         options |= {name: value for name, value in given.items() if name in options}
         for name in ("samples", "lens_tokens"):
             options[name] = None if options[name] == "all" else options[name]
         options["view_kinds"] = options["view_kinds"] and tuple(options["view_kinds"])
-        alpha = options["alpha"] if isinstance(options["alpha"], (list, tuple)) else [options["alpha"]]
+        alpha = (
+            options["alpha"] if isinstance(options["alpha"], (list, tuple)) else [options["alpha"]]
+        )
         options["alpha"] = tuple(dict.fromkeys(map(float, alpha)))
-        options["prefixes"] = options["prefixes"] and tuple(sorted(set(map(int, options["prefixes"]))))
+        options["prefixes"] = options["prefixes"] and tuple(
+            sorted(set(map(int, options["prefixes"])))
+        )
         options["metrics"] = choose_metrics(options["metrics"])
         for name in ("rows", "cka", "cosine"):
-            options[name] = tuple(dict.fromkeys(declared(profile)[name].kind.take(name, options[name])))
+            options[name] = tuple(
+                dict.fromkeys(declared(profile)[name].kind.take(name, options[name]))
+            )
         super().__init__(**options)
         if self.prefixes and "prompt_entropy" not in self.metrics:
-            raise LayerscopeError("prefixes apply only to prompt_entropy: add it to metrics, or leave prefixes out")
+            raise LayerscopeError(
+                "prefixes apply only to prompt_entropy: add it to metrics, or leave prefixes out"
+            )
         if self.repeat_tokens is not None and self.random_tokens is not None:
-            raise LayerscopeError("repeat_tokens and random_tokens need a run each: give one of the two")
+            raise LayerscopeError(
+                "repeat_tokens and random_tokens need a run each: give one of the two"
+            )
         if not self.metrics:
             raise LayerscopeError("metrics is empty: give names, default, seven or all")
         if not isinstance(self.pooling, str):
@@ -83,21 +99,29 @@ class Options(Asked):
         """Raise where options of a stream and of samples that are drawn are mixed."""
         if self.reservoir is None:
             if self.until_stderr is not None:
-                raise LayerscopeError("`until_stderr` ends a stream early: give `keep_states='none'` as well")
+                raise LayerscopeError(
+                    "`until_stderr` ends a stream early: give `keep_states='none'` as well"
+                )
             return
         watched = any(isinstance(METRICS[name].how, FromTokens) for name in self.metrics)
         if self.until_stderr is not None and not watched:
-            raise LayerscopeError("`until_stderr` watches metrics of tokens, such as curvature: include one")
+            raise LayerscopeError(
+                "`until_stderr` watches metrics of tokens, such as curvature: include one"
+            )
         whole = f"`keep_states={self.keep_states!r}` takes every sample as it is"
         defaults = Options()
         for name in ("samples", "chunk", "repeat_tokens", "random_tokens"):
             given = getattr(self, name)
             if given not in (None, getattr(defaults, name)):
-                raise LayerscopeError(f"`{name}` is for data that are read at once, and {whole}: leave `{name}` out")
+                raise LayerscopeError(
+                    f"`{name}` is for data that are read at once, and {whole}: leave `{name}` out"
+                )
 
     def measures(self, metric: Metric) -> bool:
         """Return whether a metric was asked for, or comes along with what was."""
-        asked = (name in self.metrics or getattr(self, name, False) is True for name in metric.beside)
+        asked = (
+            name in self.metrics or getattr(self, name, False) is True for name in metric.beside
+        )
         return metric.name in self.metrics or any(asked)
 
     def wants(self, needs: str) -> bool:
@@ -106,7 +130,10 @@ class Options(Asked):
 
     def identity(self) -> dict[str, Any]:
         """Return the options that must match for a run folder to be resumed."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in vars(self).items()
+        }
 
 
 @dataclass(frozen=True)
@@ -121,18 +148,24 @@ class Job:
 
 def seeded(items: Any, most: int, seed: Any) -> Any:
     """Return up to `most` of the items, drawn by the seed, in order."""
-    return items if len(items) <= most else np.sort(np.random.default_rng(seed).choice(items, most, replace=False))
+    return (
+        items
+        if len(items) <= most
+        else np.sort(np.random.default_rng(seed).choice(items, most, replace=False))
+    )
 
 
 def make_plan(job: Job) -> pd.DataFrame:
     """Return a row for every forward of a sample: the originals, then the views of some of them.
 
-    Columns: sample (number in the corpus), name, view (0: the sample itself), length (tokens), label, position (of a
-    causal language model's vector for similarities), lens (token positions read by the lens), next (those of them whose
-    states are kept), batch, shard, offset (row in the shard), key (of a text, by which `evaluate` finds its states),
-    copy (an exact one of an earlier sample; only where there are some). Rows are sorted by length, longest first, so
-    that a batch holds little padding and memory runs out early or never. `attrs["cut"]` is the number of samples cut at
-    the maximal length, `attrs["empty"]` that of samples without a token, which have no row.
+    Columns: sample (number in the corpus), name, view (0: the sample itself), length (tokens),
+        label, position (of a
+    causal language model's vector for similarities), lens (token positions read by the lens), next
+    (those of them whose states are kept), batch, shard, offset (row in the shard), key (of a text,
+    by which `evaluate` finds its states), copy (an exact one of an earlier sample; only where there
+    are some). Rows are sorted by length, longest first, so that a batch holds little padding and
+    memory runs out early or never. `attrs["cut"]` is the number of samples cut at the maximal
+    length, `attrs["empty"]` that of samples without a token, which have no row.
     """
     model, corpus, options = job.model, job.corpus, job.options
     lengths = np.array(model.encoder.lengths(corpus.samples))
@@ -146,7 +179,9 @@ def make_plan(job: Job) -> pd.DataFrame:
         chosen = seeded(kept, options.view_samples, options.seed)
         for view in range(1, options.views + 1):
             own = model.encoder.lengths(view_of(job, int(i), view) for i in chosen)
-            rows.append(pd.DataFrame({"sample": chosen, "view": view, "length": np.maximum(own, 1)}))
+            rows.append(
+                pd.DataFrame({"sample": chosen, "view": view, "length": np.maximum(own, 1)})
+            )
         parts.append(_batched(pd.concat(rows, ignore_index=True), job))
     plan = pd.concat(parts, ignore_index=True)
     for name in ("batch", "shard"):
@@ -155,7 +190,9 @@ def make_plan(job: Job) -> pd.DataFrame:
     plan["name"] = [corpus.names[i] for i in plan["sample"]]
     if corpus.labels is not None:
         labels = [corpus.labels[i] for i in plan["sample"]]
-        plan["label"] = labels if len({*map(type, labels)}) == 1 else [*map(str, labels)]  # no column mixes the two
+        plan["label"] = (
+            labels if len({*map(type, labels)}) == 1 else [*map(str, labels)]
+        )  # no column mixes the two
     if isinstance(model.encoder, TextEncoder) and isinstance(corpus.samples[int(kept[0])], str):
         keys = {i: key_of(model.encoder.prompt + corpus.samples[i]).hex() for i in kept.tolist()}
         plan["key"] = plan["sample"].map(keys).where(plan["view"] == 0)
@@ -178,22 +215,37 @@ def view_of(job: Job, sample: int, view: int) -> Any:
     if view == 0:
         return given
     kinds, share = options.view_kinds, options.view_share
-    own = zlib.crc32(job.corpus.names[sample].encode())  # by its name: the same views whatever else is drawn
-    return augment(given, job.corpus.modality, kinds=kinds, share=share, seed=options.seed, sample_id=own, view=view)
+    own = zlib.crc32(
+        job.corpus.names[sample].encode()
+    )  # by its name: the same views whatever else is drawn
+    return augment(
+        given,
+        job.corpus.modality,
+        kinds=kinds,
+        share=share,
+        seed=options.seed,
+        sample_id=own,
+        view=view,
+    )
 
 
 def _batched(frame: pd.DataFrame, job: Job) -> pd.DataFrame:
     """Sort rows by length and mark where batches and shards start."""
-    frame = frame.sort_values(["length", "view", "sample"], ascending=[False, True, True], ignore_index=True)
+    frame = frame.sort_values(
+        ["length", "view", "sample"], ascending=[False, True, True], ignore_index=True
+    )
     starts = batch_starts(job.model, frame["length"], job.options.batch_size)
     shards = starts & ((np.cumsum(starts) - 1) % BATCHES_PER_SHARD == 0)
     return frame.assign(batch_starts=starts, shard_starts=shards)
 
 
-def batch_starts(model: LayeredModel, lengths: Iterable[int], batch_size: int | None = None) -> npt.NDArray[np.bool_]:
+def batch_starts(
+    model: LayeredModel, lengths: Iterable[int], batch_size: int | None = None
+) -> npt.NDArray[np.bool_]:
     """Return where batches start among samples sorted by length, longest first: [N].
 
-    A batch has little padding, none where padding changes the states, and its samples fit together in memory.
+    A batch has little padding, none where padding changes the states, and its samples fit together
+    in memory.
     """
     kind = "cpu" if model.device.type == "cpu" else "cuda"
     enough = TOKENS_WORTH_A_BATCH[kind] if batch_size is None else math.inf
@@ -205,13 +257,17 @@ def batch_starts(model: LayeredModel, lengths: Iterable[int], batch_size: int | 
         starts.append(size >= limit or ragged or alone)
         if starts[-1]:
             tokens = length if model.encoder.modality == "text" else model.tokens
-            limit = batch_size or max(1, min(ROWS_PER_BATCH[kind], TOKENS_PER_BATCH[kind] // max(1, tokens)))
+            limit = batch_size or max(
+                1, min(ROWS_PER_BATCH[kind], TOKENS_PER_BATCH[kind] // max(1, tokens))
+            )
             size, limit, longest = 0, limit if model.batching else 1, length
         size += 1
     return np.array(starts, dtype=bool)
 
 
-def batches_of(model: LayeredModel, lengths: Sequence[int], batch_size: int | None = None) -> list[list[int]]:
+def batches_of(
+    model: LayeredModel, lengths: Sequence[int], batch_size: int | None = None
+) -> list[list[int]]:
     """Return the rows of each batch, longest first."""
     rows = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
     starts = np.flatnonzero(batch_starts(model, (lengths[i] for i in rows), batch_size))
@@ -225,18 +281,30 @@ def _with_positions(plan: pd.DataFrame, job: Job) -> pd.DataFrame:
     if "position" in job.vectors.pairs:
         plan["position"] = (_shares(plan["sample"].tolist(), job) * lengths).astype(int)
     if model.lens is not None and model.lens.kind == "tokens" and options.wants("lens"):
-        readable = np.maximum(lengths - 1, 0) if model.causal else lengths  # the last token has no next one
+        readable = (
+            np.maximum(lengths - 1, 0) if model.causal else lengths
+        )  # the last token has no next one
         products = len(model.layers) * model.stack.width * model.lens.classes * int(readable.sum())
         total, most = int(readable.sum()), options.lens_tokens
         if most == "auto":
-            most = None if products <= LENS_WHOLE else min(LENS_MOST, max(LENS_LEAST, int(total * LENS_SHARE)))
-        drawn = np.random.default_rng([options.seed, 4]).choice(total, min(most or total, total), replace=False)
+            most = (
+                None
+                if products <= LENS_WHOLE
+                else min(LENS_MOST, max(LENS_LEAST, int(total * LENS_SHARE)))
+            )
+        drawn = np.random.default_rng([options.seed, 4]).choice(
+            total, min(most or total, total), replace=False
+        )
         ends = np.cumsum(readable)
-        kept = model.causal and any(how.states for m, how in measured(FromReadings) if options.measures(m))
+        kept = model.causal and any(
+            how.states for m, how in measured(FromReadings) if options.measures(m)
+        )
         positions = {"lens": drawn} | ({"next": drawn[:LENS_MOST]} if kept else {})
         for name, chosen in positions.items():
             by_row = np.split(np.sort(chosen), np.searchsorted(np.sort(chosen), ends)[:-1])
-            plan[name] = [(own - start).tolist() for own, start in zip(by_row, ends - readable, strict=True)]
+            plan[name] = [
+                (own - start).tolist() for own, start in zip(by_row, ends - readable, strict=True)
+            ]
     return plan
 
 
@@ -247,7 +315,10 @@ def _shares(samples: Sequence[int], job: Job) -> npt.NDArray[np.float64]:
     """
     encoder, given = job.model.encoder, job.corpus.samples
     if isinstance(encoder, TextEncoder):
-        chunks = (samples[low : low + TOKENISED_AT_ONCE] for low in range(0, len(samples), TOKENISED_AT_ONCE))
+        chunks = (
+            samples[low : low + TOKENISED_AT_ONCE]
+            for low in range(0, len(samples), TOKENISED_AT_ONCE)
+        )
         ids = chain.from_iterable(encoder.ids([given[i] for i in chunk]) for chunk in chunks)
         read = (np.array(own, dtype="<i8").tobytes() for own in ids)
     else:

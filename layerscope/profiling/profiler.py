@@ -3,8 +3,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from layerscope.core import processes
-from layerscope.core.option_kinds import IN_CODE, SEED, Folder, Names, Number, OneOf, OneOrSome, Several, Whole
-from layerscope.core.options import DATA, OUTPUT, Centrings, Estimators, LoadingAndReading, checked, spoken
+from layerscope.core.option_kinds import (
+    IN_CODE,
+    SEED,
+    Folder,
+    Names,
+    Number,
+    OneOf,
+    OneOrSome,
+    Several,
+    Whole,
+)
+from layerscope.core.options import (
+    DATA,
+    OUTPUT,
+    Centrings,
+    Estimators,
+    LoadingAndReading,
+    checked,
+    spoken,
+)
 
 if TYPE_CHECKING:
     from layerscope.runs import Run
@@ -58,55 +76,71 @@ def profile(
 ) -> "Run":
     """Measure every layer of a model over your data in one pass.
 
-    Processes started by torchrun or accelerate share the work, each calling this with the same arguments. The run is
-    the same as that of one process, except for the last bits if the number of threads differs.
+    Processes started by torchrun or accelerate share the work, each calling this with the same
+    arguments. The run is the same as that of one process, except for the last bits if the number of
+    threads differs.
 
     Args:
-        model: hub name, local folder, PEFT adapter folder, or minilm, which comes with the package; in Python also a
-            loaded model, SentenceTransformer or CrossEncoder, or any torch.nn.Module with a stack of blocks.
-        data: CSV, TSV, JSONL, Parquet or text file; folder or archive of images or sounds; hf:name/config:split;
-            stdlib-docs or digits, which are the default for text and image models; in Python also samples in memory.
-        states: folder or file of states that another engine wrote, read instead of running a model: vLLM's requests,
-            .npy, .npz, or a folder of extract; data is then a table of their texts and labels, if any.
-        layers: layer numbers of the states, in order, if their files do not say; 0 is the embedding output.
+        model: hub name, local folder, PEFT adapter folder, or minilm, which comes with the package;
+            in Python also a loaded model, SentenceTransformer or CrossEncoder, or any
+            torch.nn.Module with a stack of blocks.
+        data: CSV, TSV, JSONL, Parquet or text file; folder or archive of images or sounds;
+            hf:name/config:split; stdlib-docs or digits, which are the default for text and image
+            models; in Python also samples in memory.
+        states: folder or file of states that another engine wrote, read instead of running a model:
+            vLLM's requests, .npy, .npz, or a folder of extract; data is then a table of their texts
+            and labels, if any.
+        layers: layer numbers of the states, in order, if their files do not say; 0 is the embedding
+            output.
         head: model whose final norm and head read the token states; only those weights are loaded.
         labels: a class for each sample of data in memory; a table has them in a column.
         processor: tokenizer, image processor or feature extractor of a model given as an object.
         samples: number of samples, drawn with the seed, or all.
-        chunk: pack running text into windows of this many tokens; by default 256 for language models.
-        repeat_tokens: probability of replacing each token by one token drawn once from its own sample.
+        chunk: pack running text into windows of this many tokens; by default 256 for language
+            models.
+        repeat_tokens: probability of replacing each token by one token drawn once from its own
+            sample.
         random_tokens: probability of replacing each token by a random one of the vocabulary.
         prompt: text prepended to every text.
-        metrics: metrics to compute: default, seven (those of Layer by Layer), all, or names separated by commas.
-        pooling: how tokens become one vector: auto (as in the model itself), or any of mean, cls, last, first,
+        metrics: metrics to compute: default, seven (those of Layer by Layer), all, or names
             separated by commas.
+        pooling: how tokens become one vector: auto (as in the model itself), or any of mean, cls,
+            last, first, separated by commas.
         alpha: orders of the Rényi entropies, such as 1 or 1,2.
-        rows: how vectors are scaled before an entropy: unit (to unit length), raw (not at all), centered (minus their
-            mean, then to unit length), or several, separated by commas.
-        cka: estimators of CKA: debiased, biased (equation 3 of Tracing Representation Progression), or both.
-        cosine: how states enter cosines and angles: centered (minus their layer's mean), uncentered, or both.
+        rows: how vectors are scaled before an entropy: unit (to unit length), raw (not at all),
+            centered (minus their mean, then to unit length), or several, separated by commas.
+        cka: estimators of CKA: debiased, biased (equation 3 of Tracing Representation Progression),
+            or both.
+        cosine: how states enter cosines and angles: centered (minus their layer's mean),
+            uncentered, or both.
         exclude_sinks: leave out tokens whose norm is over 10 times their sample's median.
-        prefixes: also measure prompt entropy over the first N tokens, for each N given, such as 8,16,32.
-        lens_tokens: number of token positions read through the head, or all; auto reads all if that takes seconds, else
-            a share.
-        entropy_samples: number of samples whose prompt entropy is computed; by default all, or 256 on a GPU.
+        prefixes: also measure prompt entropy over the first N tokens, for each N given, such as
+            8,16,32.
+        lens_tokens: number of token positions read through the head, or all; auto reads all if that
+            takes seconds, else a share.
+        entropy_samples: number of samples whose prompt entropy is computed; by default all, or 256
+            on a GPU.
         sublayers: also measure inside each block, after norm, attention, MLP and residual addition.
         views: augmentations of each sample, for InfoNCE, LiDAR and DiME; 0 leaves them out.
         view_samples: number of samples that get views.
-        view_kinds: kinds of augmentation: swap,typo,split for text, crop,flip,color for images, noise,shift
-            for sounds; by default all of them.
+        view_kinds: kinds of augmentation: swap,typo,split for text, crop,flip,color for images,
+            noise,shift for sounds; by default all of them.
         view_share: share of a text's words that an augmentation changes.
         batch_size: samples per forward; by default fitted to their length.
-        parallel: how the processes of torchrun share the work: tensor splits every weight over them, for a model too
-            large for one device; by default each holds the whole model and takes a share of the samples.
+        parallel: how the processes of torchrun share the work: tensor splits every weight over
+            them, for a model too large for one device; by default each holds the whole model and
+            takes a share of the samples.
         seed: random seed.
-        keep_states: whose pooled states to keep: all (the samples drawn), or, of data of any size that are streamed,
-            none or sample:N (N samples); metrics that are not sums over samples use those N, or 1,000.
-        until_stderr: stop streaming once every standard error is below this share of its metric's range over layers.
+        keep_states: whose pooled states to keep: all (the samples drawn), or, of data of any size
+            that are streamed, none or sample:N (N samples); metrics that are not sums over samples
+            use those N, or 1,000.
+        until_stderr: stop streaming once every standard error is below this share of its metric's
+            range over layers.
         store_dtype: data type of the states in the run folder.
         out: run folder, by default runs/MODEL-DATA; repeating the call resumes the run.
         progress: show progress on standard error.
-        command: the command line that asks for this run, kept in the run folder; by default the call itself.
+        command: the command line that asks for this run, kept in the run folder; by default the
+            call itself.
         **shared: how the model is loaded and the samples are read: `LoadingAndReading`.
 
     Raises:

@@ -33,11 +33,12 @@ def can_be_probed(labels: Any) -> bool:
 class Source:
     """A run folder as the tables read it: no model, and of the states one block at a time.
 
-    `rows` are the plan's rows of finite samples, in plan order; `distinct` those without exact copies, in the order of
-    the samples: a probe that is trained on a sample is not to be judged on its copy; `probed` those of them that probes
-    take. `total` counts the samples that were drawn, so that what is left out is counted (NaN, infinity, no token). A
-    table is made in blocks that the processes of a team share; `block` numbers the one that is made now. `kept` are
-    blocks, tables of samples, and frames for these.
+    `rows` are the plan's rows of finite samples, in plan order; `distinct` those without exact
+    copies, in the order of the samples: a probe that is trained on a sample is not to be judged on
+    its copy; `probed` those of them that probes take. `total` counts the samples that were drawn,
+    so that what is left out is counted (NaN, infinity, no token). A table is made in blocks that
+    the processes of a team share; `block` numbers the one that is made now. `kept` are blocks,
+    tables of samples, and frames for these.
     """
 
     def __init__(self, run: Run, options: Options, team: Team | None = None) -> None:
@@ -95,10 +96,29 @@ class Source:
             yield pooling, column, self.run.states(pooling, (column,), self.rows)
 
     def row(
-        self, name: str, column: Column, value: float, stderr: float = math.nan, n: int | None = None, **more: Any
+        self,
+        name: str,
+        column: Column,
+        value: float,
+        stderr: float = math.nan,
+        n: int | None = None,
+        **more: Any,
     ) -> Row:
         """Return one row of the long frame; `n` samples (by default all finite ones) out of the total."""
         used = len(self.rows) if n is None else n
         total = more.pop("total", self.total)
-        known = {"layer": column.layer, "site": column.site, "value": float(value), "stderr": stderr}
-        return {"metric": name, "variant": None, "pooling": None, **known, "n": used, "n_skipped": total - used, **more}
+        known = {
+            "layer": column.layer,
+            "site": column.site,
+            "value": float(value),
+            "stderr": stderr,
+        }
+        return {
+            "metric": name,
+            "variant": None,
+            "pooling": None,
+            **known,
+            "n": used,
+            "n_skipped": total - used,
+            **more,
+        }

@@ -42,10 +42,13 @@ NEAR = 64
 class StreamPass:
     """The pass of one process of a team: it takes the chunks whose number is its own modulo their size.
 
-    Where each process has a part of every weight, all take every chunk together, and the leader keeps the sums.
+    Where each process has a part of every weight, all take every chunk together, and the leader
+    keeps the sums.
     """
 
-    def __init__(self, job: Job, stream: Stream, parts: list[Path], begun: dict[str, Any], team: Team) -> None:
+    def __init__(
+        self, job: Job, stream: Stream, parts: list[Path], begun: dict[str, Any], team: Team
+    ) -> None:
         self.job, self.stream, self.team, self.size = job, stream, team, len(parts)
         self.rank = team.rank % self.size
         self.file, self.writes = parts[self.rank], team.rank < self.size
@@ -64,9 +67,14 @@ class StreamPass:
         together, shifts = max(other for other, *_ in started), started[0][2]
         gathered.reached = any(reached for _, reached, _ in started)
         mine = range(turn * self.size + self.rank, sys.maxsize, self.size)
-        chunks = self.stream.chunks(mine.start, wanted=lambda number: number in mine and not gathered.has(number))
+        chunks = self.stream.chunks(
+            mine.start, wanted=lambda number: number in mine and not gathered.has(number)
+        )
         own = (chunk for chunk in chunks if chunk.number in mine)
-        with evaluating(self.job.model.module), reporter.bar("forward", self.stream.length, "samples") as advance:
+        with (
+            evaluating(self.job.model.module),
+            reporter.bar("forward", self.stream.length, "samples") as advance,
+        ):
             advance(gathered.seen)
             while turn < together or not (gathered.reached or gathered.ended):
                 try:
@@ -95,10 +103,16 @@ class StreamPass:
         job = replace(self.job, corpus=Corpus(self.stream.name, "text", samples, names))
         plan = make_plan(job)
         batches = ahead(partial(read, job), batches_in(plan))
-        parts = [part for rows, inputs in batches for part in compute(job, rows, lambda _: None, inputs=inputs)]
+        parts = [
+            part
+            for rows, inputs in batches
+            for part in compute(job, rows, lambda _: None, inputs=inputs)
+        ]
         return plan, joined(parts)
 
-    def _take(self, chunk: Chunk, found: tuple[Any, Tensors] | None, summing: Summing, shifts: Tensors) -> None:
+    def _take(
+        self, chunk: Chunk, found: tuple[Any, Tensors] | None, summing: Summing, shifts: Tensors
+    ) -> None:
         gathered, seed, most = self.gathered, self.job.options.seed, self.job.options.reservoir or 0
         gathered.seen += chunk.rows
         gathered.empty += chunk.rows - (0 if found is None else len(found[0]))
@@ -117,12 +131,18 @@ class StreamPass:
         places = zip(priorities, [chunk.number] * n, range(n), strict=True)
         about = zip(chunk.samples, chunk.names, chunk.labels or [None] * n, strict=True)
         highest = gathered.kept[-1][0] if len(gathered.kept) >= most else 1.0
-        fresh = [(*place, *own) for place, own in zip(places, about, strict=True) if place[0] < highest]
+        fresh = [
+            (*place, *own) for place, own in zip(places, about, strict=True) if place[0] < highest
+        ]
         gathered.kept = sorted([*gathered.kept, *fresh])[:most]
 
     def _shifts(self) -> Tensors:
         """Return a point near the mean of each layer by pooling: that of the first samples, or where sums began."""
-        begun = {key.removeprefix("products "): sums for key, sums in self.gathered.sums.items() if "products " in key}
+        begun = {
+            key.removeprefix("products "): sums
+            for key, sums in self.gathered.sums.items()
+            if "products " in key
+        }
         if begun:
             return {pooling: sums.shift for pooling, sums in begun.items()}
         first = self.stream.head.take(range(min(NEAR, len(self.stream.head))))
@@ -134,7 +154,9 @@ class StreamPass:
 
     def _values(self) -> dict[str, ValueSums]:
         """Return the sums that say whether the pass is at its end."""
-        return values_in(self.gathered.sums, self.job.options.metrics if self.job.options.until_stderr else ())
+        return values_in(
+            self.gathered.sums, self.job.options.metrics if self.job.options.until_stderr else ()
+        )
 
     def _reached(self, found: list[dict[str, ValueSums]]) -> bool:
         if self.job.options.until_stderr is None:
@@ -142,7 +164,9 @@ class StreamPass:
         sums: dict[str, ValueSums] = {}
         for key, own in (item for part in found for item in part.items()):
             sums[key] = sums[key] + own if key in sums else own
-        return bool(sums and max(map(relative_error, sums.values())) <= self.job.options.until_stderr)
+        return bool(
+            sums and max(map(relative_error, sums.values())) <= self.job.options.until_stderr
+        )
 
     def _save(self) -> None:
         if self.writes:
@@ -192,7 +216,9 @@ def gather(
         share_anew(files, parts, most_classes(job))
     team.meet()
     there = {file: Gathered.load(file) for file in parts if file.is_file()}
-    done = team.meet(len(there) == size and all(found.ended or found.reached for found in there.values()))
+    done = team.meet(
+        len(there) == size and all(found.ended or found.reached for found in there.values())
+    )
     if not all(done):
         reporter.say(_line(job, stream, path, sum(found.seen for found in there.values())))
         StreamPass(job, stream, parts, begun, team).run(reporter)
@@ -217,7 +243,9 @@ def share_anew(files: list[Path], parts: list[Path], most: int) -> None:
 def _line(job: Job, stream: Stream, path: Path, seen: int) -> str:
     if seen:
         return f"resuming {str(path)!r}: {count(seen, 'sample')} measured"
-    length = "as many samples as there are" if stream.length is None else count(stream.length, "sample")
+    length = (
+        "as many samples as there are" if stream.length is None else count(stream.length, "sample")
+    )
     model = job.model
     return (
         f"{model.loaded.name}: {model.size} · {stream.name}: {length}, chunk by chunk; sums and "
@@ -232,17 +260,27 @@ def finish(run: Run, job: Job, gathered: Gathered) -> None:
     source.total = gathered.seen
     rows = pd.DataFrame([*summing.rows(source)], columns=list(COLUMNS))
     rows = rows.astype(COLUMNS).assign(part=run.info["model"]["part"])
-    same = [name for name in COLUMNS if name not in ("variant", "value", "stderr", "n", "n_skipped", "step")]
+    same = [
+        name
+        for name in COLUMNS
+        if name not in ("variant", "value", "stderr", "n", "n_skipped", "step")
+    ]
     # what choices a metric of rows makes by their number is called otherwise for another number
     own_choice = {metric.name for metric, how in measured(FromRows) if not how.orders}
     for kind, own in rows.groupby(rows["metric"].map(lambda name: about(name).needs)):
         both = pd.concat([run.folder.read_table(str(kind)).astype(COLUMNS), own], ignore_index=True)
         variant = both["variant"].mask(both["metric"].isin(own_choice))
         order = both.groupby([*same, variant], sort=False, dropna=False).ngroup()
-        both = both.assign(order=order).sort_values("order", kind="stable").drop_duplicates("order", keep="last")
+        both = (
+            both.assign(order=order)
+            .sort_values("order", kind="stable")
+            .drop_duplicates("order", keep="last")
+        )
         run.folder.write_table(str(kind), both.drop(columns="order"))
     if job.options.keep_states == "none":
         run.folder.drop_states()
-    for part in sorted((run.path / "stream").iterdir()):  # without the first of them the run is finished
+    for part in sorted(
+        (run.path / "stream").iterdir()
+    ):  # without the first of them the run is finished
         part.unlink()
     (run.path / "stream").rmdir()

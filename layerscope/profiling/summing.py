@@ -25,7 +25,13 @@ from layerscope.runs.states import OWN, PROJECTED, Column
 Tensors = dict[str, Tensor]
 MOST_BYTES = 2**30
 """Sums of products between layers, or by class, that outgrow this are not taken: their metrics are of the reservoir."""
-KINDS = {"tokens": ValueSums, "rows": RowSums, "products": PairSums, "similarity": ValueSums, "classes": ClassSums}
+KINDS = {
+    "tokens": ValueSums,
+    "rows": RowSums,
+    "products": PairSums,
+    "similarity": ValueSums,
+    "classes": ClassSums,
+}
 
 
 def of_stream(job: Job) -> Job:
@@ -35,9 +41,19 @@ def of_stream(job: Job) -> Job:
     layers = model.stack.depth + len(model.sites)
     is_large = PairSums.memory(layers, model.stack.width) * len(poolings) > MOST_BYTES
     kinds = {name: METRICS[name].how for name in job.options.metrics}
-    left_out = {name for name, how in kinds.items() if is_large and isinstance(how, FromPairs) and how.of_sums}
-    left_out |= {name for name, how in kinds.items() if isinstance(how, FromCollapse) and most_classes(job) < 2}
-    found.metrics = tuple(name for name, how in kinds.items() if how.streams(found) and name not in left_out)
+    left_out = {
+        name
+        for name, how in kinds.items()
+        if is_large and isinstance(how, FromPairs) and how.of_sums
+    }
+    left_out |= {
+        name
+        for name, how in kinds.items()
+        if isinstance(how, FromCollapse) and most_classes(job) < 2
+    }
+    found.metrics = tuple(
+        name for name, how in kinds.items() if how.streams(found) and name not in left_out
+    )
     found.store_dtype = "float32"
     if not found.metrics:
         raise LayerscopeError(
@@ -68,7 +84,9 @@ class Summing:
         self.options, self.vectors, self.found = as_summed(job.options), job.vectors, found
         self.of_rows = [metric for metric, _ in measured(FromRows) if self.options.measures(metric)]
         similarities = [found for found in measured(FromPairs) if self.options.measures(found[0])]
-        self.by_sample = [(metric.name, form) for metric, how in similarities for form in how.forms(self.options)]
+        self.by_sample = [
+            (metric.name, form) for metric, how in similarities for form in how.forms(self.options)
+        ]
         self.products = any(how.of_sums for _, how in similarities)
         self.by_class = any(self.options.measures(metric) for metric, _ in measured(FromCollapse))
         self.final = job.model.sites[-1]
@@ -84,9 +102,13 @@ class Summing:
         for key, states in pooled.items() if self.of_rows else ():
             if key.rpartition(".")[2] in (*self.vectors.poolings, OWN):
                 self._add(f"rows {key}", RowSums.of(states))
-        for pooling, states in compared(pooled, self.vectors).items() if self.products or self.by_sample else ():
+        for pooling, states in (
+            compared(pooled, self.vectors).items() if self.products or self.by_sample else ()
+        ):
             if self.products:
-                self.found.setdefault(f"products {pooling}", PairSums.around(shifts[pooling])).add(states)
+                self.found.setdefault(f"products {pooling}", PairSums.around(shifts[pooling])).add(
+                    states
+                )
             for name, form in self.by_sample:
                 if form.by_sample:
                     sums = ValueSums.from_estimate(*form.by_sample(states.transpose(0, 1)))
@@ -109,7 +131,9 @@ class Summing:
             kind, name, *more = key.split(" ")
             if kind == "tokens":
                 metric = name.partition(".")[0]
-                yield from of_tokens(source, name, sums.estimates() if has_values(metric, sums.mean) else ())
+                yield from of_tokens(
+                    source, name, sums.estimates() if has_values(metric, sums.mean) else ()
+                )
             elif kind == "rows":
                 yield from self._pooled(source, name, sums)
             elif kind == "products":
@@ -118,7 +142,9 @@ class Summing:
                 columns = [Column(source.run.final, layer) for layer in source.run.layers]
                 yield from collapse_rows(source, sums, name, columns)
             else:
-                yield from of_pairs(source, more[0], more[1], name, (sums.mean, sums.stderr, sums.count))
+                yield from of_pairs(
+                    source, more[0], more[1], name, (sums.mean, sums.stderr, sums.count)
+                )
 
     def _pooled(self, source: Source, key: str, sums: RowSums) -> Iterator[Row]:
         site, _, pooling = key.rpartition(".")
@@ -131,15 +157,25 @@ class Summing:
             for form in how.forms(source.options):
                 if form.of_sums and form.lack(int(sums.count), sums.shift.shape[1]) is None:
                     values = form.of_sums(sums)
-                    found = values, torch.full_like(values, torch.nan), torch.full_like(values, int(sums.count))
+                    found = (
+                        values,
+                        torch.full_like(values, torch.nan),
+                        torch.full_like(values, int(sums.count)),
+                    )
                     yield from of_pairs(source, metric.name, form.variant, pooling, found)
 
 
 def pooled_of(tensors: Tensors) -> Tensors:
     """Return the states `[layers, n, D]` of finite samples by site and pooling; after the final norm, the last ones."""
     fine = tensors["broken"] < 0
-    found = {key: values[:, fine] for key, values in tensors.items() if key != "broken" and not is_scalar(key)}
-    return {key: states[-1:] if key.startswith("normed.") else states for key, states in found.items()}
+    found = {
+        key: values[:, fine]
+        for key, values in tensors.items()
+        if key != "broken" and not is_scalar(key)
+    }
+    return {
+        key: states[-1:] if key.startswith("normed.") else states for key, states in found.items()
+    }
 
 
 def compared(pooled: Tensors, vectors: Vectors) -> Tensors:

@@ -39,7 +39,9 @@ GROUPS = 5
 def write_tables(run: Run, options: Options, reporter: Reporter, team: Team) -> None:
     """Compute every metric asked for that is not yet in the run folder, and keep each kind as soon as it is known."""
     source = Source(run, options, team)
-    todo: list[Needs] = team.meet([kind for kind in STEPS if options.wants(kind) and not run.folder.has_table(kind)])[0]
+    todo: list[Needs] = team.meet(
+        [kind for kind in STEPS if options.wants(kind) and not run.folder.has_table(kind)]
+    )[0]
     made = deque[tuple[Needs, Any]]()
     with reporter.bar("metrics", len(todo)) as advance:
         for kind in todo:
@@ -81,13 +83,23 @@ def token_rows(source: Source) -> Iterator[Row]:
             with source.folder.shard(shard) as file:
                 parts.append(file.get_tensor(key)[:, fine])
         layers = torch.cat(parts, 1)
-        yield from of_tokens(source, key, map(mean, layers.double()) if has_values(name, layers) else ())
-        dips = [] if "prefix=" in (variant or "") else [(m, how) for m, how in distributions if how.of == name]
-        for layer, values in zip(source.run.layers_at(site), layers.double(), strict=True) if dips else ():
+        yield from of_tokens(
+            source, key, map(mean, layers.double()) if has_values(name, layers) else ()
+        )
+        dips = (
+            []
+            if "prefix=" in (variant or "")
+            else [(m, how) for m, how in distributions if how.of == name]
+        )
+        for layer, values in (
+            zip(source.run.layers_at(site), layers.double(), strict=True) if dips else ()
+        ):
             known = values[~values.isnan()]
             for metric, how in dips if len(known) else ():
                 value = how.compute(known)
-                yield source.row(metric.name, Column(site, layer), value, n=len(known), variant=variant)
+                yield source.row(
+                    metric.name, Column(site, layer), value, n=len(known), variant=variant
+                )
 
 
 def has_values(name: str, layers: Tensor) -> bool:
@@ -114,17 +126,24 @@ def of_rows(source: Source, rows: factors.Rows, pooling: str, column: Column) ->
     for metric, how in source.wanted(factors.FromRows):
         if how.lack(rows.count, rows.width) is None:
             for variant, value in how.measured(rows, source.options):
-                yield source.row(metric.name, column, value, n=rows.count, variant=variant, pooling=pooling)
+                yield source.row(
+                    metric.name, column, value, n=rows.count, variant=variant, pooling=pooling
+                )
 
 
 def view_rows(source: Source) -> Iterator[Row]:
     """Yield InfoNCE and DiME over seeded blocks of one size (the last partial one is left out and counted), LiDAR.
 
-    The error is that over blocks, of a single block that of the jackknife over groups of its samples.
+    The error is that over blocks, of a single block that of the jackknife over groups of its
+    samples.
     """
-    plan = pd.DataFrame({"row": np.arange(len(source.view)), "sample": source.sample, "view": source.view})
+    plan = pd.DataFrame(
+        {"row": np.arange(len(source.view)), "sample": source.sample, "view": source.view}
+    )
     plan = plan[source.fine & np.isin(source.sample, source.sample[source.view > 0])]
-    groups = plan.pivot(index="sample", columns="view", values="row").dropna().to_numpy(dtype=np.int64)
+    groups = (
+        plan.pivot(index="sample", columns="view", values="row").dropna().to_numpy(dtype=np.int64)
+    )
     n, total = len(groups), len(np.unique(source.sample[source.view > 0]))
     if n < 2:
         return
@@ -136,19 +155,27 @@ def view_rows(source: Source) -> Iterator[Row]:
         views = states[:, 0].view(groups.shape[1], n, -1).transpose(0, 1)
         known: Row = {"total": total, "pooling": pooling}
         for name, more, value, error in _in_blocks(source, views, blocks):
-            yield source.row(name, column, value, error, size * len(blocks), variant=f"N={size}{more}", **known)
+            yield source.row(
+                name, column, value, error, size * len(blocks), variant=f"N={size}{more}", **known
+            )
         for metric, how in source.wanted(factors.FromAllViews):
             value = float(how.compute(views))
-            yield source.row(metric.name, column, value, n=n, variant=f"q={views.shape[1]}", **known)
+            yield source.row(
+                metric.name, column, value, n=n, variant=f"q={views.shape[1]}", **known
+            )
 
 
-def _in_blocks(source: Source, views: Tensor, blocks: list[Numbers]) -> Iterator[tuple[str, str, float, float]]:
+def _in_blocks(
+    source: Source, views: Tensor, blocks: list[Numbers]
+) -> Iterator[tuple[str, str, float, float]]:
     """Yield metric, end of its variant, mean and error over blocks of views `[N, views, D]`."""
 
     def pairs(blocks: Iterable[Numbers]) -> Iterator[factors.Views]:
         """Yield the samples and first views of each block, one at a time: what their metrics share takes memory."""
         for block in blocks:
-            yield factors.Views(views[block, 0].double(), views[block, 1].double(), source.options.seed)
+            yield factors.Views(
+                views[block, 0].double(), views[block, 1].double(), source.options.seed
+            )
 
     asked = [
         (metric.name, variant, compute, rough)
@@ -157,7 +184,10 @@ def _in_blocks(source: Source, views: Tensor, blocks: list[Numbers]) -> Iterator
     ]
     values = [[float(compute(pair)) for *_, compute, _ in asked] for pair in pairs(blocks)]
     once = len(blocks) == 1
-    parts = [[float(rough(pair)) for *_, rough in asked] for pair in pairs(_jackknifed(blocks[0]) if once else [])]
+    parts = [
+        [float(rough(pair)) for *_, rough in asked]
+        for pair in pairs(_jackknifed(blocks[0]) if once else [])
+    ]
     for i, (name, variant, _, _) in enumerate(asked):
         value, error, _ = mean(torch.tensor([found[i] for found in values]))
         yield name, variant, value, _jackknife([found[i] for found in parts]) if once else error
@@ -166,7 +196,9 @@ def _in_blocks(source: Source, views: Tensor, blocks: list[Numbers]) -> Iterator
 def _jackknifed(block: Numbers) -> list[Numbers]:
     """Return the block without each group of its samples in turn; nothing where it is too small."""
     group = np.arange(len(block)) % GROUPS  # blocks are shuffled
-    return [block[group != left_out] for left_out in range(GROUPS)] if len(block) >= 2 * GROUPS else []
+    return (
+        [block[group != left_out] for left_out in range(GROUPS)] if len(block) >= 2 * GROUPS else []
+    )
 
 
 def _jackknife(values: list[float]) -> float:
@@ -179,14 +211,20 @@ def pair_rows(source: Source) -> Iterator[Row]:
     poolings, columns = [*source.run.info["pair_pooling"], *source.poolings], source.run.columns
     if "cosine_similarity" in source.options.metrics and source.is_ours:
         source.folder.write_table("samples.cosine_to_last", _cosines_to_last(source, poolings[0]))
-    measures = [(metric, form) for metric, how in source.wanted(FromPairs) for form in how.forms(source.options)]
+    measures = [
+        (metric, form)
+        for metric, how in source.wanted(FromPairs)
+        for form in how.forms(source.options)
+    ]
     for pooling, (metric, how) in source.share(product(poolings, measures)):
         rows = how.rows(source.rows)
         states = source.run.states(pooling, columns, rows)
         if how.lack(len(rows), states.shape[2]) is None:
             values, errors, counts = how.measured(states)
         else:
-            values = errors = torch.full((len(columns), len(columns)), math.nan, dtype=torch.float64)
+            values = errors = torch.full(
+                (len(columns), len(columns)), math.nan, dtype=torch.float64
+            )
             counts = torch.full_like(values, len(rows))
         yield from of_pairs(source, metric.name, how.variant, pooling, (values, errors, counts))
 
@@ -202,7 +240,10 @@ def of_pairs(source: Source, name: str, variant: str, pooling: str, found: Found
 def _cosines_to_last(source: Source, pooling: str) -> Iterator[pd.DataFrame]:
     """Yield each sample's cosine to the last layer."""
     for name in source.options.cosine:
-        values = cosine_to(source.run.states(pooling, source.run.columns, source.rows), center=CENTERING.values[name])
+        values = cosine_to(
+            source.run.states(pooling, source.run.columns, source.rows),
+            center=CENTERING.values[name],
+        )
         yield from _by_sample(source, "cosine_to_last", name, pooling, source.run.columns, values)
 
 
@@ -211,7 +252,9 @@ def path_rows(source: Source) -> Iterator[Row]:
     poolings = [*source.run.info["pair_pooling"], *source.poolings]
     layers = tuple(Column("raw", layer) for layer in source.run.layers)
     for pooling, (metric, how) in source.share(product(poolings, source.wanted(FromPath))):
-        for variant, values in how.measured(source.run.states(pooling, layers, source.rows), source.options):
+        for variant, values in how.measured(
+            source.run.states(pooling, layers, source.rows), source.options
+        ):
             columns = layers[how.first :][: values.shape[1]] if metric.curve else layers[-1:]
             for column, own in zip(columns, values.T, strict=True):
                 yield source.row(metric.name, column, *mean(own), variant=variant, pooling=pooling)
@@ -221,16 +264,26 @@ def path_rows(source: Source) -> Iterator[Row]:
 
 
 def _by_sample(
-    source: Source, metric: str, variant: str | None, pooling: str, columns: Sequence[Column], values: Tensor
+    source: Source,
+    metric: str,
+    variant: str | None,
+    pooling: str,
+    columns: Sequence[Column],
+    values: Tensor,
 ) -> Iterator[pd.DataFrame]:
     """Yield the values `[N, layers]` of samples, a part of them at a time."""
     known = {"metric": metric, "variant": variant, "pooling": pooling}
     for start in range(0, len(values), PART):
         some = source.sample[source.rows][start : start + PART]
-        layer, site = (np.tile(each, len(some)) for each in zip(*((c.layer, c.site) for c in columns), strict=True))
+        layer, site = (
+            np.tile(each, len(some))
+            for each in zip(*((c.layer, c.site) for c in columns), strict=True)
+        )
         value = values[start : start + PART].reshape(-1).numpy()
         samples = np.repeat(some, len(columns))
-        frame = pd.DataFrame({"sample": samples, **known, "layer": layer, "site": site, "value": value})
+        frame = pd.DataFrame(
+            {"sample": samples, **known, "layer": layer, "site": site, "value": value}
+        )
         yield frame.astype({"variant": "string"})  # of parts without one, too
 
 
@@ -242,7 +295,12 @@ def lens_rows(source: Source) -> Iterator[Row]:
     nll = found.get("nll") if source.run.info["model"]["language_model"] else None
     layers = source.run.layers
     readings = Readings(
-        found["prediction"], found.get("target"), nll, some.get("states"), some.get("following"), layers
+        found["prediction"],
+        found.get("target"),
+        nll,
+        some.get("states"),
+        some.get("following"),
+        layers,
     )
     for metric, how in source.wanted(FromReadings):
         for i, estimate in how.compute(readings) if how.compute else ():
@@ -255,7 +313,11 @@ def _of_tokens(source: Source, kind: str) -> tuple[dict[str, Tensor], int]:
     parts, drawn = dict[str, list[Tensor]](), 0
     for shard, fine in source.original_shards() if source.is_ours else ():  # one block
         with source.folder.shard(shard) as file:
-            tensors = {key: file.get_tensor(key) for key in sorted(file.keys()) if key.startswith(f"{kind}.")}
+            tensors = {
+                key: file.get_tensor(key)
+                for key in sorted(file.keys())
+                if key.startswith(f"{kind}.")
+            }
         kept = torch.from_numpy(fine)
         if f"{kind}.row" in tensors:
             kept = kept[tensors[f"{kind}.row"].long()]
@@ -263,7 +325,9 @@ def _of_tokens(source: Source, kind: str) -> tuple[dict[str, Tensor], int]:
         for key, tensor in tensors.items():
             fine_ones = tensor[kept] if tensor.ndim == 1 else tensor[:, kept]
             parts.setdefault(key.removeprefix(f"{kind}."), []).append(fine_ones)
-    return {key: torch.cat(shards, min(1, shards[0].ndim - 1)) for key, shards in parts.items()}, drawn
+    return {
+        key: torch.cat(shards, min(1, shards[0].ndim - 1)) for key, shards in parts.items()
+    }, drawn
 
 
 STEPS: dict[Needs, Callable[[Source], Iterator[Row]]] = {

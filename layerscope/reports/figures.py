@@ -12,33 +12,43 @@ from layerscope.runs.details import run_names
 def draw(shown: Any, folder: str | Path, names: Sequence[str] | None = None) -> list[Path]:
     """Draw the figures of what `report` takes into a folder and return the paths of the files.
 
-    Every figure is there as PNG, PDF and SVG: `NAME`, 5.5 inches wide as the text of ICLR's style, and laid out anew
-    as `NAME-column` for the 3.25 inches of a column of ICML's: `curves`; where pairs of layers were compared, a map for
-    each similarity by its name, as `cka`, and `cosine_to_last`; `sublayers` of one run that has them; `saturation`
-    where a model has a head. Beside them each metric alone, as wide as a column: `curve-METRIC`.
+    Every figure is there as PNG, PDF and SVG: `NAME`, 5.5 inches wide as the text of ICLR's style,
+    and laid out anew as `NAME-column` for the 3.25 inches of a column of ICML's: `curves`; where
+    pairs of layers were compared, a map for each similarity by its name, as `cka`, and
+    `cosine_to_last`; `sublayers` of one run that has them; `saturation` where a model has a head.
+    Beside them each metric alone, as wide as a column: `curve-METRIC`.
 
-    Several runs lie over each other, models of several depths by depth in percent, each in its own colour, dash and
-    marker; they are called `names`, or what they differ by; maps, boxes and saturation have a panel for each run. An
-    evaluation, with runs or without, adds `scores` (the average by depth), `scores_by_task`, and `correlations` where a
-    run is of the same model; exits add `exits_accuracy_against_speed` (truncated models beside it),
-    `exits_where_samples_leave` and `exits_predicted_and_measured_speed`; comparisons add `compared_METRIC` for each
-    similarity of layers across runs, `differences`, and for a series of checkpoints `checkpoints`; a reading of the
-    lens a grid for each sample; generated texts that were measured, `generated`.
+    Several runs lie over each other, models of several depths by depth in percent, each in its own
+    colour, dash and marker; they are called `names`, or what they differ by; maps, boxes and
+    saturation have a panel for each run. An evaluation, with runs or without, adds `scores` (the
+    average by depth), `scores_by_task`, and `correlations` where a run is of the same model; exits
+    add `exits_accuracy_against_speed` (truncated models beside it), `exits_where_samples_leave` and
+    `exits_predicted_and_measured_speed`; comparisons add `compared_METRIC` for each similarity of
+    layers across runs, `differences`, and for a series of checkpoints `checkpoints`; a reading of
+    the lens a grid for each sample; generated texts that were measured, `generated`.
 
-    Raises `LayerscopeError` where matplotlib is missing, the folder cannot be written, or there is nothing to draw.
+    Raises `LayerscopeError` where matplotlib is missing, the folder cannot be written, or there is
+    nothing to draw.
     """
     with needs("figures", "figures need matplotlib"):
         from layerscope.show.figures.draw import draw as drawn, figures
     runs, evaluations, others = opened(shown)
     called = run_names(runs) if names is None else list(names)
     if len(called) != len(runs):
-        raise LayerscopeError(f"{len(runs)} runs have {len(called)} names: give as many names as runs")
-    documents = [*(entry.document() for entry in others), *(entry.document(runs=runs) for entry in evaluations)]
+        raise LayerscopeError(
+            f"{len(runs)} runs have {len(called)} names: give as many names as runs"
+        )
+    documents = [
+        *(entry.document() for entry in others),
+        *(entry.document(runs=runs) for entry in evaluations),
+    ]
     members = [member for document in documents for member in document.members or (document,)]
     given = [(name, run.document()) for name, run in zip(called, runs, strict=True)]
     alone = len(members) == 1 and not runs
     given += [("" if alone else " on ".join(member.title), member) for member in members]
     if not any(figures(given)):
         kinds = " and ".join(dict.fromkeys(document.kind for _, document in given))
-        raise LayerscopeError(f"the given {kinds} have no plot, so there is nothing to draw: `report` shows them")
+        raise LayerscopeError(
+            f"the given {kinds} have no plot, so there is nothing to draw: `report` shows them"
+        )
     return drawn(given, folder)

@@ -45,9 +45,14 @@ KEPT = (
 def write_report(shown: Any, out: str | Path | None) -> Path:
     """Do what `report` is asked for."""
     runs, scores, others = opened(shown)
-    folders = [*(run.path for run in runs), *(getattr(entry, "folder", None) or Path() for entry in others)]
+    folders = [
+        *(run.path for run in runs),
+        *(getattr(entry, "folder", None) or Path() for entry in others),
+    ]
     own = page_folder(folders[0]) if len(folders) == 1 and not scores else Path()
-    return write_page(own / "report.html" if out is None else out, lambda: _rendered(runs, scores, others))
+    return write_page(
+        own / "report.html" if out is None else out, lambda: _rendered(runs, scores, others)
+    )
 
 
 def _rendered(runs: list[Run], evaluations: list[Evaluation], others: list[Shown]) -> str:
@@ -62,9 +67,15 @@ def _rendered(runs: list[Run], evaluations: list[Evaluation], others: list[Shown
         notes += scores.warnings if runs and scores.members else ()
     for number, (run, name) in enumerate(zip(runs, run_names(runs), strict=True)):
         document = overlaid(run.document(), over[number]) if number in over else run.document()
-        given.append(Named(document, name if len(runs) > 1 else "", number if evaluations else None))
+        given.append(
+            Named(document, name if len(runs) > 1 else "", number if evaluations else None)
+        )
     if runs:
-        title = f"{len(runs)} runs compared" if len(runs) > 1 else " on ".join(map(plain, given[-1].document.title))
+        title = (
+            f"{len(runs)} runs compared"
+            if len(runs) > 1
+            else " on ".join(map(plain, given[-1].document.title))
+        )
     # trainings of several depths are rivals at the same cost: there a layer is a layer
     percent = False if runs and all(run.steps for run in runs) else None
     return render(given, title, notes, percent=percent)
@@ -72,8 +83,13 @@ def _rendered(runs: list[Run], evaluations: list[Evaluation], others: list[Shown
 
 def unlike(runs: Sequence[Run]) -> str:
     """Return one sentence on what keeps the values of runs from being compared, empty where nothing does."""
-    known = [{(group, name): run.info[group].get(name) or None for group, name in DECISIVE} for run in runs]
-    names = [title for key, title in DECISIVE.items() if len({repr(facts[key]) for facts in known}) > 1]
+    known = [
+        {(group, name): run.info[group].get(name) or None for group, name in DECISIVE}
+        for run in runs
+    ]
+    names = [
+        title for key, title in DECISIVE.items() if len({repr(facts[key]) for facts in known}) > 1
+    ]
     if not names:
         return ""
     listed = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]

@@ -9,7 +9,16 @@ import torch
 from torch import Tensor
 
 from layerscope.runs.curves import KINDS, TABLE_ALONE, Curve, value_text
-from layerscope.runs.registry import about, capital, file_name, is_scalar, meaning_of, named, parse_key, scale
+from layerscope.runs.registry import (
+    about,
+    capital,
+    file_name,
+    is_scalar,
+    meaning_of,
+    named,
+    parse_key,
+    scale,
+)
 from layerscope.show.boxes import WHISKERS, box
 from layerscope.show.numbers import number
 from layerscope.show.plain import pooling_name
@@ -30,7 +39,9 @@ def box_plots(run: "Run", table: str) -> Iterator[Boxes]:
         to_last = metric == "cosine_to_last"
         title = f"{named('cosine_similarity' if to_last else metric, variant)}{' to the last layer' if to_last else ''}"
         most = max(drawn, key=lambda box: box.negative)
-        below = f"{most.negative:,} of {most.n:,} samples are below 0 at layer {most.name}, the most"
+        below = (
+            f"{most.negative:,} of {most.n:,} samples are below 0 at layer {most.name}, the most"
+        )
         yield Boxes(
             title=f"Each sample's {title}",
             summary=f"Boxes by layer: quartiles, whiskers from {low} to {high} %, dots for samples beyond.",
@@ -38,9 +49,13 @@ def box_plots(run: "Run", table: str) -> Iterator[Boxes]:
             about=meaning_of("cosine_similarity" if to_last else metric, run.at()),
             group=ALONE,
             choice=pooling_name(pooling),
-            name=f"samples-{file_name(metric, variant)}" if not to_last else file_name(metric, variant),
+            name=f"samples-{file_name(metric, variant)}"
+            if not to_last
+            else file_name(metric, variant),
             x="layer",
-            y=" ".join(filter(None, (title.removesuffix(" to the last layer"), about(metric).unit))),
+            y=" ".join(
+                filter(None, (title.removesuffix(" to the last layer"), about(metric).unit))
+            ),
             boxes=tuple(drawn),
             each="sample",
             legend=("median of the samples", "quarter to three quarters", f"{low} % to {high} %"),
@@ -56,14 +71,20 @@ def boxes(run: "Run", table: str) -> dict[tuple[str, str | None, str], list[Box]
         return {}
     names = run.folder.plan.drop_duplicates("sample").set_index("sample")["name"]
     values = run.folder.read_table(table)
-    last = (values["metric"] == "cosine_to_last") & (values["layer"] == run.depth) & (values["site"] == run.final)
+    last = (
+        (values["metric"] == "cosine_to_last")
+        & (values["layer"] == run.depth)
+        & (values["site"] == run.final)
+    )
     kept = values[values["value"].notna() & ~last & ~values["metric"].isin(TABLE_ALONE)]
     found: dict[tuple[str, str | None, str], list[Box]] = {}
     for (metric, variant, pooling, layer), rows in kept.groupby(
         ["metric", "variant", "pooling", "layer"], dropna=False
     ):
         key = (str(metric), variant if isinstance(variant, str) else None, str(pooling))
-        own = box(str(int(layer)), rows["value"].to_numpy() * scale(metric), names.loc[rows["sample"]])
+        own = box(
+            str(int(layer)), rows["value"].to_numpy() * scale(metric), names.loc[rows["sample"]]
+        )
         found.setdefault(key, []).append(own)
     return found
 
@@ -88,7 +109,9 @@ def histograms(run: "Run") -> Iterator[HeatMap]:
     for variant, parts in found.items():
         layers = [own[np.isfinite(own)] for own in torch.cat(parts, 1).double().numpy()]
         edges = np.histogram_bin_edges(np.concatenate(layers), BINS)
-        shares = np.stack([100 * np.histogram(own, edges)[0] / max(1, len(own)) for own in layers], 1)
+        shares = np.stack(
+            [100 * np.histogram(own, edges)[0] / max(1, len(own)) for own in layers], 1
+        )
         title, unit = named("prompt_entropy", variant), about("prompt_entropy").unit
         yield HeatMap(
             title=f"Each sample's {title}",
@@ -119,7 +142,9 @@ def along(run: "Run", known: Sequence[Curve]) -> Iterator[Chart]:
     for (metric, variant), curves in found.items():
         lines, first = [], next(iter(curves.values()))
         for i, layer in enumerate(
-            dict.fromkeys(run.layers[round(quarter * (len(run.layers) - 1) / 4)] for quarter in range(5))
+            dict.fromkeys(
+                run.layers[round(quarter * (len(run.layers) - 1) / 4)] for quarter in range(5)
+            )
         ):
             values, errors = zip(*(curve.at(layer) for curve in curves.values()), strict=True)
             counts = [curve.n for curve in curves.values()]

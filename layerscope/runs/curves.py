@@ -11,7 +11,18 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from layerscope.runs.registry import CHOICES, COUNTS, KNOWN, Metric, Needs, about, named, rank, scale, unit_apart
+from layerscope.runs.registry import (
+    CHOICES,
+    COUNTS,
+    KNOWN,
+    Metric,
+    Needs,
+    about,
+    named,
+    rank,
+    scale,
+    unit_apart,
+)
 from layerscope.show.numbers import INTERVAL, NIL, error, number
 from layerscope.show.plain import pooling_name
 
@@ -40,9 +51,10 @@ HALF = 0.5
 class Curve:
     """One metric by layer: arrays of one length, accuracies and shares in 0 … 1.
 
-    `final` is the value after the final norm where `values` are taken before it, else None; a curve at the site
-    `normed` has it as its last value. `n` is the most samples of a layer, `n_least` the fewest, `n_skipped` the most
-    that a layer leaves out. `stands_out` is a layer ≥ 1, or None where none does.
+    `final` is the value after the final norm where `values` are taken before it, else None; a curve
+    at the site `normed` has it as its last value. `n` is the most samples of a layer, `n_least` the
+    fewest, `n_skipped` the most that a layer leaves out. `stands_out` is a layer ≥ 1, or None where
+    none does.
     """
 
     metric: str
@@ -104,13 +116,16 @@ class Curve:
 def curves(run: "Run") -> list[Curve]:
     """Return every metric of a run that has a value at each layer; of pairs, the similarity to the last layer.
 
-    One curve for each metric, variant and pooling, in the order of the registry; what was never measured is absent.
+    One curve for each metric, variant and pooling, in the order of the registry; what was never
+    measured is absent.
     """
     table = run.at()
     table = table[~table["site"].isin({column.site for column in run.sublayers})]
     pairs = table["layer_b"].notna()
     to_last = (table["layer_b"] == run.depth) & (table["site_b"] == run.final)
-    by_layer = table[(~pairs | to_last.fillna(False).astype(bool)) & ~table["metric"].isin(TABLE_ALONE)]
+    by_layer = table[
+        (~pairs | to_last.fillna(False).astype(bool)) & ~table["metric"].isin(TABLE_ALONE)
+    ]
     groups = by_layer.groupby(["metric", "variant", "pooling"], sort=False, dropna=False)
     return sorted((_curve(rows, run) for _, rows in groups), key=lambda c: rank(c.metric))
 
@@ -118,16 +133,23 @@ def curves(run: "Run") -> list[Curve]:
 def inside(run: "Run") -> list[Curve]:
     """Return the curves of a run's sub-layers, one for each metric, variant, pooling and site; none without them.
 
-    With them stands `raw`, the blocks' output, and the sites are in the order in which a block shows them.
+    With them stands `raw`, the blocks' output, and the sites are in the order in which a block
+    shows them.
     """
     sites = [*dict.fromkeys(column.site for column in run.sublayers)]
     table = run.at()
     measured = table.loc[table["site"].isin(sites), "metric"].unique()
-    rows = table[table["metric"].isin(measured) & table["site"].isin([*sites, "raw"]) & table["layer_b"].isna()]
+    rows = table[
+        table["metric"].isin(measured)
+        & table["site"].isin([*sites, "raw"])
+        & table["layer_b"].isna()
+    ]
     kept, order = rows[~rows["metric"].isin(TABLE_ALONE)], [*sites, "raw"]
     groups = kept.groupby(["metric", "variant", "pooling", "site"], sort=False, dropna=False)
     found = (_curve(part, run) for _, part in groups)
-    return sorted(found, key=lambda c: (rank(c.metric), c.variant or "", c.pooling or "", order.index(c.site)))
+    return sorted(
+        found, key=lambda c: (rank(c.metric), c.variant or "", c.pooling or "", order.index(c.site))
+    )
 
 
 def panels(curves: Iterable[Curve]) -> dict[tuple[str, str | None], list[Curve]]:
@@ -146,9 +168,12 @@ def site_name(site: str) -> str:
 def steps_text(panel: list[Curve]) -> str | None:
     """Return by how much each residual addition changes a metric on average; None where there is one addition a block.
 
-    Additions are distinguished from the stream before them: a block's input, or what follows the addition before.
+    Additions are distinguished from the stream before them: a block's input, or what follows the
+    addition before.
     """
-    stream = [c for c in panel if c.site.endswith("residual")] + [c for c in panel if c.site == "raw"]
+    stream = [c for c in panel if c.site.endswith("residual")] + [
+        c for c in panel if c.site == "raw"
+    ]
     if len(stream) < 2:
         return None
     found, unit = [], unit_apart(panel[0].metric)
@@ -159,9 +184,15 @@ def steps_text(panel: list[Curve]) -> str | None:
         known = [change for change in changes if math.isfinite(change)]
         if known:
             change = number(panel[0].scale * float(np.mean(known)))
-            found.append(" ".join(filter(None, (change, unit, f"up to the {site_name(curve.site)}"))))
+            found.append(
+                " ".join(filter(None, (change, unit, f"up to the {site_name(curve.site)}")))
+            )
         before |= after
-    return f"Change of {panel[0].title} inside a block, on average: {', '.join(found)}." if found else None
+    return (
+        f"Change of {panel[0].title} inside a block, on average: {', '.join(found)}."
+        if found
+        else None
+    )
 
 
 def which(curve: Curve, beside: Iterable[Curve]) -> list[str]:
@@ -178,7 +209,10 @@ def which(curve: Curve, beside: Iterable[Curve]) -> list[str]:
 def _curve(rows: pd.DataFrame, run: "Run") -> Curve:
     rows = rows.sort_values("layer")
     first = rows.iloc[0]
-    metric, variant = str(first["metric"]), first["variant"] if isinstance(first["variant"], str) else None
+    metric, variant = (
+        str(first["metric"]),
+        first["variant"] if isinstance(first["variant"], str) else None,
+    )
     raw, after = rows[rows["site"] == "raw"], rows[rows["site"] == run.final]
     body = next(part for part in (raw, after, rows[rows["site"] == first["site"]]) if len(part))
     end = after.iloc[-1] if len(raw) and len(after) and run.final != "raw" else None
@@ -203,11 +237,15 @@ def _curve(rows: pd.DataFrame, run: "Run") -> Curve:
     )
 
 
-def _stands_out(metric: str, layers: tuple[int, ...], values: Values, reference: int | None) -> int | None:
+def _stands_out(
+    metric: str, layers: tuple[int, ...], values: Values, reference: int | None
+) -> int | None:
     candidates = {layer: float(v) for layer, v in zip(layers, values, strict=True) if layer >= 1}
     if about(metric).needs == "pairs":
         # of a distance, what it falls short of 1
-        alike = {layer: 1.0 - v for layer, v in candidates.items()} if about(metric).low else candidates
+        alike = (
+            {layer: 1.0 - v for layer, v in candidates.items()} if about(metric).low else candidates
+        )
         start = _holds_from(alike, SIMILAR)
         return None if start == reference else start
     if metric == "saturated":

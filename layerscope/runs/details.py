@@ -30,7 +30,11 @@ def details(run: "Run") -> tuple[Code | Facts | Sentences, ...]:
         data["labels"] = ", ".join([*shown, *more])
     examples = tuple(data.pop("examples", ()))
     started = run.folder.events("started")
-    date = dt.datetime.fromtimestamp(started[0]["time"], dt.UTC).strftime("%Y-%m-%d %H:%M UTC") if started else ""
+    date = (
+        dt.datetime.fromtimestamp(started[0]["time"], dt.UTC).strftime("%Y-%m-%d %H:%M UTC")
+        if started
+        else ""
+    )
     groups = {
         "Model": model,
         "Data": data,
@@ -44,7 +48,10 @@ def details(run: "Run") -> tuple[Code | Facts | Sentences, ...]:
         Sentences("Noted on the way:", tuple(map(str, info.get("notes", ())))),
         Sentences("The first samples:", examples, quoted=True),
         *(
-            Facts(tuple((key.replace("_", " "), _shown(key, value)) for key, value in values.items()), name)
+            Facts(
+                tuple((key.replace("_", " "), _shown(key, value)) for key, value in values.items()),
+                name,
+            )
             for name, values in groups.items()
         ),
     )
@@ -56,9 +63,13 @@ def unfinished(run: "Run") -> tuple[str, ...]:
     missing = sum(not folder.is_finished(shard) for shard in folder.shards)
     chosen = [METRICS[name] for name in run.info["options"]["metrics"] if name in METRICS]
     names = [metric.title for metric in chosen if not folder.has_table(metric.needs)]
-    found = [f"unfinished: {missing:,} of {len(folder.shards):,} shards are missing"] if missing else []
+    found = (
+        [f"unfinished: {missing:,} of {len(folder.shards):,} shards are missing"] if missing else []
+    )
     if names:
-        found.append(f"unfinished: {', '.join(names)} not computed yet; run the same command to resume")
+        found.append(
+            f"unfinished: {', '.join(names)} not computed yet; run the same command to resume"
+        )
     return tuple(found)
 
 
@@ -78,12 +89,17 @@ def _shown(name: str, value: object) -> str:
 def run_names(runs: "Sequence[Run]") -> list[str]:
     """Return the shortest names by which runs differ, in their order: what came from a model or data, as it is there.
 
-    The model's name; `model on data` where the data differ; what it was trained for, where that differs; for runs that
-    still share a name the run folder's name in parentheses, else its path. Only one run given twice has one name twice.
+    The model's name; `model on data` where the data differ; what it was trained for, where that
+    differs; for runs that still share a name the run folder's name in parentheses, else its path.
+    Only one run given twice has one name twice.
     """
     models = [str(run.info["model"]["name"]) for run in runs]
     data = [str(run.info["data"]["name"]) for run in runs]
-    short = models if len(set(data)) <= 1 else [f"{model} on {on}" for model, on in zip(models, data, strict=True)]
+    short = (
+        models
+        if len(set(data)) <= 1
+        else [f"{model} on {on}" for model, on in zip(models, data, strict=True)]
+    )
     ways = [run.info["options"].get("objective") for run in runs]
     if len(set(ways)) > 1:
         short = [f"{name}, {way}" if way else name for name, way in zip(short, ways, strict=True)]

@@ -28,7 +28,11 @@ def findings(run: "Run", known: list[Curve] | None = None) -> list[Finding]:
         if family and np.isfinite(family[0].values).any():
             names = ", ".join(name.replace(",", ", ") for name in which(family[0], family))
             found += describe(family[0], f" ({names})" if names else "")
-    return [*found, *_sinks(run, known), *_decisions(run, {c.metric: c for c in known if c.group == "decisions"})]
+    return [
+        *found,
+        *_sinks(run, known),
+        *_decisions(run, {c.metric: c for c in known if c.group == "decisions"}),
+    ]
 
 
 def answer(run: "Run", known: list[Curve], found: list[Finding]) -> str:
@@ -55,15 +59,26 @@ def _valley(curve: Curve, which: str) -> list[Finding]:
 
 def _inside(curve: Curve, lowest: int) -> tuple[str, bool]:
     """Return where the lowest layer lies, and whether it is a valley inside the stack beyond the error."""
-    begin, end, point, final = f"layer {curve.layers[0]}", curve.layers[-1], curve.at(lowest), curve.last()
+    begin, end, point, final = (
+        f"layer {curve.layers[0]}",
+        curve.layers[-1],
+        curve.at(lowest),
+        curve.last(),
+    )
     start = curve.at(curve.layers[0])
     value, first, last = point[0], start[0], final[0]
-    top = max((layer for layer in curve.layers if math.isfinite(curve.at(layer)[0])), key=lambda i: curve.at(i)[0])
+    top = max(
+        (layer for layer in curve.layers if math.isfinite(curve.at(layer)[0])),
+        key=lambda i: curve.at(i)[0],
+    )
     digits = apart(value, first, last, curve.at(top)[0])
     highest, at_start, at_end = (number(v, digits) for v in (curve.at(top)[0], first, last))
     low = f"layer {lowest} of {end} ({value_text(curve, *point, digits=digits)})"
     if top != lowest and all(is_within(point, other) for other in (start, curve.at(top), final)):
-        return f"is flat within the error: highest at layer {top} ({highest}), lowest at {low}", False
+        return (
+            f"is flat within the error: highest at layer {top} ({highest}), lowest at {low}",
+            False,
+        )
     ends = f"between {at_start} at {begin} and {at_end} at the last layer"
     within = {begin: is_within(point, start), "the last layer": is_within(point, final)}
     if first <= value:
@@ -84,7 +99,11 @@ def _inside(curve: Curve, lowest: int) -> tuple[str, bool]:
 def _similar(curve: Curve, which: str) -> list[Finding]:
     start, end = curve.stands_out, curve.layers[-1]
     normed = curve.final is not None
-    before = [layer for layer in curve.layers if 1 <= layer < end + normed and math.isfinite(curve.at(layer)[0])]
+    before = [
+        layer
+        for layer in curve.layers
+        if 1 <= layer < end + normed and math.isfinite(curve.at(layer)[0])
+    ]
     if not before:
         return []
     level = f"a cosine{which} above {SIMILAR} to the last layer"
@@ -99,7 +118,11 @@ def _similar(curve: Curve, which: str) -> list[Finding]:
     else:
         text = f"From layer {start} of {end} on, all have {level} ({number(curve.at(start)[0])} there)."
     some = start is not None and start < end
-    close = f"from layer {start} of {end} on, all are close to the last" if some else "no layer is close to the last"
+    close = (
+        f"from layer {start} of {end} on, all are close to the last"
+        if some
+        else "no layer is close to the last"
+    )
     numbers: Numbers = {"layer": start, "value": curve.at(start)[0] if start else None}
     return [Finding("similar_to_last", text, numbers, close)]
 
@@ -112,13 +135,18 @@ def _decisions(run: "Run", known: dict[str, Curve]) -> Iterator[Finding]:
         stderr, half = float(mean["stderr"].iloc[0]), run.depth // 2
         numbers: Numbers = {"mean_layer": value, "stderr": stderr}
         layer = f"layer {number(value)} of {run.depth} on average"
-        text = f"Predictions stop changing at {layer}" + (f" ({error(stderr)})" if error(stderr) else "")
+        text = f"Predictions stop changing at {layer}" + (
+            f" ({error(stderr)})" if error(stderr) else ""
+        )
         share = known["saturated"].at(half)[0] if "saturated" in known else math.nan
         if math.isfinite(share):
             text += f"; {100 * share:.1f} % have by half depth (layer {half})"
             numbers |= {"half_depth": half, "saturated_by_half": share}
         yield Finding("saturation", f"{text}.", numbers, f"predictions settle at {layer}")
-    deep = rows[(rows["metric"] == "effective_depth") & rows["variant"].str.startswith("relative_to=last").astype(bool)]
+    deep = rows[
+        (rows["metric"] == "effective_depth")
+        & rows["variant"].str.startswith("relative_to=last").astype(bool)
+    ]
     if len(deep):
         first = int(deep["value"].iloc[0])
         where = " on training data" if deep["variant"].iloc[0].endswith("on=train") else ""
@@ -126,20 +154,31 @@ def _decisions(run: "Run", known: dict[str, Curve]) -> Iterator[Finding]:
         text = f"layer {first} of {run.depth} is the first within a point of the last layer's {score}{where}."
         yield Finding("effective_depth", f"Effective depth: {text}", {"layer": first})
     yield from _informed(known)
-    for name, word in (("perplexity", "Perplexity"), ("layer_accuracy", "Accuracy through the model's head")):
+    for name, word in (
+        ("perplexity", "Perplexity"),
+        ("layer_accuracy", "Accuracy through the model's head"),
+    ):
         curve = known.get(name)
         if curve is None or not math.isfinite(curve.last()[0]):
             continue
         value, stderr = curve.last()
-        text, other = f"{word} at the last layer: {value_text(curve, value, stderr)}", curve.stands_out
+        text, other = (
+            f"{word} at the last layer: {value_text(curve, value, stderr)}",
+            curve.stands_out,
+        )
         if other is not None and other < curve.layers[-1] and curve.at(other)[0] != value:
             text += f"; at layer {other}: {value_text(curve, *curve.at(other))}"
-        yield Finding(name, f"{text}.", {"last": value, "last_stderr": stderr, "extreme_layer": other})
+        yield Finding(
+            name, f"{text}.", {"last": value, "last_stderr": stderr, "extreme_layer": other}
+        )
 
 
 def _informed(known: dict[str, Curve]) -> Iterator[Finding]:
     """Yield which layer's states share most with labels or next tokens."""
-    for name, what in (("label_information", "your labels"), ("next_token_information", "the next token")):
+    for name, what in (
+        ("label_information", "your labels"),
+        ("next_token_information", "the next token"),
+    ):
         curve = known.get(name)
         if curve is None or (top := curve.stands_out) is None:
             continue
@@ -147,7 +186,10 @@ def _informed(known: dict[str, Curve]) -> Iterator[Finding]:
         numbers: Numbers = {"layer": top, "value": value, "spread": spread, "last": end[0]}
         answer = f"the states of layer {top} of {curve.layers[-1]} share most with {what}"
         if value <= INTERVAL * spread:
-            numbers, answer = numbers | {"layer": None}, f"no layer shares more with {what} than chance does"
+            numbers, answer = (
+                numbers | {"layer": None},
+                f"no layer shares more with {what} than chance does",
+            )
         text = f"{curve.title}: {answer}, {value_text(curve, value, spread)}"
         if top != curve.layers[-1]:
             text += f"; the last has {value_text(curve, *end)}"
@@ -166,11 +208,17 @@ def _sinks(run: "Run", known: list[Curve]) -> Iterator[Finding]:
     most = max(with_some, key=lambda layer: curve.at(layer)[0])
     value, stderr = curve.at(most)
     shares, out = curve.unit == "%", bool(run.info["options"].get("exclude_sinks"))
-    much = f"{value_text(curve, value, stderr)} of the tokens" if shares else f"{number(value)} tokens of a sample"
+    much = (
+        f"{value_text(curve, value, stderr)} of the tokens"
+        if shares
+        else f"{number(value)} tokens of a sample"
+    )
     text = (
         f"Sinks: {much} have more than 10 times their sample's median norm at layer {most} of {run.depth}, the most; "
         f"{len(with_some)} of {len(curve.layers)} layers have some. They are "
     )
     text += "left out of entropies and means here." if out else "in the means over tokens; "
     text += "" if out else "`exclude_sinks=True` leaves them out."
-    yield Finding("sinks", text, {"layer": most, "value": value, "layers": len(with_some), "left_out": out})
+    yield Finding(
+        "sinks", text, {"layer": most, "value": value, "layers": len(with_some), "left_out": out}
+    )

@@ -1,8 +1,10 @@
 """The run folder: written shard by shard by one process at a time; a killed run resumes where it stopped.
 
-Layout: `run.json` (everything to repeat the run), `plan.parquet` (every row and the batch it is computed in, fixed
-before the first batch), `shards/NNNNN.safetensors` with `NNNNN.json` (its checksum, written last: a shard without one
-is not finished), `tables/METRIC.parquet` (each metric's rows as soon as they are known), `log.jsonl`.
+Layout: `run.json` (everything to repeat the run), `plan.parquet` (every row and the batch it is
+    computed in, fixed
+before the first batch), `shards/NNNNN.safetensors` with `NNNNN.json` (its checksum, written last: a
+shard without one is not finished), `tables/METRIC.parquet` (each metric's rows as soon as they are
+known), `log.jsonl`.
 """
 
 import json
@@ -67,14 +69,20 @@ class RunFolder:
         self.path = path
         self.manifest: dict[str, Any] = read_json(path / "run.json")
         written = self.manifest.get("format")
-        known = all(isinstance(self.manifest.get(name), dict) for name in ("model", "data", "options"))
+        known = all(
+            isinstance(self.manifest.get(name), dict) for name in ("model", "data", "options")
+        )
         if not isinstance(written, int) or not known:
-            raise LayerscopeError(f"{str(path / 'run.json')!r} is not a run of layerscope: choose another folder")
+            raise LayerscopeError(
+                f"{str(path / 'run.json')!r} is not a run of layerscope: choose another folder"
+            )
         if written > FORMAT:
             raise LayerscopeError(
                 f"run folder {str(path)!r} was written by a newer layerscope (format {written}): upgrade"
             )
-        self.plan: pd.DataFrame = read_parquet(path / "plan.parquet", PLANNED).drop(columns="key", errors="ignore")
+        self.plan: pd.DataFrame = read_parquet(path / "plan.parquet", PLANNED).drop(
+            columns="key", errors="ignore"
+        )
         if self.manifest.get("plan") not in (None, digest(path / "plan.parquet")):
             raise foreign(path / "plan.parquet")
 
@@ -87,7 +95,9 @@ class RunFolder:
             for left in (file for suffix in suffixes for file in (path / name).glob(f"*.{suffix}")):
                 left.unlink()
         aside(path / "plan.parquet", lambda p: write_parquet(p, plan))
-        write_json(path / "run.json", {"format": FORMAT, **manifest, "plan": digest(path / "plan.parquet")})
+        write_json(
+            path / "run.json", {"format": FORMAT, **manifest, "plan": digest(path / "plan.parquet")}
+        )
         return cls(path)
 
     @staticmethod
@@ -97,7 +107,11 @@ class RunFolder:
 
     def files(self) -> list[str]:
         """Return the run's own files, without what else lies in its folder, such as a page."""
-        return [path.relative_to(self.path).as_posix() for own in FILES for path in sorted(self.path.glob(own))]
+        return [
+            path.relative_to(self.path).as_posix()
+            for own in FILES
+            for path in sorted(self.path.glob(own))
+        ]
 
     @property
     def shards(self) -> list[int]:
@@ -111,7 +125,9 @@ class RunFolder:
     def drop_damaged(self) -> list[str]:
         """Remove shards and tables that are not what was written, so that they are computed again, and name them."""
         dropped = []
-        for left in (self.path / "shards").glob(".tmp*"):  # safetensors' own, of a process that was killed
+        for left in (self.path / "shards").glob(
+            ".tmp*"
+        ):  # safetensors' own, of a process that was killed
             left.unlink()
         for shard in filter(self.is_finished, self.shards):
             if self._is_intact(shard):
@@ -139,7 +155,9 @@ class RunFolder:
         for shard in self.shards:
             with self.shard(shard) as file:
                 tensors = {key: file.get_tensor(key) for key in sorted(file.keys())}
-            self.write_shard(shard, {key: values for key, values in tensors.items() if values.ndim < 3})
+            self.write_shard(
+                shard, {key: values for key, values in tensors.items() if values.ndim < 3}
+            )
 
     def rows(self, shard: int) -> pd.DataFrame:
         """The rows of the plan in a shard, in the order of its tensors."""
@@ -212,7 +230,9 @@ class RunFolder:
 
     def log(self, event: str, **facts: object) -> None:
         """Append one line to the run's log."""
-        line = json.dumps({"time": round(time.time(), 3), "event": event, **facts}, ensure_ascii=False)
+        line = json.dumps(
+            {"time": round(time.time(), 3), "event": event, **facts}, ensure_ascii=False
+        )
         try:
             with (self.path / "log.jsonl").open("a+b") as file:
                 if file.tell():  # a full disk or a kill may have left half a line
@@ -225,7 +245,11 @@ class RunFolder:
     def events(self, event: str | None = None) -> list[dict[str, Any]]:
         """Return the log's lines, or those of one kind; half a line is no line."""
         path, found = self.path / "log.jsonl", []
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []:
+        for line in (
+            path.read_text(encoding="utf-8", errors="replace").splitlines()
+            if path.is_file()
+            else []
+        ):
             with suppress(ValueError):
                 entry = json.loads(line)
                 if isinstance(entry, dict) and "event" in entry and event in (None, entry["event"]):
@@ -262,7 +286,9 @@ def need_room(path: Path, size: int, mend: str = "") -> None:
     free = shutil.disk_usage(there).free
     if size > free:
         mend = mend or "take fewer `samples`, `store_dtype='float16'`, or another `out`"
-        raise LayerscopeError(f"the states take {amount(size)} and {str(path)!r} has {amount(free)} free: {mend}")
+        raise LayerscopeError(
+            f"the states take {amount(size)} and {str(path)!r} has {amount(free)} free: {mend}"
+        )
 
 
 def amount(size: int) -> str:

@@ -13,7 +13,17 @@ from layerscope.runs.details import details, unfinished
 from layerscope.runs.document import cell, every_number, size
 from layerscope.runs.findings import findings
 from layerscope.runs.registry import Metric, about, capital, meaning_of, scale
-from layerscope.show.document import Cell, Column, Document, Facts, Row, Section, Sentences, Table, row
+from layerscope.show.document import (
+    Cell,
+    Column,
+    Document,
+    Facts,
+    Row,
+    Section,
+    Sentences,
+    Table,
+    row,
+)
 from layerscope.show.numbers import number
 from layerscope.show.plots import Axis, Chart, HeatMap, Series
 
@@ -52,18 +62,33 @@ def document(run: "Run") -> Document:
     """Return the last step of a training: a row for each layer, and from which layer on it is as good as the last."""
     model, data = run.info["model"], run.info["data"]
     objective = str(run.info["options"].get("objective", ""))
-    facts = (*size(run), f"step {run.steps[-1]:,}", f"{data['samples']:,} samples", *([objective] if objective else []))
+    facts = (
+        *size(run),
+        f"step {run.steps[-1]:,}",
+        f"{data['samples']:,} samples",
+        *([objective] if objective else []),
+    )
     commands = (shlex.join(["layerscope", "report", str(run.path)]),)
     every = curves(run)
-    known, narrow = ([c for c in every if (c.variant or "").startswith(DIMS) is some] for some in (False, True))
+    known, narrow = (
+        [c for c in every if (c.variant or "").startswith(DIMS) is some] for some in (False, True)
+    )
     by_name = {curve.metric: curve for curve in known}
     # of a language model perplexity and what a layer's drafts are worth in place of accuracy
     left_out = "layer_accuracy" if "perplexity" in by_name else "agreement"
     columns = [by_name[name] for name in SHOWN if name in by_name and name != left_out]
-    titles = {NAMES.get(curve.metric, curve.title): about(curve.metric).reading for curve in columns}
-    titles |= {f"{(curve.variant or '')[len(DIMS) :]} dims": "the same, of the first dimensions" for curve in narrow}
+    titles = {
+        NAMES.get(curve.metric, curve.title): about(curve.metric).reading for curve in columns
+    }
+    titles |= {
+        f"{(curve.variant or '')[len(DIMS) :]} dims": "the same, of the first dimensions"
+        for curve in narrow
+    }
     columns += narrow
-    rows = [Row((Cell(str(n)), *(cell(curve, *curve.at(n)) for curve in columns))) for n in range(1, run.depth + 1)]
+    rows = [
+        Row((Cell(str(n)), *(cell(curve, *curve.at(n)) for curve in columns)))
+        for n in range(1, run.depth + 1)
+    ]
     heads = (Column("layer"), *(Column(title, "decimal") for title in titles))
     parts = (
         Sentences("What stands out", tuple(finding.text for finding in findings(run, known))),
@@ -71,13 +96,22 @@ def document(run: "Run") -> Document:
         Facts(tuple(titles.items()), "How to read the metrics"),
     )
     return Document(
-        effective_depth(run), (str(model["name"]), str(data["name"])), facts, parts=parts, commands=commands,
+        effective_depth(run),
+        (str(model["name"]), str(data["name"])),
+        facts,
+        parts=parts,
+        commands=commands,
         sections=(
-            Section("training", "Training", LEAD, (*_courses(run), *_maps(run))), *clock(run),
-            *plots.sections(run, known), *every_number(run, every),
+            Section("training", "Training", LEAD, (*_courses(run), *_maps(run))),
+            *clock(run),
+            *plots.sections(run, known),
+            *every_number(run, every),
         ),
-        details=details(run), warnings=unfinished(run), kind="runs", depth=run.depth,
-    )  # fmt: skip
+        details=details(run),
+        warnings=unfinished(run),
+        kind="runs",
+        depth=run.depth,
+    )
 
 
 def _courses(run: "Run") -> Iterator[Chart]:
@@ -91,8 +125,15 @@ def _courses(run: "Run") -> Iterator[Chart]:
         if not len(rows):
             continue
         points = zip(rows["step"], rows["value"], rows["stderr"], strict=True)
-        texts = [f"step {step:,}: {value_text(about(name), value, stderr)}" for step, value, stderr in points]
-        steps, errors, note = rows["step"].astype(float), tuple(rows["stderr"]), f"N: {int(rows['n'].max()):,}"
+        texts = [
+            f"step {step:,}: {value_text(about(name), value, stderr)}"
+            for step, value, stderr in points
+        ]
+        steps, errors, note = (
+            rows["step"].astype(float),
+            tuple(rows["stderr"]),
+            f"N: {int(rows['n'].max()):,}",
+        )
         whole = name == "effective_depth"
         yield Chart(
             title=f"{title} by step",
@@ -103,7 +144,11 @@ def _courses(run: "Run") -> Iterator[Chart]:
             sheet="training",
             x=Axis("step", whole=True),
             y=Axis("", (0.0, 1.06 * run.depth) if whole else None, whole=whole),
-            series=(Series("", tuple(steps), tuple(rows["value"]), tuple(texts), errors=errors, note=note),),
+            series=(
+                Series(
+                    "", tuple(steps), tuple(rows["value"]), tuple(texts), errors=errors, note=note
+                ),
+            ),
             overlaid=True,
         )
 
@@ -148,7 +193,9 @@ def effective_depth(run: "Run") -> str:
         if "=last" in str(name)
     ]
     mean = rows.set_index("metric")["value"].get("saturation_layer")
-    settled = [] if mean is None else [f"predictions settle at layer {number(float(mean))} on average"]
+    settled = (
+        [] if mean is None else [f"predictions settle at layer {number(float(mean))} on average"]
+    )
     text = "; ".join(found + settled)
     return text[:1].upper() + text[1:]
 
@@ -162,12 +209,18 @@ def depths(run: "Run") -> pd.DataFrame | None:
     if not path.is_file():
         return None
     try:
-        found = pd.read_csv(path, dtype={"name": str, "objective": str, "metric": str}, float_precision="round_trip")
+        found = pd.read_csv(
+            path, dtype={"name": str, "objective": str, "metric": str}, float_precision="round_trip"
+        )
         if lacking := [name for name in COLUMNS if name not in found]:
             raise ValueError(f"it has no column {lacking[0]!r}")
-        return found.astype(dict.fromkeys(NUMBERS, "float64")).dropna(subset=["name", "layer", "metric", "value"])
+        return found.astype(dict.fromkeys(NUMBERS, "float64")).dropna(
+            subset=["name", "layer", "metric", "value"]
+        )
     except (OSError, ValueError) as error:
-        raise LayerscopeError(f"{str(path)!r} cannot be read ({error}): delete it, or train again") from error
+        raise LayerscopeError(
+            f"{str(path)!r} cannot be read ({error}): delete it, or train again"
+        ) from error
 
 
 def clock(run: "Run") -> Iterator[Section]:
@@ -175,7 +228,10 @@ def clock(run: "Run") -> Iterator[Section]:
     table = depths(run)
     if table is None or not len(table):
         return
-    metrics = {name: about("layer_accuracy" if name == "accuracy" else name) for name in table["metric"].unique()}
+    metrics = {
+        name: about("layer_accuracy" if name == "accuracy" else name)
+        for name in table["metric"].unique()
+    }
     parts = table.groupby("metric", sort=False)
     charts = [chart for name, rows in parts for chart in _charts(rows, metrics[name], run)]
     lead = "Every model at each of its depths, and the time a sample takes to get there: up and to the left is better."
@@ -184,7 +240,10 @@ def clock(run: "Run") -> Iterator[Section]:
         row(
             f"{point.name}, {point.metric}" if len(metrics) > 1 else point.name,
             *(Cell(f"{value:.0f}", value=value) for value in (point.layer, point.depth)),
-            Cell(_value(metrics[point.metric], point), value=point.value * scale(metrics[point.metric].name)),
+            Cell(
+                _value(metrics[point.metric], point),
+                value=point.value * scale(metrics[point.metric].name),
+            ),
             *(Cell(number(value), value=value) for value in (point.ms_per_sample, point.megabytes)),
         )
         for point in table.itertuples(index=False)
@@ -201,21 +260,34 @@ def _charts(table: pd.DataFrame, metric: Metric, run: "Run") -> Iterator[Chart]:
     title = metric.title.removeprefix("layer ")
     for column, words, across in (
         ("layer", "by layer", Axis("layer", whole=True, depth=int(table["depth"].max()))),
-        ("ms_per_sample", "by time", Axis("ms per sample", (0.0, 1.05 * float(table["ms_per_sample"].max())))),
+        (
+            "ms_per_sample",
+            "by time",
+            Axis("ms per sample", (0.0, 1.05 * float(table["ms_per_sample"].max()))),
+        ),
     ):
         lines = []
         for i, (name, part) in enumerate(table.dropna(subset=[column]).groupby("name", sort=False)):
             rows = part.sort_values(column)
             points = [*rows.itertuples(index=False)]
-            times = [f", {number(point.ms_per_sample)} ms" if column != "layer" else "" for point in points]
+            times = [
+                f", {number(point.ms_per_sample)} ms" if column != "layer" else ""
+                for point in points
+            ]
             texts = (
                 f"layer {point.layer:.0f} of {point.depth:.0f}{time}: {_value(metric, point)}"
                 for point, time in zip(points, times, strict=True)
             )
             line = Series(
-                str(name), tuple(rows[column]), tuple(rows["value"]), tuple(texts), errors=tuple(rows["stderr"]),
-                tone=i, mark="line" if len(points) > 1 else "points", depth=int(points[0].depth),
-            )  # fmt: skip
+                str(name),
+                tuple(rows[column]),
+                tuple(rows["value"]),
+                tuple(texts),
+                errors=tuple(rows["stderr"]),
+                tone=i,
+                mark="line" if len(points) > 1 else "points",
+                depth=int(points[0].depth),
+            )
             lines.append(line)
         if lines:
             yield Chart(

@@ -12,7 +12,8 @@ from layerscope.runs.run import Run
 def open_run(path: str | Path) -> Run:
     """Open a run folder, or a run that was pushed to the hub, by `hf://user/name`.
 
-    Raises `LayerscopeError` for a folder that is missing or holds no run; the error names the runs nearby.
+    Raises `LayerscopeError` for a folder that is missing or holds no run; the error names the runs
+    nearby.
 
     >>> layerscope.open_run("runs/minilm")
     Run('runs/minilm': all-MiniLM-L6-v2, 6 layers, reviews)
@@ -26,7 +27,9 @@ def open_run(path: str | Path) -> Run:
         raise LayerscopeError(f"run folder {str(path)!r} does not exist{hint}")
     refuse_unfinished(folder)
     if not RunFolder.exists(folder) and (inside := _runs_in(folder)):
-        raise LayerscopeError(f"{str(path)!r} is not a run but holds some: give {', '.join(map(str, inside[:5]))}")
+        raise LayerscopeError(
+            f"{str(path)!r} is not a run but holds some: give {', '.join(map(str, inside[:5]))}"
+        )
     return Run(folder)
 
 
@@ -34,7 +37,9 @@ def refuse_unfinished(folder: Path) -> None:
     """Raise where a run was begun and did not come as far as to be opened: a stream has no manifest until its end."""
     begun = any((folder / name).exists() for name in (OWNER, "stream"))
     if begun and not RunFolder.exists(folder):
-        raise LayerscopeError(f"{str(folder)!r} is an unfinished run: repeat the command that began it to finish it")
+        raise LayerscopeError(
+            f"{str(folder)!r} is an unfinished run: repeat the command that began it to finish it"
+        )
 
 
 def _runs_in(folder: Path) -> list[Path]:

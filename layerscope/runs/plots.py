@@ -59,7 +59,9 @@ def sections(run: "Run", known: list[Curve]) -> Iterator[Section]:
         if plots:
             yield Section(name, title, lead, tuple(plots), tuple(_legend(own)))
     table = run.at()
-    found = [_inside(curves, run, table) for curves in run_curves.panels(run_curves.inside(run)).values()]
+    found = [
+        _inside(curves, run, table) for curves in run_curves.panels(run_curves.inside(run)).values()
+    ]
     if found:
         yield Section("sublayers", "Inside the blocks", INSIDE, tuple(found))
 
@@ -71,11 +73,15 @@ def by_layer(known: Sequence[Curve], run: "Run") -> Iterator[Chart]:
     for (metric, variant), curves in found.items():
         if TOGETHER.get(metric) in metrics:
             continue
-        mirrored = [c for (other, _), own in found.items() if TOGETHER.get(other) == metric for c in own]
+        mirrored = [
+            c for (other, _), own in found.items() if TOGETHER.get(other) == metric for c in own
+        ]
         bound = f" and its {about(mirrored[0].metric).title.rpartition(' ')[2]}" if mirrored else ""
         meant = meaning_of(metric, table)
         others = {about(c.metric).title: meaning_of(c.metric, table) for c in mirrored}
-        beside = [(capital(name), f"{m.meaning} {m.direction} {m.source}") for name, m in others.items()]
+        beside = [
+            (capital(name), f"{m.meaning} {m.direction} {m.source}") for name, m in others.items()
+        ]
         several = sum(other == metric for other, _ in found) > 1
         yield Chart(
             title=capital(titled(metric, variant)) + bound,
@@ -88,7 +94,10 @@ def by_layer(known: Sequence[Curve], run: "Run") -> Iterator[Chart]:
             sheet="curves",
             x=Axis("layer", whole=True, depth=run.depth),
             y=axis_of(curves),
-            series=(*(series(c, run) for c in curves), *(replace(series(c, run), detail="bound") for c in mirrored)),
+            series=(
+                *(series(c, run) for c in curves),
+                *(replace(series(c, run), detail="bound") for c in mirrored),
+            ),
             overlaid=True,
             marked=STANDS_OUT,
         )
@@ -98,7 +107,13 @@ def axis_of(curves: Sequence[Curve]) -> Axis:
     """Return the vertical axis of curves of one metric."""
     values = np.abs(np.concatenate([c.values[np.isfinite(c.values)] for c in curves]))
     errors = np.concatenate([c.stderr[np.isfinite(c.stderr) & (c.stderr > NIL)] for c in curves])
-    least = 4 * float(np.median(errors)) if len(errors) else LEAST * float(np.median(values)) if len(values) else 0.0
+    least = (
+        4 * float(np.median(errors))
+        if len(errors)
+        else LEAST * float(np.median(values))
+        if len(values)
+        else 0.0
+    )
     return Axis("", log=curves[0].log, scale=curves[0].scale, least=least)
 
 
@@ -111,15 +126,24 @@ def series(curve: Curve, run: "Run") -> Series:
     by_token = about(curve.metric).needs == "tokens" or run.info["model"].get("lens") == "tokens"
     counted = f"N: {curve.n:,}" + (f", {curve.n_skipped:,} skipped" if curve.n_skipped else "")
     name = pooling_name(curve.pooling) if curve.pooling else ""
-    lack = None if np.isfinite(values).any() else about(curve.metric).how.lack(curve.n, run.info["model"]["width"])
+    lack = (
+        None
+        if np.isfinite(values).any()
+        else about(curve.metric).how.lack(curve.n, run.info["model"]["width"])
+    )
     counted += f"; {lack}".replace("`", "") if lack else ""
     return Series(
         name,
         layers,
         values,
-        tuple(f"{where}: {value_text(curve, v, e)}" for where, v, e in zip(names, values, errors, strict=True)),
+        tuple(
+            f"{where}: {value_text(curve, v, e)}"
+            for where, v, e in zip(names, values, errors, strict=True)
+        ),
         errors=errors if np.isfinite(errors).any() else (),
-        marked=() if curve.stands_out is None or not curve.differs else (curve.layers.index(curve.stands_out),),
+        marked=()
+        if curve.stands_out is None or not curve.differs
+        else (curve.layers.index(curve.stands_out),),
         after=(len(layers) - 1,) if curve.final is not None else (),
         note=f"by token · {counted}" if by_token and not name else counted,
     )
@@ -195,10 +219,15 @@ def _settling(run: "Run", known: Sequence[Curve]) -> Iterator[Chart]:
     for curve in [c for c in known if c.metric == "saturated"][:1]:
         shares = np.diff(curve.values, prepend=0.0)
         bars = Series(
-            "", tuple(map(float, curve.layers)), tuple(map(float, shares)),
-            tuple(f"layer {layer}: {100 * share:.1f} %" for layer, share in zip(curve.layers, shares, strict=True)),
+            "",
+            tuple(map(float, curve.layers)),
+            tuple(map(float, shares)),
+            tuple(
+                f"layer {layer}: {100 * share:.1f} %"
+                for layer, share in zip(curve.layers, shares, strict=True)
+            ),
             mark="bars",
-        )  # fmt: skip
+        )
         yield Chart(
             title="Where predictions settle",
             summary="Bars by layer: the share of predictions that settle there.",
@@ -218,7 +247,9 @@ BESIDE = {"quality": quality, "similarity": _pairs, "head": _settling}
 
 def _inside(curves: list[Curve], run: "Run", table: pd.DataFrame) -> Chart:
     """Return one metric at every site of the blocks, of the first pooling: a line for each site."""
-    panel = [replace(c, final=None, stands_out=None) for c in curves if c.pooling == curves[0].pooling]
+    panel = [
+        replace(c, final=None, stands_out=None) for c in curves if c.pooling == curves[0].pooling
+    ]
     first = panel[0]
     variant = f" ({first.variant})" if first.variant and first.variant != "alpha=1" else ""
     lines = (replace(series(c, run), name=site_name(c.site), tone=i) for i, c in enumerate(panel))

@@ -37,34 +37,42 @@ class Finding:
 
 def is_within(a: Point, b: Point) -> bool | None:
     """Return whether two values differ by no more than the error of their difference; None where it is unknown."""
-    # The error of unrelated samples. Layers are measured on the same samples, whose errors mostly cancel in the
-    # difference: this rather says "within" where it is not.
+    # The error of unrelated samples. Layers are measured on the same samples, whose errors mostly
+    # cancel in the difference: this rather says "within" where it is not.
     apart = differs(a[0] - b[0], math.hypot(a[1], b[1]))
     return None if apart is None else not apart
 
 
 def drawn_from(run: "Run") -> int | None:
     """Return of how many samples those of a run were drawn; None where it has them all."""
-    whole: int | None = run.info.get("stream", {}).get("samples") or run.info["data"].get("drawn_from")
+    whole: int | None = run.info.get("stream", {}).get("samples") or run.info["data"].get(
+        "drawn_from"
+    )
     return whole
 
 
 def probed(run: "Run", known: list[Curve]) -> list[Finding]:
     """Return for each pooling which layer reads the labels best, by the linear probe where there is one, else kNN."""
-    linear, nearest = ([c for c in known if c.metric == name] for name in ("linear_probe", "knn_probe"))
+    linear, nearest = (
+        [c for c in known if c.metric == name] for name in ("linear_probe", "knn_probe")
+    )
     given = run.folder.labels()
     sizes = [] if given is None else [size for size in given.value_counts() if size >= WHOLE]
     chance = max(sizes) / sum(sizes) if sizes else math.nan
     whole = run.has_model or bool(run.info["model"].get("whole"))
     beside = {c.pooling: Probe(c, chance) for c in nearest} if linear else {}
     several = len({c.pooling for c in linear + nearest}) > 1
-    last = "the model as shipped" if run.info["options"].get("pooling") == "auto" else "the last layer"
+    last = (
+        "the model as shipped" if run.info["options"].get("pooling") == "auto" else "the last layer"
+    )
     last = last if whole else "the last layer here"
     found = []
     for probe in (Probe(c, chance, whole, drawn_from(run)) for c in linear or nearest):
         if probe.points:
             where = f", {pooling_name(probe.curve.pooling)}" if several else ""
-            judged = None if given is None else replace(Judged.of(given, probe.sampled), n=probe.curve.n)
+            judged = (
+                None if given is None else replace(Judged.of(given, probe.sampled), n=probe.curve.n)
+            )
             found.append(probe.finding(where, judged, last, beside.get(probe.curve.pooling)))
     return found
 
@@ -72,17 +80,23 @@ def probed(run: "Run", known: list[Curve]) -> list[Finding]:
 class Probe:
     """The accuracies of a probe by layer from 1 on, the last one after its norm, and the layers with the highest.
 
-    `chance` is the share of the most frequent label, NaN where it is not known; `whole` is whether the last layer is
-    known to be the model's, and not that of the states that some files hold; `total` is of how many labels these were
-    drawn.
+    `chance` is the share of the most frequent label, NaN where it is not known; `whole` is whether
+    the last layer is known to be the model's, and not that of the states that some files hold;
+    `total` is of how many labels these were drawn.
     """
 
-    def __init__(self, curve: Curve, chance: float, whole: bool = True, total: int | None = None) -> None:
+    def __init__(
+        self, curve: Curve, chance: float, whole: bool = True, total: int | None = None
+    ) -> None:
         self.curve, self.chance, self.whole, self.end = curve, chance, whole, curve.layers[-1]
         self.sampled = total is not None
         labels = f"your {count(total or curve.n, 'label')}"
         self.labels = f"{curve.n:,} of {labels}" if total else labels
-        points = {layer: curve.last() if layer == self.end else curve.at(layer) for layer in curve.layers if layer >= 1}
+        points = {
+            layer: curve.last() if layer == self.end else curve.at(layer)
+            for layer in curve.layers
+            if layer >= 1
+        }
         self.points = {layer: point for layer, point in points.items() if math.isfinite(point[0])}
         highest = max((value for value, _ in self.points.values()), default=math.nan)
         self.tops = [layer for layer, (value, _) in self.points.items() if value == highest]
@@ -99,7 +113,9 @@ class Probe:
             return None
         return value > self.chance + (INTERVAL * stderr if math.isfinite(stderr) else 0.0)
 
-    def finding(self, where: str, judged: Judged | None, last: str, nearest: "Probe | None") -> Finding:
+    def finding(
+        self, where: str, judged: Judged | None, last: str, nearest: "Probe | None"
+    ) -> Finding:
         """Return which layer reads the labels best; `last` is what the last layer is called beside a better one."""
         curve, tops, at_start = self.curve, self.tops, self.curve.at(0)
         layer = self.end if self.end in tops else tops[0]
@@ -115,7 +131,11 @@ class Probe:
             text += "." if above is None else f"; {share}."
         if at_start[0] > self.points[layer][0] and (start_above or above is not False):
             text += f" Layer 0, what the first block reads, has {value_text(curve, *at_start)} and is not a candidate."
-        if nearest is not None and nearest.tops and nearest.is_above(nearest.points[nearest.tops[0]]) is not False:
+        if (
+            nearest is not None
+            and nearest.tops
+            and nearest.is_above(nearest.points[nearest.tops[0]]) is not False
+        ):
             others = nearest.tops
             if above is False or not set(others) & set(tops):
                 text += f" The kNN probe is best at {named(others)}, {nearest.text(others[0])}."
@@ -127,39 +147,69 @@ class Probe:
             text = f"{text} Judged: {judged.text}."
         at_end = curve.last()
         numbers: Numbers = {
-            "metric": curve.metric, "pooling": curve.pooling,
+            "metric": curve.metric,
+            "pooling": curve.pooling,
             "layer": None if lacking or above is False or self.alike else layer,
-            "value": self.points[layer][0], "stderr": self.points[layer][1], "last": at_end[0],
-            "last_stderr": at_end[1], "within_error": within, "ties": len(tops), "chance": self.chance,
+            "value": self.points[layer][0],
+            "stderr": self.points[layer][1],
+            "last": at_end[0],
+            "last_stderr": at_end[1],
+            "within_error": within,
+            "ties": len(tops),
+            "chance": self.chance,
             "above_chance": above,
-        }  # fmt: skip
+        }
         return Finding("best_layer", f"{capital(curve.title)}{where}: {text}", numbers, answer)
 
     def _ranked(self, shipped: str) -> tuple[str, str, bool | None]:
         """Return which layers read the labels best, which to take, and whether the difference is within its error."""
         end, points, tops, labels = self.end, self.points, self.tops, self.labels
         best = self.text(tops[0])
-        keep = "Keep the whole model: its last layer" if self.whole else f"Of these layers the last, layer {end},"
+        keep = (
+            "Keep the whole model: its last layer"
+            if self.whole
+            else f"Of these layers the last, layer {end},"
+        )
         keep += f" reads {labels} best, at {best}"
         top = f"layer {tops[0]} of {end}" if self.whole else f"layer {tops[0]}"
         lead = f"{capital(top)} reads {labels} best, at {best}"
         if not self.whole and len(points) == 1:
             alone = "no other layer is there to compare it with"
-            return f"{top} has {best}; {alone}", f"{capital(top)} reads {labels} at {best}: {alone}", None
+            return (
+                f"{top} has {best}; {alone}",
+                f"{capital(top)} reads {labels} at {best}: {alone}",
+                None,
+            )
         if self.alike:
-            all_of_them = "every layer" if self.curve.at(0)[0] == points[tops[0]][0] else "every layer from 1 on"
+            all_of_them = (
+                "every layer"
+                if self.curve.at(0)[0] == points[tops[0]][0]
+                else "every layer from 1 on"
+            )
             answer = f"Every layer from 1 on reads {labels} alike, at {best}"
             return f"{all_of_them} reads the labels alike, {best}", answer, True
         name = "the last layer" if tops == [end] else named(tops)
         text = f"{name} reads the labels best, {best}"
-        near = [layer for layer, point in points.items() if layer != end and is_within(points[tops[0]], point)]
-        tie = f"{capital(tied([*points], near, shipped))} on {labels}; the best, {name}, has {best}" if near else keep
+        near = [
+            layer
+            for layer, point in points.items()
+            if layer != end and is_within(points[tops[0]], point)
+        ]
+        tie = (
+            f"{capital(tied([*points], near, shipped))} on {labels}; the best, {name}, has {best}"
+            if near
+            else keep
+        )
         if len(tops) > 1:
             text = f"{named(tops)} tie for the best at {best}"
             if end in tops:
                 return text, tie, True
         if end not in points:
-            return f"{text}; the last layer has no value", f"{lead}; the last layer has no value", None
+            return (
+                f"{text}; the last layer has no value",
+                f"{lead}; the last layer has no value",
+                None,
+            )
         if points.keys() == {end}:
             return text, keep, None
         rivals = [layer for layer in points if layer != end] if tops == [end] else [end]

@@ -29,7 +29,15 @@ ORDER = (
     "label_information",
 )  # fmt: skip
 """Metrics are shown in this order; one that is not listed follows those of its kind."""
-SEVEN = ("prompt_entropy", "curvature", "dataset_entropy", "effective_rank", "infonce", "lidar", "dime")
+SEVEN = (
+    "prompt_entropy",
+    "curvature",
+    "dataset_entropy",
+    "effective_rank",
+    "infonce",
+    "lidar",
+    "dime",
+)
 """The quality measures of Layer by Layer."""
 DEFAULT = (
     *SEVEN, "infonce_bound", "cosine_similarity", "cka", "layer_accuracy", "perplexity", "saturation_layer",
@@ -37,9 +45,14 @@ DEFAULT = (
 )  # fmt: skip
 _rank = {name: i for i, name in enumerate(ORDER)}
 _found = chain(records(metrics.__name__), records(probes.__name__))
-KNOWN = {m.name: m for m in sorted(_found, key=lambda m: (get_args(Needs).index(m.needs), _rank.get(m.name, 99)))}
+KNOWN = {
+    m.name: m
+    for m in sorted(_found, key=lambda m: (get_args(Needs).index(m.needs), _rank.get(m.name, 99)))
+}
 """Every record there is."""
-TRAINED = {m.name: m for m in KNOWN.values() if isinstance(m.how, FromReadings) and m.how.compute is None}
+TRAINED = {
+    m.name: m for m in KNOWN.values() if isinstance(m.how, FromReadings) and m.how.compute is None
+}
 """What a training measures at each evaluation beside the others: a run of `profile` has none of these."""
 COUNTS = {m.name: m for m in KNOWN.values() if m.beside}
 """What stands in a run's table because of another metric or an option."""
@@ -51,7 +64,12 @@ SETS = {
 }
 
 
-CHOICES = {"rows=raw": "raw", "rows=centered": "centred", "biased": "biased", "uncentered": "uncentred"}
+CHOICES = {
+    "rows=raw": "raw",
+    "rows=centered": "centred",
+    "biased": "biased",
+    "uncentered": "uncentred",
+}
 """What the parts of a variant are called in a title: those that are another choice than the default."""
 
 
@@ -87,13 +105,17 @@ def _chosen(variant: str | None) -> list[str]:
 
 def titled(metric: str, variant: str | None = None, whole: bool = False) -> str:
     """Return what `named` does as one number for each layer, with the whole variant where it has several."""
-    title = named(metric, variant) + (" to the last layer" if about(metric).needs == "pairs" else "")
+    title = named(metric, variant) + (
+        " to the last layer" if about(metric).needs == "pairs" else ""
+    )
     return f"{title} ({variant.replace(',', ', ')})" if variant and whole else title
 
 
 def capital(title: str) -> str:
     """Return a title with a capital where that keeps the name: not of "kNN probe", and not of "α-ReQ"."""
-    return title if title[1:2].isupper() or not title[:1].isascii() else title[:1].upper() + title[1:]
+    return (
+        title if title[1:2].isupper() or not title[:1].isascii() else title[:1].upper() + title[1:]
+    )
 
 
 def scale(metric: str) -> float:
@@ -112,15 +134,22 @@ def meaning_of(metric: str, table: "pd.DataFrame | None" = None) -> Meaning:
     known = about(metric)
     more = [("Formula", known.formula)] if known.formula else []
     if table is not None:
-        variants = table.loc[(table["metric"] == metric) & table["variant"].notna(), "variant"].unique()
+        variants = table.loc[
+            (table["metric"] == metric) & table["variant"].notna(), "variant"
+        ].unique()
         more += [("Options", "; ".join(variants).replace(",", ", "))] if len(variants) else []
         if isinstance(known.how, FromLabels):
             more += [("Folds", str(signature(known.how.probe).parameters["folds"].default))]
             strength = table[table["metric"] == f"{metric}_c"].sort_values("layer")
             chosen = [
-                f"{number(c)} at layer {layer}" for layer, c in zip(strength["layer"], strength["value"], strict=True)
+                f"{number(c)} at layer {layer}"
+                for layer, c in zip(strength["layer"], strength["value"], strict=True)
             ]
-            more += [("C, the inverse strength of its regularisation", ", ".join(chosen))] if chosen else []
+            more += (
+                [("C, the inverse strength of its regularisation", ", ".join(chosen))]
+                if chosen
+                else []
+            )
     return Meaning(known.meaning, known.direction, known.source, tuple(more))
 
 
@@ -137,13 +166,21 @@ def parse_key(key: str) -> tuple[str, str | None, str]:
 
 def choose_metrics(asked: str | Iterable[str]) -> tuple[str, ...]:
     """Return the names of the chosen metrics: those of a set (`SETS`), or names separated by commas."""
-    names = [n.strip() for n in asked.split(",") if n.strip()] if isinstance(asked, str) else list(asked)
+    names = (
+        [n.strip() for n in asked.split(",") if n.strip()]
+        if isinstance(asked, str)
+        else list(asked)
+    )
     chosen: set[str] = set()
     for name in names:
         if name in TRAINED:
-            raise LayerscopeError(f"metric {name!r} is measured in training alone, by `layerscope train`: leave it out")
+            raise LayerscopeError(
+                f"metric {name!r} is measured in training alone, by `layerscope train`: leave it out"
+            )
         if name not in SETS and name not in METRICS:
-            raise LayerscopeError(f"metric {name!r} does not exist{choices(name, [*SETS, *METRICS], 'choose from')}")
+            raise LayerscopeError(
+                f"metric {name!r} does not exist{choices(name, [*SETS, *METRICS], 'choose from')}"
+            )
         chosen |= set(SETS.get(name, (name,)))
     chosen |= {how.of for name in chosen if isinstance(how := METRICS[name].how, FromValues)}
     return tuple(name for name in METRICS if name in chosen)

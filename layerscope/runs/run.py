@@ -69,7 +69,11 @@ class Run(Saved):
     @property
     def sublayers(self) -> tuple[Column, ...]:
         """What is inside the blocks, site by site; empty where the run was made without sub-layers."""
-        return tuple(Column(site, layer) for site, layers in sublayers_in(self.info).items() for layer in layers)
+        return tuple(
+            Column(site, layer)
+            for site, layers in sublayers_in(self.info).items()
+            for layer in layers
+        )
 
     @property
     def projected(self) -> tuple[Column, ...]:
@@ -79,7 +83,9 @@ class Run(Saved):
 
     def layers_at(self, site: str) -> tuple[int, ...]:
         """Return the layers at which a metric of tokens is measured: all raw ones, the last after the norm."""
-        return tuple(sublayers_in(self.info).get(site, self.layers[-1:] if site == "normed" else self.layers))
+        return tuple(
+            sublayers_in(self.info).get(site, self.layers[-1:] if site == "normed" else self.layers)
+        )
 
     @property
     def has_model(self) -> bool:
@@ -90,7 +96,11 @@ class Run(Saved):
     def names_model(self) -> bool:
         """Whether the run names a model that can be opened again; not where that was an object in memory."""
         model = self.info["model"]
-        return self.has_model and model["source"] not in (model["class"], "SentenceTransformer", "CrossEncoder")
+        return self.has_model and model["source"] not in (
+            model["class"],
+            "SentenceTransformer",
+            "CrossEncoder",
+        )
 
     @property
     def is_history(self) -> bool:
@@ -123,10 +133,14 @@ class Run(Saved):
         """Return the long frame, read once for as long as no table is rewritten, and its steps."""
         names = [name for name in self.folder.tables() if not name.startswith("samples.")]
         if not names:
-            raise LayerscopeError(f"run {str(self.path)!r} has no table yet: run the same command to resume")
+            raise LayerscopeError(
+                f"run {str(self.path)!r} has no table yet: run the same command to resume"
+            )
         written = [self.folder.table_written(name) for name in names]
         if self._read is None or self._read[0] != written:
-            frame = pd.concat([typed(self.folder.read_table(name), COLUMNS) for name in names], ignore_index=True)
+            frame = pd.concat(
+                [typed(self.folder.read_table(name), COLUMNS) for name in names], ignore_index=True
+            )
             self._read = written, frame, tuple(sorted(map(int, frame["step"].dropna().unique())))
         return self._read[1:]
 
@@ -136,7 +150,9 @@ class Run(Saved):
         if step is not None and step not in steps:
             known = ", ".join(map(str, steps)) or "no steps"
             raise LayerscopeError(f"step {step} is not in this run: it has {known}")
-        return table[table["step"] == (steps[-1] if step is None else step)] if steps else table.copy()
+        return (
+            table[table["step"] == (steps[-1] if step is None else step)] if steps else table.copy()
+        )
 
     def metric(
         self,
@@ -149,15 +165,17 @@ class Run(Saved):
     ) -> pd.Series | pd.DataFrame:
         """Return one metric: a Series by layer, or for pairs of layers a square frame, of a history one column of it.
 
-        `site`, `pooling` and `variant` choose among several; the first of the table is the default (`raw` where the
-        metric is there at `raw`). `step` is one of a training, by default the last. An unknown name is an error that
-        lists the metrics of the run.
+        `site`, `pooling` and `variant` choose among several; the first of the table is the default
+        (`raw` where the metric is there at `raw`). `step` is one of a training, by default the
+        last. An unknown name is an error that lists the metrics of the run.
         """
         table = self.at(step)
         rows = table[table["metric"] == name]
         if rows.empty:
             known = list(table["metric"].unique())
-            raise LayerscopeError(f"metric {name!r} is not in this run{near(name, known)}: it has {', '.join(known)}")
+            raise LayerscopeError(
+                f"metric {name!r} is not in this run{near(name, known)}: it has {', '.join(known)}"
+            )
         if site == PROJECTED and pooling is None and self.projected:
             pooling = OWN
         for column, wanted in (("variant", variant), ("pooling", pooling)):
@@ -168,22 +186,38 @@ class Run(Saved):
                 rows = rows[rows["site_b"] == site]
             first = self.columns[0].site
             for other in ("", "_b"):
-                layers = rows[f"layer{other}"].astype(object).where(rows[f"site{other}"] == first, "final")
+                layers = (
+                    rows[f"layer{other}"]
+                    .astype(object)
+                    .where(rows[f"site{other}"] == first, "final")
+                )
                 rows = rows.assign(**{f"layer{other}": layers})
-            square = rows.pivot(index="layer", columns="layer_b", values="value").rename_axis(index="a", columns="b")
+            square = rows.pivot(index="layer", columns="layer_b", values="value").rename_axis(
+                index="a", columns="b"
+            )
             order = [column.layer if column.site == first else "final" for column in self.columns]
-            return square.loc[[x for x in order if x in square.index], [x for x in order if x in square.columns]]
+            return square.loc[
+                [x for x in order if x in square.index], [x for x in order if x in square.columns]
+            ]
         rows = _chosen(rows, "site", site, "raw")
-        return pd.Series(rows["value"].to_numpy(), index=pd.Index(rows["layer"].astype(int), name="layer"), name=name)
+        return pd.Series(
+            rows["value"].to_numpy(),
+            index=pd.Index(rows["layer"].astype(int), name="layer"),
+            name=name,
+        )
 
-    def pooled(self, layer: int, site: str = "raw", pooling: str | None = None) -> npt.NDArray[np.float32]:
+    def pooled(
+        self, layer: int, site: str = "raw", pooling: str | None = None
+    ) -> npt.NDArray[np.float32]:
         """Return the pooled states [N, D] of one layer in the order of the samples, float32.
 
-        At the site "projected" they are [N, P], the model's own vectors, whatever the pooling. A sample that gave NaN
-        or infinity keeps its row as it is; one without a token has none.
+        At the site "projected" they are [N, P], the model's own vectors, whatever the pooling. A
+        sample that gave NaN or infinity keeps its row as it is; one without a token has none.
         """
         if not -self.depth - 1 <= layer <= self.depth:
-            raise LayerscopeError(f"layer {layer} does not exist: this model has layers 0..{self.depth}")
+            raise LayerscopeError(
+                f"layer {layer} does not exist: this model has layers 0..{self.depth}"
+            )
         self.need_states()
         if site == "final":
             site, layer = self.final, self.depth
@@ -192,22 +226,32 @@ class Run(Saved):
             raise LayerscopeError(
                 f"layer {layer} is not among these states: they have {', '.join(map(str, self.layers))}"
             )
-        if site not in (known := [*self.info["model"]["sites"], *inside, *{c.site for c in self.projected}]):
+        if site not in (
+            known := [*self.info["model"]["sites"], *inside, *{c.site for c in self.projected}]
+        ):
             raise LayerscopeError(f"site {site!r} is not in this run: it has {', '.join(known)}")
         if layer not in inside.get(site, [layer]):
-            raise LayerscopeError(f"layer {layer} has no {site}: layers {', '.join(map(str, inside[site]))} have it")
+            raise LayerscopeError(
+                f"layer {layer} has no {site}: layers {', '.join(map(str, inside[site]))} have it"
+            )
         known = [OWN] if site == PROJECTED else self.info["pooling"]
         pooling = pooling or known[0]
-        known = [*known, *self.info["pair_pooling"]] if site in self.info["model"]["sites"] else known
+        known = (
+            [*known, *self.info["pair_pooling"]] if site in self.info["model"]["sites"] else known
+        )
         if pooling not in known:
-            raise LayerscopeError(f"pooling {pooling!r} is not in this run: it has {', '.join(known)}")
+            raise LayerscopeError(
+                f"pooling {pooling!r} is not in this run: it has {', '.join(known)}"
+            )
         plan = self.folder.plan
         order = plan.loc[plan["view"] == 0, "sample"].sort_values().index
         return gather(self.folder, pooling, [Column(site, layer)], order)[:, 0].numpy()
 
     def document(self) -> Document:
         """Return what stands out and every metric by layer; of the history of a training its last step."""
-        module = import_module("layerscope.runs.history" if self.steps else "layerscope.runs.document")
+        module = import_module(
+            "layerscope.runs.history" if self.steps else "layerscope.runs.document"
+        )
         document: Document = module.document(self)
         return document
 
@@ -233,7 +277,9 @@ class Run(Saved):
     def _pushed(self, room: Path) -> tuple[Path, list[str]]:
         return self.path, self.folder.files()  # states are large: no copy is made of them
 
-    def states(self, pooling: str, columns: tuple[Column, ...], rows: npt.NDArray[Any]) -> StoredStates:
+    def states(
+        self, pooling: str, columns: tuple[Column, ...], rows: npt.NDArray[Any]
+    ) -> StoredStates:
         """Return rows of the plan as a lazy array [N, layers, D], of the projected site [N, layers, P]."""
         model = self.info["model"]
         width = model["projected"]["width"] if columns[0].site == PROJECTED else model["width"]
@@ -242,7 +288,11 @@ class Run(Saved):
     def keyed_rows(self) -> dict[bytes, int]:
         """Return the row of the plan of each text that has states at every layer, by its key; empty for other data."""
         fine = zip(self.folder.keys(), self.folder.finite(), strict=True)
-        return {bytes.fromhex(key): row for row, (key, is_finite) in enumerate(fine) if key and is_finite}
+        return {
+            bytes.fromhex(key): row
+            for row, (key, is_finite) in enumerate(fine)
+            if key and is_finite
+        }
 
     def samples(self) -> pd.DataFrame:
         """Return the per-sample values.
@@ -258,15 +308,28 @@ class Run(Saved):
             for key, values in found.items():
                 metric, variant, site = parse_key(key)
                 frame = rows.loc[rows.index.repeat(len(values))].reset_index(drop=True)
-                layers, flat = np.tile(self.layers_at(site), len(rows)), values.T.reshape(-1).numpy()
-                frames.append(frame.assign(metric=metric, variant=variant, layer=layers, site=site, value=flat))
+                layers, flat = (
+                    np.tile(self.layers_at(site), len(rows)),
+                    values.T.reshape(-1).numpy(),
+                )
+                frames.append(
+                    frame.assign(
+                        metric=metric, variant=variant, layer=layers, site=site, value=flat
+                    )
+                )
         alone = alone[keys]
-        tables = [self.folder.read_table(name) for name in self.folder.tables() if name.startswith("samples.")]
+        tables = [
+            self.folder.read_table(name)
+            for name in self.folder.tables()
+            if name.startswith("samples.")
+        ]
         frames += [alone.merge(table, on="sample") for table in tables]
         return pd.concat(frames, ignore_index=True) if frames else alone
 
 
-def _chosen(rows: pd.DataFrame, column: str, wanted: str | None, default: str | None = None) -> pd.DataFrame:
+def _chosen(
+    rows: pd.DataFrame, column: str, wanted: str | None, default: str | None = None
+) -> pd.DataFrame:
     """Return the rows of one variant, pooling or site: the one wanted, else the default or the first there is."""
     values = list(rows[column].dropna().unique())
     if wanted is None and not values:

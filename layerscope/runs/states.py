@@ -28,7 +28,8 @@ class Column:
 class StoredStates:
     """Some rows of the plan and some layers of one pooling; `states[i:j]` reads a block [j − i, layers, D].
 
-    Rows are in plan order, so that a block lies in neighbouring shards; memory is that of one block.
+    Rows are in plan order, so that a block lies in neighbouring shards; memory is that of one
+    block.
     """
 
     folder: RunFolder
@@ -60,9 +61,13 @@ def gather(folder: RunFolder, pooling: str, columns: Sequence[Column], rows: obj
     shards = folder.plan["shard"].to_numpy()
     offset = folder.plan["offset"].to_numpy()
     inside, layers = sublayers_in(folder.manifest), folder.manifest["model"].get("layers")
-    # a sub-layer's site has a row only for the layers where it is found, and some states are of some layers alone
+    # a sub-layer's site has a row only for the layers where it is found, and some states are of
+    # some layers alone
     found = [(c, inside.get(c.site, layers)) for c in columns]
-    at = [(f"{c.site}.{pooling}", c.layer if rows is None else rows.index(c.layer)) for c, rows in found]
+    at = [
+        (f"{c.site}.{pooling}", c.layer if rows is None else rows.index(c.layer))
+        for c, rows in found
+    ]
     parts: list[Tensor] = []
     order: list[np.ndarray[tuple[int], np.dtype[np.int64]]] = []
     for shard in np.unique(shards[wanted]):

@@ -9,4 +9,8 @@ from .metric_values import (
 )
 from .opening import merged as merged, open_evaluation as open_evaluation
 from .rules import rules_table as rules_table
-from .statistics import distance_correlation as distance_correlation, kendall as kendall, spearman as spearman
+from .statistics import (
+    distance_correlation as distance_correlation,
+    kendall as kendall,
+    spearman as spearman,
+)

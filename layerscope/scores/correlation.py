@@ -45,18 +45,21 @@ def correlate(
 ) -> pd.DataFrame:
     """Return the correlation of each metric by layer with the scores by layer.
 
-    `metrics` is what `open_metrics` takes or returns, or `corpus_averages` of it; layers below `first_layer` (0: none)
-    are left out, so are layers where the metric has no value. `statistics` are some of spearman, kendall, pearson and
-    dcor (distance correlation). Columns: those of `COLUMNS`; a correlation of fewer than 3 layers is NaN.
+    `metrics` is what `open_metrics` takes or returns, or `corpus_averages` of it; layers below
+    `first_layer` (0: none) are left out, so are layers where the metric has no value. `statistics`
+    are some of spearman, kendall, pearson and dcor (distance correlation). Columns: those of
+    `COLUMNS`; a correlation of fewer than 3 layers is NaN.
 
-    `by="average"` gives two targets a metric: `mean score`, the correlation with the mean score over tasks, and
-    `mean of tasks`, the mean of the tasks' own correlations; tasks as in `Evaluation.summary`. Their intervals resample
-    **tasks**, layers held fixed: tasks are a sample of what a layer may be used for, layers are all there are.
-    `by="task"` gives a target a task. With one task nothing but **layers** can be resampled, as pairs of metric and
-    score; neighbouring layers are alike, so that these intervals are narrower than the truth. The intervals are
-    percentiles of `bootstrap` resamples (0: NaN), the same draws for every metric.
+    `by="average"` gives two targets a metric: `mean score`, the correlation with the mean score
+    over tasks, and `mean of tasks`, the mean of the tasks' own correlations; tasks as in
+    `Evaluation.summary`. Their intervals resample **tasks**, layers held fixed: tasks are a sample
+    of what a layer may be used for, layers are all there are. `by="task"` gives a target a task.
+    With one task nothing but **layers** can be resampled, as pairs of metric and score;
+    neighbouring layers are alike, so that these intervals are narrower than the truth. The
+    intervals are percentiles of `bootstrap` resamples (0: NaN), the same draws for every metric.
 
-    Source: Skean et al. 2025, figures 3 and 8; Efron and Tibshirani 1993 for the percentile bootstrap.
+    Source: Skean et al. 2025, figures 3 and 8; Efron and Tibshirani 1993 for the percentile
+        bootstrap.
 
     >>> from layerscope.scores import correlate, open_evaluation, open_metrics
     >>> found = correlate(open_metrics("metrics.csv"), open_evaluation("scores.csv"), statistics=["spearman"])
@@ -71,7 +74,9 @@ def correlate(
             raise LayerscopeError(f"statistic {name!r} does not exist{choices(name, STATISTICS)}")
 
     def draws(n: int) -> npt.NDArray[np.int64]:
-        return np.random.default_rng(seed).integers(0, n, (bootstrap, n))  # the same for every metric
+        return np.random.default_rng(seed).integers(
+            0, n, (bootstrap, n)
+        )  # the same for every metric
 
     tail, resampled = 50 * (1 - level), "tasks" if by == "average" else "layers"
     rows = [
@@ -82,7 +87,9 @@ def correlate(
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def pairs(frame: pd.DataFrame, grids: Sequence[Grid]) -> Iterator[tuple[dict[str, Any], Grid, pd.Series]]:
+def pairs(
+    frame: pd.DataFrame, grids: Sequence[Grid]
+) -> Iterator[tuple[dict[str, Any], Grid, pd.Series]]:
     """Yield each model's scores with each of its metrics as a series by layer; no common model is an error.
 
     Models are the same by name and revision; an empty revision fits any.
@@ -97,7 +104,9 @@ def pairs(frame: pd.DataFrame, grids: Sequence[Grid]) -> Iterator[tuple[dict[str
                 curve = known.set_index("layer")["value"].sort_index()
                 yield {**scored, **about, "revision": grid.about["revision"]}, grid, curve
     if not found:
-        scores = sorted({f"{grid.about['model']} {grid.about['revision']}".strip() for grid in grids})
+        scores = sorted(
+            {f"{grid.about['model']} {grid.about['revision']}".strip() for grid in grids}
+        )
         models = frame[["model", "revision"]].drop_duplicates().fillna("")
         measured = sorted(f"{row.model} {row.revision}".strip() for row in models.itertuples())
         raise LayerscopeError(
@@ -108,7 +117,9 @@ def pairs(frame: pd.DataFrame, grids: Sequence[Grid]) -> Iterator[tuple[dict[str
 
 def same_model(a: dict[str, Any], b: dict[str, Any]) -> bool:
     """Return whether two models are the same by name and revision; an empty revision fits any."""
-    return a["model"] == b["model"] and (a["revision"] == b["revision"] or not a["revision"] or not b["revision"])
+    return a["model"] == b["model"] and (
+        a["revision"] == b["revision"] or not a["revision"] or not b["revision"]
+    )
 
 
 def _rows(
@@ -120,7 +131,10 @@ def _rows(
         x, y = curve[complete.index].to_numpy(), complete.to_numpy(dtype=np.float64)
         for name in statistics:
             for row, resamples in _average(x, y, STATISTICS[name], draws):
-                yield {"statistic": name, "layers": y.shape[0], "tasks": y.shape[1], **row}, resamples
+                yield (
+                    {"statistic": name, "layers": y.shape[0], "tasks": y.shape[1], **row},
+                    resamples,
+                )
         return
     for task in grid.scores:
         scored = grid.scores.loc[complete.index, task].dropna()
@@ -131,10 +145,15 @@ def _rows(
                 yield row, NONE
             else:
                 chosen = draws(len(x))
-                yield row | {"estimate": float(STATISTICS[name](x, y))}, STATISTICS[name](x[chosen], y[chosen])
+                yield (
+                    row | {"estimate": float(STATISTICS[name](x, y))},
+                    STATISTICS[name](x[chosen], y[chosen]),
+                )
 
 
-def _average(x: Floats, y: Floats, statistic: Statistic, draws: Draws) -> Iterator[tuple[dict[str, Any], Floats]]:
+def _average(
+    x: Floats, y: Floats, statistic: Statistic, draws: Draws
+) -> Iterator[tuple[dict[str, Any], Floats]]:
     """Yield the two averages over tasks of one statistic; `x` is `[layers]`, `y` `[layers, tasks]`."""
     layers, tasks = y.shape
     if layers < FEWEST or not tasks:

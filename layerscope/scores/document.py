@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from layerscope.scores.evaluation import Evaluation
 
 EVERY = (
-    "One row for each model, layer, site, pooling and task; a row without a layer is the model as shipped, or a mix."
+    "One row for each model, layer, site, pooling and task; "
+    "a row without a layer is the model as shipped, or a mix."
 )
 CLEAR = 2.0
 """Standard errors that a gain must have to be called clear."""
@@ -39,8 +40,8 @@ def document(
 ) -> Document:
     """Return the best layer, a row for each model, of one model its layers by task, then correlations and rules.
 
-    `correlations` are those of `correlate`, averaged over tasks, `rules` those of `rules_table`; a page shows how the
-    metrics of `runs` of the same models go with the scores.
+    `correlations` are those of `correlate`, averaged over tasks, `rules` those of `rules_table`; a
+    page shows how the metrics of `runs` of the same models go with the scores.
     """
     known = evaluation.grids(min_share)
     one, best = known[0], _best(known)
@@ -68,7 +69,9 @@ def document(
     alone = len(shown) == 1
     model = [] if one.one_model else ["--model", str(best.about["model"])]
     verbs = ["select", evaluation.source, *model], ["report", evaluation.source]
-    commands = [shlex.join(["layerscope", *verb]) for verb in verbs if Path(evaluation.source).exists()]
+    commands = [
+        shlex.join(["layerscope", *verb]) for verb in verbs if Path(evaluation.source).exists()
+    ]
     return Document(
         _answer(known),
         title=(
@@ -82,14 +85,18 @@ def document(
         commands=tuple(commands),
         sections=shown[0].sections if alone else (),
         details=shown[0].details if alone else (),
-        warnings=tuple(f"{task} was not judged: {reason}" for task, reason in evaluation.failed.items()),
+        warnings=tuple(
+            f"{task} was not judged: {reason}" for task, reason in evaluation.failed.items()
+        ),
         kind="scores",
         depth=shown[0].depth if alone else None,
         members=() if alone else shown,
     )
 
 
-def _members(known: Sequence[Grid], related: Sequence[Sequence[Sequence[Related]]]) -> Iterator[Document]:
+def _members(
+    known: Sequence[Grid], related: Sequence[Sequence[Sequence[Related]]]
+) -> Iterator[Document]:
     """Yield each series of scores as a page shows it."""
     for entry, own in zip(known, related, strict=True):
         unit = entry.unit.title
@@ -115,7 +122,9 @@ def _rows(known: Sequence[Grid], entry: Grid) -> pd.DataFrame:
     model, rows = ("model", "revision"), entry.rows.sort_index()
     hidden = ["right", *([] if len(entry.mixes) else ["mix", "gain", "gain_error", "weights"])]
     rows = rows.drop(columns=hidden if rows["shifted_from"].any() else [*hidden, "shifted_from"])
-    first = next(other for other in known if all(other.about[key] == entry.about[key] for key in model))
+    first = next(
+        other for other in known if all(other.about[key] == entry.about[key] for key in model)
+    )
     return rows if entry is first else rows[rows["kind"] != "baseline"]
 
 
@@ -140,17 +149,19 @@ def as_dict(
     rules: pd.DataFrame | None = None,
 ) -> dict[str, Any]:
     """Return answer, source, what is missing, summary, scores, correlations and rules as JSON can hold them."""
-    found: dict[str, Any] = jsonable({
-        "answer": _answer(evaluation.grids(min_share)),
-        "source": evaluation.source,
-        "missing": evaluation.missing,
-        "failed": evaluation.failed,
-        "min_share": min_share,
-        "summary": evaluation.summary(min_share),
-        "scores": evaluation.scores.drop(columns="right"),
-        "correlations": [] if correlations is None else correlations,
-        "rules": [] if rules is None else rules,
-    })  # fmt: skip
+    found: dict[str, Any] = jsonable(
+        {
+            "answer": _answer(evaluation.grids(min_share)),
+            "source": evaluation.source,
+            "missing": evaluation.missing,
+            "failed": evaluation.failed,
+            "min_share": min_share,
+            "summary": evaluation.summary(min_share),
+            "scores": evaluation.scores.drop(columns="right"),
+            "correlations": [] if correlations is None else correlations,
+            "rules": [] if rules is None else rules,
+        }
+    )
     return found
 
 
@@ -183,7 +194,9 @@ def score_findings(entry: Grid) -> list[str]:
             "expect less."
         )
     if average.get(0, -math.inf) > average[best]:
-        found.append(f"Layer 0, the embedding output, has {unit.text(average[0])} and is not a candidate.")
+        found.append(
+            f"Layer 0, the embedding output, has {unit.text(average[0])} and is not a candidate."
+        )
     if tasks > 1 and last in average:
         other = sum(entry.best_on(str(task)) != last for task in entry.complete)
         found.append(
@@ -195,17 +208,26 @@ def score_findings(entry: Grid) -> list[str]:
     if len(gains := entry.gains_of_mixes):
         most = gains.loc[gains["gain"].idxmax()]
         rival = "the single layer of the lowest log-loss"
-        by, clear = unit.difference(most["gain"], most["error"]), most["gain"] > CLEAR * most["error"]
+        by, clear = (
+            unit.difference(most["gain"], most["error"]),
+            most["gain"] > CLEAR * most["error"],
+        )
         found.append(
             f"The mix of layers {most.name!r} against {rival}, both chosen on other samples: {by}."
             if clear
             else f"No mix of layers is clearly better than {rival}; {most.name!r} comes nearest: {by}."
         )
     if shifts := list(shifts_of(entry)):
-        found += [f"{shift.in_words(unit)}." for shift in shifts[len(shifts) == 1 :]]  # the answer has an only one
-        found.append("A target's best layer is chosen on these scores: on others of its kind expect less.")
+        found += [
+            f"{shift.in_words(unit)}." for shift in shifts[len(shifts) == 1 :]
+        ]  # the answer has an only one
+        found.append(
+            "A target's best layer is chosen on these scores: on others of its kind expect less."
+        )
     if entry.left_out:
-        found.append(f"Left out of averages, with scores on too few tasks: {named_layers(entry.left_out)}.")
+        found.append(
+            f"Left out of averages, with scores on too few tasks: {named_layers(entry.left_out)}."
+        )
     return found
 
 
@@ -229,7 +251,11 @@ def best_in_words(entry: Grid, site: str = "") -> str:
     if math.isfinite(rival) and (shipped or best != last):
         same = unit.number(average[best]) == unit.number(rival)
         error = error_of_gain(entry, best, None if shipped else last)
-        against = f", as {name}" if same else f", {unit.difference(average[best] - rival, error)} against {name}"
+        against = (
+            f", as {name}"
+            if same
+            else f", {unit.difference(average[best] - rival, error)} against {name}"
+        )
     where = f" ({site})" * bool(site)
     return f"Layer {best} of {last}{where} scores best {on}{each}: {scores}{against}{by_task}"
 
@@ -240,7 +266,9 @@ def best_of_several(entries: Sequence[Grid]) -> str:
     ahead = [entry for entry in known if entry.best != entry.depth]
     if not ahead:
         return f"The last layer scores best on average in each of {len(known):,} models"
-    gains = {entry.name: entry.average[entry.best or 0] - entry.average[entry.depth] for entry in ahead}
+    gains = {
+        entry.name: entry.average[entry.best or 0] - entry.average[entry.depth] for entry in ahead
+    }
     show = entries[0].unit.difference
     if len(ahead) > FEW:
         most = max(gains, key=gains.__getitem__)

@@ -29,10 +29,11 @@ COLUMNS = {
     "right": "object", "shifted_from": "object",
 }  # fmt: skip
 """The long frame: a row for each model, layer and task; `kind` is `layer`, or `baseline` for the model as shipped, or
-`mix` for a mix of layers: `mix` is its name, `gain` that over the best single layer, `weights` what `truncate` takes;
-`low` and `high` are a 95 % interval, `n` the number of items judged; they and `stderr` are empty where they are
-unknown, as for mteb's tasks. `right` says which of the `n` a probe got right (base64 of packed bits); under a shift
-`shifted_from` is the task whose probes are judged on these other samples."""
+`mix` for a mix of layers: `mix` is its name, `gain` that over the best single layer, `weights` what
+`truncate` takes; `low` and `high` are a 95 % interval, `n` the number of items judged; they and
+`stderr` are empty where they are unknown, as for mteb's tasks. `right` says which of the `n` a
+probe got right (base64 of packed bits); under a shift `shifted_from` is the task whose probes are
+judged on these other samples."""
 KINDS = ("layer", "baseline", "mix")
 NEEDED = ("model", "layer", "task", "score")
 STORE = Store("evaluation", "evaluation.json", "run layerscope evaluate again", {"scores": COLUMNS})
@@ -43,8 +44,9 @@ ORIGINS = "models.json"
 class ModelOrigin:
     """What was given to load a model (None for one in memory), and L, its number of layers.
 
-    `modality` is what the layers read, and `part` names them where the model has others. `tokens` is the mean length
-    of the texts that were judged, and `planned` has by task the layers that are to be judged.
+    `modality` is what the layers read, and `part` names them where the model has others. `tokens`
+    is the mean length of the texts that were judged, and `planned` has by task the layers that are
+    to be judged.
     """
 
     source: str | None
@@ -76,8 +78,9 @@ class Evaluation(Saved):
     def __init__(self, scores: pd.DataFrame, source: str = "memory") -> None:
         """Take a long frame with columns of `COLUMNS`, of which model, layer, task and score must be there.
 
-        A score that is NaN is missing; a row without a layer is the baseline. Raises `LayerscopeError` for a missing
-        column, infinite scores, two rows for one thing, and where no layer has a score.
+        A score that is NaN is missing; a row without a layer is the baseline. Raises
+        `LayerscopeError` for a missing column, infinite scores, two rows for one thing, and where
+        no layer has a score.
         """
         self.source = source
         self.scores = _long(scores, source)
@@ -116,8 +119,9 @@ class Evaluation(Saved):
     ) -> pd.DataFrame:
         """Return scores as layer × task, a missing one as NaN.
 
-        Rows are layers where one model, revision, site and pooling is left, else (model, revision, layer), with site
-        and pooling between where there are several. The baseline is not a layer: see `baseline`.
+        Rows are layers where one model, revision, site and pooling is left, else (model, revision,
+        layer), with site and pooling between where there are several. The baseline is not a layer:
+        see `baseline`.
         """
         rows = self.scores[self.scores["kind"] == "layer"]
         wanted = {"model": model, "revision": revision, "site": site, "pooling": pooling}
@@ -131,7 +135,9 @@ class Evaluation(Saved):
         rows = rows.assign(layer=rows["layer"].astype("int64"))
         if len(rows.drop_duplicates(list(VARIANT))) == 1:
             return wide(rows, ["layer"])
-        several = [column for column in ("site", "pooling") if rows[column].nunique(dropna=False) > 1]
+        several = [
+            column for column in ("site", "pooling") if rows[column].nunique(dropna=False) > 1
+        ]
         return wide(rows, ["model", "revision", *several, "layer"])
 
     def baseline(self) -> pd.DataFrame:
@@ -142,17 +148,21 @@ class Evaluation(Saved):
     def summary(self, min_share: float = MIN_SHARE) -> pd.DataFrame:
         """Return a row per model and revision (and site and pooling, where there are several).
 
-        Columns, in the scores' own units: first, mean_over_layers, best, best_layer, last, oracle (the mean over tasks
-        of each task's best layer), baseline; first_layer and last_layer say which layers these are; layers, tasks,
-        missing are counts, left_out names layers. Layer 0, the embedding output, is not a candidate for the best layer.
-        Averages run over the tasks present at every layer that is not left out; a layer with less than `min_share` of
-        the most tasks of a model is. `last` is the model's last layer, NaN where that is left out or was not scored.
+        Columns, in the scores' own units: first, mean_over_layers, best, best_layer, last, oracle
+        (the mean over tasks of each task's best layer), baseline; first_layer and last_layer say
+        which layers these are; layers, tasks, missing are counts, left_out names layers. Layer 0,
+        the embedding output, is not a candidate for the best layer. Averages run over the tasks
+        present at every layer that is not left out; a layer with less than `min_share` of the most
+        tasks of a model is. `last` is the model's last layer, NaN where that is left out or was not
+        scored.
         """
         return summary(self.grids(min_share))
 
     def grids(self, min_share: float = MIN_SHARE) -> list[Grid]:
         """Return the scores of each model, revision, site and pooling as layer × task, with what is left out."""
-        return grids(self.scores, min_share, {name: origin.depth for name, origin in self.origins.items()})
+        return grids(
+            self.scores, min_share, {name: origin.depth for name, origin in self.origins.items()}
+        )
 
     def document(
         self,
@@ -164,10 +174,15 @@ class Evaluation(Saved):
     ) -> Document:
         """Return the best layer, a row for each model, of one model its layers by task, then correlations and rules.
 
-        `correlations` are those of `correlate`, averaged over tasks, `rules` those of `rules_table`; a page shows how
-        the metrics of `runs` of the same models go with the scores.
+        `correlations` are those of `correlate`, averaged over tasks, `rules` those of
+        `rules_table`; a page shows how the metrics of `runs` of the same models go with the scores.
         """
-        options = {"min_share": min_share, "correlations": correlations, "rules": rules, "runs": runs}
+        options = {
+            "min_share": min_share,
+            "correlations": correlations,
+            "rules": rules,
+            "runs": runs,
+        }
         document: Document = self._shown_by().document(self, **options)
         return document
 
@@ -186,9 +201,12 @@ class Evaluation(Saved):
     def save(self, path: str | Path) -> Path:
         """Write the scores into a folder (Parquet and JSON) that `open_evaluation` reads, and return its path.
 
-        An evaluation that is there is replaced, whole or not at all; a folder that holds something else is refused.
+        An evaluation that is there is replaced, whole or not at all; a folder that holds something
+        else is refused.
         """
-        return STORE.save(path, {"source": self.source, "models": self.origins}, {"scores": self.scores})
+        return STORE.save(
+            path, {"source": self.source, "models": self.origins}, {"scores": self.scores}
+        )
 
 
 def add_origin(folder: Path, name: str, origin: ModelOrigin) -> None:
@@ -197,7 +215,9 @@ def add_origin(folder: Path, name: str, origin: ModelOrigin) -> None:
     before = known.get(name, origin)
     planned = {**before.planned, **origin.planned}
     known[name] = replace(origin, tokens=origin.tokens or before.tokens, planned=planned)
-    text = json.dumps({model: asdict(found) for model, found in known.items()}, indent=2, ensure_ascii=False)
+    text = json.dumps(
+        {model: asdict(found) for model, found in known.items()}, indent=2, ensure_ascii=False
+    )
     aside(folder / ORIGINS, lambda part: part.write_text(text, encoding="utf-8"))
 
 
@@ -212,7 +232,9 @@ def origins_from(facts: Mapping[str, Any]) -> dict[str, ModelOrigin]:
     """Return origins from what JSON held."""
     more = ("modality", "part", "tokens", "planned")
     return {
-        str(name): ModelOrigin(own["source"], int(own["depth"]), **{key: own[key] for key in more if key in own})
+        str(name): ModelOrigin(
+            own["source"], int(own["depth"]), **{key: own[key] for key in more if key in own}
+        )
         for name, own in facts.items()
     }
 
@@ -221,7 +243,9 @@ def _long(scores: pd.DataFrame, source: str) -> pd.DataFrame:
     """Return the rows with the columns and dtypes of `COLUMNS`, what is empty among the texts as None."""
     for name in NEEDED:
         if name not in scores:
-            raise LayerscopeError(f"{source} has no column {name!r}: scores need {', '.join(NEEDED)}")
+            raise LayerscopeError(
+                f"{source} has no column {name!r}: scores need {', '.join(NEEDED)}"
+            )
     absent: dict[str, Any] = dict.fromkeys(COLUMNS) | {"revision": ""}
     absent["kind"] = np.where(scores["layer"].isna(), "baseline", "layer")
     frame = scores.assign(**{name: value for name, value in absent.items() if name not in scores})
@@ -229,11 +253,18 @@ def _long(scores: pd.DataFrame, source: str) -> pd.DataFrame:
     frame["revision"] = frame["revision"].where(frame["revision"].notna(), "")
     layers = frame["kind"] == "layer"
     if frame.loc[layers, "score"].notna().sum() == 0:
-        raise LayerscopeError(f"{source} has no score of any layer: give a score for each layer and task")
+        raise LayerscopeError(
+            f"{source} has no score of any layer: give a score for each layer and task"
+        )
     if np.isinf(frame["score"].to_numpy()).any():
         row = frame[np.isinf(frame["score"])].iloc[0]
-        raise LayerscopeError(f"{source}: the score of {row['model']} on {row['task']} is infinite: leave it out")
-    wrong = frame[(layers & (frame["layer"].isna() | (frame["layer"] < 0))) | (~layers & frame["layer"].notna())]
+        raise LayerscopeError(
+            f"{source}: the score of {row['model']} on {row['task']} is infinite: leave it out"
+        )
+    wrong = frame[
+        (layers & (frame["layer"].isna() | (frame["layer"] < 0)))
+        | (~layers & frame["layer"].notna())
+    ]
     if len(wrong):
         row = wrong.iloc[0]
         raise LayerscopeError(
@@ -241,6 +272,8 @@ def _long(scores: pd.DataFrame, source: str) -> pd.DataFrame:
             "baseline has none"
         )
     refuse_duplicates(frame[layers], (*VARIANT, "layer", "task"), source)
-    refuse_duplicates(frame[frame["kind"] == "baseline"], ("model", "revision", "kind", "task"), source)
+    refuse_duplicates(
+        frame[frame["kind"] == "baseline"], ("model", "revision", "kind", "task"), source
+    )
     refuse_duplicates(frame[frame["kind"] == "mix"], (*VARIANT, "mix", "task"), source)
     return frame

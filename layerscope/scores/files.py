@@ -18,8 +18,9 @@ def is_csv(path: Path) -> bool:
 def read_csv(path: Path, needed: Sequence[str], optional: Sequence[str] = ()) -> pd.DataFrame:
     """Return columns of a CSV (also `.csv.gz`): the last of `needed` holds numbers, `layer` layers, the others names.
 
-    An empty number is NaN. Names of `needed` columns must be filled in; an `optional` one that is empty, or whose
-    column is absent, is None. Raises `LayerscopeError` for a file that is no table, a missing column and wrong values.
+    An empty number is NaN. Names of `needed` columns must be filled in; an `optional` one that is
+    empty, or whose column is absent, is None. Raises `LayerscopeError` for a file that is no table,
+    a missing column and wrong values.
     """
     rows = read_frame(path, ".csv", []).rename(columns=lambda name: str(name).strip())
     refuse_columns(rows, needed, path)
@@ -28,9 +29,16 @@ def read_csv(path: Path, needed: Sequence[str], optional: Sequence[str] = ()) ->
     for name in needed:
         if name not in ("layer", number):
             refuse_rows(texts[name] == "", texts[name], path, "fill it in")
-    layers, numbers = (pd.to_numeric(texts[name], errors="coerce").astype("float64") for name in ("layer", number))
+    layers, numbers = (
+        pd.to_numeric(texts[name], errors="coerce").astype("float64") for name in ("layer", number)
+    )
     whole = np.isfinite(layers) & (layers >= 0) & (layers == np.floor(layers))
-    refuse_rows(~whole, texts["layer"], path, "give a whole number: 0 is the embedding output, 1 the first block's")
+    refuse_rows(
+        ~whole,
+        texts["layer"],
+        path,
+        "give a whole number: 0 is the embedding output, 1 the first block's",
+    )
     wrong = (texts[number] != "") & ~np.isfinite(numbers)
     refuse_rows(wrong, texts[number], path, "give a number, or leave it empty where it is missing")
     if numbers.isna().all():
@@ -44,7 +52,9 @@ def refuse_columns(frame: pd.DataFrame, needed: Sequence[str], source: object) -
     header = list(map(str, frame))
     for name in needed:
         if header.count(name) > 1:
-            raise LayerscopeError(f"{source} has the column {name!r} twice: leave one out, or rename it")
+            raise LayerscopeError(
+                f"{source} has the column {name!r} twice: leave one out, or rename it"
+            )
         if name not in header and {"layer", "average"} <= set(header):
             raise LayerscopeError(
                 f"{source} is a table for readers, as --csv writes it: give the folder that evaluate wrote with `out`, "

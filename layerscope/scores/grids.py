@@ -41,17 +41,19 @@ class Score:
     @property
     def error(self) -> float:
         """One standard error, of a score with a 95 % interval alone the one that fits it; NaN where none is known."""
-        return self.stderr if math.isfinite(self.stderr) else (self.high - self.low) / (2 * INTERVAL)
+        return (
+            self.stderr if math.isfinite(self.stderr) else (self.high - self.low) / (2 * INTERVAL)
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class Grid:
     """Scores of one model, revision, site and pooling, and all of the evaluation, `among` which they have a name.
 
-    `rows` are those of the long frame, with those of the model as shipped; `scores` is layer × task, every layer and
-    task there is; `complete` the layers with enough tasks × the tasks present at each of these; `left_out` the other
-    layers. `depth` is the number of the model's last layer, as far as that is known; `needed` is the number of tasks
-    that a layer must have.
+    `rows` are those of the long frame, with those of the model as shipped; `scores` is layer ×
+    task, every layer and task there is; `complete` the layers with enough tasks × the tasks present
+    at each of these; `left_out` the other layers. `depth` is the number of the model's last layer,
+    as far as that is known; `needed` is the number of tasks that a layer must have.
     """
 
     about: dict[str, Any]
@@ -88,8 +90,15 @@ class Grid:
 
     def sites(self, several: bool) -> list[str]:
         """Return site and pooling, each where the evaluation has several, or where it has one."""
-        keys = [key for key in SITE if (self.layer_rows[key].nunique(dropna=False) > 1) == several and self.about[key]]
-        return [pooling_name(self.about[key]) if key == "pooling" else str(self.about[key]) for key in keys]
+        keys = [
+            key
+            for key in SITE
+            if (self.layer_rows[key].nunique(dropna=False) > 1) == several and self.about[key]
+        ]
+        return [
+            pooling_name(self.about[key]) if key == "pooling" else str(self.about[key])
+            for key in keys
+        ]
 
     @cached_property
     def layer_rows(self) -> pd.DataFrame:
@@ -129,7 +138,9 @@ class Grid:
     def mean(self, name: Key) -> float:
         """Return the mean score of a mix, or of the model as shipped, over the tasks of the averages."""
         return float(
-            pd.Series([self.at(name, str(task)).value for task in self.complete], dtype=float).mean(skipna=False)
+            pd.Series([self.at(name, str(task)).value for task in self.complete], dtype=float).mean(
+                skipna=False
+            )
         )
 
     @cached_property
@@ -163,7 +174,8 @@ class Grid:
     def _known(self) -> dict[tuple[Key, str], Score]:
         columns = ("score", "stderr", "low", "high")
         return {
-            (_key(row), str(row["task"])): Score(*map(row.get, columns)) for row in self.rows.to_dict(orient="records")
+            (_key(row), str(row["task"])): Score(*map(row.get, columns))
+            for row in self.rows.to_dict(orient="records")
         }
 
     def at(self, layer: Key, task: str) -> Score:
@@ -190,7 +202,9 @@ class Grid:
     def compared_with(self) -> str:
         """Name what `gains` are differences to."""
         shipped = self.baseline.reindex(self.scores.columns).notna()
-        is_last = self.depth in self.scores.index and bool(self.scores.loc[self.depth].notna().all())
+        is_last = self.depth in self.scores.index and bool(
+            self.scores.loc[self.depth].notna().all()
+        )
         deepest = "the last layer" if is_last else "the deepest layer with a score"
         named = f"the model {SHIPPED}"
         return named if shipped.all() else f"{named}, else {deepest}" if shipped.any() else deepest
@@ -233,11 +247,14 @@ def wide(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     return found[tasks].sort_index()
 
 
-def grids(scores: pd.DataFrame, min_share: float, depths: Mapping[str, int] | None = None) -> list[Grid]:
+def grids(
+    scores: pd.DataFrame, min_share: float, depths: Mapping[str, int] | None = None
+) -> list[Grid]:
     """Return a grid for every model, revision, site and pooling of the long frame of an evaluation.
 
-    `min_share` is of the most tasks that any of them has, so that averages over one task and over many do not stand
-    beside each other. `depths` are last layers by model; one that is not there has the last layer it has a score of.
+    `min_share` is of the most tasks that any of them has, so that averages over one task and over
+    many do not stand beside each other. `depths` are last layers by model; one that is not there
+    has the last layer it has a score of.
     """
     SHARE.take("min_share", min_share)
     found = list(groups(scores[scores["kind"] == "layer"], list(VARIANT)))
@@ -278,12 +295,23 @@ def summary(found: list[Grid]) -> pd.DataFrame:
 def summary_row(grid: Grid) -> dict[str, Any]:
     """Return what the scores of one model come to, without its numbers where no layer is complete."""
     average, best = grid.average, grid.best
-    row = {**grid.about, "missing": grid.missing, "left_out": list(grid.left_out), "layers": len(grid.complete)}
+    row = {
+        **grid.about,
+        "missing": grid.missing,
+        "left_out": list(grid.left_out),
+        "layers": len(grid.complete),
+    }
     row["tasks"] = grid.complete.shape[1]
     if average.empty:
         return row
     return row | {
-        "first": average.iloc[0], "mean_over_layers": average.mean(), "last": float(average.get(grid.depth, math.nan)),
-        "oracle": grid.oracle, "best": math.nan if best is None else average[best], "best_layer": best,
-        "baseline": grid.shipped, "first_layer": average.index[0], "last_layer": grid.depth,
-    }  # fmt: skip
+        "first": average.iloc[0],
+        "mean_over_layers": average.mean(),
+        "last": float(average.get(grid.depth, math.nan)),
+        "oracle": grid.oracle,
+        "best": math.nan if best is None else average[best],
+        "best_layer": best,
+        "baseline": grid.shipped,
+        "first_layer": average.index[0],
+        "last_layer": grid.depth,
+    }

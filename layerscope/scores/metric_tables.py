@@ -13,7 +13,12 @@ from layerscope.scores.rules import by_family
 from layerscope.show.document import EMPTY, Cell, Column, Part, Row, Sentences, Table, columns, row
 
 LETTERS = {"spearman": "ρ", "kendall": "τ", "pearson": "r", "dcor": "dCor"}
-NAMES = {"spearman": "Spearman", "kendall": "Kendall", "pearson": "Pearson", "dcor": "distance correlation"}
+NAMES = {
+    "spearman": "Spearman",
+    "kendall": "Kendall",
+    "pearson": "Pearson",
+    "dcor": "distance correlation",
+}
 FEWEST_LAYERS = 4
 """Layers below which no correlation is shown: over three any order is likely by chance alone (1 in 6)."""
 MODEL = ["model", "revision", "scored_site", "scored_pooling"]
@@ -50,12 +55,16 @@ def correlation_tables(correlations: pd.DataFrame, scored: Sequence[Grid]) -> It
         what = [*MEASURED, "target", "statistic"]
         own = rows.groupby([*what, "model"], sort=False, dropna=False)["estimate"].mean()
         means = own.groupby(level=what, sort=False, dropna=False).mean().reset_index()
-        yield _correlations(f"{title} · {counted}", means.assign(low=math.nan, high=math.nan), (*legend, MEANS))
+        yield _correlations(
+            f"{title} · {counted}", means.assign(low=math.nan, high=math.nan), (*legend, MEANS)
+        )
         name = NAMES[rows["statistic"].iloc[0]]
         for corpus, part in rows.groupby("corpus", sort=False, dropna=False):
             yield _by_series(f"{name} by model{f' · on {corpus}' if corpus else ''}", part)
     if few:
-        text = f"Metrics and scores by layer: a correlation needs {FEWEST_LAYERS} layers; too few in"
+        text = (
+            f"Metrics and scores by layer: a correlation needs {FEWEST_LAYERS} layers; too few in"
+        )
         yield Sentences("", (f"{text} {', '.join(few)}.",))
 
 
@@ -63,10 +72,17 @@ def _by_series(title: str, rows: pd.DataFrame) -> Table:
     """Return the first statistic with a row for each model, their mean first, and a column for each metric."""
     own = rows[(rows["target"] == MEAN_SCORE) & (rows["statistic"] == rows["statistic"].iloc[0])]
     own = own.assign(measured=[measured_name(found) for found in own.to_dict(orient="records")])
-    mean = own.groupby(["measured", "model"], sort=False)["estimate"].mean().groupby("measured", sort=False).mean()
+    mean = (
+        own.groupby(["measured", "model"], sort=False)["estimate"]
+        .mean()
+        .groupby("measured", sort=False)
+        .mean()
+    )
     wide = own.pivot(index="series", columns="measured", values="estimate")[mean.index]
     lines = [Row((Cell("mean"), *map(signed, mean)), marked=True)]
-    lines += [row(str(name), *map(signed, values)) for name, values in wide.dropna(how="all").iterrows()]
+    lines += [
+        row(str(name), *map(signed, values)) for name, values in wide.dropna(how="all").iterrows()
+    ]
     return Table(title, (Column("model", "left"), *columns(mean.index)), tuple(lines))
 
 
@@ -82,16 +98,30 @@ def _correlations(title: str, rows: pd.DataFrame, legend: Sequence[str]) -> Tabl
         for _, group in part.groupby(MEASURED[1:], sort=False, dropna=False):
             found, own = group.set_index(["target", "statistic"])["estimate"], group.iloc[0]
             cells = [signed(found[MEAN_SCORE, name]) for name in statistics]
-            between = f"{signed(own['low']).text} … {signed(own['high']).text}" if math.isfinite(own["low"]) else ""
+            between = (
+                f"{signed(own['low']).text} … {signed(own['high']).text}"
+                if math.isfinite(own["low"])
+                else ""
+            )
             by_task = signed(found[MEAN_OF_TASKS, statistics[0]])
-            lines.append(row(f"  {measured_name(own)}", cells[0], *([between] * intervals), *cells[1:], by_task))
+            lines.append(
+                row(
+                    f"  {measured_name(own)}",
+                    cells[0],
+                    *([between] * intervals),
+                    *cells[1:],
+                    by_task,
+                )
+            )
     return Table(title, (Column("metric", "left"), *columns(titles)), tuple(lines), legend)
 
 
 def rule_tables(table: pd.DataFrame, unit: Unit) -> Iterator[Table]:
     """Yield a row for each rule, those that gain most first, then a row for each model with the best of them."""
     families = by_family(table)
-    means = families.groupby(level="rule").mean().sort_values("gain", ascending=False, kind="stable")
+    means = (
+        families.groupby(level="rule").mean().sort_values("gain", ascending=False, kind="stable")
+    )
     names = list(dict.fromkeys(table["family"]))
     shown = names if 1 < len(names) <= MOST_FAMILIES else []
     lines = []
@@ -121,7 +151,13 @@ def _by_model(title: str, table: pd.DataFrame, rules: Sequence[str], unit: Unit)
             layer = f"({own['layer'].iloc[0]})" if len(own) == 1 else ""
             cells.append(unit.cell(own["gain"].mean(), sign=True, detail=layer))
         lines.append(row(str(model), *cells))
-    return Table(title, (Column("model", "left"), *columns(rules)), tuple(lines), (BY_MODEL,), name="rules-by-model")
+    return Table(
+        title,
+        (Column("model", "left"), *columns(rules)),
+        tuple(lines),
+        (BY_MODEL,),
+        name="rules-by-model",
+    )
 
 
 def best_rules(table: pd.DataFrame, unit: Unit) -> str:
@@ -130,5 +166,9 @@ def best_rules(table: pd.DataFrame, unit: Unit) -> str:
     shares = means[means.index.isin(table.loc[table["share"].notna(), "rule"])]
     share, best = shares.idxmax(), means.idxmax()
     gain = f"Of {len(means)} rules without labels {best!r} gains most"
-    beside = "" if best == share else f", a fixed share of depth at most {unit.difference(shares[share])} ({share})"
+    beside = (
+        ""
+        if best == share
+        else f", a fixed share of depth at most {unit.difference(shares[share])} ({share})"
+    )
     return f"{gain}: {unit.difference(means[best])} over the last layer{beside}; all by hindsight."

@@ -31,9 +31,10 @@ COLUMNS = ("model", "revision", "dataset", "metric", "variant", "site", "pooling
 def open_metrics(path: "str | Path | Run") -> pd.DataFrame:
     """Open metrics by layer: a CSV with the columns of `PUBLISHED` (revision, normalization too), or a run.
 
-    Returns a long frame: model, revision, dataset, metric, variant (`normalization` of a CSV), site, pooling, layer
-    (Int64) and value; an empty value is NaN. The authors' names of metrics become those of `layerscope.metrics`. Of a
-    run only metrics of single layers are taken. Raises `LayerscopeError` for a path that holds no metrics.
+    Returns a long frame: model, revision, dataset, metric, variant (`normalization` of a CSV),
+    site, pooling, layer (Int64) and value; an empty value is NaN. The authors' names of metrics
+    become those of `layerscope.metrics`. Of a run only metrics of single layers are taken. Raises
+    `LayerscopeError` for a path that holds no metrics.
 
     >>> from layerscope.scores import open_metrics
     >>> open_metrics("metrics.csv")[["model", "dataset", "metric", "layer", "value"]].head(2)
@@ -49,19 +50,25 @@ def open_metrics(path: "str | Path | Run") -> pd.DataFrame:
     if found.is_dir():
         return _of_run(open_run(found))
     if not is_csv(found):
-        raise LayerscopeError(f"{found} holds no metrics: give a CSV ({', '.join(PUBLISHED)}) or a run folder")
-    frame = read_csv(found, PUBLISHED, ("revision", "normalization")).rename(columns={"normalization": "variant"})
+        raise LayerscopeError(
+            f"{found} holds no metrics: give a CSV ({', '.join(PUBLISHED)}) or a run folder"
+        )
+    frame = read_csv(found, PUBLISHED, ("revision", "normalization")).rename(
+        columns={"normalization": "variant"}
+    )
     refuse_duplicates(frame, ("model", "revision", "dataset", "metric", "variant", "layer"), found)
     names = frame["metric"].replace(NAMES)
-    return frame.assign(revision=frame["revision"].fillna(""), metric=names, site=None, pooling=None)[list(COLUMNS)]
+    return frame.assign(
+        revision=frame["revision"].fillna(""), metric=names, site=None, pooling=None
+    )[list(COLUMNS)]
 
 
 def corpus_averages(metrics: pd.DataFrame) -> pd.DataFrame:
     """Return metrics by layer, averaged over the datasets of a corpus.
 
-    The data sets of MTEB's tasks (`mteb/…`) are one corpus, `tasks`; every other data set is a corpus of its own. At
-    each layer the mean runs over the data sets that have a value there; `datasets` counts them. Columns: those of
-    `CURVE`, layer, value, datasets.
+    The data sets of MTEB's tasks (`mteb/…`) are one corpus, `tasks`; every other data set is a
+    corpus of its own. At each layer the mean runs over the data sets that have a value there;
+    `datasets` counts them. Columns: those of `CURVE`, layer, value, datasets.
 
     >>> from layerscope.scores import corpus_averages, open_metrics
     >>> corpus_averages(open_metrics("metrics.csv"))[["model", "corpus", "layer", "value", "datasets"]].head(2)
@@ -71,9 +78,13 @@ def corpus_averages(metrics: pd.DataFrame) -> pd.DataFrame:
     """
     task = metrics["dataset"].str.startswith("mteb/")
     keyed = metrics.assign(corpus=metrics["dataset"].where(~task, "tasks"))
-    found = keyed.groupby([*CURVE, "layer"], sort=False, dropna=False)["value"].agg(["mean", "count"])
+    found = keyed.groupby([*CURVE, "layer"], sort=False, dropna=False)["value"].agg(
+        ["mean", "count"]
+    )
     frame = found.reset_index().rename(columns={"mean": "value", "count": "datasets"})
-    return frame.assign(**{key: frame[key].astype(object).where(frame[key].notna(), None) for key in CURVE})
+    return frame.assign(
+        **{key: frame[key].astype(object).where(frame[key].notna(), None) for key in CURVE}
+    )
 
 
 def one_variant(metrics: pd.DataFrame, variant: str | None = None) -> pd.DataFrame:
@@ -86,7 +97,9 @@ def one_variant(metrics: pd.DataFrame, variant: str | None = None) -> pd.DataFra
     """
     if variant is not None and variant not in set(metrics["variant"]):
         known = [str(name) for name in metrics["variant"].dropna().unique()] or ["none"]
-        raise LayerscopeError(f"variant {variant!r} is not among these metrics{choices(variant, known, 'they have')}")
+        raise LayerscopeError(
+            f"variant {variant!r} is not among these metrics{choices(variant, known, 'they have')}"
+        )
     chosen = {}
     for metric, rows in metrics.groupby("metric", sort=False):
         there = list(rows["variant"].unique())
@@ -98,9 +111,10 @@ def one_variant(metrics: pd.DataFrame, variant: str | None = None) -> pd.DataFra
 def impossible(metrics: pd.DataFrame) -> pd.DataFrame:
     """Return the entropies of `open_metrics` that cannot be, those furthest beyond their `bound` first.
 
-    The entropy of N rows of D features is 0 … log min(N, D), and 0 … 1 where it was divided by that. What it was
-    divided by, the ratio of the two variants of one measurement, is the `bound` of the one that was not. The authors
-    of Layer by Layer clamp the entries of the Gram matrix, so that some of their values lie beyond.
+    The entropy of N rows of D features is 0 … log min(N, D), and 0 … 1 where it was divided by
+    that. What it was divided by, the ratio of the two variants of one measurement, is the `bound`
+    of the one that was not. The authors of Layer by Layer clamp the entries of the Gram matrix, so
+    that some of their values lie beyond.
 
     >>> from layerscope.scores import impossible
     >>> about = {"model": "m", "revision": "", "dataset": "d", "metric": "dataset_entropy", "layer": 3}
@@ -114,10 +128,16 @@ def impossible(metrics: pd.DataFrame) -> pd.DataFrame:
     keys = ["model", "revision", "dataset", "metric", "layer", "site", "pooling"]
     known = metrics[metrics["metric"].isin(ENTROPIES)]
     divided = known[known["variant"].isin(DIVIDED)]
-    plain = known[known["variant"] == PLAIN].merge(divided[[*keys, "value"]], on=keys, suffixes=("", "_divided"))
-    plain = plain.assign(bound=plain["value"] / plain["value_divided"]).drop(columns="value_divided")
+    plain = known[known["variant"] == PLAIN].merge(
+        divided[[*keys, "value"]], on=keys, suffixes=("", "_divided")
+    )
+    plain = plain.assign(bound=plain["value"] / plain["value_divided"]).drop(
+        columns="value_divided"
+    )
     found = pd.concat([plain, divided.assign(bound=1.0)], ignore_index=True)
-    beyond = found[(found["value"] > found["bound"] * (1 + ROUNDING)) | (found["value"] < -ROUNDING)]
+    beyond = found[
+        (found["value"] > found["bound"] * (1 + ROUNDING)) | (found["value"] < -ROUNDING)
+    ]
     return beyond.sort_values("value", ascending=False, kind="stable").reset_index(drop=True)
 
 
@@ -145,7 +165,9 @@ def curves(metrics: "Metrics") -> pd.DataFrame:
         return metrics
     needed = [name for name in ("model", "metric", "layer", "value") if name not in metrics]
     if needed:
-        raise LayerscopeError(f"the frame of metrics has no column {needed[0]!r}: give model, metric, layer and value")
+        raise LayerscopeError(
+            f"the frame of metrics has no column {needed[0]!r}: give model, metric, layer and value"
+        )
     absent = {"revision": "", "dataset": "", "variant": None, "site": None, "pooling": None}
     return corpus_averages(metrics.assign(**{k: v for k, v in absent.items() if k not in metrics}))
 
@@ -154,5 +176,9 @@ def _of_run(run: "Run") -> pd.DataFrame:
     table = run.at()
     rows = table[table["layer"].notna() & table["layer_b"].isna()]
     model, data = run.info["model"], str(run.info["data"]["name"])
-    about = {"model": str(model["name"]), "revision": str(model.get("revision") or ""), "dataset": data}
+    about = {
+        "model": str(model["name"]),
+        "revision": str(model.get("revision") or ""),
+        "dataset": data,
+    }
     return rows.assign(**about)[list(COLUMNS)].reset_index(drop=True)

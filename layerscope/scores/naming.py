@@ -45,7 +45,9 @@ class Unit:
         shown = self.number(value) + (f" ±{self.number(error)}" if math.isfinite(error) else "")
         return f"{shown} %" if self.percent else shown
 
-    def cell(self, value: float | None, error: float | None = None, sign: bool = False, detail: str = "") -> Cell:
+    def cell(
+        self, value: float | None, error: float | None = None, sign: bool = False, detail: str = ""
+    ) -> Cell:
         """Return a score as a cell, its standard error or another `detail` beside it; `–` where it is unknown."""
         if value is None:
             return Cell("–")
@@ -54,7 +56,9 @@ class Unit:
 
     def difference(self, value: float, error: float = math.nan) -> str:
         """Return a difference of two scores, and its standard error, as a sentence has it: of two shares in points."""
-        shown = self.number(value, sign=True) + (f" ±{self.number(error)}" if math.isfinite(error) else "")
+        shown = self.number(value, sign=True) + (
+            f" ±{self.number(error)}" if math.isfinite(error) else ""
+        )
         return shown + (" points" if self.percent else "")
 
 
@@ -87,5 +91,7 @@ def named_layers(layers: Sequence[int]) -> str:
     if not len(layers):
         return "no layer"
     spans = np.split(layers, np.flatnonzero(np.diff(layers) != 1) + 1)
-    parts = [f"{span[0]} to {span[-1]}" if len(span) > 2 else ", ".join(map(str, span)) for span in spans]
+    parts = [
+        f"{span[0]} to {span[-1]}" if len(span) > 2 else ", ".join(map(str, span)) for span in spans
+    ]
     return f"layer{'s' * (len(layers) > 1)} {', '.join(parts)}"

@@ -44,11 +44,12 @@ def holds_scores(path: Path) -> bool:
 def open_evaluation(path: str | Path) -> Evaluation:
     """Open scores of layers on tasks: a CSV, a folder of per-layer mteb results, or what `Evaluation.save` wrote.
 
-    A CSV (also `.csv.gz`) has the columns model, layer, task and main_score, and may have revision, site and pooling;
-    an empty main_score is a missing value. In a folder of mteb ≥ 2 layer, site and pooling of a model are its
-    `experiment_kwargs`; results without a layer are its baseline. Where the JSON names no model, as in the results of
-    the authors of Layer by Layer, the folders do: FAMILY/SIZE/REVISION/mteb/layer_N. Scores of probes in the folder
-    come with them. A `.tar.xz` or other tar of such a folder is read too. Raises `LayerscopeError` for a path that
+    A CSV (also `.csv.gz`) has the columns model, layer, task and main_score, and may have revision,
+    site and pooling; an empty main_score is a missing value. In a folder of mteb ≥ 2 layer, site
+    and pooling of a model are its `experiment_kwargs`; results without a layer are its baseline.
+    Where the JSON names no model, as in the results of the authors of Layer by Layer, the folders
+    do: FAMILY/SIZE/REVISION/mteb/layer_N. Scores of probes in the folder come with them. A
+    `.tar.xz` or other tar of such a folder is read too. Raises `LayerscopeError` for a path that
     holds no scores.
 
     >>> layerscope.open_evaluation("scores.csv")
@@ -59,12 +60,16 @@ def open_evaluation(path: str | Path) -> Evaluation:
         return STORE.open(found, _saved)
     if not holds_scores(found):
         if found.is_dir():
-            raise LayerscopeError(f"folder {str(found)!r} holds neither {STORE.manifest} nor any {META}: give {GIVE}")
+            raise LayerscopeError(
+                f"folder {str(found)!r} holds neither {STORE.manifest} nor any {META}: give {GIVE}"
+            )
         raise LayerscopeError(f"{found} is not an evaluation: give {GIVE}")
     if _is_archive(found):
         return _unpacked(found)
     if not found.is_dir():
-        rows = read_csv(found, PUBLISHED, ("revision", "site", "pooling")).rename(columns={"main_score": "score"})
+        rows = read_csv(found, PUBLISHED, ("revision", "site", "pooling")).rename(
+            columns={"main_score": "score"}
+        )
         return Evaluation(rows, str(found))
     parts = [read_mteb(found)] if next(found.rglob(META), None) is not None else []
     parts += [read_probes(found)] if has_probes(found) else []
@@ -83,7 +88,9 @@ def _unpacked(path: Path) -> Evaluation:
             with tarfile.open(path) as archive:
                 archive.extractall(folder, filter="data")
         except (OSError, EOFError, lzma.LZMAError, zlib.error, tarfile.TarError) as error:
-            raise LayerscopeError(f"{path} cannot be unpacked ({error}): download it again") from error
+            raise LayerscopeError(
+                f"{path} cannot be unpacked ({error}): download it again"
+            ) from error
         if not holds_scores(Path(folder)):
             raise LayerscopeError(f"{path} holds no {META}: give {GIVE}")
         evaluation = open_evaluation(folder)
@@ -108,7 +115,9 @@ def open_run_or_scores(path: str | Path) -> "Run | Evaluation":
     if RunFolder.exists(found) or any(found.glob("*/run.json")):
         return open_run(found)
     refuse_unfinished(found)
-    raise LayerscopeError(f"{str(path)!r} is neither a run nor an evaluation: give the folder of a run, or {GIVE}")
+    raise LayerscopeError(
+        f"{str(path)!r} is neither a run nor an evaluation: give the folder of a run, or {GIVE}"
+    )
 
 
 def merged(evaluations: Sequence[Evaluation]) -> Evaluation:
@@ -121,7 +130,9 @@ def merged(evaluations: Sequence[Evaluation]) -> Evaluation:
         return evaluations[0]
     for i, one in enumerate(evaluations):
         if any(one.scores.equals(other.scores) for other in evaluations[:i]):
-            raise LayerscopeError(f"evaluation {one.source!r} is given twice: name each evaluation once")
+            raise LayerscopeError(
+                f"evaluation {one.source!r} is given twice: name each evaluation once"
+            )
     rows = pd.concat([one.scores for one in evaluations], ignore_index=True)
     found = Evaluation(rows, " and ".join(one.source for one in evaluations))
     for one in evaluations:
@@ -132,11 +143,12 @@ def merged(evaluations: Sequence[Evaluation]) -> Evaluation:
 def read_mteb(folder: Path) -> pd.DataFrame:
     """Return the main scores below a folder of mteb ≥ 2 as a long frame.
 
-    The folder may be mteb's cache, its `results`, or a model's in it. A score is what `TaskResult.get_score` gives: the
-    mean over the splits and subsets that were run. A model's `experiment_kwargs` say layer, site and pooling, or its
-    path as in `TREE`, where the score is the mean over English test sets, as in Layer by Layer; results without a layer
-    are of kind `baseline`. Raises `LayerscopeError` for what mteb cannot read and for a score that is
-    not finite.
+    The folder may be mteb's cache, its `results`, or a model's in it. A score is what
+    `TaskResult.get_score` gives: the mean over the splits and subsets that were run. A model's
+    `experiment_kwargs` say layer, site and pooling, or its path as in `TREE`, where the score is
+    the mean over English test sets, as in Layer by Layer; results without a layer are of kind
+    `baseline`. Raises `LayerscopeError` for what mteb cannot read and for a score that is not
+    finite.
     """
     rows = []
     for meta in sorted(folder.rglob(META)):
@@ -144,7 +156,9 @@ def read_mteb(folder: Path) -> pd.DataFrame:
         files = (file for file in sorted(meta.parent.glob("*.json")) if file.name != META)
         rows += [about | _score(file, is_tree) for file in files]
     if not rows:
-        raise LayerscopeError(f"folder {str(folder)!r} holds {META} and no result of any task: evaluate first")
+        raise LayerscopeError(
+            f"folder {str(folder)!r} holds {META} and no result of any task: evaluate first"
+        )
     return pd.DataFrame(rows)
 
 
@@ -157,16 +171,22 @@ def _about(path: Path) -> tuple[dict[str, Any], bool]:
     except OSError as error:
         raise unreadable(path, error) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise LayerscopeError(f"{path} is not a {META} of mteb 2: write the results again with mteb") from error
+        raise LayerscopeError(
+            f"{path} is not a {META} of mteb 2: write the results again with mteb"
+        ) from error
     if is_tree := name == NAMELESS:
         found = TREE.fullmatch(path.parent.resolve().as_posix())
         if found is None:
-            raise LayerscopeError(f"{path} names no model: keep it in folders FAMILY/SIZE/REVISION/mteb/layer_N")
+            raise LayerscopeError(
+                f"{path} names no model: keep it in folders FAMILY/SIZE/REVISION/mteb/layer_N"
+            )
         family, size, revision, number = found.groups()
         name, options = f"{family}-{size}", {"layer": int(number)}
     layer, mix = options.get("layer"), options.get("mix")
     if layer is not None and (isinstance(layer, bool) or not isinstance(layer, int) or layer < 0):
-        raise LayerscopeError(f"{path}: the layer in experiment_kwargs is {layer!r}: give a whole number of at least 0")
+        raise LayerscopeError(
+            f"{path}: the layer in experiment_kwargs is {layer!r}: give a whole number of at least 0"
+        )
     about = {"model": str(name).removeprefix(LOCAL), "revision": str(revision)}
     sites = {key: options.get(key) for key in ("site", "pooling")}
     if mix is not None:
@@ -189,7 +209,11 @@ def _score(path: Path, english: bool) -> dict[str, Any]:
         own = [float(one["main_score"]) for one in found if one["languages"] == ["eng-Latn"]]
         score = sum(own) / len(own) if own else float(result.get_score())
     except Exception as error:  # pydantic, JSON and mteb's own converters raise many kinds
-        raise LayerscopeError(f"{path} is not a task result that mteb can read: evaluate that task again") from error
+        raise LayerscopeError(
+            f"{path} is not a task result that mteb can read: evaluate that task again"
+        ) from error
     if not math.isfinite(score):
-        raise LayerscopeError(f"{path}: the main score of {name} is {score}: evaluate that task again")
+        raise LayerscopeError(
+            f"{path}: the main score of {name} is {score}: evaluate that task again"
+        )
     return {"task": name, "score": score}

@@ -51,13 +51,17 @@ def averages(evaluation: "Evaluation", runs: Sequence[Run]) -> dict[int, Series]
     """Return for each run whose model has scores their average by layer, to lie over its metrics."""
     unit, known, found = percents(evaluation.scores), evaluation.grids(), {}
     for i, run in enumerate(runs):
-        average = next((grid.average for grid in known if len(grid.average) and is_of(run, grid)), None)
+        average = next(
+            (grid.average for grid in known if len(grid.average) and is_of(run, grid)), None
+        )
         if average is not None:
             found[i] = Series(
                 OVER,
                 tuple(map(float, average.index)),
                 tuple(unit.scale * value for value in average),
-                tuple(f"{OVER}, layer {layer}: {unit.text(value)}" for layer, value in average.items()),
+                tuple(
+                    f"{OVER}, layer {layer}: {unit.text(value)}" for layer, value in average.items()
+                ),
                 mark="guide",
                 tone="muted" if len(runs) == 1 else "own",
                 right=True,
@@ -65,7 +69,9 @@ def averages(evaluation: "Evaluation", runs: Sequence[Run]) -> dict[int, Series]
     return found
 
 
-def pairings(runs: Sequence[Run], evaluation: "Evaluation", known: Sequence[Grid]) -> list[list[list[Related]]]:
+def pairings(
+    runs: Sequence[Run], evaluation: "Evaluation", known: Sequence[Grid]
+) -> list[list[list[Related]]]:
     """Return for each of the known scores, and each run of its model, the metrics with three layers in common."""
     found: list[list[list[Related]]] = [[] for _ in known]
     for run in runs:
@@ -90,7 +96,9 @@ def _rows_of(grid: Grid, table: pd.DataFrame, single: Callable[[], pd.DataFrame]
     own = {column: about[column] for column in columns}
     if grid.complete.shape[1] != 1:
         return table[where(table, own)]
-    return single()[where(single(), own | {"target": grid.complete.columns[0]})].assign(target=MEAN_SCORE)
+    return single()[where(single(), own | {"target": grid.complete.columns[0]})].assign(
+        target=MEAN_SCORE
+    )
 
 
 def _related(series: list[tuple[dict[str, Any], pd.Series]], table: pd.DataFrame) -> list[Related]:
@@ -99,7 +107,9 @@ def _related(series: list[tuple[dict[str, Any], pd.Series]], table: pd.DataFrame
         rows = table[where(table, {name: key[name] for name in KEY})]
         if rows.empty or rows["layers"].max() < FEWEST or math.isnan(rows["estimate"].iloc[0]):
             continue  # too few layers in common, or scores or values that never change
-        of_mean, of_tasks = (rows[rows["target"] == target] for target in (MEAN_SCORE, MEAN_OF_TASKS))
+        of_mean, of_tasks = (
+            rows[rows["target"] == target] for target in (MEAN_SCORE, MEAN_OF_TASKS)
+        )
         found.append(
             Related(
                 title=_title(key, [other for other, _ in series]),

@@ -34,7 +34,10 @@ LAYERS = "resample layers, which are alike: they are narrower than the truth."
 
 
 def section(
-    entry: Grid, known: Sequence[Grid], related: Sequence[Sequence[Related]], tables: Sequence[Table]
+    entry: Grid,
+    known: Sequence[Grid],
+    related: Sequence[Sequence[Related]],
+    tables: Sequence[Table],
 ) -> Section:
     """Return what a page has of one series of scores; the colours of its map are those of all that are `known`."""
     plots: list[Chart | Bars | HeatMap] = [average_chart(entry)] if len(entry.average) else []
@@ -42,12 +45,22 @@ def section(
     plots.append(_map(entry, known))
     plots += [scatter for metrics in related for scatter in _scatters(metrics, entry)]
     scale = "In percent." if entry.unit.percent else "In the units of the tasks' own main scores."
-    return Section("scores", "Scores on tasks", f"{scale} {LEAD}", (*plots, *tables, *map(correlation_table, related)))
+    return Section(
+        "scores",
+        "Scores on tasks",
+        f"{scale} {LEAD}",
+        (*plots, *tables, *map(correlation_table, related)),
+    )
 
 
 def average_chart(entry: Grid) -> Chart:
     """Return the average score by layer, and that of the model as shipped across it."""
-    average, tasks, depth, unit = entry.average, entry.complete.shape[1], max(1, entry.depth), entry.unit
+    average, tasks, depth, unit = (
+        entry.average,
+        entry.complete.shape[1],
+        max(1, entry.depth),
+        entry.unit,
+    )
     layers, best = list(average.index), entry.best
     line = Series(
         "",
@@ -79,10 +92,16 @@ def _map(entry: Grid, known: Sequence[Grid]) -> HeatMap:
     best, gains, unit = [entry.best_on(task) for task in entry.tasks], entry.gains, entry.unit
     apart = np.concatenate([np.abs(other.gains).ravel() for other in known])
     apart = apart[np.isfinite(apart)]
-    end = float(np.percentile(apart, BEYOND) if len(apart) else 0.0) or float(apart.max(initial=0.0)) or 1.0
+    end = (
+        float(np.percentile(apart, BEYOND) if len(apart) else 0.0)
+        or float(apart.max(initial=0.0))
+        or 1.0
+    )
     compared = dict.fromkeys(other.compared_with for other in known)
     texts = tuple(
-        tuple(_gain(entry, task, layer, gain) for layer, gain in zip(entry.layers, line, strict=True))
+        tuple(
+            _gain(entry, task, layer, gain) for layer, gain in zip(entry.layers, line, strict=True)
+        )
         for task, line in zip(entry.tasks, gains, strict=True)
     )
     return HeatMap(
@@ -102,7 +121,9 @@ def _map(entry: Grid, known: Sequence[Grid]) -> HeatMap:
         across="layer",
         rings=tuple(None if layer is None else entry.layers.index(layer) for layer in best),
         texts=texts,
-        shown=tuple(tuple(decimal(unit.scale * gain, 1, sign=True) for gain in line) for line in gains),
+        shown=tuple(
+            tuple(decimal(unit.scale * gain, 1, sign=True) for gain in line) for line in gains
+        ),
         diverging=True,
         depth=max(1, entry.depth),
     )
@@ -112,9 +133,8 @@ def _gain(entry: Grid, task: str, layer: int, gain: float) -> str:
     score = entry.at(layer, task).value
     if math.isnan(score):
         return f"{task}, layer {layer}: no score"
-    return (
-        f"{task}, layer {layer}: {entry.unit.text(score)}, {entry.unit.difference(gain)} against {entry.compared_with}"
-    )
+    difference = f"{entry.unit.difference(gain)} against {entry.compared_with}"
+    return f"{task}, layer {layer}: {entry.unit.text(score)}, {difference}"
 
 
 def _intervals(metrics: Sequence[Related]) -> Iterator[Bars]:
@@ -138,7 +158,9 @@ def _intervals(metrics: Sequence[Related]) -> Iterator[Bars]:
 
 def resampled(metrics: Sequence[Related]) -> str:
     """Say over how many layers correlations run, and what their intervals resample."""
-    layers, tasks = (max(getattr(metric, name) for metric in metrics) for name in ("layers", "tasks"))
+    layers, tasks = (
+        max(getattr(metric, name) for metric in metrics) for name in ("layers", "tasks")
+    )
     how = LAYERS if tasks == 1 else TASKS.format(count(tasks, "task"))
     return f"{count(layers, 'layer')} (layer 0 left out). Intervals (95 %) {how}"
 
@@ -175,7 +197,13 @@ def correlation_table(metrics: Sequence[Related]) -> Table:
     """Return how each metric of a run goes with the average score."""
     names = list(metrics[0].found)
     rows = [
-        Row((Cell(metric.title), *(_correlated(metric.found[name]) for name in names), signed(metric.by_task)))
+        Row(
+            (
+                Cell(metric.title),
+                *(_correlated(metric.found[name]) for name in names),
+                signed(metric.by_task),
+            )
+        )
         for metric in metrics
     ]
     legend = (
@@ -186,9 +214,12 @@ def correlation_table(metrics: Sequence[Related]) -> Table:
     titles = [Column(NAMES[name], unit="95 % interval") for name in names]
     titles.append(Column("by task", unit=NAMES[names[0]]))
     return Table(
-        "Metrics of the run and scores", (Column("metric", "left"), *titles), tuple(rows), (legend,),
+        "Metrics of the run and scores",
+        (Column("metric", "left"), *titles),
+        tuple(rows),
+        (legend,),
         name="correlations",
-    )  # fmt: skip
+    )
 
 
 def _correlated(found: Any) -> Cell:

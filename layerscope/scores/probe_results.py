@@ -31,12 +31,24 @@ class ProbeScores:
     """
 
     def __init__(
-        self, folder: Path, model: str, revision: str, task: str, data: str, digest: str, source: str | None = None,
+        self,
+        folder: Path,
+        model: str,
+        revision: str,
+        task: str,
+        data: str,
+        digest: str,
+        source: str | None = None,
         writes: bool = True,
-    ) -> None:  # fmt: skip
+    ) -> None:
         name = folder_name(f"{model}-{revision[:20]}")
         self.path = folder / FOLDER / name / f"{folder_name(task)}.json"
-        known: dict[str, str | None] = {"model": model, "revision": revision, "task": task, "data": data}
+        known: dict[str, str | None] = {
+            "model": model,
+            "revision": revision,
+            "task": task,
+            "data": data,
+        }
         self.about, self.writes = known | {"digest": digest, "shifted_from": source}, writes
         self.rows: list[dict[str, Any]] = self._there()
 
@@ -48,19 +60,31 @@ class ProbeScores:
             same = (row.get("mix", row["layer"]), row["site"]) == slot[:2] and (
                 any_pooling or row["pooling"] == slot[2]
             )
-            if same and kind in (None, row["kind"]) and row.get("dims") is None:  # once, of fewer dimensions
+            if (
+                same and kind in (None, row["kind"]) and row.get("dims") is None
+            ):  # once, of fewer dimensions
                 return row
         return None
 
     def add(self, kind: str, slot: Slot | MixSlot, values: dict[str, Any]) -> None:
         """Take in a score of kind `layer`, `mix` or `baseline`, and write the file."""
         about = dict(zip(("layer", "site", "pooling"), slot, strict=True))
-        chosen: dict[str, Any] = {"strengths": list(values["strengths"])} if values.get("strengths") else {}
+        chosen: dict[str, Any] = (
+            {"strengths": list(values["strengths"])} if values.get("strengths") else {}
+        )
         if (right := values.get("right")) is not None:  # a text, where it is that of another row
-            chosen["right"] = right if isinstance(right, str) else b64encode(np.packbits(right).tobytes()).decode()
+            chosen["right"] = (
+                right
+                if isinstance(right, str)
+                else b64encode(np.packbits(right).tobytes()).decode()
+            )
         if kind == "mix":
-            chosen |= {"mix": slot[0], "layer": None} | {name: values.get(name) for name in OF_MIXES[1:]}
-        self.rows.append({"kind": kind, **about, **{name: values[name] for name in VALUES}, **chosen})
+            chosen |= {"mix": slot[0], "layer": None} | {
+                name: values.get(name) for name in OF_MIXES[1:]
+            }
+        self.rows.append(
+            {"kind": kind, **about, **{name: values[name] for name in VALUES}, **chosen}
+        )
         if self.writes:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             write_facts(self.path, KIND, {**self.about, "rows": self.rows})
@@ -104,13 +128,17 @@ def has_probes(folder: Path) -> bool:
 
 def read_probes(folder: Path) -> pd.DataFrame:
     """Return the scores of probes in a folder as a long frame; a file that is not whole is a `LayerscopeError`."""
-    frame = pd.DataFrame(_rows(folder)).drop(columns="strengths", errors="ignore")  # C by fold stays in the file
+    frame = pd.DataFrame(_rows(folder)).drop(
+        columns="strengths", errors="ignore"
+    )  # C by fold stays in the file
     return frame.astype({"layer": "Int64", "n": "Int64"})
 
 
 def _rows(folder: Path) -> Iterator[dict[str, Any]]:
     files = [read_facts(path, KIND, AGAIN) for path in sorted((folder / FOLDER).glob("*/*.json"))]
-    for found in sorted(files, key=lambda found: found.get("shifted_from") or ""):  # what is shifted comes last
+    for found in sorted(
+        files, key=lambda found: found.get("shifted_from") or ""
+    ):  # what is shifted comes last
         about = {name: found[name] for name in ("model", "revision", "task")}
         about["shifted_from"] = found.get("shifted_from")
         for row in found["rows"]:

@@ -38,12 +38,14 @@ def rules_table(
 ) -> pd.DataFrame:
     """Return which layer each rule without labels would have chosen for each model, and what that layer scores.
 
-    A rule takes the layer at the minimum or the maximum of a metric, or the one nearest to a share of the depth; of
-    layers that tie, the shallowest. `metrics` is what `open_metrics` takes or returns; without them there are shares
-    alone. Nothing is fitted or held out: the best of many rules looks better here than it is. `gain` is the score less
-    that of the last layer, `regret` how much more the best layer scores, in the scores' own units. A model is left out
-    where its last layer has no score, or scores on less than `min_share` of the tasks; layers below `first_layer` are
-    no candidates. Columns: those of `COLUMNS`. Raises `LayerscopeError` where no model is left.
+    A rule takes the layer at the minimum or the maximum of a metric, or the one nearest to a share
+    of the depth; of layers that tie, the shallowest. `metrics` is what `open_metrics` takes or
+    returns; without them there are shares alone. Nothing is fitted or held out: the best of many
+    rules looks better here than it is. `gain` is the score less that of the last layer, `regret`
+    how much more the best layer scores, in the scores' own units. A model is left out where its
+    last layer has no score, or scores on less than `min_share` of the tasks; layers below
+    `first_layer` are no candidates. Columns: those of `COLUMNS`. Raises `LayerscopeError` where no
+    model is left.
 
     >>> from layerscope.scores import open_evaluation, open_metrics, rules_table
     >>> table = rules_table(open_evaluation("scores.csv"), open_metrics("metrics.csv"))
@@ -57,7 +59,9 @@ def rules_table(
     deepest = {} if measured is None else measured.groupby("model")["layer"].max().to_dict()
     whole = [grid for grid in evaluation.grids(min_share) if _is_whole(grid, deepest)]
     if not whole:
-        raise LayerscopeError("no model has scores of its last layer on enough tasks: evaluate that layer too")
+        raise LayerscopeError(
+            "no model has scores of its last layer on enough tasks: evaluate that layer too"
+        )
     rows: list[dict[str, Any]] = []
     for about, grid, curve in () if measured is None else pairs(measured, whole):
         rows += _extrema(grid, about, curve, first_layer)
@@ -98,7 +102,9 @@ def _is_whole(grid: Grid, deepest: Mapping[str, int]) -> bool:
     return last in grid.complete.index and grid.complete.shape[1] >= grid.needed
 
 
-def _extrema(grid: Grid, about: Mapping[str, Any], curve: pd.Series, first_layer: int) -> Iterator[dict[str, Any]]:
+def _extrema(
+    grid: Grid, about: Mapping[str, Any], curve: pd.Series, first_layer: int
+) -> Iterator[dict[str, Any]]:
     candidates = grid.average[grid.average.index >= first_layer]
     values = curve[curve.index.isin(candidates.index)]
     measured = {name: about[name] for name in ("corpus", "metric", "variant", "site", "pooling")}

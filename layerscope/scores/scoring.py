@@ -24,12 +24,14 @@ def read_scores(
     """Show published scores by layer, and which metrics predict them.
 
     Args:
-        results: CSV of scores, folder (or tar) of per-layer mteb results, or folder of an evaluation.
-        min_share: share of the tasks (of the model with the most) on which a layer needs scores; layers with fewer are
-            left out.
+        results: CSV of scores, folder (or tar) of per-layer mteb results, or folder of an
+            evaluation.
+        min_share: share of the tasks (of the model with the most) on which a layer needs scores;
+            layers with fewer are left out.
         metrics: CSV of metrics by layer, or the folder of a run: adds correlations with the scores,
             and what rules without labels would have chosen.
-        variant: variant (normalization) of the metrics that have several; by default raw, else a metric's first.
+        variant: variant (normalization) of the metrics that have several; by default raw, else a
+            metric's first.
         first_layer: first layer that counts for correlations and rules; 0 includes the embeddings.
         bootstrap: bootstrap resamples for the confidence intervals; 0 leaves them out.
         seed: random seed.
@@ -42,11 +44,20 @@ def read_scores(
 
     """
     asked = checked(read_scores, locals())
-    from layerscope.scores import corpus_averages, correlate, one_variant, open_evaluation, open_metrics, rules_table
+    from layerscope.scores import (
+        corpus_averages,
+        correlate,
+        one_variant,
+        open_evaluation,
+        open_metrics,
+        rules_table,
+    )
     from layerscope.scores.metric_values import line_on_impossible
 
     evaluation = open_evaluation(asked.results)
-    evaluation.summary(asked.min_share)  # a share that leaves nothing is refused before the long part
+    evaluation.summary(
+        asked.min_share
+    )  # a share that leaves nothing is refused before the long part
     shown: dict[str, Any] = {"min_share": asked.min_share}
     if asked.metrics is None:
         return evaluation, shown, ""
@@ -55,7 +66,9 @@ def read_scores(
     notes = [f"{asked.metrics}: {wrong}"] if wrong else []
     values = one_variant(corpus_averages(measured), asked.variant)
     which = {"first_layer": asked.first_layer, "min_share": asked.min_share}
-    shown["correlations"] = correlate(values, evaluation, **which, bootstrap=asked.bootstrap, seed=asked.seed)
+    shown["correlations"] = correlate(
+        values, evaluation, **which, bootstrap=asked.bootstrap, seed=asked.seed
+    )
     try:
         shown["rules"] = rules_table(evaluation, values, **which)
     except LayerscopeError as error:  # the rest stands without them

@@ -71,7 +71,9 @@ def distance_correlation(x: Floats, y: Floats) -> Floats:
 def _centred_distances(rows: Floats) -> Floats:
     apart = np.abs(rows[..., :, None] - rows[..., None, :])
     means = apart.mean(-1)
-    centred: Floats = apart - means[..., :, None] - means[..., None, :] + means.mean(-1)[..., None, None]
+    centred: Floats = (
+        apart - means[..., :, None] - means[..., None, :] + means.mean(-1)[..., None, None]
+    )
     return centred
 
 

@@ -30,8 +30,14 @@ HEADER = ",".join([*VARIANT, "layer"])
 def summary_table(known: Sequence[Grid], title: str) -> Table:
     """Return a row a model, site and pooling; without its shapes where there is no room for them."""
     one, several, found = known[0], len(known) > 1, [summary_row(entry) for entry in known]
-    shown = [name for name in SHOWN if any(math.isfinite(values.get(name, math.nan)) for values in found)]
-    keys = [key for key in SITE if one.layer_rows[key].nunique(dropna=False) > 1] if one.one_model else []
+    shown = [
+        name for name in SHOWN if any(math.isfinite(values.get(name, math.nan)) for values in found)
+    ]
+    keys = (
+        [key for key in SITE if one.layer_rows[key].nunique(dropna=False) > 1]
+        if one.one_model
+        else []
+    )
     heading = ", ".join(keys) or "model" if several else "layers"
     rows = []
     for values, entry in zip(found, known, strict=True):
@@ -43,7 +49,11 @@ def summary_table(known: Sequence[Grid], title: str) -> Table:
             cells.append(Cell(one.unit.number(value), layer, value))
         line = tuple(entry.average) if len(entry.average) > 1 else ()
         rows.append(Row((*cells, Cell("", shape=line))))
-    titles = Column(heading, "left"), *columns(SHOWN[name] for name in shown), Column("by depth", "left")
+    titles = (
+        Column(heading, "left"),
+        *columns(SHOWN[name] for name in shown),
+        Column("by depth", "left"),
+    )
     table = Table(title, titles, tuple(rows), tuple(_legend_of(known)), name="summary")
     return _with_shapes(table, any(len(entry.complete) > 1 for entry in known))
 
@@ -86,13 +96,27 @@ def by_layer(entry: Grid, title: str) -> Table:
     for order, layer in enumerate(names, start=entry.layers[-1] + 1 - len(entry.layers)):
         is_layer = isinstance(layer, int)
         mean = average.get(layer, math.nan) if isinstance(layer, int) else entry.mean(layer)
-        cells = [_cell(Score(mean), entry.unit, is_layer and layer == entry.best)] if len(tasks) > 1 else []
-        cells += [_cell(entry.at(layer, task), entry.unit, is_layer and best[task] == layer) for task in tasks]
+        cells = (
+            [_cell(Score(mean), entry.unit, is_layer and layer == entry.best)]
+            if len(tasks) > 1
+            else []
+        )
+        cells += [
+            _cell(entry.at(layer, task), entry.unit, is_layer and best[task] == layer)
+            for task in tasks
+        ]
         name = Cell(SHIPPED if layer is None else str(layer), value=layer if is_layer else order)
         rows.append(Row((name, *cells), quiet=not is_layer))
-    series = ({AVERAGE: average} if len(tasks) > 1 else {}) | {task: entry.scores[task] for task in tasks}
-    titles = [Column(name, "decimal", tuple(values) if several else ()) for name, values in series.items()]
-    narrow, legend = (_with_shapes(_by_task(entry, title), several),), tuple(_legend(entry, f"{MARK} "))
+    series = ({AVERAGE: average} if len(tasks) > 1 else {}) | {
+        task: entry.scores[task] for task in tasks
+    }
+    titles = [
+        Column(name, "decimal", tuple(values) if several else ()) for name, values in series.items()
+    ]
+    narrow, legend = (
+        (_with_shapes(_by_task(entry, title), several),),
+        tuple(_legend(entry, f"{MARK} ")),
+    )
     return Table(title, (Column("layer"), *titles), tuple(rows), legend, narrow, name="by-task")
 
 
@@ -104,10 +128,15 @@ def _by_task(entry: Grid, title: str) -> Table:
         cell = EMPTY if best is None else _cell(entry.at(best, task), unit, marked=False)
         found = EMPTY if best is None else Cell(f"{cell.text} {cell.detail}".strip(), f"({best})")
         first, last, *more = (
-            unit.number(entry.at(layer, task).value) for layer in (entry.layers[0], entry.depth, *[None] * len(shipped))
+            unit.number(entry.at(layer, task).value)
+            for layer in (entry.layers[0], entry.depth, *[None] * len(shipped))
         )
         rows.append(row(task, first, found, last, *more, Cell("", shape=tuple(entry.scores[task]))))
-    titles = Column("task", "left"), *columns(("first", "best", "last", *shipped)), Column("by layer", "left")
+    titles = (
+        Column("task", "left"),
+        *columns(("first", "best", "last", *shipped)),
+        Column("by layer", "left"),
+    )
     return Table(title, titles, tuple(rows), tuple(_legend(entry, "In parentheses: ")))
 
 
@@ -134,9 +163,20 @@ def mixes_tables(entry: Grid, title: str) -> Iterator[Table]:
             score = _cell(entry.at(found["mix"], str(task)), entry.unit, marked=False)
             shown = replace(entry.unit.cell(gain, error, sign=True), more=(("stderr", error),))
             shown = shown if math.isfinite(gain) else EMPTY
-            rows.append(Row((Cell(found["mix"], value=found["mix"]), score, shown, Cell(weighed, value=weighed))))
+            rows.append(
+                Row(
+                    (
+                        Cell(found["mix"], value=found["mix"]),
+                        score,
+                        shown,
+                        Cell(weighed, value=weighed),
+                    )
+                )
+            )
         named = f" of {task}" if len(entry.tasks) > 1 else ""
-        name = f"mixes-{order}" if order else "mixes"  # a page looks for it, so that no task's name may stand in it
+        name = (
+            f"mixes-{order}" if order else "mixes"
+        )  # a page looks for it, so that no task's name may stand in it
         yield Table(f"Mixes of layers{named}{title}", titles, tuple(rows), (legend,), name=name)
 
 
@@ -146,7 +186,9 @@ def _weighed(weights: str | None) -> str:
     equal = not any(weight for *_, weight in pairs)
     ordered = pairs if equal else sorted(pairs, key=lambda pair: -float(pair[2]))
     named = [layer if equal else f"{layer} ({float(weight):.2f})" for layer, _, weight in ordered]
-    return ", ".join(named if equal else named[:MOST_WEIGHTS]) + " …" * (not equal and len(named) > MOST_WEIGHTS)
+    return ", ".join(named if equal else named[:MOST_WEIGHTS]) + " …" * (
+        not equal and len(named) > MOST_WEIGHTS
+    )
 
 
 def _cell(score: Score, unit: Unit, marked: bool) -> Cell:
@@ -156,7 +198,11 @@ def _cell(score: Score, unit: Unit, marked: bool) -> Cell:
 
 
 def _legend(entry: Grid, mark: str) -> Iterator[str]:
-    shipped = f"; {SHIPPED}: the model with its own pooling, prompts and normalisation" if len(entry.baseline) else ""
+    shipped = (
+        f"; {SHIPPED}: the model with its own pooling, prompts and normalisation"
+        if len(entry.baseline)
+        else ""
+    )
     yield f"{mark}the best layer of a task, chosen on these scores{shipped}."
     if entry.rows[["stderr", "low"]].notna().any(axis=None):
         yield "± one standard error."
@@ -165,9 +211,10 @@ def _legend(entry: Grid, mark: str) -> Iterator[str]:
 def wide_csv(evaluation: "Evaluation", min_share: float = MIN_SHARE) -> str:
     """Return layer × task as a CSV of all models: model, revision, site, pooling, layer, a column a task, average.
 
-    A mix of layers has its name instead of a layer. The model as shipped has one row, `as shipped` instead of a layer,
-    after the last of its layers. An average runs over the tasks that every layer has; that of the model as shipped is
-    empty where its sites and poolings differ in these tasks.
+    A mix of layers has its name instead of a layer. The model as shipped has one row, `as shipped`
+    instead of a layer, after the last of its layers. An average runs over the tasks that every
+    layer has; that of the model as shipped is empty where its sites and poolings differ in these
+    tasks.
     """
     tasks = list(evaluation.scores.loc[evaluation.scores["kind"] == "layer", "task"].unique())
     models: dict[tuple[Any, ...], list[Grid]] = {}
@@ -177,7 +224,10 @@ def wide_csv(evaluation: "Evaluation", min_share: float = MIN_SHARE) -> str:
     for model, grids in models.items():
         for grid in grids:
             scores, average = grid.scores.reindex(columns=tasks), grid.average
-            rows += [[*grid.about.values(), layer, *scores.loc[layer], average.get(layer)] for layer in scores.index]
+            rows += [
+                [*grid.about.values(), layer, *scores.loc[layer], average.get(layer)]
+                for layer in scores.index
+            ]
             for mix in filter(None, grid.beside):
                 values = (grid.at(mix, task).value for task in tasks)
                 rows.append([*grid.about.values(), mix, *values, grid.mean(mix)])

@@ -38,10 +38,11 @@ LAST = "the last layer"
 class Scored:
     """Scores `[units, layers + 1]`; units are the same for all, samples or tasks, the last column is the baseline.
 
-    `errors` `[layers + 1]` are standard errors of the means, NaN where unknown. `blocks` `[units]` numbers what is held
-    out together, None where nothing can be; `weights` `[units]` are those of the means, None where all are equal.
-    `basis` says how much was judged, `lacking` what is missing for a choice. `held` are the scores of units that have
-    no part in choosing, `by_task` those of each task alone.
+    `errors` `[layers + 1]` are standard errors of the means, NaN where unknown. `blocks` `[units]`
+    numbers what is held out together, None where nothing can be; `weights` `[units]` are those of
+    the means, None where all are equal. `basis` says how much was judged, `lacking` what is missing
+    for a choice. `held` are the scores of units that have no part in choosing, `by_task` those of
+    each task alone.
     """
 
     layers: tuple[int, ...]
@@ -90,20 +91,24 @@ class Scored:
     def difference(self, one: int, two: int) -> tuple[float, float]:
         """Return the mean difference of two columns, and its standard error.
 
-        It is paired over units where that `is_paired`; else it is that of independent scores, which is too large where
-        both were judged on the same items; NaN where no error is known.
+        It is paired over units where that `is_paired`; else it is that of independent scores, which
+        is too large where both were judged on the same items; NaN where no error is known.
         """
         if one == two or (self.baseline in (one, two) and self._is_shipped(min(one, two))):
             return 0.0, 0.0
         apart = self.values[:, one] - self.values[:, two]
         if self.is_paired:
             return mean_of(apart, self.weights)
-        return float(np.average(apart, weights=self.weights)), float(np.hypot(self.errors[one], self.errors[two]))
+        return float(np.average(apart, weights=self.weights)), float(
+            np.hypot(self.errors[one], self.errors[two])
+        )
 
     def _is_shipped(self, column: int) -> bool:
         """Return whether a column is the model as shipped: its last layer, with the same score on every unit."""
         is_last = self.layers[column] == max(self.layers)
-        return is_last and bool(np.allclose(self.values[:, column], self.values[:, -1], rtol=0, atol=1e-12))
+        return is_last and bool(
+            np.allclose(self.values[:, column], self.values[:, -1], rtol=0, atol=1e-12)
+        )
 
     def is_within(self, column: int, best: int) -> bool:
         """Return whether a column does not differ measurably from the best."""
@@ -130,11 +135,12 @@ def best_of(scored: Scored, columns: Sequence[int]) -> int:
 def one_standard_error(scored: Scored, columns: Sequence[int]) -> int:
     """Return the shallowest column whose score is within one standard error of the best; `columns` by depth.
 
-    The error is that of the paired difference to the best, where there are two units or more: a layer that is worse on
-    nearly every sample counts as worse though both have wide errors of their own. Of one or two tasks it is the
-    standard error of the best score, so far as that is known.
+    The error is that of the paired difference to the best, where there are two units or more: a
+    layer that is worse on nearly every sample counts as worse though both have wide errors of their
+    own. Of one or two tasks it is the standard error of the best score, so far as that is known.
 
-    Source: Breiman et al. 1984, Classification and regression trees, section 3.4.3, with the difference paired.
+    Source: Breiman et al. 1984, Classification and regression trees, section 3.4.3, with the
+        difference paired.
     """
     best = best_of(scored, columns)
     for column in columns:
@@ -148,7 +154,11 @@ def one_standard_error(scored: Scored, columns: Sequence[int]) -> int:
 def best_if_clear(scored: Scored, columns: Sequence[int]) -> int:
     """Return the column of the highest mean score, or the baseline where that does not differ measurably from it."""
     best = best_of(scored, columns)
-    return scored.baseline if scored.baseline in columns and scored.is_within(scored.baseline, best) else best
+    return (
+        scored.baseline
+        if scored.baseline in columns and scored.is_within(scored.baseline, best)
+        else best
+    )
 
 
 BY_SCORE: dict[str, Callable[[Scored, Sequence[int]], int]] = {
@@ -182,33 +192,47 @@ def has_labels(run: Run) -> bool:
     return labels is not None and can_be_probed(labels)
 
 
-def probed(run: Run, labels: Sequence[Any] | None, pooling: str, holdout: float | None, reporter: Reporter) -> Scored:
+def probed(
+    run: Run, labels: Sequence[Any] | None, pooling: str, holdout: float | None, reporter: Reporter
+) -> Scored:
     """Return which samples a linear probe gets right at each layer of a run, cross-validated on the same folds.
 
-    The layers are taken at the site that a truncated model yields; the baseline is the last of them. `labels`, one a
-    sample in their order, stand in for the run's own. The share `holdout` of the samples, None for none, is in no fold:
-    `held` says which of them the probes of all the others get right.
+    The layers are taken at the site that a truncated model yields; the baseline is the last of
+    them. `labels`, one a sample in their order, stand in for the run's own. The share `holdout` of
+    the samples, None for none, is in no fold: `held` says which of them the probes of all the
+    others get right.
     """
     options = Options(**run.info["options"])
     rows = Source(run, options).probed
     plan = run.folder.plan
-    given, total = plan["label"].to_numpy() if labels is None else np.asarray(labels), int(run.info["data"]["samples"])
+    given, total = (
+        plan["label"].to_numpy() if labels is None else np.asarray(labels),
+        int(run.info["data"]["samples"]),
+    )
     if labels is not None and given.shape != (total,):
-        raise LayerscopeError(f"labels has shape {given.shape}: give one label for each of the {total:,} samples")
+        raise LayerscopeError(
+            f"labels has shape {given.shape}: give one label for each of the {total:,} samples"
+        )
     known = (given if labels is None else given[plan["sample"].to_numpy()])[rows]
     apart = held_out(known, holdout or 0, options.seed)
     if not can_be_probed(known[~apart]):
         rest = "leave them out" if holdout is None else f"hold out less than `holdout={holdout:g}`"
-        raise LayerscopeError(f"a probe needs two classes with {FOLDS} samples each: label more, or {rest}")
+        raise LayerscopeError(
+            f"a probe needs two classes with {FOLDS} samples each: label more, or {rest}"
+        )
     names, sizes = np.unique(known[~apart], return_counts=True)
     kept = np.isin(known, names[sizes >= FOLDS])
     part = np.ones(len(known), dtype=bool) if holdout is None else apart
     sampled = drawn_from(run) is not None
-    judged = Judged(int((part & kept).sum()), int((sizes >= FOLDS).sum()), int((part & ~kept).sum()), sampled)
+    judged = Judged(
+        int((part & kept).sum()), int((sizes >= FOLDS).sum()), int((part & ~kept).sum()), sampled
+    )
     rows, known, apart, columns = rows[kept], known[kept], apart[kept], list[Any]()
     with reporter.bar("linear probe at every layer", len(run.layers), "layers") as advance:
         states = (run.states(pooling, (Column(run.final, layer),), rows) for layer in run.layers)
-        hits = processes.team().each(lambda x: linear_probe_hits(x[:][:, 0], known, FOLDS, options.seed, apart), states)
+        hits = processes.team().each(
+            lambda x: linear_probe_hits(x[:][:, 0], known, FOLDS, options.seed, apart), states
+        )
         for own in hits:
             columns.append(own[0])
             advance(1)
@@ -221,10 +245,11 @@ def probed(run: Run, labels: Sequence[Any] | None, pooling: str, holdout: float 
     if holdout is None:
         return replace(found, basis=judged.text, lacking=judged.lacking)
     return replace(
-        found, basis=f"judged on {judged.text}; chosen on {n:,} others",
+        found,
+        basis=f"judged on {judged.text}; chosen on {n:,} others",
         lacking=judged.lacking and f"`holdout={holdout:g}` leaves {judged.lacking}",
         held=of_samples(values[apart], title, layers=run.layers) if apart.any() else None,
-    )  # fmt: skip
+    )
 
 
 def of_samples(values: Floats, title: str, **about: Any) -> Scored:
@@ -244,7 +269,11 @@ def grid_of(evaluation: Evaluation, asked: Asked, tasks: Mapping[str, float] | N
     rows = _of_tasks(scores, tasks)
     about = _one(rows.loc[rows["kind"] == "layer", list(VARIANT)].drop_duplicates(), asked)
     own = scores[where(scores, {key: about[key] for key in ("model", "revision")})]
-    found = grids(_of_tasks(own, tasks), MIN_SHARE, {name: origin.depth for name, origin in evaluation.origins.items()})
+    found = grids(
+        _of_tasks(own, tasks),
+        MIN_SHARE,
+        {name: origin.depth for name, origin in evaluation.origins.items()},
+    )
     return next(grid for grid in found if grid.about == about)
 
 
@@ -260,15 +289,27 @@ def judged(evaluation: Evaluation, asked: Asked) -> tuple[Grid, Scored, list[str
     is_shipped = bool(grid.baseline.reindex(tasks).notna().all())
     if not is_shipped:
         if grid.depth not in complete.index:
-            missing = f"neither the model as shipped nor its last layer, {grid.depth}, has enough scores"
+            missing = (
+                f"neither the model as shipped nor its last layer, {grid.depth}, has enough scores"
+            )
             raise LayerscopeError(f"{missing}: evaluate one")
-        notes.append(f"the model as shipped was not scored: its last layer, {grid.depth}, stands in for it")
+        notes.append(
+            f"the model as shipped was not scored: its last layer, {grid.depth}, stands in for it"
+        )
     for task in asked.tasks or ():
         if task not in tasks:
-            raise LayerscopeError(f"task {task!r} has no score at every layer: evaluate it, or leave it out of `tasks`")
+            raise LayerscopeError(
+                f"task {task!r} has no score at every layer: evaluate it, or leave it out of `tasks`"
+            )
     at = tuple(map(int, complete.index))
-    found = [[grid.at(layer, task) for layer in (*at, None if is_shipped else grid.depth)] for task in tasks]
-    values, errors = (np.array([[getattr(one, name) for one in row] for row in found]) for name in ("value", "stderr"))
+    found = [
+        [grid.at(layer, task) for layer in (*at, None if is_shipped else grid.depth)]
+        for task in tasks
+    ]
+    values, errors = (
+        np.array([[getattr(one, name) for one in row] for row in found])
+        for name in ("value", "stderr")
+    )
     weights = np.array([(asked.tasks or {}).get(task, 1.0) for task in tasks])
     few = ", which decide little" if len(tasks) == 2 else ""
     hits = _hits(grid, tasks, (*at, None if is_shipped else grid.depth)) if len(tasks) < 3 else []
@@ -276,11 +317,17 @@ def judged(evaluation: Evaluation, asked: Asked) -> tuple[Grid, Scored, list[str
         return grid, _by_samples(at, tasks, hits, weights, SHIPPED if is_shipped else LAST), notes
     alone = tuple(Scored(at, values[[i]], errors[i], "task", task) for i, task in enumerate(tasks))
     scored = Scored(
-        at, values, np.sqrt(np.square(weights / weights.sum()) @ np.square(errors)), "task",
-        _averaged(tasks), weights=None if asked.tasks is None else weights,
-        blocks=np.arange(len(tasks)) if len(tasks) > 2 else None, basis=count(len(tasks), "task") + few,
-        by_task=alone if len(tasks) > 1 else (), baseline_name=SHIPPED if is_shipped else LAST,
-    )  # fmt: skip
+        at,
+        values,
+        np.sqrt(np.square(weights / weights.sum()) @ np.square(errors)),
+        "task",
+        _averaged(tasks),
+        weights=None if asked.tasks is None else weights,
+        blocks=np.arange(len(tasks)) if len(tasks) > 2 else None,
+        basis=count(len(tasks), "task") + few,
+        by_task=alone if len(tasks) > 1 else (),
+        baseline_name=SHIPPED if is_shipped else LAST,
+    )
     return grid, scored, notes
 
 
@@ -295,7 +342,8 @@ def _averaged(tasks: Sequence[str]) -> str:
 def _hits(grid: Grid, tasks: Sequence[str], columns: Sequence[int | None]) -> list[Floats]:
     """Return for each task which samples each column gets right `[n, columns]`; none unless all are known.
 
-    A task whose items were not drawn one by one, such as words of sentences, has another error than its items give.
+    A task whose items were not drawn one by one, such as words of sentences, has another error than
+    its items give.
     """
     right, found = rights_of(grid), list[Floats]()
     for task in tasks:
@@ -304,14 +352,20 @@ def _hits(grid: Grid, tasks: Sequence[str], columns: Sequence[int | None]) -> li
             return []
         hits = np.stack([known[column] for column in columns], 1)
         errors = np.array([grid.at(column, task).stderr for column in columns])
-        if not np.allclose(errors, np.sqrt(hits.mean(0) * (1 - hits.mean(0)) / len(hits)), rtol=1e-3, atol=1e-6):
+        if not np.allclose(
+            errors, np.sqrt(hits.mean(0) * (1 - hits.mean(0)) / len(hits)), rtol=1e-3, atol=1e-6
+        ):
             return []
         found.append(hits)
     return found
 
 
 def _by_samples(
-    layers: tuple[int, ...], tasks: Sequence[str], hits: Sequence[Floats], weights: Floats, baseline_name: str
+    layers: tuple[int, ...],
+    tasks: Sequence[str],
+    hits: Sequence[Floats],
+    weights: Floats,
+    baseline_name: str,
 ) -> Scored:
     """Return the scores of one or two tasks by their samples, in seeded blocks; each task has its weight as a whole."""
     sizes = [len(one) for one in hits]
@@ -327,7 +381,9 @@ def _by_samples(
         blocks=np.concatenate(blocks),
         weights=np.repeat(weights / sizes, sizes),
         basis=f"{count(sum(sizes), 'sample')} of {count(len(tasks), 'task')}",
-        lacking="" if few >= LEAST else f"only {few} samples: {LEAST} judged samples are needed, label more",
+        lacking=""
+        if few >= LEAST
+        else f"only {few} samples: {LEAST} judged samples are needed, label more",
         by_task=tuple(alone) if len(tasks) > 1 else (),
     )
     shares = weights / weights.sum()
@@ -339,7 +395,9 @@ def _of_tasks(rows: pd.DataFrame, tasks: Mapping[str, float] | None) -> pd.DataF
     known = list(map(str, rows["task"].unique()))
     for task, weight in (tasks or {}).items():
         if task not in known:
-            raise LayerscopeError(f"task {task!r} is not in this evaluation{choices(task, known, 'it has')}")
+            raise LayerscopeError(
+                f"task {task!r} is not in this evaluation{choices(task, known, 'it has')}"
+            )
         if not (math.isfinite(weight) and weight > 0):
             raise LayerscopeError(f"the weight of task {task!r} is {weight}: give a number above 0")
     return rows if tasks is None else rows[rows["task"].isin(list(tasks))]
@@ -358,6 +416,8 @@ def _one(known: pd.DataFrame, asked: Asked) -> dict[str, Any]:
             )
         if wanted is not None:
             if wanted not in names:
-                raise LayerscopeError(f"{name} {wanted!r} is not in this evaluation{choices(wanted, names, 'it has')}")
+                raise LayerscopeError(
+                    f"{name} {wanted!r} is not in this evaluation{choices(wanted, names, 'it has')}"
+                )
             known = known[known[name].fillna("") == wanted]
     return {key: None if pd.isna(value) else value for key, value in known.iloc[0].items()}

@@ -70,7 +70,10 @@ class Budget:
         """The bounds on time, speed and size."""
         bounds = (
             (self.max_ms, partial(Bound, "max_ms", unit="ms", field="milliseconds")),
-            (self.min_speedup, partial(Bound, "min_speedup", unit="× as fast", field="speedup", is_least=True)),
+            (
+                self.min_speedup,
+                partial(Bound, "min_speedup", unit="× as fast", field="speedup", is_least=True),
+            ),
             (self.max_mb, partial(Bound, "max_mb", unit="MB", field="megabytes")),
         )
         return tuple(bound(limit=limit) for limit, bound in bounds if limit is not None)
@@ -84,7 +87,9 @@ class Budget:
 
     def allows(self, cost: Cost | None) -> bool:
         """Return whether a depth of this cost is within the bounds on time, speed and size."""
-        return not self.costs or (cost is not None and all(bound.allows(cost) for bound in self.costs))
+        return not self.costs or (
+            cost is not None and all(bound.allows(cost) for bound in self.costs)
+        )
 
     def layers(self, layers: Sequence[int], costs: Mapping[int, Cost]) -> tuple[int, ...]:
         """Return the layers within the bounds on time, speed and size; raises with what is possible where none is."""
@@ -95,7 +100,9 @@ class Budget:
         for refusal in (bound.refusal(there) for bound in self.costs):
             if refusal is not None:
                 raise LayerscopeError(refusal)
-        raise LayerscopeError(f"no layer that may be chosen is{self.within}: allow more of one of them")
+        raise LayerscopeError(
+            f"no layer that may be chosen is{self.within}: allow more of one of them"
+        )
 
 
 @dataclass(frozen=True)
@@ -117,7 +124,11 @@ class Case:
     @property
     def layers(self) -> tuple[int, ...]:
         """Every layer there is."""
-        return (self.there or tuple(range(self.depth + 1))) if self.scored is None else self.scored.layers
+        return (
+            (self.there or tuple(range(self.depth + 1)))
+            if self.scored is None
+            else self.scored.layers
+        )
 
     @property
     def last(self) -> int:
@@ -142,7 +153,9 @@ def by_scores(case: Case, scored: Scored, rule: str | None) -> Selection:
     baseline, most = scored.baseline, case.budget.max_loss
     if scored.lacking:
         return _selection(case, baseline, "none", scored.lacking)
-    columns = [case.layers.index(layer) for layer in case.candidates()] + ([baseline] if case.fits_as_shipped() else [])
+    columns = [case.layers.index(layer) for layer in case.candidates()] + (
+        [baseline] if case.fits_as_shipped() else []
+    )
     name = rule or (DEFAULT if most is None else "max-loss")
 
     def allowed(scores: Scored) -> Sequence[int]:
@@ -159,15 +172,22 @@ def by_scores(case: Case, scored: Scored, rule: str | None) -> Selection:
         apart = Apart(score, error, *held.difference(chosen, baseline), layers, "sample")
     within = _within(case, scored, columns) if name == DEFAULT else ()
     return _selection(
-        case, chosen, name, _why(case, scored, name, chosen, allowed(scored)), apart=apart, within=within,
+        case,
+        chosen,
+        name,
+        _why(case, scored, name, chosen, allowed(scored)),
+        apart=apart,
+        within=within,
         by_task=tuple(_of_task(task, choose, case.last) for task in scored.by_task),
-    )  # fmt: skip
+    )
 
 
 def _within(case: Case, scored: Scored, columns: Sequence[int]) -> tuple[int, ...]:
     """Return the layers that do not differ measurably from the best one, which is not among them, nor the last."""
     best = best_of(scored, columns)
-    others = (i for i in columns if i not in (best, scored.baseline) and scored.layers[i] != case.last)
+    others = (
+        i for i in columns if i not in (best, scored.baseline) and scored.layers[i] != case.last
+    )
     within = {scored.layers[i] for i in others if scored.is_within(i, best)}
     if best != scored.baseline and scored.is_within(scored.baseline, best):
         within.add(scored.layers[best])
@@ -185,13 +205,21 @@ def _by_block(scored: Scored, choose: Choose) -> Apart | None:
         return None
     values = np.take_along_axis(scored.values, led[block_of][:, None], 1)[:, 0]
     score, error = mean_of(values, scored.weights)
-    difference, difference_error = mean_of(values - scored.values[:, scored.baseline], scored.weights)
-    counts = Counter(None if column == scored.baseline else scored.layers[column] for column in led.tolist())
+    difference, difference_error = mean_of(
+        values - scored.values[:, scored.baseline], scored.weights
+    )
+    counts = Counter(
+        None if column == scored.baseline else scored.layers[column] for column in led.tolist()
+    )
     is_sample = scored.unit == "sample"
     return Apart(
-        score, error if is_sample else None, difference, difference_error, tuple(counts.most_common()),
+        score,
+        error if is_sample else None,
+        difference,
+        difference_error,
+        tuple(counts.most_common()),
         "fold" if is_sample else "task",
-    )  # fmt: skip
+    )
 
 
 def _of_task(scored: Scored, choose: Choose, last: int) -> OfTask:
@@ -203,7 +231,9 @@ def _of_task(scored: Scored, choose: Choose, last: int) -> OfTask:
     difference, error = scored.difference(column, scored.baseline)
     shipped = column == scored.baseline
     layer = last if shipped else scored.layers[column]
-    return OfTask(scored.title, layer, shipped, float(scored.means[column]), difference, _known(error))
+    return OfTask(
+        scored.title, layer, shipped, float(scored.means[column]), difference, _known(error)
+    )
 
 
 def without_scores(case: Case) -> Selection:
@@ -211,7 +241,9 @@ def without_scores(case: Case) -> Selection:
     if case.fits_as_shipped():
         return _selection(case, len(case.layers), "baseline", UNLABELLED)
     deepest = case.layers.index(case.candidates()[-1])
-    return _selection(case, deepest, "deepest", f"the deepest layer{case.budget.within}: {UNLABELLED}")
+    return _selection(
+        case, deepest, "deepest", f"the deepest layer{case.budget.within}: {UNLABELLED}"
+    )
 
 
 def _why(case: Case, scored: Scored, name: str, chosen: int, columns: Sequence[int]) -> str:
@@ -237,7 +269,11 @@ def _why(case: Case, scored: Scored, name: str, chosen: int, columns: Sequence[i
         return f"the best score{within}; {less} comes within one standard error of it"
     if scored.means[chosen] >= scored.means[best]:
         return f"as good as the best, {at}{within}"
-    of = f"paired over {len(scored.values):,} {scored.unit}s" if scored.is_paired else "of the best score"
+    of = (
+        f"paired over {len(scored.values):,} {scored.unit}s"
+        if scored.is_paired
+        else "of the best score"
+    )
     return f"{shallowest} within one standard error ({of}) of the best, {at}{within}"
 
 
@@ -250,7 +286,9 @@ def _why_clear(scored: Scored, best: int, chosen: int, within: str) -> str:
     if not math.isfinite(scored.difference(best, baseline)[1]):
         return f"the best score{within}; the error of its difference is unknown"
     clear = differs(*scored.difference(best, baseline))
-    return f"the best score{within}" + (f", measurably above {scored.name(baseline)}" if clear else "")
+    return f"the best score{within}" + (
+        f", measurably above {scored.name(baseline)}" if clear else ""
+    )
 
 
 def _selection(case: Case, chosen: int, rule: str, why: str, **more: Any) -> Selection:
@@ -258,19 +296,37 @@ def _selection(case: Case, chosen: int, rule: str, why: str, **more: Any) -> Sel
     rows = tuple(_candidate(case, column) for column in range(baseline))
     shown = _candidate(case, baseline)
     found = (*rows, shown)[chosen]
-    alike = scored is None or np.allclose(scored.values[:, chosen], scored.values[:, -1], rtol=0, atol=1e-12)
+    alike = scored is None or np.allclose(
+        scored.values[:, chosen], scored.values[:, -1], rtol=0, atol=1e-12
+    )
     shipped = chosen == baseline or (found.layer == case.last and bool(alike))
     about = {**case.about, "baseline_name": SHIPPED, "measured": case.costs and case.costs.measured}
     if scored is not None:
         whole = [i for i, layer in enumerate(case.layers) if layer >= case.first_layer]
-        about |= {"best": case.layers[best_of(scored, whole)], "scored_on": scored.title, "share": scored.share}
-        about |= {"basis": scored.basis, "lacking": scored.lacking, "baseline_name": scored.baseline_name}
+        about |= {
+            "best": case.layers[best_of(scored, whole)],
+            "scored_on": scored.title,
+            "share": scored.share,
+        }
+        about |= {
+            "basis": scored.basis,
+            "lacking": scored.lacking,
+            "baseline_name": scored.baseline_name,
+        }
     judged = more.get("apart") or found
     gain, error = (0.0, 0.0) if shipped else (judged.difference, judged.difference_error)
     return Selection(
-        layer=found.layer, depth=case.last, as_shipped=shipped, rule=rule, why=why, gain=gain, gain_error=error,
-        baseline=shown, layers=rows, **about | more,
-    )  # fmt: skip
+        layer=found.layer,
+        depth=case.last,
+        as_shipped=shipped,
+        rule=rule,
+        why=why,
+        gain=gain,
+        gain_error=error,
+        baseline=shown,
+        layers=rows,
+        **about | more,
+    )
 
 
 def _candidate(case: Case, column: int) -> Candidate:
@@ -278,7 +334,10 @@ def _candidate(case: Case, column: int) -> Candidate:
     scored, costs, is_baseline = case.scored, case.costs, column == len(case.layers)
     layer = case.last if is_baseline else case.layers[column]
     known: dict[str, Any] = {}
-    if costs is not None and (cost := costs.full if is_baseline else costs.layers.get(layer)) is not None:
+    if (
+        costs is not None
+        and (cost := costs.full if is_baseline else costs.layers.get(layer)) is not None
+    ):
         known |= vars(cost)
     if scored is not None:
         difference, error = scored.difference(column, scored.baseline)

@@ -55,13 +55,19 @@ class Opened:
         if self.given is None:
             raise LayerscopeError("the model itself is not here: name it with `cost_model`")
         if self._source is None:
-            source = self._source = open_source(self.given, None, Override(self.part), LoadOptions(device=self.device))
+            source = self._source = open_source(
+                self.given, None, Override(self.part), LoadOptions(device=self.device)
+            )
             if self.tokens is not None:
                 source = self._source = replace(source, tokens=self.tokens)
             served, scored = source.model.loaded.served, self.revision or ""
             own = weights_fingerprint(served if served is not None else source.module)
-            if scored.startswith("weights-") and not own.startswith(scored.removeprefix("weights-")):
-                self.reporter.say(f"{source.name} has other weights than those that were scored: the costs are its own")
+            if scored.startswith("weights-") and not own.startswith(
+                scored.removeprefix("weights-")
+            ):
+                self.reporter.say(
+                    f"{source.name} has other weights than those that were scored: the costs are its own"
+                )
         return self._source
 
     def costs(self, layers: Sequence[int]) -> Costs:
@@ -79,7 +85,8 @@ class Opened:
     def pools_as_ours(self, pooling: str | None) -> bool:
         """Return whether a layer was pooled by us: by another pooling than the model's makers serve it with, if any.
 
-        A model that was not opened is taken for one that pools nothing: a checkpoint may always record its pooling.
+        A model that was not opened is taken for one that pools nothing: a checkpoint may always
+        record its pooling.
         """
         if pooling not in POOLINGS:
             return False
@@ -104,12 +111,22 @@ def source_of(name: str, origin: ModelOrigin | None = None) -> str | None:
 def decide(asked: Asked) -> Selection | Removal:
     """Do what `select` is asked for."""
     budget = asked.of(Budget)
-    wrong = [name for name in OF_LAYERS if getattr(asked, name) is not None] if asked.drop is not None else []
+    wrong = (
+        [name for name in OF_LAYERS if getattr(asked, name) is not None]
+        if asked.drop is not None
+        else []
+    )
     if wrong:
-        raise LayerscopeError(f"{wrong[0]} chooses a layer, and `drop` chooses blocks: give one of them")
+        raise LayerscopeError(
+            f"{wrong[0]} chooses a layer, and `drop` chooses blocks: give one of them"
+        )
     if budget.costs and not asked.cost:
-        raise LayerscopeError("a bound on ms, speed or MB needs measured costs: do not switch them off")
-    folder = None if asked.out is None else (STORE if asked.drop is None else BLOCKS).folder(asked.out)
+        raise LayerscopeError(
+            "a bound on ms, speed or MB needs measured costs: do not switch them off"
+        )
+    folder = (
+        None if asked.out is None else (STORE if asked.drop is None else BLOCKS).folder(asked.out)
+    )
     leads = processes.team().leads
     reporter = reporting(asked.progress and leads)
     given = asked.given
@@ -120,8 +137,12 @@ def decide(asked: Asked) -> Selection | Removal:
     found: Selection | Removal
     if asked.drop is not None:
         if not isinstance(given, Run):
-            raise LayerscopeError("`drop` runs the model on the samples of a run: give the folder of one")
-        opened = Opened(given if asked.cost_model is None else asked.cost_model, asked.device, reporter)
+            raise LayerscopeError(
+                "`drop` runs the model on the samples of a run: give the folder of one"
+            )
+        opened = Opened(
+            given if asked.cost_model is None else asked.cost_model, asked.device, reporter
+        )
         found = remove(given, opened.source(), _pooling(given, asked), asked, reporter)
     elif isinstance(given, Evaluation):
         found = _of_evaluation(given, asked, budget, reporter)
@@ -149,7 +170,9 @@ def by_beginning(weights: Mapping[str, float], known: Iterable[str]) -> dict[str
     return found
 
 
-def _of_evaluation(evaluation: Evaluation, asked: Asked, budget: Budget, reporter: Reporter) -> Selection:
+def _of_evaluation(
+    evaluation: Evaluation, asked: Asked, budget: Budget, reporter: Reporter
+) -> Selection:
     if asked.holdout is not None:
         raise LayerscopeError(
             "holdout needs the states of samples, and an evaluation keeps one score per task: give a run with labels"
@@ -161,15 +184,25 @@ def _of_evaluation(evaluation: Evaluation, asked: Asked, budget: Budget, reporte
     name, pooling = str(grid.about["model"]), grid.about["pooling"]
     origin = evaluation.origins.get(name, ModelOrigin(None, 0))
     model = source_of(name, origin) if asked.cost_model is None else asked.cost_model
-    opened = Opened(model, asked.device, reporter, str(grid.about["revision"]), origin.part, origin.tokens)
+    opened = Opened(
+        model, asked.device, reporter, str(grid.about["revision"]), origin.part, origin.tokens
+    )
     costs, missing = _costs(opened, list(dict.fromkeys(scored.layers)), asked, budget)
-    sites = opened.source().model.sites if costs is not None else evaluation.scores["site"].dropna().unique()
+    sites = (
+        opened.source().model.sites
+        if costs is not None
+        else evaluation.scores["site"].dropna().unique()
+    )
     about = {
-        "model": name, "source": str(model) if isinstance(model, (str, Path)) else name, "site": grid.about["site"],
-        "pooling": pooling, "pooled": origin.modality == "text" and opened.pools_as_ours(pooling),
-        "sites": tuple(map(str, sites)), "notes": (*notes, *missing),
+        "model": name,
+        "source": str(model) if isinstance(model, (str, Path)) else name,
+        "site": grid.about["site"],
+        "pooling": pooling,
+        "pooled": origin.modality == "text" and opened.pools_as_ours(pooling),
+        "sites": tuple(map(str, sites)),
+        "notes": (*notes, *missing),
         "part": origin.part,
-    }  # fmt: skip
+    }
     case = Case(about, budget, asked.first_layer, origin.depth, scored, costs)
     return with_mix(by_scores(case, scored, asked.rule), grid, case, asked)
 
@@ -178,25 +211,35 @@ def _of_run(run: Run, asked: Asked, budget: Budget, reporter: Reporter) -> Selec
     opened = Opened(run if asked.cost_model is None else asked.cost_model, asked.device, reporter)
     pooling, has_scores = _pooling(run, asked), asked.labels is not None or has_labels(run)
     if asked.rule is not None and not has_scores:
-        raise LayerscopeError(f"rule {asked.rule!r} needs scores, and this run has no labels: give labels")
+        raise LayerscopeError(
+            f"rule {asked.rule!r} needs scores, and this run has no labels: give labels"
+        )
     if budget.max_loss is not None and not has_scores:
         raise LayerscopeError(
             "max_loss needs scores: a run with labels, or an evaluation; without them no loss is known"
         )
     if asked.holdout is not None and not has_scores:
-        raise LayerscopeError("holdout needs labels to choose by, and this run has none: leave it out")
+        raise LayerscopeError(
+            "holdout needs labels to choose by, and this run has none: leave it out"
+        )
     _refuse_first(asked.first_layer, run.layers)
     if budget.costs:
         opened.source()  # a model that is not here is refused before the long part, as wrong labels are
     scored = probed(run, asked.labels, pooling, asked.holdout, reporter) if has_scores else None
     costs, notes = _costs(opened, run.layers, asked, budget)
     if not has_scores and run.info["data"].get("labels"):
-        notes = ("the run's labels give no two classes of five samples to probe: they are left out", *notes)
+        notes = (
+            "the run's labels give no two classes of five samples to probe: they are left out",
+            *notes,
+        )
     about = {
-        "model": str(run.info["model"]["name"]), "source": str(run.path) * run.names_model,
-        "site": run.final, "pooling": pooling,
-        "pooled": run.info["data"]["modality"] == "text" and opened.pools_as_ours(pooling), "notes": notes,
-    }  # fmt: skip
+        "model": str(run.info["model"]["name"]),
+        "source": str(run.path) * run.names_model,
+        "site": run.final,
+        "pooling": pooling,
+        "pooled": run.info["data"]["modality"] == "text" and opened.pools_as_ours(pooling),
+        "notes": notes,
+    }
     case = Case(about, budget, asked.first_layer, run.depth, scored, costs, run.layers)
     return without_scores(case) if scored is None else by_scores(case, scored, asked.rule)
 
@@ -205,11 +248,17 @@ def _pooling(run: Run, asked: Asked) -> str:
     """Return the pooling to choose a layer of; what a run has no choice of is refused."""
     known, model = run.info["pooling"], run.info["model"]["name"]
     if asked.pooling is not None and asked.pooling not in known:
-        raise LayerscopeError(f"pooling {asked.pooling!r} is not in this run: it has {', '.join(known)}")
+        raise LayerscopeError(
+            f"pooling {asked.pooling!r} is not in this run: it has {', '.join(known)}"
+        )
     if asked.site not in (None, run.final):
-        raise LayerscopeError(f"site {asked.site!r} of a run cannot be chosen: a truncated model yields {run.final}")
+        raise LayerscopeError(
+            f"site {asked.site!r} of a run cannot be chosen: a truncated model yields {run.final}"
+        )
     if asked.model not in (None, model):
-        raise LayerscopeError(f"model applies only to evaluations, and this is a run of {model}: leave it out")
+        raise LayerscopeError(
+            f"model applies only to evaluations, and this is a run of {model}: leave it out"
+        )
     if asked.tasks is not None:
         raise LayerscopeError("`tasks` applies only to evaluations: a run is judged by its labels")
     return str(asked.pooling or known[0])
@@ -220,7 +269,9 @@ def _refuse_first(layer: int, layers: Sequence[int]) -> None:
         raise LayerscopeError(f"first layer {layer} is beyond the last one, {layers[-1]}")
 
 
-def _costs(opened: Opened, layers: Sequence[int], asked: Asked, budget: Budget) -> tuple[Costs | None, tuple[str, ...]]:
+def _costs(
+    opened: Opened, layers: Sequence[int], asked: Asked, budget: Budget
+) -> tuple[Costs | None, tuple[str, ...]]:
     """Return what every depth costs, or None and the line that says why not; an error where a bound needs them."""
     if not asked.cost:
         return None, ()

@@ -37,7 +37,11 @@ def document(selection: "Selection") -> Document:
     if selection.scored_on and not selection.lacking:
         reasons.append(judged_on(selection))
     reasons += [line for line in (offer(selection),) if line]
-    about = selection.site, selection.pooling and f"{selection.pooling} pooling", selection.scored_on
+    about = (
+        selection.site,
+        selection.pooling and f"{selection.pooling} pooling",
+        selection.scored_on,
+    )
     names = ("rule", "site", "pooling", "scores", "costs")
     facts = zip(names, (selection.rule, *about, selection.measured), strict=True)
     return Document(
@@ -113,7 +117,8 @@ def judged_on(selection: "Selection") -> str:
         return "the same data chose the layer and judged it: expect a little less on new data"
     blocks = sum(n for _, n in apart.layers)
     led = ", ".join(
-        f"{selection.baseline_name if layer is None else f'layer {layer}'} in {n}" for layer, n in apart.layers
+        f"{selection.baseline_name if layer is None else f'layer {layer}'} in {n}"
+        for layer, n in apart.layers
     )
     expected = _joined(_judged(apart, selection.share)[1])
     on_itself = _joined(_judged(selection.chosen, selection.share)[1])
@@ -143,10 +148,16 @@ def ship(selection: "Selection") -> tuple[str, str]:
     if selection.as_shipped:
         return "", f"nothing to truncate: {selection.baseline_name} is the choice"
     if selection.layer == 0:
-        return "", "nothing to truncate: layer 0 is what the first block reads, and no model ends there"
+        return (
+            "",
+            "nothing to truncate: layer 0 is what the first block reads, and no model ends there",
+        )
     if selection.source == "":
         return "", "nothing to truncate: the run was made without a model that a command can open"
-    source, name = selection.source or selection.model, f"{selection.model.split('/')[-1]}-layer{selection.layer}"
+    source, name = (
+        selection.source or selection.model,
+        f"{selection.model.split('/')[-1]}-layer{selection.layer}",
+    )
     how = ["--site", "raw", "--format", "onnx"] if selection.raw_only else []
     mixes_normed = selection.mix and "normed" in selection.sites
     is_pooled = selection.pooled and not selection.raw_only and not mixes_normed
@@ -166,14 +177,21 @@ def _tables(selection: "Selection") -> Iterator[Table]:
             score, difference = _judged(task, selection.share)
             layer = words("baseline" if task.as_shipped else str(task.layer))
             rows.append(row(task.task, layer, score, EMPTY if task.as_shipped else difference))
-        titles = (Column("task", "left"), Column("layer"), *columns(("score", "difference"), "decimal"))
+        titles = (
+            Column("task", "left"),
+            Column("layer"),
+            *columns(("score", "difference"), "decimal"),
+        )
         yield Table("What each task alone would choose", titles, tuple(rows), name="alone")
 
 
 def _layers(selection: "Selection") -> Table:
     baseline = selection.baseline
     scored, cost = baseline.score is not None, baseline.parameters is not None
-    titles = [*columns(("layer",)), *(columns(("score", "difference"), "decimal") if scored else ())]
+    titles = [
+        *columns(("layer",)),
+        *(columns(("score", "difference"), "decimal") if scored else ()),
+    ]
     titles += columns(["weights", "MB", "ms", "faster"] if cost else [])
     rows = []
     for candidate in (*selection.layers, *([selection.mixed] if selection.mixed else []), baseline):
@@ -184,7 +202,9 @@ def _layers(selection: "Selection") -> Table:
             score, difference = _judged(candidate, selection.share)
             cells += [score, EMPTY if shipped else difference]
         cells += _costs(candidate) if cost else []
-        marks = replace(words(_marks(candidate, shipped, selection)), marked=candidate is selection.chosen)
+        marks = replace(
+            words(_marks(candidate, shipped, selection)), marked=candidate is selection.chosen
+        )
         rows.append(Row((*cells, marks), marked=marks.marked))
     titles.append(Column("", "left"))
     return Table("Every layer", tuple(titles), tuple(rows), (_legend(selection),), name="layers")
@@ -210,10 +230,11 @@ def _costs(candidate: "Candidate") -> list[Cell]:
     millions = candidate.parameters >= 1e6
     weights = f"{candidate.parameters / 1e6:,.1f} M" if millions else f"{candidate.parameters:,}"
     return [
-        Cell(weights, value=candidate.parameters), Cell(f"{candidate.megabytes:,.1f}", value=candidate.megabytes),
+        Cell(weights, value=candidate.parameters),
+        Cell(f"{candidate.megabytes:,.1f}", value=candidate.megabytes),
         Cell(_milliseconds(candidate), value=candidate.milliseconds),
         Cell(f"{candidate.speedup:.2f}×", value=candidate.speedup),
-    ]  # fmt: skip
+    ]
 
 
 def _milliseconds(candidate: "Candidate") -> str:

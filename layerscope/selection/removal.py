@@ -13,9 +13,21 @@ from layerscope.show.pushed import Stored
 
 STORE = Store("choice of blocks", "removal.json", "run layerscope select again", {})
 MEASURES = {
-    "tokens": ("added loss", "loss", "loss of the next token, in nats; added: over the full model's"),
-    "pooled": ("KL", "agreement", "divergence of the predictions from the full model's, in nats; share of equal ones"),
-    "vectors": ("1 − cosine", "cosine", "cosine of the vector that the model serves with the full model's"),
+    "tokens": (
+        "added loss",
+        "loss",
+        "loss of the next token, in nats; added: over the full model's",
+    ),
+    "pooled": (
+        "KL",
+        "agreement",
+        "divergence of the predictions from the full model's, in nats; share of equal ones",
+    ),
+    "vectors": (
+        "1 − cosine",
+        "cosine",
+        "cosine of the vector that the model serves with the full model's",
+    ),
 }
 """By what a model gives: what dropping blocks costs, what is left, and what that means."""
 LEAD = "What each way of choosing blocks would drop, and what the model loses without them."
@@ -24,8 +36,9 @@ LEAD = "What each way of choosing blocks would drop, and what the model loses wi
 class Choice(NamedTuple):
     """The blocks that one way of choosing drops, counted from 1 as the layers they make.
 
-    `cost` is what the model loses, `stderr` its standard error and `score` what is left, on samples that had no part in
-    choosing; `chosen_on` is the cost on those that had. `fault` says why no checkpoint can lack these blocks.
+    `cost` is what the model loses, `stderr` its standard error and `score` what is left, on samples
+    that had no part in choosing; `chosen_on` is the cost on those that had. `fault` says why no
+    checkpoint can lack these blocks.
     """
 
     way: str
@@ -41,10 +54,11 @@ class Choice(NamedTuple):
 class Removal(Stored):
     """Blocks of one model that matter least, by several ways of choosing them.
 
-    `choices` begin with the recommended one: that of the lowest cost on the `chosen_on` samples that chose, among those
-    a checkpoint can lack; `judged_on` others judge them. `measure` is tokens, pooled or vectors: cost is added loss, KL
-    divergence or 1 − cosine. `influence` is each block's, `angles` those over as many blocks as are dropped, by the
-    first of them. `source` is what `truncate` takes.
+    `choices` begin with the recommended one: that of the lowest cost on the `chosen_on` samples
+    that chose, among those a checkpoint can lack; `judged_on` others judge them. `measure` is
+    tokens, pooled or vectors: cost is added loss, KL divergence or 1 − cosine. `influence` is each
+    block's, `angles` those over as many blocks as are dropped, by the first of them. `source` is
+    what `truncate` takes.
     """
 
     STORE = STORE
@@ -69,7 +83,11 @@ class Removal(Stored):
 
     def document(self) -> Document:
         """Return the recommended blocks, what each choice costs, and every block's own figures."""
-        n, best, (cost, score, what) = len(self.choices[0].blocks), self.choices[0], MEASURES[self.measure]
+        n, best, (cost, score, what) = (
+            len(self.choices[0].blocks),
+            self.choices[0],
+            MEASURES[self.measure],
+        )
         answer = f"drop {spans(best.blocks, 'block')} of {self.depth} ({best.way}): "
         answer += f"{cost} {best.cost:.3g} ±{best.stderr:.2g}, {score} {best.score:.4g}"
         commands: tuple[str, ...] = ()
@@ -79,13 +97,23 @@ class Removal(Stored):
             commands = write, f"layerscope train {name} --train DATA --out healed"
         names = [Cell(text, value=text) for text in (spans(one.blocks) for one in self.choices)]
         rows = (
-            row(one.way, name, _cell(one.cost, f"±{one.stderr:.2g}"), _cell(one.score), marked=one is best)
+            row(
+                one.way,
+                name,
+                _cell(one.cost, f"±{one.stderr:.2g}"),
+                _cell(one.score),
+                marked=one is best,
+            )
             for one, name in zip(self.choices, names, strict=True)
         )
         titles = *columns(("chosen by", "blocks"), "left"), *columns((cost, score), "decimal")
-        ways = Table("Ways to choose", titles, tuple(rows), (f"{score.capitalize()}: {what}.",), name="ways")
+        ways = Table(
+            "Ways to choose", titles, tuple(rows), (f"{score.capitalize()}: {what}.",), name="ways"
+        )
         figures = enumerate(zip_longest(self.influence, self.angles), 1)
-        each = (row(Cell(str(block), value=block), *map(_cell, values)) for block, values in figures)
+        each = (
+            row(Cell(str(block), value=block), *map(_cell, values)) for block, values in figures
+        )
         titles = Column("block"), *columns(("influence", f"angle over {n}"), "decimal")
         vector = "last token's state" if self.measure == "tokens" else "pooled state"
         legend = (
@@ -95,16 +123,26 @@ class Removal(Stored):
         parts = ways, Table("Every block", titles, tuple(each), legend, name="blocks")
         judged = f"{self.chosen_on:,} samples of {self.data} chose the blocks; {self.judged_on:,} others judge them"
         return Document(
-            answer if self.blocks else f"no {n} of the {self.depth} blocks can be left out: {best.fault}",
-            title=(self.model,), reasons=(judged,), parts=parts, lead=parts[:1], commands=commands,
+            answer
+            if self.blocks
+            else f"no {n} of the {self.depth} blocks can be left out: {best.fault}",
+            title=(self.model,),
+            reasons=(judged,),
+            parts=parts,
+            lead=parts[:1],
+            commands=commands,
             kind="choices of blocks",
-            notes=tuple(f"{one.way}: {one.fault}" for one in self.choices if one.fault), depth=self.depth,
+            notes=tuple(f"{one.way}: {one.fault}" for one in self.choices if one.fault),
+            depth=self.depth,
             sections=(Section("removal", "Blocks to drop", LEAD, parts),),
-        )  # fmt: skip
+        )
 
     def _parts(self) -> tuple[dict[str, Any], dict[str, Any]]:
         facts, _ = super()._parts()
-        return facts | {"choices": [choice._asdict() for choice in self.choices], "blocks": self.blocks}, {}
+        return facts | {
+            "choices": [choice._asdict() for choice in self.choices],
+            "blocks": self.blocks,
+        }, {}
 
     @classmethod
     def _made(cls, facts: dict[str, Any], frames: dict[str, Any], folder: Path) -> Self:

@@ -42,34 +42,57 @@ Blocks = tuple[int, ...]
 
 def remove(run: Run, source: Source, pooling: str, asked: Asked, reporter: Reporter) -> Removal:
     """Return the blocks of a run's model that matter least on the run's samples, or on other data."""
-    options, model, n, depth = run.info["options"], source.model, asked.drop, source.model.stack.depth
+    options, model, n, depth = (
+        run.info["options"],
+        source.model,
+        asked.drop,
+        source.model.stack.depth,
+    )
     if n >= depth:
-        raise LayerscopeError(f"drop {n} leaves none of the {depth} blocks of {source.name}: give 1 to {depth - 1}")
+        raise LayerscopeError(
+            f"drop {n} leaves none of the {depth} blocks of {source.name}: give 1 to {depth - 1}"
+        )
     model.stack.check_single(range(1, depth + 1))  # before the long part
     if isinstance(model.encoder, TextEncoder):
         given = {name: options[name] for name in ("max_length", "prompt") if options.get(name)}
         model = replace(model, encoder=replace(model.encoder, **given))
     samples, name = _samples(run, model, asked)
     half = min(CHOOSE, len(samples) // 2)
-    with evaluating(model.module), reporter.bar("blocks", n * depth - n * (n - 1) // 2 + 7, "models") as advance:
-        choosing, judging = (Meter(model, part, pooling, advance) for part in (samples[:half], samples[half:]))
+    with (
+        evaluating(model.module),
+        reporter.bar("blocks", n * depth - n * (n - 1) // 2 + 7, "models") as advance,
+    ):
+        choosing, judging = (
+            Meter(model, part, pooling, advance) for part in (samples[:half], samples[half:])
+        )
         influence, angles = choosing.of_blocks(n)
         first = int(np.argmin(angles)) + 1
         ways: dict[str, Blocks] = {
             "greedy removal": _greedy(choosing, n),
-            "block influence": tuple(sorted((np.argsort(influence, kind="stable")[:n] + 1).tolist())),
+            "block influence": tuple(
+                sorted((np.argsort(influence, kind="stable")[:n] + 1).tolist())
+            ),
             "angular distance": tuple(range(first, first + n)),
             "the last blocks": tuple(range(depth - n + 1, depth + 1)),
         }
         choices = [
-            Choice(way, blocks, choosing.cost(blocks)[0], *judging.cost(blocks), _fault(source, blocks))
+            Choice(
+                way, blocks, choosing.cost(blocks)[0], *judging.cost(blocks), _fault(source, blocks)
+            )
             for way, blocks in ways.items()
         ]
     return Removal(
-        source.name, depth, judging.kind, name, half, len(samples) - half,
+        source.name,
+        depth,
+        judging.kind,
+        name,
+        half,
+        len(samples) - half,
         tuple(sorted(choices, key=lambda choice: (choice.fault != "", choice.chosen_on))),
-        tuple(influence.tolist()), tuple(angles.tolist()), str(run.path),
-    )  # fmt: skip
+        tuple(influence.tolist()),
+        tuple(angles.tolist()),
+        str(run.path),
+    )
 
 
 def _samples(run: Run, model: LayeredModel, asked: Asked) -> tuple[list[Any], str]:
@@ -77,11 +100,19 @@ def _samples(run: Run, model: LayeredModel, asked: Asked) -> tuple[list[Any], st
     corpus = _corpus(run, asked.data)
     if corpus.running and isinstance(model.encoder, TextEncoder):
         corpus = pack(corpus, model.encoder.tokenizer, min(WINDOW, model.encoder.max_length))
-    order = np.random.default_rng(asked.seed).permutation(np.flatnonzero(~corpus.copies))[: CHOOSE + JUDGE]
+    order = np.random.default_rng(asked.seed).permutation(np.flatnonzero(~corpus.copies))[
+        : CHOOSE + JUDGE
+    ]
     samples, least = [corpus.samples[i] for i in order], 2 if model.is_language_model else 1
-    samples = [one for one, length in zip(samples, model.encoder.lengths(samples), strict=True) if length >= least]
+    samples = [
+        one
+        for one, length in zip(samples, model.encoder.lengths(samples), strict=True)
+        if length >= least
+    ]
     if len(samples) < FEWEST:
-        raise LayerscopeError(f"{corpus.name} has {len(samples)} distinct samples: give {FEWEST} or more as `data`")
+        raise LayerscopeError(
+            f"{corpus.name} has {len(samples)} distinct samples: give {FEWEST} or more as `data`"
+        )
     return samples, corpus.name
 
 
@@ -91,8 +122,12 @@ def _corpus(run: Run, data: Any) -> Corpus:
         return open_corpus(data)
     about = run.info["data"]
     source = about.get("source")
-    if not source or not (source in BUILT_IN or source.startswith("hf:") or Path(source).expanduser().exists()):
-        raise LayerscopeError(f"the run's data ({source or about['name']}) cannot be found: name them with `data`")
+    if not source or not (
+        source in BUILT_IN or source.startswith("hf:") or Path(source).expanduser().exists()
+    ):
+        raise LayerscopeError(
+            f"the run's data ({source or about['name']}) cannot be found: name them with `data`"
+        )
     columns = {name: about.get(name) for name in ("text_column", "label_column")}
     return open_corpus(source, **columns)
 
@@ -112,22 +147,31 @@ def _greedy(meter: "Meter", n: int) -> Blocks:
     gone: Blocks = ()
     for _ in range(n):
         left = (block for block in range(1, meter.model.stack.depth + 1) if block not in gone)
-        gone = min((tuple(sorted((*gone, block))) for block in left), key=lambda blocks: meter.cost(blocks)[0])
+        gone = min(
+            (tuple(sorted((*gone, block))) for block in left),
+            key=lambda blocks: meter.cost(blocks)[0],
+        )
     return gone
 
 
 class Meter:
     """Compares what a model gives without some of its blocks with what the full one gives, on the same samples.
 
-    Of a language model the loss of the next token counts, of a classifier the divergence of its predictions, else the
-    cosine of the vector that it serves.
+    Of a language model the loss of the next token counts, of a classifier the divergence of its
+    predictions, else the cosine of the vector that it serves.
     """
 
-    def __init__(self, model: LayeredModel, samples: Sequence[Any], pooling: str, advance: Any) -> None:
+    def __init__(
+        self, model: LayeredModel, samples: Sequence[Any], pooling: str, advance: Any
+    ) -> None:
         self.model, self.pooling, self.advance, encoder = model, pooling, advance, model.encoder
-        self.kind = "pooled" if model.lens is not None and model.lens.kind == "pooled" else "vectors"
+        self.kind = (
+            "pooled" if model.lens is not None and model.lens.kind == "pooled" else "vectors"
+        )
         self.kind = "tokens" if model.is_language_model else self.kind
-        batches = ([samples[i] for i in batch] for batch in batches_of(model, encoder.lengths(samples)))
+        batches = (
+            [samples[i] for i in batch] for batch in batches_of(model, encoder.lengths(samples))
+        )
         self.batches = [encoder.batch(batch).to(model.device) for batch in batches]
         self.cost, self.full = cache(self._cost), self._given(())
 
@@ -137,7 +181,10 @@ class Meter:
         if self.kind == "tokens":
             cost, score = own - full, own
         elif self.kind == "pooled":
-            cost, score = (full.exp() * (full - own)).sum(-1), (full.argmax(-1) == own.argmax(-1)).double()
+            cost, score = (
+                (full.exp() * (full - own)).sum(-1),
+                (full.argmax(-1) == own.argmax(-1)).double(),
+            )
         else:
             score = cosine_similarity(own, full, dim=-1)
             cost = 1 - score
@@ -151,7 +198,11 @@ class Meter:
         def given(inputs: Inputs) -> Tensor:
             with skipping(model.module, model.stack, blocks):
                 states = states_at(model.module, model.stack, inputs, model.stack.depth)
-            return self._read(states, replace(inputs, mask=model.mask(inputs, states["raw"]))).double().cpu()
+            return (
+                self._read(states, replace(inputs, mask=model.mask(inputs, states["raw"])))
+                .double()
+                .cpu()
+            )
 
         found = [*processes.team().each(given, self.batches)]
         self.advance(1)
@@ -162,8 +213,15 @@ class Meter:
         if self.kind == "tokens" and mask is not None and model.lens is not None:
             real, lens = mask[:, 1:].bool(), model.lens
             logits = lens.token_logits(raw[:, :-1][real], inputs)
-            truths = torch.split(inputs.named["input_ids"][:, 1:][real], max(1, CHUNK // lens.classes))
-            losses = torch.cat([cross_entropy(*pair, reduction="none") for pair in zip(logits, truths, strict=True)])
+            truths = torch.split(
+                inputs.named["input_ids"][:, 1:][real], max(1, CHUNK // lens.classes)
+            )
+            losses = torch.cat(
+                [
+                    cross_entropy(*pair, reduction="none")
+                    for pair in zip(logits, truths, strict=True)
+                ]
+            )
             sizes: list[int] = real.sum(1).tolist()
             return torch.stack([own.mean() for own in torch.split(losses, sizes)])
         if self.kind == "pooled" and model.lens is not None:
@@ -176,15 +234,19 @@ class Meter:
 
     def _layers(self, inputs: Inputs) -> list[Tensor]:
         states: list[Tensor] = []
-        self.model.run(inputs, lambda _, site, tokens: states.append(tokens.clone()) if site == "raw" else None)
+        self.model.run(
+            inputs, lambda _, site, tokens: states.append(tokens.clone()) if site == "raw" else None
+        )
         return states
 
     @torch.inference_mode()
     def of_blocks(self, n: int) -> tuple[Floats, Floats]:
         """Return each block's influence, over all tokens, and the angular distance over n blocks from each on.
 
-        Source: Men et al. 2024, ShortGPT, equation 1; Gromov et al. 2024, The Unreasonable Ineffectiveness of the
-        Deeper Layers, equation 7, whose vectors are the last token's: so they are here for language models.
+        Source: Men et al. 2024, ShortGPT, equation 1; Gromov et al. 2024, The Unreasonable
+            Ineffectiveness of the
+        Deeper Layers, equation 7, whose vectors are the last token's: so they are here for language
+        models.
         """
         model, how = self.model, "last" if self.kind == "tokens" else self.pooling
 
@@ -193,8 +255,12 @@ class Meter:
             mask = model.mask(inputs, raw[0])
             real = ... if mask is None else mask.bool()
             pairs = pairwise(states.double() for states in raw)
-            cosines = torch.stack([cosine_similarity(*pair, dim=-1)[real].flatten() for pair in pairs])
-            return cosines.cpu(), torch.stack([pool(states, mask, how) for states in raw]).double().cpu()
+            cosines = torch.stack(
+                [cosine_similarity(*pair, dim=-1)[real].flatten() for pair in pairs]
+            )
+            return cosines.cpu(), torch.stack(
+                [pool(states, mask, how) for states in raw]
+            ).double().cpu()
 
         found = [*processes.team().each(read, self.batches)]
         self.advance(1)

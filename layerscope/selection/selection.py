@@ -33,8 +33,9 @@ class Candidate:
 class Apart:
     """The chosen score on units that had no part in choosing: each block is judged at the layer the others choose.
 
-    `layers` counts the blocks that led to each layer, None being the model as shipped; `unit` is fold or task, or
-    sample where samples were held out and judged at the one layer that all others choose.
+    `layers` counts the blocks that led to each layer, None being the model as shipped; `unit` is
+    fold or task, or sample where samples were held out and judged at the one layer that all others
+    choose.
     """
 
     score: float
@@ -61,14 +62,16 @@ class OfTask:
 class Selection(Stored):
     """A choice of a layer of one model.
 
-    `layer` is the last one that is kept, of `depth`; `as_shipped` says that the choice is the model as shipped.
-    `rule` names what chose it, `why` explains it in a sentence. `gain` is its score less that of the baseline, in the
-    scores' own units, with the standard error `gain_error`; None without scores. Both are of `apart`, units that
-    had no part in choosing, where there are enough of them. `basis` says how much was judged, `lacking` what is
-    missing where that is too little to choose by; `by_task` is what each task alone would choose. `layers` are all
-    layers; `baseline` is the model as shipped, or what `baseline_name` says where that was not scored; `best` the
-    layer of the highest score. `source` is what `truncate` takes, empty where there is no model, `measured` on what the
-    costs are, `sites` where the model can be taken, `part` the one of its stacks of blocks, where it has several.
+    `layer` is the last one that is kept, of `depth`; `as_shipped` says that the choice is the model
+    as shipped. `rule` names what chose it, `why` explains it in a sentence. `gain` is its score
+    less that of the baseline, in the scores' own units, with the standard error `gain_error`; None
+    without scores. Both are of `apart`, units that had no part in choosing, where there are enough
+    of them. `basis` says how much was judged, `lacking` what is missing where that is too little to
+    choose by; `by_task` is what each task alone would choose. `layers` are all layers; `baseline`
+    is the model as shipped, or what `baseline_name` says where that was not scored; `best` the
+    layer of the highest score. `source` is what `truncate` takes, empty where there is no model,
+    `measured` on what the costs are, `sites` where the model can be taken, `part` the one of its
+    stacks of blocks, where it has several.
 
     >>> selection = layerscope.select("scores.csv", model="small", cost=False, progress=False)
     >>> selection.layer, selection.depth, round(selection.gain, 2)
@@ -167,7 +170,8 @@ class Selection(Stored):
 def open_selection(folder: str | Path) -> Selection:
     """Return the selection that was saved into a folder.
 
-    Raises `LayerscopeError` for a folder without one, and for files that are damaged or changed since.
+    Raises `LayerscopeError` for a folder without one, and for files that are damaged or changed
+    since.
 
     >>> saved = layerscope.select("scores.csv", model="small", cost=False, out="choice", progress=False)
     >>> open_selection("choice").layers == saved.layers

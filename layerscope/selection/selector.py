@@ -45,29 +45,34 @@ def select(
 ) -> "Selection | Removal":
     """Choose a layer, or blocks to drop: what it scores, gains and costs, and how far to trust that.
 
-    With scores of tasks (an evaluation) or labels (of a run, by a cross-validated linear probe), the choice is the best
-    layer where it is measurably better than the model as shipped: by more than 1.96 standard errors of the difference,
-    paired over samples or over three or more tasks. Else the model as shipped is kept, and the shallowest layer that
-    does not differ measurably is offered below. The gain is expected from folds, or from tasks if there are three, that
-    had no part in choosing. Nothing is chosen from fewer than 50 judged samples, or from less than half of all. Without
-    scores the model as shipped is kept, or with a budget the deepest layer within it. Layer 0 is not a candidate.
+    With scores of tasks (an evaluation) or labels (of a run, by a cross-validated linear probe),
+    the choice is the best layer where it is measurably better than the model as shipped: by more
+    than 1.96 standard errors of the difference, paired over samples or over three or more tasks.
+    Else the model as shipped is kept, and the shallowest layer that does not differ measurably is
+    offered below. The gain is expected from folds, or from tasks if there are three, that had no
+    part in choosing. Nothing is chosen from fewer than 50 judged samples, or from less than half of
+    all. Without scores the model as shipped is kept, or with a budget the deepest layer within it.
+    Layer 0 is not a candidate.
 
-    With `drop`, that many blocks are chosen in four ways: by repeatedly removing the one that costs least, by how
-    little a block turns its input (ShortGPT), by the angle over a row of blocks (Gromov et al. 2024), and as the last
-    ones. Half of the samples choose; the others show what the model loses by each choice: loss of the next token,
-    divergence of its predictions, or angle of the vector it serves.
+    With `drop`, that many blocks are chosen in four ways: by repeatedly removing the one that costs
+    least, by how little a block turns its input (ShortGPT), by the angle over a row of blocks
+    (Gromov et al. 2024), and as the last ones. Half of the samples choose; the others show what the
+    model loses by each choice: loss of the next token, divergence of its predictions, or angle of
+    the vector it serves.
 
     Args:
-        given: folder of a run or an evaluation, or CSV of scores; in Python also a run or an evaluation itself.
+        given: folder of a run or an evaluation, or CSV of scores; in Python also a run or an
+            evaluation itself.
         labels: of a run's samples, one each in their order, instead of its own.
-        rule: rule to choose by: best-if-clear (the best layer, or the model as shipped if none is measurably better),
-            best, or one-standard-error (the shallowest within it); by default the first, or with `max_loss` the
-            shallowest layer within that loss.
-        holdout: share of a run's labelled samples held out to judge the chosen layer, stratified by class and drawn
-            with the run's seed; by default each fold is judged at the layer that the others choose.
+        rule: rule to choose by: best-if-clear (the best layer, or the model as shipped if none is
+            measurably better), best, or one-standard-error (the shallowest within it); by default
+            the first, or with `max_loss` the shallowest layer within that loss.
+        holdout: share of a run's labelled samples held out to judge the chosen layer, stratified by
+            class and drawn with the run's seed; by default each fold is judged at the layer that
+            the others choose.
         max_loss: largest acceptable loss, in points; the shallowest layer within it is chosen.
-        max_ms: largest acceptable time per sample, in milliseconds, measured on this machine in batches of 8 texts as
-            long as those of the run or evaluation are on average.
+        max_ms: largest acceptable time per sample, in milliseconds, measured on this machine in
+            batches of 8 texts as long as those of the run or evaluation are on average.
         min_speedup: how many times as fast as the full model at least, such as 2.
         max_mb: largest acceptable size of the weights, in megabytes.
         first_layer: first layer to consider; 0 includes the embeddings.
@@ -78,8 +83,8 @@ def select(
         revision: revision of the model, if an evaluation has several.
         site: where layers are read, raw or normed; by default normed, if it was scored.
         pooling: pooling to judge layers by, if there are several.
-        tasks: tasks that count, separated by commas, with optional weights, such as STS12=2,trec; an unambiguous prefix
-            is enough; by default all count equally.
+        tasks: tasks that count, separated by commas, with optional weights, such as STS12=2,trec;
+            an unambiguous prefix is enough; by default all count equally.
         cost: measure the size and speed of every depth.
         cost_model: model to measure, if an evaluation's model is not found by its name.
         device: device to measure on: auto, cpu or cuda:0.
@@ -90,7 +95,8 @@ def select(
         The choice, the alternatives and the evidence; a `Removal` with `drop`.
 
     Raises:
-        LayerscopeError: for every wrong input, and for bounds that no layer meets, with the least that is possible.
+        LayerscopeError: for every wrong input, and for bounds that no layer meets, with the least
+            that is possible.
 
     Example:
         >>> layerscope.select("scores.csv", model="small", cost=False, progress=False)

@@ -18,9 +18,10 @@ Align = Literal["left", "right", "decimal"]
 class Cell:
     """One entry of a table.
 
-    `text` is what is shown, `detail` what stands beside it (a standard error), `value` the number behind it, for
-    sorting and for CSV, which has the numbers of `more` by name too. A `marked` cell stands out from its column;
-    `share` (0 … 1) is drawn as a bar, `shape` as a spark line before the text.
+    `text` is what is shown, `detail` what stands beside it (a standard error), `value` the number
+    behind it, for sorting and for CSV, which has the numbers of `more` by name too. A `marked` cell
+    stands out from its column; `share` (0 … 1) is drawn as a bar, `shape` as a spark line before
+    the text.
     """
 
     text: str
@@ -62,8 +63,8 @@ class Row:
 class Table:
     """Rows of cells under columns, of which the first names the row; `legend` says how to read them.
 
-    Where a screen is too narrow for it, the tables of `narrow` are shown in its place, if there are any; else its
-    columns are shown in groups, the first column with each.
+    Where a screen is too narrow for it, the tables of `narrow` are shown in its place, if there are
+    any; else its columns are shown in groups, the first column with each.
     """
 
     title: str
@@ -126,8 +127,9 @@ class Prediction:
 class TokenGrid:
     """Predictions by row and column, coloured by probability.
 
-    `text` is what was read, `continuation` what the model wrote after it. `foot` has lines of texts under the columns,
-    `facts` columns of texts beside the rows; `legend` says what rows and columns are.
+    `text` is what was read, `continuation` what the model wrote after it. `foot` has lines of texts
+    under the columns, `facts` columns of texts beside the rows; `legend` says what rows and columns
+    are.
     """
 
     title: str
@@ -170,13 +172,14 @@ class Section:
 class Document:
     """A result as it is shown.
 
-    `answer` answers the user's question in one line. `title` says what the result is of (a model, data), `facts` what
-    else tells it from others, `reasons` are sentences that belong to the answer. `parts` are what a notebook shows, and
-    a terminal with `--long`; else it shows the parts of `lead`, where there are any. `notes` are small print,
-    `commands` what to type next. `sections` are what a page has instead of the parts other than sentences, and
-    `details` what it has room for: how the result was made; `warnings` stand above the answer there. `kind` is what
-    several of such results are called, `depth` that of the model.
-    `members` are the results it is made of (pairs of runs, models): a page and figures show them in its place.
+    `answer` answers the user's question in one line. `title` says what the result is of (a model,
+    data), `facts` what else tells it from others, `reasons` are sentences that belong to the
+    answer. `parts` are what a notebook shows, and a terminal with `--long`; else it shows the parts
+    of `lead`, where there are any. `notes` are small print, `commands` what to type next.
+    `sections` are what a page has instead of the parts other than sentences, and `details` what it
+    has room for: how the result was made; `warnings` stand above the answer there. `kind` is what
+    several of such results are called, `depth` that of the model. `members` are the results it is
+    made of (pairs of runs, models): a page and figures show them in its place.
     """
 
     answer: str
@@ -197,7 +200,9 @@ class Document:
 
 def row(*entries: Cell | str, marked: bool = False, quiet: bool = False) -> Row:
     """Return a row of cells, texts among them becoming cells."""
-    return Row(tuple(entry if isinstance(entry, Cell) else Cell(entry) for entry in entries), marked, quiet)
+    return Row(
+        tuple(entry if isinstance(entry, Cell) else Cell(entry) for entry in entries), marked, quiet
+    )
 
 
 def words(text: str) -> Cell:
@@ -216,8 +221,12 @@ def overlaid(document: Document, series: Series) -> Document:
     def over(part: Part | Frame) -> Part | Frame:
         if not (isinstance(part, Chart) and part.overlaid and part.x.depth):
             return part
-        own = replace(series, y=tuple(value / part.y.scale for value in series.y))  # the right axis has no scale
+        own = replace(
+            series, y=tuple(value / part.y.scale for value in series.y)
+        )  # the right axis has no scale
         return replace(part, series=(*part.series, own))
 
-    sections = (replace(section, parts=tuple(map(over, section.parts))) for section in document.sections)
+    sections = (
+        replace(section, parts=tuple(map(over, section.parts))) for section in document.sections
+    )
     return replace(document, sections=tuple(sections))

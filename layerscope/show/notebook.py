@@ -29,13 +29,14 @@ class Shown:
         """Return one of the figures that `report(figures=…)` writes, as a matplotlib figure.
 
         Args:
-            name: name of the figure, as its file is called (`curves`, `cka`, `scores`), or of a metric; by default the
-                first there is.
-            width: its width in inches: 5.5, the text of ICLR's style, by default; 3.25 is a column of ICML's.
+            name: name of the figure, as its file is called (`curves`, `cka`, `scores`), or of a
+                metric; by default the first there is.
+            width: its width in inches: 5.5, the text of ICLR's style, by default; 3.25 is a column
+                of ICML's.
 
         Raises:
-            LayerscopeError: for a figure that this result does not have, with those it has; where matplotlib is
-                missing.
+            LayerscopeError: for a figure that this result does not have, with those it has; where
+                matplotlib is missing.
 
         Example:
             >>> figure = layerscope.open_run("runs/minilm").plot("effective_rank", width=3.25)
@@ -56,7 +57,13 @@ def html(document: Document) -> str:
     from jinja2 import Environment, PackageLoader, StrictUndefined  # which takes a while to import
 
     loader = PackageLoader("layerscope.show", "files")
-    room = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    room = Environment(
+        loader=loader,
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     room.filters["plain"] = plain
     names = {"MARK": MARK, "bar": bar, "spark": spark, "ends": ends, "isfinite": math.isfinite}
     return room.get_template("notebook.html").render(document=document, **names)

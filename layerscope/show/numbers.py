@@ -55,14 +55,18 @@ def times(factor: float) -> str:
 
 def chance(probability: float) -> str:
     """Return a probability in percent, without decimals but where it is small."""
-    return f"{probability:.0%}" if probability >= 0.095 or probability < 0.0005 else f"{probability:.1%}"
+    return (
+        f"{probability:.0%}"
+        if probability >= 0.095 or probability < 0.0005
+        else f"{probability:.1%}"
+    )
 
 
 def spark(values: Iterable[float], log: bool = False) -> str:
     """Return a series as one line of blocks, its minimum the lowest and its maximum the highest.
 
-    Values that are not finite are gaps; more than 16 values are averaged in neighbouring groups; a constant is a flat
-    line.
+    Values that are not finite are gaps; more than 16 values are averaged in neighbouring groups; a
+    constant is a flat line.
     """
     series = np.array(list(values), dtype=np.float64)
     if log:
@@ -78,7 +82,9 @@ def spark(values: Iterable[float], log: bool = False) -> str:
     top = len(BLOCKS) - 1
     heights = np.full(len(series), top / 2) if span == 0 else (series - low) / span * top
     heights = np.where(np.isnan(series), np.nan, heights)
-    return "".join(" " if math.isnan(height) else BLOCKS[round(float(height))] for height in heights)
+    return "".join(
+        " " if math.isnan(height) else BLOCKS[round(float(height))] for height in heights
+    )
 
 
 def bar(share: float, most: float = 1.0) -> str:

@@ -28,7 +28,11 @@ def pooling_name(pooling: str | None) -> str:
     """Return in words what one vector of a sample is."""
     if pooling is None:
         return "by token"
-    words = {"position": "one token of each sample", "own": "the model's projection", "tokens": "token by token"}
+    words = {
+        "position": "one token of each sample",
+        "own": "the model's projection",
+        "tokens": "token by token",
+    }
     return words.get(pooling, f"{pooling} pooling")
 
 
@@ -40,4 +44,6 @@ def folded(name: str, width: int) -> str:
             lines.append("")
         lines[-1] += word
     lines = [line.rstrip() for line in lines]
-    return "\n".join(line[i : i + width] for line in lines for i in range(0, max(1, len(line)), width))
+    return "\n".join(
+        line[i : i + width] for line in lines for i in range(0, max(1, len(line)), width)
+    )

@@ -13,9 +13,10 @@ NOTHING = 0.05
 class Axis:
     """An axis of a chart: what it measures, and the range that is shown, None for that of the points.
 
-    A `whole` axis has only whole numbers. One of layers has the `depth` of their model: models of several depths lie
-    over each other by percent of it. `scale` leads from values to what is shown (100 for shares in percent). `least`
-    is the shortest range worth showing: what differs by less is no difference.
+    A `whole` axis has only whole numbers. One of layers has the `depth` of their model: models of
+    several depths lie over each other by percent of it. `scale` leads from values to what is shown
+    (100 for shares in percent). `least` is the shortest range worth showing: what differs by less
+    is no difference.
     """
 
     title: str
@@ -36,9 +37,10 @@ Tone = Literal["own", "rival", "ink", "muted"] | int
 class Series:
     """Points of a chart that belong together; a `detail` tells those of one name apart, as a bound.
 
-    `texts` say in full what each point is, `labels` stand beside them, `note` says how many samples they rest on.
-    `errors` are drawn as a band, of `points` as bars. Points in `marked` stand out; those in `pale` recede; those in
-    `after` follow the line, as what comes after the final norm does. A `right` series has an axis of its own.
+    `texts` say in full what each point is, `labels` stand beside them, `note` says how many samples
+    they rest on. `errors` are drawn as a band, of `points` as bars. Points in `marked` stand out;
+    those in `pale` recede; those in `after` follow the line, as what comes after the final norm
+    does. A `right` series has an axis of its own.
     """
 
     name: str
@@ -73,10 +75,11 @@ class Meaning:
 class Plot:
     """What is drawn under a title.
 
-    `summary` says in a sentence what is seen, `note` what its marks stand for, `unit` stands beside the title. Plots
-    of one `title` and `variant` belong together, whichever results they are of: a `choice` tells those of one result
-    apart (a pooling). `group` is what several of a long section share. `name` is what a file of it is called, `sheet`
-    that of the figure in which it is one panel of several.
+    `summary` says in a sentence what is seen, `note` what its marks stand for, `unit` stands beside
+    the title. Plots of one `title` and `variant` belong together, whichever results they are of: a
+    `choice` tells those of one result apart (a pooling). `group` is what several of a long section
+    share. `name` is what a file of it is called, `sheet` that of the figure in which it is one
+    panel of several.
     """
 
     title: str
@@ -153,11 +156,12 @@ class HeatMap(Plot):
 
     What lies less than `least` apart is no difference, and gets colours that are close.
 
-    A terminal draws shades where there is no room for digits, `corner` says what rows and columns are, `aside` is a
-    heading and a few words on each row. On a page `down` and `across` name rows and columns; a map is a `square`
-    where both are layers, `upward` where the first row is the lowest, `diverging` where its numbers lie around 0,
-    `reversed` where less is better. Of each row one column may be ringed (`rings`); `texts` say what each cell is,
-    `shown` what is printed in it. `depth` is that of the model whose layers are rows or columns.
+    A terminal draws shades where there is no room for digits, `corner` says what rows and columns
+    are, `aside` is a heading and a few words on each row. On a page `down` and `across` name rows
+    and columns; a map is a `square` where both are layers, `upward` where the first row is the
+    lowest, `diverging` where its numbers lie around 0, `reversed` where less is better. Of each row
+    one column may be ringed (`rings`); `texts` say what each cell is, `shown` what is printed in
+    it. `depth` is that of the model whose layers are rows or columns.
     """
 
     corner: str = ""
@@ -183,7 +187,9 @@ class HeatMap(Plot):
 
 def ends(maps: Sequence[HeatMap]) -> tuple[float, float]:
     """Return the one scale of heat maps: what they ask for, else their least and their most number."""
-    known = [value for part in maps for line in part.values for value in line if math.isfinite(value)] or [0.0]
+    known = [
+        value for part in maps for line in part.values for value in line if math.isfinite(value)
+    ] or [0.0]
     high = max(max(known) if part.high is None else part.high for part in maps)
     low = min(min(*known, high - part.least) if part.low is None else part.low for part in maps)
     return (low, high) if high > low else (low - NOTHING, high + NOTHING)

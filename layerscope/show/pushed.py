@@ -25,11 +25,13 @@ class Saved(Shown, ABC):
     def push_to_hub(self, name: str, *, private: bool = True, token: str | None = None) -> str:
         """Push the result to the hub as a data set repository with a card; return `hf://user/name`, which opens it.
 
-        It replaces an earlier result of its kind there; nothing else is overwritten. What is pushed names the model and
-        the data, without their folders on this machine, and the command. A run also holds the names and labels of its
-        samples, the beginnings of the first three, and the pooled states of all, from which texts can be guessed. A new
-        repository is private unless `private=False`; `token` may write, by default that of `hf auth login`. Raises
-        `LayerscopeError` for links, and where the hub refuses or cannot be reached; what is saved here is untouched.
+        It replaces an earlier result of its kind there; nothing else is overwritten. What is pushed
+        names the model and the data, without their folders on this machine, and the command. A run
+        also holds the names and labels of its samples, the beginnings of the first three, and the
+        pooled states of all, from which texts can be guessed. A new repository is private unless
+        `private=False`; `token` may write, by default that of `hf auth login`. Raises
+        `LayerscopeError` for links, and where the hub refuses or cannot be reached; what is saved
+        here is untouched.
         """
         with tempfile.TemporaryDirectory() as room:
             folder, files = self._pushed(Path(room) / "result")
@@ -95,8 +97,12 @@ class Stored(Saved):
 
     def _parts(self) -> tuple[dict[str, Any], dict[str, pd.DataFrame]]:
         """Return the facts and the frames that are saved."""
-        names = [field.name for field in fields(self) if field.name not in (*self.STORE.frames, "folder")]
-        facts, frames = ({name: getattr(self, name) for name in own} for own in (names, self.STORE.frames))
+        names = [
+            field.name for field in fields(self) if field.name not in (*self.STORE.frames, "folder")
+        ]
+        facts, frames = (
+            {name: getattr(self, name) for name in own} for own in (names, self.STORE.frames)
+        )
         return facts, frames
 
     @classmethod

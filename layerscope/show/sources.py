@@ -30,7 +30,9 @@ class Paper:
     def name(self) -> str:
         """Its authors and year as a text names them."""
         first, *others = self.families
-        return f"{' and '.join(self.families) if len(others) < 2 else f'{first} et al.'} {self.year}"
+        return (
+            f"{' and '.join(self.families) if len(others) < 2 else f'{first} et al.'} {self.year}"
+        )
 
     @property
     def words(self) -> str:
@@ -64,7 +66,13 @@ def _paper(entry: str) -> Paper:
 def cited(documents: Iterable[Document]) -> list[tuple[Paper, list[str]]]:
     """Return the papers that the plots of documents name as their sources, each with the titles of these plots."""
     found: dict[Paper, dict[str, None]] = {paper: {} for paper in papers()}
-    plots = [p for document in documents for section in document.sections for p in section.parts if isinstance(p, Plot)]
+    plots = [
+        p
+        for document in documents
+        for section in document.sections
+        for p in section.parts
+        if isinstance(p, Plot)
+    ]
     for title, source in dict.fromkeys((plot.title, plot.about.source) for plot in plots):
         for paper in papers():
             if paper.is_in(source):

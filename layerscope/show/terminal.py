@@ -66,7 +66,9 @@ def show(document: doc.Document, console: Console | None = None, *, long: bool =
     if left_out:
         titles = dict.fromkeys(plain(title).partition(" · ")[0] for title in left_out if title)
         named = [title if len(title) <= TITLE else f"{title[: TITLE - 1]}…" for title in titles]
-        console.print(Text(f"--long also shows: {listed(named, MOST_TITLES) or 'the rest'}", style="dim"))
+        console.print(
+            Text(f"--long also shows: {listed(named, MOST_TITLES) or 'the rest'}", style="dim")
+        )
     for number, command in enumerate(filter(can_run, document.commands)):
         console.print(Text(f"{'     ' if number else 'next:'} {plain(command)}"), soft_wrap=True)
 
@@ -131,7 +133,11 @@ def _filled(table: doc.Table) -> doc.Table:
     def is_filled(cell: doc.Cell) -> bool:
         return bool(cell.text or cell.shape or cell.share)
 
-    kept = [i for i in range(len(table.columns)) if i == 0 or any(is_filled(row.cells[i]) for row in table.rows)]
+    kept = [
+        i
+        for i in range(len(table.columns))
+        if i == 0 or any(is_filled(row.cells[i]) for row in table.rows)
+    ]
     rows = tuple(replace(row, cells=tuple(row.cells[i] for i in kept)) for row in table.rows)
     return replace(table, columns=tuple(table.columns[i] for i in kept), rows=rows)
 
@@ -141,14 +147,19 @@ def _groups(table: doc.Table, console: Console) -> Iterator[doc.Table]:
     start = 1
     while start < len(table.columns):
         end = start + 1
-        while end < len(table.columns) and _width(_part(table, start, end + 1), console, True) <= console.width:
+        while (
+            end < len(table.columns)
+            and _width(_part(table, start, end + 1), console, True) <= console.width
+        ):
             end += 1
         yield _part(table, start, end)
         start = end
 
 
 def _part(table: doc.Table, start: int, end: int) -> doc.Table:
-    rows = tuple(doc.Row((row.cells[0], *row.cells[start:end]), row.marked, row.quiet) for row in table.rows)
+    rows = tuple(
+        doc.Row((row.cells[0], *row.cells[start:end]), row.marked, row.quiet) for row in table.rows
+    )
     return doc.Table(table.title, (table.columns[0], *table.columns[start:end]), rows)
 
 
@@ -164,7 +175,10 @@ def _width(table: doc.Table, console: Console, tight: bool = False) -> int:
 def _grid(table: doc.Table, tight: bool = False) -> Grid:
     """Return a table as rich draws it; a `tight` one folds headings to the width of their columns, and long names."""
     grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    drawn = [_column(column, [row.cells[i] for row in table.rows]) for i, column in enumerate(table.columns)]
+    drawn = [
+        _column(column, [row.cells[i] for row in table.rows])
+        for i, column in enumerate(table.columns)
+    ]
     if tight and table.columns[0].align == "left":
         drawn[0] = [Text(folded(text.plain, NAME)) for text in drawn[0]]
     for number, column in enumerate(table.columns):
@@ -173,12 +187,18 @@ def _grid(table: doc.Table, tight: bool = False) -> Grid:
         folds = column.wraps or (number == 0 and column.align == "left")
         title, room = plain(column.title), HEADING
         if tight:  # no wider than the cells, unless a word is
-            room = min(room, max([0, *(cell.cell_len for cell in drawn[number]), *map(len, title.split())]))
-        grid.add_column(Text(folded(title, room)), justify=justify, no_wrap=not folds, overflow="fold")
+            room = min(
+                room, max([0, *(cell.cell_len for cell in drawn[number]), *map(len, title.split())])
+            )
+        grid.add_column(
+            Text(folded(title, room)), justify=justify, no_wrap=not folds, overflow="fold"
+        )
     for row, cells in zip(table.rows, zip(*drawn, strict=True), strict=True):
         grid.add_row(*cells, style="bold" if row.marked else "dim" if row.quiet else "")
     if any(column.shape for column in table.columns):
-        shapes = (Text(spark(column.shape, column.log), style="cyan") for column in table.columns[1:])
+        shapes = (
+            Text(spark(column.shape, column.log), style="cyan") for column in table.columns[1:]
+        )
         grid.add_row(Text("shape", style="dim"), *shapes)
     return grid
 
@@ -188,9 +208,15 @@ def _column(column: doc.Column, cells: list[doc.Cell]) -> list[Text]:
     texts = [plain(cell.text) for cell in cells]
     if column.align == "decimal":
         parts = [text.partition(".") for text in texts]
-        left, right = (max(len(part[0]) for part in parts), max(len(part[1] + part[2]) for part in parts))
+        left, right = (
+            max(len(part[0]) for part in parts),
+            max(len(part[1] + part[2]) for part in parts),
+        )
         texts = [f"{whole:>{left}}{point + rest:<{right}}" for whole, point, rest in parts]
-    texts = [f"{spark(cell.shape)} {text}" if cell.shape else text for cell, text in zip(cells, texts, strict=True)]
+    texts = [
+        f"{spark(cell.shape)} {text}" if cell.shape else text
+        for cell, text in zip(cells, texts, strict=True)
+    ]
     details = [plain(cell.detail) for cell in cells]
     width = max(map(len, details), default=0)
     if width:
@@ -199,7 +225,9 @@ def _column(column: doc.Column, cells: list[doc.Cell]) -> list[Text]:
     if any(shares):
         width = max(map(len, texts))
         bars = (bar(share, max(shares)) for share in shares)
-        texts = [f"{text:>{width}} {drawn:<{BAR_WIDTH}}" for text, drawn in zip(texts, bars, strict=True)]
+        texts = [
+            f"{text:>{width}} {drawn:<{BAR_WIDTH}}" for text, drawn in zip(texts, bars, strict=True)
+        ]
     if not any(cell.marked for cell in cells):
         return [Text(text) for text in texts]
     return [
@@ -220,10 +248,16 @@ def _heat_map(part: HeatMap, width: int) -> Text:
 
     def shown(value: float) -> str:
         if fits:
-            digits = f"{round(value, 2) + 0.0:.2f}" if math.isfinite(value) else "–"  # + 0.0: no minus before nothing
+            digits = (
+                f"{round(value, 2) + 0.0:.2f}" if math.isfinite(value) else "–"
+            )  # + 0.0: no minus before nothing
             return f"{digits:>{CELL}}"
         share = (value - low) / (high - low) if math.isfinite(value) else math.nan
-        return " " if math.isnan(share) else SHADES[max(0, min(len(SHADES) - 1, int(share * len(SHADES))))]
+        return (
+            " "
+            if math.isnan(share)
+            else SHADES[max(0, min(len(SHADES) - 1, int(share * len(SHADES))))]
+        )
 
     lines = [f"{part.corner:>{left}}{across}"]
     for number, (name, values) in enumerate(zip(part.rows, part.values, strict=True)):
@@ -242,7 +276,10 @@ def _print_predictions(grid: doc.TokenGrid, console: Console) -> None:
             key = "The stronger the colour, the more probable; underlined where a prediction stops changing"
         console.print(Text(f"{grid.legend} {key}.", style="dim"))
     console.print()
-    text, new = (plain(part if len(part) <= TEXT else f"{part[:TEXT]}…") for part in (grid.text, grid.continuation))
+    text, new = (
+        plain(part if len(part) <= TEXT else f"{part[:TEXT]}…")
+        for part in (grid.text, grid.continuation)
+    )
     if grid.title or text:
         title = [(grid.title + ": " * bool(text), "bold")] if grid.title else []
         console.print(Text.assemble(*title, text, (new, "bold underline")))
@@ -253,14 +290,23 @@ def _print_predictions(grid: doc.TokenGrid, console: Console) -> None:
 def _lines(grid: doc.TokenGrid, width: int, coloured: bool) -> Iterator[Text]:
     """Yield the lines of a grid, its columns in chunks that fit the width."""
     heads = [
-        (f"»{head.text}" if head.marked and not coloured else head.text, "bold underline" if head.marked else "bold")
+        (
+            f"»{head.text}" if head.marked and not coloured else head.text,
+            "bold underline" if head.marked else "bold",
+        )
         for head in grid.columns
     ]
     rows: list[Line] = [
-        ((head.text, ""), [_predicted(cell, coloured) for cell in cells], [texts[i] for _, texts in grid.facts])
+        (
+            (head.text, ""),
+            [_predicted(cell, coloured) for cell in cells],
+            [texts[i] for _, texts in grid.facts],
+        )
         for i, (head, cells) in enumerate(grid.rows)
     ]
-    feet: list[Line] = [((name, "dim"), [(text, "") for text in texts], []) for name, texts in grid.foot]
+    feet: list[Line] = [
+        ((name, "dim"), [(text, "") for text in texts], []) for name, texts in grid.foot
+    ]
     lines: list[Line] = [((grid.corner, "dim"), heads, [name for name, _ in grid.facts]), *rows]
     left = min(max(12, width // 4), max(cell_len(name) for (name, _), _, _ in [*lines, *feet]))
     beside = [min(WIDEST, max(map(cell_len, (name, *texts)))) for name, texts in grid.facts]
@@ -271,7 +317,9 @@ def _lines(grid: doc.TokenGrid, width: int, coloured: bool) -> Iterator[Text]:
         )
         for i in range(len(heads))
     ]
-    for number, columns in enumerate(_chunks(sizes, width - left - sum(size + 2 for size in beside))):
+    for number, columns in enumerate(
+        _chunks(sizes, width - left - sum(size + 2 for size in beside))
+    ):
         if number:
             yield Text("")
         below = [foot for foot in feet if any(foot[1][column][0] for column in columns)]
@@ -280,7 +328,11 @@ def _lines(grid: doc.TokenGrid, width: int, coloured: bool) -> Iterator[Text]:
             for column in columns:
                 text, style = cells[column]
                 line.append(" ").append(_fit(text, sizes[column]), style=style)
-            yield line.append("".join(f"  {_fit(fact, size)}" for fact, size in zip(facts, beside, strict=bool(facts))))
+            yield line.append(
+                "".join(
+                    f"  {_fit(fact, size)}" for fact, size in zip(facts, beside, strict=bool(facts))
+                )
+            )
 
 
 def _chunks(sizes: Sequence[int], room: int) -> Iterator[list[int]]:
@@ -301,10 +353,15 @@ def _predicted(cell: doc.Prediction, coloured: bool) -> Styled:
     text = _fit(cell.text, min(WIDEST, cell_len(cell.text)))
     if not coloured:
         return f"{text} {100 * cell.probability:.0f}{'*' if cell.settles else ''}", ""
-    mixed = (round(pale + cell.probability * (strong - pale)) for pale, strong in zip(PALE, STRONG, strict=True))
+    mixed = (
+        round(pale + cell.probability * (strong - pale))
+        for pale, strong in zip(PALE, STRONG, strict=True)
+    )
     return text, f"#111111 on #{bytes(mixed).hex()}{' underline' if cell.settles else ''}"
 
 
 def _fit(text: str, size: int) -> str:
     """Return a text that takes exactly this many columns of the terminal, a wide character counting two."""
-    return set_cell_size(text, size) if cell_len(text) <= size else set_cell_size(text, size - 1) + "…"
+    return (
+        set_cell_size(text, size) if cell_len(text) <= size else set_cell_size(text, size - 1) + "…"
+    )

@@ -16,7 +16,8 @@ HEAD = 1 << 16
 def ending(path: Path, what: str, option: str, suffixes: tuple[str, ...], mark: str) -> Path:
     """Return the file something goes to, `~` spelt out, refused before the long job where it can be none.
 
-    A file that is there is replaced only where `mark` stands in its head, as in those that layerscope writes.
+    A file that is there is replaced only where `mark` stands in its head, as in those that
+    layerscope writes.
     """
     try:
         target = path.expanduser()
@@ -27,12 +28,18 @@ def ending(path: Path, what: str, option: str, suffixes: tuple[str, ...], mark: 
     except (OSError, RuntimeError) as error:  # RuntimeError: ~ of nobody
         raise _refused(what, path, getattr(error, "strerror", None) or error, option) from error
     if target.suffix.lower() not in suffixes:
-        raise LayerscopeError(f"{option} {str(target)!r} is not a valid name for a {what}: let it end in {suffixes[0]}")
+        raise LayerscopeError(
+            f"{option} {str(target)!r} is not a valid name for a {what}: let it end in {suffixes[0]}"
+        )
     if folder:
         inside = target / f"report{suffixes[0]}"
-        raise LayerscopeError(f"{option} {str(target)!r} is a folder: name a file in it, such as {inside}")
+        raise LayerscopeError(
+            f"{option} {str(target)!r} is a folder: name a file in it, such as {inside}"
+        )
     if foreign:
-        raise LayerscopeError(f"{option} {str(target)!r} exists and is not a {what} of layerscope's: name a new file")
+        raise LayerscopeError(
+            f"{option} {str(target)!r} exists and is not a {what} of layerscope's: name a new file"
+        )
     return target
 
 
@@ -54,4 +61,6 @@ def write_page(out: str | Path, text: Callable[[], str]) -> Path:
 
 
 def _refused(what: str, path: Path, reason: object, option: str) -> LayerscopeError:
-    return LayerscopeError(f"{what} {str(path)!r} cannot be written ({reason}): choose another file with {option}")
+    return LayerscopeError(
+        f"{what} {str(path)!r} cannot be written ({reason}): choose another file with {option}"
+    )

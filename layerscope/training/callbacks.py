@@ -38,7 +38,8 @@ CHOSEN = ("learning_rate", "per_device_train_batch_size", "gradient_accumulation
 class Guard(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
     """Stops a step whose loss is NaN or infinite before the weights take it, and checks what is saved and resumed.
 
-    The losses of a step are read from their device once, between backward and optimiser; all processes stop together.
+    The losses of a step are read from their device once, between backward and optimiser; all
+    processes stop together.
     """
 
     def __init__(self, trainer: Any, layers: Sequence[int]) -> None:
@@ -48,7 +49,9 @@ class Guard(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
         record = {"objective": objective.pop("name"), "layers": layers, **objective}
         self.record = json.loads(json.dumps(record))
         self.saved: str | None = None
-        self.seen: list[tuple[Tensor, dict[str, Any]]] = []  # the loss of each batch of a step, and the batch
+        self.seen: list[
+            tuple[Tensor, dict[str, Any]]
+        ] = []  # the loss of each batch of a step, and the batch
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         """Raise `LayerscopeError` where a loss of this step is not finite."""
@@ -63,15 +66,23 @@ class Guard(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
             broken = [layer for layer, read in reads if not bool(torch.isfinite(read).all())]
         layer = -_largest(-torch.tensor(float(min(broken, default=math.inf)), device=bad.device))
         finite = math.isinf(layer)
-        where = "every exit is finite" if finite else f"layer {layer:.0f} is the first whose exit is not finite"
-        raise LayerscopeError(f"the loss of step {state.global_step + 1} is NaN or infinite, {where}: {self._mend()}")
+        where = (
+            "every exit is finite"
+            if finite
+            else f"layer {layer:.0f} is the first whose exit is not finite"
+        )
+        raise LayerscopeError(
+            f"the loss of step {state.global_step + 1} is NaN or infinite, {where}: {self._mend()}"
+        )
 
     def before_save(self, folder: Path) -> None:
         """Check that every weight is finite, then put the record into the new checkpoint, in one process."""
         step = self.trainer.state.global_step
         for name, weight in self.trainer.model.named_parameters():
             if weight.requires_grad and not bool(torch.isfinite(weight).all()):
-                raise LayerscopeError(f"after step {step} {name} holds NaN or infinity: {self._mend()}")
+                raise LayerscopeError(
+                    f"after step {step} {name} holds NaN or infinity: {self._mend()}"
+                )
         if self.trainer.args.should_save:
             path, text = folder / f"checkpoint-{step}" / RECORD, json.dumps(self.record, indent=1)
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -84,7 +95,9 @@ class Guard(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
     def check_resumed(self, checkpoint: str | bool | None) -> None:
         """Raise `LayerscopeError` where a checkpoint that is to be resumed was trained for something else."""
         out = self.trainer.args.output_dir
-        folder = get_last_checkpoint(out) if checkpoint is True and Path(out).is_dir() else checkpoint
+        folder = (
+            get_last_checkpoint(out) if checkpoint is True and Path(out).is_dir() else checkpoint
+        )
         if not folder or folder is True:
             return
         path = Path(folder) / RECORD
@@ -96,7 +109,10 @@ class Guard(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
         found = read_json(path)
         others = [key for key, value in self.record.items() if found.get(key) != value]
         if others:
-            old, new = (", ".join(f"{key} {one.get(key)!r}" for key in others) for one in (found, self.record))
+            old, new = (
+                ", ".join(f"{key} {one.get(key)!r}" for key in others)
+                for one in (found, self.record)
+            )
             raise LayerscopeError(
                 f"{str(folder)!r} was trained with {old}, this training has {new}: give the same, or give it as the "
                 "model of a new training"
@@ -121,7 +137,8 @@ def _largest(value: Tensor) -> float:
 class Watched(Trainer):  # type: ignore[misc]  # transformers is not typed
     """A `guard`, and a `history` of what each layer scores at each evaluation, for trainers of exits.
 
-    They have an `objective`, a `layered` model, the `site` of its scores, and `readings`: what each exit gives.
+    They have an `objective`, a `layered` model, the `site` of its scores, and `readings`: what each
+    exit gives.
     """
 
     def watch(self, layers: Sequence[int], history: str | Path | None) -> None:
@@ -132,14 +149,20 @@ class Watched(Trainer):  # type: ignore[misc]  # transformers is not typed
         if self.history is not None:
             self.add_callback(self.history)
 
-    def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, *args: Any, **named: Any) -> Any:
+    def compute_loss(
+        self, model: Any, inputs: Any, return_outputs: bool = False, *args: Any, **named: Any
+    ) -> Any:
         """Return the Trainer's loss, which the guard sees."""
         found = super().compute_loss(model, inputs, return_outputs, *args, **named)
         if model.training:
-            self.guard.seen.append(((found[0] if return_outputs else found).detach(), inputs))  # read once a step
+            self.guard.seen.append(
+                ((found[0] if return_outputs else found).detach(), inputs)
+            )  # read once a step
         return found
 
-    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **options: Any) -> Any:
+    def train(
+        self, resume_from_checkpoint: str | bool | None = None, *args: Any, **options: Any
+    ) -> Any:
         """Train as the Trainer does; raises `LayerscopeError` for a loss that is not finite or another objective."""
         self.guard.check_resumed(resume_from_checkpoint)
         return super().train(resume_from_checkpoint, *args, **options)
@@ -153,7 +176,12 @@ class Watched(Trainer):  # type: ignore[misc]  # transformers is not typed
         if self.history is None or not rows or not self.is_world_process_zero():
             return
         name = name if isinstance(name, str) and name else "evaluation data"
-        about = {"name": name, "source": name, "modality": self.layered.encoder.modality, "samples": samples}
+        about = {
+            "name": name,
+            "source": name,
+            "modality": self.layered.encoder.modality,
+            "samples": samples,
+        }
         self.history.write(self.state.global_step, rows, about | {"labels": True}, which)
 
 
@@ -165,22 +193,35 @@ class History(TrainerCallback):  # type: ignore[misc]  # transformers is not typ
 
     def __init__(self, path: str | Path, trainer: Any) -> None:
         """Take a folder; raises `LayerscopeError` where another run lies in it."""
-        model, objective, language_model = trainer.layered, trainer.objective, trainer.scoring["language_model"]
+        model, objective, language_model = (
+            trainer.layered,
+            trainer.objective,
+            trainer.scoring["language_model"],
+        )
         self.path = Path(path)
         self.manifest: dict[str, Any] = {
-            **versions(), "kind": KIND, "command": "", "pooling": [], "pair_pooling": [],
+            **versions(),
+            "kind": KIND,
+            "command": "",
+            "pooling": [],
+            "pair_pooling": [],
             "model": about_model(model, model.loaded.name)
             | {"sites": [trainer.site], "language_model": language_model},
             "options": {
-                "objective": objective.name, "schedule": objective.schedule, "weights": str(objective.weights),
-                "metrics": [], **{name: getattr(trainer.args, name, None) for name in CHOSEN},
+                "objective": objective.name,
+                "schedule": objective.schedule,
+                "weights": str(objective.weights),
+                "metrics": [],
+                **{name: getattr(trainer.args, name, None) for name in CHOSEN},
             },
             "notes": [*model.notes, *filter(None, [trainer.left_out])],
-        }  # fmt: skip
+        }
         for folder in self._folders():
             there, name = folder.manifest, repr(str(folder.path))
             if there.get("kind") != KIND:
-                raise LayerscopeError(f"{name} holds a run that is not a training: give another folder")
+                raise LayerscopeError(
+                    f"{name} holds a run that is not a training: give another folder"
+                )
             for group, key in SAME:
                 old, new = there[group].get(key), self.manifest[group].get(key)
                 if old != new:
@@ -200,10 +241,16 @@ class History(TrainerCallback):  # type: ignore[misc]  # transformers is not typ
         """Add the rows of an evaluation, on the set `name` where there are several; the same step's are replaced."""
         path, known = self.path / name, RunFolder.exists(self.path / name)
         plan = pd.DataFrame(columns=sorted(PLANNED))
-        folder = RunFolder(path) if known else RunFolder.create(path, self.manifest | {"data": data}, plan)
+        folder = (
+            RunFolder(path)
+            if known
+            else RunFolder.create(path, self.manifest | {"data": data}, plan)
+        )
         if not known:
             folder.log("started")
-        new = pd.DataFrame(rows, columns=list(COLUMNS)).assign(step=step, part=self.manifest["model"]["part"])
+        new = pd.DataFrame(rows, columns=list(COLUMNS)).assign(
+            step=step, part=self.manifest["model"]["part"]
+        )
         old = _rows(folder)
         whole = pd.concat([old[old["step"] != step], new.astype(COLUMNS)], ignore_index=True)
         folder.write_table(KIND, whole.sort_values("step", kind="stable", ignore_index=True))

@@ -31,7 +31,9 @@ TAGGING = "token-classification"
 LANGUAGE = ("causal-lm", "masked-lm")
 
 
-def read(data: Any, task: str, text_column: str | None = None, label_column: str | None = None) -> Corpus:
+def read(
+    data: Any, task: str, text_column: str | None = None, label_column: str | None = None
+) -> Corpus:
     """Return data as the task reads them; raises `LayerscopeError` for what is not there or of another kind."""
     if task == SENTENCES:
         with needs("sentence-transformers", f"the task {task} trains a SentenceTransformer"):
@@ -40,11 +42,19 @@ def read(data: Any, task: str, text_column: str | None = None, label_column: str
     if task == TAGGING or (task == "auto" and _is_table_of_lists(data)):
         found = tagged_rows(data, TAGGING)
         labels: Any = found.labels
-        return Corpus(found.name, "text", found.sentences, tuple(map(str, range(len(labels)))), labels)
+        return Corpus(
+            found.name, "text", found.sentences, tuple(map(str, range(len(labels)))), labels
+        )
     corpus = open_corpus(data, text_column=text_column, label_column=label_column)
-    wanted = corpus.modality if task == "auto" or corpus.modality == "tensor" else READS.get(task, "text")
+    wanted = (
+        corpus.modality
+        if task == "auto" or corpus.modality == "tensor"
+        else READS.get(task, "text")
+    )
     if corpus.modality != wanted:
-        raise LayerscopeError(f"{corpus.name} holds {corpus.modality} samples, and the task {task} reads {wanted}")
+        raise LayerscopeError(
+            f"{corpus.name} holds {corpus.modality} samples, and the task {task} reads {wanted}"
+        )
     return paired(corpus, data, text_column) if task in ("auto", "classification") else corpus
 
 
@@ -53,7 +63,10 @@ def choose_task(data: Corpus, both_sides: bool) -> str:
     if data.labels is not None and isinstance(data.labels[0], tuple):
         return TAGGING
     if data.modality != "text" or data.labels is not None or not data.running:
-        return next((task for task, modality in READS.items() if modality == data.modality), "classification")
+        return next(
+            (task for task, modality in READS.items() if modality == data.modality),
+            "classification",
+        )
     return "masked-lm" if both_sides else "causal-lm"
 
 
@@ -62,9 +75,12 @@ def prepare(
 ) -> tuple[Corpus, Corpus, tuple[str, ...] | None, tuple[str, ...]]:
     """Return training and evaluation data with checked labels, the classes of a task (or None) in order, and notes.
 
-    A seeded tenth is held out where none are given to evaluate on. The label of a tagged sentence is a row of labels.
+    A seeded tenth is held out where none are given to evaluate on. The label of a tagged sentence
+    is a row of labels.
     """
-    if task in LANGUAGE:  # which read windows of the whole text: they are made, and held out, when it is encoded
+    if (
+        task in LANGUAGE
+    ):  # which read windows of the whole text: they are made, and held out, when it is encoded
         return train, held or train, None, ()
     if task == SENTENCES:
         train, held, note = _split(train, seed, "pair") if held is None else (train, held, "")
@@ -72,7 +88,11 @@ def prepare(
     for corpus in filter(None, (train, held)):
         if corpus.labels is None:
             column = "name their column with `label_column`, or learn the text itself with `task='causal-lm'` or "
-            mend = "give files in a folder for each class" if task in READS else column + "`task='masked-lm'`"
+            mend = (
+                "give files in a folder for each class"
+                if task in READS
+                else column + "`task='masked-lm'`"
+            )
             raise LayerscopeError(f"{corpus.name} has no labels, which {task} learns from: {mend}")
     classes = _classes(train)  # before the split, which may hold all of a rare class out
     if held is None:
@@ -84,13 +104,20 @@ def prepare(
             f"label {unknown[0]!r} of {held.name} is not in the training data {train.name} ({listed(classes, 8)}): a "
             "model cannot learn it, leave such samples out"
         )
-    return train, held, classes, (*train.notes, *[f"eval: {n}" for n in held.notes if n not in train.notes])
+    return (
+        train,
+        held,
+        classes,
+        (*train.notes, *[f"eval: {n}" for n in held.notes if n not in train.notes]),
+    )
 
 
 def _split(corpus: Corpus, seed: int, unit: str) -> tuple[Corpus, Corpus, str]:
     """Return a corpus without a seeded tenth of its samples, that tenth, and a note."""
     if len(corpus) < 2:
-        raise LayerscopeError(f"{corpus.name} has one sample, and none can be held out: give `eval`")
+        raise LayerscopeError(
+            f"{corpus.name} has one sample, and none can be held out: give `eval`"
+        )
     order = np.random.default_rng(seed).permutation(len(corpus))
     held = max(1, round(len(corpus) * HELD_OUT))
     note = f"without `eval`, a tenth of the training data is held out ({count(held, unit)}, seed {seed})"
@@ -107,14 +134,21 @@ def _classes(corpus: Corpus) -> tuple[str, ...]:
     """Return the classes of a corpus in order: by number where all are numbers, else by name."""
     found = _labels(corpus)
     if len(found) < 2:
-        raise LayerscopeError(f"every label of {corpus.name} is {next(iter(found))!r}: give at least two classes")
+        raise LayerscopeError(
+            f"every label of {corpus.name} is {next(iter(found))!r}: give at least two classes"
+        )
     return tuple(map(str, sorted(found, key=lambda label: (isinstance(label, str), label))))
 
 
 def describe(corpus: Corpus) -> dict[str, Any]:
     """Return the name, size and digest of a data set, for comparison."""
     labelled = corpus.labels is not None
-    return {"name": corpus.name, "samples": len(corpus), "labels": labelled, "digest": corpus.fingerprint()}
+    return {
+        "name": corpus.name,
+        "samples": len(corpus),
+        "labels": labelled,
+        "digest": corpus.fingerprint(),
+    }
 
 
 def encode(
@@ -127,7 +161,9 @@ def encode(
     same, seed, augment = held is train, settings.seed, bool(settings.augment)
     notes: tuple[str, ...] = ()
     if settings.task == SENTENCES:  # whose Trainer makes batches itself
-        learnt, judged = (Examples(corpus.name, corpus.samples, corpus.labels, seed) for corpus in (train, held))
+        learnt, judged = (
+            Examples(corpus.name, corpus.samples, corpus.labels, seed) for corpus in (train, held)
+        )
         return learnt, judged.drawn(settings.eval_samples, seed), None, ()
     if classes is None:
         train = pack(replace(train, notes=()), encoder.tokenizer, encoder.max_length)
@@ -137,31 +173,49 @@ def encode(
         else:
             held = pack(replace(held, notes=()), encoder.tokenizer, encoder.max_length)
             notes = (*train.notes, *[f"eval: {note}" for note in held.notes])
-        learnt, judged = (Examples(corpus.name, corpus.samples, None, seed) for corpus in (train, held))
+        learnt, judged = (
+            Examples(corpus.name, corpus.samples, None, seed) for corpus in (train, held)
+        )
         label = next_tokens if settings.task == "causal-lm" else masked_tokens
     else:
         label, number = class_labels, {name: i for i, name in enumerate(classes)}
         learnt, judged = (
-            Examples(corpus.name, *_classified(corpus, number, encoder, settings.task), seed, augment=augment)
+            Examples(
+                corpus.name,
+                *_classified(corpus, number, encoder, settings.task),
+                seed,
+                augment=augment,
+            )
             for corpus in (train, held)
         )
-    return learnt, judged.drawn(settings.eval_samples, seed), partial(batched, encoder=encoder, label=label), notes
+    return (
+        learnt,
+        judged.drawn(settings.eval_samples, seed),
+        partial(batched, encoder=encoder, label=label),
+        notes,
+    )
 
 
-def _classified(corpus: Corpus, number: dict[str, int], encoder: Any, task: str) -> tuple[Sequence[Any], list[Any]]:
+def _classified(
+    corpus: Corpus, number: dict[str, int], encoder: Any, task: str
+) -> tuple[Sequence[Any], list[Any]]:
     """Return samples as the model reads them, and their classes; of a tagged word its first token has the label."""
     labels: Any = corpus.labels
     if task != TAGGING:
         samples = encoded(corpus.samples, encoder) if corpus.modality == "text" else corpus.samples
         return samples, [number[str(label)] for label in labels]
     windows, rows = [], []
-    for (window, starts), own in zip(first_tokens(encoder, corpus.samples, corpus.name), labels, strict=True):
+    for (window, starts), own in zip(
+        first_tokens(encoder, corpus.samples, corpus.name), labels, strict=True
+    ):
         at = {start: number[label] for start, label in zip(starts, own, strict=True) if start >= 0}
         if at:
             windows.append(window)
             rows.append([at.get(i, IGNORED) for i in range(len(window.ids))])
     if not rows:
-        raise LayerscopeError(f"{corpus.name}: no word keeps a token within `max_length`: give a larger one")
+        raise LayerscopeError(
+            f"{corpus.name}: no word keeps a token within `max_length`: give a larger one"
+        )
     return windows, rows
 
 
@@ -171,8 +225,13 @@ def _is_table_of_lists(data: Any) -> bool:
         return False
     if (frame := table_of(data)) is None:
         return False
-    found = [next((frame[name] for name in names if name in frame), None) for names in (WORDS, LABELS)]
-    return all(column is not None and len(column) and not isinstance(column.iloc[0], str) for column in found)
+    found = [
+        next((frame[name] for name in names if name in frame), None) for names in (WORDS, LABELS)
+    ]
+    return all(
+        column is not None and len(column) and not isinstance(column.iloc[0], str)
+        for column in found
+    )
 
 
 @dataclass(frozen=True)
@@ -190,11 +249,18 @@ Label = Callable[[dict[str, Tensor], Sequence[Example], Any], Tensor]
 class Examples(Dataset[Example]):
     """Samples as an encoder batches them, and labels; what is random in one follows from seed, epoch and index alone.
 
-    So a training that resumes from a checkpoint meets the very same examples; with `augment` they are images.
+    So a training that resumes from a checkpoint meets the very same examples; with `augment` they
+    are images.
     """
 
     def __init__(
-        self, name: str, samples: Sequence[Any], labels: Sequence[Any] | None, seed: int = 0, *, augment: bool = False
+        self,
+        name: str,
+        samples: Sequence[Any],
+        labels: Sequence[Any] | None,
+        seed: int = 0,
+        *,
+        augment: bool = False,
     ) -> None:
         self.name, self.epoch = name, 0
         self.samples, self.labels, self.seed, self.augment = samples, labels, seed, augment
@@ -254,8 +320,12 @@ class ByLength(Sampler[int]):
         rng = np.random.default_rng((self.examples.seed, self.examples.epoch))
         order, size = rng.permutation(len(self.lengths)), BATCHES * self.batch_size
         parts = [order[start : start + size] for start in range(0, len(order), size)]
-        alike = np.concatenate([part[np.argsort(self.lengths[part], kind="stable")] for part in parts])
-        whole = len(alike) // self.batch_size * self.batch_size  # the batch that is not full stays the last
+        alike = np.concatenate(
+            [part[np.argsort(self.lengths[part], kind="stable")] for part in parts]
+        )
+        whole = (
+            len(alike) // self.batch_size * self.batch_size
+        )  # the batch that is not full stays the last
         batches = rng.permutation(alike[:whole].reshape(-1, self.batch_size))
         yield from np.concatenate([batches.reshape(-1), alike[whole:]]).tolist()
 
@@ -286,7 +356,10 @@ def masked_tokens(batch: dict[str, Tensor], examples: Sequence[Example], encoder
 
     tokenizer, ids = encoder.tokenizer, batch["input_ids"]
     masking = DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15)
-    special = [tokenizer.get_special_tokens_mask(row, already_has_special_tokens=True) for row in ids.tolist()]
+    special = [
+        tokenizer.get_special_tokens_mask(row, already_has_special_tokens=True)
+        for row in ids.tolist()
+    ]
     fixed = torch.tensor(special) | (batch["attention_mask"] == 0)
     drawn = np.random.default_rng([number for example in examples for number in example.seed])
     with torch.random.fork_rng(devices=[]):

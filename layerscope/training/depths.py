@@ -61,7 +61,11 @@ class Line:
 
     def shown(self, value: float, stderr: float = math.nan) -> str:
         """Return a value of its score, with the error if it is known."""
-        factor, digits, unit = scale(self.metric), SCORES[self.metric][2], " %" * (about(self.metric).unit == "%")
+        factor, digits, unit = (
+            scale(self.metric),
+            SCORES[self.metric][2],
+            " %" * (about(self.metric).unit == "%"),
+        )
         error = "" if math.isnan(stderr) else f" ±{factor * stderr:,.{digits}f}"
         return f"{factor * value:,.{digits}f}{error}{unit}"
 
@@ -70,7 +74,11 @@ class Line:
 
     def loses(self, other: "Line") -> float:
         """Return how much worse this layer is than another: in accuracy (0 … 1), or as a share of its perplexity."""
-        return self.value / other.value - 1 if self.metric == "perplexity" else other.value - self.value
+        return (
+            self.value / other.value - 1
+            if self.metric == "perplexity"
+            else other.value - self.value
+        )
 
 
 @dataclass(frozen=True)
@@ -108,7 +116,11 @@ class Trained(Shown):
             text = f"All {last.layer} layers: {name} {last} ({what}); no shallower layer is within {point} of it"
             return text + self._narrow(last)
         loss, times = found.loses(last), (found.ms_per_sample, last.ms_per_sample)
-        lost = f"{loss:.3f}" if digits == 3 else f"{100 * loss:.1f} {'%' if point == '1 %' else 'points'}"
+        lost = (
+            f"{loss:.3f}"
+            if digits == 3
+            else f"{100 * loss:.1f} {'%' if point == '1 %' else 'points'}"
+        )
         apart = f"{lost} worse than" if loss > 0 else "as good as"
         faster = f", {times[1] / times[0]:.1f} × faster" if times[0] and times[1] else ""
         text = f"Layer {found.layer} of {len(own)}: {name} {found}{faster}, {apart} all {last.layer} ({last}; {what})"
@@ -138,7 +150,9 @@ class Trained(Shown):
         commands = [["layerscope", "report", str(self.history)]]
         if self.chosen is not None:
             best = str(self.chosen.layer)
-            commands.insert(0, ["layerscope", "truncate", folder, "--layer", best, "--out", f"{folder}-{best}"])
+            commands.insert(
+                0, ["layerscope", "truncate", folder, "--layer", best, "--out", f"{folder}-{best}"]
+            )
         return Document(
             self.headline,
             last.title,
@@ -155,7 +169,10 @@ class Trained(Shown):
         legend = (f"ms: per sample, {self.measured}",) if self.measured else ()
         rows = []
         for line in self.own:
-            timed = ["–" if value is None else f"{value:.2f}" for value in (line.ms_per_sample, line.megabytes)]
+            timed = [
+                "–" if value is None else f"{value:.2f}"
+                for value in (line.ms_per_sample, line.megabytes)
+            ]
             beside = [str(others[line.layer]) if line.layer in others else ""] if others else []
             rows.append(row(f"{line.layer} of {line.depth}", str(line), *timed, *beside))
         return Table("A model that ends at each layer", columns(titles), tuple(rows), legend)
@@ -166,9 +183,8 @@ class Trained(Shown):
         if last.n < FEWEST:
             return f"{count(last.n, 'evaluation sample')} are too few, give at least {FEWEST}"
         if self.classes and last.value - 2 * last.stderr <= 1 / self.classes:
-            return (
-                f"the last layer ({last}, N = {last.n:,}) is not above chance for {self.classes} classes, train longer"
-            )
+            score = f"({last}, N = {last.n:,})"
+            return f"the last layer {score} is not above chance for {self.classes} classes, train longer"
         return None
 
     def as_dict(self) -> dict[str, Any]:
@@ -186,10 +202,14 @@ class Trained(Shown):
 
 def _has_dims(part: Any) -> bool:
     """Return whether this is the table of layers at fewer dimensions."""
-    return isinstance(part, Table) and any(column.title.endswith(" dims") for column in part.columns)
+    return isinstance(part, Table) and any(
+        column.title.endswith(" dims") for column in part.columns
+    )
 
 
-def shallower(model: LayeredModel, depths: Sequence[int], seed: int, *, from_config: bool) -> dict[int, Any]:
+def shallower(
+    model: LayeredModel, depths: Sequence[int], seed: int, *, from_config: bool
+) -> dict[int, Any]:
     """Return separate models of these depths: the first blocks of a checkpoint, or random weights of such a config."""
     if not depths:
         return {}
@@ -205,7 +225,10 @@ def shallower(model: LayeredModel, depths: Sequence[int], seed: int, *, from_con
 
 
 def compare(
-    folder: TrainingFolder, baselines: Mapping[int, TrainingFolder], part: str | None, reporter: Reporter
+    folder: TrainingFolder,
+    baselines: Mapping[int, TrainingFolder],
+    part: str | None,
+    reporter: Reporter,
 ) -> Trained:
     """Write and return `depths.csv` in the history: each layer of the model, and each baseline at its own depth."""
     name, classes = str(folder.about["model"]["name"]), folder.about["model"]["classes"]
@@ -226,7 +249,9 @@ def compare(
     lines = tuple(Line(**record) for record in frame.to_dict("records"))
     table = pd.DataFrame(map(asdict, lines)).to_csv(index=False)
     aside(folder.history / DEPTHS, lambda part: part.write_text(table, encoding="utf-8"))
-    return Trained(folder.path, folder.history, lines, measured, classes and len(classes), _by_dims(folder))
+    return Trained(
+        folder.path, folder.history, lines, measured, classes and len(classes), _by_dims(folder)
+    )
 
 
 def _scored(folder: TrainingFolder, name: str) -> pd.DataFrame:
@@ -236,7 +261,9 @@ def _scored(folder: TrainingFolder, name: str) -> pd.DataFrame:
     metric = next(metric for metric in SCORES if (table["metric"] == metric).any())
     table = table[(table["metric"] == metric) & table["variant"].isna()]
     rows = table.sort_values("layer")[["layer", "metric", "value", "stderr", "n"]]
-    return rows.assign(name=name, objective=folder.about["settings"]["objective"], depth=rows["layer"].max())
+    return rows.assign(
+        name=name, objective=folder.about["settings"]["objective"], depth=rows["layer"].max()
+    )
 
 
 def _by_dims(folder: TrainingFolder) -> pd.DataFrame:

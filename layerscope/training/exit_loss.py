@@ -30,10 +30,10 @@ HEADS = "exit_heads"
 class ExitLoss:
     """The loss of a training step, computed by the model's `forward`: of the exits `on`, else of the last layer.
 
-    The last layer's is computed here too, divided by the number of items even where the model's own code takes the mean
-    of a batch. Heads of the objective "classifiers" are copies of the model's own, in a member `exit_heads`. Blocks are
-    skipped with the probabilities `rates`. Where `score` is set, it gets what every layer gives its head, and the
-    labels, while the model is evaluated.
+    The last layer's is computed here too, divided by the number of items even where the model's own
+    code takes the mean of a batch. Heads of the objective "classifiers" are copies of the model's
+    own, in a member `exit_heads`. Blocks are skipped with the probabilities `rates`. Where `score`
+    is set, it gets what every layer gives its head, and the labels, while the model is evaluated.
     """
 
     def __init__(self, exits: Exits, objective: Objective, inputs: Inputs) -> None:
@@ -49,14 +49,18 @@ class ExitLoss:
             exits.stack.check_plain("skipped layers")
         if objective.name == "classifiers":
             if exits.head is None:
-                raise LayerscopeError("this model's logits are not those of one linear layer: no classifier per layer")
+                raise LayerscopeError(
+                    "this model's logits are not those of one linear layer: no classifier per layer"
+                )
             heads = nn.ModuleList(copy.deepcopy(exits.head) for _ in exits.layers[:-1])
             self.module.add_module(HEADS, heads)
         self._own = self.module.forward
         kinds = {parameter.kind for parameter in inspect.signature(self._own).parameters.values()}
         self._takes_items = inspect.Parameter.VAR_KEYWORD in kinds
 
-        @functools.wraps(self._own)  # the Trainer reads from the signature which columns a model takes
+        @functools.wraps(
+            self._own
+        )  # the Trainer reads from the signature which columns a model takes
         def forward(*args: Any, **named: Any) -> Any:
             return self._forward(*args, **named)
 
@@ -69,7 +73,9 @@ class ExitLoss:
 
     def own_heads(self) -> ExitHeads | None:
         """Return the weights of these heads as they are now."""
-        return heads_of(self.exits.head_path, self.own) if self.exits.head_path and self.own else None
+        return (
+            heads_of(self.exits.head_path, self.own) if self.exits.head_path and self.own else None
+        )
 
     def detach(self) -> None:
         """Give the model its own `forward` back, and remove what was added."""
@@ -93,9 +99,13 @@ class ExitLoss:
             if self.on:
                 found = zip(*(self.exits(call, self.on) for call in calls), strict=True)
                 states = [parts.joined(part) for part in found]
-                loss = self.objective.loss(states, labels, head, self.exits.layers, heads, self.on, **options)
+                loss = self.objective.loss(
+                    states, labels, head, self.exits.layers, heads, self.on, **options
+                )
             else:
-                loss = aligned_loss([parts.joined([*map(self.exits.last, calls)])], labels, head, **options)
+                loss = aligned_loss(
+                    [parts.joined([*map(self.exits.last, calls)])], labels, head, **options
+                )
         unused = [one for i, one in enumerate(heads or ()) if i not in self.on]
         for parameter in (parameter for one in unused for parameter in one.parameters()):
             loss = loss + 0.0 * parameter.sum()  # DDP waits for the gradient of every weight
@@ -104,14 +114,20 @@ class ExitLoss:
     def _evaluated(self, parts: "Parts", labels: Tensor | None, items: Any, *args: Any) -> Any:
         """Return what the model itself gives, after `score`, where set, has seen every exit of the same pass."""
         whole = parts.order is None
-        more = {"num_items_in_batch": items} if whole and items is not None and self._takes_items else {}
+        more = (
+            {"num_items_in_batch": items}
+            if whole and items is not None and self._takes_items
+            else {}
+        )
         calls = [partial(self._own, *args, **part, **more) for part in parts.inputs]
         if self.score is None or labels is None:
             outputs: Sequence[Any] = [own() for own in calls]
         else:
             bare = [partial(self._own, *args, **_unlabelled(part)) for part in parts.inputs]
             outputs, reads = zip(*map(self.every.reading, calls, bare), strict=True)
-            heads: list[Head] = [self.own.get(layer, self.every.head or nn.Identity()) for layer in self.every.layers]
+            heads: list[Head] = [
+                self.own.get(layer, self.every.head or nn.Identity()) for layer in self.every.layers
+            ]
             self.score(lambda index: parts.joined([read(index) for read in reads]), heads, labels)
         if whole:
             return outputs[0]
@@ -135,14 +151,21 @@ class Parts:
         if self.order is None:
             return found[0]
         pad = torch.nn.functional.pad
-        whole = torch.cat([one if one.ndim < 3 else pad(one, (0, 0, 0, self.width - one.shape[1])) for one in found])
+        whole = torch.cat(
+            [
+                one if one.ndim < 3 else pad(one, (0, 0, 0, self.width - one.shape[1]))
+                for one in found
+            ]
+        )
         return whole[self.order.to(whole.device)]
 
 
 def parts_of(model: LayeredModel, named: dict[str, Any]) -> Parts:
     """Return the parts of a batch whose samples may be padded to the longest of them; the others are never padded."""
     mask = named.get("attention_mask")
-    if mask is None or mask.ndim != 2 or model.padding:  # nothing is read from the device unless it must be
+    if (
+        mask is None or mask.ndim != 2 or model.padding
+    ):  # nothing is read from the device unless it must be
         return Parts((named,))
     lengths = mask.sum(1)
     if model.joins(int(lengths.min()), mask.shape[1]):
@@ -165,12 +188,16 @@ def _unlabelled(inputs: dict[str, Any]) -> dict[str, Any]:
 @torch.no_grad()
 def _shifts(module: nn.Module, inputs: Inputs) -> bool:
     """Return whether the model's own loss compares position t with label t + 1, as labels of position 0 alone show."""
-    named: dict[str, Any] = {key: value for key, value in inputs.named.items() if accepts(module, key)}
+    named: dict[str, Any] = {
+        key: value for key, value in inputs.named.items() if accepts(module, key)
+    }
     kind = type(module).__name__
     with evaluating(module):
         logits: Tensor = module(**named).logits
         shape = logits.shape[:-1]
-        labels = torch.randint(0, logits.shape[-1], shape, generator=torch.Generator().manual_seed(0)).to(logits.device)
+        labels = torch.randint(
+            0, logits.shape[-1], shape, generator=torch.Generator().manual_seed(0)
+        ).to(logits.device)
         try:
             own: Tensor = module(**named, labels=labels).loss
         except Exception as error:
@@ -185,7 +212,9 @@ def _shifts(module: nn.Module, inputs: Inputs) -> bool:
             loss = module(**named, labels=first).loss
             shift = not (bool(torch.isfinite(loss)) and bool(loss > 0))
     wanted = aligned_loss([logits], labels, nn.Identity(), shift=shift)
-    if not torch.isclose(own.to(wanted.dtype), wanted, rtol=1e-3 if own.dtype.itemsize > 2 else 2e-2):
+    if not torch.isclose(
+        own.to(wanted.dtype), wanted, rtol=1e-3 if own.dtype.itemsize > 2 else 2e-2
+    ):
         raise LayerscopeError(
             f"the loss of {kind} is not a cross-entropy of classes or tokens: set problem_type to "
             "single_label_classification, or train another model"

@@ -24,12 +24,15 @@ Call = Callable[[], Any]
 class Exits:
     """The exits of one model, which give what the linear layer `head` makes logits of, or logits where it is None.
 
-    The last block hands on the states of every exit, stacked along the batch, so that the model's own code after it
-    reads them all at once. Where that code looks at the batch again, as a classifier on a decoder does for its last
-    token, it runs once for each exit with the blocks bypassed.
+    The last block hands on the states of every exit, stacked along the batch, so that the model's
+    own code after it reads them all at once. Where that code looks at the batch again, as a
+    classifier on a decoder does for its last token, it runs once for each exit with the blocks
+    bypassed.
     """
 
-    def __init__(self, model: LayeredModel, inputs: Inputs, layers: Sequence[int] | None = None) -> None:
+    def __init__(
+        self, model: LayeredModel, inputs: Inputs, layers: Sequence[int] | None = None
+    ) -> None:
         """Find the head by a probe on `inputs`, a small batch; `layers` are the exits, None is 1 … L."""
         self.model, self.module, self.stack = model, model.module, model.stack
         self.layers = exit_layers(model, layers)
@@ -43,7 +46,9 @@ class Exits:
                     f"checkpoint or another model"
                 )
             if own is None or model.lens is None:
-                raise LayerscopeError(f"{name} has no head over its {self.stack.part}: give a model with one")
+                raise LayerscopeError(
+                    f"{name} has no head over its {self.stack.part}: give a model with one"
+                )
             calls = trace(self.module, "", inputs)
             _check_widths(self.module, self.stack, calls)
             self.head_path = _linear(calls, own)
@@ -72,7 +77,10 @@ class Exits:
 
     def last(self, call: Call, stacked: Sequence[int] = ()) -> Tensor:
         """Return what the model's last layer, or those `stacked` in its stead, give `head`, or their logits."""
-        with self._headless() as given, recorded(self.module, self.stack.ends, stacked) if stacked else nullcontext():
+        with (
+            self._headless() as given,
+            recorded(self.module, self.stack.ends, stacked) if stacked else nullcontext(),
+        ):
             output = call()
         found = given[-1] if given else logits_of(output)
         assert found is not None
@@ -81,7 +89,10 @@ class Exits:
     def reading(self, own: Call, bare: Call) -> tuple[Any, Callable[[int], Tensor]]:
         """Return what the model gives in `own`, and what the exit at an index gives in `bare`, without labels."""
         if self.head is not None and self._at_once:
-            with self._headless(len(self.layers)) as given, recorded(self.module, self.stack.ends, self.layers):
+            with (
+                self._headless(len(self.layers)) as given,
+                recorded(self.module, self.stack.ends, self.layers),
+            ):
                 output = own()
             return output, given[-1].chunk(len(self.layers)).__getitem__
         with recorded(self.module, self.stack.ends) as states:
@@ -111,18 +122,25 @@ class Exits:
         call, self._at_once = partial(forward, self.module, inputs), True
         try:
             stacked = self(call)
-        except Exception:  # the code after the blocks fails in its own way on a batch of another size
+        except (
+            Exception
+        ):  # the code after the blocks fails in its own way on a batch of another size
             return False
         self._at_once = False
         pairs = [*zip(stacked, self(call), strict=True)]
         if self.layers[-1] == self.stack.depth:
             last = stacked[-1] if self.head is None else self.head(stacked[-1])
             pairs.append((last, own.to(last.dtype)))
-        return all(one.shape == two.shape and torch.allclose(one, two, rtol=1e-4, atol=1e-4) for one, two in pairs)
+        return all(
+            one.shape == two.shape and torch.allclose(one, two, rtol=1e-4, atol=1e-4)
+            for one, two in pairs
+        )
 
 
 @contextmanager
-def recorded(module: nn.Module, blocks: Sequence[str], stacked: Sequence[int] = ()) -> Iterator[list[Tensor]]:
+def recorded(
+    module: nn.Module, blocks: Sequence[str], stacked: Sequence[int] = ()
+) -> Iterator[list[Tensor]]:
     """Within, keep the states of the blocks at these paths; the last one hands on the `stacked` layers, if any."""
     states: list[Tensor] = []
 
@@ -144,8 +162,9 @@ def recorded(module: nn.Module, blocks: Sequence[str], stacked: Sequence[int] = 
 def layer_dropout(module: nn.Module, stack: Stack, rates: Sequence[float]) -> Iterator[None]:
     """Within, each block hands on some samples as it was given them, block l each one with the probability `rates[l]`.
 
-    They are drawn from torch's CPU generator, which a checkpoint holds, alike on all processes of one seed. A block
-    still computes the samples it skips, unlike the authors' code: every process has a gradient of every weight.
+    They are drawn from torch's CPU generator, which a checkpoint holds, alike on all processes of
+    one seed. A block still computes the samples it skips, unlike the authors' code: every process
+    has a gradient of every weight.
     """
     calls = 0
 
@@ -157,7 +176,9 @@ def layer_dropout(module: nn.Module, stack: Stack, rates: Sequence[float]) -> It
             given, hidden = hidden_of((*args, *named.values())), hidden_of(output)
             assert given is not None and hidden is not None
             skipped = (torch.rand(len(hidden)) < rate).to(hidden.device)
-            return with_state(output, torch.where(skipped.view(-1, *[1] * (hidden.ndim - 1)), given, hidden))
+            return with_state(
+                output, torch.where(skipped.view(-1, *[1] * (hidden.ndim - 1)), given, hidden)
+            )
 
         return run
 
@@ -177,11 +198,16 @@ def exit_layers(model: LayeredModel, layers: Sequence[int] | None) -> tuple[int,
 
 def _check_widths(module: nn.Module, stack: Stack, calls: list[TracedCall]) -> None:
     """Raise where blocks of the same kind lie outside the stack because their states have another width."""
-    kind, inside = type(module.get_submodule(stack.blocks[-1])), tuple(f"{path}." for path in stack.blocks)
+    kind, inside = (
+        type(module.get_submodule(stack.blocks[-1])),
+        tuple(f"{path}." for path in stack.blocks),
+    )
     for call in calls:
         given, returned = call.given.shape[-1], call.returned.shape[-1]
         around = stack.blocks[-1].startswith(f"{call.path}.")
-        outside = type(call.module) is kind and not around and not f"{call.path}.".startswith(inside)
+        outside = (
+            type(call.module) is kind and not around and not f"{call.path}.".startswith(inside)
+        )
         if outside and (given != stack.width or returned != stack.width):
             raise LayerscopeError(
                 f"layers differ in width: {call.path} turns {given} features into {returned}, {stack.blocks[-1]} gives "

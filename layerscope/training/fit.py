@@ -71,17 +71,28 @@ class _Trainer(AlignedTrainer):
 class _Progress(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
     """A bar with the loss, a line at each evaluation; the last step is evaluated and saved whatever the interval."""
 
-    def __init__(self, reporter: Reporter, title: str, examples: Examples, stack: ExitStack) -> None:
-        self.reporter, self.title, self.examples, self.stack, self.loss = reporter, title, examples, stack, ""
+    def __init__(
+        self, reporter: Reporter, title: str, examples: Examples, stack: ExitStack
+    ) -> None:
+        self.reporter, self.title, self.examples, self.stack, self.loss = (
+            reporter,
+            title,
+            examples,
+            stack,
+            "",
+        )
         self.advance: Advance | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if state.is_world_process_zero:
-            self.advance = self.stack.enter_context(self.reporter.bar(self.title, state.max_steps, "steps"))
+            self.advance = self.stack.enter_context(
+                self.reporter.bar(self.title, state.max_steps, "steps")
+            )
             self.advance(state.global_step)
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        # from the state, which a checkpoint restores: a data loader that skips what it has seen gives another epoch
+        # from the state, which a checkpoint restores: a data loader that skips what it has seen
+        # gives another epoch
         self.examples.epoch = int((state.epoch or 0) + 1e-6)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
@@ -91,20 +102,30 @@ class _Progress(TrainerCallback):  # type: ignore[misc]  # transformers is not t
             control.should_evaluate = control.should_save = True
         return control
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any) -> None:
+    def on_log(
+        self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any
+    ) -> None:
         if logs and "loss" in logs:
             self.loss = f"loss {float(logs['loss']):.3f}"
 
-    def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Mapping[str, float], **_: Any) -> None:
+    def on_evaluate(
+        self, args: Any, state: Any, control: Any, metrics: Mapping[str, float], **_: Any
+    ) -> None:
         """Show loss, and the first, middle and last layer's score."""
         found = {key.removeprefix("eval_"): value for key, value in metrics.items()}
         words = [f"step {state.global_step:,}"]
         if "loss" in found:
             words.append(f"loss {found['loss']:.3f}")
-        for name, form in (("accuracy", "{:.1%}"), ("perplexity", "{:,.1f}"), ("spearman", "{:.3f}")):
+        for name, form in (
+            ("accuracy", "{:.1%}"),
+            ("perplexity", "{:,.1f}"),
+            ("spearman", "{:.3f}"),
+        ):
             depth = sum(key.startswith(f"{name}_layer_") for key in found)
             layers = sorted({1, max(1, depth // 2), depth}) if depth and name in found else []
-            scores = ", ".join(f"{form.format(found[f'{name}_layer_{k}'])} at layer {k}" for k in layers)
+            scores = ", ".join(
+                f"{form.format(found[f'{name}_layer_{k}'])} at layer {k}" for k in layers
+            )
             words += [f"{name} {scores}"] if scores else []
         if "effective_depth" in found:
             words.append(f"effective depth {found['effective_depth']:g}")
@@ -149,11 +170,15 @@ def fit(job: Job, folder: TrainingFolder, reporter: Reporter) -> None:
         reporter.say(f"resuming from {checkpoint}")
     evaluated = len(job.eval)
     every, first = evaluations_of(chosen, steps, evaluated * (1 + (chosen.depth_on == "train")))
-    reporter.say(f"every layer is evaluated on {count(evaluated, 'sample')} after every {count(every, 'step')}")
+    reporter.say(
+        f"every layer is evaluated on {count(evaluated, 'sample')} after every {count(every, 'step')}"
+    )
     with without_bars(), ExitStack() as stack:
         progress = _Progress(reporter, job.name, job.train, stack)
         trainer = _trainer(job, folder, steps, every, first and checkpoint is None, progress)
-        if checkpoint is not None and step_of(checkpoint) >= steps:  # the Trainer would take one more step
+        if (
+            checkpoint is not None and step_of(checkpoint) >= steps
+        ):  # the Trainer would take one more step
             trainer._load_from_checkpoint(str(checkpoint))
         else:
             trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
@@ -169,12 +194,16 @@ def fit(job: Job, folder: TrainingFolder, reporter: Reporter) -> None:
 def _finish(job: Job, folder: TrainingFolder, heads: ExitHeads | None) -> None:
     """Write what stands beside the weights, and delete the checkpoints of the way."""
     if isinstance(job.module, PlainClassifier):
-        save_model(job.module.module, str(folder.path / "model.safetensors"))  # under the module's own names
+        save_model(
+            job.module.module, str(folder.path / "model.safetensors")
+        )  # under the module's own names
     if heads is not None:
         heads.save(folder.path)
     if job.seen is not None:
         np.save(folder.path / TRAINED_ON, job.seen)
-    (folder.path / "training_args.bin").unlink(missing_ok=True)  # a pickle of what training.json holds
+    (folder.path / "training_args.bin").unlink(
+        missing_ok=True
+    )  # a pickle of what training.json holds
     if not job.asked.keep_checkpoints:
         for old in folder.checkpoints.glob("checkpoint-*"):
             shutil.rmtree(old, ignore_errors=True)
@@ -183,7 +212,9 @@ def _finish(job: Job, folder: TrainingFolder, heads: ExitHeads | None) -> None:
     folder.write(finished=True)
 
 
-def _trainer(job: Job, folder: TrainingFolder, steps: int, every: int, on_start: bool, progress: _Progress) -> Any:
+def _trainer(
+    job: Job, folder: TrainingFolder, steps: int, every: int, on_start: bool, progress: _Progress
+) -> Any:
     from transformers import PrinterCallback, TrainingArguments as Arguments
 
     kind: Any = _Trainer
@@ -195,16 +226,29 @@ def _trainer(job: Job, folder: TrainingFolder, steps: int, every: int, on_start:
 
         from layerscope.training.sentence_trainer import SentenceTrainer
 
-        more = {"batch_sampler": "no_duplicates"} if job.train.labels is None else {}  # each is the others' negative
+        more = (
+            {"batch_sampler": "no_duplicates"} if job.train.labels is None else {}
+        )  # each is the others' negative
         kind, own = SentenceTrainer, {"dims": chosen.dims}
     on_gpu = LoadOptions(device=chosen.device).torch_device().type == "cuda"
     save = chosen.eval_every or math.ceil(steps / EVALUATIONS)
     objective = Objective(
-        chosen.objective, chosen.schedule or "always", chosen.weights, chosen.beta, chosen.distillation,
-        chosen.temperature, chosen.rotation, chosen.layer_dropout, from_scratch=job.asked.from_config,
-    )  # fmt: skip
+        chosen.objective,
+        chosen.schedule or "always",
+        chosen.weights,
+        chosen.beta,
+        chosen.distillation,
+        chosen.temperature,
+        chosen.rotation,
+        chosen.layer_dropout,
+        from_scratch=job.asked.from_config,
+    )
     multistep = chosen.scheduler == "multistep"
-    warm = "constant_with_warmup" if chosen.scheduler == "constant" and chosen.warmup else chosen.scheduler
+    warm = (
+        "constant_with_warmup"
+        if chosen.scheduler == "constant" and chosen.warmup
+        else chosen.scheduler
+    )
     args = Arguments(
         str(folder.checkpoints),
         max_steps=steps,
@@ -251,7 +295,10 @@ def _trainer(job: Job, folder: TrainingFolder, steps: int, every: int, on_start:
         warmup = args.get_warmup_steps(steps)
 
         def rate(step: int) -> float:
-            return float(min(1.0, (step + 1) / (warmup + 1)) * CUT ** sum(step >= cut * steps for cut in CUTS))
+            return float(
+                min(1.0, (step + 1) / (warmup + 1))
+                * CUT ** sum(step >= cut * steps for cut in CUTS)
+            )
 
         trainer.create_optimizer()
         trainer.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(trainer.optimizer, rate)

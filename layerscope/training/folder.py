@@ -46,7 +46,9 @@ class TrainingFolder:
         # the Trainer's state is written last, and may be cut short by a kill
         for folder in sorted(self.checkpoints.glob("checkpoint-*"), key=step_of, reverse=True):
             with suppress(OSError, ValueError):
-                if isinstance(json.loads((folder / "trainer_state.json").read_text(encoding="utf-8")), dict):
+                if isinstance(
+                    json.loads((folder / "trainer_state.json").read_text(encoding="utf-8")), dict
+                ):
                     return folder
         return None
 
@@ -58,8 +60,8 @@ class TrainingFolder:
 def open_training(out: str | Path, about: Mapping[str, Any], *, main: bool) -> TrainingFolder:
     """Return the folder of a training, new or begun before; `main` is the one process that writes.
 
-    Raises `LayerscopeError` for one that cannot be written, that another job writes to, or that holds another training:
-    what differs is named.
+    Raises `LayerscopeError` for one that cannot be written, that another job writes to, or that
+    holds another training: what differs is named.
     """
     path = Path(out).expanduser()
     folder = TrainingFolder(path, about)

@@ -39,19 +39,27 @@ OF_ALL = ("saturation_layer", MONOTONE)
 class LayerScores:
     """Scores of layers 1 … L, summed over batches; two of them merge.
 
-    A row is a sample of a classifier, or a token whose label counts. States are those the head reads (site "head"), or
-    the logits where no linear layer makes them. The cosine to the last layer is centred (footnote 2 of Tracing
-    Representation Progression), on an even sample of the rows where they are many. With `shift` labels are the inputs,
-    and position t predicts label t + 1. `collapse` is the number of classes and the width of the states, for neural
-    collapse; None leaves it out (see `no_collapse`).
+    A row is a sample of a classifier, or a token whose label counts. States are those the head
+    reads (site "head"), or the logits where no linear layer makes them. The cosine to the last
+    layer is centred (footnote 2 of Tracing Representation Progression), on an even sample of the
+    rows where they are many. With `shift` labels are the inputs, and position t predicts label t +
+    1. `collapse` is the number of classes and the width of the states, for neural collapse; None
+    leaves it out (see `no_collapse`).
     """
 
     def __init__(
-        self, depth: int, *, shift: bool = False, language_model: bool = False, collapse: tuple[int, int] | None = None
+        self,
+        depth: int,
+        *,
+        shift: bool = False,
+        language_model: bool = False,
+        collapse: tuple[int, int] | None = None,
     ) -> None:
         self.depth, self.shift, self.language_model, self.total = depth, shift, language_model, 0
         self.sums = torch.zeros(len(MEANS), 3, depth, dtype=torch.float64)
-        self.classes = [] if collapse is None else [ClassSums.empty(*collapse) for _ in range(depth)]
+        self.classes = (
+            [] if collapse is None else [ClassSums.empty(*collapse) for _ in range(depth)]
+        )
         self.hits: list[Tensor | int] = [0] * depth
         self.some: SomeRows | None = None
         self.heads: Sequence[Head] = ()
@@ -60,8 +68,9 @@ class LayerScores:
     def update(self, read: Read, heads: Sequence[Head], labels: Tensor) -> None:
         """Add one batch; raises `LayerscopeError` where labels, `[B, …]` with −100 for no label, do not fit.
 
-        `read` returns what exit 0 … L − 1 gives its head, `[B, …, D]`: each is read once, and the last one first.
-        `heads` make logits `[n, K]` of states `[n, D]`, and are called on chunks of rows.
+        `read` returns what exit 0 … L − 1 gives its head, `[B, …, D]`: each is read once, and the
+        last one first. `heads` make logits `[n, K]` of states `[n, D]`, and are called on chunks of
+        rows.
         """
         labels = labels[..., 1:] if self.shift else labels
         counts = labels != IGNORED
@@ -78,7 +87,11 @@ class LayerScores:
             rows = last if index == self.depth - 1 else self._rows(read(index), counts)
             top, nll, classes = _judged(rows, heads[index], truth)
             kept = torch.isfinite(nll)
-            values = {"layer_accuracy": top == truth, "label_probability": (-nll).exp(), "cross_entropy": nll}
+            values = {
+                "layer_accuracy": top == truth,
+                "label_probability": (-nll).exp(),
+                "cross_entropy": nll,
+            }
             for name, found in values.items():
                 self._add(name, index, found[kept])
             if losses:
@@ -97,7 +110,9 @@ class LayerScores:
         predicted = torch.stack(tops, -1)[fine]
         settled = saturation_layer(predicted)
         self._add("saturation_layer", self.depth - 1, settled)
-        self._add(MONOTONE, self.depth - 1, (torch.stack(losses, -1)[fine].diff(dim=-1) < 0).all(-1))
+        self._add(
+            MONOTONE, self.depth - 1, (torch.stack(losses, -1)[fine].diff(dim=-1) < 0).all(-1)
+        )
         for index in range(self.depth):
             self._add("agreement", index, predicted[:, index] == predicted[:, -1])
             self._add("saturated", index, settled <= index + 1)
@@ -119,17 +134,26 @@ class LayerScores:
             return []
         means = self._means()
         first = dict.fromkeys(OF_ALL, self.depth) | {RISES: 2}
-        found = [self._row(name, layer, *mean) for name in MEANS
-                 for layer, mean in enumerate(means[name], start=1) if layer >= first.get(name, 1)]  # fmt: skip
+        found = [
+            self._row(name, layer, *mean)
+            for name in MEANS
+            for layer, mean in enumerate(means[name], start=1)
+            if layer >= first.get(name, 1)
+        ]
         if self.language_model:
             for layer, (value, stderr, n) in enumerate(means["cross_entropy"], start=1):
                 perplexity = math.exp(min(value, 700.0)) if math.isfinite(value) else math.nan
                 found.append(self._row("perplexity", layer, perplexity, perplexity * stderr, n))
         found += self._cosines()
-        accuracies = torch.tensor([value for value, _, _ in means["layer_accuracy"]], dtype=torch.float64)
+        accuracies = torch.tensor(
+            [value for value, _, _ in means["layer_accuracy"]], dtype=torch.float64
+        )
         for name in ("last", "all") if bool(torch.isfinite(accuracies).all()) else ():
             reached = effective_depth(accuracies, EPSILON, "last" if name == "last" else None)
-            found.append(self._row("effective_depth", self.depth, float(reached)) | {"variant": depth_variant(name)})
+            found.append(
+                self._row("effective_depth", self.depth, float(reached))
+                | {"variant": depth_variant(name)}
+            )
         return [*found, *self._by_class()]
 
     def _by_class(self) -> Iterator[Row]:
@@ -137,7 +161,9 @@ class LayerScores:
             if isinstance(counts, Tensor):
                 yield self._row("f1", layer, float(f1_of(counts)), n=int(counts[2].sum()))
         for layer, (sums, head) in enumerate(zip(self.classes, self.heads, strict=False), start=1):
-            collapse = sums.collapse(head.weight.detach() if isinstance(head, torch.nn.Linear) else None)
+            collapse = sums.collapse(
+                head.weight.detach() if isinstance(head, torch.nn.Linear) else None
+            )
             for name, value in vars(collapse).items() if collapse is not None else ():
                 if value is not None:
                     yield self._row(name, layer, float(value), n=int(sums.counts.sum()))
@@ -176,10 +202,19 @@ class LayerScores:
         new = torch.stack((torch.tensor(float(len(found))), found.sum(), found.square().sum()))
         self.sums[MEANS.index(name), :, index] += new
 
-    def _row(self, name: str, layer: int, value: float, stderr: float = math.nan, n: int | None = None) -> Row:
+    def _row(
+        self, name: str, layer: int, value: float, stderr: float = math.nan, n: int | None = None
+    ) -> Row:
         used = self.total if n is None else n
         known = {"layer": layer, "site": SITE, "value": value, "stderr": stderr}
-        return {"metric": name, "variant": None, "pooling": None, **known, "n": used, "n_skipped": self.total - used}
+        return {
+            "metric": name,
+            "variant": None,
+            "pooling": None,
+            **known,
+            "n": used,
+            "n_skipped": self.total - used,
+        }
 
 
 def score_options(model: LayeredModel, exit_loss: ExitLoss) -> tuple[dict[str, Any], str | None]:
@@ -192,13 +227,16 @@ def score_options(model: LayeredModel, exit_loss: ExitLoss) -> tuple[dict[str, A
     language_model = exit_loss.shift or getattr(text, "vocab_size", None) == classes
     left_out = no_collapse(depth, classes, width, language_model)
     collapse = None if left_out else (classes, width)
-    return dict(depth=depth, shift=exit_loss.shift, language_model=language_model, collapse=collapse), left_out
+    return dict(
+        depth=depth, shift=exit_loss.shift, language_model=language_model, collapse=collapse
+    ), left_out
 
 
 def once(labels: Tensor, accelerator: Any) -> Tensor:
     """Return labels without those that only fill up the last batch of several processes: they were scored before.
 
-    As in `Accelerator.gather_for_metrics`, the last batch has `remainder` samples over all processes in their order.
+    As in `Accelerator.gather_for_metrics`, the last batch has `remainder` samples over all
+    processes in their order.
     """
     state = accelerator.gradient_state
     if accelerator.num_processes == 1 or not state.end_of_dataloader or state.remainder <= 0:
@@ -229,10 +267,13 @@ def over_processes(scores: LayerScores, accelerator: Any) -> LayerScores:
 def logged(rows: Sequence[Row], language_model: bool) -> dict[str, float]:
     """Return what a training log says of scores: flat names, those of single layers `NAME_layer_K`."""
     values = {
-        (row["metric"], (row["variant"] or "").removesuffix(ON_TRAIN), row["layer"]): row["value"] for row in rows
+        (row["metric"], (row["variant"] or "").removesuffix(ON_TRAIN), row["layer"]): row["value"]
+        for row in rows
     }
     depth = max((layer for _, _, layer in values), default=0)
-    metric, name = ("perplexity", "perplexity") if language_model else ("layer_accuracy", "accuracy")
+    metric, name = (
+        ("perplexity", "perplexity") if language_model else ("layer_accuracy", "accuracy")
+    )
     wanted = {
         name: (metric, "", depth),
         "saturation_layer": ("saturation_layer", "", depth),
@@ -240,7 +281,11 @@ def logged(rows: Sequence[Row], language_model: bool) -> dict[str, float]:
         "nc1": ("nc1", "", depth),
         "f1": ("f1", "", depth),
     }
-    for own, key in ((name, (metric, "")), ("cosine", ("cosine_similarity", "")), ("agreement", ("agreement", ""))):
+    for own, key in (
+        (name, (metric, "")),
+        ("cosine", ("cosine_similarity", "")),
+        ("agreement", ("agreement", "")),
+    ):
         wanted |= {f"{own}_layer_{layer}": (*key, layer) for layer in range(1, depth + 1)}
     return {name: values[key] for name, key in wanted.items() if key in values}
 
@@ -258,7 +303,11 @@ def no_collapse(depth: int, classes: int, width: int, language_model: bool) -> s
 
 def with_depths_of(learnt: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
     """Return rows with effective depths by the accuracy on training data."""
-    depths = [row | {"variant": row["variant"] + ON_TRAIN} for row in learnt if row["metric"] == "effective_depth"]
+    depths = [
+        row | {"variant": row["variant"] + ON_TRAIN}
+        for row in learnt
+        if row["metric"] == "effective_depth"
+    ]
     return [row for row in rows if row["metric"] != "effective_depth"] + depths
 
 

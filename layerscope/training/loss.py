@@ -31,22 +31,25 @@ def aligned_loss(
     """Return Σ λ_ℓ CE(head(norm(h_ℓ)), labels) over exits, a scalar.
 
     Args:
-        states: those of each exit, `[E, …, D]` or a sequence of `[…, D]`, the deepest last; embeddings are not an exit.
+        states: those of each exit, `[E, …, D]` or a sequence of `[…, D]`, the deepest last;
+            embeddings are not an exit.
         labels: `[…]`, class or token ids; those equal to `ignore_index` do not count.
-        head: the shared classifier. Through an `nn.Linear` logits are made chunk by chunk and their gradient in the
-            forward, so that no more than a chunk of them exists; any other callable goes through plain autograd.
+        head: the shared classifier. Through an `nn.Linear` logits are made chunk by chunk and their
+            gradient in the forward, so that no more than a chunk of them exists; any other callable
+            goes through plain autograd.
         norm: the module between the last block and the head; applied to every exit.
         weights: "linear", "uniform", or one number per exit: see `exit_weights`.
         layers: layer of each exit, where not every layer is one; by default 1 … E.
-        shift: labels are the inputs, and position t predicts label t + 1 (states and labels `[…, T]`).
+        shift: labels are the inputs, and position t predicts label t + 1 (states and labels `[…,
+            T]`).
         ignore_index: label of positions that do not count.
-        items: what the sum is divided by, by default the number of labels that count. Several processes give the number
-            over all of them, so that uneven shares weigh alike.
+        items: what the sum is divided by, by default the number of labels that count. Several
+            processes give the number over all of them, so that uneven shares weigh alike.
 
     Raises:
-        LayerscopeError: for exits that differ in shape, labels that do not fit or are outside the head's classes, and a
-            batch of which every label is ignored (with `items` above 0, which count other batches too, such a batch
-            adds 0).
+        LayerscopeError: for exits that differ in shape, labels that do not fit or are outside the
+            head's classes, and a batch of which every label is ignored (with `items` above 0, which
+            count other batches too, such a batch adds 0).
 
     Source: Tracing Representation Progression, equation 5 and section 3.1.
 
@@ -80,13 +83,15 @@ def exit_weights(
 ) -> tuple[float, ...]:
     """Return the weight of each exit; they sum to 1.
 
-    `layers` are the depths of the exits, from 1 on, `depth` is L (None: the last of them). "linear" is
-    2ℓ / (L(L+1)), "uniform" 1/L, both renormalised over the exits; a sequence of one number per exit is renormalised
-    too. "layerskip" is β(1 + … + (ℓ−1)), and E − 1 + β(1 + … + (E−2)) at the last exit E, in the same proportions:
-    layer 1 has weight 0, as in print. Raises `LayerscopeError` for layers that are not increasing or not within
-    1 … L, and for weights that are negative, not finite or all 0.
+    `layers` are the depths of the exits, from 1 on, `depth` is L (None: the last of them). "linear"
+    is 2ℓ / (L(L+1)), "uniform" 1/L, both renormalised over the exits; a sequence of one number per
+    exit is renormalised too. "layerskip" is β(1 + … + (ℓ−1)), and E − 1 + β(1 + … + (E−2)) at the
+    last exit E, in the same proportions: layer 1 has weight 0, as in print. Raises
+    `LayerscopeError` for layers that are not increasing or not within 1 … L, and for weights that
+    are negative, not finite or all 0.
 
-    Source: Tracing Representation Progression, section 3.1 and figure 15; Elhoushi et al. 2024, LayerSkip, section
+    Source: Tracing Representation Progression, section 3.1 and figure 15; Elhoushi et al. 2024,
+        LayerSkip, section
     4.1.2, whose e_scale is β.
 
     >>> from layerscope.training import exit_weights
@@ -98,17 +103,25 @@ def exit_weights(
     found = [int(layer) for layer in layers]
     last = found[-1] if depth is None and found else depth
     if not found or found != sorted(set(found)) or found[0] < 1 or last is None or found[-1] > last:
-        raise LayerscopeError(f"exits {list(layers)!r}: give increasing layers from 1 to {last or 'L'}, at least one")
+        raise LayerscopeError(
+            f"exits {list(layers)!r}: give increasing layers from 1 to {last or 'L'}, at least one"
+        )
     plain = plain_weights(found, weights, beta)
     total = math.fsum(plain)
     if len(plain) != len(found):
-        raise LayerscopeError(f"weights are {len(plain)} numbers for {len(found)} exits: give one for each exit")
+        raise LayerscopeError(
+            f"weights are {len(plain)} numbers for {len(found)} exits: give one for each exit"
+        )
     if any(not math.isfinite(w) or w < 0 for w in plain) or total <= 0:
-        raise LayerscopeError(f"weights {plain} for {len(found)} exits: give each at least 0, and not all 0")
+        raise LayerscopeError(
+            f"weights {plain} for {len(found)} exits: give each at least 0, and not all 0"
+        )
     return tuple(weight / total for weight in plain)
 
 
-def plain_weights(layers: Sequence[int], weights: str | Sequence[float], beta: float) -> list[float]:
+def plain_weights(
+    layers: Sequence[int], weights: str | Sequence[float], beta: float
+) -> list[float]:
     """Return the weights of exits at these depths before they are made to sum to 1."""
     if not isinstance(weights, str):
         return [float(weight) for weight in weights]
@@ -144,7 +157,9 @@ def counted(
     if labels.is_floating_point():
         raise LayerscopeError(f"labels are {labels.dtype}: give classes, as whole numbers")
     if tuple(labels.shape) != last[:-1]:
-        raise LayerscopeError(f"states {last} and labels {tuple(labels.shape)}: give one label for each state")
+        raise LayerscopeError(
+            f"states {last} and labels {tuple(labels.shape)}: give one label for each state"
+        )
     if shift:
         exits, labels = [state[..., :-1, :] for state in exits], labels[..., 1:]
     counts = labels != ignore_index
@@ -152,8 +167,12 @@ def counted(
     if not len(truth) and not items:
         raise LayerscopeError("every label of this batch is ignored: leave such batches out")
     if layers is not None and len(layers) != len(exits):
-        raise LayerscopeError(f"{len(exits)} exits and {len(layers)} layers: name the depth of each exit")
-    shares = exit_weights(layers if layers is not None else range(1, len(exits) + 1), weights=weights)
+        raise LayerscopeError(
+            f"{len(exits)} exits and {len(layers)} layers: name the depth of each exit"
+        )
+    shares = exit_weights(
+        layers if layers is not None else range(1, len(exits) + 1), weights=weights
+    )
     return [state[counts] for state in exits], truth, shares
 
 
@@ -177,17 +196,23 @@ def check_classes(truth: Tensor, classes: int) -> None:
     """Raise `LayerscopeError` where a label is none of the head's classes."""
     for label in map(int, truth.aminmax()) if len(truth) else ():
         if not 0 <= label < classes:
-            raise LayerscopeError(f"label {label} is outside the head's {classes} classes, 0 to {classes - 1}")
+            raise LayerscopeError(
+                f"label {label} is outside the head's {classes} classes, 0 to {classes - 1}"
+            )
 
 
 def chunked_cross_entropy(
-    rows: Sequence[Tensor], weight: Tensor, bias: Tensor | None, labels: Tensor, shares: Sequence[float]
+    rows: Sequence[Tensor],
+    weight: Tensor,
+    bias: Tensor | None,
+    labels: Tensor,
+    shares: Sequence[float],
 ) -> Tensor:
     """Return Σ_e share_e Σ_n CE(rows_e[n] Wᵀ + b, labels[n]), a scalar, chunk by chunk, gradients made in the forward.
 
-    Exponentials and sums run in float32 at least; products in the dtype of the states, or that of autocast. Of four
-    exits x 512 tokens x 16,000 classes (D = 128, one core) this took 0.60 s and 85 MiB, torch 2.13's chunked
-    `linear_cross_entropy`, called for each exit, 2.5 s and 133 MiB.
+    Exponentials and sums run in float32 at least; products in the dtype of the states, or that of
+    autocast. Of four exits x 512 tokens x 16,000 classes (D = 128, one core) this took 0.60 s and
+    85 MiB, torch 2.13's chunked `linear_cross_entropy`, called for each exit, 2.5 s and 133 MiB.
     """
     device = rows[0].device.type
     if torch.is_autocast_enabled(device):
@@ -201,21 +226,31 @@ def chunked_cross_entropy(
 class _Chunked(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, labels: Tensor, shares: tuple[float, ...], weight: Tensor, bias: Tensor | None, *rows: Tensor
+        ctx: Any,
+        labels: Tensor,
+        shares: tuple[float, ...],
+        weight: Tensor,
+        bias: Tensor | None,
+        *rows: Tensor,
     ) -> Tensor:
         wide = torch.float64 if weight.dtype == torch.float64 else torch.float32
         needs = ctx.needs_input_grad
         total = torch.zeros((), dtype=wide, device=weight.device)
         of_rows = [torch.empty_like(row) for row in rows] if any(needs[4:]) else []
         of_weight = torch.zeros_like(weight, dtype=wide) if needs[2] else None
-        of_bias = torch.zeros_like(weight[:, 0], dtype=wide) if bias is not None and needs[3] else None
-        # each chunk passes over the whole gradient of a head, so a large head takes rows in proportion to its width
+        of_bias = (
+            torch.zeros_like(weight[:, 0], dtype=wide) if bias is not None and needs[3] else None
+        )
+        # each chunk passes over the whole gradient of a head, so a large head takes rows in
+        # proportion to its width
         size = max(1, CHUNK // len(weight), weight.shape[1] // 3)
         with torch.autocast(weight.device.type, enabled=False):
             for at, (row, share) in enumerate(zip(rows, shares, strict=True)):
                 for start in range(0, len(row), size):
                     part, truth = row[start : start + size], labels[start : start + size, None]
-                    log_p = torch.log_softmax(nn.functional.linear(part, weight, bias), -1, dtype=wide)
+                    log_p = torch.log_softmax(
+                        nn.functional.linear(part, weight, bias), -1, dtype=wide
+                    )
                     total -= share * log_p.gather(1, truth).sum()
                     if not any(needs):
                         continue
@@ -241,5 +276,12 @@ class _Chunked(torch.autograd.Function):
     def backward(ctx: Any, *slopes: Tensor) -> Any:
         (slope,) = slopes
         of_weight, of_bias, *of_rows = ctx.saved_tensors
-        scaled = [None if found is None else found * slope.to(found.dtype) for found in (of_weight, of_bias, *of_rows)]
-        return None, None, *(scaled if of_rows else [*scaled, *[None] * (len(ctx.needs_input_grad) - 4)])
+        scaled = [
+            None if found is None else found * slope.to(found.dtype)
+            for found in (of_weight, of_bias, *of_rows)
+        ]
+        return (
+            None,
+            None,
+            *(scaled if of_rows else [*scaled, *[None] * (len(ctx.needs_input_grad) - 4)]),
+        )

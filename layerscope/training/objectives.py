@@ -17,16 +17,18 @@ from layerscope.training.training import Name, Schedule
 class Objective:
     """A loss over exits, and the steps it is used in.
 
-    "standard" is the model's own loss at the last layer; "aligned" the shared head at every exit; "cosine" and "cka"
-    the last layer's loss and `beta` times the distance of the others to it; "classifiers" a head for each exit, with
-    `distillation` from the last. `schedule` "alternate" takes the model's own loss in odd optimiser steps, counted
-    from 1, and this one in even ones; "always" takes this one in every step.
+    "standard" is the model's own loss at the last layer; "aligned" the shared head at every exit;
+    "cosine" and "cka" the last layer's loss and `beta` times the distance of the others to it;
+    "classifiers" a head for each exit, with `distillation` from the last. `schedule` "alternate"
+    takes the model's own loss in odd optimiser steps, counted from 1, and this one in even ones;
+    "always" takes this one in every step.
 
-    LayerSkip (Elhoushi et al. 2024, section 4.1) is "aligned" with the weights "layerskip", where `beta` is its e_scale
-    and `layer_dropout` its p_max. "rotating" trains every `rotation`-th of E exits, shifted by one at each step,
-    "gradual" the last one first and another every T/2E of T steps. With `from_scratch` the dropout rises over the
-    training, S(t) = 2^(t/(T−1)) − 1. Not in the paper: the last exit is trained in every step (as in the authors' code
-    for torchtune), and the default rotation is E − 1, as in their trainings from scratch.
+    LayerSkip (Elhoushi et al. 2024, section 4.1) is "aligned" with the weights "layerskip", where
+    `beta` is its e_scale and `layer_dropout` its p_max. "rotating" trains every `rotation`-th of E
+    exits, shifted by one at each step, "gradual" the last one first and another every T/2E of T
+    steps. With `from_scratch` the dropout rises over the training, S(t) = 2^(t/(T−1)) − 1. Not in
+    the paper: the last exit is trained in every step (as in the authors' code for torchtune), and
+    the default rotation is E − 1, as in their trainings from scratch.
 
     >>> from layerscope.training import Objective
     >>> objective = Objective("aligned", schedule="rotating", rotation=2)
@@ -47,8 +49,12 @@ class Objective:
     def __post_init__(self) -> None:
         OneOf(get_args(Name)).take("objective", self.name)
         OneOf(get_args(Schedule)).take("schedule", self.schedule)
-        kinds = {"beta": Number(0), "distillation": Number(0), "temperature": Number(above=0),
-                 "layer_dropout": Number(0, below=1)}  # fmt: skip
+        kinds = {
+            "beta": Number(0),
+            "distillation": Number(0),
+            "temperature": Number(above=0),
+            "layer_dropout": Number(0, below=1),
+        }
         if self.rotation is not None:
             kinds["rotation"] = Whole(1)
         for name, kind in kinds.items():
@@ -90,7 +96,9 @@ class Objective:
         [0.0, 0.041, 0.1]
         """
         scale = rising(step - 1, steps - 1) if self.from_scratch else 1.0
-        return tuple(self.layer_dropout * scale * rising(block, depth - 1) for block in range(depth))
+        return tuple(
+            self.layer_dropout * scale * rising(block, depth - 1) for block in range(depth)
+        )
 
     def loss(
         self,
@@ -107,7 +115,10 @@ class Objective:
         `layers` and `heads` are those of all exits, `states` of the `trained` ones (None: all).
         """
         which = range(len(layers)) if trained is None else trained
-        shared = self.name in ("aligned", "classifiers")  # of the others beta is the regulariser's weight
+        shared = self.name in (
+            "aligned",
+            "classifiers",
+        )  # of the others beta is the regulariser's weight
         weights = plain_weights(layers, self.weights, self.beta if shared else 1.0)
         options |= {"weights": [weights[i] for i in which], "layers": [layers[i] for i in which]}
         if self.name == "aligned":
@@ -137,7 +148,9 @@ def linear_cka(one: Tensor, two: Tensor) -> Tensor:
     """
     a, b = one - one.mean(0), two - two.mean(0)
     wide = len(a) < a.shape[-1]  # the cheaper of the Grams and the features
-    inner = [(x @ x.T, y @ y.T) if wide else (x.T @ y, x.T @ y) for x, y in ((a, b), (a, a), (b, b))]
+    inner = [
+        (x @ x.T, y @ y.T) if wide else (x.T @ y, x.T @ y) for x, y in ((a, b), (a, a), (b, b))
+    ]
     cross, own_a, own_b = ((x * y).sum() for x, y in inner)
     # clamped under the root, whose slope at 0 is infinite: one row alone is no variance
     return cross / (own_a * own_b).clamp_min(torch.finfo(one.dtype).tiny).sqrt()
@@ -155,7 +168,8 @@ def similarity_loss(
 ) -> Tensor:
     """Return CE of the last exit + β Σ λ_ℓ (1 − similarity(h_ℓ, h_L)) over the exits before it, a scalar.
 
-    `similarity` says how alike two sets of rows `[N, D]` are, 1 at most; else arguments as of `aligned_loss`.
+    `similarity` says how alike two sets of rows `[N, D]` are, 1 at most; else arguments as of
+    `aligned_loss`.
     Source: Tracing Representation Progression, appendix B.3.
     """
     rows, truth, shares = counted(states, labels, layers, weights, **counting)
@@ -163,9 +177,13 @@ def similarity_loss(
     loss = aligned_loss(rows[-1:], truth, head, items=items)
     if len(rows) == 1 or not len(truth):
         return loss
-    with torch.autocast(rows[0].device.type, enabled=False):  # sums of squares overflow in half precision
+    with torch.autocast(
+        rows[0].device.type, enabled=False
+    ):  # sums of squares overflow in half precision
         *others, last = map(wide, rows)
-        apart = [share * (1 - similarity(row, last)) for share, row in zip(shares, others, strict=False)]
+        apart = [
+            share * (1 - similarity(row, last)) for share, row in zip(shares, others, strict=False)
+        ]
     share_of_items = 1.0 if items is None else len(truth) / items
     return loss + beta * share_of_items * torch.stack(apart).sum()
 
@@ -182,8 +200,9 @@ def classifiers_loss(
 ) -> Tensor:
     """Return Σ λ_ℓ CE(head_ℓ(h_ℓ)) with a head for each exit, a scalar.
 
-    With `distillation` δ each exit but the last adds λ_ℓ δ T² KL(p_L ‖ p_ℓ) at temperature T, the last exit's
-    probabilities held fixed (Hinton et al. 2015). Further arguments are those of `aligned_loss`.
+    With `distillation` δ each exit but the last adds λ_ℓ δ T² KL(p_L ‖ p_ℓ) at temperature T, the
+    last exit's probabilities held fixed (Hinton et al. 2015). Further arguments are those of
+    `aligned_loss`.
     """
     rows, truth, shares = counted(states, labels, layers, weights, **counting)
     items = counting.get("items")

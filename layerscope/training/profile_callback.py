@@ -20,15 +20,17 @@ METRICS = ("dataset_entropy", "effective_rank", "linear_probe")
 class ProfileCallback(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
     """Profiles a model at regular intervals while a Trainer trains it, and logs each layer's metrics beside the loss.
 
-    A value is called `layers/METRIC/LAYER`, and goes wherever `report_to` sends the loss. Each profile stays as a run
-    in `out/step-N`; `layerscope compare` draws them as maps of layer by step. Training goes on as it would have done:
-    the state of torch's random numbers is put back. The time that all this takes is logged as `layers/seconds`, and
-    said at the end of the training.
+    A value is called `layers/METRIC/LAYER`, and goes wherever `report_to` sends the loss. Each
+    profile stays as a run in `out/step-N`; `layerscope compare` draws them as maps of layer by
+    step. Training goes on as it would have done: the state of torch's random numbers is put back.
+    The time that all this takes is logged as `layers/seconds`, and said at the end of the training.
 
     Args:
-        trainer: any Trainer of transformers or sentence-transformers; add the callback to it with `add_callback`.
+        trainer: any Trainer of transformers or sentence-transformers; add the callback to it with
+            `add_callback`.
         data: what `profile` reads: a file, a list of texts, a frame, with labels or without.
-        every: steps between two profiles; the model is profiled before the first step and after the last one too.
+        every: steps between two profiles; the model is profiled before the first step and after the
+            last one too.
         metrics: names of the metrics to log, those of `profile`; all of one number per layer.
         out: folder of the runs; by default `layers` in the Trainer's own folder.
         **options: further arguments of `profile`, such as `samples` or `pooling`.
@@ -57,10 +59,18 @@ class ProfileCallback(TrainerCallback):  # type: ignore[misc]  # transformers is
             raise LayerscopeError(f"every is {every!r}: give a number of steps, at least 1")
         self.metrics = choose_metrics(metrics)
         if pairs := [name for name in self.metrics if about(name).needs == "pairs"]:
-            raise LayerscopeError(f"{pairs[0]} compares pairs of layers: name metrics with a number for each layer")
+            raise LayerscopeError(
+                f"{pairs[0]} compares pairs of layers: name metrics with a number for each layer"
+            )
         self.trainer, self.data, self.every = trainer, data, every
         self.folder = Path(trainer.args.output_dir, "layers") if out is None else Path(out)
-        self.options = {"samples": 500, "views": 0, "progress": False, **options, "metrics": self.metrics}
+        self.options = {
+            "samples": 500,
+            "views": 0,
+            "progress": False,
+            **options,
+            "metrics": self.metrics,
+        }
         self.seconds, self.began = 0.0, 0.0
         self.runs: list[Run] = []
 
@@ -90,7 +100,9 @@ class ProfileCallback(TrainerCallback):  # type: ignore[misc]  # transformers is
         module = trainer.accelerator.unwrap_model(trainer.model)
         processor = {} if hasattr(module, "encode") else {"processor": trainer.processing_class}
         with torch.random.fork_rng():
-            run = profile(module, self.data, out=self.folder / f"step-{step}", **processor, **self.options)
+            run = profile(
+                module, self.data, out=self.folder / f"step-{step}", **processor, **self.options
+            )
         self.runs.append(run)
         table = run.table().drop_duplicates(["metric", "layer"])
         table = table[table["metric"].isin(self.metrics) & table["layer"].notna()]

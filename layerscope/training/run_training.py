@@ -20,7 +20,13 @@ from layerscope.show.plain import escape
 from layerscope.training.data import READS, TAGGING, choose_task, describe, encode, prepare, read
 from layerscope.training.depths import SCORES, Trained, compare, shallower
 from layerscope.training.fit import Job, check_reports, fit, is_main
-from layerscope.training.folder import BASELINES, REPORT, TrainingFolder, nothing_left, open_training
+from layerscope.training.folder import (
+    BASELINES,
+    REPORT,
+    TrainingFolder,
+    nothing_left,
+    open_training,
+)
 from layerscope.training.loss import exit_weights
 from layerscope.training.start import PlainClassifier, find, sees_both_sides, start
 from layerscope.training.trainer import layered_model
@@ -40,7 +46,11 @@ def run_training(asked: Asked, settings: dict[str, Any]) -> Trained:
     columns = asked.text_column, asked.label_column
     origin = find(asked.model, from_config=from_config)
     source = read(asked.train, wanted.task, *columns)
-    task = choose_task(source, sees_both_sides(origin.config)) if wanted.task == "auto" else wanted.task
+    task = (
+        choose_task(source, sees_both_sides(origin.config))
+        if wanted.task == "auto"
+        else wanted.task
+    )
     held = None if asked.eval is None else read(asked.eval, task, *columns)
     chosen = wanted.decided(task, asked)
     check_reports(asked.report_to)
@@ -50,7 +60,9 @@ def run_training(asked: Asked, settings: dict[str, Any]) -> Trained:
     depth, depths = layered.stack.depth, asked.baseline_depths or ()
     if wrong := [shallow for shallow in depths if shallow >= depth]:
         mend = f"give some of 1..{depth - 1}" if depth > 1 else "leave them out"
-        raise LayerscopeError(f"baseline_depths {wrong[0]}: this model has {count(depth, 'layer')}, {mend}")
+        raise LayerscopeError(
+            f"baseline_depths {wrong[0]}: this model has {count(depth, 'layer')}, {mend}"
+        )
     exit_weights(chosen.layers or range(1, depth + 1), depth, chosen.weights, chosen.beta)
     about = {
         "layerscope": version("layerscope"),
@@ -64,7 +76,9 @@ def run_training(asked: Asked, settings: dict[str, Any]) -> Trained:
             for note in (*notes, *changes, *layered.notes):
                 reporter.say(note)
             reads = "tensor" if learnt.modality == "tensor" else READS.get(task, "text")
-            encoder = encoder_for(reads, processor, layered.module, max_length=chosen.max_length, prompt="")
+            encoder = encoder_for(
+                reads, processor, layered.module, max_length=chosen.max_length, prompt=""
+            )
             train, judged, collator, notes = encode(learnt, held, classes, encoder, chosen)
             for note in notes:
                 reporter.say(note)
@@ -77,7 +91,9 @@ def run_training(asked: Asked, settings: dict[str, Any]) -> Trained:
             fit(other, beside, reporter)
         if not is_main():
             return Trained(folder.path, folder.history, (), "")
-        done = compare(folder, {depth: beside for depth, (_, beside) in others.items()}, asked.part, reporter)
+        done = compare(
+            folder, {depth: beside for depth, (_, beside) in others.items()}, asked.part, reporter
+        )
         given = origin.source if origin.module is not None else str(asked.model)
         whence = (None, None) if from_config else whereabouts(given, None)
         data = [asked.train[3:].partition(":")[0]] if str(asked.train).startswith("hf:") else []
@@ -85,22 +101,37 @@ def run_training(asked: Asked, settings: dict[str, Any]) -> Trained:
         for depth, (other, beside) in others.items():
             lines = tuple(line for line in done.lines if line.depth == depth)
             _describe(
-                replace(done, path=beside.path, history=beside.history, lines=lines), beside, other.module, whence, data
+                replace(done, path=beside.path, history=beside.history, lines=lines),
+                beside,
+                other.module,
+                whence,
+                data,
             )
         try:
             open_run(folder.history).report(folder.path / REPORT)
-        except LayerscopeError as error:  # plotly is an extra, and the training is whole without a page
+        except (
+            LayerscopeError
+        ) as error:  # plotly is an extra, and the training is whole without a page
             reporter.say(f"no page: {error}")
         return done
 
 
 def _baselines(
-    job: Job, layered: LayeredModel, folder: TrainingFolder, depths: Sequence[int], *, from_config: bool
+    job: Job,
+    layered: LayeredModel,
+    folder: TrainingFolder,
+    depths: Sequence[int],
+    *,
+    from_config: bool,
 ) -> dict[int, tuple[Job, TrainingFolder]]:
     """Return the separate models of other depths: the same recipe with the last layer's loss alone, in own folders."""
     found = {}
-    recipe = replace(job.settings, objective="standard", layers=None, distillation=0.0, layer_dropout=0.0)
-    for depth, module in shallower(layered, depths, job.settings.seed, from_config=from_config).items():
+    recipe = replace(
+        job.settings, objective="standard", layers=None, distillation=0.0, layer_dropout=0.0
+    )
+    for depth, module in shallower(
+        layered, depths, job.settings.seed, from_config=from_config
+    ).items():
         name = count(depth, "layer")
         if job.settings.task == SENTENCES:  # the same encoder around the shorter transformer
             module = copy.deepcopy(job.module, {id(layered.module): module})
@@ -111,23 +142,54 @@ def _baselines(
     return found
 
 
-def _describe(done: Trained, folder: TrainingFolder, module: Any, whence: Whence, data: Sequence[str]) -> None:
+def _describe(
+    done: Trained, folder: TrainingFolder, module: Any, whence: Whence, data: Sequence[str]
+) -> None:
     """Write the card of a trained model."""
     about, settings, first, last = folder.about, folder.about["settings"], done.own[0], done.own[-1]
-    task, held, modality = settings["task"], about["data"]["eval"]["name"], READS.get(settings["task"], "text")
+    task, held, modality = (
+        settings["task"],
+        about["data"]["eval"]["name"],
+        READS.get(settings["task"], "text"),
+    )
     plain, sentences, pixels = isinstance(module, PlainClassifier), task == SENTENCES, ""
     library = "sentence-transformers" if sentences else "pytorch" if plain else "transformers"
     if modality == "image" and not any(folder.path.glob("p*processor_config.json")):
-        size, channels = getattr(module.config, "image_size", 224), getattr(module.config, "num_channels", 3)
+        size, channels = (
+            getattr(module.config, "image_size", 224),
+            getattr(module.config, "num_channels", 3),
+        )
         pixels = f"{count(channels, 'channel')}, resized to {size}"
     work = task if sentences else pipeline_of(TASKS[task])
     score = last.metric.removeprefix("layer_"), last.value, held
-    top = head(whence, library, work, [settings["objective"]], done.path.name, score, datasets=data, same=False)
+    top = head(
+        whence,
+        library,
+        work,
+        [settings["objective"]],
+        done.path.name,
+        score,
+        datasets=data,
+        same=False,
+    )
     copy_terms(whence[1], folder.path)
     write_card(
-        "trained", folder.path, head=top, done=done, first=first, name=escape(about["model"]["name"]), task=task,
-        settings=settings, learnt=about["data"]["train"]["name"], held=held, scores=SCORES[first.metric][0],
-        from_config=about["model"]["from_config"], dims=[*done.dims.columns[::-1]], format=library, modality=modality,
-        mean=library == "transformers" and is_mean_head(module.config), pixels=pixels,
+        "trained",
+        folder.path,
+        head=top,
+        done=done,
+        first=first,
+        name=escape(about["model"]["name"]),
+        task=task,
+        settings=settings,
+        learnt=about["data"]["train"]["name"],
+        held=held,
+        scores=SCORES[first.metric][0],
+        from_config=about["model"]["from_config"],
+        dims=[*done.dims.columns[::-1]],
+        format=library,
+        modality=modality,
+        mean=library == "transformers" and is_mean_head(module.config),
+        pixels=pixels,
         auto=auto_class(module) if library == "transformers" else "",
-    )  # fmt: skip
+    )

@@ -21,23 +21,27 @@ TOKENS = "token_embeddings"
 class AlignedLoss(nn.Module):
     """Σ λ_ℓ loss over the layers of a SentenceTransformer, for `SentenceTransformerTrainer`.
 
-    The embedding of a layer is what the model cut there would give: its final norm, its pooling and the modules after
-    it. The transformer runs once for each batch that the loss gives it, and what comes after it once for each layer.
+    The embedding of a layer is what the model cut there would give: its final norm, its pooling and
+    the modules after it. The transformer runs once for each batch that the loss gives it, and what
+    comes after it once for each layer.
 
     Args:
-        loss: any sentence-transformers loss that trains one SentenceTransformer and runs it once a step; cached losses
-            run it twice and are refused.
+        loss: any sentence-transformers loss that trains one SentenceTransformer and runs it once a
+            step; cached losses run it twice and are refused.
         layers: the exits; by default every layer from 1 on.
         weights: "linear", "uniform", or one number per exit: see `exit_weights`.
-        dims: numbers of dimensions: each layer's loss is the mean over these prefixes of the embedding and the whole of
-            it, each scaled to length 1 (two-dimensional Matryoshka training); by default the embedding as it is.
+        dims: numbers of dimensions: each layer's loss is the mean over these prefixes of the
+            embedding and the whole of it, each scaled to length 1 (two-dimensional Matryoshka
+            training); by default the embedding as it is.
 
     Raises:
-        LayerscopeError: for a cached loss, one without a model, a model whose layers its pooling cannot read, and dims
-            that it does not have.
+        LayerscopeError: for a cached loss, one without a model, a model whose layers its pooling
+            cannot read, and dims that it does not have.
 
-    Source: Tracing Representation Progression, section 3.1; for dims Kusupati et al. 2022, Matryoshka Representation
-    Learning, and Li et al. 2024, 2D Matryoshka Sentence Embeddings, which draws one layer and one prefix a step.
+    Source: Tracing Representation Progression, section 3.1; for dims Kusupati et al. 2022,
+        Matryoshka Representation
+    Learning, and Li et al. 2024, 2D Matryoshka Sentence Embeddings, which draws one layer and one
+    prefix a step.
 
     Example:
         >>> from sentence_transformers import SentenceTransformer
@@ -68,7 +72,9 @@ class AlignedLoss(nn.Module):
         self.shares = exit_weights(self.layers, found.stack.depth, weights)
         self._check()
 
-    def forward(self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None) -> Tensor:
+    def forward(
+        self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None
+    ) -> Tensor:
         """Return the weighted sum over layers; arguments are those of the loss."""
         columns = list(sentence_features)
         total: Any = 0.0
@@ -99,7 +105,8 @@ class AlignedLoss(nn.Module):
     def _exits(self) -> Iterator[Callable[[int], None]]:
         """Within, the transformer gives the token states of the exit that is chosen by its index.
 
-        The first choice runs it on each batch of the loss, and keeps every exit, which later ones read in that order.
+        The first choice runs it on each batch of the loss, and keeps every exit, which later ones
+        read in that order.
         """
         model: Any = self.model
         while not hasattr(model, "_first_module"):  # out of what engines wrap around it
@@ -123,7 +130,9 @@ class AlignedLoss(nn.Module):
         with replaced({transformer: forward}):
             yield choose
 
-    def _stacked(self, call: Callable[[], dict[str, Any]]) -> tuple[dict[str, Any], tuple[Tensor, ...]]:
+    def _stacked(
+        self, call: Callable[[], dict[str, Any]]
+    ) -> tuple[dict[str, Any], tuple[Tensor, ...]]:
         """Return the transformer's output, and the token states of every exit, of one run."""
         with recorded(self.layered.module, self.layered.stack.ends, self.layers):
             output = call()
@@ -136,9 +145,15 @@ class AlignedLoss(nn.Module):
         features = features_of(model, TEXTS)
         with evaluating(model):
             own = model[0](dict(features)).get(TOKENS)
-            last = self._stacked(lambda: model[0](dict(features)))[1][-1] if own is not None else None
+            last = (
+                self._stacked(lambda: model[0](dict(features)))[1][-1] if own is not None else None
+            )
         deepest = self.layers[-1] == self.layered.stack.depth
-        if last is None or last.shape != own.shape or (deepest and not torch.allclose(last, own, rtol=1e-3, atol=1e-4)):
+        if (
+            last is None
+            or last.shape != own.shape
+            or (deepest and not torch.allclose(last, own, rtol=1e-3, atol=1e-4))
+        ):
             raise LayerscopeError(
                 f"the layers of {type(model[0]).__name__} do not give token states that its pooling reads"
             )
@@ -147,15 +162,22 @@ class AlignedLoss(nn.Module):
 def features_of(model: Any, texts: Sequence[str]) -> dict[str, Any]:
     """Return texts as a SentenceTransformer reads them, on its device."""
     read = (getattr(model, "preprocess", None) or model.tokenize)(list(texts))
-    return {key: value.to(model.device) if isinstance(value, Tensor) else value for key, value in read.items()}
+    return {
+        key: value.to(model.device) if isinstance(value, Tensor) else value
+        for key, value in read.items()
+    }
 
 
 def prefixes(model: Any, dims: Sequence[int]) -> tuple[int, ...]:
     """Return numbers of dimensions with the model's width, ascending; raises for those that it does not have."""
-    width = (getattr(model, "get_embedding_dimension", None) or model.get_sentence_embedding_dimension)()
+    width = (
+        getattr(model, "get_embedding_dimension", None) or model.get_sentence_embedding_dimension
+    )()
     found = sorted(dims)
     if not found or found[0] < 1 or found[-1] > width or len({*found}) < len(found):
-        raise LayerscopeError(f"dims {list(dims)}: give different whole numbers from 1 to {width}, the model's width")
+        raise LayerscopeError(
+            f"dims {list(dims)}: give different whole numbers from 1 to {width}, the model's width"
+        )
     return tuple(sorted({*found, width}))
 
 
@@ -164,7 +186,9 @@ def _at_each(dims: Sequence[int], loss: nn.Module, model: Any) -> nn.Module:
     from sentence_transformers.losses import MatryoshkaLoss  # the one path of 5.x and 6.x
 
     if any(isinstance(part, MatryoshkaLoss) for part in loss.modules()):
-        raise LayerscopeError("MatryoshkaLoss has dimensions of its own: leave `dims` out, or give the loss inside it")
+        raise LayerscopeError(
+            "MatryoshkaLoss has dimensions of its own: leave `dims` out, or give the loss inside it"
+        )
     found: nn.Module = MatryoshkaLoss(model, loss, list(dims), [1 / len(dims)] * len(dims))
     return found
 
@@ -179,7 +203,9 @@ def _check_kind(loss: nn.Module) -> None:
     if getattr(loss, "uses_gradient_cache", any("Cached" in kind for kind in kinds)):
         plain = name.removeprefix("Cached")
         mend = f"{plain} with a smaller batch" if plain != name else "one that runs it once"
-        raise LayerscopeError(f"{name} runs the model again after its loss, when no layer can be read: give {mend}")
+        raise LayerscopeError(
+            f"{name} runs the model again after its loss, when no layer can be read: give {mend}"
+        )
 
 
 def _model_of(loss: nn.Module) -> Any:

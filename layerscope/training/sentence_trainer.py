@@ -45,13 +45,18 @@ CHUNK = 1024
 def read_pairs(data: Any, score_column: str | None) -> Corpus:
     """Return the pairs of texts of a table; their labels are scores, None where it has no such column.
 
-    Raises `LayerscopeError` for data that are no table, without columns of pairs, and with empty or odd cells.
+    Raises `LayerscopeError` for data that are no table, without columns of pairs, and with empty or
+    odd cells.
     """
     path = existing(data, "data") if isinstance(data, (str, Path)) else None
     frame = table_of(data)
     if frame is None:
-        raise LayerscopeError(f"{data} is no table: {SENTENCES} reads pairs of texts from CSV, TSV, JSONL or Parquet")
-    source, name = ("the data frame", "frame") if path is None else (str(path), path.name.partition(".")[0])
+        raise LayerscopeError(
+            f"{data} is no table: {SENTENCES} reads pairs of texts from CSV, TSV, JSONL or Parquet"
+        )
+    source, name = (
+        ("the data frame", "frame") if path is None else (str(path), path.name.partition(".")[0])
+    )
     frame = frame.rename(columns=str.strip)
     pair = next((pair for pair in PAIRS if {*pair} <= {*frame}), None)
     if pair is None:
@@ -62,13 +67,30 @@ def read_pairs(data: Any, score_column: str | None) -> Corpus:
     column = score_column or (SCORE if SCORE in frame else None)
     refuse_columns(frame, [*pair, *([column] if column else [])], source)
     for side in pair:
-        refuse_rows(pd.Series(missing(frame[side].tolist())), frame[side], source, "fill it in, or leave the row out")
+        refuse_rows(
+            pd.Series(missing(frame[side].tolist())),
+            frame[side],
+            source,
+            "fill it in, or leave the row out",
+        )
     rows = frame[[*pair]].astype(str).itertuples(index=False)
-    scores, note = None, "no scores: a pair's second text is to be found among those of its batch (in-batch negatives)"
+    scores, note = (
+        None,
+        "no scores: a pair's second text is to be found among those of its batch (in-batch negatives)",
+    )
     if column:
-        scores = tuple(FILES["sts"].check(frame.rename(columns={column: SCORE}), source)[SCORE].tolist())
+        scores = tuple(
+            FILES["sts"].check(frame.rename(columns={column: SCORE}), source)[SCORE].tolist()
+        )
         note = f"scores: column {column!r}, learnt as an order (CoSENT)"
-    return Corpus(name, "text", tuple(Pair(*row) for row in rows), tuple(map(str, range(len(frame)))), scores, (note,))
+    return Corpus(
+        name,
+        "text",
+        tuple(Pair(*row) for row in rows),
+        tuple(map(str, range(len(frame)))),
+        scores,
+        (note,),
+    )
 
 
 def open_encoder(model: Any, name: str, chosen: Settings) -> Any:
@@ -77,7 +99,9 @@ def open_encoder(model: Any, name: str, chosen: Settings) -> Any:
         source = str(Path(embedded(str(model))).expanduser())
         try:
             with without_bars():
-                model = sentence_transformer(source, LoadOptions(dtype="float32", device=chosen.device))
+                model = sentence_transformer(
+                    source, LoadOptions(dtype="float32", device=chosen.device)
+                )
         except LayerscopeError as error:
             raise LayerscopeError(f"{name} is not a sentence encoder: {error}") from error
     elif not isinstance(model, SentenceTransformer):
@@ -95,8 +119,9 @@ def open_encoder(model: Any, name: str, chosen: Settings) -> Any:
 class SentenceTrainer(Watched, SentenceTransformerTrainer):  # type: ignore[misc]  # the library is not typed
     """`SentenceTransformerTrainer` with `AlignedLoss`; its evaluations score every layer, at every prefix of `dims`.
 
-    Pairs with scores are learnt by CoSENTLoss and judged by Spearman's correlation of scores and cosines; others by
-    MultipleNegativesRankingLoss, judged by how often the own second text is the nearest.
+    Pairs with scores are learnt by CoSENTLoss and judged by Spearman's correlation of scores and
+    cosines; others by MultipleNegativesRankingLoss, judged by how often the own second text is the
+    nearest.
     """
 
     site, scoring, left_out = "embedding", {"language_model": False}, None
@@ -116,7 +141,11 @@ class SentenceTrainer(Watched, SentenceTransformerTrainer):  # type: ignore[misc
         kind = MultipleNegativesRankingLoss if train_dataset.labels is None else CoSENTLoss
         self.objective, self.every = objective, AlignedLoss(kind(model), dims=dims)
         self.layered = self.every.layered
-        exits = (layers, objective.weights) if objective.name == "aligned" else ([self.every.layers[-1]], "uniform")
+        exits = (
+            (layers, objective.weights)
+            if objective.name == "aligned"
+            else ([self.every.layers[-1]], "uniform")
+        )
         loss = AlignedLoss(kind(model), *exits, dims=dims)
         data = {"train_dataset": _dataset(train_dataset), "eval_dataset": _dataset(eval_dataset)}
         super().__init__(model=model, loss=loss, **data, **options)
@@ -127,35 +156,62 @@ class SentenceTrainer(Watched, SentenceTransformerTrainer):  # type: ignore[misc
 
     def readings(self, model: Any, inputs: Any) -> Iterator[tuple[int, Tensor]]:
         """Yield every layer with its embeddings of the first texts of a batch."""
-        return zip(self.every.layers, self.every.embeddings(self.collect_features(inputs)[0][0]), strict=True)
+        return zip(
+            self.every.layers,
+            self.every.embeddings(self.collect_features(inputs)[0][0]),
+            strict=True,
+        )
 
     @torch.no_grad()
     def evaluation_loop(
-        self, dataloader: Any, description: str, *args: Any, metric_key_prefix: str = "eval", **options: Any
+        self,
+        dataloader: Any,
+        description: str,
+        *args: Any,
+        metric_key_prefix: str = "eval",
+        **options: Any,
     ) -> Any:
         """Return the score of every layer, which the history keeps."""
         with generators_kept(self.args.device), evaluating(self.model):
             rows = [*self._rows()]
         name = rows[0]["metric"].removeprefix("pair_")
-        found = {f"{name}_layer_{row['layer']}": row["value"] for row in rows if row["variant"] is None}
-        found |= {name: found[f"{name}_layer_{self.every.layers[-1]}"], "effective_depth": rows[-1]["value"]}
+        found = {
+            f"{name}_layer_{row['layer']}": row["value"] for row in rows if row["variant"] is None
+        }
+        found |= {
+            name: found[f"{name}_layer_{self.every.layers[-1]}"],
+            "effective_depth": rows[-1]["value"],
+        }
         self.keep("", self.judged.name, len(self.judged), rows)
         metrics = {f"{metric_key_prefix}_{name}": value for name, value in found.items()}
-        return EvalLoopOutput(predictions=None, label_ids=None, metrics=metrics, num_samples=len(self.judged))
+        return EvalLoopOutput(
+            predictions=None, label_ids=None, metrics=metrics, num_samples=len(self.judged)
+        )
 
     def _rows(self) -> Iterator[Row]:
         """Yield the score of each layer with its whole embedding, then with each prefix, then the effective depth."""
         one, two = (self._embedded([pair[side] for pair in self.judged.samples]) for side in (0, 1))
         n, layers, width = len(self.judged), self.every.layers, one.shape[-1]
 
-        def row(metric: str, layer: int, variant: str | None, value: float, stderr: float = math.nan) -> Row:
-            known = {"layer": layer, "site": self.site, "value": value, "stderr": stderr, "n": n, "n_skipped": 0}
+        def row(
+            metric: str, layer: int, variant: str | None, value: float, stderr: float = math.nan
+        ) -> Row:
+            known = {
+                "layer": layer,
+                "site": self.site,
+                "value": value,
+                "stderr": stderr,
+                "n": n,
+                "n_skipped": 0,
+            }
             return {"metric": metric, "variant": variant, "pooling": None, **known}
 
         whole: list[float] = []
         for d in sorted({*self.every.dims, width}, reverse=True):
             cut = [torch.nn.functional.normalize(side[..., :d], dim=-1) for side in (one, two)]
-            metric, scores = self._accuracy(*cut) if self.judged.labels is None else self._spearman(*cut)
+            metric, scores = (
+                self._accuracy(*cut) if self.judged.labels is None else self._spearman(*cut)
+            )
             whole = whole or [value for value, _ in scores]
             yield from (
                 row(metric, layer, None if d == width else f"dims={d}", *score)
@@ -166,25 +222,41 @@ class SentenceTrainer(Watched, SentenceTransformerTrainer):  # type: ignore[misc
 
     def _embedded(self, texts: Sequence[str]) -> Tensor:
         """Return what every layer makes of texts, `[L, N, D]`, in batches of like lengths."""
-        order, size = np.argsort([-len(text) for text in texts], kind="stable"), self.args.eval_batch_size
-        parts = [[texts[i] for i in order[start : start + size]] for start in range(0, len(order), size)]
-        found = [self.every.embeddings(features_of(self.model, part)).float().cpu() for part in parts]
+        order, size = (
+            np.argsort([-len(text) for text in texts], kind="stable"),
+            self.args.eval_batch_size,
+        )
+        parts = [
+            [texts[i] for i in order[start : start + size]] for start in range(0, len(order), size)
+        ]
+        found = [
+            self.every.embeddings(features_of(self.model, part)).float().cpu() for part in parts
+        ]
         return torch.cat(found, 1)[:, np.argsort(order)]
 
     def _spearman(self, one: Tensor, two: Tensor) -> tuple[str, list[tuple[float, float]]]:
         """Return the correlation at each layer with its standard error (Bonett and Wright 2000)."""
         n = len(self.judged)
-        found = spearman((one * two).sum(-1).double().numpy(), np.asarray(self.judged.labels, dtype=float))
-        errors = [(1 - r**2) * math.sqrt((1 + r**2 / 2) / (n - 3)) if n > 3 else math.nan for r in found]
+        found = spearman(
+            (one * two).sum(-1).double().numpy(), np.asarray(self.judged.labels, dtype=float)
+        )
+        errors = [
+            (1 - r**2) * math.sqrt((1 + r**2 / 2) / (n - 3)) if n > 3 else math.nan for r in found
+        ]
         return "pair_spearman", [*zip(map(float, found), errors, strict=True)]
 
     def _accuracy(self, one: Tensor, two: Tensor) -> tuple[str, list[tuple[float, float]]]:
         """Return how often the nearest second text is the own one, or as right: of an equal first or second text."""
-        firsts, seconds = (np.unique(side, return_inverse=True)[1] for side in zip(*self.judged.samples, strict=True))
+        firsts, seconds = (
+            np.unique(side, return_inverse=True)[1]
+            for side in zip(*self.judged.samples, strict=True)
+        )
         found = []
         for layer in range(len(one)):
             starts = range(0, one.shape[1], CHUNK)
-            nearest = torch.cat([(one[layer, i : i + CHUNK] @ two[layer].T).argmax(-1) for i in starts]).numpy()
+            nearest = torch.cat(
+                [(one[layer, i : i + CHUNK] @ two[layer].T).argmax(-1) for i in starts]
+            ).numpy()
             right = (firsts[nearest] == firsts) | (seconds[nearest] == seconds)
             error = float(right.std(ddof=1)) / len(right) ** 0.5 if len(right) > 1 else math.nan
             found.append((float(right.mean()), error))

@@ -12,7 +12,14 @@ from transformers.utils import ModelOutput
 
 from layerscope.core.errors import LayerscopeError, listed
 from layerscope.core.hub import go_offline_without_hub
-from layerscope.models.checks import EMBEDDED, check_folder, check_name, clear_errors, embedded, near_folder
+from layerscope.models.checks import (
+    EMBEDDED,
+    check_folder,
+    check_name,
+    clear_errors,
+    embedded,
+    near_folder,
+)
 from layerscope.models.loading import eager, is_cross_encoder, load_processor, without_bars
 from layerscope.models.mean_head import as_configured, is_mean_head, mean_headed
 from layerscope.models.weights import is_offloaded, is_quantised
@@ -48,11 +55,17 @@ class PlainClassifier(torch.nn.Module):
 def find(model: Any, *, from_config: bool) -> Origin:
     """Return where a model comes from; raises `LayerscopeError` where nothing is there."""
     if not isinstance(model, (str, Path)):
-        return _of_object(eager(model.model if is_cross_encoder(model) else model), from_config=from_config)
+        return _of_object(
+            eager(model.model if is_cross_encoder(model) else model), from_config=from_config
+        )
     source = embedded(str(model))
     check_name(source)
     path = Path(source).expanduser()
-    name = path.resolve().parent.name if path.name == "config.json" else path.name.removesuffix(".json")
+    name = (
+        path.resolve().parent.name
+        if path.name == "config.json"
+        else path.name.removesuffix(".json")
+    )
     if from_config:
         file = path / "config.json" if path.is_dir() else path
         if not file.is_file():
@@ -63,8 +76,14 @@ def find(model: Any, *, from_config: bool) -> Origin:
         source = str(file)
     elif path.exists() or source.startswith((".", "/", "~")):
         check_folder(path, allow_pickle=False)
-        modules = path / "modules.json"  # of a SentenceTransformer, whose first module is the transformer
-        inside = json.loads(modules.read_text(encoding="utf-8"))[0].get("path", "") if modules.is_file() else ""
+        modules = (
+            path / "modules.json"
+        )  # of a SentenceTransformer, whose first module is the transformer
+        inside = (
+            json.loads(modules.read_text(encoding="utf-8"))[0].get("path", "")
+            if modules.is_file()
+            else ""
+        )
         source = str(path / str(inside))
     else:
         go_offline_without_hub()
@@ -72,13 +91,21 @@ def find(model: Any, *, from_config: bool) -> Origin:
 
     with clear_errors(source):
         config = transformers.AutoConfig.from_pretrained(source)
-    return Origin(source, config, EMBEDDED if model == EMBEDDED else name, from_config=from_config, given=model)
+    return Origin(
+        source,
+        config,
+        EMBEDDED if model == EMBEDDED else name,
+        from_config=from_config,
+        given=model,
+    )
 
 
 def _of_object(model: Any, *, from_config: bool) -> Origin:
     kind = type(model).__name__
     if from_config or not isinstance(model, torch.nn.Module):
-        raise LayerscopeError(f"a {kind} cannot be trained here: give a torch module, a name or a folder")
+        raise LayerscopeError(
+            f"a {kind} cannot be trained here: give a torch module, a name or a folder"
+        )
     if getattr(model, "config", None) is None:
         return Origin("", None, kind, PlainClassifier(model), given=model)
     if is_quantised(model) or is_offloaded(model):
@@ -94,21 +121,28 @@ def start(
     """Return the model of a task, what reads its inputs, the names of its classes in its order, and notes."""
     notes: list[str] = []
     if task == SENTENCES:
-        from layerscope.training.sentence_trainer import open_encoder  # sentence-transformers is an extra
+        from layerscope.training.sentence_trainer import (
+            open_encoder,
+        )  # sentence-transformers is an extra
 
         served = open_encoder(origin.given, origin.name, settings)
         return served, served.tokenizer, None, notes
     if isinstance(origin.module, PlainClassifier):
         return origin.module, None, None if classes is None else tuple(classes), notes
     if origin.module is not None:
-        module, order = origin.module, _own_classes(origin.module.config, classes, origin.name) if classes else None
+        module, order = (
+            origin.module,
+            _own_classes(origin.module.config, classes, origin.name) if classes else None,
+        )
     else:
         module, order = _made(origin, task, classes, settings, notes)
     if processor is None or isinstance(processor, (str, Path)):
         processor = _processor(str(processor or origin.source), module)
     _pad(module, processor, notes)
     dropping = ("layerdrop", "encoder_layerdrop", "decoder_layerdrop")
-    for owner, name in product((module.config, *module.modules()), dropping):  # which skip whole layers at random
+    for owner, name in product(
+        (module.config, *module.modules()), dropping
+    ):  # which skip whole layers at random
         if isinstance(getattr(owner, name, None), float) and getattr(owner, name) > 0:
             setattr(owner, name, 0.0)
             notes.append("layerdrop is off: every layer is an exit")
@@ -135,7 +169,9 @@ def _made(
         config.num_labels = len(order)
         config.id2label = dict(enumerate(order))
         config.label2id = {name: number for number, name in enumerate(order)}
-        config.problem_type = None if mean or task == "token-classification" else "single_label_classification"
+        config.problem_type = (
+            None if mean or task == "token-classification" else "single_label_classification"
+        )
     fresh_head = task == "classification" and not mean and head in ("auto", "mean") and not trained
     if fresh_head and getattr(config, "classifier_pooling", None) is not None:
         config.classifier_pooling = "mean"
@@ -146,9 +182,13 @@ def _made(
             module = auto.from_config(config)
         else:
             module, info = auto.from_pretrained(
-                origin.source, config=config, dtype=torch.float32, use_safetensors=True, output_loading_info=True,
+                origin.source,
+                config=config,
+                dtype=torch.float32,
+                use_safetensors=True,
+                output_loading_info=True,
                 ignore_mismatched_sizes=True,
-            )  # fmt: skip
+            )
             other = [key[0] if isinstance(key, tuple) else key for key in info["mismatched_keys"]]
             fresh = sorted({*map(str, (*info["missing_keys"], *other))})
     if mean:
@@ -167,7 +207,11 @@ def _made(
 def _renewed(module: Any, fresh: list[str]) -> list[str]:
     """Give a head new weights where an old one of the same shape was loaded, and return every fresh name."""
     base = module.base_model_prefix + "."
-    old = [name for name, _ in module.named_parameters() if not name.startswith(base) and name not in fresh]
+    old = [
+        name
+        for name, _ in module.named_parameters()
+        if not name.startswith(base) and name not in fresh
+    ]
     for owner in dict.fromkeys(name.rpartition(".")[0] for name in old):
         part = module.get_submodule(owner)
         for tensor in part.parameters(recurse=False):
@@ -186,7 +230,9 @@ def _auto(config: Any, task: str, name: str) -> Any:
             f"{name} ({config.model_type}) has no head for {task} in transformers: choose another `task`, or model"
         )
     if task == "causal-lm" and sees_both_sides(config) and not getattr(config, "is_decoder", False):
-        raise LayerscopeError(f"{name} ({config.model_type}) sees both sides of a token: try `task='masked-lm'`")
+        raise LayerscopeError(
+            f"{name} ({config.model_type}) sees both sides of a token: try `task='masked-lm'`"
+        )
     return auto
 
 
@@ -200,8 +246,9 @@ def sees_both_sides(config: Any) -> bool:
 def _takes_mean(origin: Origin, task: str, head: str) -> bool:
     """Whether the head reads the mean of the tokens, made of a token classifier.
 
-    A text encoder's own head reads one token, often through a pooler, and only the last layer learns to gather a
-    sample there: shallow layers stay at chance. So a fresh head of an encoder reads the mean.
+    A text encoder's own head reads one token, often through a pooler, and only the last layer
+    learns to gather a sample there: shallow layers stay at chance. So a fresh head of an encoder
+    reads the mean.
     """
     from transformers import MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING as TOKENS
 
@@ -217,7 +264,11 @@ def _takes_mean(origin: Origin, task: str, head: str) -> bool:
         return possible
     if head != "auto" or not possible or not sees_both_sides(config):
         return False
-    return is_mean_head(config) or origin.from_config or not _architecture(config).endswith("SequenceClassification")
+    return (
+        is_mean_head(config)
+        or origin.from_config
+        or not _architecture(config).endswith("SequenceClassification")
+    )
 
 
 def _architecture(config: Any) -> str:
@@ -253,7 +304,9 @@ def _processor(source: str, module: Any) -> Any:
 
     size = getattr(config, "image_size", 224)
     height, width = size if isinstance(size, (tuple, list)) else (size, size)
-    return ViTImageProcessorPil(size={"height": height, "width": width}, image_mean=[0.5] * 3, image_std=[0.5] * 3)
+    return ViTImageProcessorPil(
+        size={"height": height, "width": width}, image_mean=[0.5] * 3, image_std=[0.5] * 3
+    )
 
 
 def _pad(module: Any, tokenizer: Any, notes: list[str]) -> None:
@@ -262,7 +315,9 @@ def _pad(module: Any, tokenizer: Any, notes: list[str]) -> None:
         return
     if tokenizer.pad_token_id is None:
         if tokenizer.eos_token is None:
-            raise LayerscopeError("the tokenizer has neither a padding token nor an end token: give it a pad_token")
+            raise LayerscopeError(
+                "the tokenizer has neither a padding token nor an end token: give it a pad_token"
+            )
         tokenizer.pad_token = tokenizer.eos_token
         notes.append(f"padding: {tokenizer.eos_token!r}, as the tokenizer has no token of its own")
     if getattr(module.config, "pad_token_id", None) is None:

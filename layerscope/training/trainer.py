@@ -41,26 +41,28 @@ EVALUATION = "Evaluation"
 class AlignedTrainer(Watched):
     """`transformers.Trainer` with an objective over exits; everything else is the Trainer's.
 
-    Every evaluation reads each layer 1 … L through the model's head (with "classifiers" each through its own), in the
-    passes that make its own loss, and adds to its metrics `eval_accuracy` (for a language model `eval_perplexity`) and
-    `eval_accuracy_layer_K`, `eval_cosine_layer_K` (to the last layer), `eval_saturation_layer`, `eval_effective_depth`
-    and `eval_nc1`.
+    Every evaluation reads each layer 1 … L through the model's head (with "classifiers" each
+    through its own), in the passes that make its own loss, and adds to its metrics `eval_accuracy`
+    (for a language model `eval_perplexity`) and `eval_accuracy_layer_K`, `eval_cosine_layer_K` (to
+    the last layer), `eval_saturation_layer`, `eval_effective_depth` and `eval_nc1`.
 
     Args:
-        *args: the Trainer's own in its order: model, args, data_collator … The model has a head: sequence, token, image
-            or audio classification, causal or masked language modelling.
+        *args: the Trainer's own in its order: model, args, data_collator … The model has a head:
+            sequence, token, image or audio classification, causal or masked language modelling.
         objective: the loss over the exits, or its name.
         layers: the exits; by default every layer from 1 on.
         part: which stack, where a model has several.
-        history: a run folder for the scores of every layer at every evaluation, by step, which `open_run` and `report`
-            read. With several evaluation sets, each has a folder of its own name in it.
-        depth_data: samples whose accuracy the effective depth rests on instead of the evaluation data's, such as some
-            training samples (definition 3.1 of the paper); their scores are a run of its own in `history/train`.
+        history: a run folder for the scores of every layer at every evaluation, by step, which
+            `open_run` and `report` read. With several evaluation sets, each has a folder of its own
+            name in it.
+        depth_data: samples whose accuracy the effective depth rests on instead of the evaluation
+            data's, such as some training samples (definition 3.1 of the paper); their scores are a
+            run of its own in `history/train`.
         **options: the Trainer's own by name.
 
     Raises:
-        LayerscopeError: for a model without a head, for a loss that is not a cross-entropy, and for options that take
-            the loss from elsewhere.
+        LayerscopeError: for a model without a head, for a loss that is not a cross-entropy, and for
+            options that take the loss from elsewhere.
 
     Example:
         >>> from transformers import AutoModelForSequenceClassification, TrainingArguments
@@ -88,7 +90,9 @@ class AlignedTrainer(Watched):
         given = inspect.signature(Trainer).bind_partial(*args, **options).arguments
         model = given.get("model")
         if (model is None) == (given.get("model_init") is None):
-            raise LayerscopeError("AlignedTrainer takes either a model or model_init: give one of them")
+            raise LayerscopeError(
+                "AlignedTrainer takes either a model or model_init: give one of them"
+            )
         self.objective = Objective(objective) if isinstance(objective, str) else objective  # type: ignore[arg-type]  # which checks it
         self._given = given.get("processing_class"), part, layers
         if model is not None:
@@ -96,7 +100,9 @@ class AlignedTrainer(Watched):
         super().__init__(*args, **options)
         for name, owner in (("label_smoothing_factor", self.args), ("compute_loss_func", self)):
             if getattr(owner, name):
-                raise LayerscopeError(f"{name} takes a loss of the last logits and ignores the exits: leave it out")
+                raise LayerscopeError(
+                    f"{name} takes a loss of the last logits and ignores the exits: leave it out"
+                )
         if self.args.gradient_checkpointing and self.objective.layer_dropout:
             raise LayerscopeError(
                 "activation checkpointing computes blocks again without their dropout: leave it or layer_dropout out"
@@ -108,7 +114,9 @@ class AlignedTrainer(Watched):
             )
         self.depth_data = depth_data
         self.watch(self.exit_loss.exits.layers, history)
-        self.model_accepts_loss_kwargs = True  # the exits' loss divides by them, whatever the model's own does
+        self.model_accepts_loss_kwargs = (
+            True  # the exits' loss divides by them, whatever the model's own does
+        )
 
     def _attach(self, model: Any) -> None:
         """Find the exits of a model, and have its `forward` compute their loss."""
@@ -128,7 +136,11 @@ class AlignedTrainer(Watched):
         return model
 
     def compute_loss(
-        self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Tensor | int | None = None
+        self,
+        model: Any,
+        inputs: Any,
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
     ) -> Any:
         """Return the loss of the objective in its steps, else the model's own."""
         own, step = self.exit_loss, (self.state.global_step + 1, self.state.max_steps)
@@ -145,13 +157,15 @@ class AlignedTrainer(Watched):
         exits = self.exit_loss.exits
         head = exits.head or torch.nn.Identity()
         yield from (
-            (layer, head(read)) for layer, read in zip(exits.layers, exits(lambda: model(**inputs)), strict=True)
+            (layer, head(read))
+            for layer, read in zip(exits.layers, exits(lambda: model(**inputs)), strict=True)
         )
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         """Load the weights of a checkpoint, those too that transformers saved under the names of older releases.
 
-        Its `from_pretrained` knows both names of a ViT's; its Trainer passes over the old ones without an error.
+        Its `from_pretrained` knows both names of a ViT's; its Trainer passes over the old ones
+        without an error.
         """
         super()._load_from_checkpoint(resume_from_checkpoint, model)
         model, checkpoint = self.model if model is None else model, Path(resume_from_checkpoint)
@@ -163,13 +177,22 @@ class AlignedTrainer(Watched):
         if not isinstance(model, PreTrainedModel) or not saved or not missing:
             return
         loaded = (
-            standard_class(type(model)).from_pretrained(checkpoint, dtype="auto", local_files_only=True).state_dict()
+            standard_class(type(model))
+            .from_pretrained(checkpoint, dtype="auto", local_files_only=True)
+            .state_dict()
         )
-        model.load_state_dict({name: loaded[name] for name in missing if name in loaded}, strict=False)
+        model.load_state_dict(
+            {name: loaded[name] for name in missing if name in loaded}, strict=False
+        )
         model.tie_weights()
 
     def evaluation_loop(
-        self, dataloader: Any, description: str, *args: Any, metric_key_prefix: str = "eval", **options: Any
+        self,
+        dataloader: Any,
+        description: str,
+        *args: Any,
+        metric_key_prefix: str = "eval",
+        **options: Any,
     ) -> Any:
         """Return the Trainer's own output, with the scores of every layer, from the same passes, in its metrics."""
         options["metric_key_prefix"] = metric_key_prefix
@@ -181,14 +204,20 @@ class AlignedTrainer(Watched):
             found["train"] = (loader, *self._scored(loader, description, *args, **options))
             found[which] = (dataloader, output, rows := with_depths_of(found["train"][2], rows))
         for name, value in logged(rows, self.scoring["language_model"]).items():
-            output.metrics.setdefault(f"{metric_key_prefix}_{name}", value)  # what compute_metrics gave stays
+            output.metrics.setdefault(
+                f"{metric_key_prefix}_{name}", value
+            )  # what compute_metrics gave stays
         for which, (loader, own, scored) in found.items() if description == EVALUATION else ():
             self.keep(which, getattr(loader.dataset, "name", None), own.num_samples, scored)
         return output
 
-    def _scored(self, dataloader: Any, description: str, *args: Any, **options: Any) -> tuple[Any, list[Row]]:
+    def _scored(
+        self, dataloader: Any, description: str, *args: Any, **options: Any
+    ) -> tuple[Any, list[Row]]:
         scores = LayerScores(**self.scoring)
-        self.exit_loss.score = lambda read, heads, labels: scores.update(read, heads, once(labels, self.accelerator))
+        self.exit_loss.score = lambda read, heads, labels: scores.update(
+            read, heads, once(labels, self.accelerator)
+        )
         try:
             with generators_kept(self.args.device):
                 output = super().evaluation_loop(dataloader, description, *args, **options)
@@ -216,7 +245,11 @@ def layered_model(model: Any, processor: Any, part: str | None) -> LayeredModel:
     try:
         return find_layers(loaded, *made_up_samples(loaded), Override(part))
     except SeveralParts as several:
-        why = f"{several.differ}: one head reads layers of one width" if several.differ else str(several)
+        why = (
+            f"{several.differ}: one head reads layers of one width"
+            if several.differ
+            else str(several)
+        )
         raise LayerscopeError(why) from several
 
 

@@ -29,9 +29,12 @@ def filled(name: str, /, **facts: Any) -> str:
     from jinja2 import Environment, PackageLoader, StrictUndefined  # which takes a while to import
 
     room = Environment(
-        loader=PackageLoader("layerscope.truncation", "cards"), undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True, keep_trailing_newline=True,
-    )  # fmt: skip
+        loader=PackageLoader("layerscope.truncation", "cards"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
     room.filters |= {"md": escape, "f": format}
     return room.get_template(name).render(facts)
 
@@ -45,31 +48,53 @@ def describe(source: Source, made: Truncated, folder: Path) -> None:
     if source.mix is not None:
         like = f"the mix of the full model's {mix_in_words(source.mix)}"
     write_card(
-        "truncated", folder, head=_head(source, made), made=made, name=escape(made.model), like=like, norm=stack.norm,
-        part=stack.part if len(source.model.parts) > 1 else stack.entry, revision=str(loaded.revision or ""),
-        mean=made.format == "transformers" and is_mean_head(source.module.config), unit=source.unit,
-        probed="" if source.run is None else source.run.info["pooling"][0], version=version("layerscope"),
-        format=made.format, auto=made.auto, modality=modality, pooled_by=source.pooled_by,
+        "truncated",
+        folder,
+        head=_head(source, made),
+        made=made,
+        name=escape(made.model),
+        like=like,
+        norm=stack.norm,
+        part=stack.part if len(source.model.parts) > 1 else stack.entry,
+        revision=str(loaded.revision or ""),
+        mean=made.format == "transformers" and is_mean_head(source.module.config),
+        unit=source.unit,
+        probed="" if source.run is None else source.run.info["pooling"][0],
+        version=version("layerscope"),
+        format=made.format,
+        auto=made.auto,
+        modality=modality,
+        pooled_by=source.pooled_by,
         # a tokenizer without a pad token takes one text at a time
         alone=modality == "text" and getattr(loaded.processor, "pad_token", None) is None,
         output=output_of(Path(made.path)) if made.format == "onnx" else "",
-    )  # fmt: skip
+    )
 
 
 def head(
-    whence: Whence, library: str, pipeline: str | None, tags: Sequence[str],
-    name: str, score: tuple[str, float | None, str], *, datasets: Sequence[str] = (), same: bool = True,
+    whence: Whence,
+    library: str,
+    pipeline: str | None,
+    tags: Sequence[str],
+    name: str,
+    score: tuple[str, float | None, str],
+    *,
+    datasets: Sequence[str] = (),
+    same: bool = True,
     task: str | None = None,
-) -> str:  # fmt: skip
+) -> str:
     """Return the YAML head of a model's card: what its source's card says that still holds, and what this model is.
 
-    `whence` is what `whereabouts` says of the source, `score` a metric, its value and its data, of another `task` where
-    one is named; with `same` the model does what its source did, whose pipeline then goes first.
+    `whence` is what `whereabouts` says of the source, `score` a metric, its value and its data, of
+    another `task` where one is named; with `same` the model does what its source did, whose
+    pipeline then goes first.
     """
     hub, beside = whence
     kept: dict[str, Any] = {}
     with suppress(Exception):  # none, or written by hand, and broken in as many ways
-        theirs = ModelCard.load(Path(beside or "") / CARD, ignore_metadata_errors=True).data.to_dict()
+        theirs = ModelCard.load(
+            Path(beside or "") / CARD, ignore_metadata_errors=True
+        ).data.to_dict()
         kept = {key: theirs[key] for key in KEPT if theirs.get(key)}
     pipeline = kept.get("pipeline_tag") or pipeline if same else pipeline
     tags = [*dict.fromkeys([*kept.pop("tags", []), "layerscope", *tags])]
@@ -78,20 +103,28 @@ def head(
         own = kept.get("datasets") or []
         found["datasets"] = [*dict.fromkeys([*([own] if isinstance(own, str) else own), *datasets])]
     if base := hub or kept.get("base_model"):
-        found |= {"base_model": base, "base_model_relation": "finetune"}  # the hub's word for other weights or depth
+        found |= {
+            "base_model": base,
+            "base_model_relation": "finetune",
+        }  # the hub's word for other weights or depth
     metric, value, data = score
     if value is not None and pipeline is not None:
         kind = {"perplexity": "perplexity", "pair_spearman": "spearmanr"}.get(metric, "accuracy")
         result = EvalResult(task or pipeline, data, data, kind, round(value, 4), metric_name=metric)
         found |= {"model_name": name, "eval_results": [result]}
-    return str(yaml_dump(ModelCardData(**found).to_dict(), sort_keys=False, allow_unicode=False)).strip()
+    return str(
+        yaml_dump(ModelCardData(**found).to_dict(), sort_keys=False, allow_unicode=False)
+    ).strip()
 
 
 def pipeline_of(auto: str) -> str | None:
     """Return what transformers and the hub call the work of a class, None where they have no word for it."""
     from transformers.pipelines import SUPPORTED_TASKS as TASKS
 
-    return next((task for task, about in TASKS.items() if auto in [kind.__name__ for kind in about["pt"]]), None)
+    return next(
+        (task for task, about in TASKS.items() if auto in [kind.__name__ for kind in about["pt"]]),
+        None,
+    )
 
 
 def _head(source: Source, made: Truncated) -> str:
@@ -103,7 +136,16 @@ def _head(source: Source, made: Truncated) -> str:
     pipeline = f"image-{pipeline}" if headless and source.unit == "image" else pipeline
     library = {"onnx": "onnxruntime"}.get(made.format, made.format)
     score, name = (made.scored, made.score, str(made.data)), f"{made.model} {made.cut}"
-    task = f"{source.model.encoder.modality}-classification" if made.scored == "linear probe" else None
+    task = (
+        f"{source.model.encoder.modality}-classification" if made.scored == "linear probe" else None
+    )
     return head(
-        (source.hub, source.beside), library, pipeline, ["truncated"], name, score, same=not headless, task=task
+        (source.hub, source.beside),
+        library,
+        pipeline,
+        ["truncated"],
+        name,
+        score,
+        same=not headless,
+        task=task,
     )

@@ -43,13 +43,17 @@ def write_checkpoint(source: Source, depth: Depth, expected: Expected, folder: P
     import transformers
 
     built = depth.build(source.module, expected.kept)
-    built.save_pretrained(folder)  # weights that were mapped from files go to files without a copy in memory
+    built.save_pretrained(
+        folder
+    )  # weights that were mapped from files go to files without a copy in memory
     save_processors(source, folder)
     try:
         module, report = getattr(transformers, auto_class(built)).from_pretrained(
             folder, dtype=source.dtype, local_files_only=True, output_loading_info=True
         )
-        if gaps_in(expected.kept) and source.model.is_language_model:  # a cache may need a block that was dropped
+        if (
+            gaps_in(expected.kept) and source.model.is_language_model
+        ):  # a cache may need a block that was dropped
             ids = expected.inputs[0].named["input_ids"].to(module.device)
             module.generate(ids, max_new_tokens=2, do_sample=False, pad_token_id=0)
     except Exception as error:
@@ -58,12 +62,18 @@ def write_checkpoint(source: Source, depth: Depth, expected: Expected, folder: P
             "was written"
         ) from error
     module = as_configured(module)
-    wrong = {key for kind in ("missing_keys", "unexpected_keys", "mismatched_keys") for key in report.get(kind) or ()}
+    wrong = {
+        key
+        for kind in ("missing_keys", "unexpected_keys", "mismatched_keys")
+        for key in report.get(kind) or ()
+    }
     if is_mean_head(built.config):
         wrong.difference_update(guards_of(built.config))
     if type(module) is not type(built) or wrong:
         what = f"without {min(map(str, wrong))}" if wrong else f"as {type(module).__name__}"
-        raise LayerscopeError(f"the truncated {type(built).__name__} loads {what}: nothing was written")
+        raise LayerscopeError(
+            f"the truncated {type(built).__name__} loads {what}: nothing was written"
+        )
     return _check(module.to(source.model.device).eval(), source, expected)
 
 
@@ -84,12 +94,15 @@ def save_processors(source: Source, folder: str | Path) -> None:
 def _check(module: nn.Module, source: Source, expected: Expected) -> float:
     """Return the largest difference of a truncated model's states; raise where they are not the full model's layer.
 
-    Its output must show them wherever the full model's shows its last states, and its head must read the same.
+    Its output must show them wherever the full model's shows its last states, and its head must
+    read the same.
     """
     stack = shallower(source.model.stack, len(expected.kept))
     apart = 0.0
     with evaluating(module):
-        for inputs, states, predicted in zip(expected.inputs, expected.states, expected.logits, strict=True):
+        for inputs, states, predicted in zip(
+            expected.inputs, expected.states, expected.logits, strict=True
+        ):
             found = last_states(module, stack, inputs)
             pairs: list[Any] = [("states", found, states)]
             if expected.shown:
@@ -98,7 +111,9 @@ def _check(module: nn.Module, source: Source, expected: Expected) -> float:
                 same = next((tensor for tensor in tensors if agrees(tensor, states)), nearest)
                 pairs.insert(0, ("output", same, states))
             if predicted is not None:
-                pairs.append(("head", logits_of(forward(module, inputs)), predicted, HEAD, HEAD_STEPS))
+                pairs.append(
+                    ("head", logits_of(forward(module, inputs)), predicted, HEAD, HEAD_STEPS)
+                )
             for what, own, wanted, *tolerance in pairs:
                 if own is None or not agrees(own, wanted, *tolerance):
                     raise LayerscopeError(
@@ -123,7 +138,9 @@ def auto_class(module: Any) -> str:
     return type(module).__name__
 
 
-def write_sentence_transformer(source: Source, depth: Depth, expected: Expected, folder: Path) -> float:
+def write_sentence_transformer(
+    source: Source, depth: Depth, expected: Expected, folder: Path
+) -> float:
     """Write a folder that `SentenceTransformer(path)` loads, and return how far its embeddings are from the layer's."""
     with needs("sentence-transformers", "this format needs sentence-transformers"):
         from sentence_transformers import SentenceTransformer
@@ -139,25 +156,37 @@ def write_sentence_transformer(source: Source, depth: Depth, expected: Expected,
         if not reads or expected.states[0].ndim != 3 or mode not in MODES:
             why = "gives no states of tokens to pool" if reads else "reads no texts"
             raise LayerscopeError(f"{source.name} {why}: `format='transformers'` writes it")
-        wanted = torch.cat([pool(states, None, mode) for states in expected.states]).float().cpu().numpy()
+        wanted = (
+            torch.cat([pool(states, None, mode) for states in expected.states])
+            .float()
+            .cpu()
+            .numpy()
+        )
         with tempfile.TemporaryDirectory(dir=folder, prefix=".plain-") as plain:
             getattr(built, "base_model", built).save_pretrained(plain)
             save_processors(source, plain)
             how = {"local_files_only": True, "dtype": source.dtype}
-            transformer = Transformer(plain, max_seq_length=source.model.max_length, model_kwargs=how)
+            transformer = Transformer(
+                plain, max_seq_length=source.model.max_length, model_kwargs=how
+            )
             pooling = Pooling(source.model.stack.width, pooling_mode=MODES[mode])
             modules = [transformer, *mixing, *shortened([pooling], source)]
             model = SentenceTransformer(modules=modules, device="cpu")
             model.save_pretrained(str(folder), create_model_card=False)
     again = SentenceTransformer(
-        str(folder), device=str(source.model.device), local_files_only=True, model_kwargs={"dtype": source.dtype}
+        str(folder),
+        device=str(source.model.device),
+        local_files_only=True,
+        model_kwargs={"dtype": source.dtype},
     )
     if source.mix is not None:  # by layers of the full model, as `evaluate` reads them
         full = MixedLayers(source.module, source.model.stack, source.mix, source.model.final)
         wanted = vectors_of(full, expected.inputs, list(again)[2:]).numpy()
     if source.dim is not None:
         is_unit = type(again[-1]).__name__ == "Normalize"
-        wanted = wanted[:, : source.dim] / (np.linalg.norm(wanted[:, : source.dim], axis=1)[:, None] if is_unit else 1)
+        wanted = wanted[:, : source.dim] / (
+            np.linalg.norm(wanted[:, : source.dim], axis=1)[:, None] if is_unit else 1
+        )
     found, close = _encoded(again, source), close_in(source.dtype)
     by = float(np.abs(found - wanted).max()) if found.shape == wanted.shape else float("inf")
     if not np.isfinite(by) or not np.allclose(found, wanted, rtol=close, atol=close):
@@ -178,7 +207,9 @@ def _save_served(
     first, pooling = served[0], source.pooling or source.scored
     outer, inner = dict(served._modules), dict(first._modules)
     if pooling in MODES and (pooling,) != source.model.loaded.pooling:
-        name, own = next((name, own) for name, own in outer.items() if type(own).__name__ == "Pooling")
+        name, own = next(
+            (name, own) for name, own in outer.items() if type(own).__name__ == "Pooling"
+        )
         served._modules[name] = type(own)(own.embedding_dimension, pooling_mode=MODES[pooling])
     first._modules[next(name for name, own in inner.items() if own is source.module)] = built
     try:
@@ -216,5 +247,7 @@ def shortened(modules: Sequence[nn.Module], source: Source) -> list[nn.Module]:
 
 def _encoded(served: Any, source: Source) -> NDArray[np.float32]:
     """Return the embeddings of the samples, each alone: in half precision batch-mates show."""
-    found = served.encode(list(source.samples), batch_size=1, convert_to_numpy=True, show_progress_bar=False)
+    found = served.encode(
+        list(source.samples), batch_size=1, convert_to_numpy=True, show_progress_bar=False
+    )
     return np.asarray(found, dtype=np.float32)

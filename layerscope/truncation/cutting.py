@@ -17,7 +17,12 @@ from layerscope.models.loading import without_bars
 from layerscope.scores import Evaluation, open_evaluation
 from layerscope.scores.evaluation import ORIGINS, STORE
 from layerscope.truncation.card import describe
-from layerscope.truncation.checkpoint import MODES, vector_width, write_checkpoint, write_sentence_transformer
+from layerscope.truncation.checkpoint import (
+    MODES,
+    vector_width,
+    write_checkpoint,
+    write_sentence_transformer,
+)
 from layerscope.truncation.depth import find_depth
 from layerscope.truncation.expected import expected_at, kept_without
 from layerscope.truncation.figures import Made, Truncated, measure
@@ -27,7 +32,9 @@ from layerscope.truncation.source import Source, copy_terms, open_source, wherea
 from layerscope.truncation.truncator import truncate
 
 
-def truncate_layers(given: Any, layers: Sequence[int], out: str | Path, **options: Any) -> list[Truncated]:
+def truncate_layers(
+    given: Any, layers: Sequence[int], out: str | Path, **options: Any
+) -> list[Truncated]:
     """Write a model at several depths into `out/layer-K`, all or none, and return what each costs and scores.
 
     The arguments are those of `truncate`.
@@ -45,7 +52,9 @@ def cut(asked: Asked) -> list[Truncated]:
     _refuse_missing(asked)
     if asked.layer is not None and asked.layers is not None:
         raise LayerscopeError("layer and layers name the same: give one of them")
-    if asked.mix is not None and (asked.layer is not None or asked.layers is not None or asked.drop):
+    if asked.mix is not None and (
+        asked.layer is not None or asked.layers is not None or asked.drop
+    ):
         raise LayerscopeError(
             "a mix names its own layers, and ends at the deepest: leave `layer`, `layers` and `drop` out"
         )
@@ -70,25 +79,37 @@ def cut(asked: Asked) -> list[Truncated]:
     format = _format(asked, source)
     source = replace(source, dim=checked_dim(asked.dim, source, format))
     whole = depth in layers and not drop
-    last = (f"layer {depth} is the last of {source.name}: all its blocks are kept",) if whole else ()
+    last = (
+        (f"layer {depth} is the last of {source.name}: all its blocks are kept",) if whole else ()
+    )
     for note in (*source.model.notes, *last):
         reporter.say(note)
-    with without_bars(), folder_aside(folder) as aside, reporter.bar("layers", len(layers), "layers") as advance:
+    with (
+        without_bars(),
+        folder_aside(folder) as aside,
+        reporter.bar("layers", len(layers), "layers") as advance,
+    ):
         made: list[Made] = []
         for layer, kept in zip(layers, cuts, strict=True):
-            made.append(_write(source, kept, format, site, aside / f"layer-{layer}" if folders else aside))
+            made.append(
+                _write(source, kept, format, site, aside / f"layer-{layer}" if folders else aside)
+            )
             advance(1)
         found = measure(source, made, format, site)
         for entry in found:
             describe(source, entry, Path(entry.path))
             copy_terms(source.beside, Path(entry.path))
-    return [replace(entry, path=str(folder / Path(entry.path).relative_to(aside))) for entry in found]
+    return [
+        replace(entry, path=str(folder / Path(entry.path).relative_to(aside))) for entry in found
+    ]
 
 
 def _refuse_missing(asked: Asked) -> None:
     """Raise where no layer or no folder is named; of a model that does not exist, that first."""
     lacking = "`out`: a new folder for the model" if asked.out is None else ""
-    named = any(getattr(asked, name) is not None for name in ("layer", "layers", "drop", "mix", "dim"))
+    named = any(
+        getattr(asked, name) is not None for name in ("layer", "layers", "drop", "mix", "dim")
+    )
     path = str(on_this_machine(asked.given)) if isinstance(asked.given, (str, Path)) else None
     if path is not None and not named:
         lacking = (
@@ -107,16 +128,26 @@ def resolved(asked: Asked) -> tuple[Asked, str | None]:
     given = asked.given
     if isinstance(given, (str, Path)):
         folder = on_this_machine(given)
-        given = open_evaluation(folder) if (folder / ORIGINS).is_file() or STORE.is_in(folder) else None
+        given = (
+            open_evaluation(folder) if (folder / ORIGINS).is_file() or STORE.is_in(folder) else None
+        )
     if isinstance(given, Evaluation):
         return _by_evaluation(given, asked)
     if not hasattr(given, "as_shipped"):  # which a selection has
         return asked, None
     if not asked.layers and given.as_shipped:
-        raise LayerscopeError("nothing to truncate: the selection keeps the model as shipped; give a layer to cut it")
+        raise LayerscopeError(
+            "nothing to truncate: the selection keeps the model as shipped; give a layer to cut it"
+        )
     if not given.source:
-        raise LayerscopeError(f"the selection does not say where {given.model} is: give the model and a layer")
-    options = {"given": given.source, "layers": asked.layers or [given.layer], "part": asked.part or given.part}
+        raise LayerscopeError(
+            f"the selection does not say where {given.model} is: give the model and a layer"
+        )
+    options = {
+        "given": given.source,
+        "layers": asked.layers or [given.layer],
+        "part": asked.part or given.part,
+    }
     if given.weights and not asked.layers:
         options |= {"mix": asked.mix or Weights().take("mix", given.weights), "layers": None}
     if given.raw_only and asked.format == "auto":
@@ -126,7 +157,11 @@ def resolved(asked: Asked) -> tuple[Asked, str | None]:
 
 def _by_evaluation(evaluation: Evaluation, asked: Asked) -> tuple[Asked, str | None]:
     models = sorted(evaluation.origins)
-    known = f"names {len(models)} models ({', '.join(models)})" if models else "names no model that is on this machine"
+    known = (
+        f"names {len(models)} models ({', '.join(models)})"
+        if models
+        else "names no model that is on this machine"
+    )
     origin = evaluation.origins[models[0]] if len(models) == 1 else None
     if origin is None or origin.source is None:
         fault = known if origin is None else "was made from a model in memory"
@@ -157,7 +192,11 @@ def _format(asked: Asked, source: Source) -> str:
     """Return the format asked for, or what the model comes in; where pooled states of texts were scored, theirs."""
     lens, norm, found = source.model.lens, source.model.stack.norm, str(asked.format)
     if found == "auto":
-        scored = source.scored in MODES and source.unit == "text" and not (lens is not None and lens.kind == "pooled")
+        scored = (
+            source.scored in MODES
+            and source.unit == "text"
+            and not (lens is not None and lens.kind == "pooled")
+        )
         plain = source.model.loaded.served is None and not scored
         found = "transformers" if plain else "sentence-transformers"
     if source.mix is not None:
@@ -193,11 +232,19 @@ def checked_dim(dim: int | None, source: Source, format: str) -> int | None:
     if dim is None:
         return None
     if source.unit != "text" or format == "transformers" or (format == "onnx" and served is None):
-        mend = "`format='sentence-transformers'` makes it one" if source.unit == "text" else "cut its own where used"
-        raise LayerscopeError(f"`dim` needs a sentence encoder's vectors, and {name} as {format} gives none: {mend}")
+        mend = (
+            "`format='sentence-transformers'` makes it one"
+            if source.unit == "text"
+            else "cut its own where used"
+        )
+        raise LayerscopeError(
+            f"`dim` needs a sentence encoder's vectors, and {name} as {format} gives none: {mend}"
+        )
     width = vector_width(served, source.model.stack.width)
     if dim > width:
-        raise LayerscopeError(f"dim is {dim}: the vectors of {name} have {width} dimensions, give fewer")
+        raise LayerscopeError(
+            f"dim is {dim}: the vectors of {name} have {width} dimensions, give fewer"
+        )
     return dim if dim < width else None
 
 
@@ -220,7 +267,9 @@ def kept_blocks(layer: int, drop: Collection[int], depth: int) -> tuple[int, ...
     if wrong := [block for block in drop if block > depth]:
         raise LayerscopeError(f"block {wrong[0]} does not exist: this model has blocks 1..{depth}")
     if beyond := [block for block in drop if block > layer]:
-        raise LayerscopeError(f"block {beyond[0]} is not among the first {layer}: leave it out of `drop`")
+        raise LayerscopeError(
+            f"block {beyond[0]} is not among the first {layer}: leave it out of `drop`"
+        )
     kept = kept_without(drop, layer)
     if not kept:
         raise LayerscopeError(f"no block would be left of the {layer}: drop fewer of them")

@@ -16,7 +16,14 @@ from layerscope.models import LayeredModel
 from layerscope.models.forward import Inputs, forward
 from layerscope.models.inspection import made_up_samples
 from layerscope.models.stack import Stack
-from layerscope.truncation.expected import Expected, agrees, expected_at, gaps_in, last_states, shallower
+from layerscope.truncation.expected import (
+    Expected,
+    agrees,
+    expected_at,
+    gaps_in,
+    last_states,
+    shallower,
+)
 
 Field = tuple[str, ...]
 """The names of nested configs, then that of the field in the last one."""
@@ -43,16 +50,27 @@ class Depth:
     def config(self, config: Any, kept: Sequence[int]) -> Any:
         """Return a copy of the config with these blocks alone, and with what it derives from their number."""
         copied, layers = copy.deepcopy(config), len(kept)
-        vars(copied).pop("auto_map", None)  # the code it names is not needed, and will not lie beside the config
+        vars(copied).pop(
+            "auto_map", None
+        )  # the code it names is not needed, and will not lie beside the config
         for field in self.lists:
-            setattr(_get(copied, field[:-1]), field[-1], _kept_of(_get(config, field), kept, self.stack.depth))
+            setattr(
+                _get(copied, field[:-1]),
+                field[-1],
+                _kept_of(_get(config, field), kept, self.stack.depth),
+            )
         owner, name = _get(copied, self.number[:-1]), self.number[-1]
         setattr(owner, name, layers)
         if gaps_in(kept):
             _make_explicit(owner, _get(config, self.number[:-1]), kept)
         try:
-            before, after = (vars(type(owner)(**{name: number})) for number in (_get(config, self.number), layers))
-        except Exception:  # a config that cannot be made of its depth alone derives nothing that is known here
+            before, after = (
+                vars(type(owner)(**{name: number}))
+                for number in (_get(config, self.number), layers)
+            )
+        except (
+            Exception
+        ):  # a config that cannot be made of its depth alone derives nothing that is known here
             return copied
         cut = {field[-1] for field in self.lists if field[:-1] == self.number[:-1]}
         for key in after.keys() & before.keys() & vars(owner).keys() - cut - {name}:
@@ -62,21 +80,28 @@ class Depth:
 
     def build(self, module: Any, kept: Sequence[int]) -> Any:
         """Return the model of some blocks, counted from 0; its weights are the full one's, in the same memory."""
-        built = _filled(_hollow(self.kind, self.config(module.config, kept)), module, moved(self.stack, kept))
+        built = _filled(
+            _hollow(self.kind, self.config(module.config, kept)), module, moved(self.stack, kept)
+        )
         if built is None:
-            raise LayerscopeError(f"{self.kind.__name__} cannot be filled with the weights of the full model")
+            raise LayerscopeError(
+                f"{self.kind.__name__} cannot be filled with the weights of the full model"
+            )
         return built
 
 
 def find_depth(model: LayeredModel, expected: Expected) -> Depth:
     """Return how the config of a model holds its blocks; raises `LayerscopeError` where nothing in it does.
 
-    Each number of the config that equals L is set to that of the blocks kept, with lists of blocks cut or not: the
-    model of that must have the full one's weights but for the blocks left out, run that many, and give the same states.
+    Each number of the config that equals L is set to that of the blocks kept, with lists of blocks
+    cut or not: the model of that must have the full one's weights but for the blocks left out, run
+    that many, and give the same states.
     """
     module, stack, refused = model.module, model.stack, ""
     if not hasattr(module, "config"):
-        raise LayerscopeError(f"{type(module).__name__} is a plain torch module: no config says its depth")
+        raise LayerscopeError(
+            f"{type(module).__name__} is a plain torch module: no config says its depth"
+        )
     for kind in _kinds(module, stack):
         wanted = _wanted(kind, module, stack, expected.kept)
         if wanted is None:
@@ -86,19 +111,31 @@ def find_depth(model: LayeredModel, expected: Expected) -> Depth:
             if misfit is None:
                 return depth
             refused = refused or misfit
-    how, refused = f"be cut at layer {len(expected.kept)}", refused or "no number in its config sets how many it has"
+    how, refused = (
+        f"be cut at layer {len(expected.kept)}",
+        refused or "no number in its config sets how many it has",
+    )
     if gaps := gaps_in(expected.kept):
         fields = [field for field in _fields(module.config) if BY_INDEX.search(field[-1])]
         computed = [field[-1] for field in fields if _get(module.config, field)]
         how, mend = f"drop {spans(gaps, 'block')}", "drop others, or cut it with `layer`"
-        refused += f" (it computes what one is from its index: {', '.join(computed)})" * bool(computed) + f"; {mend}"
-    raise LayerscopeError(f"{type(module).__name__} cannot {how} as a standard checkpoint: {refused}")
+        refused += (
+            f" (it computes what one is from its index: {', '.join(computed)})" * bool(computed)
+            + f"; {mend}"
+        )
+    raise LayerscopeError(
+        f"{type(module).__name__} cannot {how} as a standard checkpoint: {refused}"
+    )
 
 
-def depth_of(model: LayeredModel, samples: Sequence[Any] | None = None, kept: Sequence[int] = ()) -> Depth:
+def depth_of(
+    model: LayeredModel, samples: Sequence[Any] | None = None, kept: Sequence[int] = ()
+) -> Depth:
     """Return how a model's config holds its blocks, tried on its first half or others, by made-up samples."""
     samples = made_up_samples(model.loaded)[1] if samples is None else samples
-    return find_depth(model, expected_at(model, kept or range(max(1, model.stack.depth // 2)), samples))
+    return find_depth(
+        model, expected_at(model, kept or range(max(1, model.stack.depth // 2)), samples)
+    )
 
 
 def _kinds(module: Any, stack: Stack) -> list[type[nn.Module]]:
@@ -109,12 +146,16 @@ def _kinds(module: Any, stack: Stack) -> list[type[nn.Module]]:
     if not getattr(module.config, "is_encoder_decoder", False) or not isinstance(alone, type):
         return [type(module)]
     block = module.get_submodule(stack.blocks[0])
-    return [alone] * any(child is block for child in module.get_encoder().modules()) + [type(module)]
+    return [alone] * any(child is block for child in module.get_encoder().modules()) + [
+        type(module)
+    ]
 
 
 def _candidates(kind: type[nn.Module], config: Any, stack: Stack) -> Iterator[Depth]:
     depth, values = stack.depth, {field: _get(config, field) for field in _fields(config)}
-    values = {field: values[field] for field in sorted(values, key=lambda field: "layer" not in field[-1])}
+    values = {
+        field: values[field] for field in sorted(values, key=lambda field: "layer" not in field[-1])
+    }
     lists = [field for field, value in values.items() if _is_of_blocks(value, depth)]
     cuts = [cut for n in range(len(lists), -1, -1) for cut in combinations(lists, n)]
     cuts = cuts if len(lists) <= MOST_LISTS else [tuple(lists), ()]
@@ -135,7 +176,9 @@ def _fields(config: Any, above: Field = ()) -> Iterator[Field]:
 
 def _get(config: Any, field: Field) -> Any:
     for name in field:
-        config = vars(config)[name]  # what is stored: a value that may vary by layer cannot be read as an attribute
+        config = vars(config)[
+            name
+        ]  # what is stored: a value that may vary by layer cannot be read as an attribute
     return config
 
 
@@ -143,7 +186,9 @@ def _is_of_blocks(value: Any, depth: int) -> bool:
     """Whether a value may be a list with an entry for each block, or of some blocks' indices, which rise."""
     if not isinstance(value, (list, tuple)) or len(value) == depth:
         return isinstance(value, (list, tuple))
-    whole = bool(value) and all(isinstance(entry, int) and not isinstance(entry, bool) for entry in value)
+    whole = bool(value) and all(
+        isinstance(entry, int) and not isinstance(entry, bool) for entry in value
+    )
     return whole and all(a < b for a, b in zip([-1, *value], [*value, depth], strict=True))
 
 
@@ -165,8 +210,12 @@ def _make_explicit(config: Any, full: Any, kept: Sequence[int]) -> None:
     step, dense = known.get("decoder_sparse_step", 1), known.get("mlp_only_layers")
     if dense is not None and step > 1:  # blocks with experts
         config.decoder_sparse_step = 1
-        config.mlp_only_layers = [i for i, block in enumerate(kept) if block in dense or (block + 1) % step]
-    if "attention_types" in known and "attention_layers" in known:  # of GPT-Neo, the one a pattern of the other
+        config.mlp_only_layers = [
+            i for i, block in enumerate(kept) if block in dense or (block + 1) % step
+        ]
+    if (
+        "attention_types" in known and "attention_layers" in known
+    ):  # of GPT-Neo, the one a pattern of the other
         config.attention_types = [[list(config.attention_layers), 1]]
 
 
@@ -239,7 +288,9 @@ def _filled(hollow: Any, module: Any, paths: Mapping[str, str | None]) -> Any | 
     """Give a hollow model the weights and buffers of the full one's `moved` blocks; None where one is not there."""
     weights: dict[str, Tensor] = renamed(module.state_dict(), paths)
     buffers = renamed(dict(module.named_buffers()), paths)
-    hollow.load_state_dict({name: weights[name] for name in hollow.state_dict()}, strict=True, assign=True)
+    hollow.load_state_dict(
+        {name: weights[name] for name in hollow.state_dict()}, strict=True, assign=True
+    )
     for name in [name for name, buffer in hollow.named_buffers() if buffer.is_meta]:
         if name not in buffers:  # one that is not saved, such as a table of frequencies
             return None
@@ -248,7 +299,9 @@ def _filled(hollow: Any, module: Any, paths: Mapping[str, str | None]) -> Any | 
     hollow.tie_weights()
     if any(tensor.is_meta for tensor in chain(hollow.parameters(), hollow.buffers())):
         return None
-    if getattr(hollow, "generation_config", None) is not None and hasattr(module, "generation_config"):
+    if getattr(hollow, "generation_config", None) is not None and hasattr(
+        module, "generation_config"
+    ):
         hollow.generation_config = copy.deepcopy(module.generation_config)
     return hollow.eval()
 

@@ -22,8 +22,8 @@ EXACT = 1e-5
 class Expected:
     """The full model by some of its blocks, on a few samples run alone: normed `states` [1, T, D], its head's `logits`.
 
-    `kept` are these blocks, counted from 0; those between them hand their input on, and those after them do not run.
-    `shown`: whether the model's plain output shows its last states at all.
+    `kept` are these blocks, counted from 0; those between them hand their input on, and those after
+    them do not run. `shown`: whether the model's plain output shows its last states at all.
     """
 
     kept: tuple[int, ...]
@@ -58,13 +58,18 @@ def expected_at(model: LayeredModel, kept: Sequence[int], samples: Sequence[Any]
     with evaluating(module):
         with skipping(module, stack, gaps_in(kept)):
             found = [states_at(module, stack, inputs, kept[-1] + 1) for inputs in batches]
-        last, output = last_states(module, stack, batches[0]), forward(base_of(module, stack), batches[0])
+        last, output = (
+            last_states(module, stack, batches[0]),
+            forward(base_of(module, stack), batches[0]),
+        )
         logits = tuple(
             None if lens is None else lens.sequence_logits(states["raw"], inputs)
             for states, inputs in zip(found, batches, strict=True)
         )
     shown = any(agrees(tensor, last) for tensor in tensors_in(output))
-    return Expected(tuple(kept), batches, tuple(states[model.final] for states in found), logits, shown)
+    return Expected(
+        tuple(kept), batches, tuple(states[model.final] for states in found), logits, shown
+    )
 
 
 def states_at(module: nn.Module, stack: Stack, inputs: Inputs, layer: int) -> dict[str, Tensor]:
@@ -103,7 +108,9 @@ def close_in(dtype: torch.dtype, exact: float = EXACT, steps: int = 2) -> float:
 def agrees(one: Tensor, two: Tensor, *tolerance: Any) -> bool:
     """Return whether two tensors hold the same numbers, as close as `close_in` says of a dtype and this tolerance."""
     close = close_in(one.dtype, *tolerance)
-    return one.shape == two.shape and torch.allclose(one.float(), two.to(one.device).float(), rtol=close, atol=close)
+    return one.shape == two.shape and torch.allclose(
+        one.float(), two.to(one.device).float(), rtol=close, atol=close
+    )
 
 
 def difference(one: Tensor | None, two: Tensor) -> float:

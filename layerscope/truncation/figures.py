@@ -51,20 +51,25 @@ class Made:
 
     def dropped(self, depth: int) -> tuple[int, ...]:
         """Return the blocks of the full model that it lacks, counted from 1; none where it merely ends earlier."""
-        return tuple(n for n in range(1, depth + 1) if n - 1 not in self.kept) if gaps_in(self.kept) else ()
+        return (
+            tuple(n for n in range(1, depth + 1) if n - 1 not in self.kept)
+            if gaps_in(self.kept)
+            else ()
+        )
 
 
 @dataclass(frozen=True)
 class Truncated:
     """A truncated model with its figures, those of the full model beside them.
 
-    `layer` is how many layers it has; `dropped` are the blocks it lacks, counted from 1, where it does not merely end
-    earlier; `mix` names layers that it mixes, with their weights; `dim` is how many dimensions its vectors keep, None
-    for all. `dtype` is that of its weights, `difference` the largest between its output and the full model's layer.
-    `megabytes` are those of its weights on disk (of the full model: what they would be), `milliseconds` a sample's
-    share of a forward, `speedup` that of the full model over its own, `ideal` the same of their operations; `score` and
-    `stderr` what `scored` says at that layer, None where there is none: the linear probe of a run, or accuracy or
-    perplexity as `train` measured them, over `samples` of `data`.
+    `layer` is how many layers it has; `dropped` are the blocks it lacks, counted from 1, where it
+    does not merely end earlier; `mix` names layers that it mixes, with their weights; `dim` is how
+    many dimensions its vectors keep, None for all. `dtype` is that of its weights, `difference` the
+    largest between its output and the full model's layer. `megabytes` are those of its weights on
+    disk (of the full model: what they would be), `milliseconds` a sample's share of a forward,
+    `speedup` that of the full model over its own, `ideal` the same of their operations; `score` and
+    `stderr` what `scored` says at that layer, None where there is none: the linear probe of a run,
+    or accuracy or perplexity as `train` measured them, over `samples` of `data`.
 
     >>> from layerscope.truncation import truncate_layers
     >>> (made,) = truncate_layers("tiny-bert", [2], "shallow", progress=False)
@@ -120,63 +125,116 @@ class Truncated:
         """Return the score of this model, or of the full one, as it is shown."""
         value, error = (self.full_score, None) if full else (self.score, self.stderr)
         form = ",.1f" if self.scored == "perplexity" else ".1%"
-        return " ± ".join(format(number, form) for number in (value, error) if number is not None) or "–"
+        return (
+            " ± ".join(format(number, form) for number in (value, error) if number is not None)
+            or "–"
+        )
 
 
 def measure(source: Source, made: Sequence[Made], format: str, site: str) -> list[Truncated]:
     """Return the figures of every depth that was written; their speeds are measured in turns with the full model's."""
     deepest, onnx = source.model.stack.depth, format == "onnx"
     work, (known, about) = workload(source), source.scores(format)
-    # the counter of operations hooks into gradients; the weights are shared, whether they need one is not
+    # the counter of operations hooks into gradients; the weights are shared, whether they need one
+    # is not
     full = made[0].depth.build(source.module, range(deepest)).requires_grad_(False)
     cuts = [entry.depth.build(source.module, entry.kept).requires_grad_(False) for entry in made]
     if onnx:
-        with tempfile.TemporaryDirectory(dir=made[0].folder, prefix=".full-") as name:  # the full model as the others
+        with tempfile.TemporaryDirectory(
+            dir=made[0].folder, prefix=".full-"
+        ) as name:  # the full model as the others
             folder = Path(name)
             export(replace(source, mix=None, dim=None), made[0].depth, range(deepest), site, folder)
-            runs = [onnx_run(file, work.inputs) for file in (folder, *(entry.folder for entry in made))]
+            runs = [
+                onnx_run(file, work.inputs) for file in (folder, *(entry.folder for entry in made))
+            ]
             size, (whole, *times) = _on_disk(folder), work.milliseconds_of(runs)
     else:
         size, (whole, *times) = megabytes(full, source.dtype), work.milliseconds([full, *cuts])
     unknown, operations = (None, None), work.operations(full)
     beside: dict[str, Any] = {
-        "model": source.name, "depth": deepest, "format": format, "dim": source.dim,
+        "model": source.name,
+        "depth": deepest,
+        "format": format,
+        "dim": source.dim,
         "mix": "" if source.mix is None else mix_in_words(source.mix),
         "site": site if source.model.stack.norm is not None else "raw",
         "dtype": "float32" if onnx else str(source.dtype).removeprefix("torch."),
-        "full_parameters": parameters(full), "full_megabytes": size, "full_milliseconds": whole,
+        "full_parameters": parameters(full),
+        "full_megabytes": size,
+        "full_milliseconds": whole,
         "full_score": known.get(deepest, unknown)[0],
-        "measured": work.measured("float32 by onnxruntime" if onnx else None), **about,
-    }  # fmt: skip
-    of_layers = [known.get(entry.kept[-1] + 1, unknown) if not gaps_in(entry.kept) else unknown for entry in made]
+        "measured": work.measured("float32 by onnxruntime" if onnx else None),
+        **about,
+    }
+    of_layers = [
+        known.get(entry.kept[-1] + 1, unknown) if not gaps_in(entry.kept) else unknown
+        for entry in made
+    ]
     return [
         Truncated(
-            layer=len(entry.kept), dropped=entry.dropped(deepest), path=str(entry.folder),
-            auto=auto_class(model), difference=entry.difference,
-            parameters=parameters(model), megabytes=_on_disk(entry.folder), milliseconds=took,
-            speedup=whole / took, ideal=operations / max(1, work.operations(model)),
-            score=score, stderr=stderr, **beside,
+            layer=len(entry.kept),
+            dropped=entry.dropped(deepest),
+            path=str(entry.folder),
+            auto=auto_class(model),
+            difference=entry.difference,
+            parameters=parameters(model),
+            megabytes=_on_disk(entry.folder),
+            milliseconds=took,
+            speedup=whole / took,
+            ideal=operations / max(1, work.operations(model)),
+            score=score,
+            stderr=stderr,
+            **beside,
         )
         for entry, model, took, (score, stderr) in zip(made, cuts, times, of_layers, strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def _on_disk(folder: Path) -> float:
-    return sum(path.stat().st_size for path in (*folder.glob(f"{FILE}*"), *folder.rglob("*.safetensors"))) / 1e6
+    return (
+        sum(
+            path.stat().st_size
+            for path in (*folder.glob(f"{FILE}*"), *folder.rglob("*.safetensors"))
+        )
+        / 1e6
+    )
 
 
 def document(made: Sequence[Truncated]) -> Document:
     """Return truncated models of one model, the shallowest answering for what truncation gains."""
     first = made[0]
     scored = any(entry.score is not None for entry in made)
-    titles = ["layers", "parameters", "MB", "ms", "faster", "by operations", *([first.scored] if scored else [])]
+    titles = [
+        "layers",
+        "parameters",
+        "MB",
+        "ms",
+        "faster",
+        "by operations",
+        *([first.scored] if scored else []),
+    ]
     cells = [
-        (f"{entry.layer} of {entry.depth}", f"{entry.parameters:,}", f"{entry.megabytes:,.1f}",
-         f"{entry.milliseconds:.2f}", f"{entry.speedup:.2f}×", f"{entry.ideal:.2f}×", entry.shown())
+        (
+            f"{entry.layer} of {entry.depth}",
+            f"{entry.parameters:,}",
+            f"{entry.megabytes:,.1f}",
+            f"{entry.milliseconds:.2f}",
+            f"{entry.speedup:.2f}×",
+            f"{entry.ideal:.2f}×",
+            entry.shown(),
+        )
         for entry in made
-    ]  # fmt: skip
-    full = ("full model", f"{first.full_parameters:,}", f"{first.full_megabytes:,.1f}",
-            f"{first.full_milliseconds:.2f}", "1×", "1×", first.shown(full=True))  # fmt: skip
+    ]
+    full = (
+        "full model",
+        f"{first.full_parameters:,}",
+        f"{first.full_megabytes:,.1f}",
+        f"{first.full_milliseconds:.2f}",
+        "1×",
+        "1×",
+        first.shown(full=True),
+    )
     rows = *(row(*texts[: len(titles)]) for texts in cells), row(*full[: len(titles)], quiet=True)
     legend = [f"ms: per sample, {first.measured}."]
     if first.samples is not None and scored:
@@ -189,7 +247,9 @@ def document(made: Sequence[Truncated]) -> Document:
         answer += f"; {first.scored} {first.shown()}, full model {first.shown(full=True)}"
     table = Table("", columns(titles), rows, tuple(legend))
     heal = (HEAL.format(shlex.quote(first.path)),) if first.dropped else ()
-    return Document(answer, parts=(table,), notes=(REBUILD,) if first.gives_vectors else (), commands=heal)
+    return Document(
+        answer, parts=(table,), notes=(REBUILD,) if first.gives_vectors else (), commands=heal
+    )
 
 
 @dataclass(frozen=True)
@@ -237,7 +297,9 @@ class Workload:
     def rounds(self, models: Sequence[nn.Module]) -> Any:
         """Return the milliseconds per sample of each of these models in each round, `[rounds, models]`."""
         with evaluating(self.source.module):
-            return self.rounds_of([partial(forward, self._called(model), self.inputs) for model in models])
+            return self.rounds_of(
+                [partial(forward, self._called(model), self.inputs) for model in models]
+            )
 
     def milliseconds_of(self, runs: Sequence[Callable[[], Any]]) -> list[float]:
         """Return the milliseconds per sample of each of these runs of the batch."""
@@ -245,14 +307,22 @@ class Workload:
 
     def rounds_of(self, runs: Sequence[Callable[[], Any]]) -> Any:
         """Return the same of runs of the batch."""
-        return 1e3 / self.samples * Stopwatch(self.source.model.device).rounds(runs, FEWEST, MOST, SECONDS)
+        return (
+            1e3
+            / self.samples
+            * Stopwatch(self.source.model.device).rounds(runs, FEWEST, MOST, SECONDS)
+        )
 
     @torch.inference_mode()
     def operations(self, model: nn.Module) -> int:
         """Return the multiplications and additions of one forward, in matrix products, convolutions and attention."""
         called = self._called(model)
         # the fused attention of a CPU is not counted; as plain products it is
-        with evaluating(called), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        with (
+            evaluating(called),
+            sdpa_kernel(SDPBackend.MATH),
+            FlopCounterMode(display=False) as counter,
+        ):
             forward(called, self.inputs)
         return int(counter.get_total_flops())
 
@@ -263,7 +333,8 @@ class Workload:
 def workload(source: Source) -> Workload:
     """Return a batch of images, sounds, or texts as long as those of the source's data are on average.
 
-    Where no data are known these are of 128 tokens; a model that takes no more has as many as it takes, by trial.
+    Where no data are known these are of 128 tokens; a model that takes no more has as many as it
+    takes, by trial.
     """
     model, one = source.model, source.samples[0]
     encoder: Any = model.encoder
@@ -285,13 +356,18 @@ def workload(source: Source) -> Workload:
         else:
             tokens = inputs.named["input_ids"].shape[1]
             mean = ", the mean length of the data," * whose
-            return Workload(source, inputs, size, f"{count(size, 'text')} of {tokens} tokens{mean} at once")
+            return Workload(
+                source, inputs, size, f"{count(size, 'text')} of {tokens} tokens{mean} at once"
+            )
 
 
 def costs_by_depth(source: Source, layers: Sequence[int]) -> Costs:
     """Return what a model costs that ends at each of these layers, 1 … L, speeds measured in turns with its own."""
     depth, deepest = depth_of(source.model, source.samples), source.model.stack.depth
-    models = {layer: depth.build(source.module, range(layer)) for layer in dict.fromkeys((*layers, deepest))}
+    models = {
+        layer: depth.build(source.module, range(layer))
+        for layer in dict.fromkeys((*layers, deepest))
+    }
     work = workload(source)
     rounds = work.rounds([*models.values()])
     times = dict(zip(models, np.median(rounds, axis=0).tolist(), strict=True))

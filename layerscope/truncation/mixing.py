@@ -24,13 +24,22 @@ def mix_of(given: Mapping[Any, Any], depth: int) -> Weights:
         try:
             layer, number = int(name), float(weight)
         except (TypeError, ValueError):
-            raise LayerscopeError(f"mix has the layer {name!r} with the weight {weight!r}: {GIVE}") from None
+            raise LayerscopeError(
+                f"mix has the layer {name!r} with the weight {weight!r}: {GIVE}"
+            ) from None
         if not 0 <= layer <= depth:
-            raise LayerscopeError(f"layer {layer} of the mix does not exist: this model has layers 0..{depth}")
+            raise LayerscopeError(
+                f"layer {layer} of the mix does not exist: this model has layers 0..{depth}"
+            )
         if not (math.isfinite(number) and number >= 0):
-            raise LayerscopeError(f"the weight of layer {layer} in the mix is {number:g}: give a number of at least 0")
+            raise LayerscopeError(
+                f"the weight of layer {layer} in the mix is {number:g}: give a number of at least 0"
+            )
         found[layer] = number
-    total, used = math.fsum(found.values()), sorted(layer for layer, weight in found.items() if weight)
+    total, used = (
+        math.fsum(found.values()),
+        sorted(layer for layer, weight in found.items() if weight),
+    )
     if len(used) < 2:
         raise LayerscopeError(f"a mix needs two layers or more with a weight that is not 0: {GIVE}")
     return {layer: found[layer] / total for layer in used}
@@ -70,7 +79,9 @@ def vectors_of(full: MixedLayers, batches: Iterable[Inputs], after: Iterable[nn.
     with evaluating(full):
         for inputs in batches:
             states = full(**inputs.named)["last_hidden_state"]
-            found.append(served(after, states, torch.ones_like(states[..., 0]).long()).float().cpu())
+            found.append(
+                served(after, states, torch.ones_like(states[..., 0]).long()).float().cpu()
+            )
     return torch.cat(found)
 
 
@@ -82,6 +93,9 @@ def layer_pooling(built: Any, width: int, layer: int, weights: Weights) -> nn.Mo
     start = min(weights)
     given = torch.tensor([weights.get(i, 0.0) for i in range(start, layer + 1)])
     pooling: nn.Module = WeightedLayerPooling(
-        width, num_hidden_layers=layer, layer_start=start, layer_weights=nn.Parameter(given, requires_grad=False)
+        width,
+        num_hidden_layers=layer,
+        layer_start=start,
+        layer_weights=nn.Parameter(given, requires_grad=False),
     )
     return pooling

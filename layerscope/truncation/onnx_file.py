@@ -38,7 +38,11 @@ class Exported(nn.Module):
     """A model as a function of positional tensors: what the tokenizer gives, in its order."""
 
     def __init__(
-        self, model: nn.Module, after: nn.Module | None, inputs: tuple[str, ...], outputs: tuple[str, ...]
+        self,
+        model: nn.Module,
+        after: nn.Module | None,
+        inputs: tuple[str, ...],
+        outputs: tuple[str, ...],
     ) -> None:
         super().__init__()
         self.model, self.after, self.inputs, self.outputs = model, after, inputs, outputs
@@ -60,7 +64,11 @@ def write_onnx(source: Source, depth: Depth, kept: Sequence[int], site: str, fol
     session, largest = _session(folder), 0.0
     device = next(exported.parameters()).device
     for start, samples in enumerate(LENGTHS):
-        batch = {name: tensor for name, tensor in _batch(source, samples, start).items() if name in exported.inputs}
+        batch = {
+            name: tensor
+            for name, tensor in _batch(source, samples, start).items()
+            if name in exported.inputs
+        }
         try:
             found = session.run(None, _as_numpy(session, batch))
         except Exception as error:
@@ -72,7 +80,10 @@ def write_onnx(source: Source, depth: Depth, kept: Sequence[int], site: str, fol
         with torch.inference_mode():
             wanted = exported(*(batch[name].to(device) for name in exported.inputs))
         mask = batch.get("attention_mask")
-        largest = max(largest, *(_apart(one, two.cpu().numpy(), mask) for one, two in zip(found, wanted, strict=True)))
+        largest = max(
+            largest,
+            *(_apart(one, two.cpu().numpy(), mask) for one, two in zip(found, wanted, strict=True)),
+        )
         if largest > CLOSE:
             raise LayerscopeError(
                 f"onnxruntime and torch give different numbers for {source.name} (by {largest:.1e}): nothing was "
@@ -133,7 +144,10 @@ def _batch(source: Source, samples: int, start: int = 0) -> dict[str, Tensor]:
     if encoder.modality != "text":
         named = encoder.batch([source.samples[0]] * samples).named
         return {name: tensor.cpu() for name, tensor in named.items()}
-    texts = [" ".join([str(source.samples[(start + i) % len(source.samples)])] * (1 + start)) for i in range(samples)]
+    texts = [
+        " ".join([str(source.samples[(start + i) % len(source.samples)])] * (1 + start))
+        for i in range(samples)
+    ]
     pads = getattr(processor, "pad_token", None) is not None
     given = processor(
         texts if pads else texts[:1] * samples,  # without a pad token a batch is of one length
@@ -145,21 +159,30 @@ def _batch(source: Source, samples: int, start: int = 0) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in given.items() if isinstance(tensor, Tensor)}
 
 
-def _export(exported: Exported, batch: dict[str, Tensor], path: Path, name: str, labels: Mapping[int, str]) -> None:
+def _export(
+    exported: Exported, batch: dict[str, Tensor], path: Path, name: str, labels: Mapping[int, str]
+) -> None:
     """Export with any batch size and length; whether it takes them is checked by running it.
 
     The names of classes go into the file's metadata as `id2label`, in JSON.
     """
-    ranks = [tensor.ndim if tensor.dtype == torch.long else 1 for tensor in batch.values()]  # ids, of any length
+    ranks = [
+        tensor.ndim if tensor.dtype == torch.long else 1 for tensor in batch.values()
+    ]  # ids, of any length
     shapes = tuple(dict(enumerate(AXES[:rank])) for rank in ranks)
     device = next(exported.parameters()).device
     given = tuple(tensor.to(device) for tensor in batch.values())
     try:
         with _silent(), torch.no_grad():
             program: Any = torch.onnx.export(
-                exported, given, input_names=list(exported.inputs), output_names=list(exported.outputs),
-                dynamic_shapes=(shapes,), dynamo=True, verbose=False,
-            )  # fmt: skip
+                exported,
+                given,
+                input_names=list(exported.inputs),
+                output_names=list(exported.outputs),
+                dynamic_shapes=(shapes,),
+                dynamo=True,
+                verbose=False,
+            )
             if labels:
                 program.model.metadata_props["id2label"] = json.dumps(labels)
             size = sum(p.numel() * p.element_size() for p in exported.parameters())
@@ -206,4 +229,6 @@ def _session(folder: Path) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 3
-    return onnxruntime.InferenceSession(str(folder / FILE), options, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(
+        str(folder / FILE), options, providers=["CPUExecutionProvider"]
+    )

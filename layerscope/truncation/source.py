@@ -24,7 +24,16 @@ from layerscope.runs.history import DEPTHS, depths
 EMBEDDED_HUB = "sentence-transformers/all-MiniLM-L6-v2"
 TERMS = ("LICENSE*", "LICENCE*", "NOTICE*", "COPYING*")
 """Files that go with every copy of the weights."""
-KEPT = ("license", "license_name", "license_link", "language", "tags", "datasets", "pipeline_tag", "base_model")
+KEPT = (
+    "license",
+    "license_name",
+    "license_link",
+    "language",
+    "tags",
+    "datasets",
+    "pipeline_tag",
+    "base_model",
+)
 """What a card says of the model that holds at every depth; its results do not."""
 HISTORY = "history"
 QUANTISED = "{} is quantised: truncate the model it was made from and quantise that"
@@ -38,8 +47,8 @@ Scores = tuple[Mapping[int, tuple[float, float]], dict[str, Any]]
 class Source:
     """A model whose layers are found, its made-up samples, the run it came with, its name on the `hub` and its folder.
 
-    `pooling` is the one that was asked for, `scored` the one of the scores; `heads` are those of layers that have one
-    of their own, `trained` what `train` measured of every layer.
+    `pooling` is the one that was asked for, `scored` the one of the scores; `heads` are those of
+    layers that have one of their own, `trained` what `train` measured of every layer.
     """
 
     model: LayeredModel
@@ -99,7 +108,8 @@ class Source:
 def open_source(given: Any, processor: Any, override: Override, options: LoadOptions) -> Source:
     """Open a model, or that of a run as it was profiled, in its own dtype, or the one of the options.
 
-    Raises `LayerscopeError` for what cannot be loaded, and for models that transformers alone could not load again.
+    Raises `LayerscopeError` for what cannot be loaded, and for models that transformers alone could
+    not load again.
     """
     run = run_of(given)
     if run is not None:
@@ -109,8 +119,13 @@ def open_source(given: Any, processor: Any, override: Override, options: LoadOpt
         _check_config(str(given), options)
     loaded = load(given, replace(options, as_stored=True), processor)
     _check_module(loaded)
-    own = next((str(p.dtype).removeprefix("torch.") for p in loaded.module.parameters()), options.dtype)
-    if not named and options.dtype not in ("auto", own):  # the caller's own, whose weights truncation shares
+    own = next(
+        (str(p.dtype).removeprefix("torch.") for p in loaded.module.parameters()), options.dtype
+    )
+    if not named and options.dtype not in (
+        "auto",
+        own,
+    ):  # the caller's own, whose weights truncation shares
         raise LayerscopeError(
             f"{loaded.name} is loaded in {own}: convert it (.to(torch.{options.dtype})), or give its name"
         )
@@ -119,7 +134,9 @@ def open_source(given: Any, processor: Any, override: Override, options: LoadOpt
         check_unchanged(run, model, as_stored=options.dtype == "auto")
     path = str(given) if named else str(getattr(loaded.module.config, "_name_or_path", ""))
     hub, beside = whereabouts(path, loaded.revision)
-    source = Source(model, samples, run, hub, beside, tokens=None if run is None else mean_length(run))
+    source = Source(
+        model, samples, run, hub, beside, tokens=None if run is None else mean_length(run)
+    )
     if beside is None or not named:  # the weights of an object may be others by now
         return source
     heads = exit_heads(beside, loaded.module)
@@ -145,7 +162,9 @@ def _check_config(source: str, options: LoadOptions) -> None:
     here = Path(source).expanduser().exists()
     path = str(Path(source).expanduser()) if here else embedded(source)
     try:
-        saved, _ = PretrainedConfig.get_config_dict(path, revision=options.revision, local_files_only=here)
+        saved, _ = PretrainedConfig.get_config_dict(
+            path, revision=options.revision, local_files_only=here
+        )
     except Exception:
         return
     if saved.get("quantization_config"):
@@ -163,17 +182,22 @@ def _check_module(loaded: Loaded) -> None:
     home, kind = type(module).__module__, type(module).__name__
     adapted = any(type(child).__module__.startswith("peft.") for child in module.modules())
     plain = not isinstance(getattr(module, "config", None), PretrainedConfig)
+    foreign = not home.startswith("transformers.")
     refusals = {
-        f"{kind} is a plain torch module: no config says its depth, so no standard checkpoint can hold it; give a "
-        "transformers model or a SentenceTransformer": plain,
-        f"some weights of {name} are offloaded: load it whole, without a device map": is_offloaded(module),
+        f"{kind} is a plain torch module: no config says its depth, so no standard checkpoint can "
+        "hold it; give a transformers model or a SentenceTransformer": plain,
+        f"some weights of {name} are offloaded: load it whole, without a device map": is_offloaded(
+            module
+        ),
         QUANTISED.format(name): is_quantised(module),
-        f"{name} has an adapter in its layers: merge it (merge_and_unload), save that and truncate it": adapted,
-        f"{kind} is not one of transformers' own classes ({home}), and a truncated model must load without other code":
-            not home.startswith("transformers."),
-    }  # fmt: skip
-    for refusal in (text for text, applies in refusals.items() if applies):
-        raise LayerscopeError(refusal)
+        f"{name} has an adapter in its layers: merge it (merge_and_unload), save that and "
+        "truncate it": adapted,
+        f"{kind} is not one of transformers' own classes ({home}), and a truncated model must "
+        "load without other code": foreign,
+    }
+    for refusal, applies in refusals.items():
+        if applies:
+            raise LayerscopeError(refusal)
 
 
 def _trained(folder: Path, depth: int) -> Scores:
@@ -183,7 +207,11 @@ def _trained(folder: Path, depth: int) -> Scores:
     run = open_run(folder / HISTORY)
     table = depths(run)
     rows = pd.DataFrame() if table is None else table[table["depth"] == depth]
-    return ({}, {}) if rows.empty else _scores(str(rows["metric"].iloc[0]).removeprefix("layer_"), run, rows)
+    return (
+        ({}, {})
+        if rows.empty
+        else _scores(str(rows["metric"].iloc[0]).removeprefix("layer_"), run, rows)
+    )
 
 
 def _scores(name: str, run: Run, rows: pd.DataFrame) -> Scores:
@@ -196,7 +224,11 @@ def mean_length(run: Run) -> int | None:
     """Return the mean number of tokens of a run's texts, None for what has no tokens."""
     plan = run.folder.plan
     lengths = plan.loc[plan["view"] == 0, "length"]
-    return max(1, round(lengths.mean())) if run.info["data"]["modality"] == "text" and len(lengths) else None
+    return (
+        max(1, round(lengths.mean()))
+        if run.info["data"]["modality"] == "text" and len(lengths)
+        else None
+    )
 
 
 def whereabouts(given: str, revision: str | None) -> Whence:
@@ -212,6 +244,10 @@ def whereabouts(given: str, revision: str | None) -> Whence:
 
 def copy_terms(beside: Path | None, folder: Path) -> None:
     """Copy the licence and the notices that lie beside a model."""
-    for path in [path for pattern in TERMS for path in sorted(beside.glob(pattern))] if beside is not None else ():
+    for path in (
+        [path for pattern in TERMS for path in sorted(beside.glob(pattern))]
+        if beside is not None
+        else ()
+    ):
         if path.is_file():
             shutil.copyfile(path, folder / path.name)

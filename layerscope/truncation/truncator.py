@@ -28,36 +28,43 @@ def truncate(
 ) -> Path:
     """Write a model that ends at a layer or lacks blocks: a standard checkpoint, checked and measured.
 
-    It loads without layerscope. Its output equals the full model's layer `layer`, after the final norm if there is one,
-    to 1e-5 in float32 (to two units of precision in half precision): it is loaded again and compared before the folder
-    gets its name. Heads of classifiers and language models are kept, and read that layer. A model card in the folder
-    gives its measured cost beside the full model's; the licence, notices and what the source's card says of them are
-    kept. Returns the folder.
+    It loads without layerscope. Its output equals the full model's layer `layer`, after the final
+    norm if there is one, to 1e-5 in float32 (to two units of precision in half precision): it is
+    loaded again and compared before the folder gets its name. Heads of classifiers and language
+    models are kept, and read that layer. A model card in the folder gives its measured cost beside
+    the full model's; the licence, notices and what the source's card says of them are kept. Returns
+    the folder.
 
     Args:
-        given: hub name, local folder or minilm; the folder or hf://user/name of a run or an evaluation, whose model is
-            used; or the folder of a choice by `select`, which says which layer or blocks; in Python instead of that
-            folder the selection itself (`open_selection`), and also a loaded model, a run or an evaluation.
+        given: hub name, local folder or minilm; the folder or hf://user/name of a run or an
+            evaluation, whose model is used; or the folder of a choice by `select`, which says which
+            layer or blocks; in Python instead of that folder the selection itself
+            (`open_selection`), and also a loaded model, a run or an evaluation.
         layer: last layer to keep, from 1 to the model's last; a selection brings its own.
         out: new or empty folder for the model.
         format: format to write; auto is the model's own, or the one that a selection was made for.
         layers: several layers to end at, such as 2,4 or 2-4, each written to OUT/layer-K.
-        drop: blocks to leave out, such as 4-7,9, numbered like layers (block 4 outputs layer 4); `select` with `drop`
-            finds those that matter least, and `train` heals the shortened model.
-        mix: layers to mix instead of one layer, such as 3,6, or with weights 3=0.4,6=0.6; the model ends at the
-            deepest. It is written as a SentenceTransformer with WeightedLayerPooling if the model has no final norm,
-            else as ONNX.
-        dim: number of dimensions to keep of a sentence encoder's vectors, the first ones, by a Dense module before a
-            final Normalize; by default all.
-        pooling: pooling of a sentence-transformers model; by default the model's own, or that of the scores.
-        site: where the last layer is read: normed, or raw (before the final norm), which only onnx supports.
-        processor: tokenizer, image processor or feature extractor of a transformers model given as an object.
+        drop: blocks to leave out, such as 4-7,9, numbered like layers (block 4 outputs layer 4);
+            `select` with `drop` finds those that matter least, and `train` heals the shortened
+            model.
+        mix: layers to mix instead of one layer, such as 3,6, or with weights 3=0.4,6=0.6; the model
+            ends at the deepest. It is written as a SentenceTransformer with WeightedLayerPooling if
+            the model has no final norm, else as ONNX.
+        dim: number of dimensions to keep of a sentence encoder's vectors, the first ones, by a
+            Dense module before a final Normalize; by default all.
+        pooling: pooling of a sentence-transformers model; by default the model's own, or that of
+            the scores.
+        site: where the last layer is read: normed, or raw (before the final norm), which only onnx
+            supports.
+        processor: tokenizer, image processor or feature extractor of a transformers model given as
+            an object.
         progress: show progress on standard error.
-        **shared: how the model is loaded: `Loading`; its dtype is that of the weights that are written.
+        **shared: how the model is loaded: `Loading`; its dtype is that of the weights that are
+          written.
 
     Raises:
-        LayerscopeError: for every wrong input, and if no standard checkpoint can end at that layer, with the reason;
-            nothing is left behind.
+        LayerscopeError: for every wrong input, and if no standard checkpoint can end at that layer,
+            with the reason; nothing is left behind.
 
     Example:
         >>> from transformers import AutoModel

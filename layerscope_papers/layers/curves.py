@@ -11,7 +11,12 @@ from layerscope_papers.recipe import Evidence, Number, mean, recipe, slope
 
 BIDIRECTIONAL = ("bert-base", "bert-large")
 MODEL = "Pythia-410m"
-OVER_TRAINING = {"prompt_entropy": "maxEntropy", "lidar": "maxEntropy", "dime": "maxEntropy", "infonce": "raw"}
+OVER_TRAINING = {
+    "prompt_entropy": "maxEntropy",
+    "lidar": "maxEntropy",
+    "dime": "maxEntropy",
+    "infonce": "raw",
+}
 LATE = 16_000
 """After this step a change counts as late."""
 BY_SIZE = {"compression": ("prompt_entropy", "maxEntropy"), "smoothness": ("curvature", "raw"),
@@ -33,8 +38,15 @@ def valleys(assets: Assets) -> Evidence:
     by_model = {model: wiki.loc[model].iloc[0].dropna() for model in known if model in wiki.index}
     return Evidence(
         found | {"bidirectional": mean(flat)},
-        [Number(f"{model}, valley on WikiText", depth[model].loc[:, "wikitext"].item()) for model in by_model],
-        [drawing.chart("Prompt entropy by layer, WikiText", "share of the maximum", by_model, by_depth=True)],
+        [
+            Number(f"{model}, valley on WikiText", depth[model].loc[:, "wikitext"].item())
+            for model in by_model
+        ],
+        [
+            drawing.chart(
+                "Prompt entropy by layer, WikiText", "share of the maximum", by_model, by_depth=True
+            )
+        ],
     )
 
 
@@ -53,19 +65,27 @@ def changed_by_training(assets: Assets) -> Evidence:
         first_late, *rest = released.thirds(late)
         early.append(float(np.mean([part.mean() for part in rest]) - first_late.mean()))
         for name, part in zip(("first", "middle", "last"), (first, inner, last), strict=True):
-            numbers.append(Number(f"{metric}, change over training, {name} third", float(part.mean())))
+            numbers.append(
+                Number(f"{metric}, change over training, {name} third", float(part.mean()))
+            )
     entropy = tables["prompt_entropy"]
     return Evidence(
         {"middle": mean(middle), "early": mean(early)},
         numbers,
-        [drawing.heat_map("Prompt entropy by step and layer, WikiText", entropy, down="step", across="layer")],
+        [
+            drawing.heat_map(
+                "Prompt entropy by step and layer, WikiText", entropy, down="step", across="layer"
+            )
+        ],
     )
 
 
 def by_step(frame: pd.DataFrame, metric: str) -> pd.DataFrame:
     """Return a metric as step × layer, layers 1 … L, in the order of training."""
     rows = frame[(frame["model"] == MODEL) & (frame["dataset"] == "wikitext")]
-    found = released.curves(rows, metric, OVER_TRAINING[metric]).reset_index(["model", "dataset"], drop=True)
+    found = released.curves(rows, metric, OVER_TRAINING[metric]).reset_index(
+        ["model", "dataset"], drop=True
+    )
     found = found[found.index.str.startswith("step")]
     found.index = found.index.str.removeprefix("step").astype(int)
     return found.sort_index().drop(columns=0, errors="ignore").dropna(axis=1)
@@ -79,15 +99,23 @@ def larger_models(assets: Assets) -> Evidence:
     found, numbers, shapes, notes = {}, [], {}, []
     for name, (metric, variant) in BY_SIZE.items():
         curves = released.curves(frame, metric, variant).droplevel(["revision", "dataset"])
-        known = {model: middle(curves.loc[model]) for model in released.PARAMETERS if model in curves.index}
+        known = {
+            model: middle(curves.loc[model])
+            for model in released.PARAMETERS
+            if model in curves.index
+        }
         known = {model: value for model, value in known.items() if math.isfinite(value)}
-        found[name] = slope([math.log10(released.PARAMETERS[model]) for model in known], list(known.values()))
+        found[name] = slope(
+            [math.log10(released.PARAMETERS[model]) for model in known], list(known.values())
+        )
         numbers += [Number(f"{metric}, middle of {model}", value) for model, value in known.items()]
         if metric == "prompt_entropy":
             shapes = {model: curves.loc[model].dropna() for model in known}
         missing = [model for model in released.PARAMETERS if model not in known]
         notes += [f"{metric}: no value of {', '.join(missing)}."] if missing else []
-    plot = drawing.chart("Prompt entropy by size, WikiText", "share of the maximum", shapes, by_depth=True)
+    plot = drawing.chart(
+        "Prompt entropy by size, WikiText", "share of the maximum", shapes, by_depth=True
+    )
     return Evidence(found, numbers, [plot], notes)
 
 

@@ -54,7 +54,10 @@ def middle_layers(assets: Assets) -> Evidence:
         {model: mean(gains(table)) for model, table in tables.items()},
         [number for model, table in tables.items() for number in _summary(model, table)],
         [drawing.chart("MTEB by layer", "mean score [%]", averages)],
-        [f"{model}: {table.shape[1]} tasks have a score at every layer." for model, table in tables.items()],
+        [
+            f"{model}: {table.shape[1]} tasks have a score at every layer."
+            for model, table in tables.items()
+        ],
     )
 
 
@@ -65,7 +68,9 @@ def _summary(model: str, table: pd.DataFrame) -> Iterator[Number]:
     yield Number(f"{model}, best layer", float(average.max()))
     yield Number(f"{model}, last layer", float(average.iloc[-1]))
     yield Number(f"{model}, best layer of each task", 100 * float(table.max().mean()))
-    yield Number(f"{model}, gain of the best layer [%]", 100 * float(average.max() / average.iloc[-1] - 1))
+    yield Number(
+        f"{model}, gain of the best layer [%]", 100 * float(average.max() / average.iloc[-1] - 1)
+    )
 
 
 @recipe("L-fig3", scales=released.SCALES)
@@ -79,28 +84,43 @@ def metrics_that_follow(assets: Assets) -> Evidence:
     curves = {name: curve[layers].to_numpy() for name, curve in averages.items()}
 
     def lead(tasks: npt.NDArray[np.float64]) -> float:
-        by_metric = {name: _with_mean(distance_correlation, curve, tasks) for name, curve in curves.items()}
-        return float(np.mean([by_metric[name] for name in STRONG]) - np.mean([by_metric[name] for name in OTHERS]))
+        by_metric = {
+            name: _with_mean(distance_correlation, curve, tasks) for name, curve in curves.items()
+        }
+        return float(
+            np.mean([by_metric[name] for name in STRONG])
+            - np.mean([by_metric[name] for name in OTHERS])
+        )
 
     tasks = table.loc[layers].to_numpy().T
-    statistics = {"distance correlation": distance_correlation, "Spearman": spearman, "Kendall": kendall}
+    statistics = {
+        "distance correlation": distance_correlation,
+        "Spearman": spearman,
+        "Kendall": kendall,
+    }
     numbers = []
     for name, curve in curves.items():
         for label, statistic in statistics.items():
             found = bootstrap(tasks, partial(_with_mean, statistic, curve))
             numbers.append(Number.of(f"{label} of {name} with the mean score", found))
-    plot = drawing.bars("Correlation with the mean MTEB score", "distance correlation", numbers[:: len(statistics)])
+    plot = drawing.bars(
+        "Correlation with the mean MTEB score", "distance correlation", numbers[:: len(statistics)]
+    )
     return Evidence({"lead": bootstrap(tasks, lead)}, numbers, [plot], released.flagged(frame))
 
 
-def _with_mean(statistic: Callable[..., Any], curve: npt.NDArray[np.float64], tasks: npt.NDArray[np.float64]) -> float:
+def _with_mean(
+    statistic: Callable[..., Any], curve: npt.NDArray[np.float64], tasks: npt.NDArray[np.float64]
+) -> float:
     """Return how a metric by layer goes with the mean score of tasks `[tasks, layers]`."""
     return float(statistic(curve, tasks.mean(axis=0)))
 
 
 def _average(frame: pd.DataFrame, metric: str) -> pd.Series:
     """Return a metric by layer, the mean over the data sets that have it at every layer."""
-    variant = "raw" if "raw" in set(frame.loc[frame["metric"] == metric, "variant"]) else "maxEntropy"
+    variant = (
+        "raw" if "raw" in set(frame.loc[frame["metric"] == metric, "variant"]) else "maxEntropy"
+    )
     return released.curves(frame, metric, variant).dropna(axis=1).mean()
 
 
@@ -108,13 +128,21 @@ def _average(frame: pd.DataFrame, metric: str) -> pd.Series:
 def chosen_without_labels(assets: Assets) -> Evidence:
     """Fit on the other models whether to minimise or maximise DiME, and score the layer it chooses on each task."""
     frame = released.metrics(assets)
-    frame = frame[frame["revision"].isin(("", "main")) & frame["dataset"].str.startswith(released.TASKS_OF)]
+    frame = frame[
+        frame["revision"].isin(("", "main")) & frame["dataset"].str.startswith(released.TASKS_OF)
+    ]
     evaluation = released.scores(assets)
     curves = corpus_averages(one_variant(frame))
     correlations = correlate(curves, evaluation, statistics=["spearman"], bootstrap=0)
-    others = correlations[(correlations["target"] == "mean score") & (correlations["model"] != MODEL)]
+    others = correlations[
+        (correlations["target"] == "mean score") & (correlations["model"] != MODEL)
+    ]
     fitted = others.groupby("metric", sort=False)["estimate"].mean()
-    chosen = rules_table(evaluation, curves).query("model == @MODEL").set_index(["metric", "extremum"])["layer"]
+    chosen = (
+        rules_table(evaluation, curves)
+        .query("model == @MODEL")
+        .set_index(["metric", "extremum"])["layer"]
+    )
     table = 100 * _table(evaluation, MODEL)
     found = {}
     for metric, correlation in fitted.items():
@@ -123,6 +151,8 @@ def chosen_without_labels(assets: Assets) -> Evidence:
     numbers = []
     for name, gain in found.items():
         numbers.append(Number.of(f"gain by {name} [points]", gain))
-        numbers.append(Number(f"gain by {name} [%]", 100 * gain.value / float(table.iloc[-1].mean())))
+        numbers.append(
+            Number(f"gain by {name} [%]", 100 * gain.value / float(table.iloc[-1].mean()))
+        )
     plot = drawing.bars("Gain over the last layer", "points", numbers[::2])
     return Evidence({"dime": found["dime"]}, numbers, [plot], released.flagged(frame))

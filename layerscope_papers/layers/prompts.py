@@ -36,7 +36,10 @@ def changed_texts(assets: Assets) -> Evidence:
     repeated = {share: entropy(assets, ("repeat_tokens", share))["raw"] for share in SHARES}
     drawn = {share: entropy(assets, ("random_tokens", share))["raw"] for share in SHARES}
     early, middle, _ = thirds(pd.Series(plain.columns[1:], index=plain.columns[1:]))
-    by_length = {length: entropy(assets, ("max_length", length))["raw"].iloc[:, 1:].mean(axis=1) for length in LENGTHS}
+    by_length = {
+        length: entropy(assets, ("max_length", length))["raw"].iloc[:, 1:].mean(axis=1)
+        for length in LENGTHS
+    }
     means = np.array([each.mean() for each in by_length.values()])
     steps = np.diff(pd.concat(by_length, axis=1).dropna().to_numpy(), axis=1)
     return Evidence(
@@ -44,10 +47,16 @@ def changed_texts(assets: Assets) -> Evidence:
             "repeated": over_texts((repeated[SHARES[-1]] - plain)[middle.index].mean(axis=1)),
             "random": over_texts((drawn[SHARES[-1]] - plain)[early.index].mean(axis=1)),
             "longer": mean(list(np.diff(means))),
-            "falling": over_texts(pd.Series([float(np.mean([b < a for a, b in pairwise(row)])) for row in steps])),
+            "falling": over_texts(
+                pd.Series([float(np.mean([b < a for a, b in pairwise(row)])) for row in steps])
+            ),
         },
         plots=[
-            drawing.chart(title, "nats", {"unchanged": plain.mean()} | {f"{s:.0%}": t.mean() for s, t in group.items()})
+            drawing.chart(
+                title,
+                "nats",
+                {"unchanged": plain.mean()} | {f"{s:.0%}": t.mean() for s, t in group.items()},
+            )
             for title, group in (("Repeated tokens", repeated), ("Random tokens", drawn))
         ],
     )
@@ -57,11 +66,18 @@ def changed_texts(assets: Assets) -> Evidence:
 def residual_additions(assets: Assets) -> Evidence:
     """Compare the entropy after each residual addition with that of the branch that was added."""
     found = entropy(assets, *SUBLAYERS)
-    after = {"attn": found["attn_residual"], "mlp": found["raw"].iloc[:, 1:]}  # the block's end is its last addition
-    intervals = {branch: over_texts((after[branch] - found[branch]).mean(axis=1)) for branch in after}
+    after = {
+        "attn": found["attn_residual"],
+        "mlp": found["raw"].iloc[:, 1:],
+    }  # the block's end is its last addition
+    intervals = {
+        branch: over_texts((after[branch] - found[branch]).mean(axis=1)) for branch in after
+    }
     sites = {"attention": "attn", "after attention": "attn_residual", "MLP": "mlp", "block": "raw"}
     curves = {name: found[site].mean() for name, site in sites.items()}
-    return Evidence(intervals, plots=[drawing.chart("Prompt entropy inside the blocks", "nats", curves)])
+    return Evidence(
+        intervals, plots=[drawing.chart("Prompt entropy inside the blocks", "nats", curves)]
+    )
 
 
 @recipe(

@@ -27,7 +27,9 @@ def effective_rank(assets: Assets) -> Evidence:
     return Evidence(
         {"printed": exact(max(ratios)), "reverse": exact(min(ratios))},
         [Number("log(effective rank) − S1, mean over matrices", float(np.mean(ratios)))],
-        notes=["Effective rank is exp of the entropy of the singular values; S₁ is the entropy of their squares."],
+        notes=[
+            "Effective rank is exp of the entropy of the singular values; S₁ is the entropy of their squares."
+        ],
     )
 
 

@@ -35,26 +35,51 @@ class Drafted(Asset):
         from layerscope.logit_lens import lens
 
         setup, (_, held) = self.model.setup, texts(self.model.setup)
-        loaded, length, found = load(str(assets.get(self.model)), LoadOptions()), setup.context // 4, {}
+        loaded, length, found = (
+            load(str(assets.get(self.model)), LoadOptions()),
+            setup.context // 4,
+            {},
+        )
         model: Any = loaded.module
-        options = {"truncation": True, "max_length": length, "return_tensors": "pt", "return_token_type_ids": False}
+        options = {
+            "truncation": True,
+            "max_length": length,
+            "return_tensors": "pt",
+            "return_token_type_ids": False,
+        }
         prompts = [loaded.processor(str(text), **options).to(model.device) for text in held.samples]
-        chosen = [i for i, prompt in enumerate(prompts) if prompt.input_ids.shape[1] == length][:PROMPTS]
+        chosen = [i for i, prompt in enumerate(prompts) if prompt.input_ids.shape[1] == length][
+            :PROMPTS
+        ]
         for layer in range(1, setup.depth):
             speculation = SelfSpeculation(model, layer, DRAFTS, fall_back=False)
             reports = []
             for i in chosen:
-                model.generate(**prompts[i], custom_generate=speculation, max_new_tokens=length, do_sample=False)
+                model.generate(
+                    **prompts[i],
+                    custom_generate=speculation,
+                    max_new_tokens=length,
+                    do_sample=False,
+                )
                 reports.append(speculation.report)
-            found[layer] = 1 + sum(report.accepted for report in reports) / sum(report.rounds for report in reports)
+            found[layer] = 1 + sum(report.accepted for report in reports) / sum(
+                report.rounds for report in reports
+            )
         read = lens(
-            model, data=held.take(chosen), processor=loaded.processor, samples=PROMPTS, top=1,
-            max_length=setup.context, progress=False,
-        )  # fmt: skip
+            model,
+            data=held.take(chosen),
+            processor=loaded.processor,
+            samples=PROMPTS,
+            top=1,
+            max_length=setup.context,
+            progress=False,
+        )
         tops = read.grid.pivot(index=["sample", "position"], columns="layer", values="id")
         agreement = 100 * tops.eq(tops[setup.depth], axis=0).mean().loc[1:]
         out.mkdir(parents=True, exist_ok=True)
-        pd.DataFrame({AGREEMENT: agreement, LENGTH: pd.Series(found)}).to_csv(out / TABLE, index_label="layer")
+        pd.DataFrame({AGREEMENT: agreement, LENGTH: pd.Series(found)}).to_csv(
+            out / TABLE, index_label="layer"
+        )
 
 
 def models(setup: Language) -> dict[str, list[Speaker]]:
@@ -80,17 +105,32 @@ def longer_drafts(assets: Assets) -> Evidence:
     half = assets.settings.depth // 2
     tables: dict[str, list[pd.DataFrame]] = {}
     for name, speakers in models(assets.settings).items():
-        perplexities = [open_run(assets.get(model) / "history").metric(PERPLEXITY).loc[1:] for model in speakers]
+        perplexities = [
+            open_run(assets.get(model) / "history").metric(PERPLEXITY).loc[1:] for model in speakers
+        ]
         drafted = [opened(assets.get(Drafted(model))) for model in speakers]
-        tables[name] = [one.assign(**{PERPLEXITY: two}) for one, two in zip(drafted, perplexities, strict=True)]
-    lengths = {name: [float(table.loc[half, LENGTH]) for table in of] for name, of in tables.items()}
-    numbers = [Number.of(f"{LENGTH} at half depth, {name}", mean(of)) for name, of in lengths.items()]
+        tables[name] = [
+            one.assign(**{PERPLEXITY: two}) for one, two in zip(drafted, perplexities, strict=True)
+        ]
+    lengths = {
+        name: [float(table.loc[half, LENGTH]) for table in of] for name, of in tables.items()
+    }
+    numbers = [
+        Number.of(f"{LENGTH} at half depth, {name}", mean(of)) for name, of in lengths.items()
+    ]
     for name, of in tables.items():
-        numbers.append(Number.of(f"{PERPLEXITY} of the last layer, {name}", at_last(table[PERPLEXITY] for table in of)))
+        numbers.append(
+            Number.of(
+                f"{PERPLEXITY} of the last layer, {name}",
+                at_last(table[PERPLEXITY] for table in of),
+            )
+        )
     averages = {name: pd.concat(of).groupby(level=0).mean() for name, of in tables.items()}
     plots = [
         drawing.chart(
-            f"{title.capitalize()} by layer", unit, {name: table[title].dropna() for name, table in averages.items()}
+            f"{title.capitalize()} by layer",
+            unit,
+            {name: table[title].dropna() for name, table in averages.items()},
         )
         for title, unit in UNITS.items()
     ]

@@ -45,7 +45,13 @@ def kind(word: str) -> str:
         return "keyword"
     if any(sign in bare for sign in "_.()[]{}=<>*/`"):
         return "code"
-    return "number" if any(map(str.isdigit, bare)) else "capitalised" if bare[:1].isupper() else "plain"
+    return (
+        "number"
+        if any(map(str.isdigit, bare))
+        else "capitalised"
+        if bare[:1].isupper()
+        else "plain"
+    )
 
 
 def depths(setup: Language) -> Iterator[Sentence]:
@@ -53,7 +59,9 @@ def depths(setup: Language) -> Iterator[Sentence]:
     for name in MODULES:
         found: Sentence = []
         depth = 0
-        for token in tokenize.generate_tokens(io.StringIO(inspect.getsource(import_module(name))).readline):
+        for token in tokenize.generate_tokens(
+            io.StringIO(inspect.getsource(import_module(name))).readline
+        ):
             if token.type == tokenize.NEWLINE:
                 if any(label != "0" for _, label in found):
                     yield found
@@ -93,7 +101,10 @@ def lines(sentences: Iterator[Sentence]) -> str:
     """Return the first sentences of enough words as JSON lines."""
     chosen = [sentence[:MOST] for sentence in sentences if len(sentence) >= LEAST]
     step = max(1, len(chosen) // SENTENCES)
-    rows = [dict(zip(("tokens", "labels"), zip(*found, strict=True), strict=True)) for found in chosen[::step]]
+    rows = [
+        dict(zip(("tokens", "labels"), zip(*found, strict=True), strict=True))
+        for found in chosen[::step]
+    ]
     return "\n".join(map(json.dumps, rows[:SENTENCES]))
 
 
@@ -107,7 +118,9 @@ def unharmed(assets: Assets) -> Evidence:
     found, plots = dict[str, Interval](), []
     for task, (_, title) in TASKS.items():
         trainings = generated.models(assets.settings)
-        curves = {name: [_curve(assets, model, task) for model in of] for name, of in trainings.items()}
+        curves = {
+            name: [_curve(assets, model, task) for model in of] for name, of in trainings.items()
+        }
         gains = [a - b for b, a in zip(curves["standard"], curves["aligned"], strict=True)]
         found |= {f"{task}, last": at_last(gains), f"{task}, earlier": before_last(gains)}
         plots.append(drawing.mean_chart(f"Probe of the {title} by layer", "%", curves))

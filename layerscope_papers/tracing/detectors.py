@@ -48,13 +48,21 @@ class Detector(Asset):
         from layerscope_papers.detection import ap50_by_layer, digit_canvases, train_detector
 
         shape, model = self.shape, detector(self.shape, self.seed)
-        learnt, held = digit_canvases(shape.images, shape.size), digit_canvases(TEST, shape.size, held_out=True)
+        learnt, held = (
+            digit_canvases(shape.images, shape.size),
+            digit_canvases(TEST, shape.size, held_out=True),
+        )
         for label in (*learnt[1], *held[1]):
             label["class_labels"].zero_()
         train_detector(
-            model, *learnt, steps=shape.steps, batch_size=shape.batch_size, learning_rate=shape.learning_rate,
-            seed=self.seed, layers=None if self.every else [shape.depth],
-        )  # fmt: skip
+            model,
+            *learnt,
+            steps=shape.steps,
+            batch_size=shape.batch_size,
+            learning_rate=shape.learning_rate,
+            seed=self.seed,
+            layers=None if self.every else [shape.depth],
+        )
         out.mkdir(parents=True, exist_ok=True)
         write_json(out / "ap50.json", {"ap50": ap50_by_layer(model, *held)})
 
@@ -66,15 +74,26 @@ def detector(shape: Shape, seed: int) -> Any:
 
     torch.manual_seed(seed)
     backbone = transformers.ResNetConfig(
-        embedding_size=shape.width // 2, hidden_sizes=[shape.width // 2], depths=[1], layer_type="basic",
+        embedding_size=shape.width // 2,
+        hidden_sizes=[shape.width // 2],
+        depths=[1],
+        layer_type="basic",
         out_features=["stage1"],
-    )  # fmt: skip
+    )
     config = transformers.DetrConfig(
-        backbone_config=backbone, use_timm_backbone=False, d_model=shape.width, encoder_layers=1,
-        decoder_layers=shape.depth, encoder_attention_heads=4, decoder_attention_heads=4,
-        encoder_ffn_dim=2 * shape.width, decoder_ffn_dim=2 * shape.width, num_queries=shape.queries, num_labels=1,
+        backbone_config=backbone,
+        use_timm_backbone=False,
+        d_model=shape.width,
+        encoder_layers=1,
+        decoder_layers=shape.depth,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_ffn_dim=2 * shape.width,
+        decoder_ffn_dim=2 * shape.width,
+        num_queries=shape.queries,
+        num_labels=1,
         dropout=0.0,
-    )  # fmt: skip
+    )
     return transformers.DetrForObjectDetection(config).requires_grad_(True)
 
 
@@ -87,12 +106,17 @@ def ap50(assets: Assets, asset: Detector) -> pd.Series:
 @recipe(
     "T-fig18",
     scales={"small": Shape()},
-    needs=lambda shape: [Detector(shape, every, seed) for every in KINDS.values() for seed in range(shape.seeds)],
+    needs=lambda shape: [
+        Detector(shape, every, seed) for every in KINDS.values() for seed in range(shape.seeds)
+    ],
 )
 def earlier_detections(assets: Assets) -> Evidence:
     """Compare both losses seed by seed."""
     curves = {
-        name: [ap50(assets, Detector(assets.settings, every, seed)) for seed in range(assets.settings.seeds)]
+        name: [
+            ap50(assets, Detector(assets.settings, every, seed))
+            for seed in range(assets.settings.seeds)
+        ]
         for name, every in KINDS.items()
     }
     gains = [every - last for every, last in zip(*curves.values(), strict=True)]

@@ -19,14 +19,17 @@ def exits_by_confidence(bench: Bench) -> Evidence:
     reports = {name: bench.exits(kind) for name, kind in BOTH.items()}
     speeds = {name: [_speed(report) for report in found] for name, found in reports.items()}
     leaving = {
-        name: pd.concat([r.layers.set_index("layer")["share"] for r in found], axis=1).mean(axis=1) * 100
+        name: pd.concat([r.layers.set_index("layer")["share"] for r in found], axis=1).mean(axis=1)
+        * 100
         for name, found in reports.items()
     }
     return Evidence(
         {
             "speed": paired(speeds["aligned"], speeds["standard"]),
             "aligned": mean(speeds["aligned"]),
-            "last": mean([float(report.layers["share"].iloc[-1]) for report in reports["standard"]]),
+            "last": mean(
+                [float(report.layers["share"].iloc[-1]) for report in reports["standard"]]
+            ),
         },
         [Number(f"speed-up by depth, {name}", mean(found).value) for name, found in speeds.items()],
         [drawing.chart("Samples that leave at each layer", "%", leaving)],
@@ -52,9 +55,15 @@ def every_depth(bench: Bench) -> Evidence:
             "speed": mean([t.loc[half, "speed"] for t in tables]),
             "size": mean([t.loc[half, "MB"] / t["MB"].iloc[-1] for t in tables]),
         },
-        [Number(f"{name}, {layer} layers", value) for name in average for layer, value in average[name].items()],
         [
-            drawing.chart(f"{title} of the model cut at each layer", unit, {"aligned": average[title.lower()]})
+            Number(f"{name}, {layer} layers", value)
+            for name in average
+            for layer, value in average[name].items()
+        ],
+        [
+            drawing.chart(
+                f"{title} of the model cut at each layer", unit, {"aligned": average[title.lower()]}
+            )
             for title, unit in (("Accuracy", "%"), ("Speed", "times the full model's"))
         ],
     )
@@ -64,7 +73,11 @@ def _by_depth(report: ExitReport) -> pd.DataFrame:
     """Return accuracy in percent, measured speed-up and size by layer, the full model last."""
     found = report.depths.set_index("layer")
     table = pd.DataFrame(
-        {"accuracy": 100 * found["accuracy"], "speed": found["measured"], "MB": found["parameters"] * BYTES / 1e6}
+        {
+            "accuracy": 100 * found["accuracy"],
+            "speed": found["measured"],
+            "MB": found["parameters"] * BYTES / 1e6,
+        }
     )
     assert table.index[-1] == report.depth, "the last row is the full model"
     return table

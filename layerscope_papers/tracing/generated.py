@@ -9,12 +9,23 @@ from layerscope_papers.language import SMALL, Language, Speaker, Spoken
 from layerscope_papers.recipe import Evidence, before_last, recipe
 
 PAPER = Language(
-    "hf:wikitext/wikitext-103-raw-v1", 1000, hub="gpt2", depth=12, context=256, steps=40_000, batch_size=8,
+    "hf:wikitext/wikitext-103-raw-v1",
+    1000,
+    hub="gpt2",
+    depth=12,
+    context=256,
+    steps=40_000,
+    batch_size=8,
     learning_rate=2e-5,
-)  # fmt: skip
+)
 SCALE = {"accuracy": 100.0}
 """What a measure is multiplied by; perplexity is compared by its logarithm."""
-UNITS = {"accuracy": "%", "perplexity": "log of perplexity", "coherence": "cosine", "diversity": "0 … 1"}
+UNITS = {
+    "accuracy": "%",
+    "perplexity": "log of perplexity",
+    "coherence": "cosine",
+    "diversity": "0 … 1",
+}
 
 
 def models(setup: Language) -> dict[str, list[Speaker]]:
@@ -38,7 +49,11 @@ def generated(assets: Assets) -> Evidence:
         curves = {}
         for objective, of in models(assets.settings).items():
             values = [open_generation(assets.get(Spoken(model))).measure(name) for model in of]
-            curves[objective] = [np.log(c) if name == "perplexity" else SCALE.get(name, 1.0) * c for c in values]
-        found[name] = before_last(a - b for a, b in zip(curves["aligned"], curves["standard"], strict=True))
+            curves[objective] = [
+                np.log(c) if name == "perplexity" else SCALE.get(name, 1.0) * c for c in values
+            ]
+        found[name] = before_last(
+            a - b for a, b in zip(curves["aligned"], curves["standard"], strict=True)
+        )
         plots.append(drawing.mean_chart(f"{name.capitalize()} of text by layer", unit, curves))
     return Evidence(found, plots=plots)

@@ -43,7 +43,10 @@ LINES = (
 def _printed() -> tuple[Printed, ...]:
     where = "table 1"
     totals = (Printed(f"{line.model}, a classifier per layer", line.multi, where) for line in LINES)
-    return (*totals, *(Printed(f"{line.model}, saved by sharing [%]", line.saved, where) for line in LINES))
+    return (
+        *totals,
+        *(Printed(f"{line.model}, saved by sharing [%]", line.saved, where) for line in LINES),
+    )
 
 
 @recipe("T-tab1", scales=ANYWHERE, printed=_printed())
@@ -55,10 +58,18 @@ def shared_parameters(assets: Assets) -> Evidence:
     numbers = []
     for line in LINES:
         numbers.append(Number(f"{line.model}, a classifier per layer", line.base + line.heads))
-        numbers.append(Number(f"{line.model}, saved by sharing [%]", 100 * line.heads / (line.base + line.heads)))
+        numbers.append(
+            Number(
+                f"{line.model}, saved by sharing [%]", 100 * line.heads / (line.base + line.heads)
+            )
+        )
     off = [line.model for line, gap in zip(LINES, columns, strict=True) if gap > DIGIT]
     return Evidence(
-        {"totals": exact(max(totals)), "savings": exact(max(savings)), "columns": exact(max(columns))},
+        {
+            "totals": exact(max(totals)),
+            "savings": exact(max(savings)),
+            "columns": exact(max(columns)),
+        },
         numbers,
         [drawing.bars("Parameters saved by one classifier", "%", numbers[1::2])],
         [

@@ -48,18 +48,34 @@ class Perceptron(Asset):
         from layerscope.profiling import profile
 
         shape, (rows, labels) = self.shape, load_digits(return_X_y=True)
-        parts = train_test_split((rows / 16).astype("float32"), labels, test_size=TEST, random_state=0, stratify=labels)
+        parts = train_test_split(
+            (rows / 16).astype("float32"), labels, test_size=TEST, random_state=0, stratify=labels
+        )
         learnt, held, learnt_labels, held_labels = parts
         module = perceptron(shape, residual=self.residual, seed=self.seed)
         train(
-            module, (learnt, learnt_labels), (held, held_labels), out=out / "trained", max_steps=shape.steps,
-            eval_every=shape.steps, batch_size=shape.batch_size, learning_rate=shape.learning_rate,
-            objective="standard", seed=self.seed, progress=False,
-        )  # fmt: skip
+            module,
+            (learnt, learnt_labels),
+            (held, held_labels),
+            out=out / "trained",
+            max_steps=shape.steps,
+            eval_every=shape.steps,
+            batch_size=shape.batch_size,
+            learning_rate=shape.learning_rate,
+            objective="standard",
+            seed=self.seed,
+            progress=False,
+        )
         profile(
-            module, (held, held_labels), out=out / "run", metrics=["cosine_similarity", "cka", "layer_accuracy"],
-            samples="all", views=0, cka="biased", progress=False,
-        )  # fmt: skip
+            module,
+            (held, held_labels),
+            out=out / "run",
+            metrics=["cosine_similarity", "cka", "layer_accuracy"],
+            samples="all",
+            views=0,
+            cka="biased",
+            progress=False,
+        )
 
 
 def perceptron(shape: Shape, *, residual: bool, seed: int) -> Any:
@@ -84,7 +100,9 @@ def _models(shape: Shape, residual: bool) -> list[Perceptron]:
 @recipe(
     "T-fig12",
     scales={"small": Shape(), "paper": Shape()},
-    needs=lambda shape: [model for residual in KINDS.values() for model in _models(shape, residual)],
+    needs=lambda shape: [
+        model for residual in KINDS.values() for model in _models(shape, residual)
+    ],
 )
 def misled(assets: Assets) -> Evidence:
     """Compare both similarities to the last layer, and what the head reads, over the layers before the last."""
@@ -96,13 +114,21 @@ def misled(assets: Assets) -> Evidence:
             "CKA, biased": [to_last(run, "cka") for run in runs],
             "accuracy": [run.metric("layer_accuracy").loc[1:] for run in runs],
         }
-    (cosine, cka, _), plain = curves["with residual connections"].values(), curves["without residual connections"]
+    (cosine, cka, _), plain = (
+        curves["with residual connections"].values(),
+        curves["without residual connections"],
+    )
     found = {
-        "agree": mean([a.iloc[:-1].corr(b.iloc[:-1], "spearman") for a, b in zip(cosine, cka, strict=True)]),
+        "agree": mean(
+            [a.iloc[:-1].corr(b.iloc[:-1], "spearman") for a, b in zip(cosine, cka, strict=True)]
+        ),
         "alike": before_last(plain["CKA, biased"]),
         "unlike": before_last(plain["cosine, centred"]),
         "unread": mean([100 * float(curve.iloc[:-1].mean()) for curve in plain["accuracy"]]),
     }
     similarity = "similarity to the last, accuracy"
-    plots = [drawing.mean_chart(f"A perceptron {name}", similarity, by_label) for name, by_label in curves.items()]
+    plots = [
+        drawing.mean_chart(f"A perceptron {name}", similarity, by_label)
+        for name, by_label in curves.items()
+    ]
     return Evidence(found, plots=plots)

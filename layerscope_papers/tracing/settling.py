@@ -17,8 +17,13 @@ TOKENS = 24
 """Greedy steps, and the most tokens of a text that they continue."""
 TEXTS = 64
 PAPER = Language(
-    "hf:wikitext/wikitext-103-raw-v1", TEXTS, hub="meta-llama/Llama-3.2-3B", depth=28, context=8192, seeds=1
-)  # fmt: skip
+    "hf:wikitext/wikitext-103-raw-v1",
+    TEXTS,
+    hub="meta-llama/Llama-3.2-3B",
+    depth=28,
+    context=8192,
+    seeds=1,
+)
 
 
 @dataclass(frozen=True)
@@ -42,8 +47,19 @@ class Continued(Asset):
 
         model = self.setup.hub or str(assets.get(Speaker(self.setup, seed=self.seed)))
         held = texts(self.setup)[1].take(range(TEXTS))
-        data = replace(held, samples=[PROMPT, *held.samples], names=["the paper's prompt", *held.names])
-        lens(model, data=data, samples=len(data), tokens=TOKENS, max_length=TOKENS, top=1, out=out, progress=False)
+        data = replace(
+            held, samples=[PROMPT, *held.samples], names=["the paper's prompt", *held.names]
+        )
+        lens(
+            model,
+            data=data,
+            samples=len(data),
+            tokens=TOKENS,
+            max_length=TOKENS,
+            top=1,
+            out=out,
+            progress=False,
+        )
 
 
 def as_at_last(reading: Reading) -> pd.DataFrame:
@@ -68,7 +84,9 @@ def settled_early(assets: Assets) -> Evidence:
     """Take both statistics text by text, on average over the models."""
     readings = [open_reading(assets.get(asset)) for asset in _readings(assets.settings)]
     final = [as_at_last(reading) for reading in readings]
-    early = [100 * r.counted["layer"].lt(r.depth).groupby(r.counted["sample"]).mean() for r in readings]
+    early = [
+        100 * r.counted["layer"].lt(r.depth).groupby(r.counted["sample"]).mean() for r in readings
+    ]
     rises = [table.groupby(level=0).mean().iloc[:, :-1].apply(_rise, axis=1) for table in final]
     curves = {
         "settled": [r.cumulative.set_index("layer")["share"] for r in readings],
@@ -76,7 +94,13 @@ def settled_early(assets: Assets) -> Evidence:
     }
     averages = {name: 100 * pd.concat(of, axis=1).mean(axis=1) for name, of in curves.items()}
     return Evidence(
-        {name: over_texts(pd.concat(of, axis=1).mean(axis=1)) for name, of in (("early", early), ("rises", rises))},
-        [Number(f"tokens settled early, seed {i} [%]", float(of.mean())) for i, of in enumerate(early)],
+        {
+            name: over_texts(pd.concat(of, axis=1).mean(axis=1))
+            for name, of in (("early", early), ("rises", rises))
+        },
+        [
+            Number(f"tokens settled early, seed {i} [%]", float(of.mean()))
+            for i, of in enumerate(early)
+        ],
         [drawing.chart("Predictions by layer", "% of new tokens", averages), grids(readings[0])[0]],
     )

@@ -8,7 +8,16 @@ from layerscope import metrics
 from layerscope_papers import drawing
 from layerscope_papers.measures import line_distance, monotone_share, norm_ratio, steady_norm
 from layerscope_papers.recipe import Evidence, Number, before_last, exact, mean
-from layerscope_papers.vision import ACCURACY, ALIGNED, BOTH, METRICS, STANDARD, Bench, to_last, trained
+from layerscope_papers.vision import (
+    ACCURACY,
+    ALIGNED,
+    BOTH,
+    METRICS,
+    STANDARD,
+    Bench,
+    to_last,
+    trained,
+)
 
 ONE = {"standard": STANDARD}
 ALIKE = 0.1
@@ -51,7 +60,9 @@ def cosine_against_cka(bench: Bench) -> Evidence:
     return Evidence(
         found,
         plots=[
-            drawing.mean_chart("Similarity to the last layer, and accuracy", "cosine, CKA, accuracy", curves),
+            drawing.mean_chart(
+                "Similarity to the last layer, and accuracy", "cosine, CKA, accuracy", curves
+            ),
             drawing.heat_map("Cosine similarity of every two layers", table, "layer", "layer"),
         ],
     )
@@ -77,8 +88,13 @@ def cosine_against_accuracy(bench: Bench) -> Evidence:
         for name, kind in BOTH.items()
     }
     both = [pd.concat(pair) for pair in zip(*points.values(), strict=True)]
-    curves = {name: pd.concat(of).groupby(level=0)["accuracy"].mean() for name, of in points.items()}
-    return Evidence({"spearman": mean(list(map(_rho, both)))}, plots=[drawing.chart("Accuracy by layer", "%", curves)])
+    curves = {
+        name: pd.concat(of).groupby(level=0)["accuracy"].mean() for name, of in points.items()
+    }
+    return Evidence(
+        {"spearman": mean(list(map(_rho, both)))},
+        plots=[drawing.chart("Accuracy by layer", "%", curves)],
+    )
 
 
 @trained("T-fig10", kinds=ONE, metrics=METRICS)
@@ -93,7 +109,11 @@ def cosine_by_sample(bench: Bench) -> Evidence:
             "rises": mean([each.corr(each.index.to_series(), "spearman") for each in medians]),
         },
         [Number("lowest cosine of a sample at any layer", least)],
-        [drawing.boxes("Cosine of each image to the last layer", "cosine, centred", cosines[0], first=1)],
+        [
+            drawing.boxes(
+                "Cosine of each image to the last layer", "cosine, centred", cosines[0], first=1
+            )
+        ],
     )
 
 
@@ -102,14 +122,24 @@ def neighbours(bench: Bench) -> Evidence:
     """Take each block's mean cosine of input and output, and the median ratio of skip connection to branch."""
     states = [found[:, 1:] for found in bench.states(STANDARD)]
     cosines = [
-        np.array([float(metrics.cosine_similarity(s[:, a], s[:, a + 1]).mean()) for a in range(s.shape[1] - 1)])
+        np.array(
+            [
+                float(metrics.cosine_similarity(s[:, a], s[:, a + 1]).mean())
+                for a in range(s.shape[1] - 1)
+            ]
+        )
         for s in states
     ]
     ratios = [np.median(norm_ratio(each), axis=0) for each in states]
     return Evidence(
-        {name: mean([float(each.min()) for each in of]) for name, of in (("cosine", cosines), ("ratio", ratios))},
+        {
+            name: mean([float(each.min()) for each in of])
+            for name, of in (("cosine", cosines), ("ratio", ratios))
+        },
         plots=[
-            drawing.chart(title, unit, {"standard": drawing.by_layer(np.mean(found, axis=0), first=2)})
+            drawing.chart(
+                title, unit, {"standard": drawing.by_layer(np.mean(found, axis=0), first=2)}
+            )
             for title, unit, found in (
                 ("Cosine of a block's input and output", "cosine, centred", cosines),
                 ("Skip connection against branch", "ratio of norms, median over samples", ratios),
@@ -124,11 +154,16 @@ def similarity_rises(bench: Bench) -> Evidence:
     found, curves = {"derivative": exact(derivative_error())}, {}
     for name, kind in BOTH.items():
         states = bench.states(kind)
-        found[f"order {name}"] = mean([100 * float(monotone_share(each[:, 1:]).mean()) for each in states])
+        found[f"order {name}"] = mean(
+            [100 * float(monotone_share(each[:, 1:]).mean()) for each in states]
+        )
         away = [line_distance(each).mean(0) for each in states]
         found[f"line {name}"] = mean([float(each.mean()) for each in away])
         curves[name] = drawing.by_layer(np.mean(away, axis=0), first=1)
-    return Evidence(found, plots=[drawing.chart("Distance from the straight line", "share of its length", curves)])
+    return Evidence(
+        found,
+        plots=[drawing.chart("Distance from the straight line", "share of its length", curves)],
+    )
 
 
 def derivative_error() -> float:
@@ -156,9 +191,13 @@ def label_probability_rises(bench: Bench) -> Evidence:
     found = {}
     for name, kind in BOTH.items():
         nc1, states = bench.curves(kind, "nc1"), bench.states(kind)
-        found[f"rises {name}"] = mean([100 * c.diff().min() for c in bench.curves(kind, "label_probability")])
+        found[f"rises {name}"] = mean(
+            [100 * c.diff().min() for c in bench.curves(kind, "label_probability")]
+        )
         found[f"nc1 {name}"] = mean([c.corr(c.index.to_series(), "spearman") for c in nc1])
-        found[f"norms {name}"] = mean([100 * float(steady_norm(s[:, 1:], ALIKE).mean()) for s in states])
+        found[f"norms {name}"] = mean(
+            [100 * float(steady_norm(s[:, 1:], ALIKE).mean()) for s in states]
+        )
     spread = {name: np.log10(curve) for name, curve in bench.averages("nc1").items()}
     return Evidence(
         found,

@@ -13,7 +13,12 @@ from layerscope_papers import drawing, language, vision
 from layerscope_papers.assets import Asset, Assets
 from layerscope_papers.recipe import Evidence, Number, mean, recipe
 
-TEMPLATES = ("This is a photo of a {}", "The digit {}", "A scan of the number {}", "Somebody wrote a {}")
+TEMPLATES = (
+    "This is a photo of a {}",
+    "The digit {}",
+    "A scan of the number {}",
+    "Somebody wrote a {}",
+)
 """Captions that models are trained on; all are judged on the first, which is the paper's."""
 WORDS: dict[str | int, str] = dict(
     enumerate(("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"))
@@ -39,11 +44,24 @@ class Shape:
 
     def config(self) -> dict[str, Any]:
         """Return the arguments of a `CLIPConfig` of this shape."""
-        tower = {"hidden_size": self.width, "num_hidden_layers": self.depth, "num_attention_heads": 4,
-                 "intermediate_size": 4 * self.width}  # fmt: skip
-        ends = {"vocab_size": 512, "max_position_embeddings": self.context, "bos_token_id": 0, "eos_token_id": 0}
+        tower = {
+            "hidden_size": self.width,
+            "num_hidden_layers": self.depth,
+            "num_attention_heads": 4,
+            "intermediate_size": 4 * self.width,
+        }
+        ends = {
+            "vocab_size": 512,
+            "max_position_embeddings": self.context,
+            "bos_token_id": 0,
+            "eos_token_id": 0,
+        }
         sees = {"image_size": self.images.size, "patch_size": self.images.patch}
-        return {"text_config": tower | ends, "vision_config": tower | sees, "projection_dim": self.width}
+        return {
+            "text_config": tower | ends,
+            "vision_config": tower | sees,
+            "projection_dim": self.width,
+        }
 
 
 @dataclass(frozen=True)
@@ -60,17 +78,37 @@ class Towers(Asset):
         from layerscope.profiling import profile
 
         training, test = vision.images(self.shape.images, assets.data)
-        model, processor = trained(self.shape, int(self.model), training) if self.shape.trained else (self.model, None)
+        model, processor = (
+            trained(self.shape, int(self.model), training)
+            if self.shape.trained
+            else (self.model, None)
+        )
         data, runs = {"images": test.samples, "captions": captions(test, TEMPLATES[0])}, []
         for name, samples in data.items():
-            tokenizer = {"processor": processor} if name == "captions" and processor is not None else {}
+            tokenizer = (
+                {"processor": processor} if name == "captions" and processor is not None else {}
+            )
             profile(
-                model, list(samples), out=out / name, metrics=["cosine_similarity"], samples="all", views=0,
-                device=self.shape.images.device, progress=False, **tokenizer,
-            )  # fmt: skip
+                model,
+                list(samples),
+                out=out / name,
+                metrics=["cosine_similarity"],
+                samples="all",
+                views=0,
+                device=self.shape.images.device,
+                progress=False,
+                **tokenizer,
+            )
             runs.append(out / name)
         cosines = ",".join(FORMS.values())
-        compare(runs, paired=True, site="projected", cosine=cosines, out=out / "comparison", progress=False)
+        compare(
+            runs,
+            paired=True,
+            site="projected",
+            cosine=cosines,
+            out=out / "comparison",
+            progress=False,
+        )
 
 
 def captions(corpus: Corpus, template: str) -> list[str]:
@@ -91,19 +129,25 @@ def trained(shape: Shape, seed: int, training: Corpus) -> tuple[Any, Any]:
     texts = [captions(training, template) for template in TEMPLATES]
     setup = replace(language.SMALL, vocabulary=512, context=shape.context)
     tokenizer = language.byte_pairs([text for some in texts for text in some], setup)
-    tokenizer.backend_tokenizer.post_processor = TemplateProcessing("$A <end>", special_tokens=[("<end>", 0)])
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        "$A <end>", special_tokens=[("<end>", 0)]
+    )
     pixels = encoder_for("image", None, model).batch(training.samples).named["pixel_values"]
     labels = np.array(training.labels)
     classes = [np.flatnonzero(labels == label) for label in np.unique(labels)]
     optimizer = torch.optim.AdamW(model.parameters(), lr=shape.learning_rate, weight_decay=0.05)
     for _ in range(shape.steps):
-        chosen = [int(draws.choice(members)) for members in classes]  # no caption fits two images of a batch
+        chosen = [
+            int(draws.choice(members)) for members in classes
+        ]  # no caption fits two images of a batch
         words = [texts[draws.integers(len(texts))][i] for i in chosen]
         read = tokenizer(words, padding=True, return_tensors="pt")
         loss = model(
-            input_ids=read["input_ids"], attention_mask=read["attention_mask"], pixel_values=pixels[chosen],
+            input_ids=read["input_ids"],
+            attention_mask=read["attention_mask"],
+            pixel_values=pixels[chosen],
             return_loss=True,
-        ).loss  # fmt: skip
+        ).loss
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -119,7 +163,9 @@ def _squares(found: Comparison, form: str) -> list[pd.DataFrame]:
 def _nearest(found: Comparison, form: str) -> float:
     """Return how much more similar a layer is to its own tower's last layer than to the other's, the least of all."""
     vision, text, across = (square.to_numpy() for square in _squares(found, form))
-    return float(min((vision[:-1, -1] - across[:-1, -1]).min(), (text[:-1, -1] - across[-1, :-1]).min()))
+    return float(
+        min((vision[:-1, -1] - across[:-1, -1]).min(), (text[:-1, -1] - across[-1, :-1]).min())
+    )
 
 
 HUB = tuple(f"openai/clip-vit-{kind}" for kind in ("base-patch32", "base-patch16", "large-patch14"))
@@ -127,13 +173,18 @@ HUB = tuple(f"openai/clip-vit-{kind}" for kind in ("base-patch32", "base-patch16
 
 @recipe(
     "T-fig22",
-    scales={"small": Shape(vision.SMALL, tuple("01234")), "paper": Shape(vision.PAPER, HUB, trained=False)},
+    scales={
+        "small": Shape(vision.SMALL, tuple("01234")),
+        "paper": Shape(vision.PAPER, HUB, trained=False),
+    },
     needs=lambda shape: [Towers(shape, model) for model in shape.models],
 )
 def towers_apart(assets: Assets) -> Evidence:
     """Compare similarity to the last layer of the own tower with that to the other tower's, layer by layer."""
     shape = assets.settings
-    models = [open_comparison(assets.get(Towers(shape, model)) / "comparison") for model in shape.models]
+    models = [
+        open_comparison(assets.get(Towers(shape, model)) / "comparison") for model in shape.models
+    ]
     gaps = [float(found.similarity(metric="modality_gap").iloc[-1, -1]) for found in models]
     centred = [float(_squares(found, "centred")[-1].iloc[-1, -1]) for found in models]
     plots = [
@@ -142,7 +193,10 @@ def towers_apart(assets: Assets) -> Evidence:
         for (title, axes), square in zip(MAPS.items(), _squares(models[0], form), strict=True)
     ]
     return Evidence(
-        {**{form: mean([_nearest(found, form) for found in models]) for form in FORMS}, "gap": mean(gaps)},
+        {
+            **{form: mean([_nearest(found, form) for found in models]) for form in FORMS},
+            "gap": mean(gaps),
+        },
         [Number.of("centred cosine of the last layers across towers", mean(centred))],
         plots,
     )

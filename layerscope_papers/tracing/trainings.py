@@ -23,7 +23,7 @@ from layerscope_papers.vision import (
     Vision,
     needs,
     trained,
-)  # fmt: skip
+)
 
 SHARES = {"half": 2, "three quarters": 3}
 """Depths of the separate models of T-fig5, in quarters of the full one: 6 and 9 of 12 layers."""
@@ -34,28 +34,53 @@ DEFINED = "relative_to=all,epsilon=0.01,on=train"
 @trained(
     "T-fig3",
     kinds={
-        "standard": STANDARD, "cosine regulariser": COSINE, "CKA regulariser": CKA, "aligned": ALIGNED,
-        "always aligned": ALWAYS, "aligned, uniform weights": UNIFORM,
+        "standard": STANDARD,
+        "cosine regulariser": COSINE,
+        "CKA regulariser": CKA,
+        "aligned": ALIGNED,
+        "always aligned": ALWAYS,
+        "aligned, uniform weights": UNIFORM,
     },
-)  # fmt: skip
+)
 def saturation_by_similarity(bench: Bench) -> Evidence:
     """Correlate both over trainings, each a mean over the layers before the last, seed by seed."""
     table = pd.DataFrame(
         [
-            {"kind": name, "seed": seed, "cosine": cosine.iloc[:-1].mean(), "saturated": 100 * early.iloc[:-1].mean()}
+            {
+                "kind": name,
+                "seed": seed,
+                "cosine": cosine.iloc[:-1].mean(),
+                "saturated": 100 * early.iloc[:-1].mean(),
+            }
             for name, kind in bench.kinds.items()
             for seed, (cosine, early) in enumerate(
-                zip(bench.curves(kind, "cosine_similarity"), bench.curves(kind, "saturated"), strict=True)
+                zip(
+                    bench.curves(kind, "cosine_similarity"),
+                    bench.curves(kind, "saturated"),
+                    strict=True,
+                )
             )
         ]
     )
-    found = [rows[["cosine", "saturated"]].corr("spearman").iloc[0, 1] for _, rows in table.groupby("seed")]
+    found = [
+        rows[["cosine", "saturated"]].corr("spearman").iloc[0, 1]
+        for _, rows in table.groupby("seed")
+    ]
     averages = table.groupby("kind", sort=False)[["cosine", "saturated"]].mean()
-    numbers = [Number(f"{kind}: {name}", value) for kind, row in averages.iterrows() for name, value in row.items()]
-    return Evidence({"spearman": mean(found)}, numbers, [bench.chart("Saturated samples by layer", "saturated")])
+    numbers = [
+        Number(f"{kind}: {name}", value)
+        for kind, row in averages.iterrows()
+        for name, value in row.items()
+    ]
+    return Evidence(
+        {"spearman": mean(found)}, numbers, [bench.chart("Saturated samples by layer", "saturated")]
+    )
 
 
-@trained("T-fig4", kinds={"standard": STANDARD, "a classifier per layer": CLASSIFIERS, "aligned": ALIGNED})
+@trained(
+    "T-fig4",
+    kinds={"standard": STANDARD, "a classifier per layer": CLASSIFIERS, "aligned": ALIGNED},
+)
 def shared_classifier(bench: Bench) -> Evidence:
     """Compare the shared classifier with one per layer, and both with standard training."""
     cosines = {name: curve.iloc[:-1] for name, curve in bench.averages("cosine_similarity").items()}
@@ -83,7 +108,10 @@ def _with_separate(setup: Vision) -> list[Asset]:
 @trained("T-fig5", needs=_with_separate)
 def effective_depth(bench: Bench) -> Evidence:
     """Compare effective depths, look for drops of accuracy from layer to layer, and train models of other depths."""
-    depths, aligned = bench.ends("effective_depth", variant=DEFINED), bench.curves(ALIGNED, ACCURACY)
+    depths, aligned = (
+        bench.ends("effective_depth", variant=DEFINED),
+        bench.curves(ALIGNED, ACCURACY),
+    )
     found = {
         "depth": paired(depths["standard"], depths["aligned"]),
         "monotone": mean([float(100 * curve.diff().min()) for curve in aligned]),
@@ -95,7 +123,9 @@ def effective_depth(bench: Bench) -> Evidence:
         found[name] = mean([100 * (a - b) for a, b in zip(cut, own, strict=True)])
         title = f"accuracy of a separate model of {count(kind.depth or 0, 'layer')} [%]"
         numbers.append(Number(title, 100 * mean(own).value))
-    numbers += [Number.of(f"effective depth, {name}", mean(values)) for name, values in depths.items()]
+    numbers += [
+        Number.of(f"effective depth, {name}", mean(values)) for name, values in depths.items()
+    ]
     return Evidence(found, numbers, [bench.chart("Accuracy by layer", ACCURACY)])
 
 
@@ -105,7 +135,10 @@ def saturation_layers(bench: Bench) -> Evidence:
     layers = bench.ends("saturation_layer")
     return Evidence(
         {"vision": paired(*layers.values())},
-        [Number(f"mean saturation layer, {name}", mean(found).value) for name, found in layers.items()],
+        [
+            Number(f"mean saturation layer, {name}", mean(found).value)
+            for name, found in layers.items()
+        ],
         [bench.chart("Saturated samples by layer", "saturated")],
     )
 
@@ -114,9 +147,13 @@ def saturation_layers(bench: Bench) -> Evidence:
 def cosine_regulariser(bench: Bench) -> Evidence:
     """Compare what the regulariser and the aligned loss add to the accuracy of the layers before the last."""
     means = [
-        [100 * float(curve.iloc[:-1].mean()) for curve in bench.curves(kind, ACCURACY)] for kind in bench.kinds.values()
+        [100 * float(curve.iloc[:-1].mean()) for curve in bench.curves(kind, ACCURACY)]
+        for kind in bench.kinds.values()
     ]
-    shares = [(cosine - standard) / (aligned - standard) for standard, cosine, aligned in zip(*means, strict=True)]
+    shares = [
+        (cosine - standard) / (aligned - standard)
+        for standard, cosine, aligned in zip(*means, strict=True)
+    ]
     return Evidence(
         {"aligned": bench.gain(ALIGNED, COSINE, ACCURACY), "share": mean(shares)},
         plots=[bench.chart("Accuracy by layer", ACCURACY)],
@@ -139,10 +176,14 @@ def linear_weights(bench: Bench) -> Evidence:
 def collapse(bench: Bench) -> Evidence:
     """Compare the logarithm of NC1, on average over the layers before the last."""
     standard, aligned = (
-        [float(np.log10(curve.iloc[:-1]).mean()) for curve in bench.curves(kind, "nc1")] for kind in BOTH.values()
+        [float(np.log10(curve.iloc[:-1]).mean()) for curve in bench.curves(kind, "nc1")]
+        for kind in BOTH.values()
     )
     curves = {name: np.log10(curve) for name, curve in bench.averages("nc1").items()}
-    return Evidence({"nc1": paired(aligned, standard)}, plots=[drawing.chart("NC1 by layer", "log10 of NC1", curves)])
+    return Evidence(
+        {"nc1": paired(aligned, standard)},
+        plots=[drawing.chart("NC1 by layer", "log10 of NC1", curves)],
+    )
 
 
 @trained("T-alt", kinds={"alternating": ALIGNED, "always aligned": ALWAYS})
@@ -151,14 +192,22 @@ def alternating(bench: Bench) -> Evidence:
     return _at_the_last_layer(bench, ALWAYS)
 
 
-@trained("T-ckareg", kinds={"CKA regulariser": CKA, "cosine regulariser": COSINE, "aligned": ALIGNED})
+@trained(
+    "T-ckareg", kinds={"CKA regulariser": CKA, "cosine regulariser": COSINE, "aligned": ALIGNED}
+)
 def cka_regulariser(bench: Bench) -> Evidence:
     """Compare the regularisers with each other, and CKA's with the aligned loss."""
-    gains = {"cosine": bench.gain(CKA, COSINE, ACCURACY), "aligned": bench.gain(CKA, ALIGNED, ACCURACY)}
+    gains = {
+        "cosine": bench.gain(CKA, COSINE, ACCURACY),
+        "aligned": bench.gain(CKA, ALIGNED, ACCURACY),
+    }
     return Evidence(gains, plots=[bench.chart("Accuracy by layer", ACCURACY)])
 
 
-@trained("T-kl", kinds={"aligned": ALIGNED, "classifiers": CLASSIFIERS, "classifiers, distilled": DISTILLED})
+@trained(
+    "T-kl",
+    kinds={"aligned": ALIGNED, "classifiers": CLASSIFIERS, "classifiers, distilled": DISTILLED},
+)
 def distillation(bench: Bench) -> Evidence:
     """Compare one shared classifier with a classifier per layer that learns from the last one's predictions."""
     gain = bench.gain(ALIGNED, DISTILLED, ACCURACY)

@@ -20,17 +20,25 @@ NOISE, FADED, MOVED = 0.2, 0.5, 1 / 8
 """Standard deviation of the noise in units of the range, contrast that is left, and share of the width."""
 
 
-def changed(corpus: Corpus, change: Callable[[Pixels, int], Pixels], labels: Sequence[int] | None = None) -> Corpus:
+def changed(
+    corpus: Corpus, change: Callable[[Pixels, int], Pixels], labels: Sequence[int] | None = None
+) -> Corpus:
     """Return images whose pixels are changed, given each image's number, with the labels given or their own."""
     from PIL import Image
 
     found = [change(np.asarray(image, dtype=float), i) for i, image in enumerate(corpus.samples)]
-    samples = tuple(Image.fromarray(np.clip(np.rint(pixels), 0, 255).astype(np.uint8)) for pixels in found)
-    return replace(corpus, samples=samples, labels=corpus.labels if labels is None else tuple(labels))
+    samples = tuple(
+        Image.fromarray(np.clip(np.rint(pixels), 0, 255).astype(np.uint8)) for pixels in found
+    )
+    return replace(
+        corpus, samples=samples, labels=corpus.labels if labels is None else tuple(labels)
+    )
 
 
 SHIFTS: dict[str, Callable[[Pixels, int], Pixels]] = {
-    "with noise": lambda image, i: image + np.random.default_rng(i).normal(0, 255 * NOISE, (*image.shape[:2], 1)),
+    "with noise": lambda image, i: (
+        image + np.random.default_rng(i).normal(0, 255 * NOISE, (*image.shape[:2], 1))
+    ),
     "with half the contrast": lambda image, i: image.mean() + FADED * (image - image.mean()),
     "moved by an eighth of their width": lambda image, i: np.pad(
         image, ((0, 0), (int(MOVED * image.shape[1]), 0), (0, 0))
@@ -44,7 +52,9 @@ def _parity(corpus: Corpus) -> Corpus:
 
 
 def _turned(corpus: Corpus) -> Corpus:
-    return changed(corpus, lambda pixels, i: np.rot90(pixels, i % 4), [i % 4 for i in range(len(corpus))])
+    return changed(
+        corpus, lambda pixels, i: np.rot90(pixels, i % 4), [i % 4 for i in range(len(corpus))]
+    )
 
 
 TASKS = {"parity of the class": _parity, "turn of the image": _turned}
@@ -73,7 +83,10 @@ class Elsewhere(Asset):
 @trained(
     "T-fig17",
     needs=lambda setup: [
-        Elsewhere(model, kind) for training in BOTH.values() for model in training.seeds(setup) for kind in KINDS
+        Elsewhere(model, kind)
+        for training in BOTH.values()
+        for model in training.seeds(setup)
+        for kind in KINDS
     ],
 )
 def transfer(bench: Bench) -> Evidence:

@@ -68,12 +68,18 @@ class Bench:
 
     def differing(self, name: str, found: dict[str, bytes | None]) -> list[str]:
         """Return the files that differ from what the command leaves, and not between two undisturbed runs."""
-        other = [path for path, data in self.whole(name).items() if data is not None and data != found[path]]
+        other = [
+            path
+            for path, data in self.whole(name).items()
+            if data is not None and data != found[path]
+        ]
         if other and name not in self.twice:
             self.twice.add(name)
             one, two = self.left[name], self._undisturbed(name)
             assert one.keys() == two.keys()
-            self.left[name] = {path: data if data == two[path] else None for path, data in one.items()}
+            self.left[name] = {
+                path: data if data == two[path] else None for path, data in one.items()
+            }
             return self.differing(name, found)
         return other
 
@@ -97,4 +103,7 @@ class Bench:
 def contents(folder: Path) -> dict[str, bytes | None]:
     files = (path for path in folder.rglob("*") if path.is_file() and path.name not in VOLATILE)
     found = {str(path.relative_to(folder)): path.read_bytes() for path in files}
-    return {name: DECIMALS.sub(b"", data) if name.endswith("README.md") else data for name, data in found.items()}
+    return {
+        name: DECIMALS.sub(b"", data) if name.endswith("README.md") else data
+        for name, data in found.items()
+    }

@@ -23,14 +23,47 @@ HOSTILE = [
     "x" * 5000, "=1+1", "\\", "\ud800", "1.5", "2.0",
 ]  # fmt: skip
 VALUES: list[Any] = [
-    None, True, False, 0, 1, -1, 2, 10**30, -(10**18), 2**31, 1e308, float("nan"), float("inf"), 0.5, [], {},
-    [[]], [None], {"a": 1}, [1, "a", None], [float("nan")] * 3, {"": {}}, *HOSTILE[:40],
-]  # fmt: skip
+    None,
+    True,
+    False,
+    0,
+    1,
+    -1,
+    2,
+    10**30,
+    -(10**18),
+    2**31,
+    1e308,
+    float("nan"),
+    float("inf"),
+    0.5,
+    [],
+    {},
+    [[]],
+    [None],
+    {"a": 1},
+    [1, "a", None],
+    [float("nan")] * 3,
+    {"": {}},
+    *HOSTILE[:40],
+]
 TOKENS = [
-    *(text.encode("utf-8", "surrogatepass") for text in HOSTILE), b"\xff", b"\xff\xfe", b"\xef\xbb\xbf",
-    b"\x80", b"NaN", b"Infinity", b"[" * 3000, b"{" * 3000, b"PAR1", b"PK\x03\x04", b"\x89PNG", b"\x1f\x8b",
-    b"\r\n", b"\n\n",
-]  # fmt: skip
+    *(text.encode("utf-8", "surrogatepass") for text in HOSTILE),
+    b"\xff",
+    b"\xff\xfe",
+    b"\xef\xbb\xbf",
+    b"\x80",
+    b"NaN",
+    b"Infinity",
+    b"[" * 3000,
+    b"{" * 3000,
+    b"PAR1",
+    b"PK\x03\x04",
+    b"\x89PNG",
+    b"\x1f\x8b",
+    b"\r\n",
+    b"\n\n",
+]
 JSONS = {".json", ".jsonl"}
 TABLES = {".csv", ".tsv", ".gz"}
 
@@ -41,7 +74,11 @@ def change(path: Path, rng: Random) -> str:
         return _content(path, rng)
     done = []
     for _ in range(rng.choice([1, 1, 1, 2, 3])):
-        files = sorted(file for file in path.rglob("*") if file.is_file() and file.name not in (".lock", "log.jsonl"))
+        files = sorted(
+            file
+            for file in path.rglob("*")
+            if file.is_file() and file.name not in (".lock", "log.jsonl")
+        )
         if not files:
             break
         file = rng.choice(files)
@@ -93,8 +130,17 @@ def _bytes(data: bytes, rng: Random) -> tuple[bytes, str]:
 
 
 def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    below = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [path, *(found for key, item in list(below)[:60] for found in _places(item, (*path, key)))]
+    below = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
+    return [
+        path,
+        *(found for key, item in list(below)[:60] for found in _places(item, (*path, key))),
+    ]
 
 
 def _json(data: bytes, rng: Random) -> tuple[bytes, str]:
@@ -146,7 +192,9 @@ def _table(data: bytes, rng: Random) -> tuple[bytes, str]:
     said = _grid(rows, rng)
     sink = io.StringIO()
     quoting = rng.choice([csv.QUOTE_MINIMAL, csv.QUOTE_ALL])
-    csv.writer(sink, delimiter=mark, quoting=quoting, lineterminator=rng.choice(["\n", "\r\n"])).writerows(rows)
+    csv.writer(
+        sink, delimiter=mark, quoting=quoting, lineterminator=rng.choice(["\n", "\r\n"])
+    ).writerows(rows)
     new = sink.getvalue().encode("utf-8", "surrogatepass")
     return gzip.compress(new) if packed else new, said
 
@@ -171,7 +219,9 @@ def _grid(rows: list[list[str]], rng: Random) -> str:
             row[column : column + 1] = [] if way == 5 else [row[column]] * 2
         return f"no {name}" if way == 5 else f"{name} twice"
     few = rng.choice([0, 1, 2, 5, len(rows)])
-    rows[1:] = rng.sample(rows[1:], min(len(rows) - 1, few)) if way == 7 else rows[1:] + rows[1 : 1 + few]
+    rows[1:] = (
+        rng.sample(rows[1:], min(len(rows) - 1, few)) if way == 7 else rows[1:] + rows[1 : 1 + few]
+    )
     return f"{len(rows) - 1} rows"
 
 
@@ -192,7 +242,9 @@ def _arrow(data: bytes, rng: Random) -> tuple[bytes, str]:
         "yes": lambda: pa.array([True] * n),
         "dictionary": lambda: pa.array([str(i % 2) for i in range(n)]).dictionary_encode(),
         "texts": lambda: pa.array([rng.choice(HOSTILE[:30]) for _ in range(n)]),
-        "some null": lambda: pa.array([v if i % 2 else None for i, v in enumerate(table[at].to_pylist())]),
+        "some null": lambda: pa.array(
+            [v if i % 2 else None for i, v in enumerate(table[at].to_pylist())]
+        ),
         "shuffled": lambda: table[at].take(pa.array(rng.sample(range(n), n))),
     }
     kind = rng.choice([*odd, "dropped", "renamed", "fewer", "none", "twice"])
@@ -218,7 +270,9 @@ def _tensors(data: bytes, rng: Random) -> tuple[bytes, str]:
     header, rest = data[8 : 8 + size], data[8 + size :]
     way = rng.randrange(4)
     if way == 0:
-        return rng.choice([2**63, 10**9, size + 1, 0]).to_bytes(8, "little") + data[8:], "another header size"
+        return rng.choice([2**63, 10**9, size + 1, 0]).to_bytes(8, "little") + data[
+            8:
+        ], "another header size"
     if way == 1:
         values = np.frombuffer(rest[: len(rest) // 4 * 4], np.float32).copy()
         at = rng.randrange(max(1, len(values)))
@@ -257,13 +311,18 @@ def _swapped(path: Path, rng: Random) -> str:
 
 
 def _named(path: Path, rng: Random) -> str:
-    name = rng.choice([text for text in HOSTILE[1:30] if "/" not in text and "\0" not in text]) + path.suffix
+    name = (
+        rng.choice([text for text in HOSTILE[1:30] if "/" not in text and "\0" not in text])
+        + path.suffix
+    )
     path.rename(path.with_name(name))
     return f"called {name!r:.30}"
 
 
 def _beside(path: Path, rng: Random) -> str:
-    name = rng.choice(["x", ".hidden", "a b.json", "z.parquet", "z.safetensors", "\u202ex.csv", "<b>.json"])
+    name = rng.choice(
+        ["x", ".hidden", "a b.json", "z.parquet", "z.safetensors", "\u202ex.csv", "<b>.json"]
+    )
     path.with_name(name).write_bytes(rng.choice(TOKENS))
     return f"{name!r} beside"
 

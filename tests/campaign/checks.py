@@ -50,14 +50,24 @@ class Examination:
         for number, part in enumerate(self._parts()):
             given = samples(part.modality, self.model, 4)
             result = layerscope.profile(
-                self.model, given, processor=self.processor, part=part.part if len(self.found) > 1 else None,
-                metrics=METRICS, pooling="mean", out=self.folder / f"run-{number}", progress=False, views=0,
-            )  # fmt: skip
+                self.model,
+                given,
+                processor=self.processor,
+                part=part.part if len(self.found) > 1 else None,
+                metrics=METRICS,
+                pooling="mean",
+                out=self.folder / f"run-{number}",
+                progress=False,
+                views=0,
+            )
             for row, sample in enumerate(given):
                 own = states(self.model, part.blocks, feed(self.model, part.modality, sample))
                 for layer, state in enumerate(own):
                     mine = torch.from_numpy(result.pooled(layer, "raw", "mean")[row])
-                    nearest = min(pools(self.model, part, sample, state), key=lambda own: float((own - mine).norm()))
+                    nearest = min(
+                        pools(self.model, part, sample, state),
+                        key=lambda own: float((own - mine).norm()),
+                    )
                     close(mine, nearest, f"profile, sample {row}, layer {layer}")
         return None
 
@@ -65,9 +75,14 @@ class Examination:
         part = self._parts()[0]
         given = samples(part.modality, self.model)
         self.reading = layerscope.lens(
-            self.model, data=given, processor=self.processor, part=part.part if len(self.found) > 1 else None,
-            samples=len(given), top=3, progress=False,
-        )  # fmt: skip
+            self.model,
+            data=given,
+            processor=self.processor,
+            part=part.part if len(self.found) > 1 else None,
+            samples=len(given),
+            top=3,
+            progress=False,
+        )
         for name, sample in zip(self.reading.samples, given, strict=False):
             logits = own_logits(self.model, feed(self.model, part.modality, sample))
             assert_reads(self.reading, name, self.reading.depth, logits, "lens at the last layer")
@@ -77,9 +92,13 @@ class Examination:
         part = self._parts()[0]
         layer = max(1, part.depth - 1)
         out = layerscope.truncate(
-            self.model, layer, self.folder / "cut", processor=self.processor,
-            part=part.part if len(self.found) > 1 else None, progress=False,
-        )  # fmt: skip
+            self.model,
+            layer,
+            self.folder / "cut",
+            processor=self.processor,
+            part=part.part if len(self.found) > 1 else None,
+            progress=False,
+        )
         kind = type(self.model)
         cut = kind.from_pretrained(out).eval() if _same_kind(out, kind) else None
         if cut is None:
@@ -92,25 +111,48 @@ class Examination:
                 close(two, one, f"truncated, layer {k}")
             reading = getattr(self, "reading", None)
             if reading is not None and layer < part.depth:
-                assert_reads(reading, reading.samples[name], layer, own_logits(cut, given), f"lens at layer {layer}")
+                assert_reads(
+                    reading,
+                    reading.samples[name],
+                    layer,
+                    own_logits(cut, given),
+                    f"lens at layer {layer}",
+                )
         return None
 
     def exits(self) -> str | None:
         part = self._parts()[0]
         model = ExitModel(
-            self.model, exits=[part.depth - 1] if part.depth > 1 else None, threshold=0.0, processor=self.processor,
+            self.model,
+            exits=[part.depth - 1] if part.depth > 1 else None,
+            threshold=0.0,
+            processor=self.processor,
             part=part.part if len(self.found) > 1 else None,
-        )  # fmt: skip
-        alone = getattr(self.model.config, "pad_token_id", None) is None  # its own forward takes no batch
+        )
+        alone = (
+            getattr(self.model.config, "pad_token_id", None) is None
+        )  # its own forward takes no batch
         given = samples(part.modality, self.model, 1 if alone else 4)
         inputs = model.layered.encoder.batch(given)
         early = model(**inputs.named)
-        assert set(early.exit_layer.tolist()) == {max(1, part.depth - 1)}, f"left at {early.exit_layer.tolist()}"
-        close(model.leave()(**inputs.named).logits, own_logits(self.model, dict(inputs.named)), "exits, full")
+        assert set(early.exit_layer.tolist()) == {max(1, part.depth - 1)}, (
+            f"left at {early.exit_layer.tolist()}"
+        )
+        close(
+            model.leave()(**inputs.named).logits,
+            own_logits(self.model, dict(inputs.named)),
+            "exits, full",
+        )
         reading = getattr(self, "reading", None)
         for row in range(len(given) if reading is not None and model.layered.padding else 0):
             if row < len(reading.samples) and part.depth > 1:
-                assert_reads(reading, reading.samples[row], part.depth - 1, early.logits[row : row + 1], "exit")
+                assert_reads(
+                    reading,
+                    reading.samples[row],
+                    part.depth - 1,
+                    early.logits[row : row + 1],
+                    "exit",
+                )
         return None
 
     def _parts(self) -> list[Any]:
@@ -149,7 +191,9 @@ def assert_reads(reading: Any, sample: str, layer: int, logits: Tensor, what: st
     for row in rows.itertuples():
         position = row.position if len(own) > 1 else 0
         wanted = float(own[int(position), row.id])
-        assert abs(wanted - row.probability) <= 1e-4, f"{what}: {row.probability:.5f} for {wanted:.5f}"
+        assert abs(wanted - row.probability) <= 1e-4, (
+            f"{what}: {row.probability:.5f} for {wanted:.5f}"
+        )
         if row.rank == 1:
             assert wanted >= float(own[int(position)].max()) - 1e-4, f"{what}: not the likeliest"
 
@@ -180,7 +224,10 @@ def watched(model: nn.Module, paths: Iterator[str] | list[str], given: dict[str,
         return keep
 
     entry = tower(model, list(paths), given)
-    handles = [model.get_submodule(p).register_forward_hook(hook(p), with_kwargs=True) for p in dict.fromkeys(paths)]
+    handles = [
+        model.get_submodule(p).register_forward_hook(hook(p), with_kwargs=True)
+        for p in dict.fromkeys(paths)
+    ]
     try:
         run(entry, given)
     finally:
@@ -207,11 +254,16 @@ def states(model: nn.Module, blocks: tuple[str, ...], given: dict[str, Tensor]) 
     if not blocks:
         return []
     seen = watched(model, list(blocks), given)[: len(blocks)]
-    assert [path for path, _, _ in seen] == list(blocks), f"blocks run as {[p for p, _, _ in seen]}, not {blocks}"
+    assert [path for path, _, _ in seen] == list(blocks), (
+        f"blocks run as {[p for p, _, _ in seen]}, not {blocks}"
+    )
     pairs = list(zip(seen, seen[1:], strict=False))
     chained = all(same(gave, read) for (_, _, gave), (_, read, _) in pairs)
     if not chained and all(same(before + gave, read) for (_, before, gave), (_, read, _) in pairs):
-        return [*[read for _, read, _ in seen], seen[-1][1] + seen[-1][2]]  # the model adds by itself
+        return [
+            *[read for _, read, _ in seen],
+            seen[-1][1] + seen[-1][2],
+        ]  # the model adds by itself
     for (_, _, gave), (path, read, _) in pairs:
         assert same(gave, read), f"{path} does not read what the block before it gives"
     return [seen[0][1], *[gave for _, _, gave in seen]]
@@ -220,33 +272,60 @@ def states(model: nn.Module, blocks: tuple[str, ...], given: dict[str, Tensor]) 
 def assert_complete(model: nn.Module, blocks: tuple[str, ...], given: dict[str, Tensor]) -> None:
     """Assert that no sibling of the blocks that runs on such states is left out."""
     homes = {path.rpartition(".")[0] for path in blocks}
-    beside = [f"{home}.{name}".lstrip(".") for home in homes for name, _ in model.get_submodule(home).named_children()]
+    beside = [
+        f"{home}.{name}".lstrip(".")
+        for home in homes
+        for name, _ in model.get_submodule(home).named_children()
+    ]
     listed = [path for path in beside if path.rpartition(".")[2].isdigit()]
     calls = watched(model, listed, given)
     shapes = {read.shape for path, read, _ in calls if path in blocks}
     seen = {path for path, read, gave in calls if read.shape == gave.shape and read.shape in shapes}
-    assert seen <= set(blocks), f"{sorted(seen - set(blocks))} run beside the blocks and are left out"
+    assert seen <= set(blocks), (
+        f"{sorted(seen - set(blocks))} run beside the blocks and are left out"
+    )
 
 
 def own_stacks(model: nn.Module, given: dict[str, Tensor]) -> list[list[str]]:
     """Return the lists of modules each of which reads the [1, T, D] that the one before it gave; outermost ones."""
     lists = [
-        (name, child) for name, child in model.named_modules() if isinstance(child, (nn.ModuleList, nn.Sequential))
+        (name, child)
+        for name, child in model.named_modules()
+        if isinstance(child, (nn.ModuleList, nn.Sequential))
     ]
     found: list[list[str]] = []
     paths = [
-        f"{name}.{key}".lstrip(".") for name, child in lists if len(child) > 1 for key, _ in child.named_children()
+        f"{name}.{key}".lstrip(".")
+        for name, child in lists
+        if len(child) > 1
+        for key, _ in child.named_children()
     ]
     seen = watched(model, paths, given)
     for name, child in lists:
         inside = [f"{name}.{key}".lstrip(".") for key, _ in child.named_children()]
-        calls = [call for call in seen if call[0] in inside and call[1].ndim == 3 and call[1].shape == call[2].shape]
+        calls = [
+            call
+            for call in seen
+            if call[0] in inside and call[1].ndim == 3 and call[1].shape == call[2].shape
+        ]
         chained = all(same(a[2], b[1]) for a, b in zip(calls, calls[1:], strict=False))
-        weighed = all(any(p.ndim > 1 for p in model.get_submodule(path).parameters()) for path in inside)
+        weighed = all(
+            any(p.ndim > 1 for p in model.get_submodule(path).parameters()) for path in inside
+        )
         like = len({type(block) for block in child}) == 1
-        if len(calls) > 1 and chained and weighed and like and {call[0] for call in calls} == set(inside):
+        if (
+            len(calls) > 1
+            and chained
+            and weighed
+            and like
+            and {call[0] for call in calls} == set(inside)
+        ):
             found.append(inside)
-    return [one for one in found if not any(one[0].startswith(path + ".") for other in found for path in other)]
+    return [
+        one
+        for one in found
+        if not any(one[0].startswith(path + ".") for other in found for path in other)
+    ]
 
 
 def pools(model: Any, part: Any, sample: Any, state: Tensor) -> Iterator[Tensor]:

@@ -18,7 +18,12 @@ from commands import EARLY, TRAINED, Forks
 from filelock import FileLock
 from PIL import Image
 
-SMALL = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 48}
+SMALL = {
+    "hidden_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+}
 
 
 def media(folder: Path) -> None:
@@ -32,7 +37,10 @@ def media(folder: Path) -> None:
         sound = rng.standard_normal(600) * 0.1
         soundfile.write(folder / "sounds" / "ab"[i % 2] / f"{i}.wav", sound, 16000)
     for kind in ("images", "sounds"):
-        with zipfile.ZipFile(folder / f"{kind}.zip", "w") as packed, tarfile.open(folder / f"{kind}.tar", "w") as tar:
+        with (
+            zipfile.ZipFile(folder / f"{kind}.zip", "w") as packed,
+            tarfile.open(folder / f"{kind}.tar", "w") as tar,
+        ):
             for path in sorted((folder / kind).rglob("*.*")):
                 packed.write(path, path.relative_to(folder))
                 tar.add(path, path.relative_to(folder))
@@ -49,11 +57,17 @@ def tables(folder: Path) -> None:
     frame.to_json(folder / "array.json", orient="records")
     frame.to_parquet(folder / "table.parquet", compression=None)
     (folder / "plain.txt").write_text("\n".join(texts))
-    pairs = pd.DataFrame({"text_a": texts[:30], "text_b": texts[30:], "score": np.linspace(0, 5, 30)})
+    pairs = pd.DataFrame(
+        {"text_a": texts[:30], "text_b": texts[30:], "score": np.linspace(0, 5, 30)}
+    )
     pairs.to_csv(folder / "sts.csv", index=False)
-    found = pd.DataFrame({"query": texts[:10] * 2, "document": texts[:20], "score": [1] * 15 + [0] * 5})
+    found = pd.DataFrame(
+        {"query": texts[:10] * 2, "document": texts[:20], "score": [1] * 15 + [0] * 5}
+    )
     found.to_json(folder / "retrieval.jsonl", orient="records", lines=True)
-    words = [{"tokens": text.split(), "labels": [word[-1] for word in text.split()]} for text in texts]
+    words = [
+        {"tokens": text.split(), "labels": [word[-1] for word in text.split()]} for text in texts
+    ]
     (folder / "tokens.jsonl").write_text("\n".join(map(json.dumps, words)))
 
 
@@ -65,16 +79,27 @@ def published(folder: Path) -> None:
     pd.DataFrame(scores, columns=["model", "revision", "layer", "task", "main_score"]).to_csv(
         folder / "scores.csv", index=False
     )
-    values = [(m, r, "d", name, "raw", layer, rng.random()) for m, r, layer in each for name in ("curvature", "dime")]
+    values = [
+        (m, r, "d", name, "raw", layer, rng.random())
+        for m, r, layer in each
+        for name in ("curvature", "dime")
+    ]
     columns = ["model", "revision", "dataset", "metric", "normalization", "layer", "value"]
     pd.DataFrame(values, columns=columns).to_csv(folder / "metrics.csv", index=False)
 
 
 def images_and_sounds(folder: Path) -> None:
     """Save a vision and a speech model with their processors."""
-    tiny.seeded(hf.ViTModel, hf.ViTConfig(**SMALL, image_size=16, patch_size=4)).save_pretrained(folder / "vit")
+    tiny.seeded(hf.ViTModel, hf.ViTConfig(**SMALL, image_size=16, patch_size=4)).save_pretrained(
+        folder / "vit"
+    )
     hf.ViTImageProcessor(size={"height": 16, "width": 16}).save_pretrained(folder / "vit")
-    convolutions = {"conv_dim": (16, 16), "conv_stride": (5, 4), "conv_kernel": (10, 8), "num_feat_extract_layers": 2}
+    convolutions = {
+        "conv_dim": (16, 16),
+        "conv_stride": (5, 4),
+        "conv_kernel": (10, 8),
+        "num_feat_extract_layers": 2,
+    }
     positions = {"num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}
     config = hf.Wav2Vec2Config(**SMALL, **convolutions, **positions)
     tiny.seeded(hf.Wav2Vec2Model, config).save_pretrained(folder / "speech")
@@ -96,7 +121,7 @@ def results(folder: Path, forks: Forks) -> None:
         ("train", "cls", "--train", "table.csv", *TRAINED, "--out", "trained"),
         ("lens", "gpt2", *data, "--samples", 3, "--out", "seen"),
         ("truncate", "run", "--layer", 2, "--out", "cut"),
-    ):  # fmt: skip
+    ):
         ended = forks.run(*words, cwd=folder)
         assert ended.status == 0, ended.err
 

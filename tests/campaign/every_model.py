@@ -46,8 +46,8 @@ class Case:
 class Row:
     """What came of one class: a word for each verb ("ok", "refused: why", "DEFECT: what"), or why it was skipped.
 
-    `stack`: whether a look at its forward shows a list of blocks each of which reads what the one before it gives.
-    """
+    `stack`: whether a look at its forward shows a list of blocks each of which reads what the one
+    before it gives."""
 
     kind: str
     name: str
@@ -93,7 +93,9 @@ def attempt(case: Case) -> Row:
     seconds = round(time.monotonic() - start, 1)
     if not answer:
         why = f"the process ended without an answer (of {SECONDS} s of processor time)"
-        return Row(case.kind, case.name, skipped=None, verbs={"inspect": f"DEFECT: {why}"}, seconds=seconds)
+        return Row(
+            case.kind, case.name, skipped=None, verbs={"inspect": f"DEFECT: {why}"}, seconds=seconds
+        )
     return Row(**json.loads(answer) | {"seconds": seconds})
 
 
@@ -112,7 +114,9 @@ def _answer(read: int, seconds: float) -> bytes:
 
 def _confined(case: Case, write: int) -> None:
     """Run in the child: everything it prints is dropped, and it never returns."""
-    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))  # of the child alone: a fork starts at zero
+    resource.setrlimit(
+        resource.RLIMIT_CPU, (SECONDS, SECONDS)
+    )  # of the child alone: a fork starts at zero
     resource.setrlimit(resource.RLIMIT_AS, (GIBIBYTES << 30, GIBIBYTES << 30))
     quiet = os.open(os.devnull, os.O_WRONLY)
     os.dup2(quiet, 1)
@@ -155,12 +159,23 @@ def verdict(check: Any) -> str:
         return check() or "ok"
     except LayerscopeError as error:
         line = str(error)
-        return f"refused: {line}" if "\n" not in line else f"DEFECT: refused in several lines: {line[:200]!r}"
+        return (
+            f"refused: {line}"
+            if "\n" not in line
+            else f"DEFECT: refused in several lines: {line[:200]!r}"
+        )
     except AssertionError as error:
         return f"DEFECT: {_line(error)}"
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
-        place = next((f for f in reversed(frames) if "layerscope/" in f.filename and "/tests/" not in f.filename), None)
+        place = next(
+            (
+                f
+                for f in reversed(frames)
+                if "layerscope/" in f.filename and "/tests/" not in f.filename
+            ),
+            None,
+        )
         where = f"{Path(place.filename).name}:{place.lineno}" if place else "campaign"
         return f"DEFECT: traceback at {where}: {_line(error)}"
 
@@ -180,7 +195,11 @@ def campaign(chosen: Iterable[Case], minutes: float = float("inf")) -> Iterator[
 
 def defects(row: Row) -> list[str]:
     """Return what must not be: a traceback, a wrong number."""
-    return [f"{row.name} {verb}: {word}" for verb, word in row.verbs.items() if word.startswith("DEFECT")]
+    return [
+        f"{row.name} {verb}: {word}"
+        for verb, word in row.verbs.items()
+        if word.startswith("DEFECT")
+    ]
 
 
 def main() -> None:
@@ -194,8 +213,16 @@ def main() -> None:
     prepare()
     only = set(given.only.split(",")) - {""}
     part, parts = map(int, given.share.split("/"))
-    done = {json.loads(line)["name"] for line in given.out.read_text().splitlines()} if given.out.exists() else set()
-    chosen = [case for case in cases() if (not only or only & {case.kind, case.name}) and case.name not in done]
+    done = (
+        {json.loads(line)["name"] for line in given.out.read_text().splitlines()}
+        if given.out.exists()
+        else set()
+    )
+    chosen = [
+        case
+        for case in cases()
+        if (not only or only & {case.kind, case.name}) and case.name not in done
+    ]
     chosen = chosen[part::parts]
     start, counts = time.monotonic(), Counter[str]()
     with given.out.open("a") as file:
@@ -226,7 +253,9 @@ def prepare() -> None:
     figures.FEWEST = figures.MOST = 1  # how fast these models are is not looked at
     transformers.logging.set_verbosity(50)
     folder = tempfile.mkdtemp()
-    examine(Case("bert", "BertForSequenceClassification"), Path(folder))  # imports what verbs import when they run
+    examine(
+        Case("bert", "BertForSequenceClassification"), Path(folder)
+    )  # imports what verbs import when they run
     shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -23,12 +23,21 @@ def samples(modality: str, model: Any, n: int = 6) -> list[Any]:
     """Return texts of whole words, images of the model's size, or sounds of several lengths."""
     draw = np.random.default_rng(0)
     if modality == "text":
-        return [" ".join(f"w{j}" for j in draw.integers(0, 80, LENGTHS[i % len(LENGTHS)])) for i in range(n)]
+        return [
+            " ".join(f"w{j}" for j in draw.integers(0, 80, LENGTHS[i % len(LENGTHS)]))
+            for i in range(n)
+        ]
     if modality == "image":
         height, width = image_size(model)
-        return [Image.fromarray(draw.integers(0, 256, (height, width, 3), np.uint8), "RGB") for _ in range(n)]
+        return [
+            Image.fromarray(draw.integers(0, 256, (height, width, 3), np.uint8), "RGB")
+            for _ in range(n)
+        ]
     lengths = [SOUND_RATE - 3000 * (i % 3) for i in range(n)]
-    return [Waveform((draw.standard_normal(length) * 0.1).astype(np.float32), SOUND_RATE) for length in lengths]
+    return [
+        Waveform((draw.standard_normal(length) * 0.1).astype(np.float32), SOUND_RATE)
+        for length in lengths
+    ]
 
 
 def image_size(model: Any) -> tuple[int, int]:
@@ -40,19 +49,30 @@ def image_size(model: Any) -> tuple[int, int]:
 def processor(model: Any) -> Any:
     """Return what a model as an object is given: a feature extractor of sounds, else the tests' tokenizer."""
     main = getattr(model, "main_input_name", "input_ids")
-    return extractor(model) if main in ("input_values", "input_features") else tokenizer(special=True)
+    return (
+        extractor(model) if main in ("input_values", "input_features") else tokenizer(special=True)
+    )
 
 
 def extractor(model: Any) -> Any:
-    from transformers.models.auto.feature_extraction_auto import FEATURE_EXTRACTOR_MAPPING_NAMES as NAMES
+    from transformers.models.auto.feature_extraction_auto import (
+        FEATURE_EXTRACTOR_MAPPING_NAMES as NAMES,
+    )
 
     kind = model.config.model_type
-    made = getattr(hf, NAMES.get(kind) or NAMES.get(kind.removesuffix("_encoder")) or "Wav2Vec2FeatureExtractor")
+    made = getattr(
+        hf,
+        NAMES.get(kind) or NAMES.get(kind.removesuffix("_encoder")) or "Wav2Vec2FeatureExtractor",
+    )
     audio = getattr(model.config, "audio_config", None) or model.config
     bins = getattr(audio, "num_mel_bins", None)
-    window = {"chunk_length": 1} if getattr(audio, "max_source_positions", None) == 50 else {}  # at 50 a second
+    window = (
+        {"chunk_length": 1} if getattr(audio, "max_source_positions", None) == 50 else {}
+    )  # at 50 a second
     window |= {"max_length": audio.max_length} if hasattr(audio, "max_length") else {}
-    for options in ({"feature_size": bins, "num_mel_bins": bins}, {"feature_size": bins}) if bins else ():
+    for options in (
+        ({"feature_size": bins, "num_mel_bins": bins}, {"feature_size": bins}) if bins else ()
+    ):
         try:
             return made(**options, **window)
         except Exception:  # an extractor that counts its bins otherwise

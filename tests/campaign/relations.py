@@ -20,7 +20,14 @@ KEYS = ["metric", "variant", "layer", "site", "layer_b", "site_b", "pooling"]
 STAYS = 2e-5
 """Share of a value that rounding may change in float32."""
 COUNTED = ("monotone_triples",)
-COARSE = {"pwcca": 3e-2, "rsa": 1e-4, "entropy_dip": 1e-3, "mutual_knn": 3e-2, "linear_probe": 0.1, "knn_probe": 0.1}
+COARSE = {
+    "pwcca": 3e-2,
+    "rsa": 1e-4,
+    "entropy_dip": 1e-3,
+    "mutual_knn": 3e-2,
+    "linear_probe": 0.1,
+    "knn_probe": 0.1,
+}
 COARSE |= dict.fromkeys(COUNTED, 3e-2)
 COARSE["linear_probe_c"] = float("inf")  # one step of a grid
 OTHER = {"linear_probe_c": "labels"}
@@ -79,13 +86,29 @@ def twice(frame: pd.DataFrame, _: np.random.Generator) -> pd.DataFrame:
 
 DRAWN = {"views": None}
 DISCRETE = {
-    "linear_probe": None, "linear_probe_c": None, "knn_probe": None, "mutual_knn": None, "layer_accuracy": None,
-    "sinks": None, "sink_share": None, **dict.fromkeys(COUNTED),
-}  # fmt: skip
+    "linear_probe": None,
+    "linear_probe_c": None,
+    "knn_probe": None,
+    "mutual_knn": None,
+    "layer_accuracy": None,
+    "sinks": None,
+    "sink_share": None,
+    **dict.fromkeys(COUNTED),
+}
 """Counts, which one rounding may move by a whole sample, token or neighbour."""
-OF_COPIES = dict.fromkeys((
-    "cka", "cka_rbf", "rsa", "mutual_knn", "intrinsic_dimension", "alpha_req", "cca", "svcca", "pwcca",
-)) | {"rankme": 1e-2}  # fmt: skip
+OF_COPIES = dict.fromkeys(
+    (
+        "cka",
+        "cka_rbf",
+        "rsa",
+        "mutual_knn",
+        "intrinsic_dimension",
+        "alpha_req",
+        "cca",
+        "svcca",
+        "pwcca",
+    )
+) | {"rankme": 1e-2}
 """What a second copy of each sample changes: neighbours, unbiased means, fits over ranks, how many samples CCA has."""
 RELATIONS = [
     Relation("batches of one", options={"batch_size": 1}),
@@ -93,20 +116,34 @@ RELATIONS = [
     Relation("labels with other names", renamed, share=0),
     Relation("columns in another order, and more of them", other_columns, share=0, texts=True),
     Relation(
-        "labels of other samples", shuffled_labels, share=0, needs={"labels": None}, moves=("linear_probe",),
+        "labels of other samples",
+        shuffled_labels,
+        share=0,
+        needs={"labels": None},
+        moves=("linear_probe",),
         choice=False,
     ),
     Relation("float64", options={"dtype": "float64"}, share=1e-4),
     Relation(
-        "bfloat16", options={"dtype": "bfloat16"}, share=5e-2, needs={"lens": None}, metrics=DISCRETE, choice=False
+        "bfloat16",
+        options={"dtype": "bfloat16"},
+        share=5e-2,
+        needs={"lens": None},
+        metrics=DISCRETE,
+        choice=False,
     ),
     Relation(
-        "every sample twice", twice, share=1e-4, needs=DRAWN | {"labels": None}, metrics=OF_COPIES, moves=("cka",),
+        "every sample twice",
+        twice,
+        share=1e-4,
+        needs=DRAWN | {"labels": None},
+        metrics=OF_COPIES,
+        moves=("cka",),
         choice=False,
     ),
     Relation("two threads", options={"threads": 2}),
     Relation("padding on the left", options={"side": "left"}, texts=True),
-]  # fmt: skip
+]
 
 
 def labelled_texts(rng: np.random.Generator, classes: int = 3, each: int = 10) -> pd.DataFrame:
@@ -114,8 +151,13 @@ def labelled_texts(rng: np.random.Generator, classes: int = 3, each: int = 10) -
     frame = _docstrings()
     sizes = frame["label"].value_counts()
     chosen = rng.permutation(sizes[sizes >= each].index)[:classes]
-    rows = [frame[frame["label"] == label].sample(each, random_state=int(rng.integers(2**31))) for label in chosen]
-    return pd.concat(rows).sample(frac=1, random_state=int(rng.integers(2**31))).reset_index(drop=True)
+    rows = [
+        frame[frame["label"] == label].sample(each, random_state=int(rng.integers(2**31)))
+        for label in chosen
+    ]
+    return (
+        pd.concat(rows).sample(frac=1, random_state=int(rng.integers(2**31))).reset_index(drop=True)
+    )
 
 
 @cache
@@ -129,7 +171,10 @@ def _docstrings() -> pd.DataFrame:
 def labelled_digits(rng: np.random.Generator, classes: int = 3, each: int = 10) -> pd.DataFrame:
     """Return handwritten digits as images of 16 x 16, the number that each shows as its label."""
     data = load_digits()
-    chosen = [rng.permutation(np.flatnonzero(data.target == c))[:each] for c in rng.permutation(10)[:classes]]
+    chosen = [
+        rng.permutation(np.flatnonzero(data.target == c))[:each]
+        for c in rng.permutation(10)[:classes]
+    ]
     rows = rng.permutation(np.concatenate(chosen))
     grey = (data.images[rows].repeat(2, 1).repeat(2, 2) * 255 / 16).astype(np.uint8)
     images = [Image.fromarray(image).convert("RGB") for image in grey]

@@ -113,7 +113,9 @@ def small_configs(kind: type[Any]) -> Iterator[Any]:
     yield from _made(kind, given | SPECIAL)
     rope = getattr(default, "rope_parameters", None)
     if isinstance(rope, dict):
-        yield from _made(kind, given | {"rope_parameters": rope | {"mrope_section": [2, 1, 1]}})  # half of a head
+        yield from _made(
+            kind, given | {"rope_parameters": rope | {"mrope_section": [2, 1, 1]}}
+        )  # half of a head
     names = [name for name, value in given.items() if not isinstance(value, hf.PretrainedConfig)]
     for name in sorted(names, key=lambda name: "head" not in name):
         yield from _made(kind, {key: value for key, value in given.items() if key != name})
@@ -130,7 +132,11 @@ def _made(kind: type[Any], given: dict[str, Any]) -> Iterator[Any]:
 
 def shrunk(config: Any) -> dict[str, Any]:
     """Return what a config's values become; those that stay as they are are left out."""
-    depths = {value for name, value in vars(config).items() if isinstance(value, int) and _small(name, 99) == LAYERS}
+    depths = {
+        value
+        for name, value in vars(config).items()
+        if isinstance(value, int) and _small(name, 99) == LAYERS
+    }
     special = iter(range(90, 99))
     found: dict[str, Any] = {}
     for name, value in vars(config).items():
@@ -145,7 +151,9 @@ def shrunk(config: Any) -> dict[str, Any]:
             found |= {} if new == value else {name: new}
     if getattr(config, "num_key_value_heads", 0) == getattr(config, "num_attention_heads", 1):
         found["num_key_value_heads"] = found.get("num_attention_heads", HEADS)
-    derived = ("num_layers", "hidden_size", "num_hidden_layers") if hasattr(config, "depths") else ()
+    derived = (
+        ("num_layers", "hidden_size", "num_hidden_layers") if hasattr(config, "depths") else ()
+    )
     return {name: value for name, value in found.items() if name not in derived}
 
 
@@ -175,7 +183,9 @@ def _list(name: str, values: list[Any], depths: set[int]) -> list[Any]:
     """Shrink a list: an entry of each kind where it has one a layer, two layers a stage, widths that double."""
     whole = all(isinstance(v, int) and not isinstance(v, bool) for v in values)
     if len(values) in depths and len(values) > LAYERS and (not whole or "layer" in name):
-        firsts = [next(v for v in values if str(v) == kind) for kind in dict.fromkeys(map(str, values))][:LAYERS]
+        firsts = [
+            next(v for v in values if str(v) == kind) for kind in dict.fromkeys(map(str, values))
+        ][:LAYERS]
         return (firsts * LAYERS)[:LAYERS]
     if not whole:
         return values
@@ -187,7 +197,10 @@ def _list(name: str, values: list[Any], depths: set[int]) -> list[Any]:
         return [min(v, 32) for v in values]
     if re.search(r"heads", name):
         return [min(v, 2) for v in values]
-    wide = re.search(r"conv_dim|tdnn_dim|hidden_sizes|embed_dims?|dims|widths", name) and max(values) > 64
+    wide = (
+        re.search(r"conv_dim|tdnn_dim|hidden_sizes|embed_dims?|dims|widths", name)
+        and max(values) > 64
+    )
     return [max(v * 32 // min(values), 1) for v in values] if wide and min(values) > 32 else values
 
 
@@ -202,7 +215,9 @@ def build(model_class: type[Any], config: Any, seed: int = 0) -> nn.Module:
     torch.manual_seed(seed)
     model = model_class(config).eval()
     with torch.no_grad():
-        for parameter in model.parameters():  # what starts as zero would hide a block that does nothing
+        for (
+            parameter
+        ) in model.parameters():  # what starts as zero would hide a block that does nothing
             if parameter.ndim > 1 and parameter.is_floating_point():
                 parameter.add_(torch.randn_like(parameter) * 0.05)
     return randomise_norms(model)

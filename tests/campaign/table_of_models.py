@@ -36,10 +36,20 @@ def page(rows: list[dict[str, Any]], version: str) -> str:
     for verb in VERBS:
         counts = Counter(word_of(row["verbs"].get(verb, "")) for row in tried)
         lines.append(f"| {verb} | {counts['ok']} | {counts['refused']} | {counts['DEFECT']} |")
-    lines += ["", "## By class", "", f"| class | {' | '.join(VERBS)} | why refused |", "| --- " * 7 + "|"]
+    lines += [
+        "",
+        "## By class",
+        "",
+        f"| class | {' | '.join(VERBS)} | why refused |",
+        "| --- " * 7 + "|",
+    ]
     lines += [_row(row) for row in sorted(tried, key=lambda row: row["name"].lower())]
     lines += ["", "## Skipped", "", "| class | why |", "| --- | --- |"]
-    lines += [f"| {row['name']} | {_cell(row['skipped'])} |" for row in sorted(rows, key=_name) if row["skipped"]]
+    lines += [
+        f"| {row['name']} | {_cell(row['skipped'])} |"
+        for row in sorted(rows, key=_name)
+        if row["skipped"]
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -49,7 +59,10 @@ def word_of(text: str) -> str:
 
 def _row(row: dict[str, Any]) -> str:
     words = [word_of(row["verbs"].get(verb, "")) for verb in VERBS]
-    why = row["verbs"].get("inspect", "").partition(": ")[2] or row["verbs"].get("truncate", "").partition(": ")[2]
+    why = (
+        row["verbs"].get("inspect", "").partition(": ")[2]
+        or row["verbs"].get("truncate", "").partition(": ")[2]
+    )
     return f"| {row['name']} | {' | '.join(words)} | {_cell(why)} |"
 
 
@@ -68,5 +81,9 @@ def _name(row: dict[str, Any]) -> str:
 if __name__ == "__main__":
     import transformers
 
-    found = {row["name"]: row for path in sys.argv[1:] for row in map(json.loads, Path(path).read_text().splitlines())}
+    found = {
+        row["name"]: row
+        for path in sys.argv[1:]
+        for row in map(json.loads, Path(path).read_text().splitlines())
+    }
     print(page(list(found.values()), transformers.__version__), end="")

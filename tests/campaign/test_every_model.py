@@ -34,6 +34,14 @@ def test_models() -> None:
     part, cases = Part("models", few=9, share=0.25), every_model.cases()
     for trial in part.trials(most=len(cases)):
         with trial:
-            row = attempt(cases[trial.seed * 101 % len(cases)])  # far from each other in the alphabet
-            trial.outcome = "skipped" if row.skipped else "refused" if "refused" in row.verbs["inspect"] else "held"
+            row = attempt(
+                cases[trial.seed * 101 % len(cases)]
+            )  # far from each other in the alphabet
+            trial.outcome = (
+                "skipped"
+                if row.skipped
+                else "refused"
+                if "refused" in row.verbs["inspect"]
+                else "held"
+            )
             assert not defects(row), "; ".join(defects(row))

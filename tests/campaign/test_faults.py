@@ -30,7 +30,9 @@ def bench(forks: Forks, made: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 def one_line(ended: Ended, also: tuple[int, ...] = (0,)) -> None:
     """A disturbed command may end well, or with one line; never with a traceback."""
-    left_out = ended.status == 1 and "not judged: " in ended.err  # evaluate goes on without a task, and names it
+    left_out = (
+        ended.status == 1 and "not judged: " in ended.err
+    )  # evaluate goes on without a task, and names it
     if ended.status not in also and not left_out:
         assert ended.complaint() is None, f"{ended.complaint()}\n{ended.err[-1500:]}"
 
@@ -40,7 +42,10 @@ def moment(bench: Bench, name: str, place: Path, rng: Random) -> None:
     if rng.random() < 0.5:
         time.sleep(rng.random() * bench.seconds[name])
         return
-    files, end = rng.randint(1, len(bench.whole(name)) + 2), time.monotonic() + 2 * bench.seconds[name]
+    files, end = (
+        rng.randint(1, len(bench.whole(name)) + 2),
+        time.monotonic() + 2 * bench.seconds[name],
+    )
     while time.monotonic() < end:
         with suppress(FileNotFoundError):  # a folder that is renamed while it is looked at
             if sum(1 for _ in (place / "out").rglob("*")) >= files:
@@ -72,7 +77,9 @@ def interrupted(bench: Bench, name: str, place: Path, rng: Random) -> str:
     ended = running.wait()
     assert "Traceback" not in ended.err, ended.err
     one_line(ended, (0, 130))
-    assert ended.status != 130 or ended.err.splitlines()[-1].startswith("layerscope: stopped"), ended.err
+    assert ended.status != 130 or ended.err.splitlines()[-1].startswith("layerscope: stopped"), (
+        ended.err
+    )
     return f"{times} times" if ended.status else "after its end"
 
 
@@ -94,7 +101,9 @@ def worker_killed(bench: Bench, name: str, place: Path, rng: Random) -> None:
 def workers(parent: int) -> list[int]:
     """Return the processes that judge for a command."""
     found: list[int] = []
-    with suppress(FileNotFoundError, ProcessLookupError):  # a thread or a process that ends while it is looked at
+    with suppress(
+        FileNotFoundError, ProcessLookupError
+    ):  # a thread or a process that ends while it is looked at
         for task in Path(f"/proc/{parent}/task").glob("*/children"):
             found += map(int, task.read_text().split())
         return [pid for pid in found if b"popen_loky" in Path(f"/proc/{pid}/cmdline").read_bytes()]
@@ -199,7 +208,9 @@ def may_mount(folder: Path) -> bool:
 def disturb(bench: Bench, part: Part, faults: Sequence[Callable[..., str | None]]) -> None:
     """Disturb commands in each of these ways in turn, each round with other commands, then type them again."""
     names = [name for name in COMMANDS if name != "evaluate jobs"] if MINUTES else QUICK
-    faults = [fault for fault in faults if MINUTES or fault is not worker_killed]  # which takes 20 s
+    faults = [
+        fault for fault in faults if MINUTES or fault is not worker_killed
+    ]  # which takes 20 s
     for trial in part.trials():
         turn, number = divmod(trial.seed, len(faults))
         fault = faults[number]
@@ -209,7 +220,9 @@ def disturb(bench: Bench, part: Part, faults: Sequence[Callable[..., str | None]
         with trial:
             try:
                 how = fault(bench, name, place, trial.random)
-                trial.outcome = f"{fault.__name__}{f' {how}' if how else ''}: {bench.end(name, place)}"
+                trial.outcome = (
+                    f"{fault.__name__}{f' {how}' if how else ''}: {bench.end(name, place)}"
+                )
             except AssertionError as error:
                 raise AssertionError(f"{fault.__name__} of {name}: {error}") from None
         shutil.rmtree(place, ignore_errors=True)

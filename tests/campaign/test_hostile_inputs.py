@@ -39,7 +39,10 @@ class Subject:
 
 READ = "report {x} --out page.html|select {x} --no-cost|"
 SUBJECTS = [
-    *(Subject(f"table.{kind}", texts(f"table.{kind}")) for kind in ("csv", "csv.gz", "tsv", "jsonl", "parquet")),
+    *(
+        Subject(f"table.{kind}", texts(f"table.{kind}"))
+        for kind in ("csv", "csv.gz", "tsv", "jsonl", "parquet")
+    ),
     Subject("array.json", texts("array.json")),
     Subject(
         "plain.txt",
@@ -75,8 +78,12 @@ SUBJECTS = [
             "lens run --data table.csv --samples 2",
         ],
     ),
-    Subject("run", ["profile cls --data table.csv --out run --views 1 --view-samples 20"], kept=False),
-    Subject("scores", ["report scores --out page.html", "select scores --no-cost", "scores scores"]),
+    Subject(
+        "run", ["profile cls --data table.csv --out run --views 1 --view-samples 20"], kept=False
+    ),
+    Subject(
+        "scores", ["report scores --out page.html", "select scores --no-cost", "scores scores"]
+    ),
     Subject(
         "scores",
         [
@@ -84,12 +91,26 @@ SUBJECTS = [
         ],
         kept=False,
     ),
-    Subject("saved", ["report saved --out page.html", "select saved --no-cost --model a", "scores saved"]),
-    Subject("compared", ["report compared --out page.html"]),
-    Subject("early", ["report early --out page.html", "select early --no-cost", "inspect early/model"]),
-    Subject("trained", ["report trained --out page.html", "truncate trained --layer 2 --out out", "inspect trained"]),
     Subject(
-        "trained", ["train cls --train table.csv --max-steps 6 --batch-size 8 --eval-every 3 --out trained"], False
+        "saved",
+        ["report saved --out page.html", "select saved --no-cost --model a", "scores saved"],
+    ),
+    Subject("compared", ["report compared --out page.html"]),
+    Subject(
+        "early", ["report early --out page.html", "select early --no-cost", "inspect early/model"]
+    ),
+    Subject(
+        "trained",
+        [
+            "report trained --out page.html",
+            "truncate trained --layer 2 --out out",
+            "inspect trained",
+        ],
+    ),
+    Subject(
+        "trained",
+        ["train cls --train table.csv --max-steps 6 --batch-size 8 --eval-every 3 --out trained"],
+        False,
     ),
     Subject(
         "cls",
@@ -102,8 +123,13 @@ SUBJECTS = [
         ],
     ),
     Subject("vit", ["inspect vit", f"profile vit --data images {' '.join(RUN)}"]),
-    Subject("gpt2", ["inspect gpt2", "lens gpt2 --prompt w1 --tokens 2", "truncate gpt2 --layer 1 --out out"]),
-    Subject("scores.csv", ["scores scores.csv --bootstrap 9", "select scores.csv --no-cost --model a"]),
+    Subject(
+        "gpt2",
+        ["inspect gpt2", "lens gpt2 --prompt w1 --tokens 2", "truncate gpt2 --layer 1 --out out"],
+    ),
+    Subject(
+        "scores.csv", ["scores scores.csv --bootstrap 9", "select scores.csv --no-cost --model a"]
+    ),
     Subject("metrics.csv", ["scores scores.csv --metrics metrics.csv --bootstrap 9"]),
 ]
 
@@ -115,7 +141,9 @@ def state(path: Path) -> dict[str, str]:
         if file.name in (".lock", "log.jsonl"):
             continue
         plain = file.is_file() and not file.is_symlink()
-        found[str(file)] = hashlib.sha256(file.read_bytes()).hexdigest() if plain else str(file.is_dir())
+        found[str(file)] = (
+            hashlib.sha256(file.read_bytes()).hexdigest() if plain else str(file.is_dir())
+        )
     return found
 
 
@@ -130,13 +158,19 @@ def beside(made: Path, name: str, place: Path) -> Path:
     return place
 
 
-def check(ended: Ended, told: str, before: dict[str, str], after: dict[str, str], kept: bool) -> str:
+def check(
+    ended: Ended, told: str, before: dict[str, str], after: dict[str, str], kept: bool
+) -> str:
     """Return how a trial came out; raises where a rule is broken."""
     complaint = ended.complaint()
     assert complaint is None, f"{complaint}: {told}\n{ended.err[-1500:]}"
     if kept:
-        changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
-        assert not changed, f"changed {sorted(changed)[:3]} with status {ended.status}: {told}\n{ended.err[-500:]}"
+        changed = {
+            name for name in before.keys() | after.keys() if before.get(name) != after.get(name)
+        }
+        assert not changed, (
+            f"changed {sorted(changed)[:3]} with status {ended.status}: {told}\n{ended.err[-500:]}"
+        )
     return "refused" if ended.status else "read"
 
 

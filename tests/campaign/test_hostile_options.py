@@ -16,12 +16,20 @@ from layerscope.cli import app
 
 COMMANDS = {
     "inspect": ["inspect cls"],
-    "profile": ["profile cls --data table.csv --samples 20 --views 1 --out out", "profile vit --data images --out out"],
+    "profile": [
+        "profile cls --data table.csv --samples 20 --views 1 --out out",
+        "profile vit --data images --out out",
+    ],
     "evaluate": [
         "evaluate bert --data linear-probe:table.csv --layers 1 --jobs 1 --out out",
     ],
     "scores": ["scores scores.csv --metrics metrics.csv --bootstrap 9"],
-    "select": ["select run --no-cost", "select scores --no-cost", "select other --no-cost", "select scores.csv"],
+    "select": [
+        "select run --no-cost",
+        "select scores --no-cost",
+        "select other --no-cost",
+        "select scores.csv",
+    ],
     "truncate": ["truncate cls --layer 1 --out out", "truncate run --layers 1,2 --out out"],
     "train": ["train cls --train table.csv --max-steps 2 --batch-size 8 --out out"],
     "exits": ["exits cls --data table.csv --max-disagreement 0.2 --batch-size 8 --out out"],
@@ -30,9 +38,23 @@ COMMANDS = {
     "lens": ["lens gpt2 --prompt w1 --out out", "lens cls --data table.csv --samples 2"],
 }
 WHOLE = [
-    "-1", "0", "1", "2", "3", "7", "99", "1000000000", str(2**31), str(2**63), "9" * 40, "1.5", "1e3", "nan",
-    "x", "",
-]  # fmt: skip
+    "-1",
+    "0",
+    "1",
+    "2",
+    "3",
+    "7",
+    "99",
+    "1000000000",
+    str(2**31),
+    str(2**63),
+    "9" * 40,
+    "1.5",
+    "1e3",
+    "nan",
+    "x",
+    "",
+]
 NUMBERS = [
     "-1", "0", "0.5", "1", "1.0", "2", "1e-320", "1e308", "1e999", "nan", "inf", "-inf", "-0.0", "x", "", "1,5",
 ]  # fmt: skip
@@ -58,7 +80,11 @@ KINDS = {"INTEGER": WHOLE, "NUMBER": NUMBERS, "FOLDER": PATHS, "FILE": PATHS}
 
 
 def options(command: str) -> list[Any]:
-    return [option for option in app[command].assemble_argument_collection() if option.name.startswith("-")]
+    return [
+        option
+        for option in app[command].assemble_argument_collection()
+        if option.name.startswith("-")
+    ]
 
 
 def value(option: Any, rng: Random) -> list[str]:

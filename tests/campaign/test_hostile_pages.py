@@ -48,7 +48,9 @@ WATCH = "window.violations = []; addEventListener('securitypolicyviolation', (e)
 
 def draw(rng: Random) -> str:
     """Return a hostile text, or two in one."""
-    return " ".join(rng.choice([*HOSTILE, *STEERING, *MORE]) for _ in range(rng.choice([1, 1, 1, 2])))
+    return " ".join(
+        rng.choice([*HOSTILE, *STEERING, *MORE]) for _ in range(rng.choice([1, 1, 1, 2]))
+    )
 
 
 def name(rng: Random) -> str:
@@ -64,7 +66,9 @@ class Place:
         self.path, self.forks, self.rng = path, forks, rng
         path.mkdir()
         self.classes = list(dict.fromkeys(draw(rng).strip() or "x" for _ in range(40)))[:3]
-        self.text, self.label = ("tl"[i] + re.sub(r"[\0\ud800-\udfff]", "", draw(rng)) for i in (0, 1))  # typed words
+        self.text, self.label = (
+            "tl"[i] + re.sub(r"[\0\ud800-\udfff]", "", draw(rng)) for i in (0, 1)
+        )  # typed words
         self.model = self._model(made / "cls")
         self.data = self._data()
 
@@ -99,12 +103,26 @@ class Place:
         out = "./" + name(self.rng)
         while (self.path / out).exists():
             out += "x"
-        self.run("profile", self.model, "--data", self.data, *self.columns, "--samples", 40, "--views", 0, "--out", out)
+        self.run(
+            "profile",
+            self.model,
+            "--data",
+            self.data,
+            *self.columns,
+            "--samples",
+            40,
+            "--views",
+            0,
+            "--out",
+            out,
+        )
         return out
 
     def scores(self) -> str:
         task = self._written({"text": tiny.texts(60), "label": self.classes * 20})
-        self.run("evaluate", self.model, "--data", f"linear-probe:{task}", "--jobs", 1, "--out", "scores")
+        self.run(
+            "evaluate", self.model, "--data", f"linear-probe:{task}", "--jobs", 1, "--out", "scores"
+        )
         return "scores"
 
 
@@ -132,7 +150,9 @@ def exited(place: Place) -> None:
 
 def trained(place: Place) -> None:
     out = "./" + name(place.rng)
-    place.run("train", place.model, "--train", place.data, *place.columns, *TRAINED, "--out", out + "x")
+    place.run(
+        "train", place.model, "--train", place.data, *place.columns, *TRAINED, "--out", out + "x"
+    )
     place.run("report", f"{out}x/history", "--out", "page.html")
 
 
@@ -165,11 +185,24 @@ def check(browser: Browser, page: Path, guarded: bool) -> None:
         allowed = set(re.findall(r"sha256-([A-Za-z0-9+/=]+)", page.read_text("utf-8")))
     finally:
         context.close()
-    digests = {base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() for s in harm.pop("scripts")}
-    spoken = [line for line in console if not line.startswith(("request: file:", "request: data:", "request: blob:"))]
+    digests = {
+        base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() for s in harm.pop("scripts")
+    }
+    spoken = [
+        line
+        for line in console
+        if not line.startswith(("request: file:", "request: data:", "request: blob:"))
+    ]
     assert spoken == [], spoken[:3]
     assert digests <= allowed, "a script of another"
-    assert harm == {"hit": None, "violations": [], "handlers": [], "foreign": [], "links": [], "hidden": False}
+    assert harm == {
+        "hit": None,
+        "violations": [],
+        "handlers": [],
+        "foreign": [],
+        "links": [],
+        "hidden": False,
+    }
 
 
 def test_hostile_pages(forks: Forks, made: Path, browser: Browser, tmp_path: Path) -> None:

@@ -17,13 +17,20 @@ import layerscope
 from layerscope.models.checks import embedded
 
 one_thread = tiny.one_thread
-SHAPE = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 48}
+SHAPE = {
+    "hidden_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+}
 
 
 @cache
 def opened(model: str) -> tuple[torch.nn.Module, Any]:
     if Path(model).name == "vit":
-        return hf.ViTModel.from_pretrained(model).eval(), hf.ViTImageProcessor.from_pretrained(model)
+        return hf.ViTModel.from_pretrained(model).eval(), hf.ViTImageProcessor.from_pretrained(
+            model
+        )
     auto = hf.AutoModelForCausalLM if "stories" in model else hf.AutoModel
     tokenizer = hf.AutoTokenizer.from_pretrained(model)
     if tokenizer.pad_token is None:
@@ -35,13 +42,17 @@ def opened(model: str) -> tuple[torch.nn.Module, Any]:
 def models(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Return folders of models, small ones first: stories260K where it is at hand, one of images, the embedded one."""
     vit = tmp_path_factory.mktemp("images") / "vit"
-    tiny.seeded(hf.ViTModel, hf.ViTConfig(**SHAPE, image_size=16, patch_size=4)).save_pretrained(vit)
+    tiny.seeded(hf.ViTModel, hf.ViTConfig(**SHAPE, image_size=16, patch_size=4)).save_pretrained(
+        vit
+    )
     hf.ViTImageProcessor(size={"height": 16, "width": 16}).save_pretrained(vit)
     stories = Path(__file__).resolve().parents[3] / "shared/models/stories260K"
     return [*([str(stories)] if stories.is_dir() else []), str(vit), str(embedded("minilm"))]
 
 
-def profiled(model: str, frame: pd.DataFrame, folder: Path, *, side: str = "right", **options: Any) -> layerscope.Run:
+def profiled(
+    model: str, frame: pd.DataFrame, folder: Path, *, side: str = "right", **options: Any
+) -> layerscope.Run:
     folder.mkdir()
     module, processor = opened(model)
     given = (module, {"processor": processor}) if "dtype" not in options else (model, {})
@@ -65,7 +76,9 @@ def test_relations(models: list[str], tmp_path: Path) -> None:
         with trial:
             draw, number = divmod(trial.seed, len(RELATIONS))
             relation = RELATIONS[number]
-            fitting = [model for model in models if not (relation.texts and Path(model).name == "vit")]
+            fitting = [
+                model for model in models if not (relation.texts and Path(model).name == "vit")
+            ]
             model = fitting[(draw + number) % len(fitting)]
             rng = np.random.default_rng(draw)
             frame = labelled_digits(rng) if Path(model).name == "vit" else labelled_texts(rng)
@@ -76,7 +89,14 @@ def test_relations(models: list[str], tmp_path: Path) -> None:
             run = profiled(model, changed, tmp_path / str(trial.seed), **relation.options)
             found = differing(bases[key].table(), run.table(), relation)
             if relation.choice:
-                layers = [layerscope.select(each, cost=False, progress=False).layer for each in (bases[key], run)]
-                found += [f"layer {layers[1]} is chosen for {layers[0]}"] if layers[0] != layers[1] else []
+                layers = [
+                    layerscope.select(each, cost=False, progress=False).layer
+                    for each in (bases[key], run)
+                ]
+                found += (
+                    [f"layer {layers[1]} is chosen for {layers[0]}"]
+                    if layers[0] != layers[1]
+                    else []
+                )
             trial.outcome = f"{Path(model).name}: held"
             assert not found, f"{relation.name}, {Path(model).name}: {'; '.join(found)}"

@@ -46,11 +46,18 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The embedded model in the campaign, a tiny one in the ordinary tests."""
     if MINUTES:
         return str(embedded("minilm"))
-    return str(tiny.saved(tiny.bert(), tmp_path_factory.mktemp("texts") / "tiny-bert", special=True))
+    return str(
+        tiny.saved(tiny.bert(), tmp_path_factory.mktemp("texts") / "tiny-bert", special=True)
+    )
 
 
 def judged(
-    model: str, texts: pd.DataFrame, pairs: pd.DataFrame, folder: Path, side: str = "right", number: int = 1
+    model: str,
+    texts: pd.DataFrame,
+    pairs: pd.DataFrame,
+    folder: Path,
+    side: str = "right",
+    number: int = 1,
 ) -> pd.Series:
     folder.mkdir()
     texts.to_csv(folder / "texts.csv", index=False)
@@ -60,7 +67,11 @@ def judged(
     tasks = [f"{kind}:{folder / 'texts.csv'}" for kind in ("linear-probe", "knn-probe")]
     with threads(number):
         found = layerscope.evaluate(
-            module, [*tasks, f"sts:{folder / 'pairs.csv'}"], processor=tokenizer, jobs=1, progress=False
+            module,
+            [*tasks, f"sts:{folder / 'pairs.csv'}"],
+            processor=tokenizer,
+            jobs=1,
+            progress=False,
         )
     assert not found.failed
     return found.scores.set_index(["kind", "layer", "task"])["score"]
@@ -78,7 +89,8 @@ def test_scores(model: str, tmp_path: Path) -> None:
             if draw not in bases:
                 bases[draw] = judged(model, texts, pairs, tmp_path / f"{trial.seed}-base")
             texts, pairs = (
-                change(frame, rng) if change else frame for change, frame in ((of_texts, texts), (of_pairs, pairs))
+                change(frame, rng) if change else frame
+                for change, frame in ((of_texts, texts), (of_pairs, pairs))
             )
             side, number_of_threads = options.get("side", "right"), options.get("threads", 1)
             found = judged(model, texts, pairs, tmp_path / str(trial.seed), side, number_of_threads)
@@ -86,16 +98,24 @@ def test_scores(model: str, tmp_path: Path) -> None:
             is_sts = away.index.get_level_values("task") == "pairs"
             assert len(found) == len(away) and is_sts.any() and not is_sts.all()
             for worst, allowed in ((away[~is_sts].max(), of_probes), (away[is_sts].max(), of_sts)):
-                assert worst <= allowed + 1e-9, f"{name}: a score changes by {worst:.1e}, {allowed:.1e} is allowed"
+                assert worst <= allowed + 1e-9, (
+                    f"{name}: a score changes by {worst:.1e}, {allowed:.1e} is allowed"
+                )
 
 
 def classifier(images: bool, seed: int) -> tuple[Any, Any]:
     """Return a classifier whose layers agree often, and what it reads with."""
     torch.manual_seed(seed)
     if images:
-        config: Any = hf.ViTConfig(**SHAPE, image_size=16, patch_size=4, num_labels=3, initializer_range=0.1)
-        return hf.ViTForImageClassification(config).eval(), hf.ViTImageProcessor(size={"height": 16, "width": 16})
-    config = hf.BertConfig(**tiny.COMMON, max_position_embeddings=64, num_labels=3, initializer_range=0.1)
+        config: Any = hf.ViTConfig(
+            **SHAPE, image_size=16, patch_size=4, num_labels=3, initializer_range=0.1
+        )
+        return hf.ViTForImageClassification(config).eval(), hf.ViTImageProcessor(
+            size={"height": 16, "width": 16}
+        )
+    config = hf.BertConfig(
+        **tiny.COMMON, max_position_embeddings=64, num_labels=3, initializer_range=0.1
+    )
     return hf.BertForSequenceClassification(config).eval(), tiny.tokenizer(special=True)
 
 
@@ -111,7 +131,9 @@ THRESHOLDS: list[tuple[str, Any, dict[str, Any], bool]] = [
 """What is done to data and to the run, and whether it is done to images too."""
 
 
-def certified(model: ExitModel, frame: pd.DataFrame, file: Path, options: dict[str, Any]) -> Calibration:
+def certified(
+    model: ExitModel, frame: pd.DataFrame, file: Path, options: dict[str, Any]
+) -> Calibration:
     options = dict(options)
     if "image" in frame:
         data: Any = (list(frame["image"]), list(frame["label"]))
@@ -120,7 +142,9 @@ def certified(model: ExitModel, frame: pd.DataFrame, file: Path, options: dict[s
         frame.to_csv(data := file, index=False)
         options |= {"text_column": "text", "label_column": "label"}
     with threads(options.pop("threads", 1)):
-        return calibrate(model, data, max_disagreement=0.3, confidence=0.9, progress=False, **options)
+        return calibrate(
+            model, data, max_disagreement=0.3, confidence=0.9, progress=False, **options
+        )
 
 
 def test_thresholds(tmp_path: Path) -> None:
@@ -132,18 +156,33 @@ def test_thresholds(tmp_path: Path) -> None:
             rng, images = np.random.default_rng(draw), also_images and draw % 2 == 1
             module, processor = classifier(images, draw)
             model = ExitModel(module, processor=processor)
-            frame = labelled_digits(rng, each=30) if images else pd.DataFrame({"text": tiny.texts(90, seed=draw)})
-            frame["label"] = [f"t{i % 3}" for i in range(len(frame))] if not images else frame["label"]
-            one = certified(model, frame, tmp_path / "one.csv", {})
-            two = certified(model, change(frame, rng) if change else frame, tmp_path / "two.csv", options)
-            trial.outcome = (
-                f"{'images' if images else 'texts'}: {'held' if one.mean_layer < one.depth else 'none left'}"
+            frame = (
+                labelled_digits(rng, each=30)
+                if images
+                else pd.DataFrame({"text": tiny.texts(90, seed=draw)})
             )
-            if change is twice:  # of the same shares of twice as many samples at least as much is certain
-                assert two.n == 2 * one.n and two.threshold <= one.threshold + ROUNDING, f"{name}: {one} {two}"
+            frame["label"] = (
+                [f"t{i % 3}" for i in range(len(frame))] if not images else frame["label"]
+            )
+            one = certified(model, frame, tmp_path / "one.csv", {})
+            two = certified(
+                model, change(frame, rng) if change else frame, tmp_path / "two.csv", options
+            )
+            left = "held" if one.mean_layer < one.depth else "none left"
+            trial.outcome = f"{'images' if images else 'texts'}: {left}"
+            if (
+                change is twice
+            ):  # of the same shares of twice as many samples at least as much is certain
+                assert two.n == 2 * one.n and two.threshold <= one.threshold + ROUNDING, (
+                    f"{name}: {one} {two}"
+                )
             else:
                 same = [
-                    getattr(each, field) for each in (one, two) for field in ("n", "errors", "tested", "mean_layer")
+                    getattr(each, field)
+                    for each in (one, two)
+                    for field in ("n", "errors", "tested", "mean_layer")
                 ]
                 assert same[:4] == same[4:], f"{name}: {one} {two}"
-                assert np.isclose(one.threshold, two.threshold, rtol=ROUNDING), f"{name}: {one} {two}"
+                assert np.isclose(one.threshold, two.threshold, rtol=ROUNDING), (
+                    f"{name}: {one} {two}"
+                )

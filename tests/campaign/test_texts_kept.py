@@ -25,7 +25,9 @@ def write(rows: list[tuple[str, str]], path: Path) -> None:
     elif path.suffix == ".parquet":
         frame.to_parquet(path)
     else:
-        frame.to_csv(path, index=False, sep="\t" if path.suffix == ".tsv" else ",", quoting=csv.QUOTE_ALL)
+        frame.to_csv(
+            path, index=False, sep="\t" if path.suffix == ".tsv" else ",", quoting=csv.QUOTE_ALL
+        )
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])
@@ -33,9 +35,12 @@ def test_texts_are_read_as_they_were_written(tmp_path: Path, suffix: str) -> Non
     path = tmp_path / f"table{suffix}"
 
     @settings(
-        max_examples=int(40 + 20 * MINUTES), deadline=None, derandomize=SEED == 0, database=None,
+        max_examples=int(40 + 20 * MINUTES),
+        deadline=None,
+        derandomize=SEED == 0,
+        database=None,
         suppress_health_check=list(HealthCheck),
-    )  # fmt: skip
+    )
     @given(rows=ROWS)
     def kept(rows: list[tuple[str, str]]) -> None:
         write(rows, path)
@@ -45,7 +50,9 @@ def test_texts_are_read_as_they_were_written(tmp_path: Path, suffix: str) -> Non
             assert any(word in str(error) for word in NO_TEXT), error
             return
         if suffix in (".csv", ".tsv"):  # whose line ends may be those of another system
-            rows = [(text.replace("\r\n", "\n"), label.replace("\r\n", "\n")) for text, label in rows]
+            rows = [
+                (text.replace("\r\n", "\n"), label.replace("\r\n", "\n")) for text, label in rows
+            ]
         assert list(zip(found.samples, found.labels, strict=True)) == rows
 
     kept()

@@ -31,11 +31,15 @@ class Trial:
     def __enter__(self) -> Trial:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> bool:
         """A failed trial is kept for the end, so that one find does not hide the next."""
         if error is not None and isinstance(error, Exception | pytest.fail.Exception):
             self.outcome = "find"
-            self.part.finds.append(f"seed {self.seed}: {''.join(traceback.format_exception(error)[-1:])}"[:2000])
+            self.part.finds.append(
+                f"seed {self.seed}: {''.join(traceback.format_exception(error)[-1:])}"[:2000]
+            )
             print(f"{self.part.name}: {self.part.finds[-1]}", file=sys.stderr, flush=True)
         self.part.outcomes[self.outcome] += 1
         return self.outcome == "find"
@@ -58,15 +62,24 @@ class Part:
         """Yield trials, `most` at most (a part that walks a list); fail at the end where one of them failed."""
         start, seed = time.monotonic(), SEED
         end = SEED + (most if most is not None and (MINUTES or most < self.few) else sys.maxsize)
-        while seed < end and (time.monotonic() - start < self.seconds if MINUTES else seed < SEED + self.few):
+        while seed < end and (
+            time.monotonic() - start < self.seconds if MINUTES else seed < SEED + self.few
+        ):
             yield Trial(self, seed)
             seed += 1
         self._note(time.monotonic() - start)
         if self.finds:
-            pytest.fail(f"{self.name}: {len(self.finds)} finds in {seed - SEED} trials\n" + "\n".join(self.finds[:20]))
+            pytest.fail(
+                f"{self.name}: {len(self.finds)} finds in {seed - SEED} trials\n"
+                + "\n".join(self.finds[:20])
+            )
 
     def _note(self, seconds: float) -> None:
-        line = {"part": self.name, "trials": sum(self.outcomes.values()), "seconds": round(seconds, 1)}
+        line = {
+            "part": self.name,
+            "trials": sum(self.outcomes.values()),
+            "seconds": round(seconds, 1),
+        }
         line |= {"outcomes": dict(self.outcomes), "seed": SEED, "finds": self.finds}
         if MINUTES:
             print(json.dumps(line | {"finds": len(self.finds)}), file=sys.stderr, flush=True)

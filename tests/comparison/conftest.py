@@ -19,7 +19,9 @@ def plain(out, data=ROWS, *, depth=3, width=16, seed=0, **options):
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(seed * 0.1 * torch.randn_like(parameter))
-    return layerscope.profile(model, data, out=out, **{"progress": False, "metrics": METRICS} | options)
+    return layerscope.profile(
+        model, data, out=out, **{"progress": False, "metrics": METRICS} | options
+    )
 
 
 @pytest.fixture(scope="session")
@@ -47,6 +49,8 @@ def spoken(tmp_path_factory):
     for name, model in (("gpt2", tiny.gpt2()), ("llama", tiny.llama())):
         folder = tiny.saved(model, place / name, special=False)
         out = place / f"run-{name}"
-        layerscope.profile(str(folder), tiny.texts(40), out=out, progress=False, views=0, pooling="mean,last")
+        layerscope.profile(
+            str(folder), tiny.texts(40), out=out, progress=False, views=0, pooling="mean,last"
+        )
         found.append(out)
     return found

@@ -37,12 +37,20 @@ def test_cosine_where_the_widths_are_equal(three):
 
 def test_similarities_of_samples_have_errors_and_leave_out_what_has_none(make, tmp_path):
     data = tiny.rows(60, seed=5)
-    data[0] = data[1:].mean(0)  # what lies at the mean has no direction where the first block begins
+    data[0] = data[1:].mean(
+        0
+    )  # what lies at the mean has no direction where the first block begins
     runs = [make(tmp_path / str(seed), data, seed=seed) for seed in (0, 1)]
-    found = layerscope.compare(runs, similarity="cosine_similarity,angular_distance", progress=False)
+    found = layerscope.compare(
+        runs, similarity="cosine_similarity,angular_distance", progress=False
+    )
     for name in ("cosine_similarity", "angular_distance"):
         each = np.asarray(getattr(metrics, name)(runs[0].pooled(1), runs[1].pooled(2)))
-        row = found.table("similarity").query("metric == @name and layer == 1 and layer_b == 2").iloc[0]
+        row = (
+            found.table("similarity")
+            .query("metric == @name and layer == 1 and layer_b == 2")
+            .iloc[0]
+        )
         assert row["stderr"] == pytest.approx(np.nanstd(each, ddof=1) / math.sqrt(60), rel=1e-6)
         first = found.table("similarity").query("metric == @name and layer == 0 and layer_b == 2")
         assert list(first["n"]) == [59] and list(first["n_skipped"]) == [1]
@@ -50,20 +58,28 @@ def test_similarities_of_samples_have_errors_and_leave_out_what_has_none(make, t
 
 @pytest.mark.parametrize("name", ["cka_rbf", "svcca", "procrustes", "rsa", "pnka", "mutual_knn"])
 def test_any_similarity_of_the_family(three, deep, name):
-    found = layerscope.compare([three[0], deep], similarity=name, metrics="effective_rank", progress=False)
+    found = layerscope.compare(
+        [three[0], deep], similarity=name, metrics="effective_rank", progress=False
+    )
     a, b = three[0].pooled(1), deep.pooled(4)
     wanted = metrics.cka(a, b, kernel="rbf") if name == "cka_rbf" else getattr(metrics, name)(a, b)
-    assert found.similarity(metric=name).loc[1, 4] == pytest.approx(float(np.mean(np.asarray(wanted))), abs=1e-6)
+    assert found.similarity(metric=name).loc[1, 4] == pytest.approx(
+        float(np.mean(np.asarray(wanted))), abs=1e-6
+    )
 
 
 def test_the_smallest_distance_is_the_most_alike(three):
-    found = layerscope.compare(three[:2], similarity="angular_distance", metrics="effective_rank", progress=False)
+    found = layerscope.compare(
+        three[:2], similarity="angular_distance", metrics="effective_rank", progress=False
+    )
     square = found.similarity()
     near = square.loc[1].loc[1:]
     match = pairs(found)[0].matches("angular_distance", "centered")[1]
     assert (match.most, match.most_value) == (1 + int(np.argmin(near)), pytest.approx(near.min()))
     nearest = square.loc[1:, 1:].min(axis=1)
-    assert f"angular distance {nearest.min():.2f} to {nearest.max():.2f}" in headline(pairs(found)[0])
+    assert f"angular distance {nearest.min():.2f} to {nearest.max():.2f}" in headline(
+        pairs(found)[0]
+    )
 
 
 def test_differences_by_sample_are_paired(spoken):
@@ -74,16 +90,22 @@ def test_differences_by_sample_are_paired(spoken):
     for metric in ("prompt_entropy", "curvature"):
         for layer in (0, 2):
             a, b = (
-                t[(t["metric"] == metric) & (t["layer"] == layer) & (t["site"] == "raw")].set_index("sample")["value"]
+                t[(t["metric"] == metric) & (t["layer"] == layer) & (t["site"] == "raw")].set_index(
+                    "sample"
+                )["value"]
                 for t in tables
             )
             gap = (b - a).dropna()
-            row = rows[(rows["metric"] == metric) & (rows["layer"] == layer) & (rows["site"] == "raw")].iloc[0]
+            row = rows[
+                (rows["metric"] == metric) & (rows["layer"] == layer) & (rows["site"] == "raw")
+            ].iloc[0]
             assert row["value"] == pytest.approx(gap.mean(), abs=1e-6)
             assert row["stderr"] == pytest.approx(gap.std() / math.sqrt(len(gap)), rel=1e-5)
             assert (row["n"], row["n_skipped"], row["paired"]) == (len(gap), 40 - len(gap), True)
             assert row["value"] == pytest.approx(row["value_b"] - row["value_a"])
-    assert found.table("difference")["metric"].eq("curvature").any() and len(gap) < 40, "some have no curvature"
+    assert found.table("difference")["metric"].eq("curvature").any() and len(gap) < 40, (
+        "some have no curvature"
+    )
 
 
 def test_layer_0_is_shown_and_never_a_candidate(three):
@@ -105,10 +127,14 @@ def test_layer_0_is_shown_and_never_a_candidate(three):
     assert marks[0] is None and all(mark is not None and mark > 0 for mark in marks[1:])
     told = [line for line in sentences(pair) if " differs " in line]
     assert any(line.startswith("DiME differs most at layer 1: +5") for line in told)
-    assert any("effective rank differs only at layer 0: +900" in line.lower() for line in told), "no other has an error"
+    assert any("effective rank differs only at layer 0: +900" in line.lower() for line in told), (
+        "no other has an error"
+    )
     parts = [part for section in altered.document().sections for part in section.parts]
     charts = [part for part in parts if isinstance(part, Chart)]
-    assert len(charts) > 3 and all(0 not in series.marked for chart in charts for series in chart.series)
+    assert len(charts) > 3 and all(
+        0 not in series.marked for chart in charts for series in chart.series
+    )
 
 
 TIED = "for 1 of 3 layers another one ties"
@@ -117,7 +143,10 @@ TIED = "for 1 of 3 layers another one ties"
 @pytest.mark.parametrize(
     ("square", "answer"),
     [
-        ([[0.9, 0.3, 0.3], [0.3, 0.9, 0.3], [0.3, 0.3, 0.9]], "1–3 → 1–3; CKA 0.90, strong on average; the last"),
+        (
+            [[0.9, 0.3, 0.3], [0.3, 0.9, 0.3], [0.3, 0.3, 0.9]],
+            "1–3 → 1–3; CKA 0.90, strong on average; the last",
+        ),
         (
             [[0.4, 0.4, 0.1], [0.2, 0.4, 0.1], [0.1, 0.3, 0.2]],
             f"1–2 → 1–2, 3 → 2; CKA 0.30 to 0.40, weak on average ({TIED}); the last layers 0.20.",
@@ -129,7 +158,9 @@ TIED = "for 1 of 3 layers another one ties"
     ],
 )
 def test_the_answer_says_which_layer_is_like_which_and_how_sure_that_is(three, square, answer):
-    found = layerscope.compare(three[:2], similarity="cka", metrics="effective_rank", progress=False)
+    found = layerscope.compare(
+        three[:2], similarity="cka", metrics="effective_rank", progress=False
+    )
     frame = found.frame.copy()
     inside = (frame["kind"] == "similarity") & (frame["layer"] > 0) & (frame["layer_b"] > 0)
     chosen = frame[inside]
@@ -140,7 +171,9 @@ def test_the_answer_says_which_layer_is_like_which_and_how_sure_that_is(three, s
 
 def test_a_series_is_not_named_after_one_of_its_pairs(three):
     first, *rest = layerscope.compare(three, progress=False).document().members
-    assert first.title == ("3 checkpoints",) and [section.name for section in first.sections] == ["checkpoints"]
+    assert first.title == ("3 checkpoints",) and [section.name for section in first.sections] == [
+        "checkpoints"
+    ]
     assert "From the first to the last checkpoint" in first.answer and len(rest) == 2
     assert all("against" in member.title[0] and len(member.sections) == 2 for member in rest)
 
@@ -151,34 +184,58 @@ def test_probes_are_paired_by_sample(make, tmp_path):
     how = {"metrics": "linear_probe,knn_probe", "views": 0}
     runs = [make(tmp_path / str(seed), data, seed=seed, **how) for seed in (0, 1)]
     found = layerscope.compare(runs, progress=False).table("difference")
-    assert set(found["metric"]) == {"linear_probe", "knn_probe"}, "the strength that was chosen is a setting"
+    assert set(found["metric"]) == {"linear_probe", "knn_probe"}, (
+        "the strength that was chosen is a setting"
+    )
     assert found["paired"].all() and found["metric"].nunique() == 2
     for row in found.to_dict("records"):
-        tables = [run.samples().set_index(["metric", "layer", "sample"])["value"].sort_index() for run in runs]
+        tables = [
+            run.samples().set_index(["metric", "layer", "sample"])["value"].sort_index()
+            for run in runs
+        ]
         a, b = (table[row["metric"], row["layer"]] for table in tables)
         gap = b - a
         assert set(a) == {0.0, 1.0} and row["value"] == pytest.approx(gap.mean())
         assert row["value_a"] == pytest.approx(runs[0].metric(row["metric"])[row["layer"]])
         assert row["stderr"] == pytest.approx(gap.std() / math.sqrt(200)) and row["n"] == 200
     near = found[found["layer"] == 0].iloc[0]
-    assert near["stderr"] < 0.5 * math.hypot(*(run.table()["stderr"].iloc[0] for run in runs)), "the same states"
+    assert near["stderr"] < 0.5 * math.hypot(*(run.table()["stderr"].iloc[0] for run in runs)), (
+        "the same states"
+    )
 
 
 def test_differences_of_tables_combine_standard_errors(spoken):
     found = layerscope.compare(spoken, metrics="saturated", progress=False)
     row = found.table("difference").iloc[1]
-    a, b = (layerscope.open_run(path).table().query("metric == 'saturated'").set_index("layer") for path in spoken)
+    a, b = (
+        layerscope.open_run(path).table().query("metric == 'saturated'").set_index("layer")
+        for path in spoken
+    )
     layer = row["layer"]
     assert row["value"] == pytest.approx(b.loc[layer, "value"] - a.loc[layer, "value"])
-    assert row["stderr"] == pytest.approx(math.hypot(a.loc[layer, "stderr"], b.loc[layer, "stderr"]))
+    assert row["stderr"] == pytest.approx(
+        math.hypot(a.loc[layer, "stderr"], b.loc[layer, "stderr"])
+    )
     assert not row["paired"]
 
 
 def test_other_depths_stand_beside_each_other_by_percent(three, deep):
-    rows = layerscope.compare([three[0], deep], metrics="effective_rank", progress=False).table("difference")
-    beside = [(0, 0), (0, 1), (1, 2), (1, 3), (2, 4), (2, 5), (3, 6)]  # every layer of the deeper one
+    rows = layerscope.compare([three[0], deep], metrics="effective_rank", progress=False).table(
+        "difference"
+    )
+    beside = [
+        (0, 0),
+        (0, 1),
+        (1, 2),
+        (1, 3),
+        (2, 4),
+        (2, 5),
+        (3, 6),
+    ]  # every layer of the deeper one
     assert list(zip(rows["layer"], rows["layer_b"], strict=True)) == beside
-    back = layerscope.compare([deep, three[0]], metrics="effective_rank", progress=False).table("difference")
+    back = layerscope.compare([deep, three[0]], metrics="effective_rank", progress=False).table(
+        "difference"
+    )
     assert list(zip(back["layer_b"], back["layer"], strict=True)) == beside
     assert list(back["value"]) == pytest.approx([-value for value in rows["value"]])
 
@@ -188,7 +245,8 @@ def test_a_sample_that_breaks_in_one_run_is_left_out_of_all(make, tmp_path):
     data[[7, 30], 0] = 1.0  # marks that make a block give NaN
     whole, broken = make(tmp_path / "a", data), make(tmp_path / "b", data, breaks=2, seed=1)
     with pytest.raises(
-        LayerscopeError, match=r"N=60 in .* N=58 in .*; samples broke in some run, so profile both without them, or"
+        LayerscopeError,
+        match=r"N=60 in .* N=58 in .*; samples broke in some run, so profile both without them, or",
     ):
         layerscope.compare([whole, broken], progress=False)
     found = layerscope.compare([whole, broken], metrics="effective_rank", progress=False)
@@ -208,9 +266,18 @@ def test_a_series_is_put_in_the_order_of_its_steps(three):
     by_pair = {(row["run"], row["run_b"]): row["value"] for row in rows.to_dict("records")}
     low, middle, high = (found.runs[i].name for i in range(3))
     of = {low: three[2], middle: three[1], high: three[0]}
-    assert set(by_pair) == {(low, high), (low, low), (middle, high), (middle, low), (high, high), (high, middle)}
+    assert set(by_pair) == {
+        (low, high),
+        (low, low),
+        (middle, high),
+        (middle, low),
+        (high, high),
+        (high, middle),
+    }
     for (a, b), value in by_pair.items():
-        assert value == pytest.approx(float(metrics.cka(of[a].pooled(2), of[b].pooled(2))), abs=1e-9)
+        assert value == pytest.approx(
+            float(metrics.cka(of[a].pooled(2), of[b].pooled(2))), abs=1e-9
+        )
 
 
 def test_runs_of_other_models_are_no_series(three, deep):
@@ -225,15 +292,25 @@ def test_what_was_saved_is_what_is_opened(three, tmp_path):
     found = layerscope.compare(three, out=tmp_path / "kept", progress=False)
     again = layerscope.open_comparison(tmp_path / "kept")
     pd.testing.assert_frame_equal(again.frame, found.frame)
-    assert (again.runs, again.n, again.notes, again.series) == (found.runs, found.n, found.notes, found.series)
+    assert (again.runs, again.n, again.notes, again.series) == (
+        found.runs,
+        found.n,
+        found.notes,
+        found.series,
+    )
     about = tmp_path / "kept" / "comparison.json"
     whole = about.read_text()
     about.write_text(whole.replace('"depth": 3', '"depth": "three"', 1))
-    with pytest.raises(LayerscopeError, match="comparison.json' has changed since it was written: run layerscope"):
+    with pytest.raises(
+        LayerscopeError, match="comparison.json' has changed since it was written: run layerscope"
+    ):
         layerscope.open_comparison(tmp_path / "kept")
     about.write_text(whole)
     (tmp_path / "kept" / "comparison.parquet").write_bytes(b"damaged")
-    with pytest.raises(LayerscopeError, match=r"comparison.parquet' has changed since it was written: run layerscope"):
+    with pytest.raises(
+        LayerscopeError,
+        match=r"comparison.parquet' has changed since it was written: run layerscope",
+    ):
         layerscope.open_comparison(tmp_path / "kept")
     with pytest.raises(LayerscopeError, match="holds no comparison"):
         layerscope.open_comparison(tmp_path)
@@ -241,9 +318,16 @@ def test_what_was_saved_is_what_is_opened(three, tmp_path):
 
 def test_the_pooling_is_the_one_asked_for(spoken):
     found = layerscope.compare(spoken, pooling="last", metrics="dataset_entropy", progress=False)
-    assert set(found.table("difference")["pooling"]) == {"last"} == set(found.table("similarity")["pooling_b"])
+    assert (
+        set(found.table("difference")["pooling"])
+        == {"last"}
+        == set(found.table("similarity")["pooling_b"])
+    )
     assert found.similarity().loc[1, 1] == pytest.approx(
-        float(metrics.cka(*(layerscope.open_run(path).pooled(1, pooling="last") for path in spoken))), abs=1e-9
+        float(
+            metrics.cka(*(layerscope.open_run(path).pooled(1, pooling="last") for path in spoken))
+        ),
+        abs=1e-9,
     )
 
 
@@ -256,7 +340,9 @@ def test_the_site_is_that_of_both(spoken):
 
 
 def test_cosines_to_the_last_layer_are_paired(spoken):
-    rows = layerscope.compare(spoken, metrics="cosine_similarity", progress=False).table("difference")
+    rows = layerscope.compare(spoken, metrics="cosine_similarity", progress=False).table(
+        "difference"
+    )
     assert set(rows["pooling"]) == {"position"} and rows["paired"].all()
 
 
@@ -265,25 +351,44 @@ def test_poolings_that_no_two_runs_share_are_told(spoken, tmp_path):
     model = tiny.saved(tiny.gpt2(), tmp_path / "gpt2", special=False)
     how: dict[str, dict[str, bool]] = {"mean": {"sublayers": True}, "last": {}}
     runs = [
-        layerscope.profile(str(model), tiny.texts(20), out=tmp_path / name, pooling=name, **options, **more)
+        layerscope.profile(
+            str(model), tiny.texts(20), out=tmp_path / name, pooling=name, **options, **more
+        )
         for name, more in how.items()
     ]
     found = layerscope.compare(runs, metrics="dataset_entropy", progress=False)
-    assert any(note.startswith("no pooling is in all runs: mean, last are compared") for note in found.notes)
+    assert any(
+        note.startswith("no pooling is in all runs: mean, last are compared")
+        for note in found.notes
+    )
     assert "metrics and states of sub-layers are not compared" in found.notes
     with pytest.raises(LayerscopeError, match="sub-layers are not compared: raw or normed"):
         layerscope.compare(runs, site="attn", progress=False)
-    other = layerscope.profile(str(model), tiny.texts(20), out=tmp_path / "r", repeat_tokens=0.5, **options)
+    other = layerscope.profile(
+        str(model), tiny.texts(20), out=tmp_path / "r", repeat_tokens=0.5, **options
+    )
     with pytest.raises(LayerscopeError, match="samples, seed and repeat tokens"):
         layerscope.compare([runs[0], other], progress=False)
 
 
 def test_a_choice_that_is_not_the_default_stands_in_names(three):
-    found = layerscope.compare(three[:2], similarity="cka,cosine_similarity", cka="biased", cosine="uncentered",
-                               metrics="effective_rank", progress=False)  # fmt: skip
+    found = layerscope.compare(
+        three[:2],
+        similarity="cka,cosine_similarity",
+        cka="biased",
+        cosine="uncentered",
+        metrics="effective_rank",
+        progress=False,
+    )
     assert found.forms == (("cka", "linear,biased"), ("cosine_similarity", "uncentered"))
     wanted = float(metrics.cka(three[0].pooled(1), three[1].pooled(2), debiased=False))
     assert found.similarity().loc[1, 2] == pytest.approx(wanted, abs=1e-9)
-    assert " biased CKA " in headline(pairs(found)[0]) and "Uncentred cosine at" in sentences(pairs(found)[0])[1]
+    assert (
+        " biased CKA " in headline(pairs(found)[0])
+        and "Uncentred cosine at" in sentences(pairs(found)[0])[1]
+    )
     whole = repr(found.document())
-    assert "Biased CKA of layers across runs" in whole and "compared_uncentred_cosine_similarity" in whole
+    assert (
+        "Biased CKA of layers across runs" in whole
+        and "compared_uncentred_cosine_similarity" in whole
+    )

@@ -39,8 +39,12 @@ def test_the_answer_is_printed_first_and_kept(cli, spoken, tmp_path):  # noqa: F
     best = square.loc[1].astype(float).idxmax()
     row = next((line for line in done.out.splitlines() if re.match(r" {5}1 ", line)), done.out)
     assert row.endswith(f"{best} ({square.loc[1, best]:.2f})")
-    assert len(pd.read_csv(tmp_path / "all.csv")) == len(layerscope.open_comparison(tmp_path / "both").frame)
-    assert (tmp_path / "both/report.html").is_file() and f"page: {tmp_path / 'both/report.html'}" in done.out
+    assert len(pd.read_csv(tmp_path / "all.csv")) == len(
+        layerscope.open_comparison(tmp_path / "both").frame
+    )
+    assert (
+        tmp_path / "both/report.html"
+    ).is_file() and f"page: {tmp_path / 'both/report.html'}" in done.out
 
 
 def test_json_has_every_row(cli, spoken):  # noqa: F811  the fixture
@@ -48,7 +52,9 @@ def test_json_has_every_row(cli, spoken):  # noqa: F811  the fixture
     told = json.loads(done.out)
     assert {row["kind"] for row in told["rows"]} == {"similarity", "difference", "value"}
     assert [run["depth"] for run in told["runs"]] == [3, 3] and told["n"] == 40
-    final = [row for row in told["rows"] if row["kind"] == "difference" and row["metric"] == "saturated"]
+    final = [
+        row for row in told["rows"] if row["kind"] == "difference" and row["metric"] == "saturated"
+    ]
     assert final and all(row["value"] is not None and row["paired"] is False for row in final)
 
 
@@ -56,13 +62,18 @@ def test_json_has_every_row(cli, spoken):  # noqa: F811  the fixture
     ("given", "line"),
     [
         (("--similarity", "nonsense"), "similarity 'nonsense' does not exist: choose "),
-        (("--csv", "numbers.txt"), "--csv 'numbers.txt' is not a valid name for a table: let it end in .csv"),
+        (
+            ("--csv", "numbers.txt"),
+            "--csv 'numbers.txt' is not a valid name for a table: let it end in .csv",
+        ),
     ],
 )
 def test_a_mistake_is_one_line(cli, spoken, given, line):  # noqa: F811  the fixture
     done = cli("compare", *spoken, *given)
     assert done.status == 2 and done.line.startswith(line)
-    assert cli("compare", spoken[0]).line == "compare needs two runs or more: give the folder of each"
+    assert (
+        cli("compare", spoken[0]).line == "compare needs two runs or more: give the folder of each"
+    )
 
 
 def test_a_narrow_window_shades_what_it_cannot_print(three, deep):
@@ -78,13 +89,19 @@ def test_a_series_tells_what_changes_most(three):
     rows = found.table("counterpart").query("metric == 'cka' and run == @found.runs[0].name")
     rows = rows[rows["run_b"] == found.runs[-1].name]
     least = rows.loc[rows["value"].idxmin()]
-    assert text.startswith(f"From the first to the last checkpoint layer {least['layer']} changes most: CKA ")
+    assert text.startswith(
+        f"From the first to the last checkpoint layer {least['layer']} changes most: CKA "
+    )
     assert "CKA to the last checkpoint" in text and re.search(r"layer +3 +20 +100", text)
 
 
 def test_of_a_distance_the_largest_changes_most(three):
-    found = layerscope.compare(three, similarity="angular_distance", metrics="effective_rank", progress=False)
-    rows = found.table("counterpart").query("run == @found.runs[0].name and run_b == @found.runs[-1].name")
+    found = layerscope.compare(
+        three, similarity="angular_distance", metrics="effective_rank", progress=False
+    )
+    rows = found.table("counterpart").query(
+        "run == @found.runs[0].name and run_b == @found.runs[-1].name"
+    )
     most = rows.loc[rows["value"].idxmax()]
     line = f"From the first to the last checkpoint layer {most['layer']} changes most: angular distance "
     assert printed(found).startswith(line) and rows["value"].nunique() > 1
@@ -101,9 +118,13 @@ def test_the_page_holds_maps_differences_and_checkpoints(three, tmp_path):
     assert [entry["name"] for entry in told["runs"]][0] == "3 checkpoints"
     square = found.similarity(0, 1)
     assert rectangle["choices"][0]["values"][2] == pytest.approx(list(square.loc[2]))
-    assert rectangle["choices"][0]["rings"][2] == list(square.columns).index(square.loc[2].loc[1:].idxmax())
+    assert rectangle["choices"][0]["rings"][2] == list(square.columns).index(
+        square.loc[2].loc[1:].idxmax()
+    )
     _, line = by_title["Effective rank: difference"]["choices"][1]["series"]
-    rows = found.table("difference").query("metric == 'effective_rank' and run_b == @found.runs[2].name")
+    rows = found.table("difference").query(
+        "metric == 'effective_rank' and run_b == @found.runs[2].name"
+    )
     assert line["y"] == pytest.approx(list(rows["value"])) and "errors" not in line
     course = by_title["Effective rank by checkpoint"]["choices"][0]
     assert course["columns"] == ["3", "20", "100"]
@@ -116,7 +137,11 @@ def test_the_page_holds_maps_differences_and_checkpoints(three, tmp_path):
 def test_figures_are_drawn(three, tmp_path):
     found = layerscope.compare(three, metrics="effective_rank", similarity="cka", progress=False)
     names = {path.stem for path in draw(found, tmp_path)}
-    sheets = {f"{name}{size}" for name in ("compared_cka", "differences", "checkpoints") for size in ("", "-column")}
+    sheets = {
+        f"{name}{size}"
+        for name in ("compared_cka", "differences", "checkpoints")
+        for size in ("", "-column")
+    }
     assert names == {*sheets, "difference-effective_rank"}
     assert all(path.stat().st_size > 1000 for path in tmp_path.iterdir())
 
@@ -131,6 +156,11 @@ def test_the_verb_and_the_page_load_no_probes():
 
 
 def test_titles_keep_names():
-    assert [capital(about(name).title) for name in ("alpha_req", "knn_probe", "cka", "effective_rank")] == [
-        "α-ReQ", "kNN probe", "CKA", "Effective rank",
-    ]  # fmt: skip
+    assert [
+        capital(about(name).title) for name in ("alpha_req", "knn_probe", "cka", "effective_rank")
+    ] == [
+        "α-ReQ",
+        "kNN probe",
+        "CKA",
+        "Effective rank",
+    ]

@@ -18,7 +18,12 @@ import layerscope
 from layerscope.core.errors import LayerscopeError
 
 __all__ = ["cli"]
-SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+SMALL = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+}
 
 
 @pytest.fixture(scope="module")
@@ -31,13 +36,18 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         hf.ViTImageProcessor(size={"height": 16, "width": 16}).save_pretrained(folder / name)
     (folder / "photos").mkdir()
     for i, pixels in enumerate(load_digits().images[:40]):
-        Image.fromarray((pixels * 15).astype(np.uint8)).convert("RGB").save(folder / "photos" / f"{i:02}.png")
+        Image.fromarray((pixels * 15).astype(np.uint8)).convert("RGB").save(
+            folder / "photos" / f"{i:02}.png"
+        )
     return folder
 
 
 def pooled(place: Path, name: str, layer: int) -> np.ndarray:
     """The mean hidden state of every image by transformers alone, float64 [N, D]."""
-    model, read = hf.ViTModel.from_pretrained(place / name), hf.ViTImageProcessor.from_pretrained(place / name)
+    model, read = (
+        hf.ViTModel.from_pretrained(place / name),
+        hf.ViTImageProcessor.from_pretrained(place / name),
+    )
     images = [Image.open(path) for path in sorted((place / "photos").iterdir())]
     with torch.no_grad():
         states = model(**read(images, return_tensors="pt"), output_hidden_states=True).hidden_states
@@ -63,9 +73,13 @@ def test_two_models_over_the_same_images(place, cli, monkeypatch):
         assert square.loc[a, b] == pytest.approx(biased_cka(own, other), abs=1e-4)
         wanted = spearmanr(pdist(own, "correlation"), pdist(other, "correlation")).statistic
         assert ranks.loc[a, b] == pytest.approx(wanted, abs=1e-2)
-    saved = layerscope.compare(["runs/one-photos", "runs/other-photos"], cka="biased", progress=False)
+    saved = layerscope.compare(
+        ["runs/one-photos", "runs/other-photos"], cka="biased", progress=False
+    )
     np.testing.assert_array_equal(saved.similarity(metric="cka"), square)
-    mixed = layerscope.compare(["runs/one-photos", "other"], data="photos", cka="biased", progress=False)
+    mixed = layerscope.compare(
+        ["runs/one-photos", "other"], data="photos", cka="biased", progress=False
+    )
     np.testing.assert_array_equal(mixed.similarity(metric="cka"), square)
     assert cli("compare", "one", "other", "--samples", "20").line.endswith("give both")
 
@@ -78,11 +92,17 @@ def test_states_that_extract_wrote_of_the_same_images(place, monkeypatch):
         runs.append(layerscope.profile(states=f"states-{name}", out=f"read-{name}", progress=False))
     whole = layerscope.profile("other", "photos", out="other-photos", views=0, progress=False)
     found = layerscope.compare(runs, cka="biased", progress=False).similarity(metric="cka")
-    assert found.loc[1, 2] == pytest.approx(biased_cka(pooled(place, "one", 1), pooled(place, "other", 2)), abs=1e-4)
-    with_model = layerscope.compare([runs[0], whole], cka="biased", progress=False).similarity(metric="cka")
+    assert found.loc[1, 2] == pytest.approx(
+        biased_cka(pooled(place, "one", 1), pooled(place, "other", 2)), abs=1e-4
+    )
+    with_model = layerscope.compare([runs[0], whole], cka="biased", progress=False).similarity(
+        metric="cka"
+    )
     assert with_model.loc[1, 2] == pytest.approx(found.loc[1, 2], abs=1e-6)
     part = layerscope.profile(states="states-other", out="part", samples=30, progress=False)
-    labelled = layerscope.profile(states="states-other", out="labelled", labels=[0, 1] * 20, progress=False)
+    labelled = layerscope.profile(
+        states="states-other", out="labelled", labels=[0, 1] * 20, progress=False
+    )
     for other in (part, labelled):
         with pytest.raises(LayerscopeError, match="do not match"):
             layerscope.compare([runs[0], other], progress=False)
@@ -91,7 +111,11 @@ def test_states_that_extract_wrote_of_the_same_images(place, monkeypatch):
 def test_sounds(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config = {**SMALL, "conv_dim": (16, 16), "conv_stride": (10, 8), "conv_kernel": (10, 8)}
-    config |= {"num_conv_pos_embeddings": 8, "num_feat_extract_layers": 2, "num_conv_pos_embedding_groups": 2}
+    config |= {
+        "num_conv_pos_embeddings": 8,
+        "num_feat_extract_layers": 2,
+        "num_conv_pos_embedding_groups": 2,
+    }
     (tmp_path / "sounds").mkdir()
     for i in range(20):
         wave = np.random.default_rng(i).normal(size=1600 + 80 * (i % 3)) * 0.3
@@ -99,5 +123,7 @@ def test_sounds(tmp_path, monkeypatch):
     for seed, name in enumerate(("one", "other")):
         tiny.seeded(hf.Wav2Vec2Model, hf.Wav2Vec2Config(**config), seed).save_pretrained(name)
         hf.Wav2Vec2FeatureExtractor(return_attention_mask=True).save_pretrained(name)
-    found = layerscope.compare(["one", "other"], data="sounds", similarity="cka,rsa", progress=False)
+    found = layerscope.compare(
+        ["one", "other"], data="sounds", similarity="cka,rsa", progress=False
+    )
     assert found.similarity(metric="cka").shape == found.similarity(metric="rsa").shape == (3, 3)

@@ -20,7 +20,9 @@ def test_too_few_the_same_and_what_is_no_run(three, tmp_path):
         layerscope.compare(str(three[0].path))
     assert "is given twice: compare needs runs that differ" in refused(three[0], three[0].path)
     assert "did you mean step100?" in refused(three[0], three[0].path.with_name("step10"))
-    assert "exists and holds no comparison: name a new folder" in refused(*three[:2], out=three[0].path)
+    assert "exists and holds no comparison: name a new folder" in refused(
+        *three[:2], out=three[0].path
+    )
 
 
 def test_other_samples(make, three, tmp_path):
@@ -28,24 +30,36 @@ def test_other_samples(make, three, tmp_path):
     assert "do not match (60 of " in refused(three[0], fewer)
     other = make(tmp_path / "other", tiny.rows(60, seed=9))
     told = refused(three[0], other)
-    assert "do not match (other contents): profile both with the same data, samples and seed" in told
+    assert (
+        "do not match (other contents): profile both with the same data, samples and seed" in told
+    )
 
 
 def test_infonce_of_other_blocks(make, three, tmp_path):
     blocks = make(tmp_path / "blocks", view_samples=20)
     told = refused(three[0], blocks)
     assert told.startswith("InfoNCE cannot be compared (N=60 in ") and "N=20 in " in told
-    assert "the same `view_samples`, or leave it out with `metrics='dataset_entropy,effective_rank," in told
+    assert (
+        "the same `view_samples`, or leave it out with `metrics='dataset_entropy,effective_rank,"
+        in told
+    )
     names = told.rpartition("`metrics='")[2].rstrip("'`")
     found = layerscope.compare([three[0], blocks], metrics=names, progress=False)
     assert set(found.table("difference")["metric"]) == set(names.split(","))
 
 
 def test_names_that_do_not_exist(three, deep, spoken):
-    assert "similarity 'ckaa' does not exist, did you mean cka?" in refused(*three[:2], similarity="ckaa")
+    assert "similarity 'ckaa' does not exist, did you mean cka?" in refused(
+        *three[:2], similarity="ckaa"
+    )
     told = refused(three[0], deep, similarity="cosine_similarity")
-    assert told == "cosine_similarity needs states of one width, and these are 16 and 24 wide: take cka"
-    assert "metric 'curvature' is not in all of these runs" in refused(*three[:2], metrics="curvature")
+    assert (
+        told
+        == "cosine_similarity needs states of one width, and these are 16 and 24 wide: take cka"
+    )
+    assert "metric 'curvature' is not in all of these runs" in refused(
+        *three[:2], metrics="curvature"
+    )
     assert "pooling 'cls' is not in run" in refused(*spoken, pooling="cls")
     assert "site 'normed' is not in run" in refused(*three[:2], site="normed")
     assert "metrics is ' , '" in refused(*three[:2], metrics=" , ")
@@ -57,10 +71,14 @@ def test_a_history_holds_no_states(three, tmp_path):
     shutil.copytree(three[0].path, tmp_path / "history")
     path = tmp_path / "history" / "run.json"
     write_json(path, read_json(path) | {"pooling": []})
-    assert "is the history of a training and holds no states" in refused(three[0], tmp_path / "history")
+    assert "is the history of a training and holds no states" in refused(
+        three[0], tmp_path / "history"
+    )
 
 
 def test_canonical_correlations_of_few_samples(make, three, tmp_path):
     wide = make(tmp_path / "wide", width=40, metrics="effective_rank")
     told = refused(three[0], wide, similarity="svcca")
-    assert told.startswith("svcca is not defined for 60 samples: at this width it needs 81; profile more")
+    assert told.startswith(
+        "svcca is not defined for 60 samples: at this width it needs 81; profile more"
+    )

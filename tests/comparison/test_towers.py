@@ -28,16 +28,24 @@ def cosine(a: np.ndarray, b: np.ndarray, center: bool) -> float:
 
 def gap(a: np.ndarray, b: np.ndarray) -> float:
     means = [
-        (x / np.linalg.norm(x, axis=1, keepdims=True)).mean(0) for x in (a.astype(np.float64), b.astype(np.float64))
+        (x / np.linalg.norm(x, axis=1, keepdims=True)).mean(0)
+        for x in (a.astype(np.float64), b.astype(np.float64))
     ]
     return float(np.linalg.norm(means[0] - means[1]))
 
 
 @pytest.mark.parametrize("site", ["projected", None])
 def test_within_and_across_are_those_of_every_two_layers(towers, site):
-    found = layerscope.compare(towers, paired=True, site=site, cosine="centered,uncentered", progress=False)
-    assert found.forms[:2] == (("cosine_similarity", "centered"), ("cosine_similarity", "uncentered"))
-    states = [[run.pooled(layer, site or "raw") for layer in range(4)] for run in towers]  # images are alike at layer 0
+    found = layerscope.compare(
+        towers, paired=True, site=site, cosine="centered,uncentered", progress=False
+    )
+    assert found.forms[:2] == (
+        ("cosine_similarity", "centered"),
+        ("cosine_similarity", "uncentered"),
+    )
+    states = [
+        [run.pooled(layer, site or "raw") for layer in range(4)] for run in towers
+    ]  # images are alike at layer 0
     for a, b in ((0, 0), (1, 1), (0, 1)):
         for variant in ("centered", "uncentered"):
             square = found.similarity(a, b, "cosine_similarity", variant)
@@ -50,14 +58,22 @@ def test_within_and_across_are_those_of_every_two_layers(towers, site):
 
 
 def test_what_is_shown_says_which_cosine_and_which_tower(towers):
-    found = layerscope.compare(towers, paired=True, site="projected", cosine="centered,uncentered", progress=False)
+    found = layerscope.compare(
+        towers, paired=True, site="projected", cosine="centered,uncentered", progress=False
+    )
     first, second = (member.name for member in found.runs)
     document = found.document()
-    maps = [part for section in document.sections for part in section.parts if isinstance(part, HeatMap)]
+    maps = [
+        part for section in document.sections for part in section.parts if isinstance(part, HeatMap)
+    ]
     titles = {part.title for part in maps}
     assert {"Cosine of layers across runs", "Uncentred cosine of layers across runs"} <= titles
     for run in (first, second):
-        assert {f"Cosine within {run}", f"Uncentred cosine within {run}", f"Modality gap within {run}"} <= titles
+        assert {
+            f"Cosine within {run}",
+            f"Uncentred cosine within {run}",
+            f"Modality gap within {run}",
+        } <= titles
     assert len({part.name for part in maps}) == len(maps), "each has a file of its own"
     whole = found.table("within").query(
         "metric == 'cosine_similarity' and variant == 'uncentered' and layer != layer_b"
@@ -73,18 +89,32 @@ def test_what_is_shown_says_which_cosine_and_which_tower(towers):
 def test_towers_of_other_numbers_of_samples_are_refused(towers, make, tmp_path):
     other = make(tmp_path / "other")
     with pytest.raises(
-        LayerscopeError, match="compares two runs with the same number of samples, and these have 20 and 60"
+        LayerscopeError,
+        match="compares two runs with the same number of samples, and these have 20 and 60",
     ):
         layerscope.compare([towers[0], other], paired=True, progress=False)
     with pytest.raises(LayerscopeError, match="do not match"):
         layerscope.compare(towers, progress=False)
     drawn = [
-        profiled(clip(), kind, tmp_path / kind, metrics=["dataset_entropy"], views=0, samples=10, seed=seed)
+        profiled(
+            clip(),
+            kind,
+            tmp_path / kind,
+            metrics=["dataset_entropy"],
+            views=0,
+            samples=10,
+            seed=seed,
+        )
         for seed, kind in enumerate(("image", "text"))
     ]
-    with pytest.raises(LayerscopeError, match="the 10 samples of these runs may have been drawn separately from more"):
+    with pytest.raises(
+        LayerscopeError,
+        match="the 10 samples of these runs may have been drawn separately from more",
+    ):
         layerscope.compare(drawn, paired=True, progress=False)
-    with pytest.raises(LayerscopeError, match="variant 'biased' of cosine_similarity is not in this comparison"):
+    with pytest.raises(
+        LayerscopeError, match="variant 'biased' of cosine_similarity is not in this comparison"
+    ):
         layerscope.compare(towers, paired=True, site="projected", progress=False).similarity(
             metric="cosine_similarity", variant="biased"
         )

@@ -18,7 +18,9 @@ def test_the_next_one_is_made_while_this_one_is_worked_on() -> None:
 
     for item, made in ahead(make, range(3)):
         if item == 0:
-            assert second_begun.wait(10), "nothing is made of the second while the first is worked on"
+            assert second_begun.wait(10), (
+                "nothing is made of the second while the first is worked on"
+            )
         seen.append((item, made))
     assert seen == [(0, 0), (1, 10), (2, 20)]
 
@@ -34,7 +36,9 @@ def test_no_more_than_the_next_one_is_taken() -> None:
     made = ahead(str, items())
     assert next(made) == (0, "0") and taken == [0, 1]
     made.close()
-    assert taken == [0, 1] and not any(thread.name.startswith("ahead") for thread in threading.enumerate())
+    assert taken == [0, 1] and not any(
+        thread.name.startswith("ahead") for thread in threading.enumerate()
+    )
 
 
 def test_an_error_of_the_items_comes_after_what_is_made_of_those_before() -> None:

@@ -73,8 +73,14 @@ def test_what_comes_next_can_run_here(labelled, monkeypatch):
 def test_a_model_that_was_in_memory_is_not_what_a_command_opens(labelled):
     choice = layerscope.select(labelled, rule="one-standard-error", progress=False)
     assert choice.layer == 1 and not choice.document().commands
-    assert "nothing to truncate: the run was made without a model that a command can open" in choice.document().notes
-    with pytest.raises(layerscope.LayerscopeError, match="^the selection does not say where Sequential is: give the"):
+    assert (
+        "nothing to truncate: the run was made without a model that a command can open"
+        in choice.document().notes
+    )
+    with pytest.raises(
+        layerscope.LayerscopeError,
+        match="^the selection does not say where Sequential is: give the",
+    ):
         layerscope.truncate(choice, out="none")
 
 
@@ -87,15 +93,21 @@ def test_a_command_line_lacks_what_its_verb_and_its_options_need(monkeypatch):
 
 def test_a_folder_is_written_without_the_package_of_its_page(labelled, cli, tmp_path, monkeypatch):
     without("plotly", monkeypatch)
-    printed: Printed = cli("select", labelled.path, "--rule", "one-standard-error", "--out", tmp_path / "choice")
-    assert printed.status == 0 and printed.err.endswith('no page: it needs plotly (pip install "layerscope[report]")\n')
+    printed: Printed = cli(
+        "select", labelled.path, "--rule", "one-standard-error", "--out", tmp_path / "choice"
+    )
+    assert printed.status == 0 and printed.err.endswith(
+        'no page: it needs plotly (pip install "layerscope[report]")\n'
+    )
     assert f"written: {tmp_path / 'choice'}" in printed.out
     assert layerscope.open_selection(tmp_path / "choice").layer == 1
     assert not list(tmp_path.rglob("*.html"))
 
 
 def test_the_packages_of_an_extra_are_those_that_it_installs():
-    project = tomllib.loads((Path(layerscope.__file__).parents[1] / "pyproject.toml").read_text("utf-8"))["project"]
+    project = tomllib.loads(
+        (Path(layerscope.__file__).parents[1] / "pyproject.toml").read_text("utf-8")
+    )["project"]
     extras = project["optional-dependencies"]
 
     def installed_by(extra: str) -> set[str]:

@@ -21,7 +21,9 @@ from layerscope.scores import Evaluation
 from layerscope.selection.removal import Choice as Block, Removal
 
 __all__ = ["cli", "hub", "labelled", "rows", "written"]
-SCORES = pd.DataFrame({"model": "m", "layer": [0, 1, 2, 3], "task": "topics", "score": [0.2, 0.5, 0.7, 0.6]})
+SCORES = pd.DataFrame(
+    {"model": "m", "layer": [0, 1, 2, 3], "task": "topics", "score": [0.2, 0.5, 0.7, 0.6]}
+)
 
 
 def test_a_run_comes_back_as_it_was(hub, labelled):
@@ -30,10 +32,15 @@ def test_a_run_comes_back_as_it_was(hub, labelled):
     assert name == "hf://user/run" and not {"notes.txt", "report.html"} & set(hub.files("user/run"))
     found = layerscope.open_run(name)
     pd.testing.assert_frame_equal(found.table(), labelled.table(), check_exact=True)
-    assert (found.pooled(2) == labelled.pooled(2)).all() and found.info["plan"] == labelled.info["plan"]
+    assert (found.pooled(2) == labelled.pooled(2)).all() and found.info["plan"] == labelled.info[
+        "plan"
+    ]
     assert any("layerscope/" in agent for agent in hub.agents)
     card = DatasetCard(hub.files("user/run")["README.md"].decode())
-    assert card.data.tags == ["layerscope", "run"] and 'layerscope.open_run("hf://user/run")' in card.text
+    assert (
+        card.data.tags == ["layerscope", "run"]
+        and 'layerscope.open_run("hf://user/run")' in card.text
+    )
     assert str(labelled.document().answer)[:20] in card.text
 
 
@@ -41,10 +48,14 @@ def test_nothing_pushed_names_a_folder_of_this_machine(hub, tmp_path):
     texts = tiny.texts(40)
     data = tmp_path / "of mine" / "texts.csv"
     data.parent.mkdir()
-    pd.DataFrame({"text": [f"/usr/bin {text}" for text in texts], "label": ["a", "b"] * 20}).to_csv(data)
+    pd.DataFrame({"text": [f"/usr/bin {text}" for text in texts], "label": ["a", "b"] * 20}).to_csv(
+        data
+    )
     model = tiny.saved(tiny.bert(), tmp_path / "bert", special=True)
     command = f"layerscope profile {model} --data '{data}' --out {tmp_path}/run"
-    run = layerscope.profile(model, data, out=tmp_path / "run", metrics="rankme", progress=False, command=command)
+    run = layerscope.profile(
+        model, data, out=tmp_path / "run", metrics="rankme", progress=False, command=command
+    )
     before = {path: path.read_bytes() for path in run.path.rglob("*.*")}
     run.push_to_hub("user/run")
     layerscope.select(run, cost=False, progress=False).push_to_hub("user/selection")
@@ -62,13 +73,17 @@ def test_links_are_not_pushed(hub, labelled, tmp_path):
     run = layerscope.open_run(labelled.save(tmp_path / "copy"))
     (run.path / "tables").rename(tmp_path / "elsewhere")
     (run.path / "tables").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(layerscope.LayerscopeError, match=r"copy/tables' is a link, and links are not pushed"):
+    with pytest.raises(
+        layerscope.LayerscopeError, match=r"copy/tables' is a link, and links are not pushed"
+    ):
         run.push_to_hub("user/run")
     model = tmp_path / "model"
     model.mkdir()
     (model / "config.json").write_text("{}")
     (model / "notes.txt").symlink_to(tmp_path / "secret")
-    with pytest.raises(layerscope.LayerscopeError, match=r"notes.txt' is a link, and links are not pushed"):
+    with pytest.raises(
+        layerscope.LayerscopeError, match=r"notes.txt' is a link, and links are not pushed"
+    ):
         layerscope.push_to_hub(model, "user/model")
     assert not hub.repos
 
@@ -86,19 +101,31 @@ def bare(result):
     return {name: value for name, value in facts.items() if name != "checksum"}
 
 
-def test_every_kind_of_result_opens_by_its_own_function_and_by_report(hub, labelled, tmp_path, monkeypatch):
+def test_every_kind_of_result_opens_by_its_own_function_and_by_report(
+    hub, labelled, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     selection = layerscope.select(labelled, cost=False, progress=False)
     evaluation = Evaluation(SCORES)
-    for result, opened in ((selection, layerscope.open_selection), (evaluation, layerscope.open_evaluation)):
+    for result, opened in (
+        (selection, layerscope.open_selection),
+        (evaluation, layerscope.open_evaluation),
+    ):
         name = result.push_to_hub(f"user/{type(result).__name__.lower()}")
         assert opened(name).as_dict() == bare(result)
         kind = opened.__name__
-        assert f'layerscope.{kind}("{name}")' in hub.files(name.removeprefix("hf://"))["README.md"].decode()
+        assert (
+            f'layerscope.{kind}("{name}")'
+            in hub.files(name.removeprefix("hf://"))["README.md"].decode()
+        )
         page = layerscope.report(name)
         assert page.resolve() == tmp_path / "report.html"  # and not in the client's cache
-    pd.testing.assert_frame_equal(layerscope.open_evaluation("hf://user/evaluation").scores, evaluation.scores)
-    assert page_folder(on_this_machine("hf://user/evaluation")) != on_this_machine("hf://user/evaluation")
+    pd.testing.assert_frame_equal(
+        layerscope.open_evaluation("hf://user/evaluation").scores, evaluation.scores
+    )
+    assert page_folder(on_this_machine("hf://user/evaluation")) != on_this_machine(
+        "hf://user/evaluation"
+    )
 
 
 def comparison(run, folder):
@@ -117,15 +144,33 @@ def lens_reading(_, folder):
 
 
 def removal(*_):
-    choices = tuple(Block(way, (2,), 0.1, 0.12, 0.01, 0.9, "") for way in ("greedy removal", "last blocks"))
-    return Removal("tiny", 3, "vectors", "topics", 8, 8, choices, (0.1, 0.2, 0.3), (0.3, 0.2, 0.1), "tiny")
+    choices = tuple(
+        Block(way, (2,), 0.1, 0.12, 0.01, 0.9, "") for way in ("greedy removal", "last blocks")
+    )
+    return Removal(
+        "tiny", 3, "vectors", "topics", 8, 8, choices, (0.1, 0.2, 0.3), (0.3, 0.2, 0.1), "tiny"
+    )
 
 
 def draft_report(*_):
     names = [each.name for each in fields(DraftReport) if each.name not in ("layers", "folder")]
-    facts = dict.fromkeys(names, 1.5) | {"model": "tiny", "data": "topics", "machine": "2 cores", "verdict": "pays"}
-    facts |= dict.fromkeys(("depth", "prompts", "layer", "same", "texts", "batch_size", "max_new_tokens"), 2)
-    facts |= {"dtype": "float32", "weights": "w", "notes": ("a note",), "lens": "", "pays": True, "draft_tokens": 3}
+    facts = dict.fromkeys(names, 1.5) | {
+        "model": "tiny",
+        "data": "topics",
+        "machine": "2 cores",
+        "verdict": "pays",
+    }
+    facts |= dict.fromkeys(
+        ("depth", "prompts", "layer", "same", "texts", "batch_size", "max_new_tokens"), 2
+    )
+    facts |= {
+        "dtype": "float32",
+        "weights": "w",
+        "notes": ("a note",),
+        "lens": "",
+        "pays": True,
+        "draft_tokens": 3,
+    }
     return DraftReport(**facts, layers=pd.DataFrame({name: [1, 2] for name in LAYERS}))
 
 
@@ -140,7 +185,9 @@ MADE = {
 
 
 @pytest.mark.parametrize("kind", MADE)
-def test_a_result_comes_back_from_the_hub_as_it_was_pushed(hub, labelled, tmp_path, monkeypatch, kind):
+def test_a_result_comes_back_from_the_hub_as_it_was_pushed(
+    hub, labelled, tmp_path, monkeypatch, kind
+):
     monkeypatch.chdir(tmp_path)
     result = MADE[kind](labelled, tmp_path)
     name = result.push_to_hub(f"user/{kind}")
@@ -153,10 +200,16 @@ def test_a_result_comes_back_from_the_hub_as_it_was_pushed(hub, labelled, tmp_pa
 def test_pushing_again_replaces_the_same_kind_and_nothing_else(hub, labelled):
     labelled.push_to_hub("user/run")
     first = hub.files("user/run")
-    hub.repos["dataset", "user/run"].append({**first, "shards/00099.safetensors": b"of an earlier, larger run"})
+    hub.repos["dataset", "user/run"].append(
+        {**first, "shards/00099.safetensors": b"of an earlier, larger run"}
+    )
     labelled.push_to_hub("user/run")
-    assert hub.files("user/run") == first  # unchanged files are not sent, and what was left over is gone
-    with pytest.raises(layerscope.LayerscopeError, match=r"'user/run' holds something else \(log.jsonl\)"):
+    assert (
+        hub.files("user/run") == first
+    )  # unchanged files are not sent, and what was left over is gone
+    with pytest.raises(
+        layerscope.LayerscopeError, match=r"'user/run' holds something else \(log.jsonl\)"
+    ):
         Evaluation(SCORES).push_to_hub("user/run")
     assert hub.files("user/run") == first
     hub.repos["dataset", "user/run"].append({**first, "run.json": b"{}"})
@@ -171,9 +224,14 @@ def test_what_is_private_stays_private(hub, monkeypatch):
     Evaluation(SCORES).push_to_hub("user/scores")
     assert hub.private == {("dataset", "user/scores")}  # unless somebody says otherwise
     monkeypatch.setenv("HF_TOKEN", "")
-    with pytest.raises(layerscope.LayerscopeError, match=r"hf://user/scores is refused without a valid token: log in"):
+    with pytest.raises(
+        layerscope.LayerscopeError,
+        match=r"hf://user/scores is refused without a valid token: log in",
+    ):
         layerscope.open_evaluation("hf://user/scores")
-    with pytest.raises(layerscope.LayerscopeError, match=r"'user/other' is refused without a valid token"):
+    with pytest.raises(
+        layerscope.LayerscopeError, match=r"'user/other' is refused without a valid token"
+    ):
         Evaluation(SCORES).push_to_hub("user/other")
     assert Evaluation(SCORES).push_to_hub("user/other", token=OWNER) == "hf://user/other"
 
@@ -187,13 +245,23 @@ def shared(hub, written):
         if name == "new":
             return run
         run.push_to_hub(f"user/{name}-run")
-        own = SCORES.assign(model=name, score=[0.2, *(0.5 + 0.1 * (layer == best) for layer in (1, 2, 3))])
+        own = SCORES.assign(
+            model=name, score=[0.2, *(0.5 + 0.1 * (layer == best) for layer in (1, 2, 3))]
+        )
         Evaluation(own).push_to_hub(f"user/{name}-scores")
     return None
 
 
 def test_scores_and_metrics_of_the_hub_are_read_together(shared, cli):
-    done = cli("scores", "hf://user/one-scores", "--metrics", "hf://user/one-run", "--bootstrap", 0, "--long")
+    done = cli(
+        "scores",
+        "hf://user/one-scores",
+        "--metrics",
+        "hf://user/one-run",
+        "--bootstrap",
+        0,
+        "--long",
+    )
     assert done.status == 0 and "maximum rankme" in done.out, done.err
 
 
@@ -209,7 +277,9 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("at", ["create", "validate-yaml", "preupload", "batch", "large", "commit", "tree", "resolve"])
+@pytest.mark.parametrize(
+    "at", ["create", "validate-yaml", "preupload", "batch", "large", "commit", "tree", "resolve"]
+)
 def test_a_fault_of_the_hub_is_one_line_with_the_mend(hub, at, fault):
     """Whatever step of a push or an opening fails, nothing is lost here or there, and the next try goes through."""
     evaluation = Evaluation(SCORES)

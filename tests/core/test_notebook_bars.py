@@ -34,7 +34,9 @@ def test_lines_and_bars_are_shown(shown: list[Any]) -> None:
     assert isinstance(shown[1], widgets.Output)
 
 
-def test_without_ipywidgets_there_are_lines_alone(shown: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ipywidgets_there_are_lines_alone(
+    shown: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(progress, "find_spec", lambda name: None)
     report()
     assert [thing.text for thing in shown] == ["a line [b]\n"]

@@ -52,7 +52,9 @@ def test_a_job_whose_standard_error_is_a_file_prints_a_line_a_minute(capsys, mon
         for _ in range(6):
             advance(300)
     lines = capsys.readouterr().err.splitlines()
-    assert 1 < len(lines) < 6 and all(line.startswith("forward: ") and " of 2,000 samples" in line for line in lines)
+    assert 1 < len(lines) < 6 and all(
+        line.startswith("forward: ") and " of 2,000 samples" in line for line in lines
+    )
 
 
 @pytest.mark.parametrize("shown", [True, False])

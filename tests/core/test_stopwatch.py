@@ -12,7 +12,11 @@ def test_calls_take_turns_that_begin_with_another_one_in_every_round() -> None:
     order: list[str] = []
     runs = [lambda name=name: order.append(name) for name in "abc"]
     found = Stopwatch(torch.device("cpu")).medians(runs, 3)
-    assert "".join(order) == "abc" + "abc" + "bca" + "cab" and found.shape == (3,) and (found > 0).all()
+    assert (
+        "".join(order) == "abc" + "abc" + "bca" + "cab"
+        and found.shape == (3,)
+        and (found > 0).all()
+    )
 
 
 def test_a_median_forgives_a_slow_call() -> None:

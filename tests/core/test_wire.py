@@ -47,7 +47,9 @@ except LayerscopeError as error:
 def teams(monkeypatch: pytest.MonkeyPatch):
     """Three processes as threads of this one, and the store."""
     monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=60))
+    store = TCPStore(
+        "127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=60)
+    )
 
     def join(rank: int) -> Team:
         own = TCPStore("127.0.0.1", store.port, is_master=False, timeout=timedelta(seconds=60))
@@ -67,8 +69,14 @@ def test_values_of_any_size_arrive_and_none_stays_in_the_store(teams):
     def share(team: Team) -> None:
         for turn in range(6):
             team.begin()
-            values = team.meet(np.full(2_500_000 if turn == 3 else 5, team.rank + turn, dtype=np.float64))  # 20 MB
-            assert [(len(set(value)), value[0]) for value in values] == [(1, turn), (1, turn + 1), (1, turn + 2)]
+            values = team.meet(
+                np.full(2_500_000 if turn == 3 else 5, team.rank + turn, dtype=np.float64)
+            )  # 20 MB
+            assert [(len(set(value)), value[0]) for value in values] == [
+                (1, turn),
+                (1, turn + 1),
+                (1, turn + 2),
+            ]
             assert [*team.each(abs, range(-40, 0))] == [*range(40, 0, -1)]
             assert [*team.each(str, "ab", "the same")] == ["a", "b"]
             brought, numbers = team.bring(team.rank), team.numbers()
@@ -111,7 +119,9 @@ def test_what_another_program_writes_runs_no_code(teams, tmp_path: Path, numpy_t
     others.set(f"{(1, 1, 1)} value", data)
     for rank in (1, 2):
         others.set(str((1, 1, rank)), "complete")
-    with pytest.raises(LayerscopeError, match="another program has written to the launcher's store"):
+    with pytest.raises(
+        LayerscopeError, match="another program has written to the launcher's store"
+    ):
         first.meet()
     assert not harm.file.exists()
 
@@ -159,7 +169,11 @@ start()
     _, out, err = ended(job)
     assert not (tmp_path / "ran").exists()
     lines = [line for line in err.splitlines() if line.startswith("layerscope: ")]
-    assert out == "" and len(lines) == 1 and "another program has written to the launcher's store (port " in lines[0]
+    assert (
+        out == ""
+        and len(lines) == 1
+        and "another program has written to the launcher's store (port " in lines[0]
+    )
 
 
 def test_all_raise_the_first_error_of_the_verb_and_go_on_with_the_next(teams):
@@ -175,8 +189,15 @@ def test_all_raise_the_first_error_of_the_verb_and_go_on_with_the_next(teams):
         team.fail(raised.value)
         return str(raised.value)
 
-    assert list(threads.map(fail, found)) == ["ValueError: of process 1", "", "ValueError: of process 1"]
-    assert list(threads.map(lambda team: team.begin() or team.meet(team.rank), found)) == [[0, 1, 2]] * 3
+    assert list(threads.map(fail, found)) == [
+        "ValueError: of process 1",
+        "",
+        "ValueError: of process 1",
+    ]
+    assert (
+        list(threads.map(lambda team: team.begin() or team.meet(team.rank), found))
+        == [[0, 1, 2]] * 3
+    )
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -185,7 +206,10 @@ def test_who_ends_in_order_is_named_soon(forks: Forks, tmp_path: Path, rank: int
     start = time.monotonic()
     left, ended = both[1 - rank].wait(), both[rank].wait()
     assert (left.status, ended.status) == (0, 0), left.err + ended.err
-    assert left.out == f"process {rank} on {socket.gethostname()} has ended: run the same command to resume\n"
+    assert (
+        left.out
+        == f"process {rank} on {socket.gethostname()} has ended: run the same command to resume\n"
+    )
     assert time.monotonic() - start < 0.8 * LIMIT
 
 
@@ -203,10 +227,18 @@ def test_who_pauses_is_waited_for(forks: Forks, tmp_path: Path):
 def test_a_port_that_is_taken_is_named(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        there = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        there = {
+            "RANK": "0",
+            "LOCAL_RANK": "0",
+            "WORLD_SIZE": "2",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": port,
+        }
         for name, value in there.items():
             monkeypatch.setenv(name, value)
-        assert str(processes._join.__wrapped__()).startswith(f"port {port} of this machine is already in use: set")
+        assert str(processes._join.__wrapped__()).startswith(
+            f"port {port} of this machine is already in use: set"
+        )
 
 
 def test_of_two_messages_under_one_key_the_first_is_read():

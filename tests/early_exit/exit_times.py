@@ -12,15 +12,23 @@ from layerscope.early_exit.recorded import Recorded
 
 
 def random_times(
-    rng: np.random.Generator, rows: tuple[int, ...] = (1, 2, 4, 8, 32), tokens: tuple[int, ...] = (4, 16, 40)
+    rng: np.random.Generator,
+    rows: tuple[int, ...] = (1, 2, 4, 8, 32),
+    tokens: tuple[int, ...] = (4, 16, 40),
 ) -> Times:
     """Times that grow with rows and tokens from a cost of their own; a block is the dearest."""
     work = np.multiply.outer(np.asarray(rows), np.asarray(tokens))
     dear = dict(zip(STAGES, (20, 100, 5, 5, 10, 3), strict=True))
-    return Times(rows, tokens, {s: dear[s] * (rng.uniform(10, 100) + rng.uniform(0.5, 1) * work) for s in STAGES})
+    return Times(
+        rows,
+        tokens,
+        {s: dear[s] * (rng.uniform(10, 100) + rng.uniform(0.5, 1) * work) for s in STAGES},
+    )
 
 
-def random_recorded(rng: np.random.Generator, n: int, depth: int, criterion: str = "confidence") -> Recorded:
+def random_recorded(
+    rng: np.random.Generator, n: int, depth: int, criterion: str = "confidence"
+) -> Recorded:
     """Samples that grow surer with depth, each at its own pace."""
     pace = rng.uniform(0.2, 3, (n, 1))
     scores = 1 - np.exp(-pace * np.arange(1, depth + 1) / depth) * rng.uniform(0.5, 1, (n, depth))
@@ -35,7 +43,13 @@ def split(samples: NDArray[np.int64], size: int) -> list[NDArray[np.int64]]:
 
 
 def predict(
-    recorded: Recorded, plan: Plan, exits: Sequence[int], threshold: float, times: Times, *, trims: bool = True
+    recorded: Recorded,
+    plan: Plan,
+    exits: Sequence[int],
+    threshold: float,
+    times: Times,
+    *,
+    trims: bool = True,
 ) -> Prediction:
     """What a data set costs in the batches of a plan when rows leave at these exits."""
     return Simulation(recorded, plan, times, trims=trims).run(exits, threshold)
@@ -47,7 +61,13 @@ def seconds_at(times: Times, stage: str, rows: float, tokens: float) -> float:
 
 
 def slow_seconds(
-    recorded: Recorded, plan: Plan, exits: Sequence[int], threshold: float, times: Times, *, trims: bool
+    recorded: Recorded,
+    plan: Plan,
+    exits: Sequence[int],
+    threshold: float,
+    times: Times,
+    *,
+    trims: bool,
 ) -> float:
     """Return the seconds of a run whose rows leave one by one."""
     leaves = recorded.leaves(exits, threshold)
@@ -76,5 +96,7 @@ def slow_seconds(
         else:
             total += took("head" if inside == batch else "check", inside, batch)
         if inside != batch:
-            total += seconds_at(times, "end", len(batch), max(recorded.lengths[sample] for sample in batch))
+            total += seconds_at(
+                times, "end", len(batch), max(recorded.lengths[sample] for sample in batch)
+            )
     return total

@@ -11,7 +11,14 @@ from populations import ONE_PERCENT, constant, population, recorded
 from scipy.stats import binom
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.early_exit.calibration import NEVER, Goal, along, calibrate_recorded, path, upper_bound
+from layerscope.early_exit.calibration import (
+    NEVER,
+    Goal,
+    along,
+    calibrate_recorded,
+    path,
+    upper_bound,
+)
 from layerscope.early_exit.recorded import Recorded
 from layerscope.early_exit.study import CRITERIA
 
@@ -31,7 +38,9 @@ def left_at(row: Recorded, exits: tuple[int, ...], threshold: float) -> int:
     return row.depth
 
 
-def by_hand(data: Recorded, exits: tuple[int, ...], goal: Goal, thresholds: tuple[float, ...]) -> tuple[float, int]:
+def by_hand(
+    data: Recorded, exits: tuple[int, ...], goal: Goal, thresholds: tuple[float, ...]
+) -> tuple[float, int]:
     rows = [data.take(np.array([number])) for number in range(len(data))]
     kept, seen = math.nan, -1
     for threshold in (NEVER, *thresholds):
@@ -40,9 +49,9 @@ def by_hand(data: Recorded, exits: tuple[int, ...], goal: Goal, thresholds: tupl
             wanted = row.full[0] if goal.max_disagreement is not None else row.labels[0]
             errors += row.predictions[0, left_at(row, exits, threshold) - 1] != wanted
         risk, n = Fraction(goal.risk), len(data)
-        if sum(math.comb(n, k) * risk**k * (1 - risk) ** (n - k) for k in range(errors + 1)) > 1 - Fraction(
-            goal.confidence
-        ):
+        if sum(
+            math.comb(n, k) * risk**k * (1 - risk) ** (n - k) for k in range(errors + 1)
+        ) > 1 - Fraction(goal.confidence):
             break
         kept, seen = threshold, errors
     return kept, seen
@@ -61,14 +70,22 @@ def test_the_path_goes_from_careful_to_greedy_in_even_log_odds(criterion, classe
     log_odds = np.log(inner / (1 - inner))
     coarse = inner < 1 - 1e-9  # closer to 1 the rounding of 1 - p shows
     assert np.diff(log_odds[coarse]) == pytest.approx(-0.05, abs=1e-5)
-    assert log_odds[0] == pytest.approx(32, abs=0.02) and log_odds[-1] < (-6.8 if classes == 1000 else 0.1)
+    assert log_odds[0] == pytest.approx(32, abs=0.02) and log_odds[-1] < (
+        -6.8 if classes == 1000 else 0.1
+    )
     assert path(criterion, classes, [4]) == tuple(found)
 
 
 def test_the_path_of_patience_counts_down():
     assert path("patience", 2, [1, 2, 3, 5, 8]) == (4.0, 3.0, 2.0, 1.0)
-    assert path("patience", 2, [1]) == () and path("patience", 2, []) == () and path("margin", 2, []) == ()
-    with pytest.raises(LayerscopeError, match="criterion 'patient' does not exist, did you mean patience"):
+    assert (
+        path("patience", 2, [1]) == ()
+        and path("patience", 2, []) == ()
+        and path("margin", 2, []) == ()
+    )
+    with pytest.raises(
+        LayerscopeError, match="criterion 'patient' does not exist, did you mean patience"
+    ):
         path("patient", 2, [1])
 
 
@@ -80,7 +97,9 @@ def test_the_path_of_patience_counts_down():
 def test_sums_along_the_path_equal_a_loop(criterion, exits):
     thresholds = (NEVER, *path(criterion, 3, exits)[::9])
     draw = np.random.default_rng(1)
-    scores = draw.choice([*thresholds[1:], 0.0, 0.5, 0.97], size=(80, 5))  # ties, between rows and with thresholds
+    scores = draw.choice(
+        [*thresholds[1:], 0.0, 0.5, 0.97], size=(80, 5)
+    )  # ties, between rows and with thresholds
     data = recorded(scores, draw.integers(3, size=(80, 5)), None, criterion, 3)
     values = draw.integers(-9, 9, size=(80, len(exits) + 1))
     found = along(data, exits, thresholds, values)
@@ -92,9 +111,13 @@ def test_sums_along_the_path_equal_a_loop(criterion, exits):
 
 
 @pytest.mark.parametrize("criterion", CRITERIA)
-@pytest.mark.parametrize("goal", [Goal(max_disagreement=0.2), Goal(min_accuracy=0.7, confidence=0.9)])
+@pytest.mark.parametrize(
+    "goal", [Goal(max_disagreement=0.2), Goal(min_accuracy=0.7, confidence=0.9)]
+)
 def test_the_walk_equals_a_loop(criterion, goal, monkeypatch):
-    monkeypatch.setattr("layerscope.early_exit.calibration.STEP", 0.8)  # fewer thresholds for the loop
+    monkeypatch.setattr(
+        "layerscope.early_exit.calibration.STEP", 0.8
+    )  # fewer thresholds for the loop
     found = set()
     for seed in range(12):
         data = population(criterion, 60, seed)
@@ -106,7 +129,11 @@ def test_the_walk_equals_a_loop(criterion, goal, monkeypatch):
                 calibrate_recorded(data, exits, goal)
             continue
         made = calibrate_recorded(data, exits, goal)
-        assert (made.threshold, made.errors, made.exits) == (threshold, errors, tuple(sorted(exits)))
+        assert (made.threshold, made.errors, made.exits) == (
+            threshold,
+            errors,
+            tuple(sorted(exits)),
+        )
         found.add(threshold)
     assert NEVER in found and len(found) > 1
 
@@ -131,16 +158,27 @@ def test_a_score_that_equals_the_threshold_leaves():
 def test_what_a_calibration_tells():
     data = population("confidence", 1000, 0)
     made = calibrate_recorded(data, [1, 3], ONE_PERCENT)
-    layers = np.array([left_at(data.take(np.array([row])), (1, 3), made.threshold) for row in range(1000)])
+    layers = np.array(
+        [left_at(data.take(np.array([row])), (1, 3), made.threshold) for row in range(1000)]
+    )
     predicted = data.predictions[np.arange(1000), layers - 1]
     assert 1 < made.mean_layer == layers.mean() < 5
     assert made.errors == (predicted != data.full).sum() == 1000 * made.disagreement
     assert (
-        made.accuracy == (predicted == data.labels).mean() and made.full_accuracy == (data.full == data.labels).mean()
+        made.accuracy == (predicted == data.labels).mean()
+        and made.full_accuracy == (data.full == data.labels).mean()
     )
-    assert made.p_value == pytest.approx(binom.cdf(made.errors, 1000, 0.01)) and made.p_value <= 0.05
+    assert (
+        made.p_value == pytest.approx(binom.cdf(made.errors, 1000, 0.01)) and made.p_value <= 0.05
+    )
     assert upper_bound(made.errors, 1000, 0.95) <= 0.01
-    assert (made.n, made.depth, made.classes, made.criterion, made.goal) == (1000, 5, 3, "confidence", ONE_PERCENT)
+    assert (made.n, made.depth, made.classes, made.criterion, made.goal) == (
+        1000,
+        5,
+        3,
+        "confidence",
+        ONE_PERCENT,
+    )
     unlabelled = calibrate_recorded(replace(data, labels=None), [1, 3], ONE_PERCENT)
     assert unlabelled == replace(made, accuracy=None, full_accuracy=None)
 
@@ -161,7 +199,8 @@ def test_the_guarantee_holds_where_it_is_tight():
     """All rows leave at once, with a risk just above the goal: passing is a violation, nearly as often as δ allows."""
     draw, draws = np.random.default_rng(0), 1000
     passed = sum(
-        calibrate_recorded(constant(299, draw.binomial(299, 0.0101)), [1], ONE_PERCENT).mean_layer == 1
+        calibrate_recorded(constant(299, draw.binomial(299, 0.0101)), [1], ONE_PERCENT).mean_layer
+        == 1
         for _ in range(draws)
     )
     assert binom.ppf(0.01, draws, 0.9899**299) <= passed <= binom.ppf(0.99, draws, 0.05)

@@ -14,7 +14,10 @@ from layerscope.early_exit.calibration import NEVER, Goal, calibrate_recorded, c
 
 
 def test_298_samples_are_refused_and_299_are_enough():
-    with pytest.raises(LayerscopeError, match="max_disagreement 0.01 .* needs 299 samples at least, and there are 298"):
+    with pytest.raises(
+        LayerscopeError,
+        match="max_disagreement 0.01 .* needs 299 samples at least, and there are 298",
+    ):
         calibrate_recorded(constant(298, 0), [1], ONE_PERCENT)
     made = calibrate_recorded(constant(299, 0), [1], ONE_PERCENT)
     assert made.threshold == 0.5 and made.errors == 0 and made.mean_layer == 1
@@ -30,8 +33,15 @@ def test_one_error_of_299_is_one_too_many():
     assert 0.9 < made.threshold < 0.91 and made.mean_layer == 2 and made.errors == 0
     assert str(made).endswith("with 95 % confidence (0 of 299 did; no sample left early)")
     made = calibrate_recorded(constant(299, 1, score=1.0), [1], ONE_PERCENT)
-    assert made.threshold == NEVER and made.tested == 1 and made.mean_layer == 2 and made.disagreement == 0
-    assert str(made).startswith("no sample leaves early: no threshold was certified for at most 1 % disagreement")
+    assert (
+        made.threshold == NEVER
+        and made.tested == 1
+        and made.mean_layer == 2
+        and made.disagreement == 0
+    )
+    assert str(made).startswith(
+        "no sample leaves early: no threshold was certified for at most 1 % disagreement"
+    )
 
 
 def test_a_p_value_that_equals_delta_passes():
@@ -41,19 +51,27 @@ def test_a_p_value_that_equals_delta_passes():
 
 def test_no_exits_never_leave():
     made = calibrate_recorded(constant(299, 0), [], ONE_PERCENT)
-    assert made.exits == () and made.threshold == NEVER and made.tested == 0 and made.mean_layer == 2
+    assert (
+        made.exits == () and made.threshold == NEVER and made.tested == 0 and made.mean_layer == 2
+    )
     alone = calibrate_recorded(replace(constant(299, 0), criterion="patience"), [1], ONE_PERCENT)
     assert alone.threshold == NEVER and alone.tested == 0
 
 
 def test_an_accuracy_that_the_full_model_lacks_is_refused_with_one_that_it_has():
     data = recorded(np.full((200, 2), 0.9), np.zeros((200, 2)), [0] * 180 + [1] * 20)
-    with pytest.raises(LayerscopeError, match=r"right on 180 of 200 samples \(90 %\), which certifies 0.8") as refused:
+    with pytest.raises(
+        LayerscopeError, match=r"right on 180 of 200 samples \(90 %\), which certifies 0.8"
+    ) as refused:
         calibrate_recorded(data, [1], Goal(min_accuracy=0.89))
     certified = float(str(refused.value).split("certifies ")[1].split(":")[0])
     made = calibrate_recorded(data, [1], Goal(min_accuracy=certified))
-    assert made.errors == 20 and made.accuracy == made.full_accuracy == 0.9 and made.threshold == 0.5
-    assert str(made).endswith("on new samples like these are right, with 95 % confidence (180 of 200 were)")
+    assert (
+        made.errors == 20 and made.accuracy == made.full_accuracy == 0.9 and made.threshold == 0.5
+    )
+    assert str(made).endswith(
+        "on new samples like these are right, with 95 % confidence (180 of 200 were)"
+    )
     with pytest.raises(LayerscopeError, match="is not reached"):
         calibrate_recorded(data, [1], Goal(min_accuracy=certified + 2e-4))
     worse = replace(data, predictions=np.array([[1, 0]] * 200), scores=np.ones((200, 2)))
@@ -70,7 +88,9 @@ def test_an_accuracy_needs_labels():
 def test_scores_that_are_not_finite_are_refused(value):
     data = constant(299, 0)
     data.scores[[7, 9], 1] = value
-    with pytest.raises(LayerscopeError, match="scores of 2 samples, the first at row 7, are not finite"):
+    with pytest.raises(
+        LayerscopeError, match="scores of 2 samples, the first at row 7, are not finite"
+    ):
         calibrate_recorded(data, [1], ONE_PERCENT)
 
 
@@ -81,7 +101,10 @@ def test_one_class_is_refused():
 
 @pytest.mark.parametrize("exits", [[0], [5], [6], [-1], [1, 5], [1.0], [True], ["1"], [None]])
 def test_exits_outside_the_layers_are_refused(exits):
-    with pytest.raises(LayerscopeError, match="^exit .* does not exist: give layers from 1 on, before the last of 5$"):
+    with pytest.raises(
+        LayerscopeError,
+        match="^exit .* does not exist: give layers from 1 on, before the last of 5$",
+    ):
         check_exits(exits, 5)
 
 

@@ -20,7 +20,13 @@ def flat(**seconds: float) -> Times:
 def sure_after(first: list[int], depth: int) -> Recorded:
     """Samples that are sure from a layer of their own on, and right."""
     scores = (np.arange(1, depth + 1) >= np.asarray(first)[:, None]).astype(float)
-    return Recorded("confidence", 2, scores, np.zeros(scores.shape, dtype=np.int64), np.ones(len(scores), dtype=int))
+    return Recorded(
+        "confidence",
+        2,
+        scores,
+        np.zeros(scores.shape, dtype=np.int64),
+        np.ones(len(scores), dtype=int),
+    )
 
 
 def always(threshold: float):
@@ -99,47 +105,78 @@ def test_the_choice_is_near_the_best_of_all_sets() -> None:
 def test_a_verdict_in_words() -> None:
     assert judged(1.42, math.nan, 1.05) == (True, "pays: 1.42× expected")
     assert judged(1.034, math.nan, 1.05) == (False, "does not pay: 1.03× expected")
-    assert judged(1.046, math.nan, 1.05)[1] == "pays: 1.05× expected", "it says of a number what it shows"
+    assert judged(1.046, math.nan, 1.05)[1] == "pays: 1.05× expected", (
+        "it says of a number what it shows"
+    )
     assert not judged(1.42, 1.42, 1.5)[0]
     assert judged(1.42, 1.38, 1.05)[1] == "pays: 1.42× expected, 1.38× measured"
     assert not judged(1.42, 1.04, 1.05)[0], "what was measured counts as well"
     assert judged(1.42, 1.38, 1.05, 0.021)[1] == "pays: 1.42× expected, 1.38× ±0.02 measured"
     assert judged(2.26, 3.07, 2.5, 0.2, "the machine was busy") == (
-        False, "does not pay: 2.26× expected; the machine was busy, so 3.07× measured does not count",
-    )  # fmt: skip
+        False,
+        "does not pay: 2.26× expected; the machine was busy, so 3.07× measured does not count",
+    )
 
 
 @pytest.mark.parametrize(
     ("measured", "control", "milliseconds", "words"),
     [
-        ((3.07, 0.1), (1.0, 0.01), 100, "exits measured 3.07× ±0.10, and the blocks they leave out allow 2.26×"),
+        (
+            (3.07, 0.1),
+            (1.0, 0.01),
+            100,
+            "exits measured 3.07× ±0.10, and the blocks they leave out allow 2.26×",
+        ),
         ((2.60, 0.3), (1.0, 0.01), 100, ""),
-        ((2.02, 0.1), (1.14, 0.02), 100, "with exits that nobody takes the model measured 1.14× ±0.02 its own speed"),
-        ((2.02, 0.1), (0.88, 0.01), 100, "with exits that nobody takes the model measured 0.88× ±0.01 its own speed"),
+        (
+            (2.02, 0.1),
+            (1.14, 0.02),
+            100,
+            "with exits that nobody takes the model measured 1.14× ±0.02 its own speed",
+        ),
+        (
+            (2.02, 0.1),
+            (0.88, 0.01),
+            100,
+            "with exits that nobody takes the model measured 0.88× ±0.01 its own speed",
+        ),
         ((2.02, 0.1), (0.88, 0.01), 4, ""),
         ((2.28, 0.01), (0.99, 0.01), 100, ""),
     ],
-    ids=["impossible", "within its error", "control too fast", "control too slow", "small model", "quiet"],
+    ids=[
+        "impossible",
+        "within its error",
+        "control too fast",
+        "control too slow",
+        "small model",
+        "quiet",
+    ],
 )
 def test_a_busy_machine_shows_in_speeds_that_cannot_be(
     measured: tuple[float, float], control: tuple[float, float], milliseconds: float, words: str
 ) -> None:
     said = disturbance(*measured, 2.26, *control, milliseconds)
-    assert said == (f"the machine was busy: {words}; measure again when it is quiet" if words else "")
+    assert said == (
+        f"the machine was busy: {words}; measure again when it is quiet" if words else ""
+    )
 
 
 def test_a_speed_up_has_the_error_that_repeats_show() -> None:
     rng, ratios, errors = np.random.default_rng(0), [], []
     for _ in range(300):
         work = rng.uniform(1, 3, 20) * rng.lognormal(0, 0.1, (1, 20))
-        ratio, error = speedup(work * rng.lognormal(0, 0.1, (1, 20)), work / 2 * rng.lognormal(0, 0.1, (1, 20)))
+        ratio, error = speedup(
+            work * rng.lognormal(0, 0.1, (1, 20)), work / 2 * rng.lognormal(0, 0.1, (1, 20))
+        )
         ratios.append(ratio)
         errors.append(error)
     assert np.mean(ratios) == pytest.approx(2, rel=0.01)
     assert np.mean(errors) == pytest.approx(np.std(ratios), rel=0.1)
     spiked = np.ones((3, 8))
     spiked[1, 2] = 50.0
-    assert speedup(np.ones((3, 8)), spiked)[0] == 1, "a moment in which the machine was busy does not count"
+    assert speedup(np.ones((3, 8)), spiked)[0] == 1, (
+        "a moment in which the machine was busy does not count"
+    )
 
 
 def test_what_is_expected_is_at_most_what_the_layers_left_out_allow() -> None:

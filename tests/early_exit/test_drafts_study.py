@@ -25,7 +25,14 @@ QUIET: dict[str, Any] = {"processor": TOKENIZER, "progress": False}
 
 
 def opened(model: Any) -> Any:
-    names = {"part": None, "blocks": None, "norm": None, "revision": None, "dtype": "auto", "device": "auto"}
+    names = {
+        "part": None,
+        "blocks": None,
+        "norm": None,
+        "revision": None,
+        "dtype": "auto",
+        "device": "auto",
+    }
     trust = {"trust_remote_code": False, "allow_pickle": False}
     return open_language_model(Asked(model=model, processor=TOKENIZER, **names, **trust))
 
@@ -38,7 +45,9 @@ def test_a_layer_s_drafts_are_those_of_the_head_on_its_states() -> None:
     states = model(torch.tensor([prompt + new[:-1]]), output_hidden_states=True).hidden_states
     for layer in (1, 2):
         law = model.lm_head(model.model.norm(states[layer][0, len(prompt) :])).double().softmax(-1)
-        np.testing.assert_array_equal(found.right[layer - 1], (law.argmax(-1) == torch.tensor(new[1:])).numpy())
+        np.testing.assert_array_equal(
+            found.right[layer - 1], (law.argmax(-1) == torch.tensor(new[1:])).numpy()
+        )
         np.testing.assert_allclose(found.sure[layer - 1], law.amax(-1).numpy(), rtol=1e-5)
 
 
@@ -53,7 +62,9 @@ def test_a_replay_is_what_happens(rows: int, sure: bool) -> None:
     readings = []
     for row, mask in zip(plain, options["attention_mask"], strict=True):
         start = int((mask == 0).sum())
-        readings.append(read(opened(model), row[start : mask.numel()].tolist(), row[mask.numel() :].tolist()))
+        readings.append(
+            read(opened(model), row[start : mask.numel()].tolist(), row[mask.numel() :].tolist())
+        )
     threshold = float(np.quantile(readings[0].sure[1], 0.3)) if sure else 0.0
     speculation = SelfSpeculation(model, 2, 3, threshold=threshold or None, fall_back=False)
     model.generate(**options, custom_generate=speculation)
@@ -62,7 +73,9 @@ def test_a_replay_is_what_happens(rows: int, sure: bool) -> None:
     assert sure or found.accepted < found.drafted
     rounds = sum(number for size, number in found.sizes.items() if size > 1)
     assert found.accepted == report.accepted
-    if rows == 1:  # of a batch, drafts after a text's first wrong one are as probable as they happen to be
+    if (
+        rows == 1
+    ):  # of a batch, drafts after a text's first wrong one are as probable as they happen to be
         assert found.drafted == report.drafted
         assert (found.stopped > 0) == sure
         if not sure:
@@ -77,8 +90,15 @@ def test_the_time_of_a_text_is_the_sum_of_its_rounds() -> None:
     free = replay([Reading(right, sure)], Setting(1, 2), 8)
     assert (free.sizes, free.drafted, free.accepted, free.verified) == ({3: 2, 1: 1}, 4, 4, 3)
     assert cost.seconds(free, Setting(1, 2)) == 1 + 2 * 4 + 2
-    stopped = replay([Reading(right, sure)], Setting(1, 4, 0.5), 8)  # before the third token, which is wrong
-    assert (stopped.sizes, stopped.stopped, stopped.drafted, stopped.accepted) == ({3: 1, 4: 1}, 1, 5, 5)
+    stopped = replay(
+        [Reading(right, sure)], Setting(1, 4, 0.5), 8
+    )  # before the third token, which is wrong
+    assert (stopped.sizes, stopped.stopped, stopped.drafted, stopped.accepted) == (
+        {3: 1, 4: 1},
+        1,
+        5,
+        5,
+    )
     assert cost.seconds(stopped, Setting(1, 4, 0.5)) == pytest.approx(1 + 4 + 0.2 + 4.5 + 0.3 + 0.5)
 
 
@@ -111,9 +131,14 @@ def test_bytes_of_a_call() -> None:
 def report(tmp_path_factory: pytest.TempPathFactory) -> DraftReport:
     model = made(zoo.gpt2, 0.1)
     found = exits(
-        model, words_of((9, 14, 6, 20, 8, 11), seed=3), prefix=4, max_new_tokens=16, samples=4,
-        out=tmp_path_factory.mktemp("drafts") / "out", **QUIET,
-    )  # fmt: skip
+        model,
+        words_of((9, 14, 6, 20, 8, 11), seed=3),
+        prefix=4,
+        max_new_tokens=16,
+        samples=4,
+        out=tmp_path_factory.mktemp("drafts") / "out",
+        **QUIET,
+    )
     assert isinstance(found, DraftReport)
     assert model.config.num_hidden_layers == zoo.L  # which transformers' own early exit lowers
     return found
@@ -130,7 +155,9 @@ def test_what_is_reported(report: DraftReport) -> None:
     assert (rows["length"] >= 1).all()
     assert rows["memory"].ge(report.plain_memory).all()
     assert rows["early_exit"].isna().all()
-    assert any("assistant_early_exit does not run here (IndexError)" in note for note in report.notes)
+    assert any(
+        "assistant_early_exit does not run here (IndexError)" in note for note in report.notes
+    )
     assert report.pays == (min(report.predicted, report.measured) >= 1.045)
     assert ("same text" in report.verdict) == report.pays
 
@@ -142,7 +169,9 @@ def test_saved_and_opened(report: DraftReport, tmp_path: Path) -> None:
     page = layerscope.report(folder)
     assert report.verdict in page.read_text(encoding="utf-8")
     facts = json.loads((folder / "drafts.json").read_text(encoding="utf-8"))
-    (folder / "drafts.json").write_text(json.dumps(facts | {"layer": 1 + facts["layer"]}), encoding="utf-8")
+    (folder / "drafts.json").write_text(
+        json.dumps(facts | {"layer": 1 + facts["layer"]}), encoding="utf-8"
+    )
     with pytest.raises(LayerscopeError, match="has changed since it was written"):
         open_draft_report(folder)
 
@@ -150,7 +179,10 @@ def test_saved_and_opened(report: DraftReport, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"criterion": "margin"}, "`criterion` is for classifiers, and this is a language model: leave it out"),
+        (
+            {"criterion": "margin"},
+            "`criterion` is for classifiers, and this is a language model: leave it out",
+        ),
         ({"min_accuracy": 0.9}, "`min_accuracy` is for classifiers"),
         ({"exits": [3]}, "layer 3 cannot draft: give `exits` of 1 … 2"),
         ({"exits": [7]}, "layer 7 cannot draft"),
@@ -179,12 +211,23 @@ def test_generate_reads_what_was_chosen(report: DraftReport, tmp_path: Path) -> 
         assert note in found.notes[-1]
     for others, why in (
         ({"draft_layer": 1}, "`drafts` and `draft_layer` both say which layer drafts"),
-        ({"draft_tokens": 3}, "`draft_tokens` needs a layer that drafts: try `draft_layer='auto'`, without `drafts`"),
+        (
+            {"draft_tokens": 3},
+            "`draft_tokens` needs a layer that drafts: try `draft_layer='auto'`, without `drafts`",
+        ),
         ({"layers": [1]}, "drafts speed up the last layer's text: leave `layers` out"),
         ({"drafts": tmp_path}, "holds no report of drafts"),
     ):
         with pytest.raises(LayerscopeError) as refused:
-            generate(model, prompt, max_new_tokens=16, **({"drafts": tmp_path / "True"} | others), **QUIET)
+            generate(
+                model,
+                prompt,
+                max_new_tokens=16,
+                **({"drafts": tmp_path / "True"} | others),
+                **QUIET,
+            )
         assert why in str(refused.value)
-    with pytest.raises(LayerscopeError, match="is about another model, GPT2LMHeadModel: run layerscope exits"):
+    with pytest.raises(
+        LayerscopeError, match="is about another model, GPT2LMHeadModel: run layerscope exits"
+    ):
         generate(made(zoo.llama), prompt, max_new_tokens=16, drafts=tmp_path / "True", **QUIET)

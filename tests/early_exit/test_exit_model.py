@@ -8,7 +8,19 @@ import numpy as np
 import pytest
 import torch
 import transformers as hf
-from classifiers import CASES, CLASSES, D, L, batch_for, close, leaving, plain, samples_for, state_of, truncated
+from classifiers import (
+    CASES,
+    CLASSES,
+    D,
+    L,
+    batch_for,
+    close,
+    leaving,
+    plain,
+    samples_for,
+    state_of,
+    truncated,
+)
 
 import layerscope
 from layerscope.core.errors import LayerscopeError
@@ -47,11 +59,15 @@ def test_batch_mates_and_order_change_nothing(name: str) -> None:
     encoder = model.layered.encoder
     together = model.run(encoder.batch(samples), range(1, L), leaving(layers))
     order = [3, 0, 4, 2, 1]
-    turned = model.run(encoder.batch([samples[i] for i in order]), range(1, L), leaving(layers[order]))
+    turned = model.run(
+        encoder.batch([samples[i] for i in order]), range(1, L), leaving(layers[order])
+    )
     close(turned.logits, together.logits[order])
     assert turned.layers.tolist() == layers[order].tolist()
     for row in range(5):
-        alone = model.run(encoder.batch([samples[row]]), range(1, L), leaving(layers[row : row + 1]))
+        alone = model.run(
+            encoder.batch([samples[row]]), range(1, L), leaving(layers[row : row + 1])
+        )
         close(alone.logits[0], together.logits[row])
 
 
@@ -59,19 +75,25 @@ def test_a_truncated_checkpoint_agrees(tmp_path: Path) -> None:
     module, processor = CASES["llama"]()
     module.save_pretrained(tmp_path / "full")
     processor.save_pretrained(tmp_path / "full")
-    own = {layer: {"weight": torch.randn(CLASSES, D)} for layer in (1, 3)}  # layer 2 is read by the model's head
+    own = {
+        layer: {"weight": torch.randn(CLASSES, D)} for layer in (1, 3)
+    }  # layer 2 is read by the model's head
     ExitHeads("score", own).save(tmp_path / "full")
     model = ExitModel(tmp_path / "full")
     inputs = batch_for(model, 4)
     for layer in range(1, L):
-        out = layerscope.truncate(tmp_path / "full", layer, tmp_path / f"cut{layer}", progress=False)
+        out = layerscope.truncate(
+            tmp_path / "full", layer, tmp_path / f"cut{layer}", progress=False
+        )
         cut = hf.AutoModelForSequenceClassification.from_pretrained(out).eval()
         found = model.run(inputs, [layer], leaving(torch.full((4,), layer)))
         close(found.logits, plain(cut, inputs))
     shared = ExitModel(model.model, processor=model.processor)
     assert fingerprint(shared) != fingerprint(model) == fingerprint(ExitModel(model))
     ExitHeads("score", {1: {"weight": torch.randn(CLASSES, D + 1)}}).save(tmp_path / "full")
-    with pytest.raises(LayerscopeError, match="holds a head for layer 1 that is unlike this model's own"):
+    with pytest.raises(
+        LayerscopeError, match="holds a head for layer 1 that is unlike this model's own"
+    ):
         ExitModel(tmp_path / "full")
 
 
@@ -84,12 +106,16 @@ def test_rows_leave_where_they_are_sure(criterion: str, bert: ExitModel) -> None
     logits = _ends(bert, samples)
     for exits in ((1, 2, 3), (2, 3), (3,)):
         scores = recorded.scores_at(exits)
-        for threshold in {1.0, 2.0} if criterion == "patience" else np.quantile(scores, [0.1, 0.5, 0.9]):
+        for threshold in (
+            {1.0, 2.0} if criterion == "patience" else np.quantile(scores, [0.1, 0.5, 0.9])
+        ):
             wanted = _walk(logits, exits, float(threshold), criterion)
             assert recorded.leaves(exits, threshold).tolist() == wanted
             bert.leave(exits, float(threshold), criterion)
             for size in (1, 6, 24) if len(exits) == 3 else (6,):
-                parts = [bert(**encoder.batch(samples[i : i + size]).named) for i in range(0, 24, size)]
+                parts = [
+                    bert(**encoder.batch(samples[i : i + size]).named) for i in range(0, 24, size)
+                ]
                 assert torch.cat([part.exit_layer for part in parts]).tolist() == wanted
                 found = torch.cat([part.prediction for part in parts]).numpy()
                 assert (found == recorded.predicted(np.asarray(wanted))).all()
@@ -99,10 +125,14 @@ def _ends(model: ExitModel, samples: list[str]) -> list[dict[int, torch.Tensor]]
     """The logits of each sample, one at a time, by a truncated model for every layer."""
     cuts = {layer: truncated(model, layer) for layer in range(1, L)}
     batches = (model.layered.encoder.batch([sample]) for sample in samples)
-    return [{layer: plain(cut, inputs)[0].double() for layer, cut in cuts.items()} for inputs in batches]
+    return [
+        {layer: plain(cut, inputs)[0].double() for layer, cut in cuts.items()} for inputs in batches
+    ]
 
 
-def _walk(logits: list[dict[int, torch.Tensor]], exits: tuple[int, ...], threshold: float, criterion: str) -> list[int]:
+def _walk(
+    logits: list[dict[int, torch.Tensor]], exits: tuple[int, ...], threshold: float, criterion: str
+) -> list[int]:
     """Where each sample leaves."""
     found = []
     for ends in logits:
@@ -114,8 +144,11 @@ def _walk(logits: list[dict[int, torch.Tensor]], exits: tuple[int, ...], thresho
             last = int(p.argmax())
             entropy = -(p * p.log()).sum() / np.log(CLASSES)
             said = {
-                "confidence": top[0], "margin": top[0] - top[1], "entropy": 1 - entropy, "patience": agreeing,
-            }[criterion]  # fmt: skip
+                "confidence": top[0],
+                "margin": top[0] - top[1],
+                "entropy": 1 - entropy,
+                "patience": agreeing,
+            }[criterion]
             if float(said) >= threshold - (0 if criterion == "patience" else 1e-9):
                 layer = candidate
                 break
@@ -125,12 +158,18 @@ def _walk(logits: list[dict[int, torch.Tensor]], exits: tuple[int, ...], thresho
 
 def test_the_batch_gets_smaller_and_shorter(bert: ExitModel) -> None:
     encoder = bert.layered.encoder
-    inputs = encoder.batch(["w1 " * 20, "w2 w3", "w4 " * 9])  # with [CLS] and [SEP]: 22, 4 and 11 tokens
+    inputs = encoder.batch(
+        ["w1 " * 20, "w2 w3", "w4 " * 9]
+    )  # with [CLS] and [SEP]: 22, 4 and 11 tokens
     seen: list[tuple[str, int, int]] = []
     bert.run(inputs, (1, 2, 3), leaving(torch.tensor([1, 3, 2])), lambda *event: seen.append(event))
     assert [event for event in seen if event[0] in ("block", "leave")] == [
-        ("block", 3, 22), ("leave", 2, 11), ("block", 2, 11), ("leave", 1, 4), ("block", 1, 4),
-    ]  # fmt: skip
+        ("block", 3, 22),
+        ("leave", 2, 11),
+        ("block", 2, 11),
+        ("leave", 1, 4),
+        ("block", 1, 4),
+    ]
     assert [event[0] for event in seen][:3] == ["front", "block", "check"]
 
 
@@ -142,14 +181,21 @@ def test_half_precision(name: str, dtype: torch.dtype) -> None:
     inputs = batch_for(model, 4)
     layers = torch.tensor([1, L, L - 1, 2])
     found = model.run(inputs, range(1, L), leaving(layers))
-    inputs = replace(inputs, named={k: v.to(dtype) if v.is_floating_point() else v for k, v in inputs.named.items()})
+    inputs = replace(
+        inputs,
+        named={k: v.to(dtype) if v.is_floating_point() else v for k, v in inputs.named.items()},
+    )
     for row, layer in enumerate(layers.tolist()):
         wanted = plain(truncated(model, layer), inputs)[row].float()
         assert float((found.logits[row].float() - wanted).norm()) < 0.05 * float(wanted.norm())
 
 
 def test_how_exits_are_read() -> None:
-    steps = {"bert": ["bert.pooler", "dropout", "classifier"], "vit": ["vit.layernorm", "classifier"], "gpt2": []}
+    steps = {
+        "bert": ["bert.pooler", "dropout", "classifier"],
+        "vit": ["vit.layernorm", "classifier"],
+        "gpt2": [],
+    }
     for name, wanted in steps.items():
         module, processor = CASES[name]()
         tail = ExitModel(module, processor=processor)._tail
@@ -160,7 +206,9 @@ def test_reading_an_exit_leaves_the_states_alone() -> None:
     module, processor = CASES["wav2vec2"]()
     model = ExitModel(module, processor=processor)
     inputs, seen = batch_for(model, 4), []
-    hook = module.wav2vec2.encoder.layers[1].register_forward_pre_hook(lambda _, args: seen.append(args[0].clone()))
+    hook = module.wav2vec2.encoder.layers[1].register_forward_pre_hook(
+        lambda _, args: seen.append(args[0].clone())
+    )
     model.run(inputs, (), lambda layer, logits, rows: rows < 0, lambda *_: None)
     model.run(inputs, (1,), lambda layer, logits, rows: (rows < 0).cpu())
     hook.remove()
@@ -187,7 +235,9 @@ def test_decoders_given_positions_or_embeddings(name: str) -> None:
     ):
         batch = Inputs(named, mask=named["attention_mask"])
         found = model.run(batch, range(1, L), leaving(layers))
-        wanted = [plain(truncated(model, layer), batch)[row] for row, layer in enumerate(layers.tolist())]
+        wanted = [
+            plain(truncated(model, layer), batch)[row] for row, layer in enumerate(layers.tolist())
+        ]
         close(found.logits, torch.stack(wanted))
 
 

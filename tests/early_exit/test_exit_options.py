@@ -43,25 +43,50 @@ def test_two_bounds_and_no_data_are_refused(cli, tmp_path):
     both = cli(*given, "--max-disagreement", "0.01", "--min-accuracy", "0.9")
     assert both.line == "--max-disagreement and --min-accuracy are two goals: give one of them"
     stated = cli(*given, "--threshold", "0.9", "--min-accuracy", "0.9")
-    assert stated.line == "--min-accuracy calibrates the threshold and --threshold fixes it: give one of the two"
-    assert cli("exits", "minilm").line == "layerscope exits needs --data: layerscope exits --help shows an example"
+    assert (
+        stated.line
+        == "--min-accuracy calibrates the threshold and --threshold fixes it: give one of the two"
+    )
+    assert (
+        cli("exits", "minilm").line
+        == "layerscope exits needs --data: layerscope exits --help shows an example"
+    )
     assert cli("exits").line == "layerscope exits needs a model, such as layerscope exits minilm"
     (tmp_path / "file").write_text("")
     for option in ("out", "figures"):
         done = cli(*given, f"--{option}", tmp_path / "file")
-        assert done.line == f"{option} '{tmp_path}/file' cannot be made ({tmp_path}/file is a file): name a folder"
+        assert (
+            done.line
+            == f"{option} '{tmp_path}/file' cannot be made ({tmp_path}/file is a file): name a folder"
+        )
 
 
 @pytest.mark.parametrize(
     ("given", "line"),
     [
-        *(({name: value}, f"{name} is {value:g}: give a number between 0 and 1, such as {example}")
-          for name, example in (("max_disagreement", 0.01), ("min_accuracy", 0.9), ("confidence", 0.95))
-          for value in (0, 1, -0.5, math.nan, math.inf)),
-        *(({"min_speedup": value}, f"min_speedup is {value:g}: give a number above 0, such as 1.05")
-          for value in (0, math.inf, math.nan)),
-        *(({name: -1}, f"{name} is -1: give a whole number of at least {least}")
-          for name, least in (("batch_size", 1), ("samples", 2), ("max_length", 1))),
+        *(
+            (
+                {name: value},
+                f"{name} is {value:g}: give a number between 0 and 1, such as {example}",
+            )
+            for name, example in (
+                ("max_disagreement", 0.01),
+                ("min_accuracy", 0.9),
+                ("confidence", 0.95),
+            )
+            for value in (0, 1, -0.5, math.nan, math.inf)
+        ),
+        *(
+            (
+                {"min_speedup": value},
+                f"min_speedup is {value:g}: give a number above 0, such as 1.05",
+            )
+            for value in (0, math.inf, math.nan)
+        ),
+        *(
+            ({name: -1}, f"{name} is -1: give a whole number of at least {least}")
+            for name, least in (("batch_size", 1), ("samples", 2), ("max_length", 1))
+        ),
         ({"seed": -1}, f"seed is -1: {SEEDS}"),
         ({"exits": []}, f"exits is empty: {LAYERS}"),
         ({"exits": [0]}, f"exits is 0: {LAYERS}"),
@@ -69,9 +94,12 @@ def test_two_bounds_and_no_data_are_refused(cli, tmp_path):
         ({"exits": [True]}, f"exits is True: {LAYERS}"),
         ({"max_new_tokens": None}, "max_new_tokens is None: give a whole number of at least 1"),
         ({"confidence": None}, "confidence is None: give a number between 0 and 1, such as 0.95"),
-        ({"criterion": 3}, "criterion 3 does not exist: choose confidence, margin, entropy, patience"),
+        (
+            {"criterion": 3},
+            "criterion 3 does not exist: choose confidence, margin, entropy, patience",
+        ),
     ],
-)  # fmt: skip
+)
 def test_the_function_refuses_the_same(given, line):
     with pytest.raises(LayerscopeError) as refused:
         exits("no-such-model", "no-such-file.csv", **given)

@@ -67,7 +67,10 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
     with pytest.raises(LayerscopeError, match="are of other weights than lie there"):
         ExitModel.from_pretrained(tmp_path / "exits")
     kept = (tmp_path / "exits" / "early_exit.json").read_text()
-    for text, why in (("{", "is damaged"), (kept.replace("0.9", "0.8"), "has changed since it was written")):
+    for text, why in (
+        ("{", "is damaged"),
+        (kept.replace("0.9", "0.8"), "has changed since it was written"),
+    ):
         (tmp_path / "exits" / "early_exit.json").write_text(text)
         with pytest.raises(LayerscopeError, match=f"{why}.*: wrap the classifier with ExitModel"):
             ExitModel.from_pretrained(tmp_path / "exits")
@@ -78,7 +81,11 @@ SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "v
 
 def _regression() -> nn.Module:
     config = hf.BertConfig(
-        hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48, vocab_size=94
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=48,
+        vocab_size=94,
     )
     config.problem_type, config.num_labels = "multi_label_classification", 3
     return seeded(hf.BertForSequenceClassification, config)
@@ -87,15 +94,21 @@ def _regression() -> nn.Module:
 @pytest.mark.parametrize(
     ("make", "line"),
     [
-        (lambda: hf.BertModel(hf.BertConfig(**SMALL)),
-         "BertModel has no head of classes over its model: give a classifier"),
-        (lambda: hf.BertForTokenClassification(hf.BertConfig(**SMALL)),
-         "BertForTokenClassification predicts tokens: give a model with one row of classes for each sample"),
-        (_regression,
-         "BertForSequenceClassification is made for multi_label_classification: exits need classes of which one is "
-         "right"),
+        (
+            lambda: hf.BertModel(hf.BertConfig(**SMALL)),
+            "BertModel has no head of classes over its model: give a classifier",
+        ),
+        (
+            lambda: hf.BertForTokenClassification(hf.BertConfig(**SMALL)),
+            "BertForTokenClassification predicts tokens: give a model with one row of classes for each sample",
+        ),
+        (
+            _regression,
+            "BertForSequenceClassification is made for multi_label_classification: exits need classes of which one is "
+            "right",
+        ),
     ],
-)  # fmt: skip
+)
 def test_models_that_have_no_exits(make: Any, line: str) -> None:
     with pytest.raises(LayerscopeError) as error:
         ExitModel(make().eval(), processor=tokenizer(special=True))
@@ -109,17 +122,35 @@ def test_models_that_have_no_exits(make: Any, line: str) -> None:
         ({"exits": (4,)}, "exit 4 does not exist: give layers from 1 on, before the last of 4"),
         ({"exits": (0,)}, "exit 0 does not exist: give layers from 1 on, before the last of 4"),
         ({"exits": (1, 1)}, "exits [1, 1] name a layer twice: name each once"),
-        ({"exits": (True,)}, "exit True does not exist: give layers from 1 on, before the last of 4"),
-        ({"threshold": 1.5}, "threshold of confidence is 1.5: give a number from 0 to 1, or infinity for never"),
-        ({"threshold": math.nan}, "threshold of confidence is nan: give a number from 0 to 1, or infinity for never"),
-        ({"threshold": "high"}, "threshold of confidence is 'high': give a number from 0 to 1, or infinity for never"),
-        ({"threshold": 0.5, "criterion": "patience"},
-         "threshold of patience is 0.5: give a whole number of at least 1, or infinity for never"),
-        ({"criterion": "sureness"},
-         "criterion 'sureness' does not exist: choose confidence, margin, entropy, patience"),
+        (
+            {"exits": (True,)},
+            "exit True does not exist: give layers from 1 on, before the last of 4",
+        ),
+        (
+            {"threshold": 1.5},
+            "threshold of confidence is 1.5: give a number from 0 to 1, or infinity for never",
+        ),
+        (
+            {"threshold": math.nan},
+            "threshold of confidence is nan: give a number from 0 to 1, or infinity for never",
+        ),
+        (
+            {"threshold": "high"},
+            "threshold of confidence is 'high': give a number from 0 to 1, or infinity for never",
+        ),
+        (
+            {"threshold": 0.5, "criterion": "patience"},
+            "threshold of patience is 0.5: give a whole number of at least 1, or infinity for never",
+        ),
+        (
+            {"criterion": "sureness"},
+            "criterion 'sureness' does not exist: choose confidence, margin, entropy, patience",
+        ),
     ],
-)  # fmt: skip
-def test_exits_and_thresholds_that_do_not_exist(options: dict[str, Any], line: str, bert: ExitModel) -> None:
+)
+def test_exits_and_thresholds_that_do_not_exist(
+    options: dict[str, Any], line: str, bert: ExitModel
+) -> None:
     with pytest.raises(LayerscopeError) as error:
         bert.leave(**options)
     assert str(error.value) == line
@@ -128,13 +159,24 @@ def test_exits_and_thresholds_that_do_not_exist(options: dict[str, Any], line: s
 @pytest.mark.parametrize(
     ("given", "line"),
     [
-        ({}, "no tensor was given: call it as BertForSequenceClassification is called, such as model(**batch)"),
-        ({"input_ids": torch.zeros(0, 4, dtype=torch.long)}, "this batch (0, 4) has no row: leave it out"),
-        ({"input_ids": torch.zeros(2, 0, dtype=torch.long)}, "this batch (2, 0) has no position: leave it out"),
-        ({"input_ids": torch.ones(2, 3, dtype=torch.long), "output_hidden_states": True},
-         "output_hidden_states: rows leave at different layers, call .model for what all layers hold"),
+        (
+            {},
+            "no tensor was given: call it as BertForSequenceClassification is called, such as model(**batch)",
+        ),
+        (
+            {"input_ids": torch.zeros(0, 4, dtype=torch.long)},
+            "this batch (0, 4) has no row: leave it out",
+        ),
+        (
+            {"input_ids": torch.zeros(2, 0, dtype=torch.long)},
+            "this batch (2, 0) has no position: leave it out",
+        ),
+        (
+            {"input_ids": torch.ones(2, 3, dtype=torch.long), "output_hidden_states": True},
+            "output_hidden_states: rows leave at different layers, call .model for what all layers hold",
+        ),
     ],
-)  # fmt: skip
+)
 def test_batches_that_cannot_be_run(given: dict[str, Any], line: str, bert: ExitModel) -> None:
     with pytest.raises(LayerscopeError) as error:
         bert.leave((1,), 0.5)(**given)

@@ -31,9 +31,15 @@ DEPTH = 6
 def sure_classifier() -> nn.Module:
     """Six blocks dear enough to be worth leaving out, which change little of what a text's first word says."""
     config = hf.BertConfig(
-        vocab_size=94, hidden_size=256, num_hidden_layers=DEPTH, num_attention_heads=4, intermediate_size=1024,
-        max_position_embeddings=64, pad_token_id=0, num_labels=3,
-    )  # fmt: skip
+        vocab_size=94,
+        hidden_size=256,
+        num_hidden_layers=DEPTH,
+        num_attention_heads=4,
+        intermediate_size=1024,
+        max_position_embeddings=64,
+        pad_token_id=0,
+        num_labels=3,
+    )
     model = seeded(hf.BertForSequenceClassification, config)
     with torch.no_grad():
         for block in model.bert.encoder.layer:
@@ -57,7 +63,9 @@ def table(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path, rng = tmp_path_factory.mktemp("data") / "reviews.csv", np.random.default_rng(0)
     said = _full(ExitModel(folder), texts(320, seed=5, longest=12))
     labels = np.where(rng.random(320) < 0.1, rng.integers(0, 3, 320), said)
-    pd.DataFrame({"text": texts(320, seed=5, longest=12), "label": labels}).to_csv(path, index=False)
+    pd.DataFrame({"text": texts(320, seed=5, longest=12), "label": labels}).to_csv(
+        path, index=False
+    )
     return path
 
 
@@ -65,41 +73,92 @@ def test_from_data_to_a_model_that_leaves_early_and_what_does_not_pay_takes_its_
     cli: Callable[..., Printed], folder: Path, table: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    done = cli("exits", folder, "--data", table, "--batch-size", "16", "--min-speedup", "0.01", "--exits", "2,4",
-               "--out", out, "--json")  # fmt: skip
+    done = cli(
+        "exits",
+        folder,
+        "--data",
+        table,
+        "--batch-size",
+        "16",
+        "--min-speedup",
+        "0.01",
+        "--exits",
+        "2,4",
+        "--out",
+        out,
+        "--json",
+    )
     assert done.status == 0, done.err
     report = layerscope.open_exit_report(out)
     printed = json.loads(done.out)
-    assert printed["verdict"] == report.verdict and report.verdict.startswith("pays: ") and report.pays
-    assert printed["pages"] == [str(out / "report.html")] and (out / "report.html").stat().st_size > 1_000_000
+    assert (
+        printed["verdict"] == report.verdict and report.verdict.startswith("pays: ") and report.pays
+    )
+    assert (
+        printed["pages"] == [str(out / "report.html")]
+        and (out / "report.html").stat().st_size > 1_000_000
+    )
     frame = pd.read_csv(table)
     model = ExitModel.from_pretrained(out / "model")
-    assert report.path == str(out / "model") and (model.exits, model.threshold) == (report.exits, report.threshold)
+    assert report.path == str(out / "model") and (model.exits, model.threshold) == (
+        report.exits,
+        report.threshold,
+    )
     parts = [_run(model, frame["text"].tolist()[i : i + 16]) for i in range(0, 320, 16)]
     layers = torch.cat([part.exit_layer for part in parts]).numpy()
     found = torch.cat([part.prediction for part in parts]).numpy()
-    full = np.concatenate([_full(model, frame["text"].tolist()[i : i + 16]) for i in range(0, 320, 16)])
-    assert np.bincount(layers, minlength=DEPTH + 1)[1:].tolist() == report.layers["leaving"].tolist()
+    full = np.concatenate(
+        [_full(model, frame["text"].tolist()[i : i + 16]) for i in range(0, 320, 16)]
+    )
+    assert (
+        np.bincount(layers, minlength=DEPTH + 1)[1:].tolist() == report.layers["leaving"].tolist()
+    )
     assert (found == frame["label"]).mean() == pytest.approx(report.accuracy)
     assert (full == frame["label"]).mean() == pytest.approx(report.plain_accuracy)
     assert (found != full).mean() == pytest.approx(report.disagreement)
     assert DEPTH / layers.mean() == pytest.approx(report.exit_speedup)
-    assert len(set(full.tolist())) == 3 and len(set(layers.tolist())) > 1, "rows that were swapped would show"
+    assert len(set(full.tolist())) == 3 and len(set(layers.tolist())) > 1, (
+        "rows that were swapped would show"
+    )
     assert layers.mean() < DEPTH and report.samples == 320 and report.design == 0
-    assert (report.calibration["n"], report.calibration["fingerprint"]) == (320, model.calibration.fingerprint)
+    assert (report.calibration["n"], report.calibration["fingerprint"]) == (
+        320,
+        model.calibration.fingerprint,
+    )
     chosen = report.chosen
     assert (chosen["predicted"], chosen["measured"]) == (report.predicted, report.measured)
     assert report.alone > 0 and "One sample at a time, exits are" in " ".join(findings(report))
     assert report.depths["measured"].notna().all() and report.depths["measured"].iloc[-1] == 1
     cut = layerscope.truncate(folder, 2, tmp_path / "cut", progress=False)
-    weights = sum(p.numel() for p in hf.AutoModelForSequenceClassification.from_pretrained(cut).parameters())
+    weights = sum(
+        p.numel() for p in hf.AutoModelForSequenceClassification.from_pretrained(cut).parameters()
+    )
     assert report.depths["parameters"].iloc[1] == weights
     notes = out / "model" / "notes.md"
     notes.write_text("mine")
     figures = tmp_path / "figures"
-    again = ("exits", folder, "--data", table, "--min-speedup", "50", "--exits", "2,4", "--min-accuracy", "0.5",
-             "--confidence", "0.9", "--out", out, "--figures", figures)  # fmt: skip
-    assert cli(*again).line == f"'{out}/model' holds 'notes.md', which no exit model was saved with: name a new folder"
+    again = (
+        "exits",
+        folder,
+        "--data",
+        table,
+        "--min-speedup",
+        "50",
+        "--exits",
+        "2,4",
+        "--min-accuracy",
+        "0.5",
+        "--confidence",
+        "0.9",
+        "--out",
+        out,
+        "--figures",
+        figures,
+    )
+    assert (
+        cli(*again).line
+        == f"'{out}/model' holds 'notes.md', which no exit model was saved with: name a new folder"
+    )
     assert notes.read_text() == "mine" and (out / "model" / "model.safetensors").is_file()
     notes.unlink()
     done = cli(*again)
@@ -109,8 +168,15 @@ def test_from_data_to_a_model_that_leaves_early_and_what_does_not_pay_takes_its_
     said = " ".join(done.out.split())
     assert said.startswith("Does not pay: ") and "; use the plain model" in said
     report = layerscope.open_exit_report(out)
-    assert report.calibration["goal"] == {"max_disagreement": None, "min_accuracy": 0.5, "confidence": 0.9}
-    assert json.loads(cli("report", out, "--json").out) == {"page": f"{out}/report.html", "figures": []}
+    assert report.calibration["goal"] == {
+        "max_disagreement": None,
+        "min_accuracy": 0.5,
+        "confidence": 0.9,
+    }
+    assert json.loads(cli("report", out, "--json").out) == {
+        "page": f"{out}/report.html",
+        "figures": [],
+    }
     assert report.path is None and not report.pays
     assert report.exits == (2, 4) and report.design == 0, "given exits leave all samples to certify"
 
@@ -118,19 +184,39 @@ def test_from_data_to_a_model_that_leaves_early_and_what_does_not_pay_takes_its_
 def test_a_stated_threshold_is_measured_without_a_guarantee(
     cli: Callable[..., Printed], folder: Path, table: Path, tmp_path: Path
 ) -> None:
-    done = cli("exits", folder, "--data", table, "--threshold", "0.6", "--min-speedup", "0.01", "--out", tmp_path)
+    done = cli(
+        "exits",
+        folder,
+        "--data",
+        table,
+        "--threshold",
+        "0.6",
+        "--min-speedup",
+        "0.01",
+        "--out",
+        tmp_path,
+    )
     assert done.status == 0, done.err
     report, frame = layerscope.open_exit_report(tmp_path), pd.read_csv(table)
     assert "No guarantee: the threshold was fixed, not calibrated" in done.out
-    assert (report.exits, report.threshold, report.design, report.calibration) == ((1, 2, 3, 4, 5), 0.6, 0, None)
+    assert (report.exits, report.threshold, report.design, report.calibration) == (
+        (1, 2, 3, 4, 5),
+        0.6,
+        0,
+        None,
+    )
     model = ExitModel.from_pretrained(tmp_path / "model")
     assert (model.exits, model.threshold, model.calibration) == (report.exits, 0.6, None)
     bert: Any = hf.BertForSequenceClassification.from_pretrained(folder).double().eval()
     left, right = [], []
     with torch.no_grad():  # the head on every hidden state, a text at a time, in float64
         for text, label in frame[["text", "label"]].itertuples(index=False):
-            states = bert.bert(**model.processor(text, return_tensors="pt"), output_hidden_states=True).hidden_states
-            chances = [bert.classifier(bert.bert.pooler(state)).softmax(-1)[0] for state in states[1:]]
+            states = bert.bert(
+                **model.processor(text, return_tensors="pt"), output_hidden_states=True
+            ).hidden_states
+            chances = [
+                bert.classifier(bert.bert.pooler(state)).softmax(-1)[0] for state in states[1:]
+            ]
             layer = next((i for i, one in enumerate(chances) if one.max() >= 0.6), DEPTH - 1)
             left.append(layer + 1)
             right.append(int(chances[layer].argmax()) == label)
@@ -145,10 +231,16 @@ def _run(model: ExitModel, batch: list[str]) -> Any:
 
 @torch.no_grad()
 def _full(model: ExitModel, batch: list[str]) -> np.ndarray:
-    return model.model(**model.processor(batch, padding=True, return_tensors="pt")).logits.argmax(-1).numpy()
+    return (
+        model.model(**model.processor(batch, padding=True, return_tensors="pt"))
+        .logits.argmax(-1)
+        .numpy()
+    )
 
 
-def test_data_that_the_model_was_trained_on_and_labels_that_are_ids_are_noted(folder: Path, tmp_path: Path) -> None:
+def test_data_that_the_model_was_trained_on_and_labels_that_are_ids_are_noted(
+    folder: Path, tmp_path: Path
+) -> None:
     trained = shutil.copytree(folder, tmp_path / "trained")
     same = pd.DataFrame({"text": texts(60, seed=1), "label": [f"LABEL_{i % 3}" for i in range(60)]})
     new = [f"{text} w1 w2 w3 w4 w5" for text in texts(60, seed=2)]
@@ -156,10 +248,15 @@ def test_data_that_the_model_was_trained_on_and_labels_that_are_ids_are_noted(fo
     for name, frame in (("same", same), ("other", other)):
         frame.to_csv(tmp_path / f"{name}.csv", index=False)
     corpus = open_corpus(tmp_path / "same.csv")
-    (trained / "training.json").write_text(json.dumps({"data": dict.fromkeys(("train", "eval"), describe(corpus))}))
+    (trained / "training.json").write_text(
+        json.dumps({"data": dict.fromkeys(("train", "eval"), describe(corpus))})
+    )
     np.save(trained / TRAINED_ON, kept_digests(corpus.take(range(20, 60))))
     old = " ".join(read_validation(ExitModel(trained), tmp_path / "same.csv").notes)
-    assert "40 of 60 samples are among those that trained was trained on: it is surer of these than of new ones" in old
+    assert (
+        "40 of 60 samples are among those that trained was trained on: it is surer of these than of new ones"
+        in old
+    )
     assert "trained was trained and evaluated on the same data" in old and "ids" not in old
     notes = " ".join(read_validation(ExitModel(trained), tmp_path / "other.csv").notes)
     assert "trained was trained on" not in notes
@@ -168,7 +265,9 @@ def test_data_that_the_model_was_trained_on_and_labels_that_are_ids_are_noted(fo
     assert all(note.endswith("(guessed)") for note in plain)
 
 
-def test_of_many_samples_an_even_share_of_digests_tells(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_of_many_samples_an_even_share_of_digests_tells(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(corpora, "MOST_DIGESTS", 200)
     trained = open_corpus([f"text {i}" for i in range(2000)])
     assert len(kept_digests(trained)) == 200
@@ -185,14 +284,25 @@ def test_of_many_samples_an_even_share_of_digests_tells(monkeypatch: pytest.Monk
 
 def test_exits_of_images_without_files(tmp_path: Path) -> None:
     config = hf.ViTConfig(
-        hidden_size=64, num_hidden_layers=3, num_attention_heads=4, intermediate_size=128, image_size=8, patch_size=2,
-        num_channels=1, num_labels=10,
-    )  # fmt: skip
+        hidden_size=64,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        intermediate_size=128,
+        image_size=8,
+        patch_size=2,
+        num_channels=1,
+        num_labels=10,
+    )
     model = seeded(hf.ViTForImageClassification, config)
     before = set(Path.cwd().iterdir())
-    report = layerscope.exits(model, "digits", max_disagreement=0.9, samples=400, progress=False, criterion="margin")
+    report = layerscope.exits(
+        model, "digits", max_disagreement=0.9, samples=400, progress=False, criterion="margin"
+    )
     assert report.samples == 400 and report.criterion == "margin" and report.labelled
-    assert report.layers["leaving"].sum() == 400 and "400 samples of the data are taken, by seed 0" in report.notes
+    assert (
+        report.layers["leaving"].sum() == 400
+        and "400 samples of the data are taken, by seed 0" in report.notes
+    )
     assert report.path is None and set(Path.cwd().iterdir()) == before
 
 
@@ -207,14 +317,22 @@ def test_calibrate_gives_what_a_model_takes(folder: Path) -> None:
     assert labelled.goal.min_accuracy == 0.9 and labelled.accuracy >= 0.9
 
 
-def test_the_pass_runs_samples_of_like_lengths_together_and_says_of_each_what_it_says_alone(folder: Path) -> None:
+def test_the_pass_runs_samples_of_like_lengths_together_and_says_of_each_what_it_says_alone(
+    folder: Path,
+) -> None:
     model, words = ExitModel(folder), texts(24, seed=3, longest=12)
     read = read_validation(model, (words, ["LABEL_0", "LABEL_2", "LABEL_1"] * 8))
     widths: list[tuple[int, int]] = []
-    model.model.bert.embeddings.register_forward_hook(lambda part, given, made: widths.append(made.shape[:2]))
+    model.model.bert.embeddings.register_forward_hook(
+        lambda part, given, made: widths.append(made.shape[:2])
+    )
     found = record_all(model, read, 4)
-    assert len({len(text.split()) for text in words}) > 4, "texts of one length could be in any order"
-    assert sum(rows * width for rows, width in widths) <= 1.2 * found.lengths.sum(), "next to no padding"
+    assert len({len(text.split()) for text in words}) > 4, (
+        "texts of one length could be in any order"
+    )
+    assert sum(rows * width for rows, width in widths) <= 1.2 * found.lengths.sum(), (
+        "next to no padding"
+    )
     alone = record(model, [model.layered.encoder.batch([text]) for text in words])
     np.testing.assert_allclose(found.scores, alone.scores, atol=1e-5)
     np.testing.assert_array_equal(found.predictions, alone.predictions)
@@ -225,20 +343,39 @@ def test_the_pass_runs_samples_of_like_lengths_together_and_says_of_each_what_it
 @pytest.mark.parametrize(
     ("data", "options", "line"),
     [
-        (texts(298), {}, "max_disagreement 0.01 with 95 % confidence needs 299 samples at least, and there are 298: "
-                         "give more"),
-        (texts(320), {"min_accuracy": 0.9}, "texts has no labels, which `min_accuracy` needs: name them, or give "
-                                            "`max_disagreement`"),
-        ((texts(320), ["good"] * 320), {"min_accuracy": 0.9},
-         "label 'good' of texts is not a class of the model: choose LABEL_0, LABEL_1, LABEL_2"),
-        (texts(320), {"max_disagreement": 0.1, "min_accuracy": 0.9},
-         "`max_disagreement` and `min_accuracy` are two goals: give one of them"),
-        (texts(320), {"max_disagreement": 1.0},
-         "max_disagreement is 1: give a number between 0 and 1, such as 0.01"),
+        (
+            texts(298),
+            {},
+            "max_disagreement 0.01 with 95 % confidence needs 299 samples at least, and there are 298: "
+            "give more",
+        ),
+        (
+            texts(320),
+            {"min_accuracy": 0.9},
+            "texts has no labels, which `min_accuracy` needs: name them, or give "
+            "`max_disagreement`",
+        ),
+        (
+            (texts(320), ["good"] * 320),
+            {"min_accuracy": 0.9},
+            "label 'good' of texts is not a class of the model: choose LABEL_0, LABEL_1, LABEL_2",
+        ),
+        (
+            texts(320),
+            {"max_disagreement": 0.1, "min_accuracy": 0.9},
+            "`max_disagreement` and `min_accuracy` are two goals: give one of them",
+        ),
+        (
+            texts(320),
+            {"max_disagreement": 1.0},
+            "max_disagreement is 1: give a number between 0 and 1, such as 0.01",
+        ),
     ],
     ids=["too few", "no labels", "other labels", "two goals", "all may differ"],
-)  # fmt: skip
-def test_what_cannot_be_certified(data: Any, options: dict[str, Any], line: str, folder: Path) -> None:
+)
+def test_what_cannot_be_certified(
+    data: Any, options: dict[str, Any], line: str, folder: Path
+) -> None:
     with pytest.raises(LayerscopeError) as error:
         calibrate(ExitModel(folder), data, progress=False, **options)
     assert str(error.value) == line
@@ -248,15 +385,29 @@ def test_what_cannot_be_certified(data: Any, options: dict[str, Any], line: str,
     ("options", "line"),
     [
         (["--exits", "6"], "exit 6 does not exist: give layers from 1 on, before the last of 6"),
-        (["--samples", "300"], "of 300 samples 240 would be tested, and --max-disagreement 0.01 with 95 % confidence "
-                               "needs 299: give 374 in all"),
-        (["--exits", "3", "--samples", "200"], "--max-disagreement 0.01 with 95 % confidence needs 299 samples at "
-                                               "least, and there are 200: give more"),
-        (["--max-length", "65"], "max length 65 is beyond the model's 64 positions: give at most that"),
+        (
+            ["--samples", "300"],
+            "of 300 samples 240 would be tested, and --max-disagreement 0.01 with 95 % confidence "
+            "needs 299: give 374 in all",
+        ),
+        (
+            ["--exits", "3", "--samples", "200"],
+            "--max-disagreement 0.01 with 95 % confidence needs 299 samples at "
+            "least, and there are 200: give more",
+        ),
+        (
+            ["--max-length", "65"],
+            "max length 65 is beyond the model's 64 positions: give at most that",
+        ),
     ],
-)  # fmt: skip
+)
 def test_wrong_input(
-    cli: Callable[..., Printed], folder: Path, table: Path, tmp_path: Path, options: list[str], line: str
+    cli: Callable[..., Printed],
+    folder: Path,
+    table: Path,
+    tmp_path: Path,
+    options: list[str],
+    line: str,
 ) -> None:
     done = cli("exits", folder, "--data", table, *options, "--out", tmp_path / "out")
     assert (done.status, done.line) == (2, line)
@@ -265,16 +416,27 @@ def test_wrong_input(
 
 def test_models_that_cannot_leave(cli: Callable[..., Printed], table: Path, tmp_path: Path) -> None:
     done = cli("exits", saved(classifier().bert, tmp_path / "plain", special=True), "--data", table)
-    assert (done.status, done.line) == (2, "plain has no head of classes over its model: give a classifier")
-    with pytest.raises(LayerscopeError, match="LlamaForCausalLM continues texts, and an ExitModel classifies"):
+    assert (done.status, done.line) == (
+        2,
+        "plain has no head of classes over its model: give a classifier",
+    )
+    with pytest.raises(
+        LayerscopeError, match="LlamaForCausalLM continues texts, and an ExitModel classifies"
+    ):
         ExitModel(saved(llama(), tmp_path / "lm", special=True))
     path = tmp_path / "file"
     path.write_text("taken")
     done = cli("exits", tmp_path / "lm", "--data", table, "--out", path)
-    assert (done.status, done.line) == (2, f"out {str(path)!r} cannot be made ({path} is a file): name a folder")
+    assert (done.status, done.line) == (
+        2,
+        f"out {str(path)!r} cannot be made ({path} is a file): name a folder",
+    )
 
 
 def test_what_is_for_language_models_is_refused(folder: Path, table: Path) -> None:
     with pytest.raises(LayerscopeError) as refused:
         layerscope.exits(folder, table, max_new_tokens=16, progress=False)
-    assert str(refused.value) == "`max_new_tokens` is for language models, and this is a classifier: leave it out"
+    assert (
+        str(refused.value)
+        == "`max_new_tokens` is for language models, and this is a classifier: leave it out"
+    )

@@ -14,7 +14,9 @@ from layerscope.early_exit.calibration import Goal, least_samples, p_value, spli
 def exact_tail(errors: int, n: int, risk: float) -> Fraction:
     """P(Bin(n, risk) <= errors), summed without any rounding."""
     bad, of = Fraction(risk).as_integer_ratio()
-    return Fraction(sum(math.comb(n, k) * bad**k * (of - bad) ** (n - k) for k in range(errors + 1)), of**n)
+    return Fraction(
+        sum(math.comb(n, k) * bad**k * (of - bad) ** (n - k) for k in range(errors + 1)), of**n
+    )
 
 
 @pytest.mark.parametrize("risk", [0.001, 0.01, 0.1, 0.5, 0.9])
@@ -22,7 +24,10 @@ def test_p_values_are_exact_sums(risk):
     for n in (1, 2, 37, 299, 300):
         for errors in sorted({0, 1, 2, 5, n // 2, n - 1, n} & set(range(n + 1))):
             exact = float(exact_tail(errors, n, risk))
-            assert p_value(errors, n, risk) == pytest.approx(exact, rel=1e-10, abs=1e-300), (n, errors)
+            assert p_value(errors, n, risk) == pytest.approx(exact, rel=1e-10, abs=1e-300), (
+                n,
+                errors,
+            )
     together = p_value(np.arange(300), 299, risk)
     assert together.shape == (300,) and (np.diff(together) >= 0).all() and together[-1] == 1
 
@@ -49,23 +54,31 @@ def test_least_samples_of_common_goals():
 def test_the_bound_is_clopper_and_pearsons():
     for errors, n in ((0, 299), (4, 1000), (999, 1000), (1000, 1000)):
         bound = upper_bound(errors, n, 0.95)
-        assert bound == pytest.approx(binomtest(errors, n, alternative="less").proportion_ci(0.95).high, rel=1e-9)
+        assert bound == pytest.approx(
+            binomtest(errors, n, alternative="less").proportion_ci(0.95).high, rel=1e-9
+        )
         if errors < 5:  # the risk at which so few errors are just as rare as δ
             assert float(exact_tail(errors, n, bound)) == pytest.approx(0.05, rel=1e-6)
 
 
-@pytest.mark.parametrize("value", [0, 1, 0.0, 1.0, -0.01, 1.5, math.nan, math.inf, True, False, "0.01", 1e-12])
+@pytest.mark.parametrize(
+    "value", [0, 1, 0.0, 1.0, -0.01, 1.5, math.nan, math.inf, True, False, "0.01", 1e-12]
+)
 @pytest.mark.parametrize("name", ["max_disagreement", "min_accuracy", "confidence"])
 def test_goals_that_are_no_shares_are_refused(name, value):
     given = {"max_disagreement": 0.01} if name == "confidence" else {}
-    with pytest.raises(LayerscopeError, match=rf"^{name} is .*give a number between 0 and 1, such as") as refused:
+    with pytest.raises(
+        LayerscopeError, match=rf"^{name} is .*give a number between 0 and 1, such as"
+    ) as refused:
         Goal(**given, **{name: value})
     assert "\n" not in str(refused.value)
 
 
 def test_a_goal_is_one_of_two():
     assert Goal() == Goal(max_disagreement=0.01)
-    with pytest.raises(LayerscopeError, match="^`max_disagreement` and `min_accuracy` are two goals: give one"):
+    with pytest.raises(
+        LayerscopeError, match="^`max_disagreement` and `min_accuracy` are two goals: give one"
+    ):
         Goal(max_disagreement=0.01, min_accuracy=0.9)
     with pytest.raises(LayerscopeError, match="^confidence is None: give a number between 0 and 1"):
         Goal(max_disagreement=0.01, confidence=None)  # wrong on purpose
@@ -88,7 +101,9 @@ def test_split_keeps_the_tested_rows_apart():
     assert (np.diff(design) > 0).all() and (np.diff(tested) > 0).all()
     again, other = split(1000, goal, seed=3), split(1000, goal, seed=4)
     assert np.array_equal(again[0], design) and not np.array_equal(other[0], design)
-    assert np.bincount(design // 100, minlength=10).min() > 5  # drawn from everywhere, not from one end
+    assert (
+        np.bincount(design // 100, minlength=10).min() > 5
+    )  # drawn from everywhere, not from one end
 
 
 @pytest.mark.parametrize("confidence", [0.5, 0.8, 0.95, 0.99])
@@ -96,7 +111,9 @@ def test_split_says_how_many_rows_are_needed(confidence):
     goal = Goal(max_disagreement=0.01, confidence=confidence)
     least = least_samples(goal)
     for n in (0, 1, 60, least):
-        with pytest.raises(LayerscopeError, match=f"of {n} samples .* needs {least}: give ") as refused:
+        with pytest.raises(
+            LayerscopeError, match=f"of {n} samples .* needs {least}: give "
+        ) as refused:
             split(n, goal)
     needed = int(str(refused.value).split("give ")[1].split(" in all")[0].replace(",", ""))
     assert len(split(needed, goal)[1]) == least and len(split(needed, goal)[0]) > 0

@@ -9,7 +9,18 @@ import numpy as np
 import pytest
 import torch
 import transformers as hf
-from classifiers import CASES, CLASSES, L, batch_for, close, leaving, plain, samples_for, state_of, truncated
+from classifiers import (
+    CASES,
+    CLASSES,
+    L,
+    batch_for,
+    close,
+    leaving,
+    plain,
+    samples_for,
+    state_of,
+    truncated,
+)
 from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError
@@ -71,7 +82,9 @@ def test_an_exception_leaves_the_model_as_it_was() -> None:
     with pytest.raises(KeyError, match="broken"):
         model.run(inputs, (1, 2), breaks)
     assert state_of(module) == before
-    lens = module.model.layers[1].register_forward_hook(lambda *_: (_ for _ in ()).throw(MemoryError("no room")))
+    lens = module.model.layers[1].register_forward_hook(
+        lambda *_: (_ for _ in ()).throw(MemoryError("no room"))
+    )
     with pytest.raises(MemoryError):
         model.run(inputs, (1, 2), leaving(torch.tensor([1, 2, L, L])))
     lens.remove()
@@ -110,14 +123,20 @@ def test_a_trainer_predicts_with_it(tmp_path: Path) -> None:
     model = ExitModel(module, processor=processor)
     first = plain(truncated(model, 1), batch_for(model, 20)).softmax(-1).amax(-1)
     model.leave(threshold=float(first.median()))
-    rows = [dict(processor(text), labels=i % CLASSES) for i, text in enumerate(samples_for(model, 20))]
-    arguments = hf.TrainingArguments(tmp_path, per_device_eval_batch_size=8, report_to="none", use_cpu=True)
+    rows = [
+        dict(processor(text), labels=i % CLASSES) for i, text in enumerate(samples_for(model, 20))
+    ]
+    arguments = hf.TrainingArguments(
+        tmp_path, per_device_eval_batch_size=8, report_to="none", use_cpu=True
+    )
     trainer = hf.Trainer(model, arguments, processing_class=processor)
     found = trainer.predict(rows)
     logits, layers = found.predictions[0], found.predictions[2]
     wanted = [model(**processor(text, return_tensors="pt")) for text in samples_for(model, 20)]
     np.testing.assert_allclose(logits, torch.cat([out.logits for out in wanted]).numpy(), atol=1e-5)
-    assert layers.tolist() == [int(out.exit_layer) for out in wanted] and len(set(layers.tolist())) > 1
+    assert (
+        layers.tolist() == [int(out.exit_layer) for out in wanted] and len(set(layers.tolist())) > 1
+    )
     assert found.metrics["test_loss"] > 0
 
 
@@ -125,7 +144,11 @@ def test_copies_pickles_and_gradients_after_it(bert: ExitModel) -> None:
     model = bert.leave((1, 3), 0.25)
     inputs = batch_for(model, 4)
     wanted = model(**inputs.named).logits
-    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model)), ExitModel(model).leave((1, 3), 0.25)):
+    for other in (
+        copy.deepcopy(model),
+        pickle.loads(pickle.dumps(model)),
+        ExitModel(model).leave((1, 3), 0.25),
+    ):
         assert isinstance(other, ExitModel) and (other.exits, other.threshold) == ((1, 3), 0.25)
         assert torch.equal(other(**inputs.named).logits, wanted)
     probe = nn.Linear(CLASSES, 2)
@@ -138,7 +161,10 @@ def test_weights_that_are_not_numbers_and_compiled_models() -> None:
     assert ExitModel(torch.compile(module), processor=processor).model is module
     with torch.no_grad():
         module.classifier.weight.fill_(float("nan"))
-    with pytest.raises(LayerscopeError, match="cannot leave early: the model's head gives NaN or infinity; check its"):
+    with pytest.raises(
+        LayerscopeError,
+        match="cannot leave early: the model's head gives NaN or infinity; check its",
+    ):
         ExitModel(module, processor=processor)
 
 

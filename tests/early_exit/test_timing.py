@@ -23,10 +23,21 @@ from layerscope.early_exit.validation import Validation
 
 def model_of(layers: int, width: int = 32, **options: int) -> ExitModel:
     config = hf.BertConfig(
-        vocab_size=94, hidden_size=width, num_hidden_layers=layers, num_attention_heads=4, num_labels=3,
-        intermediate_size=4 * width, pad_token_id=0, max_position_embeddings=80, **options,
-    )  # fmt: skip
-    return ExitModel(seeded(hf.BertForSequenceClassification, config), processor=tokenizer(special=True), device="cpu")
+        vocab_size=94,
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=4,
+        num_labels=3,
+        intermediate_size=4 * width,
+        pad_token_id=0,
+        max_position_embeddings=80,
+        **options,
+    )
+    return ExitModel(
+        seeded(hf.BertForSequenceClassification, config),
+        processor=tokenizer(special=True),
+        device="cpu",
+    )
 
 
 def lengths_of(model: ExitModel, samples: list[str]) -> np.ndarray:
@@ -46,7 +57,9 @@ def test_a_clock_takes_what_lies_between_its_marks() -> None:
 
 
 def read(model: ExitModel, samples: list[str]) -> Validation:
-    return Validation("texts", model.layered.encoder, samples, lengths_of(model, samples).tolist(), None, ())
+    return Validation(
+        "texts", model.layered.encoder, samples, lengths_of(model, samples).tolist(), None, ()
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -85,7 +98,9 @@ def test_every_stage_is_measured_at_every_size() -> None:
     assert len(times.tokens) == 3
     for stage in STAGES:
         # what checks and leaving add to blocks as tiny as these is noise, and may be nothing
-        assert (times.seconds[stage] >= 0).all() and (stage in ("check", "leave") or times.seconds[stage].all()), stage
+        assert (times.seconds[stage] >= 0).all() and (
+            stage in ("check", "leave") or times.seconds[stage].all()
+        ), stage
     assert times.seconds["block"][-1, -1] > times.seconds["block"][0, 0]
     assert {title: done == total for title, (done, total) in bars.steps.items()} == {
         "warming up": True,
@@ -101,10 +116,16 @@ def test_a_race_without_time_still_takes_several_batches_or_turns(
 ) -> None:
     monkeypatch.setattr(timing, "RACE", 0.0)
     model, samples, bars = model_of(2), texts(2 * batches), Bars()
-    raced = race_exits(model, read(model, samples), split(np.arange(2 * batches), 2), (1,), (0.5,), bars)
+    raced = race_exits(
+        model, read(model, samples), split(np.arange(2 * batches), 2), (1,), (0.5,), bars
+    )
     assert len(raced.plan) == min(batches, FEWEST_TURNS)
     assert bars.steps == {"exits and depths, interleaved": [turns, turns]}
-    assert raced.speedups.keys() == raced.errors.keys() >= {("threshold", 0.5), ("layer", 1), ("layer", 2)}
+    assert (
+        raced.speedups.keys()
+        == raced.errors.keys()
+        >= {("threshold", 0.5), ("layer", 1), ("layer", 2)}
+    )
     assert raced.errors["layer", 2] == 0 < raced.errors["threshold", 0.5]
     assert raced.never[0] == raced.speedups["threshold", math.inf]
 
@@ -113,7 +134,9 @@ def test_batches_of_one_length_or_of_one_row_have_one_size_of_it() -> None:
     model = model_of(2)
     samples = ["w1 w2 w3"] * 6
     lengths = lengths_of(model, samples)
-    several = measure_times(model, read(model, samples), lengths, [np.arange(2), np.arange(2, 6)], Reporter())
+    several = measure_times(
+        model, read(model, samples), lengths, [np.arange(2), np.arange(2, 6)], Reporter()
+    )
     assert (several.rows, several.tokens) == ((1, 2, 4), (5,))
     assert (several.seconds["leave"] > 0).any()
     single = measure_times(model, read(model, samples), lengths, split(np.arange(6), 1), Reporter())
@@ -124,7 +147,9 @@ def test_batches_of_one_length_or_of_one_row_have_one_size_of_it() -> None:
 def test_a_model_of_one_layer_has_no_exits_to_measure() -> None:
     model = model_of(1)
     samples = texts(4)
-    times = measure_times(model, read(model, samples), lengths_of(model, samples), [np.arange(4)], Reporter())
+    times = measure_times(
+        model, read(model, samples), lengths_of(model, samples), [np.arange(4)], Reporter()
+    )
     assert times.seconds["block"].min() > 0
     assert times.seconds["check"].max() == 0
 

@@ -12,20 +12,29 @@ from layerscope.profiling import passing
 
 __all__ = ["cli", "one_thread"]
 
-SMALL = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 48}
+SMALL = {
+    "hidden_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+}
 
 
 @pytest.fixture(scope="module")
 def vit(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("models") / "tiny-vit"
-    tiny.seeded(hf.ViTModel, hf.ViTConfig(**SMALL, image_size=16, patch_size=4)).save_pretrained(folder)
+    tiny.seeded(hf.ViTModel, hf.ViTConfig(**SMALL, image_size=16, patch_size=4)).save_pretrained(
+        folder
+    )
     hf.ViTImageProcessor(size={"height": 16, "width": 16}).save_pretrained(folder)
     return str(folder)
 
 
 @pytest.fixture(scope="module")
 def llama(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(tiny.saved(tiny.llama(), tmp_path_factory.mktemp("models") / "tiny-llama", special=False))
+    return str(
+        tiny.saved(tiny.llama(), tmp_path_factory.mktemp("models") / "tiny-llama", special=False)
+    )
 
 
 @pytest.fixture

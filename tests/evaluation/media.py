@@ -14,7 +14,12 @@ from mteb.models import ModelMeta
 from mteb.similarity_functions import cos_sim
 from sklearn.datasets import load_digits
 
-SMALL = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 48}
+SMALL = {
+    "hidden_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+}
 N = 60
 
 
@@ -42,20 +47,38 @@ def tones() -> tuple[list[dict], list[int]]:
     rng, labels = np.random.default_rng(0), [i % 3 for i in range(N)]
     rates = [16000 if i % 7 else 8000 for i in range(N)]
     waves = [
-        np.sin(np.arange(rate // 8) * (300 + 200 * label) / rate * 6.28) * 0.3 + rng.normal(size=rate // 8) * 0.3
+        np.sin(np.arange(rate // 8) * (300 + 200 * label) / rate * 6.28) * 0.3
+        + rng.normal(size=rate // 8) * 0.3
         for label, rate in zip(labels, rates, strict=True)
     ]
-    return [wav(wave.astype(np.float32), rate) for wave, rate in zip(waves, rates, strict=True)], labels
+    return [
+        wav(wave.astype(np.float32), rate) for wave, rate in zip(waves, rates, strict=True)
+    ], labels
 
 
 MEDIA = {"image": (digits, Image), "audio": (tones, Audio)}
 
 
-def task(kind: str, type_: str, modalities: list[str], category: str, main: str, dataset: object, **about: object):
+def task(
+    kind: str,
+    type_: str,
+    modalities: list[str],
+    category: str,
+    main: str,
+    dataset: object,
+    **about: object,
+):
     metadata = TaskMetadata(
-        name=type_, description="", type=type_, dataset={"path": "none", "revision": "1"}, eval_splits=["test"],
-        eval_langs=["eng-Latn"], main_score=main, category=category, modalities=modalities,
-    )  # fmt: skip
+        name=type_,
+        description="",
+        type=type_,
+        dataset={"path": "none", "revision": "1"},
+        eval_splits=["test"],
+        eval_langs=["eng-Latn"],
+        main_score=main,
+        category=category,
+        modalities=modalities,
+    )
     own = kind if isinstance(kind, type) else getattr(abstasks, kind)
     made = type("Own", (own,), {"metadata": metadata, **about})()
     made.dataset, made.data_loaded = dataset, True
@@ -81,18 +104,33 @@ def classification(modality: str) -> object:
     }
     type_ = f"{modality.capitalize()}Classification"
     return task(
-        "AbsTaskClassification", type_, [modality], f"{modality[0]}2c", "accuracy", DatasetDict(splits),
-        input_column_name=modality, label_column_name="label", samples_per_label=8,
-    )  # fmt: skip
+        "AbsTaskClassification",
+        type_,
+        [modality],
+        f"{modality[0]}2c",
+        "accuracy",
+        DatasetDict(splits),
+        input_column_name=modality,
+        label_column_name="label",
+        samples_per_label=8,
+    )
 
 
 def clustering(modality: str) -> object:
     data = DatasetDict(test=table(modality, [modality], labels=MEDIA[modality][0]()[1]))
     type_ = f"{modality.capitalize()}Clustering"
     return task(
-        "AbsTaskClustering", type_, [modality], f"{modality[0]}2c", "v_measure", data, input_column_name=modality,
-        label_column_name="labels", max_fraction_of_documents_to_embed=None, max_documents_per_cluster=N,
-    )  # fmt: skip
+        "AbsTaskClustering",
+        type_,
+        [modality],
+        f"{modality[0]}2c",
+        "v_measure",
+        data,
+        input_column_name=modality,
+        label_column_name="labels",
+        max_fraction_of_documents_to_embed=None,
+        max_documents_per_cluster=N,
+    )
 
 
 def pairs(modality: str) -> object:
@@ -100,12 +138,27 @@ def pairs(modality: str) -> object:
     two = ["image1", "image2"]
     if modality == "image":
         data = DatasetDict(test=table(modality, two, score=scores))
-        return task("AbsTaskSTS", "VisualSTS(eng)", [modality], "i2i", "cosine_spearman", data, column_names=tuple(two))
+        return task(
+            "AbsTaskSTS",
+            "VisualSTS(eng)",
+            [modality],
+            "i2i",
+            "cosine_spearman",
+            data,
+            column_names=tuple(two),
+        )
     data = DatasetDict(test=table(modality, two, labels=scores))
     return task(
-        "AbsTaskPairClassification", "AudioPairClassification", [modality], "a2a", "max_ap", data,
-        input1_column_name="image1", input2_column_name="image2", label_column_name="labels",
-    )  # fmt: skip
+        "AbsTaskPairClassification",
+        "AudioPairClassification",
+        [modality],
+        "a2a",
+        "max_ap",
+        data,
+        input1_column_name="image1",
+        input2_column_name="image2",
+        label_column_name="labels",
+    )
 
 
 def retrieval(modality: str, category: str | None = None) -> object:
@@ -116,34 +169,59 @@ def retrieval(modality: str, category: str | None = None) -> object:
     queries = table(modality, [modality], slice(10), id=[f"q{i}" for i in range(N)])
     texts = [modality]
     if category[0] == "t":
-        queries = Dataset.from_dict({"id": [f"q{i}" for i in range(3)], "text": [f"w{i} w{i + 9}" for i in range(3)]})
+        queries = Dataset.from_dict(
+            {"id": [f"q{i}" for i in range(3)], "text": [f"w{i} w{i + 9}" for i in range(3)]}
+        )
         texts = ["text", modality]
     relevant = {
-        query: {f"d{j}": 1 for j in range(10, N) if labels[j] == (labels[i] if texts == [modality] else i)}
+        query: {
+            f"d{j}": 1
+            for j in range(10, N)
+            if labels[j] == (labels[i] if texts == [modality] else i)
+        }
         for i, query in enumerate(queries["id"])
     }
-    ranked = {query: [f"d{j}" for j in range(10 + i, N, 2)] for i, query in enumerate(queries["id"])}
+    ranked = {
+        query: [f"d{j}" for j in range(10 + i, N, 2)] for i, query in enumerate(queries["id"])
+    }
     split = {"corpus": corpus, "queries": queries, "relevant_docs": relevant}
     split["top_ranked"] = ranked if modality == "audio" else None
     type_ = "AudioReranking" if modality == "audio" else "Any2AnyRetrieval"
-    return task("AbsTaskRetrieval", type_, texts, category, "ndcg_at_10", {"default": {"test": split}})
+    return task(
+        "AbsTaskRetrieval", type_, texts, category, "ndcg_at_10", {"default": {"test": split}}
+    )
 
 
 def zero_shot() -> object:
     data = DatasetDict(test=table("image", ["image"], label=digits()[1]))
     named = {"get_candidate_labels": lambda self: ["w1 w2", "w3 w4 w5", "w6"]}
     return task(
-        "AbsTaskZeroShotClassification", "ZeroShotClassification", ["image", "text"], "i2t", "accuracy", data,
-        input_column_name="image", label_column_name="label", **named,
-    )  # fmt: skip
+        "AbsTaskZeroShotClassification",
+        "ZeroShotClassification",
+        ["image", "text"],
+        "i2t",
+        "accuracy",
+        data,
+        input_column_name="image",
+        label_column_name="label",
+        **named,
+    )
 
 
 def captions() -> object:
-    data = DatasetDict(test=table("image", ["a", "b"], one=tiny.texts(N), two=tiny.texts(N, seed=1)))
+    data = DatasetDict(
+        test=table("image", ["a", "b"], one=tiny.texts(N), two=tiny.texts(N, seed=1))
+    )
     return task(
-        AbsTaskImageTextPairClassification, "Compositionality", ["image", "text"], "i2t", "accuracy", data,
-        images_column_names=["a", "b"], texts_column_names=["one", "two"],
-    )  # fmt: skip
+        AbsTaskImageTextPairClassification,
+        "Compositionality",
+        ["image", "text"],
+        "i2t",
+        "accuracy",
+        data,
+        images_column_names=["a", "b"],
+        texts_column_names=["one", "two"],
+    )
 
 
 class Plain:
@@ -171,7 +249,9 @@ class Plain:
 
 
 def video() -> object:
-    return task("AbsTaskClassification", "VideoClassification", ["video"], "v2c", "accuracy", DatasetDict())
+    return task(
+        "AbsTaskClassification", "VideoClassification", ["video"], "v2c", "accuracy", DatasetDict()
+    )
 
 
 def mixed() -> object:

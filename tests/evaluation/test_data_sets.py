@@ -19,7 +19,9 @@ LABELLED = pd.DataFrame({"text": tiny.texts(40), "label": ["a", "b"] * 20})
 PAIRED = pd.DataFrame({"text_a": tiny.texts(9), "text_b": tiny.texts(9, seed=1), "score": range(9)})
 
 
-@pytest.mark.parametrize(("kind", "frame"), [("classification", LABELLED), ("clustering", LABELLED), ("sts", PAIRED)])
+@pytest.mark.parametrize(
+    ("kind", "frame"), [("classification", LABELLED), ("clustering", LABELLED), ("sts", PAIRED)]
+)
 def test_a_data_set_makes_the_task_that_its_frame_makes(kind, frame):
     made, wanted = (task_from_file(kind, given) for given in (Dataset.from_pandas(frame), frame))
     assert made.metadata.dataset["revision"] == wanted.metadata.dataset["revision"]
@@ -32,19 +34,29 @@ def test_splits_of_a_data_set_are_those_of_a_folder(tmp_path):
     for name, rows in halves.items():
         rows.to_csv(tmp_path / f"{name}.csv", index=False)
     given = DatasetDict({name: Dataset.from_pandas(rows) for name, rows in halves.items()})
-    made, wanted = task_from_file("classification", given), task_from_file("classification", tmp_path)
+    made, wanted = (
+        task_from_file("classification", given),
+        task_from_file("classification", tmp_path),
+    )
     assert made.metadata.dataset["revision"] == wanted.metadata.dataset["revision"]
     assert made.dataset["train"].num_rows == 20
     with pytest.raises(LayerscopeError, match=r"has no split 'test' \(its splits: train\)"):
         task_from_file("classification", DatasetDict(train=given["train"]))
-    with pytest.raises(LayerscopeError, match=r"a datasets.Dataset or a file, not a IterableDataset"):
+    with pytest.raises(
+        LayerscopeError, match=r"a datasets.Dataset or a file, not a IterableDataset"
+    ):
         task_from_file("classification", given["train"].to_iterable_dataset())
 
 
 def test_a_target_without_most_classes_is_noted(tmp_path):
     source = pd.DataFrame({"text": tiny.texts(50), "label": [*"abcde"] * 10})
     for classes, noted in (("ab", True), ("abc", False)):
-        target = pd.DataFrame({"text": tiny.texts(30, seed=2), "label": [classes[i % len(classes)] for i in range(30)]})
+        target = pd.DataFrame(
+            {
+                "text": tiny.texts(30, seed=2),
+                "label": [classes[i % len(classes)] for i in range(30)],
+            }
+        )
         _, (_, shifted) = open_tasks({"linear-probe": source}, shift=target)
         found = [note for note in shifted.shift.notes if "cover only these" in note]
         assert bool(found) == noted
@@ -52,25 +64,34 @@ def test_a_target_without_most_classes_is_noted(tmp_path):
 
 
 def test_a_beginning_of_a_name_of_mteb_is_answered_by_what_begins_so():
-    with pytest.raises(LayerscopeError, match="'stsbench' does not exist in mteb, did you mean STSBenchmark"):
+    with pytest.raises(
+        LayerscopeError, match="'stsbench' does not exist in mteb, did you mean STSBenchmark"
+    ):
         open_tasks("stsbench")
 
 
 def test_the_headline_has_the_error_of_its_difference():
     """Of one task it is paired over the samples; of three over the tasks, as select judges them."""
     texts = pd.DataFrame(
-        {"text": [f"w{i % 7} {text}" for i, text in enumerate(tiny.texts(70))], "label": [*"abcdefg"] * 10}
+        {
+            "text": [f"w{i % 7} {text}" for i, text in enumerate(tiny.texts(70))],
+            "label": [*"abcdefg"] * 10,
+        }
     )
     model = tiny.bert()
     model.config._name_or_path = "tiny"
-    found = layerscope.evaluate(model, {"linear-probe": texts}, processor=tiny.tokenizer(special=True), progress=False)
+    found = layerscope.evaluate(
+        model, {"linear-probe": texts}, processor=tiny.tokenizer(special=True), progress=False
+    )
     best = int(found.summary()["best_layer"].iloc[0])
     grid = found.grids()[0]
     (right,) = rights_of(grid).values()
     apart = right[best] - right[None]
     assert error_of_gain(grid, best, None) == pytest.approx(apart.std(ddof=1) / len(apart) ** 0.5)
     answer = found.document().answer
-    assert apart.any() and answer.count("±") == 2 and "points against the model as shipped" in answer
+    assert (
+        apart.any() and answer.count("±") == 2 and "points against the model as shipped" in answer
+    )
     gains = [0.1, 0.2, 0.6]
     rows = scored({task: [0.1, 0.2 + gain, 0.2] for task, gain in zip("abc", gains, strict=True)})
     assert error_of_gain(Evaluation(rows).grids()[0], 1, 2) == pytest.approx(pd.Series(gains).sem())

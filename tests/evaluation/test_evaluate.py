@@ -23,15 +23,21 @@ __all__ = ["cli", "one_thread"]
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(tiny.saved(tiny.llama(), tmp_path_factory.mktemp("models") / "tiny-llama", special=False))
+    return str(
+        tiny.saved(tiny.llama(), tmp_path_factory.mktemp("models") / "tiny-llama", special=False)
+    )
 
 
 @pytest.fixture
 def tasks(tmp_path: Path) -> list[str]:
     """A classification and an STS of 40 rows each."""
     texts = tiny.texts(40)
-    pd.DataFrame({"text": texts, "label": ["a", "b"] * 20}).to_csv(tmp_path / "topics.csv", index=False)
-    pairs = pd.DataFrame({"text_a": texts, "text_b": tiny.texts(40, seed=1), "score": [i % 6 for i in range(40)]})
+    pd.DataFrame({"text": texts, "label": ["a", "b"] * 20}).to_csv(
+        tmp_path / "topics.csv", index=False
+    )
+    pairs = pd.DataFrame(
+        {"text_a": texts, "text_b": tiny.texts(40, seed=1), "score": [i % 6 for i in range(40)]}
+    )
     pairs.to_json(tmp_path / "pairs.jsonl", orient="records", lines=True)
     return [f"classification:{tmp_path / 'topics.csv'}", f"sts:{tmp_path / 'pairs.jsonl'}"]
 
@@ -51,7 +57,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_all_layers_with_every_text_embedded_once(model, tasks, counted, tmp_path: Path):
-    found = layerscope.evaluate(model, tasks[1], tmp_path / "out", sites="raw,normed", progress=False)
+    found = layerscope.evaluate(
+        model, tasks[1], tmp_path / "out", sites="raw,normed", progress=False
+    )
     assert len(counted) == len(set(counted)) > 40
     assert found.table(site="raw").shape == found.table(site="normed").shape == (4, 1)
     assert found.table(site="normed").loc[3, "pairs"] == found.baseline()["pairs"].item()
@@ -62,13 +70,17 @@ def test_all_layers_with_every_text_embedded_once(model, tasks, counted, tmp_pat
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, UnjudgedError])
-def test_stopped_in_the_second_task_nothing_is_embedded_twice(model, tasks, counted, tmp_path, monkeypatch, stop):
+def test_stopped_in_the_second_task_nothing_is_embedded_twice(
+    model, tasks, counted, tmp_path, monkeypatch, stop
+):
     judged = []
 
     def stopping(task: object, encoder: object) -> object:
         judged.append(encoder)
         if len(judged) == 8:
-            encoder.encode([{"text": tiny.texts(40)}], task_metadata=None, hf_split="", hf_subset="")
+            encoder.encode(
+                [{"text": tiny.texts(40)}], task_metadata=None, hf_split="", hf_subset=""
+            )
             raise stop("stopped")
         return judge(task, encoder)
 
@@ -91,7 +103,9 @@ def test_the_only_table_of_a_folder_needs_no_name(tmp_path: Path):
     folder = tmp_path / "topics"
     folder.mkdir()
     (folder / "readme.txt").write_text("about")
-    pd.DataFrame({"text": tiny.texts(40), "label": ["a", "b"] * 20}).to_csv(folder / "all.csv", index=False)
+    pd.DataFrame({"text": tiny.texts(40), "label": ["a", "b"] * 20}).to_csv(
+        folder / "all.csv", index=False
+    )
     assert task_from_file("clustering", folder).metadata.name == "topics"
     (folder / "more.csv").write_text("text,label\n")
     with pytest.raises(LayerscopeError, match="holds no test.csv"):
@@ -99,10 +113,14 @@ def test_the_only_table_of_a_folder_needs_no_name(tmp_path: Path):
 
 
 @pytest.mark.parametrize("kind", ["sts", "linear-probe"])
-def test_other_data_under_the_same_name_are_refused_and_scores_stay(model, tasks, tmp_path: Path, kind: str):
+def test_other_data_under_the_same_name_are_refused_and_scores_stay(
+    model, tasks, tmp_path: Path, kind: str
+):
     task = tasks[1] if kind == "sts" else tasks[0].replace("classification", kind)
     first = layerscope.evaluate(model, task, tmp_path / "out", layers=[1], progress=False)
-    with pytest.raises(LayerscopeError, match="holds scores of .* on other data .*: name another `out`"):
+    with pytest.raises(
+        LayerscopeError, match="holds scores of .* on other data .*: name another `out`"
+    ):
         layerscope.evaluate(model, task, tmp_path / "out", layers=[2], samples=30, progress=False)
     assert layerscope.open_evaluation(tmp_path / "out").table().equals(first.table())
 
@@ -111,7 +129,10 @@ def test_an_evaluation_knows_where_its_model_is_and_how_deep(model, tasks, tmp_p
     found = layerscope.evaluate(model, tasks[1], tmp_path / "out", layers=[1, 2], progress=False)
     saved = layerscope.open_evaluation(found.save(tmp_path / "saved"))
     for evaluation in (found, layerscope.open_evaluation(tmp_path / "out"), saved):
-        assert (evaluation.origins["tiny-llama"].source, evaluation.origins["tiny-llama"].depth) == (model, 3)
+        assert (
+            evaluation.origins["tiny-llama"].source,
+            evaluation.origins["tiny-llama"].depth,
+        ) == (model, 3)
     choice = layerscope.select(saved, cost=False, progress=False)
     assert choice.depth == 3 == choice.baseline.layer and choice.source == model
     (tmp_path / "out" / "models.json").write_text("[]")
@@ -131,7 +152,9 @@ def test_minilm_as_shipped_is_what_mteb_gives(shared: Path):
     fresh = [task_from_file(kind, shared / "data" / name, samples=100) for kind, name in files]
     results = mteb.evaluate(plain, fresh, cache=None, co2_tracker=False, show_progress_bar=False)
     for result in results.task_results:
-        assert found.baseline()[result.task_name].item() == pytest.approx(result.get_score(), abs=1e-3)
+        assert found.baseline()[result.task_name].item() == pytest.approx(
+            result.get_score(), abs=1e-3
+        )
         assert found.table().loc[6, result.task_name] == pytest.approx(result.get_score(), abs=1e-3)
 
 
@@ -144,47 +167,100 @@ def written(folder: Path, **columns: list[object]) -> str:
 @pytest.mark.parametrize(
     ("kind", "columns", "line"),
     [
-        ("classification", {"text": ["a", "b"], "label": ["x", "x"]}, "every row has the label 'x'"),
+        (
+            "classification",
+            {"text": ["a", "b"], "label": ["x", "x"]},
+            "every row has the label 'x'",
+        ),
         ("classification", {"text": ["a", "b"], "label": ["x", "y"]}, "a different label"),
-        ("sts", {"text_a": ["a", "b"], "text_b": ["a", ""], "score": [1, 2]}, "row 1 has no text_b: fill it in"),
-        ("sts", {"text_a": ["a", "b"], "text_b": ["a", "b"], "score": [1, None]}, "row 1 has no score: give a number"),
-        ("sts", {"text_a": ["a"], "text_c": ["a"], "score": [1]}, "no column 'text_b', did you mean text_c"),
+        (
+            "sts",
+            {"text_a": ["a", "b"], "text_b": ["a", ""], "score": [1, 2]},
+            "row 1 has no text_b: fill it in",
+        ),
+        (
+            "sts",
+            {"text_a": ["a", "b"], "text_b": ["a", "b"], "score": [1, None]},
+            "row 1 has no score: give a number",
+        ),
+        (
+            "sts",
+            {"text_a": ["a"], "text_c": ["a"], "score": [1]},
+            "no column 'text_b', did you mean text_c",
+        ),
         (
             "pair-classification",
             {"text_a": list("abc"), "text_b": list("abc"), "label": [0, 2, 2]},
             "has the label '2': give",
         ),
-        ("clusters", {"text": ["a"]}, "task kind 'clusters' does not exist, did you mean clustering"),
+        (
+            "clusters",
+            {"text": ["a"]},
+            "task kind 'clusters' does not exist, did you mean clustering",
+        ),
     ],
 )
 def test_wrong_files_are_refused_in_one_line(cli: Callable, tmp_path: Path, kind, columns, line):
-    printed = cli("evaluate", "minilm", "--data", f"{kind}:{written(tmp_path, **columns)}", "--out", tmp_path / "o")
+    printed = cli(
+        "evaluate",
+        "minilm",
+        "--data",
+        f"{kind}:{written(tmp_path, **columns)}",
+        "--out",
+        tmp_path / "o",
+    )
     assert printed.status == 2 and line in printed.line and not (tmp_path / "o").exists()
 
 
 def test_wrong_names_are_refused_in_one_line(cli: Callable, model, tasks, tmp_path: Path):
     assert "did you mean STSBenchmark?" in cli("evaluate", "minilm", "--tasks", "STSBenchmrk").line
     assert "no task is named" in cli("evaluate", "minilm").line
-    with pytest.raises(LayerscopeError, match="layer 4 does not exist: tiny-llama has the layers 0 to 3"):
+    with pytest.raises(
+        LayerscopeError, match="layer 4 does not exist: tiny-llama has the layers 0 to 3"
+    ):
         layerscope.evaluate(model, tasks, tmp_path / "out", layers=[4], progress=False)
-    with pytest.raises(LayerscopeError, match="site 'norm' is not one of this model, did you mean normed"):
+    with pytest.raises(
+        LayerscopeError, match="site 'norm' is not one of this model, did you mean normed"
+    ):
         layerscope.evaluate(model, tasks, tmp_path / "out", sites="norm", progress=False)
 
 
-def test_a_side_that_must_be_named_and_places_that_are_no_folder(cli: Callable, tasks, tmp_path: Path):
+def test_a_side_that_must_be_named_and_places_that_are_no_folder(
+    cli: Callable, tasks, tmp_path: Path
+):
     config = transformers.T5Config(
-        vocab_size=94, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, decoder_start_token_id=0, pad_token_id=0
+        vocab_size=94,
+        d_model=32,
+        d_kv=8,
+        d_ff=48,
+        num_layers=2,
+        num_heads=4,
+        decoder_start_token_id=0,
+        pad_token_id=0,
     )
-    t5 = tiny.saved(tiny.seeded(transformers.T5ForConditionalGeneration, config), tmp_path / "tiny-t5", special=True)
+    t5 = tiny.saved(
+        tiny.seeded(transformers.T5ForConditionalGeneration, config),
+        tmp_path / "tiny-t5",
+        special=True,
+    )
     line = cli("evaluate", t5, "--data", tasks[1], "--out", tmp_path / "o").line
-    assert "encoder" in line and "decoder" in line and "--part" in line and not (tmp_path / "o").exists()
+    assert (
+        "encoder" in line
+        and "decoder" in line
+        and "--part" in line
+        and not (tmp_path / "o").exists()
+    )
     found = layerscope.evaluate(str(t5), tasks[1], part="encoder", progress=False)
     assert list(found.table().index) == [0, 1, 2] and found.failed == {}
     file = tmp_path / "topics.csv"
-    assert cli("evaluate", t5, "--data", tasks[1], "--out", file).line.endswith("is a file): name a folder")
+    assert cli("evaluate", t5, "--data", tasks[1], "--out", file).line.endswith(
+        "is a file): name a folder"
+    )
     assert (
         "jobs is 'many': give a whole number of at least 1, or auto"
-        in cli("evaluate", "minilm", "--data", tasks[1], "--jobs", "many", "--out", tmp_path / "o").line
+        in cli(
+            "evaluate", "minilm", "--data", tasks[1], "--jobs", "many", "--out", tmp_path / "o"
+        ).line
     )
 
 
@@ -199,10 +275,17 @@ def test_a_folder_with_other_files_and_another_model_keeps_them(model, tasks, tm
 
 def test_the_model_of_a_run(model, tasks, tmp_path: Path):
     run = layerscope.profile(
-        model, tiny.texts(12), out=tmp_path / "run", metrics="effective_rank", pooling="last", progress=False
+        model,
+        tiny.texts(12),
+        out=tmp_path / "run",
+        metrics="effective_rank",
+        pooling="last",
+        progress=False,
     )
     found = layerscope.evaluate(run, tasks[1], progress=False)
-    named = layerscope.evaluate(str(tmp_path / "run"), tasks[1], layers=[2], pooling="mean", progress=False)
+    named = layerscope.evaluate(
+        str(tmp_path / "run"), tasks[1], layers=[2], pooling="mean", progress=False
+    )
     direct = layerscope.evaluate(model, tasks[1], pooling="mean,last", progress=False)
     assert set(found.scores.loc[found.scores["kind"] == "layer", "pooling"]) == {"last"}
     assert found.table().equals(direct.table(pooling="last"))
@@ -214,8 +297,12 @@ def test_the_tasks_of_the_paper(published: Path):
     names = set(pd.read_csv(published / "mteb_scores.csv.gz")["task"])
     found = {task.metadata.name: task for task in open_tasks(["layer-by-layer", "NFCorpus"])[0]}
     assert set(PAPER_TASKS) == names and set(found) == names | {"NFCorpus"} and len(names) == 32
-    subsets = {name: task.hf_subsets for name, task in found.items() if task.hf_subsets != ["default"]}
-    assert subsets.pop("STS17") == ["en-en"] and sorted(subsets.pop("AmazonCounterfactualClassification")) == [
+    subsets = {
+        name: task.hf_subsets for name, task in found.items() if task.hf_subsets != ["default"]
+    }
+    assert subsets.pop("STS17") == ["en-en"] and sorted(
+        subsets.pop("AmazonCounterfactualClassification")
+    ) == [
         "en",
         "en-ext",
     ]
@@ -224,24 +311,43 @@ def test_the_tasks_of_the_paper(published: Path):
     assert mteb.get_task("STS17").hf_subsets != ["en-en"]
 
 
-def test_the_size_is_reported_before_and_refused(cli: Callable, model, tasks, tmp_path: Path, monkeypatch):
+def test_the_size_is_reported_before_and_refused(
+    cli: Callable, model, tasks, tmp_path: Path, monkeypatch
+):
     printed = cli("evaluate", model, "--data", tasks[1], "--out", tmp_path / "o", "--layers", "1,2")
     # two layers and the last one, 32 floats each, and a key of 16 bytes
-    assert "pairs (1 of 1): up to 80 texts at 3 layers, 0.0 MB until its scores are saved" in printed.err
+    assert (
+        "pairs (1 of 1): up to 80 texts at 3 layers, 0.0 MB until its scores are saved"
+        in printed.err
+    )
     full = shutil.disk_usage("/")._replace(free=80 * (3 * 32 * 4 + 16) - 1)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: full)
-    line = cli("evaluate", model, "--data", tasks[1], "--out", tmp_path / "p", "--layers", "1,2").line
+    line = cli(
+        "evaluate", model, "--data", tasks[1], "--out", tmp_path / "p", "--layers", "1,2"
+    ).line
     assert "take fewer --samples, --layers or poolings, or another --out" in line
 
 
-def test_data_that_cannot_be_loaded_are_named_and_the_rest_goes_on(cli: Callable, model, tasks, tmp_path, monkeypatch):
+def test_data_that_cannot_be_loaded_are_named_and_the_rest_goes_on(
+    cli: Callable, model, tasks, tmp_path, monkeypatch
+):
     import mteb
 
     def unreachable(self: object, **options: object) -> None:
         raise ConnectionError("no hub")
 
     monkeypatch.setattr(type(mteb.get_task("STSBenchmark")), "load_data", unreachable)
-    printed = cli("evaluate", model, "--tasks", "STSBenchmark", "--data", tasks[1], "--out", tmp_path / "o", "--json")
+    printed = cli(
+        "evaluate",
+        model,
+        "--tasks",
+        "STSBenchmark",
+        "--data",
+        tasks[1],
+        "--out",
+        tmp_path / "o",
+        "--json",
+    )
     assert (
         printed.status == 1
         and "mteb/stsbenchmark-sts' cannot be loaded (the hub cannot be reached)" in printed.err
@@ -255,16 +361,24 @@ def test_clustering_and_pairs_of_a_file(model, tmp_path: Path):
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     groups = written(tmp_path / "a", text=texts, label=list("abc") * 8)
-    twins = written(tmp_path / "b", text_a=texts, text_b=texts[:12] + texts[:12], label=[1] * 12 + [0] * 12)
+    twins = written(
+        tmp_path / "b", text_a=texts, text_b=texts[:12] + texts[:12], label=[1] * 12 + [0] * 12
+    )
     with pytest.raises(LayerscopeError, match="two tasks have the name 'rows'"):
-        layerscope.evaluate(model, [f"clustering:{groups}", f"pair-classification:{twins}"], progress=False)
+        layerscope.evaluate(
+            model, [f"clustering:{groups}", f"pair-classification:{twins}"], progress=False
+        )
     clusters = layerscope.evaluate(model, f"clustering:{groups}", progress=False)
-    pairs = layerscope.evaluate(model, f"pair-classification:{twins}", layers=[1, 3], progress=False)
+    pairs = layerscope.evaluate(
+        model, f"pair-classification:{twins}", layers=[1, 3], progress=False
+    )
     assert clusters.table().shape == (4, 1) and clusters.table()["rows"].between(0, 1).all()
     assert list(pairs.table().index) == [1, 3] and (pairs.table()["rows"] > 0.9).all()
 
 
-def test_a_task_on_the_texts_of_a_run_needs_no_forward(model, tasks, counted, tmp_path: Path, monkeypatch):
+def test_a_task_on_the_texts_of_a_run_needs_no_forward(
+    model, tasks, counted, tmp_path: Path, monkeypatch
+):
     """`profile` keeps each text's states under the hash of what the model read, and `evaluate` finds them there."""
     run = layerscope.profile(
         model,
@@ -281,14 +395,23 @@ def test_a_task_on_the_texts_of_a_run_needs_no_forward(model, tasks, counted, tm
     with monkeypatch.context() as patched:
         patched.setattr("layerscope.evaluation.probe_states.shared_run", pytest.fail)
         found = layerscope.evaluate(run, [probe, tasks[0]], progress=False)
-    assert counted == [] and found.table().equals(direct.table()) and found.baseline().equals(direct.baseline())
+    assert (
+        counted == []
+        and found.table().equals(direct.table())
+        and found.baseline().equals(direct.baseline())
+    )
     layerscope.evaluate(run, tasks[1], progress=False)
     known = set(pd.read_csv(tmp_path / "topics.csv")["text"])
     assert counted and not known & set(counted), "only what the run has not seen is embedded"
 
 
 def test_states_stored_in_half_precision_are_computed_again(model, tasks, counted, tmp_path: Path):
-    options = {"samples": "all", "metrics": "effective_rank", "store_dtype": "float16", "progress": False}
+    options = {
+        "samples": "all",
+        "metrics": "effective_rank",
+        "store_dtype": "float16",
+        "progress": False,
+    }
     run = layerscope.profile(model, str(tmp_path / "topics.csv"), out=tmp_path / "run", **options)
     layerscope.evaluate(run, tasks[0], layers=[1], progress=False)
     assert len(counted) == 40

@@ -32,7 +32,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("data") / "topics.csv"
     labels = np.random.default_rng(0).integers(0, 2, 60)
     texts = [
-        f"w{1 + label} {text} w{9 + i}" for i, (label, text) in enumerate(zip(labels, tiny.texts(60), strict=True))
+        f"w{1 + label} {text} w{9 + i}"
+        for i, (label, text) in enumerate(zip(labels, tiny.texts(60), strict=True))
     ]
     pd.DataFrame({"text": texts, "label": labels}).to_csv(file, index=False)
     return file
@@ -41,12 +42,20 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @torch.no_grad()
 def states_of(model: str, texts: list[str]) -> np.ndarray:
     """Mean-pooled states [layers, N, D] of a BERT, each text alone."""
-    module, tokenizer = hf.AutoModel.from_pretrained(model).eval(), hf.AutoTokenizer.from_pretrained(model)
-    given = [module(**tokenizer(text, return_tensors="pt"), output_hidden_states=True).hidden_states for text in texts]
+    module, tokenizer = (
+        hf.AutoModel.from_pretrained(model).eval(),
+        hf.AutoTokenizer.from_pretrained(model),
+    )
+    given = [
+        module(**tokenizer(text, return_tensors="pt"), output_hidden_states=True).hidden_states
+        for text in texts
+    ]
     return np.stack([[layer[0].mean(0).numpy() for layer in states] for states in given], 1)
 
 
-def test_probes_score_mixes_and_a_second_call_only_what_is_missing(model: str, data: Path, tmp_path: Path):
+def test_probes_score_mixes_and_a_second_call_only_what_is_missing(
+    model: str, data: Path, tmp_path: Path
+):
     out, tasks = tmp_path / "out", [f"linear-probe:{data}", f"knn-probe:{data}"]
     before = layerscope.evaluate(model, tasks, out, pooling="mean", progress=False)
     assert before.scores["mix"].isna().all()
@@ -62,7 +71,10 @@ def test_probes_score_mixes_and_a_second_call_only_what_is_missing(model: str, d
     depth = len(states) - 1
     assert linear.loc["last 2", "weights"] == f"{depth - 1},{depth}"
     assert linear["gain"].isna().tolist() == [True] + [False] * 3
-    kept = out.stat().st_mtime_ns, [path.read_bytes() for path in sorted(out.glob("probes/*/*.json"))]
+    kept = (
+        out.stat().st_mtime_ns,
+        [path.read_bytes() for path in sorted(out.glob("probes/*/*.json"))],
+    )
     layerscope.evaluate(model, tasks, out, pooling="mean", mixes=True, progress=False)
     assert kept[1] == [path.read_bytes() for path in sorted(out.glob("probes/*/*.json"))]
     layers = found.scores["kind"] == "layer"
@@ -72,10 +84,20 @@ def test_probes_score_mixes_and_a_second_call_only_what_is_missing(model: str, d
     )
 
 
-def test_mixes_stand_beside_layers_in_tables_files_and_what_is_saved(model: str, data: Path, tmp_path: Path, cli):
+def test_mixes_stand_beside_layers_in_tables_files_and_what_is_saved(
+    model: str, data: Path, tmp_path: Path, cli
+):
     out = tmp_path / "out"
     shown = cli(
-        "evaluate", model, "--data", f"linear-probe:{data}", "--mixes", "--out", out, "--csv", tmp_path / "t.csv"
+        "evaluate",
+        model,
+        "--data",
+        f"linear-probe:{data}",
+        "--mixes",
+        "--out",
+        out,
+        "--csv",
+        tmp_path / "t.csv",
     )
     assert shown.status == 0
     assert "Mixes of layers" in shown.out
@@ -85,9 +107,13 @@ def test_mixes_stand_beside_layers_in_tables_files_and_what_is_saved(model: str,
     found = layerscope.open_evaluation(out)
     again = layerscope.open_evaluation(found.save(tmp_path / "saved"))
     pd.testing.assert_frame_equal(again.scores, found.scores)
-    assert list(found.table().index) == [int(layer) for layer in table["layer"] if layer.isdigit()], "layers alone"
+    assert list(found.table().index) == [
+        int(layer) for layer in table["layer"] if layer.isdigit()
+    ], "layers alone"
     page = found.document()
-    assert [table.name for table in page.parts if getattr(table, "name", "") == "mixes"] == ["mixes"]
+    assert [table.name for table in page.parts if getattr(table, "name", "") == "mixes"] == [
+        "mixes"
+    ]
     assert any("mix of layers" in text for text in page.parts[0].texts)
 
 
@@ -102,7 +128,9 @@ def test_mteb_judges_the_mixes_that_need_no_learning(model: str, tmp_path: Path)
     mixed = states_of(model, one + two)[-2:].mean(0)
     unit = mixed / np.linalg.norm(mixed, axis=1, keepdims=True)
     cosines = (unit[:8] * unit[8:]).sum(1)
-    assert rows.loc["last 2", "score"] == pytest.approx(spearmanr(cosines, scores).statistic, abs=1e-6)
+    assert rows.loc["last 2", "score"] == pytest.approx(
+        spearmanr(cosines, scores).statistic, abs=1e-6
+    )
     assert rows["gain"].isna().all(), "without samples there is no paired error"
     (table,) = [part for part in found.document().parts if getattr(part, "name", "") == "mixes"]
     assert table.legend[0].startswith("Means of layers") and "best single" not in table.legend[0]
@@ -113,7 +141,10 @@ def test_words_have_mixes_too(model: str, tmp_path: Path):
     rng = np.random.default_rng(0)
     rows = [{"tokens": [f"w{i}" for i in rng.integers(1, 30, 6)]} for _ in range(30)]
     file.write_text(
-        "\n".join(json.dumps(row | {"labels": [str(int(w[1:]) % 2) for w in row["tokens"]]}) for row in rows)
+        "\n".join(
+            json.dumps(row | {"labels": [str(int(w[1:]) % 2) for w in row["tokens"]]})
+            for row in rows
+        )
     )
     found = layerscope.evaluate(model, f"token-probe:{file}", mixes=True, progress=False)
     rows = found.scores[found.scores["kind"] == "mix"].set_index("mix")
@@ -122,5 +153,7 @@ def test_words_have_mixes_too(model: str, tmp_path: Path):
 
 
 def test_one_layer_alone_is_no_mix(model: str, data: Path):
-    with pytest.raises(LayerscopeError, match="layer 2 alone cannot be mixed: give several `layers`"):
+    with pytest.raises(
+        LayerscopeError, match="layer 2 alone cannot be mixed: give several `layers`"
+    ):
         layerscope.evaluate(model, f"linear-probe:{data}", layers=[2], mixes=True, progress=False)

@@ -44,7 +44,9 @@ class OtherTextsByLayer:
 
     def evaluate(self, model: object, *given: object, **options: object) -> object:
         text = f"w1 w{getattr(model, 'layer', 0)}"
-        model.encode([{"text": [text]}], task_metadata=self.metadata, hf_split="test", hf_subset="default")
+        model.encode(
+            [{"text": [text]}], task_metadata=self.metadata, hf_split="test", hf_subset="default"
+        )
         return super().evaluate(model, *given, **options)
 
 
@@ -83,25 +85,38 @@ def test_workers_give_what_one_process_gives(folder: Path, monkeypatch: pytest.M
     deadly = task_from_file("sts", folder / "more.csv")
     last = type("Deadly", (KilledInAWorker, type(deadly)), {"own": os.getpid()})()
     last.dataset, last.data_loaded = deadly.dataset, True
-    found = layerscope.evaluate(str(folder / "tiny-bert"), [*tasks, own, last], jobs=2, progress=False)
+    found = layerscope.evaluate(
+        str(folder / "tiny-bert"), [*tasks, own, last], jobs=2, progress=False
+    )
     assert found.table()[["pairs", "groups"]].equals(alone.table()[["pairs", "groups"]])
-    # all layers but the baseline, twice in workers; the layers with texts of their own come back, and those of the dead
+    # all layers but the baseline, twice in workers; the layers with texts of their own come back,
+    # and those of the dead
     back = [*[(i, i < 3) for i in range(4)], *[(layer, True) for layer in range(4)]]
     assert sorted(judged) == sorted([*[(layer, False) for layer in range(4)] * 2, *back])
     assert found.failed == {} and found.missing == 0 and len(embedded) == len(set(embedded))
-    assert not [child for child in psutil.Process().children() if "popen_loky" in " ".join(child.cmdline())]
+    assert not [
+        child for child in psutil.Process().children() if "popen_loky" in " ".join(child.cmdline())
+    ]
 
 
 def _pairs(path: Path, seed: int) -> None:
     texts = [f"w{seed} {text}" for text in tiny.texts(80, seed=seed)]
-    rows = {"text_a": texts[:40], "text_b": texts[40:], "score": random.Random(0).choices(range(6), k=40)}
+    rows = {
+        "text_a": texts[:40],
+        "text_b": texts[40:],
+        "score": random.Random(0).choices(range(6), k=40),
+    }
     pd.DataFrame(rows).to_csv(path, index=False)
 
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
-def test_stopped_no_worker_is_left_and_what_is_done_is_whole(forks: Forks, folder: Path, stop: signal.Signals):
+def test_stopped_no_worker_is_left_and_what_is_done_is_whole(
+    forks: Forks, folder: Path, stop: signal.Signals
+):
     task = ("--data", f"clustering:{folder / 'groups.csv'}")
-    running = forks.start("evaluate", folder / "tiny-bert", *task, "--out", folder / "out", "--jobs", 2, worth=0)
+    running = forks.start(
+        "evaluate", folder / "tiny-bert", *task, "--out", folder / "out", "--jobs", 2, worth=0
+    )
     started = _workers(running.pid, until=lambda found: len(found) == 2)
     while not running.ended:  # Ctrl-C that comes while processes are started is pressed again
         running.kill(stop, group=stop == signal.SIGINT)
@@ -109,8 +124,11 @@ def test_stopped_no_worker_is_left_and_what_is_done_is_whole(forks: Forks, folde
     ended = running.wait()
     _, left = psutil.wait_procs(started, timeout=90)
     assert len(started) == 2 and not left
-    assert ended.status == (130 if stop == signal.SIGINT else -stop) and "Traceback" not in ended.err
-    # of one layer, as the workers were still importing; of more on a machine that is slow to stop them
+    assert (
+        ended.status == (130 if stop == signal.SIGINT else -stop) and "Traceback" not in ended.err
+    )
+    # of one layer, as the workers were still importing; of more on a machine that is slow to stop
+    # them
     done = list((folder / "out").rglob("groups.json"))
     assert done and {json.loads(path.read_text())["task_name"] for path in done} == {"groups"}
 
@@ -119,14 +137,23 @@ def _workers(parent: int, until: Callable[[list[psutil.Process]], bool]) -> list
     end, found = time.monotonic() + 120, []
     while time.monotonic() < end and psutil.pid_exists(parent) and not until(found):
         time.sleep(0.1)
-        found = [child for child in psutil.Process(parent).children() if "popen_loky" in " ".join(child.cmdline())]
+        found = [
+            child
+            for child in psutil.Process(parent).children()
+            if "popen_loky" in " ".join(child.cmdline())
+        ]
     return found
 
 
 @pytest.mark.parametrize("jobs", [0, "many", 1.5, True])
 def test_a_number_of_jobs_that_is_none(folder: Path, jobs: object):
     with pytest.raises(LayerscopeError, match="give a whole number of at least 1, or auto"):
-        layerscope.evaluate(str(folder / "tiny-bert"), f"clustering:{folder / 'groups.csv'}", jobs=jobs, progress=False)
+        layerscope.evaluate(
+            str(folder / "tiny-bert"),
+            f"clustering:{folder / 'groups.csv'}",
+            jobs=jobs,
+            progress=False,
+        )
 
 
 class NoProcesses(Executor):
@@ -162,7 +189,10 @@ def test_a_cls_pooled_encoder_keeps_its_sts_tasks(
     found = layerscope.evaluate(served, tasks, jobs=jobs)
     assert found.failed == {} and "layer 0 has no score" in capsys.readouterr().err
     table = found.table()
-    assert table["pairs"].isna().tolist() == [True, False, False, False] and table["groups"].notna().all()
+    assert (
+        table["pairs"].isna().tolist() == [True, False, False, False]
+        and table["groups"].notna().all()
+    )
     (grid,) = found.grids()
     assert grid.left_out == (0,) and set(grid.complete) == {"pairs", "groups"}
     assert found.baseline()["pairs"].notna().all()

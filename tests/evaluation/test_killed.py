@@ -43,7 +43,9 @@ def keys(paths: dict[Path, int]) -> list[bytes]:
 def test_killed_in_the_second_task_it_goes_on_without_embedding_twice(forks: Forks, tmp_path: Path):
     tiny.saved(tiny.llama(), tmp_path / "tiny-llama", special=False)
     texts = [f"w{i % 90} w{i // 90} w{i % 7}" for i in range(2 * PAIRS)]
-    rows = pd.DataFrame({"text_a": texts[::2], "text_b": texts[1::2], "score": [i % 6 for i in range(PAIRS)]})
+    rows = pd.DataFrame(
+        {"text_a": texts[::2], "text_b": texts[1::2], "score": [i % 6 for i in range(PAIRS)]}
+    )
     rows.assign(text_a="w3 " + rows["text_a"], text_b="w4 " + rows["text_b"])[:20].to_csv(
         tmp_path / "few.csv", index=False
     )
@@ -67,11 +69,15 @@ def test_killed_in_the_second_task_it_goes_on_without_embedding_twice(forks: For
     assert "few: 5 results are there already" in done.err and results(tmp_path, "few") == first
     after = parts(tmp_path)
     assert there.items() <= after.items()
-    assert sorted(keys(after)) == sorted({key_of(text) for text in texts})  # each once, over both processes
+    assert sorted(keys(after)) == sorted(
+        {key_of(text) for text in texts}
+    )  # each once, over both processes
     assert judged.items() <= results(tmp_path, "many").items()
 
     whole = layerscope.evaluate(
-        str(tmp_path / "tiny-llama"), [f"sts:{tmp_path / name}.csv" for name in ("few", "many")], progress=False
+        str(tmp_path / "tiny-llama"),
+        [f"sts:{tmp_path / name}.csv" for name in ("few", "many")],
+        progress=False,
     )
     found = layerscope.open_evaluation(tmp_path / "out")
     assert found.table().equals(whole.table()) and found.baseline().equals(whole.baseline())

@@ -50,7 +50,9 @@ def documents(n: int = 12, longest: int = 90) -> list[dict[str, Any]]:
     found = []
     for i in range(n):
         text = " ".join(rng.choices(tiny.WORDS, k=longest if i == 0 else rng.randint(1, 30)))
-        endings = [" ".join(rng.choices(tiny.WORDS, k=1 if i % 3 else rng.randint(1, 4))) for _ in range(4)]
+        endings = [
+            " ".join(rng.choices(tiny.WORDS, k=1 if i % 3 else rng.randint(1, 4))) for _ in range(4)
+        ]
         found.append({"text": text, "endings": endings, "label": rng.randrange(4)})
     return found
 
@@ -59,11 +61,22 @@ def documents(n: int = 12, longest: int = 90) -> list[dict[str, Any]]:
 def write(tmp_path: Path) -> Write:
     """Write a task and its documents, and return the path of its file."""
 
-    def written(name: str, config: dict[str, Any], rows: list[dict[str, Any]] | None = None, **more: Any) -> str:
+    def written(
+        name: str, config: dict[str, Any], rows: list[dict[str, Any]] | None = None, **more: Any
+    ) -> str:
         data, path = tmp_path / f"{name}.json", tmp_path / f"{name}.yaml"
-        data.write_text("\n".join(map(json.dumps, documents() if rows is None else rows)), encoding="utf-8")
+        data.write_text(
+            "\n".join(map(json.dumps, documents() if rows is None else rows)), encoding="utf-8"
+        )
         about = {"data_files": {"test": str(data)}, "cache_dir": str(tmp_path / "cache")}
-        whole = {"task": name, "dataset_path": "json", "dataset_kwargs": about, "test_split": "test", **config, **more}
+        whole = {
+            "task": name,
+            "dataset_path": "json",
+            "dataset_kwargs": about,
+            "test_split": "test",
+            **config,
+            **more,
+        }
         path.write_text(yaml.safe_dump(whole), encoding="utf-8")
         return str(path)
 
@@ -89,7 +102,9 @@ def judged(lm: Any, *paths: str) -> tuple[dict[str, Any], dict[str, list[Any]]]:
             task.set_config("num_fewshot", task.get_config("num_fewshot") or 0)
             task.set_fewshot_seed(1234)
             found = evaluator.evaluate(lm, {"tasks": {name: task}}, bootstrap_iters=1000)
-            results[name] = {key: value for key, value in found["results"][name].items() if "," in key}
+            results[name] = {
+                key: value for key, value in found["results"][name].items() if "," in key
+            }
             answers[name] = [answer for doc in found["samples"][name] for (answer,) in doc["resps"]]
     return results, answers
 
@@ -108,7 +123,9 @@ def same(mine: tuple[dict, dict], reference: tuple[dict, dict]) -> bool:
     for name, answers in reference[1].items():
         if flat(mine[1][name]) != pytest.approx(flat(answers), rel=1e-4, abs=1e-4):
             return False
-        if [a[1:] for a in mine[1][name] if isinstance(a, tuple)] != [a[1:] for a in answers if isinstance(a, tuple)]:
+        if [a[1:] for a in mine[1][name] if isinstance(a, tuple)] != [
+            a[1:] for a in answers if isinstance(a, tuple)
+        ]:
             return False
         for key, value in reference[0][name].items():
             exact = key.startswith("acc") or isinstance(value, str)
@@ -117,7 +134,9 @@ def same(mine: tuple[dict, dict], reference: tuple[dict, dict]) -> bool:
     return True
 
 
-def test_every_layer_is_the_harness_backend_on_the_truncated_model(model: str, write: Write, tmp_path: Path):
+def test_every_layer_is_the_harness_backend_on_the_truncated_model(
+    model: str, write: Write, tmp_path: Path
+):
     paths = write("choices", CHOICES), write("word", WORD), write("rolling", ROLLING)
     lm = LayerLM(model, progress=False)
     assert lm.layers == (0, 1, 2, 3) and lm.layer == 3
@@ -129,7 +148,9 @@ def test_every_layer_is_the_harness_backend_on_the_truncated_model(model: str, w
     for layer, folder in folders.items():
         reference = judged(backend(folder), *paths)
         assert same(mine[layer], reference), layer
-        assert not any(same(mine[other], reference) for other in mine if other != layer), "layers differ"
+        assert not any(same(mine[other], reference) for other in mine if other != layer), (
+            "layers differ"
+        )
 
 
 def test_the_embedding_layer_goes_through_norm_and_head(gpt2: str):
@@ -163,7 +184,10 @@ def test_one_forward_a_text_for_all_layers(gpt2: str, write: Write):
 @pytest.mark.parametrize("batch_size", [1, 3, "auto"])
 def test_batches_do_not_change_answers(model: str, write: Write, batch_size: int | str):
     path = write("choices", CHOICES)
-    assert same(judged(LayerLM(model, batch_size=batch_size, progress=False), path), judged(backend(model), path))
+    assert same(
+        judged(LayerLM(model, batch_size=batch_size, progress=False), path),
+        judged(backend(model), path),
+    )
 
 
 def test_options_of_the_harness_hold(model: str, write: Write):
@@ -179,7 +203,9 @@ def test_half_precision_rounds_as_the_harness_does(gpt2: str, write: Write):
     own = hf.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
     reference = HFLM(own, tokenizer=hf.AutoTokenizer.from_pretrained(folder), batch_size=1)
     wanted = flat(judged(reference, path)[1]["choices"])
-    found = flat(judged(LayerLM(gpt2, dtype="bfloat16", batch_size=1, progress=False), path)[1]["choices"])
+    found = flat(
+        judged(LayerLM(gpt2, dtype="bfloat16", batch_size=1, progress=False), path)[1]["choices"]
+    )
     assert found == pytest.approx(wanted, rel=0.02)
     assert all(float(torch.tensor(value).bfloat16()) == value for value in found)
 
@@ -190,10 +216,14 @@ def test_simple_evaluate_takes_it_as_an_object_and_by_name(gpt2: str, write: Wri
     lm.layer = 2
     found = simple_evaluate(model=lm, tasks=[path], task_manager=tasks, log_samples=False)
     args = {"pretrained": gpt2, "layers": 2}
-    named = simple_evaluate("layerscope", args, [path], task_manager=tasks, batch_size=2, log_samples=False)
+    named = simple_evaluate(
+        "layerscope", args, [path], task_manager=tasks, batch_size=2, log_samples=False
+    )
     assert named["results"] == found["results"]
     with pytest.raises(LayerscopeError, match="leave out `use_cache`"):
-        simple_evaluate(lm, tasks=[path], task_manager=tasks, use_cache=str(Path(path).parent / "cache"))
+        simple_evaluate(
+            lm, tasks=[path], task_manager=tasks, use_cache=str(Path(path).parent / "cache")
+        )
     with pytest.raises(LayerscopeError, match="has no option 'dtpye', did you mean dtype"):
         LayerLM(gpt2, dtpye="float32")
 
@@ -207,7 +237,9 @@ def test_the_model_given_stays_as_it_is(write: Write):
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
 
 
-def test_the_verb_scores_layers_and_goes_on_to_a_model(cli, model: str, write: Write, tmp_path: Path):
+def test_the_verb_scores_layers_and_goes_on_to_a_model(
+    cli, model: str, write: Write, tmp_path: Path
+):
     paths = [write("choices", CHOICES), write("word", WORD), write("rolling", ROLLING)]
     tasks = ",".join(f"lm:{path}" for path in [*paths, f"{paths[0]}@acc_norm"])
     out = tmp_path / "out"
@@ -215,14 +247,26 @@ def test_the_verb_scores_layers_and_goes_on_to_a_model(cli, model: str, write: W
     assert "choices (acc)" in said.out, said.err
     found = layerscope.open_evaluation(out)
     reference, _ = judged(backend(model), *paths)
-    last = found.scores[(found.scores["layer"] == 3) & (found.scores["kind"] == "layer")].set_index("task")
-    assert set(last.index) == {"choices (acc)", "choices (acc_norm)", "word (acc)", "rolling (−bits_per_byte)"}
+    last = found.scores[(found.scores["layer"] == 3) & (found.scores["kind"] == "layer")].set_index(
+        "task"
+    )
+    assert set(last.index) == {
+        "choices (acc)",
+        "choices (acc_norm)",
+        "word (acc)",
+        "rolling (−bits_per_byte)",
+    }
     for task, metric in (("choices", "acc"), ("choices", "acc_norm"), ("word", "acc")):
         row, own = last.loc[f"{task} ({metric})"], reference[task]
-        assert row["score"] == own[f"{metric},none"] and row["stderr"] == own[f"{metric}_stderr,none"]
+        assert (
+            row["score"] == own[f"{metric},none"] and row["stderr"] == own[f"{metric}_stderr,none"]
+        )
         assert row["n"] == 12 and row["low"] == pytest.approx(row["score"] - 1.96 * row["stderr"])
     bits = last.loc["rolling (−bits_per_byte)"]
-    assert bits["score"] == pytest.approx(-reference["rolling"]["bits_per_byte,none"]) and bits.isna()["stderr"]
+    assert (
+        bits["score"] == pytest.approx(-reference["rolling"]["bits_per_byte,none"])
+        and bits.isna()["stderr"]
+    )
     assert found.table().index.tolist() == [0, 1, 2, 3] and found.missing == 0
     assert found.baseline().iloc[0].to_dict() == last["score"].to_dict()
     again = cli("evaluate", model, "--tasks", tasks, "--out", out)
@@ -239,7 +283,9 @@ def test_it_stands_beside_other_tasks(gpt2: str, write: Write, texts: str):
     tasks = [f"knn-probe:{texts}", f"lm:{write('choices', CHOICES)}"]
     found = layerscope.evaluate(gpt2, tasks, layers=[1, 3], pooling="mean", progress=False)
     layers = found.scores[found.scores["kind"] == "layer"]
-    assert found.missing == 0 and [*zip(layers["task"], layers["layer"], layers["pooling"], strict=True)] == [
+    assert found.missing == 0 and [
+        *zip(layers["task"], layers["layer"], layers["pooling"], strict=True)
+    ] == [
         (task, layer, pooling)
         for task, pooling in (("choices (acc)", "tokens"), ("topics (kNN probe)", "mean"))
         for layer in (1, 3)
@@ -251,14 +297,19 @@ def test_samples_are_drawn_with_the_seed(gpt2: str, write: Write):
     path = write("choices", CHOICES, documents(30))
     (few,) = open_lm_tasks(path, samples=5, seed=3)
     (other,) = open_lm_tasks(path, samples=5, seed=4)
-    assert len(few.data) == len(other.data) == 20 and few.data.fingerprint() != other.data.fingerprint()
+    assert (
+        len(few.data) == len(other.data) == 20
+        and few.data.fingerprint() != other.data.fingerprint()
+    )
     found = layerscope.evaluate(gpt2, f"lm:{path}", samples=5, seed=3, progress=False)
     assert (found.scores["n"] == 5).all()
     whole = judged(backend(gpt2), path)[1]["choices"]
     lm = LayerLM(gpt2, progress=False)
     answers = lm.loglikelihood(few.kind.probe.args[0].instances, disable_tqdm=True)
     chosen = np.sort(np.random.default_rng(3).choice(30, 5, replace=False))
-    assert flat(answers) == pytest.approx([flat(whole)[4 * i + n] for i in chosen for n in range(4)], rel=1e-4)
+    assert flat(answers) == pytest.approx(
+        [flat(whole)[4 * i + n] for i in chosen for n in range(4)], rel=1e-4
+    )
 
 
 def test_few_shot_prompts_are_the_harness_own(gpt2: str, write: Write):

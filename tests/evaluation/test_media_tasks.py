@@ -58,9 +58,16 @@ def ears(tmp_path_factory: pytest.TempPathFactory) -> str:
 def clip(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("models") / "tiny-clip"
     tokens = tiny.tokenizer(special=True)
-    text = {**SMALL, "vocab_size": len(tokens), "eos_token_id": tokens.sep_token_id, "max_position_embeddings": 64}
+    text = {
+        **SMALL,
+        "vocab_size": len(tokens),
+        "eos_token_id": tokens.sep_token_id,
+        "max_position_embeddings": 64,
+    }
     vision = {**SMALL, "num_hidden_layers": 4, "image_size": 16, "patch_size": 4}
-    model = tiny.seeded(hf.CLIPModel, hf.CLIPConfig(text_config=text, vision_config=vision, projection_dim=24))
+    model = tiny.seeded(
+        hf.CLIPModel, hf.CLIPConfig(text_config=text, vision_config=vision, projection_dim=24)
+    )
     model.save_pretrained(folder)
     images = hf.CLIPImageProcessor(size={"height": 16, "width": 16}, do_center_crop=False)
     hf.CLIPProcessor(images, tokens).save_pretrained(folder)
@@ -72,7 +79,11 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many samples each forward held."""
     seen: list[int] = []
     batch = TextStates._batch
-    monkeypatch.setattr(TextStates, "_batch", lambda self, given, n: seen.append(len(given)) or batch(self, given, n))
+    monkeypatch.setattr(
+        TextStates,
+        "_batch",
+        lambda self, given, n: seen.append(len(given)) or batch(self, given, n),
+    )
     return seen
 
 
@@ -101,7 +112,9 @@ MADE = [classification, clustering, pairs, retrieval]
 
 def judged(found: object, own: object, encoder: Plain) -> float:
     """The score of mteb for a plain encoder; sounds undecoded, as torchcodec may be missing."""
-    return mteb.evaluate(encoder, own, cache=None, co2_tracker=False, show_progress_bar=False)[0].get_score()
+    return mteb.evaluate(encoder, own, cache=None, co2_tracker=False, show_progress_bar=False)[
+        0
+    ].get_score()
 
 
 @pytest.mark.parametrize("modality", ["image", "audio"])
@@ -110,7 +123,12 @@ def test_every_layer_as_mteb_scores_it_alone(modality, vit, ears, counted, monke
         monkeypatch.setitem(MEDIA, "audio", (tones, lambda decode=False: Audio(decode=False)))
     model = vit if modality == "image" else ears
     found = layerscope.evaluate(
-        model, [make(modality) for make in MADE], sites="raw", pooling="mean", keep_states=True, progress=False
+        model,
+        [make(modality) for make in MADE],
+        sites="raw",
+        pooling="mean",
+        keep_states=True,
+        progress=False,
     )
     assert found.failed == {}
     assert sum(counted) == N, "once over each sample, for all layers and tasks"
@@ -126,14 +144,21 @@ def test_every_layer_as_mteb_scores_it_alone(modality, vit, ears, counted, monke
 
 def towers_of(clip: str, layer: int) -> Plain:
     """The image tower cut after a layer, and the whole text tower, in the space that they share."""
-    module, processor = hf.CLIPModel.from_pretrained(clip).eval(), hf.CLIPProcessor.from_pretrained(clip)
+    module, processor = (
+        hf.CLIPModel.from_pretrained(clip).eval(),
+        hf.CLIPProcessor.from_pretrained(clip),
+    )
     encoder = module.vision_model.encoder
     encoder.layers = encoder.layers[:layer]
 
     def vector(modality: str, cell: object) -> torch.Tensor:
         if modality == "text":
-            return module.get_text_features(**processor(text=cell, return_tensors="pt")).pooler_output[0]
-        return module.get_image_features(**processor(images=cell, return_tensors="pt")).pooler_output[0]
+            return module.get_text_features(
+                **processor(text=cell, return_tensors="pt")
+            ).pooler_output[0]
+        return module.get_image_features(
+            **processor(images=cell, return_tensors="pt")
+        ).pooler_output[0]
 
     return Plain(vector, ["image", "text"])
 
@@ -145,7 +170,9 @@ def test_layers_of_the_image_tower_against_texts_in_the_space_they_share(clip, c
     texts = 2 * N + 3 + 3  # captions, candidate labels, queries
     assert N + texts - 10 < sum(counted) <= N + texts, "once over each image and text"
     scores, baseline = found.table(), found.baseline().iloc[0]
-    assert list(scores.index) == [0, 1, 2, 3, 4] and set(found.scores["site"].dropna()) == {"projected"}
+    assert list(scores.index) == [0, 1, 2, 3, 4] and set(found.scores["site"].dropna()) == {
+        "projected"
+    }
     for make in made:
         name = make().metadata.name
         for layer in (0, 2, 4):
@@ -156,7 +183,9 @@ def test_layers_of_the_image_tower_against_texts_in_the_space_they_share(clip, c
 
 
 def test_a_tower_alone_is_judged_where_its_layers_are_read_and_as_shipped(clip, tmp_path):
-    found = layerscope.evaluate(clip, classification("image"), tmp_path, sites="normed,projected", progress=False)
+    found = layerscope.evaluate(
+        clip, classification("image"), tmp_path, sites="normed,projected", progress=False
+    )
     by_site = found.table(site="projected"), found.table(site="normed")
     assert [len(table) for table in by_site] == [5, 5]
     assert found.baseline().iloc[0, 0] == by_site[0].iloc[-1, 0]
@@ -167,21 +196,37 @@ def test_a_tower_alone_is_judged_where_its_layers_are_read_and_as_shipped(clip, 
 @pytest.mark.parametrize(
     ("model", "tasks", "line"),
     [
-        ("vit", [video], "task VideoClassification reads video: evaluate takes texts, images and sounds"),
+        (
+            "vit",
+            [video],
+            "task VideoClassification reads video: evaluate takes texts, images and sounds",
+        ),
         ("clip", [mixed], r"task Any2AnyRetrieval mixes image and text in one input \(it2i\)"),
         ("vit", [zero_shot], r"tiny-vit reads no texts \(image\)"),
-        ("vit", [lambda: classification("audio")], r"tiny-vit reads no sounds \(image\): give a model that does"),
-        ("clip", [of_texts, lambda: clustering("image")], "whose layers are not the same: evaluate them separately"),
+        (
+            "vit",
+            [lambda: classification("audio")],
+            r"tiny-vit reads no sounds \(image\): give a model that does",
+        ),
+        (
+            "clip",
+            [of_texts, lambda: clustering("image")],
+            "whose layers are not the same: evaluate them separately",
+        ),
     ],
 )
 def test_refused_before_the_model_runs(model, tasks, line, request, counted):
     with pytest.raises(LayerscopeError, match=line):
-        layerscope.evaluate(request.getfixturevalue(model), [make() for make in tasks], progress=False)
+        layerscope.evaluate(
+            request.getfixturevalue(model), [make() for make in tasks], progress=False
+        )
     assert counted == []
 
 
 def test_sites_of_two_towers_are_one(clip):
-    with pytest.raises(LayerscopeError, match="site 'normed' is not one of this model: it has projected"):
+    with pytest.raises(
+        LayerscopeError, match="site 'normed' is not one of this model: it has projected"
+    ):
         layerscope.evaluate(clip, zero_shot(), sites="normed", progress=False)
 
 
@@ -191,12 +236,16 @@ def test_a_sound_that_cannot_be_read_fails_its_task_alone(ears):
     files[3]["bytes"] = b"no sound"
     broken.dataset = DatasetDict(test=Dataset.from_dict({"audio": files, "labels": labels}))
     found = layerscope.evaluate(ears, [broken, classification("audio")], progress=False)
-    assert list(found.failed) == ["AudioClustering"] and list(found.table()) == ["AudioClassification"]
+    assert list(found.failed) == ["AudioClustering"] and list(found.table()) == [
+        "AudioClassification"
+    ]
 
 
 @pytest.mark.parametrize("cost", [True, False])
 @pytest.mark.parametrize("name", ["vit", "ears", "clip"])
-def test_the_next_command_after_an_evaluation_works(name, cost, request, cli, tmp_path, monkeypatch):
+def test_the_next_command_after_an_evaluation_works(
+    name, cost, request, cli, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     model = request.getfixturevalue(name)
     task = classification("audio" if name == "ears" else "image")
@@ -211,4 +260,6 @@ def test_the_next_command_after_an_evaluation_works(name, cost, request, cli, tm
     for folder in (options[-1], "again", "third"):
         config = hf.AutoConfig.from_pretrained(folder)
         assert getattr(config, "vision_config", config).num_hidden_layers == 1
-        assert name != "clip" or config.text_config.num_hidden_layers == 3, "the tower that was judged is cut"
+        assert name != "clip" or config.text_config.num_hidden_layers == 3, (
+            "the tower that was judged is cut"
+        )

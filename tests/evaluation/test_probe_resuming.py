@@ -45,7 +45,9 @@ def test_more_layers_take_only_what_is_new_and_other_data_are_refused(
     more = evaluate(samples=60, layers=[1, 3])
     assert len(computed) == 1 and more.table().loc[3].equals(first.table().loc[3])
     for other in ({"samples": 70}, {"samples": 60, "seed": 1}):
-        with pytest.raises(LayerscopeError, match="holds scores of digits .linear probe. on other data"):
+        with pytest.raises(
+            LayerscopeError, match="holds scores of digits .linear probe. on other data"
+        ):
             evaluate(layers=[1, 3], **other)
     assert computed == []
 
@@ -63,9 +65,16 @@ def test_killed_between_layers_it_keeps_what_is_done(
     running = forks.start(script=short + call)
     kept: list[Path] = []
     running.until(
-        lambda: kept.extend(p for p in out.glob("probes/*/*.json") if len(json.loads(p.read_text())["rows"]) >= 2)
-        or kept, 0.01,
-    )  # fmt: skip
+        lambda: (
+            kept.extend(
+                p
+                for p in out.glob("probes/*/*.json")
+                if len(json.loads(p.read_text())["rows"]) >= 2
+            )
+            or kept
+        ),
+        0.01,
+    )
     running.kill()
     assert running.wait().status == -signal.SIGKILL
     before = json.loads(kept[0].read_text())["rows"]
@@ -87,6 +96,8 @@ def test_a_damaged_file_of_scores_is_refused_and_judged_again(vit: str, tmp_path
     first = evaluate()
     (file,) = tmp_path.glob("out/probes/*/*.json")
     file.write_text(file.read_text()[:-20])
-    with pytest.raises(LayerscopeError, match="is damaged, or no file of probe scores: evaluate that task again"):
+    with pytest.raises(
+        LayerscopeError, match="is damaged, or no file of probe scores: evaluate that task again"
+    ):
         layerscope.open_evaluation(tmp_path / "out")
     assert evaluate().equals(first)

@@ -27,9 +27,10 @@ __all__ = ["cli", "one_thread"]
 
 def judged(classifier: object, states: np.ndarray, labels: np.ndarray) -> float:
     folds = StratifiedKFold(5, shuffle=True, random_state=0).split(states, labels)
-    return sum((classifier.fit(states[a], labels[a]).predict(states[b]) == labels[b]).sum() for a, b in folds) / len(
-        labels
-    )
+    return sum(
+        (classifier.fit(states[a], labels[a]).predict(states[b]) == labels[b]).sum()
+        for a, b in folds
+    ) / len(labels)
 
 
 class Voting:
@@ -40,14 +41,25 @@ class Voting:
         return self
 
     def predict(self, states: np.ndarray) -> np.ndarray:
-        nearest = self.labels[np.argsort(-normalize(states) @ self.states.T, axis=1, kind="stable")[:, :10]]
+        nearest = self.labels[
+            np.argsort(-normalize(states) @ self.states.T, axis=1, kind="stable")[:, :10]
+        ]
         ranks = 0.5 ** np.arange(1, 11)
-        return np.array([max(set(row), key=lambda c: (row == c).sum() + ranks[row == c].sum()) for row in nearest])
+        return np.array(
+            [
+                max(set(row), key=lambda c: (row == c).sum() + ranks[row == c].sum())
+                for row in nearest
+            ]
+        )
 
 
-def test_linear_and_nearest_neighbour_probes_read_every_layer(vit: str, tmp_path: Path, forwards: list[int]):
+def test_linear_and_nearest_neighbour_probes_read_every_layer(
+    vit: str, tmp_path: Path, forwards: list[int]
+):
     tasks = ["linear-probe:digits", "knn-probe:digits"]
-    found = layerscope.evaluate(vit, tasks, tmp_path / "out", samples=150, pooling="mean", progress=False)
+    found = layerscope.evaluate(
+        vit, tasks, tmp_path / "out", samples=150, pooling="mean", progress=False
+    )
     assert sum(forwards) == 150, "one pass for both, and for all layers"
     chosen = np.array(list(map(int, draw(open_corpus("digits"), 150, seed=0).names)))
     digits, labels = load_digits().images[chosen], load_digits().target[chosen]
@@ -55,37 +67,59 @@ def test_linear_and_nearest_neighbour_probes_read_every_layer(vit: str, tmp_path
     module = hf.ViTModel.from_pretrained(vit).eval()
     states: dict[int, torch.Tensor] = {}
     for layer, block in enumerate(module.layers, start=1):
-        block.register_forward_hook(lambda _, __, out, layer=layer: states.__setitem__(layer, hidden(out)))
+        block.register_forward_hook(
+            lambda _, __, out, layer=layer: states.__setitem__(layer, hidden(out))
+        )
     with torch.no_grad():
         module(**hf.ViTImageProcessor.from_pretrained(vit)(images, return_tensors="pt"))
-        rows = {layer: module.layernorm(state).mean(1).double().numpy() for layer, state in states.items()}
+        rows = {
+            layer: module.layernorm(state).mean(1).double().numpy()
+            for layer, state in states.items()
+        }
     table = found.table(site="normed", pooling="mean")
     for layer in (1, 2, 3):
         assert table.loc[layer, "digits (linear probe)"] == pytest.approx(
             linear_probe(rows[layer], labels).mean, abs=0.015
         )
-        assert table.loc[layer, "digits (kNN probe)"] == pytest.approx(judged(Voting(), rows[layer], labels), abs=0.015)
+        assert table.loc[layer, "digits (kNN probe)"] == pytest.approx(
+            judged(Voting(), rows[layer], labels), abs=0.015
+        )
     scores = found.scores
-    assert (scores["n"] == 150).all() and (scores["low"] < scores["score"]).all() and (scores["high"] < 1).all()
+    assert (
+        (scores["n"] == 150).all()
+        and (scores["low"] < scores["score"]).all()
+        and (scores["high"] < 1).all()
+    )
     assert layerscope.open_evaluation(tmp_path / "out").scores.equals(scores)
     assert set(found.scores["task"]) == set(found.baseline().columns) and found.failed == {}
     assert not (tmp_path / "out" / "states").exists()
-    assert layerscope.report(tmp_path / "out", tmp_path / "page.html").is_file(), "scores of probes are scores"
-    assert layerscope.select(tmp_path / "out", site="normed", cost=False, progress=False).layer in (1, 2, 3)
+    assert layerscope.report(tmp_path / "out", tmp_path / "page.html").is_file(), (
+        "scores of probes are scores"
+    )
+    assert layerscope.select(tmp_path / "out", site="normed", cost=False, progress=False).layer in (
+        1,
+        2,
+        3,
+    )
 
 
 def hidden(output: object) -> torch.Tensor:
     return output if isinstance(output, torch.Tensor) else output[0]
 
 
-def test_probes_and_tasks_of_mteb_stand_in_one_table(llama: str, texts: str, tmp_path: Path, brief: None):
+def test_probes_and_tasks_of_mteb_stand_in_one_table(
+    llama: str, texts: str, tmp_path: Path, brief: None
+):
     tasks = [f"{kind}:{texts}" for kind in ("classification", "linear-probe", "attention-probe")]
     words = [
-        {"tokens": text.split(), "tags": ["ab"[len(word) % 2] for word in text.split()]} for text in tiny.texts(20)
+        {"tokens": text.split(), "tags": ["ab"[len(word) % 2] for word in text.split()]}
+        for text in tiny.texts(20)
     ]
     (tmp_path / "pos.jsonl").write_text("\n".join(map(json.dumps, words)))
     tasks.append(f"token-probe:{tmp_path / 'pos.jsonl'}")
-    found = layerscope.evaluate(llama, tasks, tmp_path / "out", pooling="mean,last", layers=[1, 3], progress=False)
+    found = layerscope.evaluate(
+        llama, tasks, tmp_path / "out", pooling="mean,last", layers=[1, 3], progress=False
+    )
     names = ["topics", "topics (attention probe)", "topics (linear probe)", "pos (token probe)"]
     for pooling in ("mean", "last"):
         table = found.table(pooling=pooling)
@@ -102,18 +136,29 @@ def test_probes_and_tasks_of_mteb_stand_in_one_table(llama: str, texts: str, tmp
 
 
 def test_a_frame_is_read_as_the_file_it_was_written_to(llama: str, texts: str, tmp_path: Path):
-    rows = [{"tokens": text.split(), "tags": ["ab"[len(w) % 2] for w in text.split()]} for text in tiny.texts(20)]
+    rows = [
+        {"tokens": text.split(), "tags": ["ab"[len(w) % 2] for w in text.split()]}
+        for text in tiny.texts(20)
+    ]
     (tmp_path / "pos.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    kinds = {"linear-probe": texts, "classification": texts, "token-probe": str(tmp_path / "pos.jsonl")}
+    kinds = {
+        "linear-probe": texts,
+        "classification": texts,
+        "token-probe": str(tmp_path / "pos.jsonl"),
+    }
     frames = {kind: pd.read_csv(texts) for kind in kinds} | {"token-probe": pd.DataFrame(rows)}
     options = {"layers": [1], "progress": False}
-    one = layerscope.evaluate(llama, [f"{kind}:{path}" for kind, path in kinds.items()], **options).scores
+    one = layerscope.evaluate(
+        llama, [f"{kind}:{path}" for kind, path in kinds.items()], **options
+    ).scores
     two = layerscope.evaluate(llama, frames, **options).scores
     assert sorted(one["score"]) == sorted(two["score"]) and len(two) == 6
     assert set(two["task"]) == {"frame", "frame (linear probe)", "frame (token probe)"}
-    for tasks, line in (({"sts": frames["linear-probe"]}, "the data frame has no column 'text_a'"),
-                        ({"classification": [1]}, "classification reads a pandas frame, .* or a file, not a list"),
-                        ({"probe": texts}, "task kind 'probe' does not exist")):  # fmt: skip
+    for tasks, line in (
+        ({"sts": frames["linear-probe"]}, "the data frame has no column 'text_a'"),
+        ({"classification": [1]}, "classification reads a pandas frame, .* or a file, not a list"),
+        ({"probe": texts}, "task kind 'probe' does not exist"),
+    ):
         with pytest.raises(LayerscopeError, match=line):
             layerscope.evaluate(llama, tasks, **options)
 
@@ -125,13 +170,22 @@ def test_sounds(tmp_path: Path, brief: None, monkeypatch: pytest.MonkeyPatch):
     for i in range(24):
         folder = tmp_path / "calls" / "hl"[i % 2]
         folder.mkdir(parents=True, exist_ok=True)
-        wave = np.sin(np.arange(1600 + 160 * i) * (0.1 if i % 2 else 1.0)) + 0.1 * rng.standard_normal(1600 + 160 * i)
+        wave = np.sin(
+            np.arange(1600 + 160 * i) * (0.1 if i % 2 else 1.0)
+        ) + 0.1 * rng.standard_normal(1600 + 160 * i)
         soundfile.write(folder / f"{i}.wav", 0.3 * wave, 16000)
     config = hf.Wav2Vec2Config(
-        hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=48,
-        conv_dim=(16, 16), conv_stride=(5, 4), conv_kernel=(10, 8), num_feat_extract_layers=2,
-        num_conv_pos_embeddings=16, num_conv_pos_embedding_groups=4,
-    )  # fmt: skip
+        hidden_size=32,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        intermediate_size=48,
+        conv_dim=(16, 16),
+        conv_stride=(5, 4),
+        conv_kernel=(10, 8),
+        num_feat_extract_layers=2,
+        num_conv_pos_embeddings=16,
+        num_conv_pos_embedding_groups=4,
+    )
     model, tasks = (
         tiny.seeded(hf.Wav2Vec2Model, config),
         [f"linear-probe:{tmp_path}/calls", f"attention-probe:{tmp_path}/calls"],
@@ -147,13 +201,17 @@ def test_sounds(tmp_path: Path, brief: None, monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.parametrize("pooling", ["mean", "max"])
-def test_a_sentence_transformer_as_shipped_is_probed_with_all_its_modules(texts: str, tmp_path: Path, pooling: str):
+def test_a_sentence_transformer_as_shipped_is_probed_with_all_its_modules(
+    texts: str, tmp_path: Path, pooling: str
+):
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.models import Dense, Pooling, Transformer
 
     torch.manual_seed(0)
     body = Transformer(str(tiny.saved(tiny.bert(), tmp_path / "bert", special=True)))
-    whole = SentenceTransformer(modules=[body, Pooling(32, pooling_mode=pooling), Dense(32, 3)], device="cpu")
+    whole = SentenceTransformer(
+        modules=[body, Pooling(32, pooling_mode=pooling), Dense(32, 3)], device="cpu"
+    )
     found = layerscope.evaluate(whole, f"linear-probe:{texts}", layers=[3], progress=False)
     table = pd.read_csv(texts)
     own = linear_probe(whole.encode(list(table["text"])), table["label"].to_numpy()).mean
@@ -183,18 +241,33 @@ def test_exact_copies_are_judged_once_and_never_beside_what_they_copy(
     pd.concat([pd.read_csv(texts)] * 2).to_csv(twice, index=False)
     once, found = (
         layerscope.evaluate(
-            llama, [f"{k}:{path}" for k in ("linear-probe", "attention-probe")], layers=[1], progress=False
+            llama,
+            [f"{k}:{path}" for k in ("linear-probe", "attention-probe")],
+            layers=[1],
+            progress=False,
         )
         for path in (texts, twice)
     )
-    assert found.scores["score"].tolist() == once.scores["score"].tolist() and (found.scores["n"] == 60).all()
+    assert (
+        found.scores["score"].tolist() == once.scores["score"].tolist()
+        and (found.scores["n"] == 60).all()
+    )
     halves = task_from_file("classification", twice).dataset
-    assert len(halves["train"]) + len(halves["test"]) == 60 == len({*halves["train"]["text"], *halves["test"]["text"]})
+    assert (
+        len(halves["train"]) + len(halves["test"])
+        == 60
+        == len({*halves["train"]["text"], *halves["test"]["text"]})
+    )
 
 
 def test_an_attention_probe_judged_on_a_split_says_so(vit: str, tmp_path: Path):
-    found = layerscope.evaluate(vit, "attention-probe:digits", tmp_path, samples=60, split=0.25, progress=False)
+    found = layerscope.evaluate(
+        vit, "attention-probe:digits", tmp_path, samples=60, split=0.25, progress=False
+    )
     assert list(found.table()) == ["digits (attention probe, 25 % held out)"]
     assert set(found.scores["n"]) == {15}
     folds = layerscope.evaluate(vit, "attention-probe:digits", tmp_path, samples=60, progress=False)
-    assert set(folds.table()) == {"digits (attention probe)", "digits (attention probe, 25 % held out)"}
+    assert set(folds.table()) == {
+        "digits (attention probe)",
+        "digits (attention probe, 25 % held out)",
+    }

@@ -23,7 +23,9 @@ def answers(shared: Path, tmp_path: Path) -> Path:
     """Paraphrases of STS as queries and answers, the unlike ones as documents that are none."""
     rows = pd.read_csv(shared / "data" / "stsbenchmark" / "test.csv")[:150]
     rows = rows.rename(columns={"text_a": "query", "text_b": "document"})
-    rows.assign(score=(rows["score"] >= 3.5).astype(int)).to_csv(tmp_path / "answers.csv", index=False)
+    rows.assign(score=(rows["score"] >= 3.5).astype(int)).to_csv(
+        tmp_path / "answers.csv", index=False
+    )
     return tmp_path / "answers.csv"
 
 
@@ -32,13 +34,22 @@ def test_a_file_of_answers_is_judged_as_mteb_judges_the_model_itself(answers: Pa
 
     from layerscope.models.checks import embedded
 
-    prompts = {"query": "the price of oil, a cat, and a man who plays: ", "document": "a woman, the weather and war: "}
+    prompts = {
+        "query": "the price of oil, a cat, and a man who plays: ",
+        "document": "a woman, the weather and war: ",
+    }
     plain = SentenceTransformer(embedded("minilm"), device="cpu", prompts=prompts)
-    found = layerscope.evaluate(plain, f"retrieval:{answers}", layers=[0, 6], jobs=1, progress=False)
+    found = layerscope.evaluate(
+        plain, f"retrieval:{answers}", layers=[0, 6], jobs=1, progress=False
+    )
     task = task_from_file("retrieval", answers)
-    result = mteb.evaluate(plain, task, cache=None, co2_tracker=False, show_progress_bar=False).task_results[0]
+    result = mteb.evaluate(
+        plain, task, cache=None, co2_tracker=False, show_progress_bar=False
+    ).task_results[0]
     bare = SentenceTransformer(embedded("minilm"), device="cpu")
-    without = mteb.evaluate(bare, task, cache=None, co2_tracker=False, show_progress_bar=False).task_results[0]
+    without = mteb.evaluate(
+        bare, task, cache=None, co2_tracker=False, show_progress_bar=False
+    ).task_results[0]
     assert result.get_score() != without.get_score()  # the prompts count
     assert found.baseline()["answers"].item() == pytest.approx(result.get_score(), abs=1e-3)
     assert found.table().loc[6, "answers"] == pytest.approx(result.get_score(), abs=1e-3)
@@ -53,10 +64,16 @@ def reranking() -> object:
 
     class Ranked(AbsTaskRetrieval):
         metadata = TaskMetadata(
-            name="Ranked", description="few", type="Reranking", dataset={"path": "few", "revision": "1"},
-            eval_splits=["test"], eval_langs=["eng-Latn"], main_score="map_at_1000", category="t2t",
+            name="Ranked",
+            description="few",
+            type="Reranking",
+            dataset={"path": "few", "revision": "1"},
+            eval_splits=["test"],
+            eval_langs=["eng-Latn"],
+            main_score="map_at_1000",
+            category="t2t",
             modalities=["text"],
-        )  # fmt: skip
+        )
 
     texts = tiny.texts(16, longest=12)
     queries, documents = texts[:4], [*texts[:4], *texts[4:]]
@@ -65,7 +82,9 @@ def reranking() -> object:
         "default": {
             "test": {
                 "queries": Dataset.from_dict({"id": [f"q{i}" for i in range(4)], "text": queries}),
-                "corpus": Dataset.from_dict({"id": [f"d{i}" for i in range(16)], "text": documents}),
+                "corpus": Dataset.from_dict(
+                    {"id": [f"d{i}" for i in range(16)], "text": documents}
+                ),
                 "relevant_docs": {f"q{i}": {f"d{i}": 1} for i in range(4)},
                 "top_ranked": {f"q{i}": [f"d{i}", f"d{i + 4}", f"d{i + 8}"] for i in range(4)},
             }
@@ -88,10 +107,17 @@ def written(folder: Path, **columns: list[object]) -> str:
 
 
 def test_score_is_one_where_it_is_left_out_and_unanswered_queries_are_left_out(tmp_path: Path):
-    task = task_from_file("retrieval", written(tmp_path, query=["a", "b", "b"], document=["x", "y", "x"]))
+    task = task_from_file(
+        "retrieval", written(tmp_path, query=["a", "b", "b"], document=["x", "y", "x"])
+    )
     data = task.dataset["default"]["test"]
-    assert data["relevant_docs"] == {"q0": {"d0": 1}, "q1": {"d1": 1, "d0": 1}} and len(data["corpus"]) == 2
-    task = task_from_file("retrieval", written(tmp_path, query=["a", "b"], document=["x", "y"], score=[2, 0]))
+    assert (
+        data["relevant_docs"] == {"q0": {"d0": 1}, "q1": {"d1": 1, "d0": 1}}
+        and len(data["corpus"]) == 2
+    )
+    task = task_from_file(
+        "retrieval", written(tmp_path, query=["a", "b"], document=["x", "y"], score=[2, 0])
+    )
     data = task.dataset["default"]["test"]
     assert data["relevant_docs"] == {"q0": {"d0": 2}} and len(data["corpus"]) == 2
     assert list(data["queries"]["text"]) == ["a"]
@@ -101,18 +127,34 @@ def test_score_is_one_where_it_is_left_out_and_unanswered_queries_are_left_out(t
     ("columns", "line"),
     [
         ({"query": ["a", "b"], "document": ["x", "x"]}, "holds a single document for all queries"),
-        ({"query": ["a", "b"], "document": ["x", "y"], "score": [0, 0]}, "no document has a score above 0"),
+        (
+            {"query": ["a", "b"], "document": ["x", "y"], "score": [0, 0]},
+            "no document has a score above 0",
+        ),
         ({"query": ["a", "b"], "document": ["x", "y"], "score": [1, 0.5]}, "row 1 has the score"),
         ({"query": ["a", "b"], "document": ["x", "y"], "score": [1, -1]}, "row 1 has the score"),
-        ({"query": ["a", " "], "document": ["x", "y"]}, "row 1 has no query: fill it in, or leave the row out"),
-        ({"question": ["a"], "document": ["x"]}, "has no column 'query': it needs query, document and has question"),
+        (
+            {"query": ["a", " "], "document": ["x", "y"]},
+            "row 1 has no query: fill it in, or leave the row out",
+        ),
+        (
+            {"question": ["a"], "document": ["x"]},
+            "has no column 'query': it needs query, document and has question",
+        ),
     ],
 )
-def test_a_file_of_answers_that_cannot_be_judged_is_refused_in_one_line(cli: Callable, tmp_path: Path, columns, line):
-    assert line in cli("evaluate", "minilm", "--data", f"retrieval:{written(tmp_path, **columns)}").line
+def test_a_file_of_answers_that_cannot_be_judged_is_refused_in_one_line(
+    cli: Callable, tmp_path: Path, columns, line
+):
+    assert (
+        line
+        in cli("evaluate", "minilm", "--data", f"retrieval:{written(tmp_path, **columns)}").line
+    )
 
 
 def test_a_column_twice_is_refused(tmp_path):
     (tmp_path / "sts.csv").write_text("text_a,text_b,text_b,score\na,b,b,1\nc,d,d,2\n")
-    with pytest.raises(LayerscopeError, match="has the column 'text_b' twice: leave one out, or rename it"):
+    with pytest.raises(
+        LayerscopeError, match="has the column 'text_b' twice: leave one out, or rename it"
+    ):
         task_from_file("sts", tmp_path / "sts.csv")

@@ -29,7 +29,9 @@ def later(texts: str, tmp_path: Path) -> str:
     found = [f"w7 {text}" for text in tiny.texts(90)[40:]]
     labels = ["ab"[int(text.split()[1][1:]) % 2] for text in found]
     frame = pd.DataFrame({"text": found, "label": labels})
-    pd.concat([pd.read_csv(texts).head(5), frame.drop_duplicates("text")]).to_csv(tmp_path / "later.csv", index=False)
+    pd.concat([pd.read_csv(texts).head(5), frame.drop_duplicates("text")]).to_csv(
+        tmp_path / "later.csv", index=False
+    )
     return str(tmp_path / "later.csv")
 
 
@@ -37,22 +39,41 @@ def later(texts: str, tmp_path: Path) -> str:
 def states_of(model: str, file: str, rows: slice = slice(None)) -> tuple[np.ndarray, np.ndarray]:
     """Mean-pooled states [layers, N, D] of a model after its final norm, each text alone, and the labels."""
     frame = pd.read_csv(file)[rows]
-    module, tokenizer = hf.AutoModel.from_pretrained(model).eval(), hf.AutoTokenizer.from_pretrained(model)
-    given = [tokenizer(text, return_tensors="pt", add_special_tokens=False) for text in frame["text"]]
-    states = [module(input_ids=one["input_ids"], output_hidden_states=True).hidden_states for one in given]
-    found = [[module.norm(layer)[0].mean(0) for layer in one[:-1]] + [one[-1][0].mean(0)] for one in states]
-    return np.array([[layer.numpy() for layer in one] for one in found]).swapaxes(0, 1), frame["label"].to_numpy()
+    module, tokenizer = (
+        hf.AutoModel.from_pretrained(model).eval(),
+        hf.AutoTokenizer.from_pretrained(model),
+    )
+    given = [
+        tokenizer(text, return_tensors="pt", add_special_tokens=False) for text in frame["text"]
+    ]
+    states = [
+        module(input_ids=one["input_ids"], output_hidden_states=True).hidden_states for one in given
+    ]
+    found = [
+        [module.norm(layer)[0].mean(0) for layer in one[:-1]] + [one[-1][0].mean(0)]
+        for one in states
+    ]
+    return np.array([[layer.numpy() for layer in one] for one in found]).swapaxes(0, 1), frame[
+        "label"
+    ].to_numpy()
 
 
-def test_one_row_for_the_source_and_one_for_the_target(llama: str, texts: str, later: str, tmp_path: Path, monkeypatch):
+def test_one_row_for_the_source_and_one_for_the_target(
+    llama: str, texts: str, later: str, tmp_path: Path, monkeypatch
+):
     options = {"pooling": "mean", "progress": False}
     plain = layerscope.evaluate(llama, f"linear-probe:{texts}", tmp_path / "plain", **options)
-    found = layerscope.evaluate(llama, f"linear-probe:{texts}", tmp_path / "out", shift=later, **options)
+    found = layerscope.evaluate(
+        llama, f"linear-probe:{texts}", tmp_path / "out", shift=later, **options
+    )
     source, target = (found.scores[found.scores["task"] == task] for task in (SOURCE, TARGET))
     pd.testing.assert_frame_equal(source.reset_index(drop=True), plain.scores)
     assert list(found.scores["task"].unique()) == [SOURCE, TARGET]
     assert set(target["shifted_from"]) == {SOURCE}
-    (states, labels), (there, others) = states_of(llama, texts), states_of(llama, later, slice(5, None))
+    (states, labels), (there, others) = (
+        states_of(llama, texts),
+        states_of(llama, later, slice(5, None)),
+    )
     for row in target.to_dict(orient="records"):
         layer = 3 if row["kind"] == "baseline" else row["layer"]
         _, wanted = shifted_probe(states[layer], labels, there[layer], others)
@@ -62,14 +83,22 @@ def test_one_row_for_the_source_and_one_for_the_target(llama: str, texts: str, l
     assert not (tmp_path / "out" / "states").exists()
     # a folder of the plain scores goes on with those under a shift, and then has all there is
     fits: list[object] = []
-    monkeypatch.setattr(study, "shifted_probe", lambda *a, **k: fits.append(a) or shifted_probe(*a, **k))
-    again = layerscope.evaluate(llama, f"linear-probe:{texts}", tmp_path / "plain", shift=later, **options)
+    monkeypatch.setattr(
+        study, "shifted_probe", lambda *a, **k: fits.append(a) or shifted_probe(*a, **k)
+    )
+    again = layerscope.evaluate(
+        llama, f"linear-probe:{texts}", tmp_path / "plain", shift=later, **options
+    )
     pd.testing.assert_frame_equal(again.scores, found.scores)
     assert len(fits) == 4
     layerscope.evaluate(llama, f"linear-probe:{texts}", tmp_path / "plain", shift=later, **options)
     assert len(fits) == 4
-    with pytest.raises(LayerscopeError, match="holds scores of topics → later .linear probe. on other data"):
-        layerscope.evaluate(llama, f"linear-probe:{texts}", tmp_path / "plain", shift=texts_like(later), **options)
+    with pytest.raises(
+        LayerscopeError, match="holds scores of topics → later .linear probe. on other data"
+    ):
+        layerscope.evaluate(
+            llama, f"linear-probe:{texts}", tmp_path / "plain", shift=texts_like(later), **options
+        )
 
 
 def texts_like(later: str) -> str:
@@ -80,22 +109,30 @@ def texts_like(later: str) -> str:
 
 def test_mixes_are_learned_on_the_source_and_images_are_read_as_texts_are(vit: str, tmp_path: Path):
     digits, labels = load_digits().images, load_digits().target % 3
-    images = [np.rint(image * 255 / 16).astype("uint8")[..., None].repeat(3, 2) for image in digits[:140]]
+    images = [
+        np.rint(image * 255 / 16).astype("uint8")[..., None].repeat(3, 2) for image in digits[:140]
+    ]
     data, shift = (images[:80], labels[:80]), (images[80:], labels[80:140].astype(str))
     options = {"pooling": "mean", "mixes": True, "progress": False}
-    found = layerscope.evaluate(vit, {"linear-probe": data}, tmp_path / "out", shift=shift, **options)
+    found = layerscope.evaluate(
+        vit, {"linear-probe": data}, tmp_path / "out", shift=shift, **options
+    )
     mixes = found.scores[found.scores["kind"] == "mix"].set_index("mix")
     source, target = mixes[mixes["shifted_from"].isna()], mixes[mixes["shifted_from"].notna()]
     assert list(source.index) == list(target.index)
     assert (source["weights"] == target["weights"]).all()
-    assert target.loc["one layer"].isna()[["gain", "gain_error"]].all() and (target["n"] == 60).all()
+    assert (
+        target.loc["one layer"].isna()[["gain", "gain_error"]].all() and (target["n"] == 60).all()
+    )
     right = {name: right_of(row["right"], 60) for name, row in target.iterrows()}
     for name in target.index[1:]:
         apart = right[name].astype(float) - right["one layer"]
         assert target.loc[name, "gain"] == pytest.approx(apart.mean())
         assert target.loc[name, "gain_error"] == pytest.approx(apart.std(ddof=1) / 60**0.5)
     one = target.loc["one layer", "weights"]
-    layers = found.scores[(found.scores["kind"] == "layer") & found.scores["shifted_from"].notna()].set_index("layer")
+    layers = found.scores[
+        (found.scores["kind"] == "layer") & found.scores["shifted_from"].notna()
+    ].set_index("layer")
     assert target.loc["one layer", "score"] == layers.loc[int(one), "score"]
 
 
@@ -110,15 +147,24 @@ def test_a_folder_of_a_train_and_a_test_file(llama: str, texts: str, later: str,
     assert found["task"].str.startswith("topics-both").all() and found["task"].nunique() == 2
     judged = ["layer", "score", "stderr", "n", "right"]
     pd.testing.assert_frame_equal(found[judged], wanted[judged])
-    with pytest.raises(LayerscopeError, match="has a test file, which judges its probes: leave `shift` out"):
+    with pytest.raises(
+        LayerscopeError, match="has a test file, which judges its probes: leave `shift` out"
+    ):
         layerscope.evaluate(llama, f"linear-probe:{folder}", shift=later, **options)
 
 
-def test_a_killed_evaluation_says_what_is_missing(llama: str, texts: str, later: str, tmp_path: Path):
+def test_a_killed_evaluation_says_what_is_missing(
+    llama: str, texts: str, later: str, tmp_path: Path
+):
     out, options = tmp_path / "out", {"pooling": "mean", "progress": False}
-    assert layerscope.evaluate(llama, f"linear-probe:{texts}", out, shift=later, **options).missing == 0
+    assert (
+        layerscope.evaluate(llama, f"linear-probe:{texts}", out, shift=later, **options).missing
+        == 0
+    )
     next((out / "probes").rglob("*later*.json")).unlink()
-    assert layerscope.open_evaluation(out).missing == 4, "every layer of the task that was not reached"
+    assert layerscope.open_evaluation(out).missing == 4, (
+        "every layer of the task that was not reached"
+    )
 
 
 def test_what_is_no_shift_is_one_line(cli: Callable, texts: str, later: str, tmp_path: Path):
@@ -132,16 +178,20 @@ def test_what_is_no_shift_is_one_line(cli: Callable, texts: str, later: str, tmp
         pd.DataFrame(columns).to_csv(tmp_path / name, index=False)
         return str(tmp_path / name)
 
-    assert line(written("new.csv", text=[f"w{i} w3" for i in range(40)], label=list("abbcd") * 8)) == (
-        "new has labels that topics lacks (c, d): leave these samples out, or add some to topics"
-    )
+    assert line(
+        written("new.csv", text=[f"w{i} w3" for i in range(40)], label=list("abbcd") * 8)
+    ) == ("new has labels that topics lacks (c, d): leave these samples out, or add some to topics")
     assert line(written("bare.csv", text=list("klmn"))) == (
         f"{tmp_path / 'bare.csv'} has no labels to probe: give a column label, or a sub-folder for each class"
     )
     assert line(texts) == "every sample of topics is in topics too: give other data as --shift"
-    assert line(str(tmp_path / "late.csv")).startswith(f"data '{tmp_path / 'late.csv'}' does not exist, did you mean")
+    assert line(str(tmp_path / "late.csv")).startswith(
+        f"data '{tmp_path / 'late.csv'}' does not exist, did you mean"
+    )
     both = f"linear-probe:{texts}", f"knn-probe:{texts}"
     assert line(later, *both) == (
         "--shift applies only to a linear-probe, not to topics (kNN probe): evaluate that by itself"
     )
-    assert line(later, f"classification:{texts}").startswith("--shift applies only to a linear-probe, not to topics:")
+    assert line(later, f"classification:{texts}").startswith(
+        "--shift applies only to a linear-probe, not to topics:"
+    )

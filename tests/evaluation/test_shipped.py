@@ -19,8 +19,12 @@ def test_a_truncated_model_scores_as_its_layer_did(shared: Path, tmp_path: Path)
     def tasks() -> list[object]:
         return [task_from_file(kind, shared / "data" / name, samples=100) for kind, name in FILES]
 
-    scores = layerscope.evaluate("minilm", tasks(), layers=[3], device="cpu", progress=False).table()
+    scores = layerscope.evaluate(
+        "minilm", tasks(), layers=[3], device="cpu", progress=False
+    ).table()
     small = layerscope.truncate("minilm", 3, tmp_path / "small", progress=False)
     model = SentenceTransformer(str(small), device="cpu")
-    for result in mteb.evaluate(model, tasks(), cache=None, co2_tracker=False, show_progress_bar=False).task_results:
+    for result in mteb.evaluate(
+        model, tasks(), cache=None, co2_tracker=False, show_progress_bar=False
+    ).task_results:
         assert scores.loc[3, result.task_name] == pytest.approx(result.get_score(), abs=1e-3)

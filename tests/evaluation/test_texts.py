@@ -35,10 +35,14 @@ def test_vectors_are_those_of_the_model_alone(model, tmp_path: Path):
         with torch.no_grad():
             out = model.module(torch.tensor([ids[i]]), output_hidden_states=True)
         assert np.allclose(
-            states.vectors([keys[i]], 1, "raw", "mean")[0], out.hidden_states[1][0].mean(0).numpy(), atol=1e-5
+            states.vectors([keys[i]], 1, "raw", "mean")[0],
+            out.hidden_states[1][0].mean(0).numpy(),
+            atol=1e-5,
         )
         assert np.allclose(
-            states.vectors([keys[i]], 3, "normed", "last")[0], out.hidden_states[3][0, -1].numpy(), atol=1e-5
+            states.vectors([keys[i]], 3, "normed", "last")[0],
+            out.hidden_states[3][0, -1].numpy(),
+            atol=1e-5,
         )
 
 
@@ -53,7 +57,9 @@ def test_every_text_is_embedded_once(model, tmp_path: Path):
     again = TextStates(model, MEAN, tmp_path)
     assert np.array_equal(again.vectors(again.keys(texts), 2, "raw", "mean"), first[:30])
     assert states.forwards == forwards and again.forwards == again.embedded == 0
-    assert len(TextStates(model, [(2, "raw", "last")], tmp_path)) == 0  # another pooling is another store
+    assert (
+        len(TextStates(model, [(2, "raw", "last")], tmp_path)) == 0
+    )  # another pooling is another store
     again.drop()
     assert len(again) == 0 and not list(tmp_path.rglob("*.safetensors"))
 
@@ -67,7 +73,10 @@ def test_a_damaged_part_is_embedded_again(model, tmp_path: Path):
     data[-12:] = bytes.fromhex("ffff7f7f") * 3  # the largest float
     part.write_bytes(data)
     again = TextStates(model, MEAN, tmp_path)
-    assert np.array_equal(again.vectors(again.keys(texts), 2, "raw", "mean"), first) and again.embedded > 0
+    assert (
+        np.array_equal(again.vectors(again.keys(texts), 2, "raw", "mean"), first)
+        and again.embedded > 0
+    )
 
 
 def test_a_pickled_store_reads_what_is_there_and_embeds_nothing(model, tmp_path: Path):
@@ -77,7 +86,9 @@ def test_a_pickled_store_reads_what_is_there_and_embeds_nothing(model, tmp_path:
     pickled = pickle.dumps(states)
     reader = pickle.loads(pickled)
     assert len(pickled) < 1000 and type(reader) is StoredTexts
-    assert np.array_equal(reader.vectors(reader.keys(texts), *MEAN[0]), states.vectors(keys, *MEAN[0]))
+    assert np.array_equal(
+        reader.vectors(reader.keys(texts), *MEAN[0]), states.vectors(keys, *MEAN[0])
+    )
     with pytest.raises(MissingTextsError):
         reader.keys([*texts, "w1 w2 w3 w4"])
 

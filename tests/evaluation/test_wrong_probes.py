@@ -30,22 +30,38 @@ BARE = {"text": ["w1 w2", "w3"] * 6}
     [
         ("linear-probe", ONE, "{}: every sample has the label 'x': give two classes or more"),
         ("knn-probe", OWN, "{}: fewer than 2 classes have 5 samples: give more of each"),
-        ("attention-probe", BARE, "{} has no labels to probe: give a column label, or a sub-folder for each class"),
-        ("linear-prob", ONE, "task kind 'linear-prob' does not exist, did you mean linear-probe? (choose "
-         "classification, clustering, pair-classification, retrieval, sts, attention-probe, knn-probe, linear-probe, "
-         "token-probe, lm)"),
-        ("token-probe", ONE, "{} has no column 'tokens': it reads tokens and labels, two lists of equal length per "
-            "row"),
+        (
+            "attention-probe",
+            BARE,
+            "{} has no labels to probe: give a column label, or a sub-folder for each class",
+        ),
+        (
+            "linear-prob",
+            ONE,
+            "task kind 'linear-prob' does not exist, did you mean linear-probe? (choose "
+            "classification, clustering, pair-classification, retrieval, sts, attention-probe, "
+            "knn-probe, linear-probe, token-probe, lm)",
+        ),
+        (
+            "token-probe",
+            ONE,
+            "{} has no column 'tokens': it reads tokens and labels, two lists of equal length per "
+            "row",
+        ),
     ],
-)  # fmt: skip
-def test_wrong_data_are_refused_in_one_line(cli: Callable, tmp_path: Path, kind: str, columns: dict, line: str):
+)
+def test_wrong_data_are_refused_in_one_line(
+    cli: Callable, tmp_path: Path, kind: str, columns: dict, line: str
+):
     task = wrong(tmp_path, kind, **columns)
     printed = cli("evaluate", "minilm", "--data", task, "--out", tmp_path / "out")
     assert printed.status == 2 and not (tmp_path / "out").exists()
     assert printed.line == line.format(task.partition(":")[2])
 
 
-def test_models_that_do_not_fit_are_refused_in_one_line(vit: str, llama: str, texts: str, tmp_path: Path):
+def test_models_that_do_not_fit_are_refused_in_one_line(
+    vit: str, llama: str, texts: str, tmp_path: Path
+):
     def line(model: object, tasks: object, **options: object) -> str:
         with pytest.raises(LayerscopeError) as caught:
             layerscope.evaluate(model, tasks, tmp_path / "out", progress=False, **options)
@@ -53,11 +69,16 @@ def test_models_that_do_not_fit_are_refused_in_one_line(vit: str, llama: str, te
         return str(caught.value)
 
     probe = f"linear-probe:{texts}"
-    assert line(vit, probe) == "this model reads images and the data are texts: give images, or a model of texts"
+    assert (
+        line(vit, probe)
+        == "this model reads images and the data are texts: give images, or a model of texts"
+    )
     assert line(vit, ["linear-probe:digits", f"classification:{texts}"]) == (
         "tiny-vit reads no texts (image): give it probes, such as linear-probe:PATH"
     )
-    assert line(llama, probe, layers=[7]) == "layer 7 does not exist: tiny-llama has the layers 0 to 3"
+    assert (
+        line(llama, probe, layers=[7]) == "layer 7 does not exist: tiny-llama has the layers 0 to 3"
+    )
     assert line(llama, [probe, probe]).startswith("two tasks have the name 'topics (linear probe)'")
     assert "samples is 1: give a whole number of at least 2" in line(llama, probe, samples=1)
     assert "did you mean topics.csv?" in line(llama, probe.replace("topics", "topic"))
@@ -70,11 +91,26 @@ def test_a_folder_of_other_things_is_no_folder_of_results(llama: str, texts: str
     assert {path.name for path in tmp_path.iterdir()} == {"thesis.tex", "topics.csv"}
 
 
-def test_a_split_that_cannot_be_is_refused_before_the_model_runs(cli: Callable, texts: str, tmp_path: Path):
+def test_a_split_that_cannot_be_is_refused_before_the_model_runs(
+    cli: Callable, texts: str, tmp_path: Path
+):
     def line(kind: str, share: str) -> str:
-        return cli("evaluate", "minilm", "--data", f"{kind}:{texts}", "--split", share, "--out", tmp_path / "o").line
+        return cli(
+            "evaluate",
+            "minilm",
+            "--data",
+            f"{kind}:{texts}",
+            "--split",
+            share,
+            "--out",
+            tmp_path / "o",
+        ).line
 
-    assert line("attention-probe", "1.5").startswith("--split is 1.5: give a number between 0 and 1")
-    assert line("attention-probe", "0.01").startswith("--split 0.01 leaves fewer than 2 classes to judge")
+    assert line("attention-probe", "1.5").startswith(
+        "--split is 1.5: give a number between 0 and 1"
+    )
+    assert line("attention-probe", "0.01").startswith(
+        "--split 0.01 leaves fewer than 2 classes to judge"
+    )
     assert line("linear-probe", "0.2").startswith("--split applies only to an attention-probe")
     assert not (tmp_path / "o").exists()

@@ -20,7 +20,9 @@ TEXTS = tiny.texts(40)
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    return str(tiny.saved(tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert", special=True))
+    return str(
+        tiny.saved(tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert", special=True)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +53,9 @@ def test_it_travels_light_and_loads_once(model, monkeypatch):
     assert len(sent) < 5000
     monkeypatch.setattr(batches, "layered", None)  # it is not loaded again
     arrived = pickle.loads(sent)
-    assert np.array_equal(arrived({"text": TEXTS[:3]})["layer_3"], extractor({"text": TEXTS[:3]})["layer_3"])
+    assert np.array_equal(
+        arrived({"text": TEXTS[:3]})["layer_3"], extractor({"text": TEXTS[:3]})["layer_3"]
+    )
 
 
 def test_two_models_in_memory_are_two(whole):
@@ -73,8 +77,13 @@ def test_batches_without_a_text_have_the_same_columns(model):
     whole = extractor({"text": ["w1"]})
     for texts in ([], [None], [" "]):
         found = extractor({"text": texts})
-        assert found.keys() == whole.keys() and found["layer_3"].shape == (len(texts), whole["layer_3"].shape[1])
-    with pytest.raises(layerscope.LayerscopeError, match="column 'text' holds 3 among its texts: give texts alone"):
+        assert found.keys() == whole.keys() and found["layer_3"].shape == (
+            len(texts),
+            whole["layer_3"].shape[1],
+        )
+    with pytest.raises(
+        layerscope.LayerscopeError, match="column 'text' holds 3 among its texts: give texts alone"
+    ):
         extractor({"text": ["w1", 3]})
 
 
@@ -90,7 +99,9 @@ def test_ray_with_two_workers(model, whole):
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
     try:
         ray.data.DataContext.get_current().enable_progress_bars = False
-        rows = ray.data.from_items([{"text": text, "id": i} for i, text in enumerate(TEXTS)], override_num_blocks=4)
+        rows = ray.data.from_items(
+            [{"text": text, "id": i} for i, text in enumerate(TEXTS)], override_num_blocks=4
+        )
         found = rows.map_batches(
             layerscope.Extractor,
             fn_constructor_kwargs={"model": model, "layers": [1, 3]},

@@ -45,7 +45,9 @@ def contents(folder):
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     found = {str(path.relative_to(folder)): path.read_bytes() for path in files}
     facts = json.loads(found.pop("states.json"))
-    return found, {name: value for name, value in facts.items() if name not in ("command", "checksum")}
+    return found, {
+        name: value for name, value in facts.items() if name not in ("command", "checksum")
+    }
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +80,9 @@ def test_running_text_is_packed_chunk_by_chunk(tmp_path):
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
     tokenizer = tiny.tokenizer(special=False)
     for number in range(3):
-        with safe_open(tmp_path / "one" / "chunks" / f"{number:06d}.safetensors", framework="np") as file:
+        with safe_open(
+            tmp_path / "one" / "chunks" / f"{number:06d}.safetensors", framework="np"
+        ) as file:
             names, ids = json.loads(file.metadata()["samples"])["id"], file.get_tensor("token_ids")
         first = number * 20 + 1 + (not lines[number * 20])
         assert names == [f"{first}.{i}" for i in range(len(names))]
@@ -89,7 +93,10 @@ def test_running_text_is_packed_chunk_by_chunk(tmp_path):
 def test_samples_are_those_that_profile_draws(model, tmp_path):
     lines = tiny.texts(60)
     (tmp_path / "novel.txt").write_text("\n".join(lines))
-    cells = {"text": ["" if i % 7 == 2 else line for i, line in enumerate(lines)], "label": [i % 3 for i in range(60)]}
+    cells = {
+        "text": ["" if i % 7 == 2 else line for i, line in enumerate(lines)],
+        "label": [i % 3 for i in range(60)],
+    }
     pd.DataFrame(cells).to_csv(tmp_path / "texts.csv", index=False)
     language = tiny.saved(tiny.gpt2(), tmp_path / "tiny-gpt2", special=False)
     for number, (given, data, chunk) in enumerate(
@@ -97,7 +104,10 @@ def test_samples_are_those_that_profile_draws(model, tmp_path):
     ):
         how = {"samples": 11, "seed": 3, "chunk": chunk, "pooling": "mean", "progress": False}
         states, run = tmp_path / f"states {number}", tmp_path / f"run {number}"
-        assert layerscope.extract(given, tmp_path / data, 2, out=states, site="raw", **how).samples == 11
+        assert (
+            layerscope.extract(given, tmp_path / data, 2, out=states, site="raw", **how).samples
+            == 11
+        )
         made = layerscope.profile(given, tmp_path / data, out=run, metrics="norm_mean", **how)
         with safe_open(states / "chunks" / "000000.safetensors", framework="pt") as file:
             names, kept = json.loads(file.metadata()["samples"])["id"], file.get_tensor("states")[0]
@@ -114,12 +124,25 @@ def test_folders_are_joined(model, data, whole, tmp_path):
 
 
 def test_killed_at_random_moments(model, data, whole, forks, tmp_path):
-    command = ["extract", model, "--data", data, "--layers", "1,3", "--chunk-rows", ROWS, "--out", tmp_path / "states"]
+    command = [
+        "extract",
+        model,
+        "--data",
+        data,
+        "--layers",
+        "1,3",
+        "--chunk-rows",
+        ROWS,
+        "--out",
+        tmp_path / "states",
+    ]
     lots, done = random.Random(0), tmp_path / "states" / "done"
     for _ in range(3):
         enough = len(list(done.glob("*.json"))) + lots.randint(1, 3)
         running = forks.start(*command)
-        running.until(lambda enough=enough: len(list(done.glob("*.json"))) >= enough, lots.random() / 300)
+        running.until(
+            lambda enough=enough: len(list(done.glob("*.json"))) >= enough, lots.random() / 300
+        )
         running.kill()
         assert running.wait().status == -signal.SIGKILL
     two = [forks.start(*command, "--shard", "0/1") for _ in range(2)]  # of one shard
@@ -130,11 +153,23 @@ def test_killed_at_random_moments(model, data, whole, forks, tmp_path):
 
 def test_what_merge_refuses(model, data, whole, tmp_path, cli):
     out = tmp_path / "states"
-    typed = ["extract", model, "--data", data, "--layers", "1,3", "--chunk-rows", ROWS, "--out", out]
+    typed = [
+        "extract",
+        model,
+        "--data",
+        data,
+        "--layers",
+        "1,3",
+        "--chunk-rows",
+        ROWS,
+        "--out",
+        out,
+    ]
     assert cli(*typed, "--shard", "1/3").status == 0
     again = f"layerscope extract {model} --data {data} --layers 1,3 --chunk-rows 8 --out {out}"
     assert (
-        cli("merge", out).line == f"chunks 0,2-3,5-6,8-9,11 of 12 chunks are missing in '{out}': make them with {again}"
+        cli("merge", out).line
+        == f"chunks 0,2-3,5-6,8-9,11 of 12 chunks are missing in '{out}': make them with {again}"
     )
     assert cli(*typed).status == 0 and contents(out) == whole
 
@@ -145,7 +180,10 @@ def test_what_merge_refuses(model, data, whole, tmp_path, cli):
     assert not chunk.exists() and cli(*typed).status == 0 and contents(out) == whole
 
     with FileLock(out / ".worker-abc.lock"):
-        assert cli("merge", out).line == f"'{out}' is being written: merge it when its workers are done"
+        assert (
+            cli("merge", out).line
+            == f"'{out}' is being written: merge it when its workers are done"
+        )
     other = tmp_path / "other"
     extract(model, data, other, site="raw", layers=[1, 2])
     line = f"'{out}' holds other states (layers: 1,3 there, 1,2 in '{other}'): name another folder with `out`"
@@ -154,11 +192,13 @@ def test_what_merge_refuses(model, data, whole, tmp_path, cli):
     changed = tmp_path / "copy" / "done" / "000002.json"
     shutil.copy(tmp_path / "copy" / "done" / "000003.json", changed)
     shutil.copy(
-        tmp_path / "copy" / "chunks" / "000003.safetensors", tmp_path / "copy" / "chunks" / "000002.safetensors"
+        tmp_path / "copy" / "chunks" / "000003.safetensors",
+        tmp_path / "copy" / "chunks" / "000002.safetensors",
     )
     assert "chunk 2 is in" in cli("merge", out, tmp_path / "copy").line
     assert (
-        cli("merge", tmp_path).line == f"'{tmp_path}' holds no states (states.json): give the folder of an extraction"
+        cli("merge", tmp_path).line
+        == f"'{tmp_path}' holds no states (states.json): give the folder of an extraction"
     )
 
 
@@ -169,8 +209,14 @@ def test_what_merge_refuses(model, data, whole, tmp_path, cli):
         (("--layers", "-5"), "layer -5 does not exist: this model has layers 0..3"),
         (("--shard", "5/4"), "--shard is '5/4': give I/N with I from 0 to N - 1, such as 0/4"),
         (("--shard", "half"), "--shard is 'half': give I/N with I from 0 to N - 1, such as 0/4"),
-        (("--format", "parquet", "--store-dtype", "bfloat16"), "Parquet has no bfloat16: take --store-dtype float16"),
-        (("--tokens", "--pooling", "cls"), "--tokens keeps the state of every token, and --pooling makes one of them"),
+        (
+            ("--format", "parquet", "--store-dtype", "bfloat16"),
+            "Parquet has no bfloat16: take --store-dtype float16",
+        ),
+        (
+            ("--tokens", "--pooling", "cls"),
+            "--tokens keeps the state of every token, and --pooling makes one of them",
+        ),
         (("--pooling", "max"), "pooling 'max' does not exist"),
         (("--chunk", "9"), "--chunk packs running text, and this data has samples of its own"),
     ],
@@ -185,7 +231,18 @@ def test_wrong_options(model, data, tmp_path, cli, given, line):
 def test_a_worker_of_other_options_is_refused(model, data, tmp_path, cli):
     out = tmp_path / "states"
     extract(model, data, out, shard="0/2")
-    typed = ["extract", model, "--data", data, "--layers", "1,3", "--chunk-rows", ROWS, "--out", out]
+    typed = [
+        "extract",
+        model,
+        "--data",
+        data,
+        "--layers",
+        "1,3",
+        "--chunk-rows",
+        ROWS,
+        "--out",
+        out,
+    ]
     mend = "name another folder with --out"
     for more, differs in (
         (("--prompt", "w1"), "data tokens"),
@@ -203,7 +260,17 @@ def test_a_worker_of_other_options_is_refused(model, data, tmp_path, cli):
 def test_data_that_break_in_the_middle_keep_what_is_finished(model, tmp_path, cli):
     rows = "".join(json.dumps({"text": f"w{i}"}) + "\n" for i in range(1030))
     (tmp_path / "cut.jsonl").write_text(rows + '{"text": "w')
-    typed = ["extract", model, "--data", tmp_path / "cut.jsonl", "--layers", 1, "--chunk-rows", 200, "--out"]
+    typed = [
+        "extract",
+        model,
+        "--data",
+        tmp_path / "cut.jsonl",
+        "--layers",
+        1,
+        "--chunk-rows",
+        200,
+        "--out",
+    ]
     assert "line 1031 is not JSON" in cli(*typed, tmp_path / "a").line
     assert len(layerscope.open_extraction(tmp_path / "a").chunks) == 5
     assert "have not been read to their end yet" in cli("merge", tmp_path / "a").line
@@ -212,6 +279,8 @@ def test_data_that_break_in_the_middle_keep_what_is_finished(model, tmp_path, cl
         yield from itertools.repeat("w1 w2", 1500)
         raise OSError("the line is dead")
 
-    with pytest.raises(LayerscopeError, match=r"the iterable failed at row 1,500 \(OSError: the line is dead\)"):
+    with pytest.raises(
+        LayerscopeError, match=r"the iterable failed at row 1,500 \(OSError: the line is dead\)"
+    ):
         extract(model, failing(), tmp_path / "b", chunk_rows=500)
     assert layerscope.open_extraction(tmp_path / "b").samples == 1500

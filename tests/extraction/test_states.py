@@ -39,7 +39,9 @@ def alone(model, tokenizer, text, layer, norm=None):
     with torch.inference_mode():
         hidden = model(**given, output_hidden_states=True).hidden_states
         last = layer == len(hidden) - 1  # what transformers calls the last one is normed already
-        return given["input_ids"][0], hidden[layer][0] if last or norm is None else norm(hidden[layer])[0]
+        return given["input_ids"][0], hidden[layer][0] if last or norm is None else norm(
+            hidden[layer]
+        )[0]
 
 
 @pytest.mark.parametrize("kind", ["bert", "gpt2", "stories"])
@@ -49,13 +51,25 @@ def test_states_are_those_of_transformers(kind, tokens, tmp_path, request):
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
         source = request.getfixturevalue("shared") / "models" / "stories260K"
-        model, tokenizer = (cls.from_pretrained(source) for cls in (AutoModelForCausalLM, AutoTokenizer))
-        texts, norm = ["Once upon a time", "a dog", "Lily and Tom went to the park to play."] * 5, model.model.norm
+        model, tokenizer = (
+            cls.from_pretrained(source) for cls in (AutoModelForCausalLM, AutoTokenizer)
+        )
+        texts, norm = (
+            ["Once upon a time", "a dog", "Lily and Tom went to the park to play."] * 5,
+            model.model.norm,
+        )
     else:
         model, tokenizer = (getattr(tiny, kind)(), tiny.tokenizer(special=kind == "bert"))
         texts, norm = TEXTS, model.transformer.ln_f if kind == "gpt2" else None
     found = layerscope.extract(
-        model, texts, [1, 2, -1], processor=tokenizer, tokens=tokens, out=tmp_path / "s", chunk_rows=16, progress=False
+        model,
+        texts,
+        [1, 2, -1],
+        processor=tokenizer,
+        tokens=tokens,
+        out=tmp_path / "s",
+        chunk_rows=16,
+        progress=False,
     )
     depth = found.info["model"]["depth"]
     assert found.info["layers"] == [1, 2, depth] and found.is_whole and found.samples == len(texts)
@@ -93,10 +107,14 @@ def test_parquet_is_read_without_layerscope(tmp_path):
     frame.to_csv(tmp_path / "reviews.csv", index=False)
     model = tiny.saved(tiny.bert(), tmp_path / "tiny-bert", special=True)
     data, how = tmp_path / "reviews.csv", {"chunk_rows": 20, "progress": False}
-    layerscope.extract(str(model), data, "0,3", out=tmp_path / "p", format="parquet", pooling="mean,cls", **how)
+    layerscope.extract(
+        str(model), data, "0,3", out=tmp_path / "p", format="parquet", pooling="mean,cls", **how
+    )
     layerscope.extract(str(model), data, "0,3", out=tmp_path / "s", pooling="mean,cls", **how)
     table = pd.read_parquet(tmp_path / "p" / "chunks")
-    assert list(table["id"]) == [str(i) for i in range(50)] and list(table["label"]) == list(frame["label"])
+    assert list(table["id"]) == [str(i) for i in range(50)] and list(table["label"]) == list(
+        frame["label"]
+    )
     schema = pq.read_schema(tmp_path / "p" / "chunks" / "000000.parquet")
     assert str(schema.field("layer_3.cls").type) == "fixed_size_list<element: float>[32]"
     for pooling in ("mean", "cls"):
@@ -108,15 +126,26 @@ def test_parquet_is_read_without_layerscope(tmp_path):
 
     read = polars.read_parquet(tmp_path / "p" / "chunks" / "*.parquet")
     assert np.array_equal(read["layer_3.mean"].to_numpy(), np.stack(table["layer_3.mean"]))
-    rows = datasets.load_dataset("parquet", data_files=str(tmp_path / "p" / "chunks" / "*.parquet"), split="train",
-                                 cache_dir=str(tmp_path / "cache"))  # fmt: skip
+    rows = datasets.load_dataset(
+        "parquet",
+        data_files=str(tmp_path / "p" / "chunks" / "*.parquet"),
+        split="train",
+        cache_dir=str(tmp_path / "cache"),
+    )
     assert len(rows[7]["layer_0.cls"]) == 32
     assert pyarrow.dataset.dataset(tmp_path / "p" / "chunks").count_rows() == 50
-    layerscope.extract(str(model), data, 2, out=tmp_path / "t", format="parquet", tokens=True, **how)
+    layerscope.extract(
+        str(model), data, 2, out=tmp_path / "t", format="parquet", tokens=True, **how
+    )
     layerscope.extract(str(model), data, 2, out=tmp_path / "u", tokens=True, **how)
-    tokens, (_, states, offsets, ids) = pd.read_parquet(tmp_path / "t" / "chunks"), stored(tmp_path / "u")
+    tokens, (_, states, offsets, ids) = (
+        pd.read_parquet(tmp_path / "t" / "chunks"),
+        stored(tmp_path / "u"),
+    )
     assert [number for row in tokens["token_ids"] for number in row] == ids
-    assert np.array_equal(np.stack(tokens["layer_2"][30]), states[0, offsets[30] : offsets[31]].numpy())
+    assert np.array_equal(
+        np.stack(tokens["layer_2"][30]), states[0, offsets[30] : offsets[31]].numpy()
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -131,14 +160,21 @@ def test_half_precision(tmp_path, dtype):
 def test_nan_is_named_and_counted(tmp_path, capfd):
     rows = tiny.rows(40)
     rows[[7, 31], 0] = 1.0
-    found = layerscope.extract(tiny.Plain(breaks=2), rows, [1, 2, 3], out=tmp_path / "s", chunk_rows=16)
+    found = layerscope.extract(
+        tiny.Plain(breaks=2), rows, [1, 2, 3], out=tmp_path / "s", chunk_rows=16
+    )
     said = " ".join(capfd.readouterr().err.split())
-    assert "2 of 40 samples of Plain hold NaN or infinity (first: layer 2, sample 7): they are kept as they are" in said
+    assert (
+        "2 of 40 samples of Plain hold NaN or infinity (first: layer 2, sample 7): they are kept as they are"
+        in said
+    )
     assert [chunk["broken"] for chunk in found.chunks] == [[["7", 2]], [["31", 2]], []]
     states = stored(tmp_path / "s")[1]
     assert torch.isnan(states[1:, [7, 31]]).any(-1).all() and torch.isfinite(states[0]).all()
     assert "2 samples" in str(found.document().parts[0])
-    wide = layerscope.extract(tiny.Plain(), rows * 1e6, 1, out=tmp_path / "f", store_dtype="float16", progress=False)
+    wide = layerscope.extract(
+        tiny.Plain(), rows * 1e6, 1, out=tmp_path / "f", store_dtype="float16", progress=False
+    )
     assert len(wide.as_dict()["broken"]) == 40
 
 

@@ -35,9 +35,18 @@ def gemma3() -> nn.Module:
 
 def mamba2() -> nn.Module:
     config = hf.Mamba2Config(
-        vocab_size=zoo.V, hidden_size=zoo.D, num_hidden_layers=L, state_size=8, num_heads=8, head_dim=8, n_groups=1,
-        chunk_size=8, pad_token_id=0, bos_token_id=1, eos_token_id=2,
-    )  # fmt: skip
+        vocab_size=zoo.V,
+        hidden_size=zoo.D,
+        num_hidden_layers=L,
+        state_size=8,
+        num_heads=8,
+        head_dim=8,
+        n_groups=1,
+        chunk_size=8,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
     return zoo.build(lambda: hf.Mamba2ForCausalLM(config))
 
 
@@ -50,14 +59,23 @@ def lfm2() -> nn.Module:
 def bamba() -> nn.Module:
     options = {name: value for name, value in GROUPED.items() if name != "head_dim"}
     config = hf.BambaConfig(
-        **options, attn_layer_indices=[0], mamba_n_heads=8, mamba_d_head=8, mamba_d_state=8, mamba_chunk_size=8
+        **options,
+        attn_layer_indices=[0],
+        mamba_n_heads=8,
+        mamba_d_head=8,
+        mamba_d_state=8,
+        mamba_chunk_size=8,
     )
     return zoo.build(lambda: hf.BambaForCausalLM(config))
 
 
 def rwkv() -> nn.Module:
     config = hf.RwkvConfig(
-        vocab_size=zoo.V, hidden_size=zoo.D, num_hidden_layers=L, attention_hidden_size=zoo.D, context_length=64
+        vocab_size=zoo.V,
+        hidden_size=zoo.D,
+        num_hidden_layers=L,
+        attention_hidden_size=zoo.D,
+        context_length=64,
     )
     return zoo.build(lambda: hf.RwkvForCausalLM(config))
 
@@ -79,7 +97,18 @@ class Family:
     cuts: dict[int, Any]
 
 
-MAKERS = [zoo.gpt2, zoo.gpt_neox, zoo.opt, zoo.llama, zoo.qwen3, zoo.mamba, mistral, gemma3, mamba2, bamba]
+MAKERS = [
+    zoo.gpt2,
+    zoo.gpt_neox,
+    zoo.opt,
+    zoo.llama,
+    zoo.qwen3,
+    zoo.mamba,
+    mistral,
+    gemma3,
+    mamba2,
+    bamba,
+]
 
 
 @torch.no_grad()
@@ -94,7 +123,9 @@ def of_transformers(model: Any, ids: tuple[int, ...], **options: Any) -> tuple[i
 @torch.no_grad()
 def forced(model: Any, prompt: tuple[int, ...], ids: tuple[int, ...]) -> Tensor:
     """Return the log-probability of each new token in one forward of the whole text."""
-    log_p = model(torch.tensor([[*prompt, *ids]]), use_cache=False).logits[0].double().log_softmax(-1)
+    log_p = (
+        model(torch.tensor([[*prompt, *ids]]), use_cache=False).logits[0].double().log_softmax(-1)
+    )
     return log_p[len(prompt) - 1 : -1].gather(1, torch.tensor(ids)[:, None])[:, 0]
 
 

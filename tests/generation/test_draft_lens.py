@@ -70,7 +70,10 @@ def test_whatever_drafts_the_text_is_the_model_s(make: Any, rows: int) -> None:
 def test_drafts_are_the_head_on_translated_states_and_verification_reads_them_untouched() -> None:
     model, found, ids = loud(zoo.llama()), translators(0.2), torch.arange(4, 12)[None]
     drafts = SelfSpeculation(model, LAYER, 3, lens=found, fall_back=False)
-    halves, states = drafts.halves, model(ids, output_hidden_states=True).hidden_states[LAYER][0, -1].double()
+    halves, states = (
+        drafts.halves,
+        model(ids, output_hidden_states=True).hidden_states[LAYER][0, -1].double(),
+    )
     wanted = states + found[LAYER].weight.double() @ states + found[LAYER].bias.double()
     with halves.open():
         halves.start(torch.ones_like(ids[:, :-1]))
@@ -82,7 +85,9 @@ def test_drafts_are_the_head_on_translated_states_and_verification_reads_them_un
     by_hand = model.lm_head(model.model.norm(wanted.float()))
     assert logits is not None and torch.allclose(logits[0], by_hand, atol=1e-4)
     assert torch.allclose(halves.read({LAYER: own[:, 0]})[LAYER][0], by_hand, atol=1e-4)
-    assert not torch.allclose(by_hand, model.lm_head(model.model.norm(states.float())), atol=0.1)  # the plain lens
+    assert not torch.allclose(
+        by_hand, model.lm_head(model.model.norm(states.float())), atol=0.1
+    )  # the plain lens
     assert torch.allclose(whole[0, -1], model(ids).logits[0, -1], atol=1e-4)
     prompt, new = ids[0, :4].tolist(), ids[0, 4:].tolist()
     seen = model(torch.tensor([prompt + new[:-1]]), output_hidden_states=True).hidden_states
@@ -114,7 +119,9 @@ def test_translators_mend_what_later_blocks_add(lens: Path, tmp_path: Path) -> N
     assert agreement[LAYER] == 1 and report.lens == str(lens) and report.same == report.texts
     assert exits(model, **study).layers.set_index("layer")["agreement"][LAYER] < 1
     as_chosen = generate(model, texts, max_new_tokens=NEW, drafts=tmp_path / "drafts", **QUIET)
-    assert as_chosen.texts["ids"].tolist() == plain and (report.layer != LAYER or "(100%)" in as_chosen.notes[-1])
+    assert as_chosen.texts["ids"].tolist() == plain and (
+        report.layer != LAYER or "(100%)" in as_chosen.notes[-1]
+    )
 
 
 def test_refused(lens: Path) -> None:
@@ -124,6 +131,13 @@ def test_refused(lens: Path) -> None:
         (generate, {"prompt": "a b c", "draft_layer": 1, "max_new_tokens": NEW}),
         (exits, {"data": words_of((9,) * 8), "prefix": 6, "max_new_tokens": NEW}),
     ):
-        with pytest.raises(LayerscopeError, match="holds other translators .width: 48 there, ") as said:
-            verb(loud(zoo.gpt2()), draft_lens=publish(lens.parent / verb.__name__, {}, L, 48), **how, **QUIET)
+        with pytest.raises(
+            LayerscopeError, match="holds other translators .width: 48 there, "
+        ) as said:
+            verb(
+                loud(zoo.gpt2()),
+                draft_lens=publish(lens.parent / verb.__name__, {}, L, 48),
+                **how,
+                **QUIET,
+            )
         assert "\n" not in str(said.value)

@@ -12,7 +12,9 @@ from layerscope.generation.sampling import nucleus
 
 @pytest.mark.parametrize("top_p", [0.05, 0.5, 0.9, 1.0])
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
-def test_the_nucleus_is_the_fewest_tokens_that_reach_the_mass(top_p: float, temperature: float) -> None:
+def test_the_nucleus_is_the_fewest_tokens_that_reach_the_mass(
+    top_p: float, temperature: float
+) -> None:
     log_p = (torch.randn(6, 40, generator=torch.Generator().manual_seed(0)) * 3).log_softmax(-1)
     found = nucleus(log_p, top_p, temperature).numpy()
     for row, mine in zip(log_p.double().numpy(), found, strict=True):
@@ -32,7 +34,14 @@ def test_the_nucleus_is_the_fewest_tokens_that_reach_the_mass(top_p: float, temp
 @torch.no_grad()
 def test_draws_come_as_often_as_the_nucleus_says(top_p: float, temperature: float) -> None:
     model, n = loud(zoo.llama()), 2000
-    found = told(model, ["w7 w8 w9"] * n, max_new_tokens=1, top_p=top_p, temperature=temperature, batch_size=500)
+    found = told(
+        model,
+        ["w7 w8 w9"] * n,
+        max_new_tokens=1,
+        top_p=top_p,
+        temperature=temperature,
+        batch_size=500,
+    )
     logits = model(torch.tensor([[7, 8, 9]])).logits[0, -1].double().numpy()
     p = np.exp((logits - logits.max()) / temperature)
     p /= p.sum()
@@ -51,8 +60,12 @@ def test_draws_come_as_often_as_the_nucleus_says(top_p: float, temperature: floa
 def test_draws_belong_to_the_seed_and_the_prompt_alone() -> None:
     model, texts = loud(zoo.gpt2()), prompts()
     first = told(model, texts, 2, top_p=0.9)
-    assert [one.ids for one in told(model, texts, 2, top_p=0.9, batch_size=1)] == [one.ids for one in first]
+    assert [one.ids for one in told(model, texts, 2, top_p=0.9, batch_size=1)] == [
+        one.ids for one in first
+    ]
     assert told(model, texts[:2], 2, top_p=0.9)[1].ids == first[1].ids
     assert told(model, texts, 2, top_p=0.9, seed=1)[0].ids != first[0].ids
     assert len({one.ids for one in told(model, [texts[0]] * 3, top_p=1.0)}) == 3
-    assert [one.ids for one in told(model, texts, top_p=1e-9)] == [one.ids for one in told(model, texts)]
+    assert [one.ids for one in told(model, texts, top_p=1e-9)] == [
+        one.ids for one in told(model, texts)
+    ]

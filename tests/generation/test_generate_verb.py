@@ -29,7 +29,16 @@ def model() -> Any:
 @pytest.fixture(scope="module")
 def measured(model: Any) -> Generation:
     texts = prompts((9, 14, 6, 20))
-    return generate(model, data=texts, layers="all", prefix=5, max_new_tokens=12, top_p=0.9, measure=True, **QUIET)
+    return generate(
+        model,
+        data=texts,
+        layers="all",
+        prefix=5,
+        max_new_tokens=12,
+        top_p=0.9,
+        measure=True,
+        **QUIET,
+    )
 
 
 def rep(tokens: list[int], n: int) -> float:
@@ -40,49 +49,76 @@ def rep(tokens: list[int], n: int) -> float:
 
 def test_diversity_is_the_product_over_the_field_s_rep_n(measured: Generation) -> None:
     for layer, own in measured.texts.groupby("layer"):
-        wanted = [math.prod(1 - rep(list(ids), n) for n in (2, 3, 4)) for ids in own["ids"] if len(ids) >= 4]
+        wanted = [
+            math.prod(1 - rep(list(ids), n) for n in (2, 3, 4))
+            for ids in own["ids"]
+            if len(ids) >= 4
+        ]
         assert own["diversity"].dropna().tolist() == pytest.approx(wanted, rel=1e-12)
         assert measured.measure("diversity")[layer] == pytest.approx(np.mean(wanted), rel=1e-12)
         row = measured.measures.query(f"layer == {layer} and measure == 'diversity'").iloc[0]
         assert row["n"] == len(wanted)
-        assert row["stderr"] == pytest.approx(np.std(wanted, ddof=1) / math.sqrt(len(wanted)), rel=1e-9)
+        assert row["stderr"] == pytest.approx(
+            np.std(wanted, ddof=1) / math.sqrt(len(wanted)), rel=1e-9
+        )
 
 
 def test_coherence_is_the_cosine_by_the_sentence_encoder(measured: Generation) -> None:
     encoder = load("minilm", LoadOptions()).served
     own = measured.texts
-    first, second = (encoder.encode(own[name].tolist()).astype(np.float64) for name in ("prompt", "text"))
-    wanted = (first * second).sum(1) / np.linalg.norm(first, axis=1) / np.linalg.norm(second, axis=1)
+    first, second = (
+        encoder.encode(own[name].tolist()).astype(np.float64) for name in ("prompt", "text")
+    )
+    wanted = (
+        (first * second).sum(1) / np.linalg.norm(first, axis=1) / np.linalg.norm(second, axis=1)
+    )
     np.testing.assert_allclose(own["coherence"], wanted, atol=1e-6)
-    np.testing.assert_allclose(measured.measure("coherence"), wanted.reshape(3, -1).mean(1), atol=1e-6)
+    np.testing.assert_allclose(
+        measured.measure("coherence"), wanted.reshape(3, -1).mean(1), atol=1e-6
+    )
 
 
 @torch.no_grad()
-def test_accuracy_and_perplexity_are_of_every_token_of_the_given_texts(model: Any, measured: Generation) -> None:
+def test_accuracy_and_perplexity_are_of_every_token_of_the_given_texts(
+    model: Any, measured: Generation
+) -> None:
     losses, hits = [], []
     for text in prompts((9, 14, 6, 20)):
         ids = torch.tensor([[int(word[1:]) for word in text.split()]])
         logits = model(ids, use_cache=False).logits[0, :-1].double()
-        losses.append(torch.nn.functional.cross_entropy(logits, ids[0, 1:], reduction="none").numpy())
+        losses.append(
+            torch.nn.functional.cross_entropy(logits, ids[0, 1:], reduction="none").numpy()
+        )
         hits.append((logits.argmax(-1) == ids[0, 1:]).numpy().astype(float))
     last = measured.measures[measured.measures["layer"] == 3].set_index("measure")
     assert last["n"]["accuracy"] == 8 + 13 + 5 + 19
     assert last["value"]["accuracy"] == np.concatenate(hits).mean()
-    assert last["value"]["perplexity"] == pytest.approx(math.exp(np.concatenate(losses).mean()), rel=1e-4)
+    assert last["value"]["perplexity"] == pytest.approx(
+        math.exp(np.concatenate(losses).mean()), rel=1e-4
+    )
     # the standard error of a ratio of sums, by leaving out one text at a time
-    sums, sizes = np.array([[h.sum(), x.sum()] for h, x in zip(hits, losses, strict=True)]), np.array([8, 13, 5, 19])
+    sums, sizes = (
+        np.array([[h.sum(), x.sum()] for h, x in zip(hits, losses, strict=True)]),
+        np.array([8, 13, 5, 19]),
+    )
     ratio = sums.sum(0) / sizes.sum()
     wanted = np.sqrt(4 / 3 * ((sums - ratio * sizes[:, None]) ** 2).sum(0)) / sizes.sum()
     assert last["stderr"]["accuracy"] == pytest.approx(wanted[0], rel=1e-9)
     assert last["stderr"]["perplexity"] == pytest.approx(wanted[1] * math.exp(ratio[1]), rel=1e-4)
 
 
-def test_prompts_are_the_beginnings_and_every_layer_draws_the_same_lots(model: Any, measured: Generation) -> None:
+def test_prompts_are_the_beginnings_and_every_layer_draws_the_same_lots(
+    model: Any, measured: Generation
+) -> None:
     for layer in (1, 3):
         alone = generate(
-            model, [" ".join(text.split()[:5]) for text in prompts((9, 14, 6, 20))], layers=layer, max_new_tokens=12,
-            top_p=0.9, **QUIET,
-        )  # fmt: skip
+            model,
+            [" ".join(text.split()[:5]) for text in prompts((9, 14, 6, 20))],
+            layers=layer,
+            max_new_tokens=12,
+            top_p=0.9,
+            **QUIET,
+        )
         own = measured.texts[measured.texts["layer"] == layer]
         assert own["prompt"].tolist() == alone.texts["prompt"].tolist()
         assert own["ids"].tolist() == alone.texts["ids"].tolist()
@@ -94,9 +130,14 @@ def test_what_is_saved_opens_again_and_is_shown(measured: Generation, tmp_path: 
     assert again.texts.equals(measured.texts) and again.measures.equals(measured.measures)
     assert again.as_dict() == measured.as_dict() and again.sampling == measured.sampling
     page = layerscope.report(tmp_path / "depths").read_text(encoding="utf-8")
-    assert all(f"generated_{name}" in page or name.capitalize() in page for name in ("accuracy", "diversity"))
+    assert all(
+        f"generated_{name}" in page or name.capitalize() in page
+        for name in ("accuracy", "diversity")
+    )
     (tmp_path / "depths" / "texts.parquet").write_bytes(b"no")
-    with pytest.raises(LayerscopeError, match="has changed since it was written: run layerscope generate again"):
+    with pytest.raises(
+        LayerscopeError, match="has changed since it was written: run layerscope generate again"
+    ):
         open_generation(tmp_path / "depths")
 
 
@@ -113,50 +154,104 @@ def test_a_text_without_a_word_or_four_tokens_has_no_measure() -> None:
 
 def test_the_command_on_the_real_model(cli: Any, shared: Path, tmp_path: Path) -> None:
     data, out = tmp_path / "stories.txt", tmp_path / "depths"
-    data.write_text("Once upon a time, there was a little girl named Lily. She loved to play outside.\n" * 40)
+    data.write_text(
+        "Once upon a time, there was a little girl named Lily. She loved to play outside.\n" * 40
+    )
     done = cli(
-        "generate", shared / "models" / "stories260K", "--data", data, "--layers", "2,5", "--measure", "--samples", 4,
-        "--max-length", 64, "--prefix", 16, "--max-new-tokens", 16, "--top-p", 0.95, "--out", out, "--json",
-    )  # fmt: skip
+        "generate",
+        shared / "models" / "stories260K",
+        "--data",
+        data,
+        "--layers",
+        "2,5",
+        "--measure",
+        "--samples",
+        4,
+        "--max-length",
+        64,
+        "--prefix",
+        16,
+        "--max-new-tokens",
+        16,
+        "--top-p",
+        0.95,
+        "--out",
+        out,
+        "--json",
+    )
     assert done.status == 0, done.err
     found = json.loads(done.out)
     values = {(row["layer"], row["measure"]): row["value"] for row in found["measures"]}
-    assert values[5, "accuracy"] > values[2, "accuracy"] and values[5, "perplexity"] < values[2, "perplexity"]
+    assert (
+        values[5, "accuracy"] > values[2, "accuracy"]
+        and values[5, "perplexity"] < values[2, "perplexity"]
+    )
     assert found["layers"] == [2, 5] and Path(found["pages"][0]).is_file()
     reference = hf.AutoModelForCausalLM.from_pretrained(shared / "models" / "stories260K").eval()
     rows = [row for row in found["texts"] if row["layer"] == 5]
     with torch.no_grad():
         for row in rows:
             ids = torch.tensor([[*row["prompt_ids"], *row["ids"]]])
-            log_p = reference(ids).logits[0].double().log_softmax(-1)[len(row["prompt_ids"]) - 1 : -1]
+            log_p = (
+                reference(ids).logits[0].double().log_softmax(-1)[len(row["prompt_ids"]) - 1 : -1]
+            )
             wanted = log_p.gather(1, ids[0, len(row["prompt_ids"]) :, None])[:, 0]
             assert row["log_probs"] == pytest.approx(wanted.tolist(), abs=1e-4)
 
 
 def test_texts_alone_have_a_page_and_no_figures(cli: Any, shared: Path, tmp_path: Path) -> None:
     model, out = shared / "models" / "stories260K", tmp_path / "texts"
-    done = cli("generate", model, "--prompt", "Once", "--prompt", "Tom", "--max-new-tokens", 5, "--out", out)
+    done = cli(
+        "generate",
+        model,
+        "--prompt",
+        "Once",
+        "--prompt",
+        "Tom",
+        "--max-new-tokens",
+        5,
+        "--out",
+        out,
+    )
     assert done.status == 0 and "2 texts continued at layer 5 of 5" in done.out, done.err
     assert "Every text" in (out / "report.html").read_text(encoding="utf-8")
     refused = cli("generate", model, "--prompt", "Once", "--figures", tmp_path / "figures")
-    assert (refused.status, refused.line) == (2, "--figures draws what --measure measures: give both")
+    assert (refused.status, refused.line) == (
+        2,
+        "--figures draws what --measure measures: give both",
+    )
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"prompt": "w3", "data": ["w3 w4"]}, "generate needs texts to continue: give either a prompt or data"),
-    ({"prompt": "w3", "encoder": "nope"}, "`encoder` measures coherence: add `measure=True`, or leave it out"),
+    (
+        {"prompt": "w3", "data": ["w3 w4"]},
+        "generate needs texts to continue: give either a prompt or data",
+    ),
+    (
+        {"prompt": "w3", "encoder": "nope"},
+        "`encoder` measures coherence: add `measure=True`, or leave it out",
+    ),
     ({"data": np.zeros((3, 4))}, "tensor holds tensor samples: a language model continues texts"),
     ({"data": ["w3", "w4"]}, "texts holds no text of two tokens: there is nothing to predict"),
     ({"data": ["w3 w4"], "samples": 0}, "samples is 0: give a whole number of at least 1, or all"),
     ({"data": ["w3 w4"], "prefix": 0}, "prefix is 0: give a whole number of at least 1"),
-    ({"prompt": "w3 w4", "layers": "some"}, "layers is 'some': give whole numbers, or all, such as 4 or 4,8"),
+    (
+        {"prompt": "w3 w4", "layers": "some"},
+        "layers is 'some': give whole numbers, or all, such as 4 or 4,8",
+    ),
     ({"prompt": "w3 w4", "layers": 9}, r"layer 9 does not exist: this model has layers 0\.\.3"),
     (
         {"prompt": "w3 w4", "measure": True, "max_new_tokens": 3},
         "`max_new_tokens=3` is too short for diversity, which counts 4-grams: give at least 4",
     ),
-    ({"prompt": "w3", "measure": True}, "text 0 has one token, and nothing to predict: leave it out"),
-    ({"prompt": "w3 w4", "measure": True, "encoder": "no/such"}, "'no/such' is not a local folder, and the hub cannot"),
+    (
+        {"prompt": "w3", "measure": True},
+        "text 0 has one token, and nothing to predict: leave it out",
+    ),
+    (
+        {"prompt": "w3 w4", "measure": True, "encoder": "no/such"},
+        "'no/such' is not a local folder, and the hub cannot",
+    ),
     (
         {"prompt": "w3 w4", "measure": True, "encoder": zoo.bert()},
         "the `encoder` is not a sentence encoder: give a sentence-transformers model, such as minilm",
@@ -171,7 +266,11 @@ def test_wrong_input_is_refused_in_one_line(wrong: dict[str, Any], line: str, mo
     assert "\n" not in str(caught.value)
 
 
-def test_a_folder_that_holds_something_else_is_refused_before_the_work(model: Any, tmp_path: Path) -> None:
+def test_a_folder_that_holds_something_else_is_refused_before_the_work(
+    model: Any, tmp_path: Path
+) -> None:
     (tmp_path / "mine.txt").write_text(words([3]))
-    with pytest.raises(LayerscopeError, match="exists and holds no set of generated texts: name a new folder"):
+    with pytest.raises(
+        LayerscopeError, match="exists and holds no set of generated texts: name a new folder"
+    ):
         generate(model, "w3 w4", out=tmp_path, **QUIET)

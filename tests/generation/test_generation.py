@@ -7,7 +7,18 @@ from typing import Any
 import pytest
 import torch
 import transformers as hf
-from generation.talkers import NEW, TOKENIZER, Family, forced, lfm2, loud, of_transformers, prompts, rwkv, told
+from generation.talkers import (
+    NEW,
+    TOKENIZER,
+    Family,
+    forced,
+    lfm2,
+    loud,
+    of_transformers,
+    prompts,
+    rwkv,
+    told,
+)
 from models import zoo
 from models.tokenizer import word_tokenizer, words
 from models.zoo import L
@@ -30,10 +41,14 @@ def test_every_depth_says_what_generate_of_the_truncated_model_says(family: Fami
             assert words(list(one.prompt_ids)) == one.prompt
             assert one.ids == of_transformers(reference, one.prompt_ids)
             wanted = forced(reference, one.prompt_ids, one.ids)
-            torch.testing.assert_close(torch.tensor(one.log_probs).double(), wanted, rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(
+                torch.tensor(one.log_probs).double(), wanted, rtol=1e-4, atol=1e-4
+            )
         seen[layer] = [one.ids for one in found]
     assert len({tuple(ids) for ids in seen.values()}) == L  # the depths differ,
-    assert max(len(set(ids)) for rows in seen.values() for ids in rows) > 3  # and not by one repeated token each
+    assert (
+        max(len(set(ids)) for rows in seen.values() for ids in rows) > 3
+    )  # and not by one repeated token each
     assert max(len(ids) for rows in seen.values() for ids in rows) == NEW
 
 
@@ -45,8 +60,12 @@ def test_the_cache_is_used(family: Family) -> None:
         assert decoder.cached and not decoder.alone
         read: list[Any] = []
         embedding = decoder.module.get_input_embeddings()
-        handle = embedding.register_forward_hook(lambda _, args, __, read=read: read.append(args[0].shape[1]))
-        continued(decoder, {0: [5, 6, 7], 1: [5, 6, 7, 8]}, Sampling(max_new_tokens=4).chooser([0, 1]), 4)
+        handle = embedding.register_forward_hook(
+            lambda _, args, __, read=read: read.append(args[0].shape[1])
+        )
+        continued(
+            decoder, {0: [5, 6, 7], 1: [5, 6, 7, 8]}, Sampling(max_new_tokens=4).chooser([0, 1]), 4
+        )
         handle.remove()
         assert read[0] == 3 and set(read[1:]) == {1}
 
@@ -57,11 +76,19 @@ def test_the_real_model_tells_its_stories(shared: Path, tmp_path: Path) -> None:
     texts = ["Once upon a time", "The dog", "Lily and Tom went to the park because they", ""]
     for layer in (3, 5):
         folder = source if layer == 5 else tmp_path / "out" / f"layer-{layer}"
-        reference, tokenizer = hf.AutoModelForCausalLM.from_pretrained(folder), hf.AutoTokenizer.from_pretrained(folder)
-        for one in generate(source, texts, layers=layer, max_new_tokens=40, progress=False).texts.itertuples():
+        reference, tokenizer = (
+            hf.AutoModelForCausalLM.from_pretrained(folder),
+            hf.AutoTokenizer.from_pretrained(folder),
+        )
+        for one in generate(
+            source, texts, layers=layer, max_new_tokens=40, progress=False
+        ).texts.itertuples():
             assert one.prompt_ids == tuple(tokenizer(one.prompt)["input_ids"])
             assert one.ids == of_transformers(reference.eval(), one.prompt_ids, max_new_tokens=40)
-            assert tokenizer.decode([*one.prompt_ids, *one.ids], skip_special_tokens=True) == one.prompt + one.text
+            assert (
+                tokenizer.decode([*one.prompt_ids, *one.ids], skip_special_tokens=True)
+                == one.prompt + one.text
+            )
     (story, *_) = generate(source, texts, max_new_tokens=40, progress=False).texts.itertuples()
     assert story.text.startswith(", there was a little girl named Lily.")
     assert 0 < metrics.diversity(story.ids) <= 1
@@ -73,7 +100,8 @@ def test_a_text_stops_at_each_of_its_ends_and_the_others_go_on() -> None:
     model.generation_config.eos_token_id = [free[0].ids[4], free[3].ids[7]]
     found = told(model, texts)
     assert [one.ids for one in found] == [
-        of_transformers(model, one.prompt_ids, eos_token_id=model.generation_config.eos_token_id) for one in free
+        of_transformers(model, one.prompt_ids, eos_token_id=model.generation_config.eos_token_id)
+        for one in free
     ]
     assert len(found[0].ids) <= 5 and max(len(one.ids) for one in found) > 8
     assert all(len(one.log_probs) == len(one.ids) for one in found)
@@ -81,7 +109,9 @@ def test_a_text_stops_at_each_of_its_ends_and_the_others_go_on() -> None:
 
 @pytest.mark.parametrize(("make", "layer"), [(rwkv, 2), (lfm2, 1)])
 @torch.no_grad()
-def test_a_cache_that_does_not_hold_is_found_out(make: Callable[[], nn.Module], layer: int, tmp_path: Path) -> None:
+def test_a_cache_that_does_not_hold_is_found_out(
+    make: Callable[[], nn.Module], layer: int, tmp_path: Path
+) -> None:
     """RWKV's mixes the texts of a batch, and a hybrid cut to convolutions cannot tell how long its text is."""
     model = loud(make())
     truncate_layers(model, [layer], tmp_path / "out", processor=TOKENIZER, progress=False)
@@ -105,7 +135,10 @@ REFUSED = [
     ({"prompts": []}, "prompts are a list of texts: give one or more strings in a list"),
     ({"prompts": None}, "generate needs texts to continue: give either a prompt or data"),
     ({"prompts": ["w3", 4]}, "prompts are a list of texts"),
-    ({"prompts": ["w3", ""]}, r"prompt 1 \(''\) has no token, and the tokenizer has none that begins a text"),
+    (
+        {"prompts": ["w3", ""]},
+        r"prompt 1 \(''\) has no token, and the tokenizer has none that begins a text",
+    ),
     (
         {"prompts": ["w3", words([5] * 70)]},
         "prompt 1 has 70 tokens, and 24 new ones follow: the model has 64 positions, shorten it$",
@@ -140,13 +173,16 @@ def test_what_is_no_language_model(make: Callable[[], nn.Module]) -> None:
     model = make()
     for call in (generate, score):
         with pytest.raises(
-            LayerscopeError, match=rf"^{type(model).__name__} is not a language model that continues a text"
+            LayerscopeError,
+            match=rf"^{type(model).__name__} is not a language model that continues a text",
         ):
             call(model, ["w3 w4"], processor=TOKENIZER, progress=False)
 
 
 def test_nan_is_told_with_its_layer_and_place() -> None:
-    with pytest.raises(LayerscopeError, match="layer 2 gives NaN after 6 tokens of prompt 1: check"):
+    with pytest.raises(
+        LayerscopeError, match="layer 2 gives NaN after 6 tokens of prompt 1: check"
+    ):
         told(broken(), ["w3 w4 w5", "w3 w4 w5 w6 w7 w50 w8 w9"], 2)
     with pytest.raises(LayerscopeError, match="layer 1 gives NaN on text 1: check its weights"):
         score(broken(), ["w3 w4 w5", "w3 w50 w5"], processor=TOKENIZER, progress=False)

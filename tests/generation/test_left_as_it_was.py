@@ -18,9 +18,15 @@ from layerscope.generation.decoder import MEMORY
 
 def state(model: Any) -> tuple[Any, ...]:
     modules = list(model.modules())
-    hooks = [(dict(m._forward_hooks), dict(m._forward_pre_hooks), "forward" in vars(m)) for m in modules]
+    hooks = [
+        (dict(m._forward_hooks), dict(m._forward_pre_hooks), "forward" in vars(m)) for m in modules
+    ]
     told = model.config.to_dict(), model.generation_config.to_dict(), [m.training for m in modules]
-    return *map(copy.deepcopy, told), hooks, {name: weight.clone() for name, weight in model.state_dict().items()}
+    return (
+        *map(copy.deepcopy, told),
+        hooks,
+        {name: weight.clone() for name, weight in model.state_dict().items()},
+    )
 
 
 def unchanged(before: tuple[Any, ...], after: tuple[Any, ...]) -> None:
@@ -63,12 +69,18 @@ def test_the_model_is_left_as_it_was_whatever_happens(call: str) -> None:
         unchanged(before, state(model))
 
 
-def test_a_model_that_stays_is_probed_once_and_one_that_changes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_stays_is_probed_once_and_one_that_changes_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     model, probed, find = zoo.llama(), [], opening.find_layers
-    monkeypatch.setattr(opening, "find_layers", lambda *given, **how: probed.append(1) or find(*given, **how))
+    monkeypatch.setattr(
+        opening, "find_layers", lambda *given, **how: probed.append(1) or find(*given, **how)
+    )
 
     def ids(model: Any, layer: int | None = None) -> tuple[int, ...]:
-        made = generate(model, "w1 w2 w3", layers=layer, processor=TOKENIZER, max_new_tokens=6, progress=False)
+        made = generate(
+            model, "w1 w2 w3", layers=layer, processor=TOKENIZER, max_new_tokens=6, progress=False
+        )
         return made.texts["ids"][0]
 
     first = ids(model), ids(model, 2)

@@ -23,20 +23,30 @@ def test_scores_are_those_of_the_truncated_models(family: Family) -> None:
         for place, layer in enumerate(found.layers):
             logits = family.cuts[layer](ids, use_cache=False).logits[0, :-1]
             wanted = nn.functional.cross_entropy(logits, ids[0, 1:], reduction="none")
-            torch.testing.assert_close(torch.from_numpy(nll[place]).float(), wanted, rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(
+                torch.from_numpy(nll[place]).float(), wanted, rtol=1e-5, atol=1e-5
+            )
             assert correct[place].tolist() == (logits.argmax(-1) == ids[0, 1:]).tolist()
             every[layer].append(wanted)
     for place, layer in enumerate(found.layers):
-        assert found.perplexity[place] == pytest.approx(float(torch.cat(every[layer]).mean().exp()), rel=1e-4)
+        assert found.perplexity[place] == pytest.approx(
+            float(torch.cat(every[layer]).mean().exp()), rel=1e-4
+        )
     assert len(set(found.perplexity)) == 3
 
 
 def test_what_a_model_says_itself_its_score_puts_first() -> None:
     model = loud(zoo.llama())
-    known = [one for one in told(model, prompts(), 2, max_new_tokens=9) if all(3 <= token < 90 for token in one.ids)]
+    known = [
+        one
+        for one in told(model, prompts(), 2, max_new_tokens=9)
+        if all(3 <= token < 90 for token in one.ids)
+    ]
     texts = [f"{one.prompt} {words(list(one.ids))}" for one in known]
     found = score(model, texts, (3, 2), processor=TOKENIZER, progress=False)
-    assert found.layers == (2, 3) and score(model, texts, 2, processor=TOKENIZER, progress=False).layers == (2,)
+    assert found.layers == (2, 3) and score(
+        model, texts, 2, processor=TOKENIZER, progress=False
+    ).layers == (2,)
     new = [len(one.ids) for one in known]
     assert sum(new) > 18
     hits = [correct[:, -n:] for correct, n in zip(found.correct, new, strict=True)]

@@ -19,20 +19,38 @@ from layerscope.generation.pace import Pace
 QUIET: dict[str, Any] = {"processor": talkers.TOKENIZER, "progress": False}
 NEW, DRAFTED, LAYER = 48, 3, 2
 PROMPT, WINDOW = 12, 8
-OUTPUTS = ("c_proj", "dense", "dense_4h_to_h", "out_proj", "fc2", "o_proj", "down_proj", "fc_out", "w2")
+OUTPUTS = (
+    "c_proj",
+    "dense",
+    "dense_4h_to_h",
+    "out_proj",
+    "fc2",
+    "o_proj",
+    "down_proj",
+    "fc_out",
+    "w2",
+)
 
 
 def gptj() -> nn.Module:
-    config = hf.GPTJConfig(vocab_size=V, n_embd=D, n_layer=zoo.L, n_head=4, rotary_dim=4, n_positions=256)
+    config = hf.GPTJConfig(
+        vocab_size=V, n_embd=D, n_layer=zoo.L, n_head=4, rotary_dim=4, n_positions=256
+    )
     return zoo.build(lambda: hf.GPTJForCausalLM(config))
 
 
 def bloom() -> nn.Module:
-    return zoo.build(lambda: hf.BloomForCausalLM(hf.BloomConfig(vocab_size=V, hidden_size=D, n_layer=zoo.L, n_head=4)))
+    return zoo.build(
+        lambda: hf.BloomForCausalLM(
+            hf.BloomConfig(vocab_size=V, hidden_size=D, n_layer=zoo.L, n_head=4)
+        )
+    )
 
 
 def falcon() -> nn.Module:
-    config = hf.FalconConfig(vocab_size=V, hidden_size=D, num_hidden_layers=zoo.L, num_attention_heads=4)
+    config = hf.FalconConfig(
+        vocab_size=V, hidden_size=D, num_hidden_layers=zoo.L, num_attention_heads=4
+    )
     return zoo.build(lambda: hf.FalconForCausalLM(config))
 
 
@@ -42,25 +60,40 @@ def olmo2() -> nn.Module:
 
 
 def stablelm() -> nn.Module:
-    return zoo.build(lambda: hf.StableLmForCausalLM(hf.StableLmConfig(**COMMON, num_key_value_heads=4)))
+    return zoo.build(
+        lambda: hf.StableLmForCausalLM(hf.StableLmConfig(**COMMON, num_key_value_heads=4))
+    )
 
 
 def gpt_neo() -> nn.Module:
     config = hf.GPTNeoConfig(
-        vocab_size=V, hidden_size=D, num_layers=zoo.L, num_heads=4, attention_types=[[["local", "global", "local"], 1]],
-        window_size=WINDOW, max_position_embeddings=PROMPT + NEW, bos_token_id=1, eos_token_id=2,
-    )  # fmt: skip
+        vocab_size=V,
+        hidden_size=D,
+        num_layers=zoo.L,
+        num_heads=4,
+        attention_types=[[["local", "global", "local"], 1]],
+        window_size=WINDOW,
+        max_position_embeddings=PROMPT + NEW,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
     return zoo.build(lambda: hf.GPTNeoForCausalLM(config))
 
 
 def mpt() -> nn.Module:
-    config = hf.MptConfig(vocab_size=V, d_model=D, n_layers=zoo.L, n_heads=4, max_seq_len=PROMPT + NEW)
+    config = hf.MptConfig(
+        vocab_size=V, d_model=D, n_layers=zoo.L, n_heads=4, max_seq_len=PROMPT + NEW
+    )
     return zoo.build(lambda: hf.MptForCausalLM(config))
 
 
 def windowed(model: Any, config: Any, kind: str = "sliding_attention", **options: Any) -> Any:
     """Return what makes a model whose first and last layer see a few tokens only."""
-    options = talkers.GROUPED | {"sliding_window": WINDOW, "layer_types": [kind, "full_attention", kind]} | options
+    options = (
+        talkers.GROUPED
+        | {"sliding_window": WINDOW, "layer_types": [kind, "full_attention", kind]}
+        | options
+    )
 
     def make() -> nn.Module:
         return zoo.build(lambda: model(config(**options)))
@@ -70,7 +103,11 @@ def windowed(model: Any, config: Any, kind: str = "sliding_attention", **options
 
 
 MOE: dict[str, Any] = {"num_local_experts": 4, "num_experts_per_tok": 2}
-CHUNKS: dict[str, Any] = {"attention_chunk_size": WINDOW, "intermediate_size_mlp": 64, "num_local_experts": 2}
+CHUNKS: dict[str, Any] = {
+    "attention_chunk_size": WINDOW,
+    "intermediate_size_mlp": 64,
+    "num_local_experts": 2,
+}
 FAMILIES = [
     zoo.gpt2,
     zoo.gpt_neox,
@@ -118,7 +155,10 @@ def made(make: Any, quiet: float = 1.0) -> Any:
 def prompts(rows: int) -> dict[str, torch.Tensor]:
     """Return prompts of different lengths, padded at the left."""
     seeded = torch.Generator().manual_seed(5)
-    ids, mask = torch.randint(3, V, (rows, PROMPT), generator=seeded), torch.ones(rows, PROMPT, dtype=torch.long)
+    ids, mask = (
+        torch.randint(3, V, (rows, PROMPT), generator=seeded),
+        torch.ones(rows, PROMPT, dtype=torch.long),
+    )
     for row in range(rows):
         ids[row, : 2 * row], mask[row, : 2 * row] = 0, 0
     return {"input_ids": ids, "attention_mask": mask}
@@ -148,9 +188,16 @@ def test_each_block_runs_once_for_a_token(threshold: float | None) -> None:
     with_drafts, prompt = [0] * zoo.L, prompts(1)
     for i, block in enumerate(speculation.halves.blocks):
         module = block.self_attn.q_proj
-        module.register_forward_hook(lambda _, args, __, i=i: read.__setitem__(i, read[i] + args[0].shape[1]))
+        module.register_forward_hook(
+            lambda _, args, __, i=i: read.__setitem__(i, read[i] + args[0].shape[1])
+        )
         module.register_forward_hook(lambda *_, i=i: with_drafts.__setitem__(i, with_drafts[i] + 1))
-    options = {"max_new_tokens": NEW + 1, "do_sample": False, "pad_token_id": 0, "logits_processor": sharp}
+    options = {
+        "max_new_tokens": NEW + 1,
+        "do_sample": False,
+        "pad_token_id": 0,
+        "logits_processor": sharp,
+    }
     model.generate(**prompt, **options, custom_generate=speculation)
     report = speculation.report
     assert (report.drafted < DRAFTED * (report.rounds - 1)) == (threshold is not None)
@@ -173,15 +220,22 @@ def test_sampling_follows_the_model(monkeypatch: pytest.MonkeyPatch, right: bool
         )  # below every chance: all drafts are accepted
     torch.manual_seed(0)
     found = model.generate(
-        prompt.expand(draws, -1), attention_mask=torch.ones(draws, 3), max_new_tokens=3, min_new_tokens=3,
-        pad_token_id=0, custom_generate=speculation, **how,
-    )  # fmt: skip
+        prompt.expand(draws, -1),
+        attention_mask=torch.ones(draws, 3),
+        max_new_tokens=3,
+        min_new_tokens=3,
+        pad_token_id=0,
+        custom_generate=speculation,
+        **how,
+    )
     law = torch.zeros(V, V, dtype=torch.float64)
     first = law_of(model, prompt, how)[0]
     for token in first.nonzero()[:, 0]:
         law[token] = first[token] * law_of(model, torch.cat([prompt, token[None, None]], 1), how)[0]
     counts = torch.zeros(V, V, dtype=torch.float64)
-    counts.index_put_((found[:, 3], found[:, 4]), torch.ones(draws, dtype=torch.float64), accumulate=True)
+    counts.index_put_(
+        (found[:, 3], found[:, 4]), torch.ones(draws, dtype=torch.float64), accumulate=True
+    )
     assert not counts[law == 0].any()
     assert 0 < speculation.report.acceptance < 1
     cells = law > 0
@@ -216,7 +270,9 @@ def test_the_model_s_generation_settings_hold(settings: dict[str, Any]) -> None:
     wanted = model.generate(**options)
     speculation = SelfSpeculation(model, LAYER, DRAFTED, fall_back=False)
     assert torch.equal(model.generate(**options, custom_generate=speculation), wanted)
-    assert not torch.equal(wanted, model.generate(**options | dict.fromkeys(settings) | {"max_new_tokens": NEW}))
+    assert not torch.equal(
+        wanted, model.generate(**options | dict.fromkeys(settings) | {"max_new_tokens": NEW})
+    )
     assert speculation.report.drafted
 
 
@@ -263,53 +319,81 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("options", "named"), REFUSALS, ids=lambda found: found if isinstance(found, str) else "")
+@pytest.mark.parametrize(
+    ("options", "named"), REFUSALS, ids=lambda found: found if isinstance(found, str) else ""
+)
 def test_what_cannot_be_kept_to_is_named(options: dict[str, Any], named: str) -> None:
     model = made(zoo.llama)
     with pytest.raises(LayerscopeError, match=named):
-        model.generate(**prompts(1) | options, max_new_tokens=4, custom_generate=SelfSpeculation(model))
+        model.generate(
+            **prompts(1) | options, max_new_tokens=4, custom_generate=SelfSpeculation(model)
+        )
 
 
 @pytest.mark.parametrize("layer", [0, zoo.L, 2.5, True, "foo"])
 def test_layers_that_cannot_draft(layer: Any) -> None:
-    with pytest.raises(LayerscopeError, match=r"draft_layer is .*: give a whole number from 1 to 2, or auto"):
+    with pytest.raises(
+        LayerscopeError, match=r"draft_layer is .*: give a whole number from 1 to 2, or auto"
+    ):
         SelfSpeculation(zoo.llama(), layer)
 
 
 @pytest.mark.parametrize("tokens", [0, 1.5, "some"])
 def test_numbers_of_draft_tokens_that_are_none(tokens: Any) -> None:
-    with pytest.raises(LayerscopeError, match=r"draft_tokens is .*: give a whole number of at least 1, or auto"):
+    with pytest.raises(
+        LayerscopeError, match=r"draft_tokens is .*: give a whole number of at least 1, or auto"
+    ):
         SelfSpeculation(zoo.llama(), 1, tokens)
 
 
 def zamba2() -> nn.Module:
     options = {name: value for name, value in talkers.GROUPED.items() if name != "head_dim"}
     config = hf.Zamba2Config(
-        **options | {"num_hidden_layers": 4}, layers_block_type=["mamba", "mamba", "hybrid", "mamba"],
-        num_mem_blocks=1, mamba_headdim=8, n_mamba_heads=8, mamba_d_state=8, chunk_size=8, use_mem_eff_path=False,
-    )  # fmt: skip
+        **options | {"num_hidden_layers": 4},
+        layers_block_type=["mamba", "mamba", "hybrid", "mamba"],
+        num_mem_blocks=1,
+        mamba_headdim=8,
+        n_mamba_heads=8,
+        mamba_d_state=8,
+        chunk_size=8,
+        use_mem_eff_path=False,
+    )
     return zoo.build(lambda: hf.Zamba2ForCausalLM(config))
 
 
 def nemotron_h() -> nn.Module:
-    options = {name: value for name, value in talkers.GROUPED.items() if name not in ("head_dim", "num_hidden_layers")}
+    options = {
+        name: value
+        for name, value in talkers.GROUPED.items()
+        if name not in ("head_dim", "num_hidden_layers")
+    }
     config = hf.NemotronHConfig(
-        **options, layers_block_type=["mamba", "attention", "mlp"], mamba_num_heads=8, mamba_head_dim=8,
-        ssm_state_size=8, n_groups=1, chunk_size=8, use_mamba_kernels=False,
-    )  # fmt: skip
+        **options,
+        layers_block_type=["mamba", "attention", "mlp"],
+        mamba_num_heads=8,
+        mamba_head_dim=8,
+        ssm_state_size=8,
+        n_groups=1,
+        chunk_size=8,
+        use_mamba_kernels=False,
+    )
     return zoo.build(lambda: hf.NemotronHForCausalLM(config))
 
 
 def recurrent_gemma() -> nn.Module:
     kinds = ["recurrent", "recurrent", "attention"]
     options = {name: value for name, value in talkers.GROUPED.items() if name != "head_dim"}
-    config = hf.RecurrentGemmaConfig(**options, lru_width=D, attention_window_size=8, block_types=kinds)
+    config = hf.RecurrentGemmaConfig(
+        **options, lru_width=D, attention_window_size=8, block_types=kinds
+    )
     return loud(zoo.build(lambda: hf.RecurrentGemmaForCausalLM(config)))
 
 
 def minimax() -> nn.Module:
     kinds = ["linear_attention", "full_attention", "linear_attention"]
-    config = hf.MiniMaxConfig(**talkers.GROUPED, num_local_experts=2, layer_types=kinds, block_size=8)
+    config = hf.MiniMaxConfig(
+        **talkers.GROUPED, num_local_experts=2, layer_types=kinds, block_size=8
+    )
     return zoo.build(lambda: hf.MiniMaxForCausalLM(config))
 
 
@@ -324,13 +408,18 @@ REFUSED = [
 
 @pytest.mark.parametrize(("make", "why"), REFUSED, ids=lambda found: getattr(found, "__name__", ""))
 def test_models_that_cannot_draft(make: Any, why: str) -> None:
-    with pytest.raises(LayerscopeError, match=f"^self-speculation does not work with {why}.*: decode plainly"):
+    with pytest.raises(
+        LayerscopeError, match=f"^self-speculation does not work with {why}.*: decode plainly"
+    ):
         SelfSpeculation(make(), 2)
 
 
 @pytest.mark.parametrize("model", ["gpt2", nn.Linear(2, 2)])
 def test_what_is_no_loaded_language_model(model: Any) -> None:
-    with pytest.raises(LayerscopeError, match="takes a loaded language model of transformers, and this is .*: load it"):
+    with pytest.raises(
+        LayerscopeError,
+        match="takes a loaded language model of transformers, and this is .*: load it",
+    ):
         SelfSpeculation(model)
 
 
@@ -340,7 +429,9 @@ def test_a_vocabulary_smaller_than_the_texts_that_models_are_tried_on() -> None:
     options = {"max_new_tokens": 16, "do_sample": False, "pad_token_id": 0}
     ids = torch.tensor([[3, 4, 5]])
     speculation = SelfSpeculation(model, 2, 3, fall_back=False)
-    assert torch.equal(model.generate(ids, **options, custom_generate=speculation), model.generate(ids, **options))
+    assert torch.equal(
+        model.generate(ids, **options, custom_generate=speculation), model.generate(ids, **options)
+    )
 
 
 def test_texts_are_written_one_by_one_where_they_may_not_differ_in_a_batch() -> None:
@@ -353,17 +444,26 @@ def test_texts_are_written_one_by_one_where_they_may_not_differ_in_a_batch() -> 
 
     model.forward = blind.__get__(model)
     options = prompts(1) | {"max_new_tokens": 24, "do_sample": False, "pad_token_id": 0}
-    options |= {name: options[name].expand(3, -1).clone() for name in ("input_ids", "attention_mask")}
+    options |= {
+        name: options[name].expand(3, -1).clone() for name in ("input_ids", "attention_mask")
+    }
     options["input_ids"][1:, -1] = torch.tensor([7, 9])
     speculation = SelfSpeculation(model, LAYER, DRAFTED, fall_back=False)
     assert speculation.halves.alone
-    assert torch.equal(model.generate(**options, custom_generate=speculation), model.generate(**options))
+    assert torch.equal(
+        model.generate(**options, custom_generate=speculation), model.generate(**options)
+    )
 
 
 def test_plain_decoding_where_drafts_do_not_pay() -> None:
     """Random weights: an early layer never agrees, so after a few tokens nothing is drafted but a rare trial."""
     model = loud(zoo.llama())
-    options = prompts(2) | {"max_new_tokens": 128, "do_sample": False, "pad_token_id": 0, "eos_token_id": 98}
+    options = prompts(2) | {
+        "max_new_tokens": 128,
+        "do_sample": False,
+        "pad_token_id": 0,
+        "eos_token_id": 98,
+    }
     speculation = SelfSpeculation(model)
     found = model.generate(**options, custom_generate=speculation)
     assert torch.equal(found, model.generate(**options))
@@ -379,7 +479,9 @@ def test_the_verb_tells_the_same_text_and_what_was_drafted() -> None:
     for found, wanted in zip(drafted.texts["log_probs"], plain.texts["log_probs"], strict=True):
         assert found == pytest.approx(wanted, abs=1e-4)
     assert "tokens per second" in drafted.notes[-1]
-    one, other = (generate(model, texts, top_p=0.9, draft_layer=2, draft_tokens=2, **QUIET) for _ in range(2))
+    one, other = (
+        generate(model, texts, top_p=0.9, draft_layer=2, draft_tokens=2, **QUIET) for _ in range(2)
+    )
     assert one.texts["text"].tolist() == other.texts["text"].tolist()
     with pytest.raises(LayerscopeError, match="leave `layers` out"):
         generate(model, texts, layers=2, draft_layer=1, **QUIET)
@@ -390,9 +492,12 @@ def test_the_verb_tells_the_same_text_and_what_was_drafted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("agrees", "tokens", "drafts"), [(0.98, None, range(6, 12)), (0.6, None, range(1, 4)), (0.98, 3, [3])]
+    ("agrees", "tokens", "drafts"),
+    [(0.98, None, range(6, 12)), (0.6, None, range(1, 4)), (0.98, 3, [3])],
 )
-def test_the_number_of_drafts_follows_acceptance_and_cost(agrees: float, tokens: int | None, drafts: Any) -> None:
+def test_the_number_of_drafts_follows_acceptance_and_cost(
+    agrees: float, tokens: int | None, drafts: Any
+) -> None:
     pace = pace_of(tokens)
     pace.observe(6, (i % 50 < 50 * agrees for i in range(500)))
     assert pace.next()[0] == 6 and pace.next()[1] - 1 in drafts
@@ -435,8 +540,13 @@ def pace_of(tokens: int | None) -> Pace:
     """Return the pace of 24 layers whose cost grows with their number, and little with that of tokens."""
     pace = Pace(24, 6, tokens, always=False)
     for part, blocks, n in (
-        ("late", 24, 1), ("early", 6, 1), ("bare", 6, 1), ("late", 18, 2), ("late", 18, 4), ("late", 18, 8),
-    ):  # fmt: skip
+        ("late", 24, 1),
+        ("early", 6, 1),
+        ("bare", 6, 1),
+        ("late", 18, 2),
+        ("late", 18, 4),
+        ("late", 18, 8),
+    ):
         for _ in range(3):
             pace.costs.add(part, blocks, n, blocks * (1 + 0.02 * (n - 1)))
     return pace

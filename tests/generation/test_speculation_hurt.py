@@ -37,7 +37,10 @@ class Breaks(hf.TextStreamer):
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
 def test_the_model_is_as_it_was_after_a_streamer_that_raises(error: type[BaseException]) -> None:
     model = made(zoo.llama)
-    blocks, wanted = [vars(each).copy() for each in model.model.layers], model.generate(**prompts(1), **OPTIONS)
+    blocks, wanted = (
+        [vars(each).copy() for each in model.model.layers],
+        model.generate(**prompts(1), **OPTIONS),
+    )
     speculation = SelfSpeculation(model, LAYER, DRAFTED, fall_back=False)
     with pytest.raises(error):
         model.generate(**prompts(1), **OPTIONS, custom_generate=speculation, streamer=Breaks(error))
@@ -81,11 +84,15 @@ def test_lengths_that_differ_much_and_the_last_position_of_a_model() -> None:
     options = OPTIONS | {"max_new_tokens": 12, "eos_token_id": None}
     speculation = SelfSpeculation(model, LAYER, 11, fall_back=False)
     wanted = model.generate(ids, attention_mask=mask, **options)
-    assert torch.equal(model.generate(ids, attention_mask=mask, **options, custom_generate=speculation), wanted)
+    assert torch.equal(
+        model.generate(ids, attention_mask=mask, **options, custom_generate=speculation), wanted
+    )
 
 
 def test_an_encoder_decoder_cannot_draft() -> None:
-    config = hf.T5Config(vocab_size=zoo.V, d_model=zoo.D, d_kv=8, d_ff=64, num_layers=3, num_heads=4)
+    config = hf.T5Config(
+        vocab_size=zoo.V, d_model=zoo.D, d_kv=8, d_ff=64, num_layers=3, num_heads=4
+    )
     with pytest.raises(LayerscopeError):
         SelfSpeculation(hf.T5ForConditionalGeneration(config), 1)
 
@@ -93,27 +100,48 @@ def test_an_encoder_decoder_cannot_draft() -> None:
 @pytest.mark.parametrize(
     ("prompt", "new", "why"),
     [
-        (talkers.prompts((60,))[0], 16, "prompt 0 has 60 tokens, and 16 new ones follow: the model has 64 positions"),
-        (" ", 4, "has no token, and the tokenizer has none that begins a text: give at least one word"),
+        (
+            talkers.prompts((60,))[0],
+            16,
+            "prompt 0 has 60 tokens, and 16 new ones follow: the model has 64 positions",
+        ),
+        (
+            " ",
+            4,
+            "has no token, and the tokenizer has none that begins a text: give at least one word",
+        ),
     ],
 )
-def test_a_prompt_that_is_too_long_or_empty(prompt: str, new: int, why: str, tmp_path: Path) -> None:
+def test_a_prompt_that_is_too_long_or_empty(
+    prompt: str, new: int, why: str, tmp_path: Path
+) -> None:
     tokenizer = copy.deepcopy(talkers.TOKENIZER)
     tokenizer.bos_token = None
     with pytest.raises(LayerscopeError) as refused:
         generate(
-            made(zoo.gpt2), prompt, max_new_tokens=new, draft_layer=1, out=tmp_path / "out", processor=tokenizer,
+            made(zoo.gpt2),
+            prompt,
+            max_new_tokens=new,
+            draft_layer=1,
+            out=tmp_path / "out",
+            processor=tokenizer,
             progress=False,
-        )  # fmt: skip
+        )
     assert why in str(refused.value)
     assert not (tmp_path / "out").exists()
 
 
 def test_a_tokenizer_without_a_pad_token_and_prompts_of_very_different_lengths() -> None:
-    tokenizer, model, texts = copy.deepcopy(talkers.TOKENIZER), made(zoo.llama), talkers.prompts((1, 40, 2, 17))
+    tokenizer, model, texts = (
+        copy.deepcopy(talkers.TOKENIZER),
+        made(zoo.llama),
+        talkers.prompts((1, 40, 2, 17)),
+    )
     tokenizer.pad_token = None
     options: dict[str, Any] = {"max_new_tokens": 12, "processor": tokenizer, "progress": False}
-    plain, drafted = (generate(model, texts, **how, **options).texts["ids"] for how in ({}, {"draft_layer": 2}))
+    plain, drafted = (
+        generate(model, texts, **how, **options).texts["ids"] for how in ({}, {"draft_layer": 2})
+    )
     assert drafted.tolist() == plain.tolist()
 
 
@@ -121,13 +149,22 @@ def test_stop_strings_hold_as_a_criterion() -> None:
     model, given = made(zoo.llama), prompts(1)
     letters = {letter: i for i, letter in enumerate(sorted(ByteLevel.alphabet())[: zoo.V])}
     byte_wise = Tokenizer(BPE(letters, []))
-    byte_wise.pre_tokenizer, byte_wise.decoder = ByteLevel(add_prefix_space=False), ByteLevelDecoder()
+    byte_wise.pre_tokenizer, byte_wise.decoder = (
+        ByteLevel(add_prefix_space=False),
+        ByteLevelDecoder(),
+    )
     tokenizer = hf.PreTrainedTokenizerFast(tokenizer_object=byte_wise)
     plain = model.generate(**given, **OPTIONS)[0, given["input_ids"].shape[1] :]
     stop = tokenizer.decode(plain[5])
     criteria = hf.StoppingCriteriaList([hf.StopStringCriteria(tokenizer, [stop])])
     how = OPTIONS | {"stopping_criteria": criteria}
     wanted = model.generate(**given, **how)
-    assert given["input_ids"].shape[1] < wanted.shape[1] < given["input_ids"].shape[1] + OPTIONS["max_new_tokens"]
-    found = model.generate(**given, **how, custom_generate=SelfSpeculation(model, LAYER, DRAFTED, fall_back=False))
+    assert (
+        given["input_ids"].shape[1]
+        < wanted.shape[1]
+        < given["input_ids"].shape[1] + OPTIONS["max_new_tokens"]
+    )
+    found = model.generate(
+        **given, **how, custom_generate=SelfSpeculation(model, LAYER, DRAFTED, fall_back=False)
+    )
     assert torch.equal(found, wanted)

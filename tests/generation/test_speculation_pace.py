@@ -16,7 +16,10 @@ def paced(layers: list[int]) -> Pace:
     """Return the pace of 24 layers whose cost is their number, when several tokens cost what one does."""
     pace = Pace(24, None, None, always=False)
     pace.layers = layers
-    for part, blocks in (("late", 24), *((part, k) for k in range(24) for part in ("early", "bare", "late"))):
+    for part, blocks in (
+        ("late", 24),
+        *((part, k) for k in range(24) for part in ("early", "bare", "late")),
+    ):
         for n in range(1, 14):
             for _ in range(3):
                 pace.costs.add(part, blocks, n, blocks + 0.2 * n)
@@ -26,7 +29,10 @@ def paced(layers: list[int]) -> Pace:
 def test_another_layer_drafts_as_acceptance_moves() -> None:
     """Layer 4 agrees at first, then layer 14 alone does: it is compared, found, and given up when 4 is good again."""
     pace, chosen = paced([4, 7, 14, 20]), []
-    right: list[dict[int, float]] = [{4: 0.95, 7: 0.95, 14: 0.95, 20: 0.95}, {4: 0.2, 7: 0.3, 14: 0.95, 20: 0.95}]
+    right: list[dict[int, float]] = [
+        {4: 0.95, 7: 0.95, 14: 0.95, 20: 0.95},
+        {4: 0.2, 7: 0.3, 14: 0.95, 20: 0.95},
+    ]
     rng = np.random.default_rng(0)
     for shares in (right[0], right[1], right[0]):
         for _ in range(150):
@@ -54,7 +60,9 @@ def test_a_batch_waits_for_the_slowest_of_its_texts() -> None:
 
 
 @pytest.mark.parametrize("sample", [False, True])
-def test_layers_are_compared_where_the_text_is_kept(monkeypatch: pytest.MonkeyPatch, sample: bool) -> None:
+def test_layers_are_compared_where_the_text_is_kept(
+    monkeypatch: pytest.MonkeyPatch, sample: bool
+) -> None:
     """What comparing learns of a layer is what one forward of the whole text says."""
     model: Any = made(zoo.llama, 0.5)
     seen: list[tuple[int, list[float]]] = []
@@ -69,13 +77,25 @@ def test_layers_are_compared_where_the_text_is_kept(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Pace, "observe", noted)
     speculation = SelfSpeculation(model, "auto", 3, fall_back=False)
     prompt = torch.tensor([[5, 6, 7, 8]])
-    how = {"do_sample": sample, "max_new_tokens": 30, "pad_token_id": 0, "eos_token_id": 98, "top_k": 0}
+    how = {
+        "do_sample": sample,
+        "max_new_tokens": 30,
+        "pad_token_id": 0,
+        "eos_token_id": 98,
+        "top_k": 0,
+    }
     monkeypatch.setattr(Pace, "next", lambda self: (2, 4))
     torch.manual_seed(0)
     text = model.generate(prompt, custom_generate=speculation, **how)
     wanted = model(text).logits[0].softmax(-1)
-    early = model.lm_head(model.model.norm(model(text, output_hidden_states=True).hidden_states[1]))[0].softmax(-1)
-    every = torch.minimum(wanted, early).sum(-1) if sample else (wanted.argmax(-1) == early.argmax(-1)).float()
+    early = model.lm_head(
+        model.model.norm(model(text, output_hidden_states=True).hidden_states[1])
+    )[0].softmax(-1)
+    every = (
+        torch.minimum(wanted, early).sum(-1)
+        if sample
+        else (wanted.argmax(-1) == early.argmax(-1)).float()
+    )
     ours = [value for layer, values in seen[2:] if layer == 1 for value in values]
     assert len(ours) >= 20
     assert ours == pytest.approx(every[4 : 4 + len(ours)].tolist(), abs=1e-3)

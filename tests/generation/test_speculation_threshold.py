@@ -25,7 +25,12 @@ SHARP = [hf.TemperatureLogitsWarper(0.2)]
 @pytest.mark.parametrize("make", FAMILIES, ids=lambda make: make.__name__)
 def test_the_text_is_that_of_generate(make: Any) -> None:
     model = made(make)
-    options = prompts(3) | {"max_new_tokens": 16, "do_sample": False, "pad_token_id": 0, "logits_processor": SHARP}
+    options = prompts(3) | {
+        "max_new_tokens": 16,
+        "do_sample": False,
+        "pad_token_id": 0,
+        "logits_processor": SHARP,
+    }
     wanted = model.generate(**options)
     speculation = SelfSpeculation(model, LAYER, 2 * DRAFTED, 0.5, fall_back=False)
     assert torch.equal(model.generate(**options, custom_generate=speculation), wanted)
@@ -36,14 +41,22 @@ def test_nothing_is_drafted_by_a_layer_that_is_never_sure() -> None:
     model = made(zoo.llama)
     options = prompts(2) | {"max_new_tokens": 12, "do_sample": False, "pad_token_id": 0}
     speculation = SelfSpeculation(model, LAYER, DRAFTED, 1.0, fall_back=False)
-    assert torch.equal(model.generate(**options, custom_generate=speculation), model.generate(**options))
+    assert torch.equal(
+        model.generate(**options, custom_generate=speculation), model.generate(**options)
+    )
     assert speculation.report.rounds > 9 and speculation.report.drafted == 0
 
 
 class Tables:
     """Stands for the halves of a model whose next token depends on the last one alone."""
 
-    recurrent, depth, context, given, state = False, 4, 1 << 60, torch.empty(0), torch.zeros(1, 1, 1)
+    recurrent, depth, context, given, state = (
+        False,
+        4,
+        1 << 60,
+        torch.empty(0),
+        torch.zeros(1, 1, 1),
+    )
     cut = select = start = staticmethod(lambda *_: None)
     open = staticmethod(nullcontext)
     read = staticmethod(lambda states: states)
@@ -86,14 +99,20 @@ def test_samples_follow_the_model(monkeypatch: pytest.MonkeyPatch, right: bool) 
     ids, config = torch.tensor([[0]]), SimpleNamespace(do_sample=True)
     criteria = [hf.generation.MaxLengthCriteria(5)]
     counts, report = torch.zeros(size, size, dtype=torch.float64), Speculated()
-    owner = SimpleNamespace(halves=tables, report=report, scored=False, threshold=0.71 if right else None)
+    owner = SimpleNamespace(
+        halves=tables, report=report, scored=False, threshold=0.71 if right else None
+    )
     torch.manual_seed(0)
     for _ in range(draws):
         owner.pace = Pace(4, 1, 2, always=True)
-        found = Texts(owner, [], criteria, config, None, 0, 1).generate(ids, torch.ones_like(ids), ids)[0]
+        found = Texts(owner, [], criteria, config, None, 0, 1).generate(
+            ids, torch.ones_like(ids), ids
+        )[0]
         counts[found[2], found[3]] += 1
     if right:
-        assert 0.5 * report.rounds < report.drafted < 1.5 * report.rounds, "drafting is now stopped, now not"
+        assert 0.5 * report.rounds < report.drafted < 1.5 * report.rounds, (
+            "drafting is now stopped, now not"
+        )
         assert 0.2 < report.acceptance < 0.95
     law = tables.own.double().softmax(-1)
     expected = draws * (law[0] @ law)[:, None] * law

@@ -46,7 +46,9 @@ def test_rows_of_an_array(rows):
 def test_images_in_memory_are_rgb():
     pixels = np.full((4, 5, 3), 200, dtype=np.uint8)
     grey = Image.fromarray(np.full((4, 5), 65535, dtype=np.uint16))
-    corpus = open_corpus([Image.fromarray(pixels), pixels, pixels[:, :, 0], grey, Image.new("RGBA", (5, 4))])
+    corpus = open_corpus(
+        [Image.fromarray(pixels), pixels, pixels[:, :, 0], grey, Image.new("RGBA", (5, 4))]
+    )
     assert corpus.modality == "image"
     assert all(image.mode == "RGB" and image.size == (5, 4) for image in corpus.samples)
     assert corpus.samples[2].getpixel((0, 0)) == (200, 200, 200)
@@ -63,7 +65,9 @@ def test_sounds_in_memory():
     assert corpus.samples[0].samples.tolist() == [0.0, 0.5, -1.0]
     assumed = open_corpus([np.ones(4), np.ones(5)], modality="audio")
     assert assumed.samples[1].rate == 16000
-    assert assumed.notes == ("sounds are assumed to be at 16,000 Hz: give (array, rate) for another rate",)
+    assert assumed.notes == (
+        "sounds are assumed to be at 16,000 Hz: give (array, rate) for another rate",
+    )
 
 
 def test_fingerprints_tell_contents_labels_and_order_apart():
@@ -136,6 +140,8 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("data", "options", "message"), MISTAKES, ids=[m[2][:30] for m in MISTAKES])
+@pytest.mark.parametrize(
+    ("data", "options", "message"), MISTAKES, ids=[m[2][:30] for m in MISTAKES]
+)
 def test_wrong_data_in_memory(data, options, message):
     assert refusal(data, **options) == message

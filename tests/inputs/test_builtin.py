@@ -18,7 +18,9 @@ def test_stdlib_docs_are_the_docstrings_themselves():
     assert min(map(len, corpus.samples)) > 40
     found = dict(zip(corpus.names, corpus.samples, strict=True))
     assert found["json.loads"] == inspect.getdoc(json.loads)
-    assert found["json.decoder.JSONDecoder.raw_decode"] == inspect.getdoc(json.JSONDecoder.raw_decode)
+    assert found["json.decoder.JSONDecoder.raw_decode"] == inspect.getdoc(
+        json.JSONDecoder.raw_decode
+    )
     assert found["ast.NodeVisitor"] == inspect.getdoc(ast.NodeVisitor)
     assert corpus.labels[corpus.names.index("json.loads")] == "json"
     assert set(corpus.labels) <= sys.stdlib_module_names
@@ -36,7 +38,17 @@ def test_digits_are_scikit_learns():
 
 
 def test_importing_the_room_loads_nothing_heavy():
-    heavy = ("torch", "pandas", "pyarrow", "PIL", "sklearn", "scipy", "soundfile", "datasets", "transformers")
+    heavy = (
+        "torch",
+        "pandas",
+        "pyarrow",
+        "PIL",
+        "sklearn",
+        "scipy",
+        "soundfile",
+        "datasets",
+        "transformers",
+    )
     code = f"import sys, layerscope.inputs; print([m for m in {heavy!r} if m in sys.modules])"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "[]"

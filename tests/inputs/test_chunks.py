@@ -17,7 +17,9 @@ def word_tokenizer(template):
     tokenizer.post_processor = processors.TemplateProcessing(
         single=template, special_tokens=[("[CLS]", 0), ("[SEP]", 1)]
     )
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]", model_max_length=8)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, unk_token="[UNK]", model_max_length=8
+    )
 
 
 class SlowTokenizer:
@@ -78,7 +80,10 @@ def test_a_short_text_is_one_window(tmp_path):
 
 def test_slow_tokenizers_give_decoded_text(tmp_path):
     packed = pack(running(tmp_path, "abcdefgh"), SlowTokenizer(), 4)
-    assert list(packed.samples) == [Window("abc", (1, 97, 98, 99)), Window("def", (1, 100, 101, 102))]
+    assert list(packed.samples) == [
+        Window("abc", (1, 97, 98, 99)),
+        Window("def", (1, 100, 101, 102)),
+    ]
 
 
 def test_what_cannot_be_packed(tmp_path):
@@ -87,9 +92,13 @@ def test_what_cannot_be_packed(tmp_path):
     message = "a window of 2 tokens has no room for text beside the tokenizer's 2 special tokens: give 3 or more"
     with pytest.raises(LayerscopeError, match=f"^{message}$"):
         pack(corpus, tokenizer, 2)
-    with pytest.raises(LayerscopeError, match="^digits holds image samples: only text is packed into windows$"):
+    with pytest.raises(
+        LayerscopeError, match="^digits holds image samples: only text is packed into windows$"
+    ):
         pack(open_corpus("digits"), tokenizer, 8)
-    with pytest.raises(LayerscopeError, match="^story is packed into windows already: pack the text it came from$"):
+    with pytest.raises(
+        LayerscopeError, match="^story is packed into windows already: pack the text it came from$"
+    ):
         pack(pack(corpus, tokenizer, 8), tokenizer, 8)
 
 
@@ -114,5 +123,6 @@ def test_shakespeare_with_a_real_tokenizer(shared):
     assert {window.ids[0] for window in packed.samples} == {tokenizer.bos_token_id}
     text = (shared / "data/tiny_shakespeare/input.txt").read_text()
     assert (
-        "".join(window.text for window in packed.samples[:50]) == text[: sum(len(w.text) for w in packed.samples[:50])]
+        "".join(window.text for window in packed.samples[:50])
+        == text[: sum(len(w.text) for w in packed.samples[:50])]
     )

@@ -22,14 +22,19 @@ def reviews():
     features = datasets.Features(
         {"review": datasets.Value("string"), "label": datasets.ClassLabel(names=["bad", "good"])}
     )
-    return datasets.Dataset.from_dict({"review": ["a", "b", ""], "label": [1, 0, 1]}, features=features)
+    return datasets.Dataset.from_dict(
+        {"review": ["a", "b", ""], "label": [1, 0, 1]}, features=features
+    )
 
 
 def test_a_data_set_in_memory_and_saved(tmp_path):
     corpus = open_corpus(reviews())
     assert list(corpus.samples) == ["a", "b"]
     assert corpus.labels == ("good", "bad")
-    assert corpus.notes[:2] == ("text column: 'review' (guessed)", "label column: 'label' (guessed)")
+    assert corpus.notes[:2] == (
+        "text column: 'review' (guessed)",
+        "label column: 'label' (guessed)",
+    )
     reviews().save_to_disk(tmp_path / "reviews")
     for data in (f"hf:{tmp_path}/reviews", tmp_path / "reviews"):
         saved = open_corpus(data)
@@ -45,7 +50,10 @@ def test_the_split_is_chosen_and_told(tmp_path):
     assert corpus.notes[0] == "split: test (of train, test)"
     assert len(open_corpus(f"hf:{tmp_path}/both:train")) == 2
     message = refusal(f"hf:{tmp_path}/both:trian")
-    assert message == f"{tmp_path}/both has no split 'trian', did you mean train? (its splits: train, test)"
+    assert (
+        message
+        == f"{tmp_path}/both has no split 'trian', did you mean train? (its splits: train, test)"
+    )
 
 
 def test_hidden_test_labels_are_no_labels():
@@ -74,7 +82,10 @@ def test_images_and_sounds_of_a_data_set(tmp_path):
 
 
 def test_wrong_names_and_folders(tmp_path, monkeypatch):
-    assert refusal(f"hf:{tmp_path}/none") == f"{tmp_path}/none does not exist: give a folder written by save_to_disk"
+    assert (
+        refusal(f"hf:{tmp_path}/none")
+        == f"{tmp_path}/none does not exist: give a folder written by save_to_disk"
+    )
     (tmp_path / "state.json").write_text("{")
     message = refusal(f"hf:{tmp_path}")
     assert message.startswith(f"{tmp_path} is not a data set written by save_to_disk (")

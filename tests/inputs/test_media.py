@@ -69,7 +69,10 @@ def test_broken_files_among_good_ones_are_left_out_and_named(tmp_path):
     corpus = open_corpus(tmp_path)
     assert corpus.names == ("a/good.jpg", "b/good.png")
     assert corpus.labels == ("a", "b")
-    assert corpus.notes[0] == "4 broken image files left out: a/cut.jpg, b/cut.png, b/text.jpg, b/void.gif"
+    assert (
+        corpus.notes[0]
+        == "4 broken image files left out: a/cut.jpg, b/cut.png, b/text.jpg, b/void.gif"
+    )
     (tmp_path / "a/good.jpg").unlink()
     (tmp_path / "b/good.png").unlink()
     message = refusal(tmp_path)
@@ -80,14 +83,18 @@ def test_broken_files_among_good_ones_are_left_out_and_named(tmp_path):
 def test_a_file_that_breaks_after_opening_is_named(tmp_path):
     corpus = open_corpus(image_file(tmp_path / "x/a.png").parent)
     (tmp_path / "x/a.png").write_bytes(b"gone")
-    with pytest.raises(LayerscopeError, match=r"^a\.png cannot be decoded \(.*\): replace the file or remove it$"):
+    with pytest.raises(
+        LayerscopeError, match=r"^a\.png cannot be decoded \(.*\): replace the file or remove it$"
+    ):
         corpus.samples[0]
 
 
 def test_sounds_are_mono_float32_and_broken_ones_left_out(tmp_path):
     sound_file(tmp_path / "high/a.wav", 880)
     sound_file(tmp_path / "low/b.flac", 220)
-    soundfile.write(tmp_path / "low/stereo.wav", np.stack([np.full(80, 0.5), np.zeros(80)], axis=1), 8000)
+    soundfile.write(
+        tmp_path / "low/stereo.wav", np.stack([np.full(80, 0.5), np.zeros(80)], axis=1), 8000
+    )
     soundfile.write(tmp_path / "low/void.wav", np.zeros(0), 8000)
     (tmp_path / "low/cut.wav").write_bytes((tmp_path / "high/a.wav").read_bytes()[:20])
     corpus = open_corpus(str(tmp_path))
@@ -134,7 +141,10 @@ def test_files_of_both_kinds(tmp_path):
     image_file(tmp_path / "b.png")
     sound_file(tmp_path / "c.wav")
     corpus = open_corpus(tmp_path)
-    assert (corpus.modality, corpus.notes) == ("image", ("1 audio file beside the image files left out",))
+    assert (corpus.modality, corpus.notes) == (
+        "image",
+        ("1 audio file beside the image files left out",),
+    )
     assert open_corpus(tmp_path, modality="audio").modality == "audio"
 
 
@@ -188,10 +198,15 @@ def test_damaged_large_and_empty_archives(tmp_path, monkeypatch):
     assert refusal(path) == f"{path} is empty: give an archive of {LOOKED_FOR}"
     junk = tmp_path / "a.zip"
     junk.write_bytes(b"junk")
-    assert refusal(junk) == f"{junk} is not a complete archive (File is not a zip file): download or pack it again"
+    assert (
+        refusal(junk)
+        == f"{junk} is not a complete archive (File is not a zip file): download or pack it again"
+    )
     with zipfile.ZipFile(junk, "w") as archive:
         archive.writestr("data.csv", "text\na\n")
-    assert refusal(junk) == f"{junk} holds no {LOOKED_FOR}; it holds data.csv: unpack it and give that"
+    assert (
+        refusal(junk) == f"{junk} holds no {LOOKED_FOR}; it holds data.csv: unpack it and give that"
+    )
 
 
 def test_resample_keeps_a_tone_and_its_length():
@@ -211,9 +226,16 @@ def test_resample_keeps_a_tone_and_its_length():
 
 def test_shared_sounds_and_images_open(shared):
     digits = open_corpus(shared / "data/fsdd")
-    assert (digits.name, len(digits), set(digits.labels)) == ("fsdd_recordings", 3000, set(range(10)))
+    assert (digits.name, len(digits), set(digits.labels)) == (
+        "fsdd_recordings",
+        3000,
+        set(range(10)),
+    )
     assert digits.samples[0].rate == 8000
-    assert all(name.startswith(f"recordings/{label}_") for name, label in zip(digits.names, digits.labels, strict=True))
+    assert all(
+        name.startswith(f"recordings/{label}_")
+        for name, label in zip(digits.names, digits.labels, strict=True)
+    )
 
 
 def test_shared_cifar10_opens(shared):
@@ -221,4 +243,6 @@ def test_shared_cifar10_opens(shared):
     assert (len(corpus), len(set(corpus.labels)), corpus.labels[0]) == (60000, 10, "airplane")
     assert corpus.samples[59999].size == (32, 32)
     assert "splits test, train: all are used" in corpus.notes
-    assert isinstance(corpus.samples[0], type(Image.open(io.BytesIO(corpus.samples.stored(0))).convert("RGB")))
+    assert isinstance(
+        corpus.samples[0], type(Image.open(io.BytesIO(corpus.samples.stored(0))).convert("RGB"))
+    )

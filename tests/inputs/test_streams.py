@@ -48,7 +48,9 @@ def joined(stream, **options):
     ]
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".jsonl.gz", ".parquet", ".csv.gz", ".json"])
+@pytest.mark.parametrize(
+    "suffix", [".csv", ".tsv", ".jsonl", ".jsonl.gz", ".parquet", ".csv.gz", ".json"]
+)
 def test_a_stream_holds_what_the_corpus_holds(tmp_path, suffix):
     path = written(tmp_path, suffix)
     corpus, stream = open_corpus(path), open_stream(path, rows=10)
@@ -75,7 +77,9 @@ def test_text_keeps_the_numbers_of_its_lines(tmp_path):
 
 def test_row_groups_that_nobody_wants_are_not_read(tmp_path):
     path = tmp_path / "many.parquet"
-    pq.write_table(pa.table({"text": [f"text {i}" for i in range(4000)]}), path, row_group_size=1000)
+    pq.write_table(
+        pa.table({"text": [f"text {i}" for i in range(4000)]}), path, row_group_size=1000
+    )
     assert open_stream(path).length == 4000
     data = bytearray(path.read_bytes())
     group = pq.read_metadata(path).row_group(1).column(0)
@@ -83,7 +87,9 @@ def test_row_groups_that_nobody_wants_are_not_read(tmp_path):
     data[start : start + group.total_compressed_size] = bytes(group.total_compressed_size)
     path.write_bytes(data)  # the second row group can no longer be read
     stream = open_stream(path, rows=500)
-    assert [c.number for c in stream.chunks(wanted=lambda number: number not in (2, 3)) if c.read] == [0, 1, 4, 5, 6, 7]
+    assert [
+        c.number for c in stream.chunks(wanted=lambda number: number not in (2, 3)) if c.read
+    ] == [0, 1, 4, 5, 6, 7]
     read = []
     with pytest.raises(LayerscopeError, match="is not a complete Parquet file"):
         read.extend(chunk.number for chunk in stream.chunks())
@@ -110,7 +116,9 @@ def test_a_folder_of_tables_is_one_stream(tmp_path):
     assert stream.length == 53 and stream.name == tmp_path.name
     assert joined(stream) == joined(open_stream(FRAME, rows=15))
     pd.DataFrame({"body": ["x"], "label": [1]}).to_parquet(tmp_path / "part-9.parquet")
-    with pytest.raises(LayerscopeError, match=r"part-9.parquet has no column 'text', which .*part-0.parquet has"):
+    with pytest.raises(
+        LayerscopeError, match=r"part-9.parquet has no column 'text', which .*part-0.parquet has"
+    ):
         list(open_stream(tmp_path).chunks())
 
 
@@ -121,27 +129,39 @@ def test_data_sets_that_are_streams(tmp_path):
     assert stream.length is None
     named = whole.cast_column("label", datasets.ClassLabel(names=["a", "b", "c"]))
     for rows in (named, named.to_iterable_dataset()):
-        assert joined(open_stream(rows, rows=10)) == joined(open_stream(open_corpus(named), rows=10))
+        assert joined(open_stream(rows, rows=10)) == joined(
+            open_stream(open_corpus(named), rows=10)
+        )
     assert open_stream(named).length == 53
     once = open_stream(iter(FRAME["text"]), rows=10)
-    assert list(itertools.chain.from_iterable(c.samples for c in once.chunks())) == [t for t in FRAME["text"] if t]
+    assert list(itertools.chain.from_iterable(c.samples for c in once.chunks())) == [
+        t for t in FRAME["text"] if t
+    ]
 
 
 def test_what_datasets_saved_is_read_by_batches(tmp_path):
-    named = datasets.Dataset.from_pandas(FRAME).cast_column("label", datasets.ClassLabel(names=["a", "b", "c"]))
+    named = datasets.Dataset.from_pandas(FRAME).cast_column(
+        "label", datasets.ClassLabel(names=["a", "b", "c"])
+    )
     # a sample of the test set has no label, and some columns are not asked for
     hidden = named.map(lambda row, i: {"label": -1 if i == 7 else row["label"]}, with_indices=True)
-    datasets.DatasetDict({"train": named, "test": hidden}).save_to_disk(tmp_path / "both", max_shard_size="1KB")
+    datasets.DatasetDict({"train": named, "test": hidden}).save_to_disk(
+        tmp_path / "both", max_shard_size="1KB"
+    )
     named.select(range(40, 0, -1)).save_to_disk(tmp_path / "one")
     for data, whole, note in (
-        (tmp_path / "both", hidden, ("split: test (of train, test)",)), (f"hf:{tmp_path}/both:train", named, ()),
+        (tmp_path / "both", hidden, ("split: test (of train, test)",)),
+        (f"hf:{tmp_path}/both:train", named, ()),
         (str(tmp_path / "one"), named.select(range(40, 0, -1)), ()),
-    ):  # fmt: skip
+    ):
         stream, corpus = open_stream(data, rows=10), open_corpus(data)
         assert stream.length == len(whole) and stream.notes[: len(note)] == note
         assert joined(stream)[::2] == [list(corpus.samples), list(corpus.labels)]
         assert (stream.name, stream.modality) == (corpus.name, "text")
-        assert joined(stream, wanted=lambda n: n == 2)[0] == next(itertools.islice(stream.chunks(), 2, None)).samples
+        assert (
+            joined(stream, wanted=lambda n: n == 2)[0]
+            == next(itertools.islice(stream.chunks(), 2, None)).samples
+        )
     with pytest.raises(LayerscopeError, match="has no split 'trian', did you mean train"):
         open_stream(f"hf:{tmp_path}/both:trian")
     file = sorted((tmp_path / "one").glob("*.arrow"))[0]
@@ -152,31 +172,47 @@ def test_what_datasets_saved_is_read_by_batches(tmp_path):
 
 
 def test_texts_of_the_hub_are_fetched_as_they_are_read(hub, tmp_path, monkeypatch):
-    known = {"HF_DATASETS_CACHE": tmp_path / "datasets", "HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": False}
+    known = {
+        "HF_DATASETS_CACHE": tmp_path / "datasets",
+        "HF_ENDPOINT": hub.url,
+        "HF_HUB_OFFLINE": False,
+    }
     for name, value in known.items():
         monkeypatch.setattr(datasets.config, name, value)
     cells = [{"text": f"text {i}", "label": i % 3} for i in range(2500)]
-    files = {f"train-0000{i}-of-00002.parquet": pd.DataFrame(cells[i * 1500 : (i + 1) * 1500]) for i in range(2)}
-    hub.repos["dataset", "user/reviews"] = [{name: frame.to_parquet(index=False) for name, frame in files.items()}]
+    files = {
+        f"train-0000{i}-of-00002.parquet": pd.DataFrame(cells[i * 1500 : (i + 1) * 1500])
+        for i in range(2)
+    }
+    hub.repos["dataset", "user/reviews"] = [
+        {name: frame.to_parquet(index=False) for name, frame in files.items()}
+    ]
     stream = open_stream("hf:user/reviews", rows=400)
     second = "GET /datasets/user/reviews/resolve/" + "0" * 40 + "/train-00001-of-00002.parquet"
     assert second not in hub.seen and stream.length is None
     assert (stream.name, stream.notes[0]) == ("user-reviews-train", "split: train (of train)")
-    assert joined(stream) == [list(column) for column in zip(
-        *((row["text"], str(i), row["label"]) for i, row in enumerate(cells)), strict=True
-    )]  # fmt: skip
+    assert joined(stream) == [
+        list(column)
+        for column in zip(
+            *((row["text"], str(i), row["label"]) for i, row in enumerate(cells)), strict=True
+        )
+    ]
     assert second in hub.seen
     corpus = open_corpus("hf:user/reviews")  # now it is cached
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     assert joined(open_stream("hf:user/reviews:train"))[0] == list(corpus.samples)
-    with pytest.raises(LayerscopeError, match="hf:user/none is not cached and the hub cannot be reached"):
+    with pytest.raises(
+        LayerscopeError, match="hf:user/none is not cached and the hub cannot be reached"
+    ):
         open_stream("hf:user/none")
 
 
 def late(n):
     """Return rows with texts that are missing, and classes of which one has a name after 1,400 numbers."""
     texts = [None if i % 11 == 3 else f"text {i}" for i in range(n)]
-    return pd.DataFrame({"text": texts, "label": ["other" if i > 1400 and i % 5 == 0 else i % 7 for i in range(n)]})
+    return pd.DataFrame(
+        {"text": texts, "label": ["other" if i > 1400 and i % 5 == 0 else i % 7 for i in range(n)]}
+    )
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet", "saved", "txt"])
@@ -193,14 +229,22 @@ def test_what_is_drawn_is_what_is_drawn_of_all_in_memory(tmp_path, kind, n):
     else:
         getattr(frame, f"to_{kind}")(path, index=False)
     for seed in (0, 1):
-        found, wanted = draw_stream(open_stream(path, rows=130), n, seed), draw(open_corpus(path), n, seed)
-        assert list(found.names) == list(wanted.names) and list(found.samples) == list(wanted.samples)
+        found, wanted = (
+            draw_stream(open_stream(path, rows=130), n, seed),
+            draw(open_corpus(path), n, seed),
+        )
+        assert list(found.names) == list(wanted.names) and list(found.samples) == list(
+            wanted.samples
+        )
         assert found.labels == (wanted.labels and tuple(map(str, wanted.labels)))
         assert len(found) == min(n, 2727)
 
 
 def test_classes_that_are_too_many_are_left_out_as_in_memory(tmp_path):
-    cells = {"text": [f"text {i}" for i in range(2000)], "label": [f"class {i % 40}" for i in range(2000)]}
+    cells = {
+        "text": [f"text {i}" for i in range(2000)],
+        "label": [f"class {i % 40}" for i in range(2000)],
+    }
     pd.DataFrame(cells).to_parquet(tmp_path / "a.parquet")
     found = draw_stream(open_stream(tmp_path / "a.parquet", rows=300), 63, 0)
     wanted = draw(open_corpus(tmp_path / "a.parquet"), 63, 0)
@@ -210,7 +254,8 @@ def test_classes_that_are_too_many_are_left_out_as_in_memory(tmp_path):
 
 def test_an_iterator_is_drawn_from_as_it_goes_by():
     drawn, again, other = (
-        draw_stream(open_stream((f"text {i}" for i in range(5000)), rows=300), 400, seed) for seed in (0, 0, 1)
+        draw_stream(open_stream((f"text {i}" for i in range(5000)), rows=300), 400, seed)
+        for seed in (0, 0, 1)
     )
     rows = [int(name) for name in drawn.names]
     assert rows == sorted(set(rows)) and len(rows) == 400 and 2000 < sum(rows) / 400 < 3000
@@ -243,7 +288,7 @@ def test_an_iterable_that_fails_in_the_middle():
         ("a.csv", b"", "is empty"),
         ("a.txt", b" \n", "is empty"),
     ],
-)  # fmt: skip
+)
 def test_a_file_that_is_broken_in_the_middle(tmp_path, name, data, line):
     (tmp_path / name).write_bytes(data)
     read = []
@@ -255,21 +300,29 @@ def test_a_file_that_is_broken_in_the_middle(tmp_path, name, data, line):
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
 def test_samples_have_the_names_that_a_column_id_gives_them(suffix, tmp_path):
-    frame = pd.DataFrame({"id": [7, 3, 5, 9], "text": ["one", "", "two", "three"], "label": list("abab")})
+    frame = pd.DataFrame(
+        {"id": [7, 3, 5, 9], "text": ["one", "", "two", "three"], "label": list("abab")}
+    )
     write = {"csv": frame.to_csv, "parquet": frame.to_parquet}.get(suffix)
     file = tmp_path / f"texts.{suffix}"
     write(file, index=False) if write else frame.to_json(file, orient="records", lines=True)
     named = [name for chunk in open_stream(file, rows=2).chunks() for name in chunk.names]
     assert named == ["7", "5", "9"]
     frame.assign(id=[1, 1, 2, 3]).to_csv(tmp_path / "twice.csv", index=False)
-    named = [name for chunk in open_stream(tmp_path / "twice.csv", rows=2).chunks() for name in chunk.names]
+    named = [
+        name
+        for chunk in open_stream(tmp_path / "twice.csv", rows=2).chunks()
+        for name in chunk.names
+    ]
     assert named == ["0", "2", "3"], "what repeats names nothing"
 
 
 def test_labels_may_turn_out_to_be_names(tmp_path):
     path = tmp_path / "late.jsonl"
     cells = [*[str(i % 2) for i in range(1000)], "maybe", None, "1"]
-    path.write_text("".join(json.dumps({"text": f"t{i}", "label": cell}) + "\n" for i, cell in enumerate(cells)))
+    path.write_text(
+        "".join(json.dumps({"text": f"t{i}", "label": cell}) + "\n" for i, cell in enumerate(cells))
+    )
     last = list(open_stream(path, rows=1000).chunks())[1]
     assert (last.names, last.labels) == (["1000", "1002"], ("maybe", "1"))
 
@@ -277,7 +330,9 @@ def test_labels_may_turn_out_to_be_names(tmp_path):
 def test_memory_does_not_grow_with_the_rows(tmp_path):
     text = "a text of some length " * 20
     for name, n in (("few", 2_000), ("many", 60_000)):
-        pq.write_table(pa.table({"text": [f"{i} {text}" for i in range(n)]}), tmp_path / f"{name}.parquet")
+        pq.write_table(
+            pa.table({"text": [f"{i} {text}" for i in range(n)]}), tmp_path / f"{name}.parquet"
+        )
         with (tmp_path / f"{name}.csv").open("w") as file:
             file.write("text\n" + "".join(f"{i} {text}\n" for i in range(n)))
         rows = datasets.Dataset.from_dict({"text": [f"{i} {text}" for i in range(n)]})
@@ -289,8 +344,14 @@ def test_memory_does_not_grow_with_the_rows(tmp_path):
         "    n = sum(len(chunk.samples) for chunk in open_stream(name).chunks())\n"
         "    print(n, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
     )
-    paths = [tmp_path / f"{name}.{kind}" for name in ("few", "many") for kind in ("csv", "parquet", "saved")]
-    done = subprocess.run([sys.executable, "-c", code, *paths], capture_output=True, text=True, check=True)
+    paths = [
+        tmp_path / f"{name}.{kind}"
+        for name in ("few", "many")
+        for kind in ("csv", "parquet", "saved")
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *paths], capture_output=True, text=True, check=True
+    )
     read = [tuple(map(int, line.split())) for line in done.stdout.splitlines()]
     assert [n for n, _ in read] == [2_000] * 3 + [60_000] * 3
     unit = 1 if sys.platform == "darwin" else 1024

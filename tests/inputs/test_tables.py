@@ -49,7 +49,9 @@ def test_every_kind_of_table_gives_the_same_corpus(tmp_path, suffix):
 
 
 def test_columns_by_option_and_by_length(tmp_path):
-    path = write(tmp_path / "t.csv", "short,long,n\nab,much longer than that,1\ncd,also much longer,2\n")
+    path = write(
+        tmp_path / "t.csv", "short,long,n\nab,much longer than that,1\ncd,also much longer,2\n"
+    )
     assert open_corpus(path).samples[0] == "much longer than that"
     chosen = open_corpus(path, text_column="short", label_column="n")
     assert (chosen.samples[0], chosen.labels) == ("ab", (1, 2))
@@ -132,9 +134,14 @@ def test_a_text_given_for_a_path():
 
 
 def test_an_unknown_modality():
-    expected = "modality 'imag' does not exist, did you mean image? (choose text, image, audio, tensor)"
+    expected = (
+        "modality 'imag' does not exist, did you mean image? (choose text, image, audio, tensor)"
+    )
     assert refusal(["a"], modality="imag") == expected
-    assert refusal(["a"], modality="tensor") == "texts holds text samples, not tensor: leave `modality` out"
+    assert (
+        refusal(["a"], modality="tensor")
+        == "texts holds text samples, not tensor: leave `modality` out"
+    )
 
 
 def test_shared_tables_open(shared):

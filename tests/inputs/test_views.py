@@ -17,13 +17,17 @@ SAMPLES = {"text": TEXT, "image": IMAGE, "audio": SOUND, "tensor": np.arange(64,
 def as_bytes(sample):
     if isinstance(sample, str):
         return sample.encode()
-    return sample.samples.tobytes() if isinstance(sample, Waveform) else np.asarray(sample).tobytes()
+    return (
+        sample.samples.tobytes() if isinstance(sample, Waveform) else np.asarray(sample).tobytes()
+    )
 
 
 @pytest.mark.parametrize("modality", SAMPLES)
 def test_a_view_depends_on_seed_sample_and_number_alone(modality):
     def view(seed, sample_id, number):
-        return as_bytes(augment(SAMPLES[modality], modality, seed=seed, sample_id=sample_id, view=number))
+        return as_bytes(
+            augment(SAMPLES[modality], modality, seed=seed, sample_id=sample_id, view=number)
+        )
 
     original = as_bytes(SAMPLES[modality])
     views = {key: view(*key) for key in [(0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0)]}
@@ -40,7 +44,9 @@ def test_each_kind_of_text_view_does_what_it_says(kind):
             assert len(changed.split()) == len(TEXT.split()) + 1
             assert changed.replace(" ", "") == TEXT.replace(" ", "")
             continue
-        ((before, after),) = [(a, b) for a, b in zip(TEXT.split(), changed.split(), strict=True) if a != b]
+        ((before, after),) = [
+            (a, b) for a, b in zip(TEXT.split(), changed.split(), strict=True) if a != b
+        ]
         if kind == "swap":
             assert sorted(before) == sorted(after)
         differing = [i for i in range(len(before)) if before[i] != after[i]]
@@ -88,7 +94,11 @@ def test_hostile_texts_pass(text, kinds):
     for view in range(10):
         changed = augment(text, "text", kinds=kinds, share=1.0, seed=0, sample_id=0, view=view)
         changed.encode()
-        if kinds == ["typo"] and text.isascii() is False and not any(c.isascii() and c.isalpha() for c in text):
+        if (
+            kinds == ["typo"]
+            and text.isascii() is False
+            and not any(c.isascii() and c.isalpha() for c in text)
+        ):
             assert changed == text
 
 
@@ -96,7 +106,9 @@ def test_what_cannot_change_stays():
     for text in ["", " ", "👩‍👩‍👧‍👦 🇩🇪", "… — !"]:
         assert augment(text, "text", share=1.0, seed=0, sample_id=0, view=0) == text
     accented = "e\u0301o\u0301u\u0301"
-    assert augment(accented, "text", kinds=["swap", "typo"], seed=0, sample_id=0, view=0) == accented
+    assert (
+        augment(accented, "text", kinds=["swap", "typo"], seed=0, sample_id=0, view=0) == accented
+    )
 
 
 def test_a_long_text_is_quick_to_change():
@@ -107,9 +119,14 @@ def test_a_long_text_is_quick_to_change():
 
 def test_image_views_keep_size_and_mode():
     for kind in VIEW_KINDS["image"]:
-        views = [augment(IMAGE, "image", kinds=[kind], seed=0, sample_id=i, view=0) for i in range(12)]
+        views = [
+            augment(IMAGE, "image", kinds=[kind], seed=0, sample_id=i, view=0) for i in range(12)
+        ]
         assert all((view.size, view.mode) == (IMAGE.size, "RGB") for view in views)
-    flips = {as_bytes(augment(IMAGE, "image", kinds=["flip"], seed=0, sample_id=i, view=0)) for i in range(12)}
+    flips = {
+        as_bytes(augment(IMAGE, "image", kinds=["flip"], seed=0, sample_id=i, view=0))
+        for i in range(12)
+    }
     assert flips == {as_bytes(IMAGE), np.asarray(IMAGE)[:, ::-1].tobytes()}
     assert augment(Image.new("RGB", (1, 1)), "image", seed=0, sample_id=0, view=0).size == (1, 1)
 
@@ -118,7 +135,9 @@ def test_audio_noise_lies_15_to_30_db_below():
     for index in range(10):
         noisy = augment(SOUND, "audio", kinds=["noise"], seed=0, sample_id=index, view=0)
         noise = noisy.samples.astype(np.float64) - SOUND.samples
-        ratio = 10 * np.log10(np.mean(np.square(SOUND.samples.astype(np.float64))) / np.mean(noise**2))
+        ratio = 10 * np.log10(
+            np.mean(np.square(SOUND.samples.astype(np.float64))) / np.mean(noise**2)
+        )
         assert 14.5 < ratio < 30.5
         assert (noisy.samples.dtype, noisy.rate) == (np.float32, 8000)
     silence = Waveform(np.zeros(9, dtype=np.float32), 8000)
@@ -127,7 +146,10 @@ def test_audio_noise_lies_15_to_30_db_below():
 
 def test_audio_shift_is_a_roll_of_at_most_a_tenth():
     ramp = Waveform(np.arange(1000, dtype=np.float32), 8000)
-    moves = [int(augment(ramp, "audio", kinds=["shift"], seed=0, sample_id=i, view=0).samples[0]) for i in range(40)]
+    moves = [
+        int(augment(ramp, "audio", kinds=["shift"], seed=0, sample_id=i, view=0).samples[0])
+        for i in range(40)
+    ]
     moves = [move if move <= 500 else move - 1000 for move in moves]
     assert max(map(abs, moves)) <= 100
     assert min(moves) < 0 < max(moves)
@@ -155,7 +177,8 @@ def test_wrong_options():
     with pytest.raises(LayerscopeError) as caught:
         augment("a", "text", kinds=["tpyo"], seed=0, sample_id=0, view=0)
     assert (
-        str(caught.value) == "view kind 'tpyo' does not exist for text, did you mean typo? (choose swap, typo, split)"
+        str(caught.value)
+        == "view kind 'tpyo' does not exist for text, did you mean typo? (choose swap, typo, split)"
     )
     for share in (0, -1, 1.5, float("nan")):
         with pytest.raises(LayerscopeError) as caught:

@@ -37,11 +37,17 @@ def test_a_language_model(case: Case):
     check(model, model.encoder.batch(TEXTS[:1]), [2, 7])
 
 
-@pytest.mark.parametrize("make", [
-    lambda: hf.BertForSequenceClassification(hf.BertConfig(**COMMON, num_labels=4)),
-    lambda: hf.LlamaForSequenceClassification(hf.LlamaConfig(**COMMON | {"pad_token_id": None}, num_labels=4)),
-    lambda: hf.BertForTokenClassification(hf.BertConfig(**COMMON, num_labels=5)),
-], ids=["bert", "llama", "tags"])  # fmt: skip
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: hf.BertForSequenceClassification(hf.BertConfig(**COMMON, num_labels=4)),
+        lambda: hf.LlamaForSequenceClassification(
+            hf.LlamaConfig(**COMMON | {"pad_token_id": None}, num_labels=4)
+        ),
+        lambda: hf.BertForTokenClassification(hf.BertConfig(**COMMON, num_labels=5)),
+    ],
+    ids=["bert", "llama", "tags"],
+)
 def test_a_classifier_of_texts_or_of_their_tokens(make):
     model = layered(build(make))
     for text in TEXTS:
@@ -72,9 +78,13 @@ def test_a_text_with_more_logits_than_are_held_at_once_is_read_in_chunks(monkeyp
 
 
 @pytest.mark.parametrize("case", [case for case in TEXT if case.causal], ids=lambda case: case.name)
-def test_a_continuation_is_the_models_own_and_its_tokens_are_the_last_layers_predictions(case: Case):
+def test_a_continuation_is_the_models_own_and_its_tokens_are_the_last_layers_predictions(
+    case: Case,
+):
     model, ids = case.make(), torch.tensor(IDS[:1])
-    own = model.generate(ids, do_sample=False, max_new_tokens=5, pad_token_id=0)[0, ids.shape[1] :].tolist()
+    own = model.generate(ids, do_sample=False, max_new_tokens=5, pad_token_id=0)[
+        0, ids.shape[1] :
+    ].tolist()
     reading = lens(model, words(IDS[0]), processor=word_tokenizer(), tokens=5, progress=False)
     new = reading.saturation[reading.saturation["generated"]]
     assert new["id"].tolist() == own and reading.kind == "next"
@@ -84,9 +94,13 @@ def test_a_continuation_is_the_models_own_and_its_tokens_are_the_last_layers_pre
 
 def test_a_continuation_without_a_generate_of_its_own_is_the_same():
     model = tiny.llama()
-    told = lens(model, "w1 w2 w3", processor=tiny.tokenizer(special=False), tokens=6, progress=False)
+    told = lens(
+        model, "w1 w2 w3", processor=tiny.tokenizer(special=False), tokens=6, progress=False
+    )
     model.generation_config = None
-    plain = lens(model, "w1 w2 w3", processor=tiny.tokenizer(special=False), tokens=6, progress=False)
+    plain = lens(
+        model, "w1 w2 w3", processor=tiny.tokenizer(special=False), tokens=6, progress=False
+    )
     assert told.grid.equals(plain.grid) and told.continuations == plain.continuations
 
 
@@ -94,18 +108,36 @@ def test_a_continuation_without_a_generate_of_its_own_is_the_same():
 def test_a_continuation_is_of_the_likeliest_tokens_whatever_the_models_settings_forbid(make):
     model, part = make(), "decoder" if make is t5 else None
     own = model.generation_config
-    own.repetition_penalty, own.no_repeat_ngram_size, own.forced_eos_token_id, own.do_sample = 1.8, 1, 2, True
-    reading = lens(model, words(IDS[0]), processor=word_tokenizer(), tokens=6, part=part, progress=False)
+    own.repetition_penalty, own.no_repeat_ngram_size, own.forced_eos_token_id, own.do_sample = (
+        1.8,
+        1,
+        2,
+        True,
+    )
+    reading = lens(
+        model, words(IDS[0]), processor=word_tokenizer(), tokens=6, part=part, progress=False
+    )
     new = reading.saturation[reading.saturation["generated"]]["prediction"].tolist()
     # a token that is no word has no text
     assert [token for token in new if token.startswith("w")] == reading.continuations[0].split()
     assert len(new) == 6 and model.generation_config is own and own.repetition_penalty == 1.8
 
 
-@pytest.mark.parametrize(("prompt", "tokens"), [(IDS[0], 4), (IDS[0][:2], 9)], ids=["shorter", "longer"])
+@pytest.mark.parametrize(
+    ("prompt", "tokens"), [(IDS[0], 4), (IDS[0][:2], 9)], ids=["shorter", "longer"]
+)
 def test_the_decoder_of_two_stacks_goes_on_from_its_start_token(prompt, tokens):
     model = t5()
-    own = model.generate(torch.tensor([prompt]), do_sample=False, max_new_tokens=tokens)[0, 1:].tolist()
-    reading = lens(model, words(prompt), processor=word_tokenizer(), tokens=tokens, part="decoder", progress=False)
+    own = model.generate(torch.tensor([prompt]), do_sample=False, max_new_tokens=tokens)[
+        0, 1:
+    ].tolist()
+    reading = lens(
+        model,
+        words(prompt),
+        processor=word_tokenizer(),
+        tokens=tokens,
+        part="decoder",
+        progress=False,
+    )
     assert reading.saturation["id"].tolist() == own and reading.saturation["generated"].all()
     assert reading.part == "decoder" and reading.depth == 2

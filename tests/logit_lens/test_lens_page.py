@@ -19,7 +19,9 @@ def reading():
     """Return what a model makes of a text, its tokens named as an attacker would."""
     tokenizer = tiny.tokenizer(special=False)
     model = tiny.llama()
-    found = lens(model, data=[f"w1 w2 {HOSTILE}", "w3 w4"], tokens=6, processor=tokenizer, progress=False)
+    found = lens(
+        model, data=[f"w1 w2 {HOSTILE}", "w3 w4"], tokens=6, processor=tokenizer, progress=False
+    )
     renamed = {"prediction": {"w1": HOSTILE}, "token": {"w1": HOSTILE, "[UNK]": "日本\n"}}
     found.grid.replace(renamed, inplace=True)
     found.saturation.replace(renamed, inplace=True)
@@ -28,7 +30,9 @@ def reading():
 
 @pytest.fixture(scope="module")
 def page(reading, tmp_path_factory):
-    return write_page(tmp_path_factory.mktemp("page") / "grid.html", lambda: render([reading.document()]))
+    return write_page(
+        tmp_path_factory.mktemp("page") / "grid.html", lambda: render([reading.document()])
+    )
 
 
 def test_it_asks_for_nothing_outside_and_runs_nothing_but_its_own(page):
@@ -46,8 +50,13 @@ def test_a_reader_sees_every_cell_its_probability_and_walks_with_the_keys(browse
         assert [url for url in opened.requests if not url.startswith(("file:", "data:"))] == []
         assert opened.ask("document.documentElement.scrollWidth <= innerWidth")
         assert opened.ask("document.querySelectorAll('.grid').length") == 2
-        assert opened.ask("document.querySelectorAll('.grid tbody .cell').length") == len(reading.saturation) * 4
-        assert opened.ask("document.querySelectorAll('.grid tbody .settles').length") == len(reading.saturation)
+        assert (
+            opened.ask("document.querySelectorAll('.grid tbody .cell').length")
+            == len(reading.saturation) * 4
+        )
+        assert opened.ask("document.querySelectorAll('.grid tbody .settles').length") == len(
+            reading.saturation
+        )
         assert opened.ask("document.querySelectorAll('thead th.new').length") == 12
         assert "settle" in opened.text(".answer")
         opened.tab.focus(".grid .cell")
@@ -81,7 +90,12 @@ CONTRAST = """() => {
 
 
 def test_the_curve_is_that_of_the_tables(reading):
-    (curve,) = [part for section in reading.document().sections for part in section.parts if isinstance(part, Chart)]
+    (curve,) = [
+        part
+        for section in reading.document().sections
+        for part in section.parts
+        if isinstance(part, Chart)
+    ]
     assert list(curve.series[0].y) == reading.cumulative["share"].tolist()
 
 

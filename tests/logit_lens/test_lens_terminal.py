@@ -18,8 +18,13 @@ from layerscope.show.terminal import show
 @pytest.fixture(scope="module")
 def reading():
     found = lens(
-        tiny.llama(), "w1 w2 w3", tokens=20, processor=tiny.tokenizer(special=False), progress=False, top=2
-    )  # fmt: skip
+        tiny.llama(),
+        "w1 w2 w3",
+        tokens=20,
+        processor=tiny.tokenizer(special=False),
+        progress=False,
+        top=2,
+    )
     found.saturation["token"] = ["日本語の長い言葉です", " x\n", *found.saturation["token"][2:]]
     return found
 
@@ -35,9 +40,13 @@ def test_every_line_fits_and_every_token_is_there_once(reading, width):
     text = printed(reading, width)
     assert text.startswith(reading.summary[: width // 2])
     assert all(cell_len(line) <= width for line in text.splitlines())
-    heads = [line for line in text.splitlines() if line.startswith("layer") and "settled" not in line]
+    heads = [
+        line for line in text.splitlines() if line.startswith("layer") and "settled" not in line
+    ]
     assert sum(line.count("»") for line in heads) == reading.saturation["generated"].sum()
-    assert sum(line.count("*") for line in text.splitlines() if line[:1] in "123") == len(reading.saturation)
+    assert sum(line.count("*") for line in text.splitlines() if line[:1] in "123") == len(
+        reading.saturation
+    )
     assert "␣x↵" in text and (len(heads) > 1) == (width < 200)
     first = reading.grid[(reading.grid["rank"] == 1) & (reading.grid["layer"] == 0)].iloc[0]
     assert f"{first['prediction']} {100 * first['probability']:.0f}" in text
@@ -59,12 +68,16 @@ def test_cells_of_a_grid_settle_where_the_table_says(reading):
     assert grid.continuation == reading.continuations[0]
 
 
-@pytest.mark.parametrize(("text", "seen"), [(" the", "␣the"), ("\n", "↵"), ("\x1b[31m", "\\x1b[31m"), ("日本", "日本")])
+@pytest.mark.parametrize(
+    ("text", "seen"), [(" the", "␣the"), ("\n", "↵"), ("\x1b[31m", "\\x1b[31m"), ("日本", "日本")]
+)
 def test_what_cannot_be_seen_is_made_visible(text, seen):
     assert visible(text) == seen
 
 
-@pytest.mark.parametrize(("share", "told"), [(1.0, "100%"), (0.42, "42%"), (0.042, "4.2%"), (0.0, "0%")])
+@pytest.mark.parametrize(
+    ("share", "told"), [(1.0, "100%"), (0.42, "42%"), (0.042, "4.2%"), (0.0, "0%")]
+)
 def test_percent(share, told):
     assert chance(share) == told
 
@@ -72,4 +85,9 @@ def test_percent(share, told):
 def test_figures_for_a_paper(reading, tmp_path):
     drawn = draw(reading, tmp_path / "figures")
     assert len(drawn) == 12 and all(path.stat().st_size > 5_000 for path in drawn)
-    assert {path.stem for path in drawn} == {"lens", "lens-column", "lens_saturation", "lens_saturation-column"}
+    assert {path.stem for path in drawn} == {
+        "lens",
+        "lens-column",
+        "lens_saturation",
+        "lens_saturation-column",
+    }

@@ -29,7 +29,14 @@ def masked_tokenizer():
 @pytest.fixture(scope="module")
 def written():
     """Return a text that a tiny language model has gone on with."""
-    return lens(tiny.llama(), "w1 w2 w3", processor=tiny.tokenizer(special=False), tokens=4, top=3, progress=False)
+    return lens(
+        tiny.llama(),
+        "w1 w2 w3",
+        processor=tiny.tokenizer(special=False),
+        tokens=4,
+        top=3,
+        progress=False,
+    )
 
 
 def test_the_tables_are_what_every_layers_states_give_through_norm_and_head(written):
@@ -38,7 +45,9 @@ def test_the_tables_are_what_every_layers_states_give_through_norm_and_head(writ
     with torch.inference_mode():
         hidden = model(torch.tensor([ids]), output_hidden_states=True).hidden_states
         # all but the last of them are before the final norm
-        logits = [model.lm_head(model.model.norm(state)) for state in hidden[:-1]] + [model.lm_head(hidden[-1])]
+        logits = [model.lm_head(model.model.norm(state)) for state in hidden[:-1]] + [
+            model.lm_head(hidden[-1])
+        ]
     chances = torch.stack(logits)[:, 0].softmax(-1)
     best = chances.topk(3)
     grid = written.grid.sort_values(["layer", "position", "rank"])
@@ -48,8 +57,12 @@ def test_the_tables_are_what_every_layers_states_give_through_norm_and_head(writ
     for row in written.saturation.itertuples():
         column = tops[:, row.position]
         assert row.layer == min(k for k in range(1, 4) if (column[k:] == column[3]).all())
-        assert row.prediction == written.grid.query(f"position == {row.position} and layer == 3 and rank == 1")[
-            "prediction"].item()  # fmt: skip
+        assert (
+            row.prediction
+            == written.grid.query(f"position == {row.position} and layer == 3 and rank == 1")[
+                "prediction"
+            ].item()
+        )
     assert written.saturation["truth"].tolist() == ["w2", "w3", None, None, None, None]
     assert written.saturation["generated"].tolist() == [False] * 2 + [True] * 4
 
@@ -67,7 +80,9 @@ def test_the_answer_and_the_curve_count_the_new_tokens_alone(written):
 def test_what_is_saved_is_what_was_read(written, tmp_path):
     written.save(tmp_path / "new" / "lens")
     told = json.loads((tmp_path / "new" / "lens" / "lens.json").read_text())
-    assert told["summary"] == written.summary and told["continuations"] == list(written.continuations)
+    assert told["summary"] == written.summary and told["continuations"] == list(
+        written.continuations
+    )
     pd.testing.assert_frame_equal(
         pd.read_csv(tmp_path / "new" / "lens" / "grid.csv", float_precision="round_trip"),
         written.grid,
@@ -82,9 +97,16 @@ def test_a_mask_is_read_where_it_stands_and_without_one_every_token_as_itself():
     assert gap.kind == "masked" and gap.saturation["position"].tolist() == [2, 4]
     assert gap.saturation["truth"].isna().all() and "2 masked tokens" in gap.summary
     bare = hf.PreTrainedTokenizerFast(tokenizer_object=word_tokenizer().backend_tokenizer)
-    assert lens(tiny.bert(), "w5", processor=bare, progress=False).kind == "itself"  # one token tells nothing by itself
+    assert (
+        lens(tiny.bert(), "w5", processor=bare, progress=False).kind == "itself"
+    )  # one token tells nothing by itself
     whole = lens(tiny.bert(), "w1 w2", processor=tiny.tokenizer(special=True), progress=False)
-    assert whole.kind == "itself" and whole.saturation["truth"].tolist() == ["[CLS]", "w1", "w2", "[SEP]"]
+    assert whole.kind == "itself" and whole.saturation["truth"].tolist() == [
+        "[CLS]",
+        "w1",
+        "w2",
+        "[SEP]",
+    ]
     data = lens(tiny.bert(), data=["w1 w2", "w3 w89"], processor=masked_tokenizer(), progress=False)
     assert data.texts == ("w3 w89",)
     assert "1 sample of 2 have no mask: left out" in data.notes
@@ -101,19 +123,26 @@ def test_tags_have_the_names_of_the_model():
 def test_samples_of_a_classifier_in_their_order_with_their_labels():
     texts = tiny.texts(6)
     reading = lens(
-        tiny.classifier(), data=(texts, [0, 1, 2, 0, 1, 2]), samples=4, processor=tiny.tokenizer(special=True),
+        tiny.classifier(),
+        data=(texts, [0, 1, 2, 0, 1, 2]),
+        samples=4,
+        processor=tiny.tokenizer(special=True),
         progress=False,
-    )  # fmt: skip
+    )
     drawn = draw(Corpus("texts", "text", texts, texts), 4, seed=0).samples
     assert reading.kind == "class" and reading.texts == tuple(drawn)
-    assert reading.saturation["truth"].tolist() == [f"LABEL_{texts.index(text) % 3}" for text in drawn]
+    assert reading.saturation["truth"].tolist() == [
+        f"LABEL_{texts.index(text) % 3}" for text in drawn
+    ]
     assert any("4 samples of 6 are read" in note for note in reading.notes)
     model = layered(tiny.classifier(), processor=tiny.tokenizer(special=True), samples=texts)
     for i, text in enumerate(drawn):
         state = states(model, [text])["raw", 1]
         own = model.lens.sample_logits(state, model.encoder.batch([text])).softmax(-1).max()
         rows = reading.grid[reading.grid["sample"] == reading.samples[i]]
-        assert rows.query("layer == 1 and rank == 1")["probability"].item() == pytest.approx(float(own), rel=1e-5)
+        assert rows.query("layer == 1 and rank == 1")["probability"].item() == pytest.approx(
+            float(own), rel=1e-5
+        )
 
 
 def test_data_are_read_as_profile_reads_them_and_the_mean_has_its_error(tmp_path, capfd):
@@ -123,7 +152,13 @@ def test_data_are_read_as_profile_reads_them_and_the_mean_has_its_error(tmp_path
     reading = lens(tiny.llama(), data=path, samples=20, **made)
     lines = capfd.readouterr().err
     run = layerscope.profile(
-        tiny.llama(), path, samples=20, metrics="saturation_layer", lens_tokens="all", out=tmp_path / "run", **made
+        tiny.llama(),
+        path,
+        samples=20,
+        metrics="saturation_layer",
+        lens_tokens="all",
+        out=tmp_path / "run",
+        **made,
     )
     assert (
         set(reading.samples) == set(run.folder.plan["name"])
@@ -150,10 +185,16 @@ def test_pictures_are_named_by_their_files(tmp_path):
 
 def test_long_samples_are_cut_and_empty_ones_left_out():
     reading = lens(
-        tiny.gpt2(), data=["w1 " * 90, "", "w2 w3"], tokens=3, processor=tiny.tokenizer(special=False), progress=False
+        tiny.gpt2(),
+        data=["w1 " * 90, "", "w2 w3"],
+        tokens=3,
+        processor=tiny.tokenizer(special=False),
+        progress=False,
     )
     assert len(reading.samples) == 2 and len(reading.continuations) == 2
-    assert reading.saturation.groupby("sample").size().max() == 64  # 62 read, 2 of 3 new ones behind them
+    assert (
+        reading.saturation.groupby("sample").size().max() == 64
+    )  # 62 read, 2 of 3 new ones behind them
     assert any("cut at 62 tokens" in note for note in reading.notes)
 
 
@@ -161,26 +202,35 @@ def bare():
     return hf.BertModel(hf.BertConfig(**tiny.COMMON)).eval()
 
 
-@pytest.mark.parametrize(("make", "how", "line"), [
-    (tiny.gpt2, {}, "give either a prompt"),
-    (tiny.gpt2, {"prompt": "w1", "data": ["w1"]}, "give either a prompt or data"),
-    (tiny.gpt2, {"prompt": " "}, "the prompt is empty"),
-    (tiny.gpt2, {"prompt": "w1", "top": 0}, "top is 0"),
-    (tiny.gpt2, {"prompt": "w1", "tokens": -1}, "tokens is -1"),
-    (tiny.gpt2, {"data": ["w1"], "samples": 0}, "samples is 0"),
-    (tiny.gpt2, {"prompt": "w1", "tokens": "many"}, "tokens is 'many'"),
-    (tiny.gpt2, {"prompt": "w1 " * 60, "tokens": 6}, "give `tokens=5` or fewer"),
-    (tiny.gpt2, {"prompt": "w1 " * 65}, "the text has 65 tokens, and the model 64 positions"),
-    (tiny.bert, {"prompt": "w1 [MASK]"}, "has no mask token"),
-    (tiny.bert, {"prompt": "w1", "tokens": 2}, "needs a model that predicts the next token"),
-    (tiny.classifier, {"prompt": "w1", "tokens": 2}, "needs a model that predicts the next token"),
-    (bare, {"prompt": "w1"}, "has no head over its layers"),
-    (t5, {"prompt": "w1"}, "`part='encoder'` or `part='decoder'`"),
-    (t5, {"prompt": "w1", "part": "encoder"}, "the encoder of"),
-    (vit, {"prompt": "w1"}, "reads images"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("make", "how", "line"),
+    [
+        (tiny.gpt2, {}, "give either a prompt"),
+        (tiny.gpt2, {"prompt": "w1", "data": ["w1"]}, "give either a prompt or data"),
+        (tiny.gpt2, {"prompt": " "}, "the prompt is empty"),
+        (tiny.gpt2, {"prompt": "w1", "top": 0}, "top is 0"),
+        (tiny.gpt2, {"prompt": "w1", "tokens": -1}, "tokens is -1"),
+        (tiny.gpt2, {"data": ["w1"], "samples": 0}, "samples is 0"),
+        (tiny.gpt2, {"prompt": "w1", "tokens": "many"}, "tokens is 'many'"),
+        (tiny.gpt2, {"prompt": "w1 " * 60, "tokens": 6}, "give `tokens=5` or fewer"),
+        (tiny.gpt2, {"prompt": "w1 " * 65}, "the text has 65 tokens, and the model 64 positions"),
+        (tiny.bert, {"prompt": "w1 [MASK]"}, "has no mask token"),
+        (tiny.bert, {"prompt": "w1", "tokens": 2}, "needs a model that predicts the next token"),
+        (
+            tiny.classifier,
+            {"prompt": "w1", "tokens": 2},
+            "needs a model that predicts the next token",
+        ),
+        (bare, {"prompt": "w1"}, "has no head over its layers"),
+        (t5, {"prompt": "w1"}, "`part='encoder'` or `part='decoder'`"),
+        (t5, {"prompt": "w1", "part": "encoder"}, "the encoder of"),
+        (vit, {"prompt": "w1"}, "reads images"),
+    ],
+)
 def test_a_wrong_input_is_one_line(make, how, line):
-    processor = word_tokenizer() if make in (t5, bare) else tiny.tokenizer(special=make is not tiny.gpt2)
+    processor = (
+        word_tokenizer() if make in (t5, bare) else tiny.tokenizer(special=make is not tiny.gpt2)
+    )
     with pytest.raises(LayerscopeError, match=line) as told:
         lens(make(), processor=None if make is vit else processor, progress=False, **how)
     assert "\n" not in str(told.value)
@@ -201,27 +251,40 @@ def test_the_verb_stands_at_the_top():
 def test_the_command_prints_the_grid_of_a_real_model(cli, shared, tmp_path):  # noqa: F811  the fixture
     model = shared / "models" / "stories260K"
     page, out = tmp_path / "grid.html", tmp_path / "out"
-    done = cli("lens", model, "--prompt", "Once upon a time", "--tokens", 24, "--page", page, "--out", out)
+    done = cli(
+        "lens", model, "--prompt", "Once upon a time", "--tokens", 24, "--page", page, "--out", out
+    )
     assert done.status == 0
     assert done.out.splitlines()[0] == (
         "14 of 24 new tokens settle before the last layer; on average at layer 4.2 of 1–5"
     )
-    assert "there was a little girl named Lily" in done.out and "5 final" in done.out and "\x1b" not in done.out
+    assert (
+        "there was a little girl named Lily" in done.out
+        and "5 final" in done.out
+        and "\x1b" not in done.out
+    )
     assert max(map(len, done.out.splitlines()[:-4])) <= 80
     assert page.is_file() and {p.name for p in out.iterdir()} == {
-        "grid.csv", "saturation.csv", "cumulative.csv", "lens.json", "lens.html",
-    }  # fmt: skip
+        "grid.csv",
+        "saturation.csv",
+        "cumulative.csv",
+        "lens.json",
+        "lens.html",
+    }
     done = cli("lens", model, "--prompt", "Once upon a time", "--json")
     told = json.loads(done.out)
     assert told["kind"] == "next" and len(told["saturation"]) == 5 and told["pages"] == []
 
 
-@pytest.mark.parametrize(("options", "line"), [
-    (["--prompt", "x", "--page", "grid.txt"], "let it end in .html"),
-    (["--prompt", "x", "--top", "few"], "top is 'few'"),
-    (["--data", "nowhere.csv"], "does not exist"),
-    ([], "give either a prompt"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (["--prompt", "x", "--page", "grid.txt"], "let it end in .html"),
+        (["--prompt", "x", "--top", "few"], "top is 'few'"),
+        (["--data", "nowhere.csv"], "does not exist"),
+        ([], "give either a prompt"),
+    ],
+)
 def test_a_wrong_command_is_one_line(cli, tmp_path, options, line):  # noqa: F811  the fixture
     folder = tiny.saved(tiny.gpt2(), tmp_path / "model", special=False)
     done = cli("lens", folder, *options)

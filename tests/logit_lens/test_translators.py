@@ -46,15 +46,22 @@ def tuned(model, folder, *, data=HELD, train=TRAIN, steps=40, special=False, **h
 def llama_states(model, ids):
     """Return the raw states of layers 0 … L by plain hooks, and what the model makes of states."""
     kept = []
-    hooks = [model.model.layers[0].register_forward_pre_hook(lambda _, args, kw: kept.append(
-        args[0] if args else kw["hidden_states"]), with_kwargs=True)]  # fmt: skip
-    hooks += [each.register_forward_hook(lambda _, __, out: kept.append(out)) for each in model.model.layers]
+    hooks = [
+        model.model.layers[0].register_forward_pre_hook(
+            lambda _, args, kw: kept.append(args[0] if args else kw["hidden_states"]),
+            with_kwargs=True,
+        )
+    ]
+    hooks += [
+        each.register_forward_hook(lambda _, __, out: kept.append(out))
+        for each in model.model.layers
+    ]
     model(torch.tensor([ids]))
     for hook in hooks:
         hook.remove()
-    return [(each[0] if isinstance(each, tuple) else each)[0].detach() for each in kept], lambda h: model.lm_head(
-        model.model.norm(h)
-    )
+    return [
+        (each[0] if isinstance(each, tuple) else each)[0].detach() for each in kept
+    ], lambda h: model.lm_head(model.model.norm(h))
 
 
 @torch.no_grad()
@@ -66,9 +73,14 @@ def reference(model, weights, rows):
         own = head(states[-1]).log_softmax(-1)
         found = []
         for k, state in enumerate(states[:-1]):
-            moved = state + state @ weights[f"{k}.weight"].double().T + weights[f"{k}.bias"].double()
+            moved = (
+                state + state @ weights[f"{k}.weight"].double().T + weights[f"{k}.bias"].double()
+            )
             both = [head(each).log_softmax(-1) for each in (state, moved)]
-            kls = [torch.nn.functional.kl_div(each, own, reduction="sum", log_target=True) for each in both]
+            kls = [
+                torch.nn.functional.kl_div(each, own, reduction="sum", log_target=True)
+                for each in both
+            ]
             found.append([*kls, *((each.argmax(-1) == own.argmax(-1)).sum() for each in both)])
         sums, n = torch.tensor(found) + (0 if sums is None else sums), n + len(ids)
     return sums / n
@@ -112,8 +124,12 @@ def test_the_error_of_the_change_is_that_of_samples_drawn_anew(trained):
 
 def test_the_grid_is_read_through_the_translators_and_the_last_layer_is_the_models_own(trained):
     reading, folder = trained
-    plain = lens(tiny.llama(), data=HELD, processor=tiny.tokenizer(special=False), progress=False, top=2)
-    last = [frame[frame["layer"] == 3].reset_index(drop=True) for frame in (reading.grid, plain.grid)]
+    plain = lens(
+        tiny.llama(), data=HELD, processor=tiny.tokenizer(special=False), progress=False, top=2
+    )
+    last = [
+        frame[frame["layer"] == 3].reset_index(drop=True) for frame in (reading.grid, plain.grid)
+    ]
     pd.testing.assert_frame_equal(*last)
     weights, model = load_file(folder / WEIGHTS), tiny.llama()
     states, head = llama_states(model, tiny.tokenizer(special=False)(HELD[0])["input_ids"])
@@ -136,11 +152,16 @@ def test_the_first_step_is_that_of_the_paper(tmp_path):
             nn.init.zeros_(parameter)
         own = torch.cat([row[-1] for row in rows])
         state = torch.cat([row[k] for row in rows])
-        target, mine = ((model.lm_head(model.model.norm(h))).log_softmax(-1) for h in (own, state + layer(state)))
+        target, mine = (
+            (model.lm_head(model.model.norm(h))).log_softmax(-1)
+            for h in (own, state + layer(state))
+        )
         torch.nn.functional.kl_div(mine, target, reduction="batchmean", log_target=True).backward()
         nn.utils.clip_grad_norm_(layer.parameters(), 1.0)
         for name, parameter in layer.named_parameters():
-            torch.testing.assert_close(found[f"{k}.{name}"].double(), -1.9 * parameter.grad, rtol=1e-3, atol=1e-5)
+            torch.testing.assert_close(
+                found[f"{k}.{name}"].double(), -1.9 * parameter.grad, rtol=1e-3, atol=1e-5
+            )
 
 
 def test_a_killed_training_ends_with_the_same_numbers(trained, tmp_path, monkeypatch):
@@ -159,12 +180,16 @@ def test_a_killed_training_ends_with_the_same_numbers(trained, tmp_path, monkeyp
     with pytest.raises(LayerscopeError, match="was stopped: give `train` again"):
         tuned(tiny.llama(), folder, train=None)
     steps = []
-    monkeypatch.setattr(translators, "_backward", lambda *args: (steps.append(args[-1]), training(*args))[1])
+    monkeypatch.setattr(
+        translators, "_backward", lambda *args: (steps.append(args[-1]), training(*args))[1]
+    )
     again = tuned(tiny.llama(), folder)
     assert steps == [*range(17, 40)]
     reading, whole = trained
     first, second = load_file(whole / WEIGHTS), load_file(folder / WEIGHTS)
-    assert first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+    assert first.keys() == second.keys() and all(
+        torch.equal(first[name], second[name]) for name in first
+    )
     pd.testing.assert_frame_equal(again.tuned, reading.tuned)
     tuned(tiny.llama(), folder)  # trained already
     assert steps == [*range(17, 40)]
@@ -174,7 +199,10 @@ def test_half_precision_trains_in_float32_and_fits_the_model_in_any_dtype(traine
     tuned(tiny.llama().bfloat16(), tmp_path / "half")
     found = load_file(tmp_path / "half" / WEIGHTS)
     assert {weight.dtype for weight in found.values()} == {torch.float32}
-    half, whole = tuned(tiny.llama().bfloat16().float(), tmp_path / "half", train=None).tuned, trained[0].tuned
+    half, whole = (
+        tuned(tiny.llama().bfloat16().float(), tmp_path / "half", train=None).tuned,
+        trained[0].tuned,
+    )
     assert (half["kl_tuned"] < 1.1 * whole["kl_tuned"]).all()
 
 
@@ -194,9 +222,15 @@ def test_no_more_logits_are_held_than_a_chunk(trained, tmp_path, monkeypatch):
     pd.testing.assert_frame_equal(found, whole, rtol=1e-3)
 
 
-@pytest.mark.parametrize(("make", "how"), [
-    (tiny.gpt2, {}), (tiny.bert, {"special": True}), (t5, {"part": "decoder", "processor": word_tokenizer()}),
-], ids=["gpt2", "bert", "t5"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("make", "how"),
+    [
+        (tiny.gpt2, {}),
+        (tiny.bert, {"special": True}),
+        (t5, {"part": "decoder", "processor": word_tokenizer()}),
+    ],
+    ids=["gpt2", "bert", "t5"],
+)
 def test_any_model_that_predicts_tokens(make, how, tmp_path):
     found = tuned(make(), tmp_path / "new", steps=12, **how).tuned
     assert (found["kl_tuned"] < found["kl_plain"]).all()
@@ -225,12 +259,22 @@ def test_the_command_beats_the_plain_lens_on_a_real_model(cli, shared, tmp_path)
     text = (shared / "data" / "tiny_shakespeare" / "input.txt").read_text()
     for name, part in (("train.txt", text[:200_000]), ("held.txt", text[-20_000:])):
         (tmp_path / name).write_text(part)
-    model, folder, out = shared / "models" / "stories260K", tmp_path / "translators", tmp_path / "out"
+    model, folder, out = (
+        shared / "models" / "stories260K",
+        tmp_path / "translators",
+        tmp_path / "out",
+    )
     options = ("--data", tmp_path / "held.txt", "--samples", 60, "--tuned", folder)
-    done = cli("lens", model, *options, "--train", tmp_path / "train.txt", "--steps", 20, "--out", out)
-    assert done.status == 0 and "5 of the 5 layers before the last come nearer" in " ".join(done.out.split())
+    done = cli(
+        "lens", model, *options, "--train", tmp_path / "train.txt", "--steps", 20, "--out", out
+    )
+    assert done.status == 0 and "5 of the 5 layers before the last come nearer" in " ".join(
+        done.out.split()
+    )
     found = open_reading(out).tuned
-    assert (found["kl_tuned"] < found["kl_plain"]).all() and (found["kl_plain"] - found["kl_tuned"]).min() > 0.15
+    assert (found["kl_tuned"] < found["kl_plain"]).all() and (
+        found["kl_plain"] - found["kl_tuned"]
+    ).min() > 0.15
     better = found["kl_plain"] - found["kl_tuned"] > 5 * found["stderr"]
     assert (better & (found["agreement_tuned"] > found["agreement_plain"])).all()
     assert "KL plain" in done.out and max(map(len, done.out.splitlines()[:-4])) <= 80
@@ -241,7 +285,9 @@ def test_the_command_beats_the_plain_lens_on_a_real_model(cli, shared, tmp_path)
 
 
 def test_a_reading_saved_before_there_was_a_tuned_lens_opens(tmp_path):
-    reading = lens(tiny.llama(), "w1 w2 w3", processor=tiny.tokenizer(special=False), progress=False)
+    reading = lens(
+        tiny.llama(), "w1 w2 w3", processor=tiny.tokenizer(special=False), progress=False
+    )
     path = reading.save(tmp_path / "old") / "lens.json"
     facts = read_facts(path, "reading of the lens", "")
     old = {name: value for name, value in facts.items() if name not in ("tuned", "format", "kind")}

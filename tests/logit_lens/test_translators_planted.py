@@ -48,10 +48,14 @@ def test_a_planted_rotation_is_recovered(tmp_path):
     assert recovered(*rotated(), tmp_path / "new")
 
 
-@pytest.mark.parametrize("wrong", [
-    lambda target, predicted: -(target.exp() * (target - predicted)).sum(-1),
-    lambda target, predicted: (target.flip(0).exp() * (target.flip(0) - predicted)).sum(-1),
-], ids=["away", "of-another-token"])  # fmt: skip
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda target, predicted: -(target.exp() * (target - predicted)).sum(-1),
+        lambda target, predicted: (target.flip(0).exp() * (target.flip(0) - predicted)).sum(-1),
+    ],
+    ids=["away", "of-another-token"],
+)
 def test_a_wrong_trainer_does_not_recover_it(tmp_path, monkeypatch, wrong):
     right, training = translators._divergence, translators._backward
 

@@ -22,9 +22,14 @@ def publish(folder, weights, depth=3, width=32, unembed=None):
     """Write translators as the tuned-lens package does; `unembed` is the hash of the model's output embeddings."""
     folder.mkdir()
     config = {
-        "base_model_name_or_path": "llama", "d_model": width, "num_hidden_layers": depth, "bias": True,
-        "base_model_revision": None, "unembed_hash": unembed, "lens_type": "linear_tuned_lens",
-    }  # fmt: skip
+        "base_model_name_or_path": "llama",
+        "d_model": width,
+        "num_hidden_layers": depth,
+        "bias": True,
+        "base_model_revision": None,
+        "unembed_hash": unembed,
+        "lens_type": "linear_tuned_lens",
+    }
     (folder / "config.json").write_text(json.dumps(config))
     torch.save(weights, folder / "params.pt")
     return folder
@@ -38,7 +43,11 @@ def test_translators_of_the_tuned_lens_package_are_read(trained, tmp_path):
     theirs.load_state_dict(weights)
     weight = tiny.llama().lm_head.weight.detach().numpy()
     corners = hashlib.sha256(np.array_str(weight, precision=1).encode()).hexdigest()
-    found = tuned(tiny.llama(), publish(tmp_path / "published", theirs.state_dict(), unembed=corners), train=None)
+    found = tuned(
+        tiny.llama(),
+        publish(tmp_path / "published", theirs.state_dict(), unembed=corners),
+        train=None,
+    )
     pd.testing.assert_frame_equal(found.tuned, reading.tuned)
 
 
@@ -57,19 +66,34 @@ def spoilt(path):
     save_file(weights, path)
 
 
-@pytest.mark.parametrize(("make", "line"), [
-    (lambda tmp, own: tmp / "nowhere", "does not exist: train translators there"),
-    (lambda tmp, own: tmp, "holds no complete translators"),
-    (lambda tmp, own: publish(tmp / "a", {}, 12, 768), r"\(depth: 12 there, 3 here\)"),
-    (lambda tmp, own: publish(tmp / "a", {}, 3, 64), r"\(width: 64 there, 32 here\)"),
-    (lambda tmp, own: publish(tmp / "a", {}, unembed="0" * 64), r"\(unembed_hash: 000000000000 there, "),
-    (lambda tmp, own: publish(tmp / "a", {"0.weight": torch.zeros(32, 32)}), "does not hold finite translators"),
-    (lambda tmp, own: publish(tmp / "a", {"0.weight": Bomb()}), "holds no complete translators"),
-    (lambda tmp, own: publish(tmp / "a", [1, 2]), "holds no complete translators"),
-    (lambda tmp, own: (damaged(own / WEIGHTS), own)[1], "holds no complete translators"),
-    (lambda tmp, own: (spoilt(own / WEIGHTS), own)[1], "does not hold finite translators"),
-    (lambda tmp, own: ((own / "translators.json").write_text("{}"), own)[1], "is damaged, or no translators"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("make", "line"),
+    [
+        (lambda tmp, own: tmp / "nowhere", "does not exist: train translators there"),
+        (lambda tmp, own: tmp, "holds no complete translators"),
+        (lambda tmp, own: publish(tmp / "a", {}, 12, 768), r"\(depth: 12 there, 3 here\)"),
+        (lambda tmp, own: publish(tmp / "a", {}, 3, 64), r"\(width: 64 there, 32 here\)"),
+        (
+            lambda tmp, own: publish(tmp / "a", {}, unembed="0" * 64),
+            r"\(unembed_hash: 000000000000 there, ",
+        ),
+        (
+            lambda tmp, own: publish(tmp / "a", {"0.weight": torch.zeros(32, 32)}),
+            "does not hold finite translators",
+        ),
+        (
+            lambda tmp, own: publish(tmp / "a", {"0.weight": Bomb()}),
+            "holds no complete translators",
+        ),
+        (lambda tmp, own: publish(tmp / "a", [1, 2]), "holds no complete translators"),
+        (lambda tmp, own: (damaged(own / WEIGHTS), own)[1], "holds no complete translators"),
+        (lambda tmp, own: (spoilt(own / WEIGHTS), own)[1], "does not hold finite translators"),
+        (
+            lambda tmp, own: ((own / "translators.json").write_text("{}"), own)[1],
+            "is damaged, or no translators",
+        ),
+    ],
+)
 def test_what_are_no_translators_of_this_model_is_one_line(trained, tmp_path, make, line, capfd):
     own = tmp_path / "own"
     own.mkdir()
@@ -93,27 +117,57 @@ def quantised():
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(("make", "how", "line"), [
-    (lambda: tiny.llama(seed=1), {"train": None}, r"other translators \(weights: "),
-    (lambda: tiny.llama(seed=1), {}, r"other translators \(weights: "),
-    (tiny.llama, {"steps": 41}, r"other translators \(steps: 40 there, 41 here\)"),
-    (tiny.llama, {"train": TRAIN[:50]}, r"other translators \(text: "),
-    (tiny.llama, {"tuned": "new", "train": ["w1 w2"]}, "2 tokens to train on: give 1,024 or more"),
-    (tiny.llama, {"tuned": None}, "`train` needs `tuned`"),
-    (tiny.llama, {"tuned": "x", "out": "x"}, "`train` needs `tuned`, a folder of its own"),
-    (tiny.llama, {"tuned": "full"}, "`tuned='.*full'` exists and holds no translators: name a new folder"),
-    (tiny.llama, {"steps": 0}, "steps is 0"),
-    (tiny.classifier, {"tuned": "new"}, "needs a model that predicts tokens, and BertForSequenceClassification"),
-    (broken, {"tuned": "new", "train": ["unheard", *TRAIN]}, r"layer 0 gives NaN or infinity in step \d+ of training"),
-    (quantised, {"tuned": "new"}, "passes no gradients, as with quantised weights"),
-    (tiny.llama, {"tuned": "new", "train": "nowhere.txt"}, "'nowhere.txt' does not exist"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("make", "how", "line"),
+    [
+        (lambda: tiny.llama(seed=1), {"train": None}, r"other translators \(weights: "),
+        (lambda: tiny.llama(seed=1), {}, r"other translators \(weights: "),
+        (tiny.llama, {"steps": 41}, r"other translators \(steps: 40 there, 41 here\)"),
+        (tiny.llama, {"train": TRAIN[:50]}, r"other translators \(text: "),
+        (
+            tiny.llama,
+            {"tuned": "new", "train": ["w1 w2"]},
+            "2 tokens to train on: give 1,024 or more",
+        ),
+        (tiny.llama, {"tuned": None}, "`train` needs `tuned`"),
+        (tiny.llama, {"tuned": "x", "out": "x"}, "`train` needs `tuned`, a folder of its own"),
+        (
+            tiny.llama,
+            {"tuned": "full"},
+            "`tuned='.*full'` exists and holds no translators: name a new folder",
+        ),
+        (tiny.llama, {"steps": 0}, "steps is 0"),
+        (
+            tiny.classifier,
+            {"tuned": "new"},
+            "needs a model that predicts tokens, and BertForSequenceClassification",
+        ),
+        (
+            broken,
+            {"tuned": "new", "train": ["unheard", *TRAIN]},
+            r"layer 0 gives NaN or infinity in step \d+ of training",
+        ),
+        (quantised, {"tuned": "new"}, "passes no gradients, as with quantised weights"),
+        (tiny.llama, {"tuned": "new", "train": "nowhere.txt"}, "'nowhere.txt' does not exist"),
+    ],
+)
 def test_a_wrong_training_is_one_line(trained, tmp_path, monkeypatch, make, how, line):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.tex").write_text("all of it")
     model, folder = make(), how.get("tuned", trained[1])
-    given = {"train": TRAIN, "steps": 40, **{name: value for name, value in how.items() if name != "tuned"}}
+    given = {
+        "train": TRAIN,
+        "steps": 40,
+        **{name: value for name, value in how.items() if name != "tuned"},
+    }
     with pytest.raises(LayerscopeError, match=line) as told:
-        lens(model, data=HELD, tuned=folder, processor=tiny.tokenizer(special=False), progress=False, **given)
+        lens(
+            model,
+            data=HELD,
+            tuned=folder,
+            processor=tiny.tokenizer(special=False),
+            progress=False,
+            **given,
+        )
     assert "\n" not in str(told.value)

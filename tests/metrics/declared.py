@@ -58,26 +58,50 @@ ORDERS = np.stack([np.random.default_rng(i).permutation(9) for i in range(3)])
 METRICS = {
     "matrix_entropy": Metric(metrics.matrix_entropy, "rows", f"{SPACE} row_scale", zero, log_side),
     "matrix_entropy raw": Metric(
-        lambda z: metrics.matrix_entropy(z, rows="raw"), "rows", f"{SPACE} transpose", zero, log_side
+        lambda z: metrics.matrix_entropy(z, rows="raw"),
+        "rows",
+        f"{SPACE} transpose",
+        zero,
+        log_side,
     ),
     "matrix_entropy raw S2": Metric(
-        lambda z: metrics.matrix_entropy(z, 2.0, rows="raw"), "rows", f"{SPACE} transpose", zero, log_side
+        lambda z: metrics.matrix_entropy(z, 2.0, rows="raw"),
+        "rows",
+        f"{SPACE} transpose",
+        zero,
+        log_side,
     ),
     "matrix_entropy raw S0.5": Metric(
-        lambda z: metrics.matrix_entropy(z, 0.5, rows="raw"), "rows", f"{SPACE} transpose", zero, log_side
+        lambda z: metrics.matrix_entropy(z, 0.5, rows="raw"),
+        "rows",
+        f"{SPACE} transpose",
+        zero,
+        log_side,
     ),
     "matrix_entropy centered": Metric(
-        lambda z: metrics.matrix_entropy(z, rows="centered"), "rows", f"{SPACE} shift", zero, log_side
+        lambda z: metrics.matrix_entropy(z, rows="centered"),
+        "rows",
+        f"{SPACE} shift",
+        zero,
+        log_side,
     ),
-    "dataset_entropy": Metric(metrics.dataset_entropy, "rows", f"{SPACE} row_scale", zero, log_side),
+    "dataset_entropy": Metric(
+        metrics.dataset_entropy, "rows", f"{SPACE} row_scale", zero, log_side
+    ),
     "effective_rank": Metric(metrics.effective_rank, "rows", f"{SPACE} transpose", one, side),
     "rankme": Metric(lambda z: metrics.rankme(z, 0.0), "rows", f"{SPACE} transpose", one, side),
-    "anisotropy": Metric(metrics.anisotropy, "rows", f"{SPACE} shift", lambda n, d: 1 / centred_side(n, d), one),
+    "anisotropy": Metric(
+        metrics.anisotropy, "rows", f"{SPACE} shift", lambda n, d: 1 / centred_side(n, d), one
+    ),
     "nesum": Metric(metrics.nesum, "rows", f"{SPACE} shift", one, centred_side),
     "alpha_req": Metric(lambda z: metrics.alpha_req(z, (1, 9)), "rows", f"{SPACE} shift", zero),
     "intrinsic_dimension": Metric(metrics.intrinsic_dimension, "rows", f"{SPACE} shift", zero),
-    "prompt_entropy": Metric(metrics.prompt_entropy, "tokens", f"{SPACE} row_scale", zero, log_side),
-    "curvature": Metric(metrics.curvature, "tokens", "rotation scale shift reversal", zero, lambda n, d: np.pi),
+    "prompt_entropy": Metric(
+        metrics.prompt_entropy, "tokens", f"{SPACE} row_scale", zero, log_side
+    ),
+    "curvature": Metric(
+        metrics.curvature, "tokens", "rotation scale shift reversal", zero, lambda n, d: np.pi
+    ),
     "norm_mean": Metric(norm("mean"), "tokens", "rotation order", zero),
     "norm_median": Metric(norm("median"), "tokens", "rotation order", zero),
     "norm_max": Metric(norm("maximum"), "tokens", "rotation order", zero),
@@ -87,12 +111,16 @@ METRICS = {
         metrics.infonce_bound, "pair", f"{SPACE} row_scale swap", high=lambda n, d: float(np.log(n))
     ),
     "dime": Metric(
-        lambda a, b: metrics.dime(a, b, permutations=ORDERS), "nine pairs", "rotation_each scale_each row_scale"
+        lambda a, b: metrics.dime(a, b, permutations=ORDERS),
+        "nine pairs",
+        "rotation_each scale_each row_scale",
     ),
     "lidar": Metric(metrics.lidar, "views", "rotation shift sample_order order", one, centred_side),
     "cka": Metric(metrics.cka, "pair", EACH, lambda n, d: -1.0, one),
     "cka biased": Metric(lambda x, y: metrics.cka(x, y, debiased=False), "pair", EACH, zero, one),
-    "cka rbf": Metric(lambda x, y: metrics.cka(x, y, "rbf", debiased=False), "pair", EACH, zero, one),
+    "cka rbf": Metric(
+        lambda x, y: metrics.cka(x, y, "rbf", debiased=False), "pair", EACH, zero, one
+    ),
     "cosine_similarity": Metric(
         lambda x, y: metrics.cosine_similarity(x, y).mean(-1),
         "pair",
@@ -121,13 +149,20 @@ METRICS = {
     ),
     "pnka": Metric(lambda x, y: metrics.pnka(x, y).mean(-1), "pair", EACH, lambda n, d: -1.0, one),
     "mutual_knn": Metric(
-        lambda x, y: metrics.mutual_knn(x, y, 3), "pair", "rotation_each scale_each row_scale order swap", zero, one
+        lambda x, y: metrics.mutual_knn(x, y, 3),
+        "pair",
+        "rotation_each scale_each row_scale order swap",
+        zero,
+        one,
     ),
 }
 
 
 def draw(inputs: str, rng: np.random.Generator) -> Arrays:
-    n, d = {"nine pairs": 9, "tall pair": 30}.get(inputs, int(rng.integers(5, 13))), int(rng.integers(3, 10))
+    n, d = (
+        {"nine pairs": 9, "tall pair": 30}.get(inputs, int(rng.integers(5, 13))),
+        int(rng.integers(3, 10)),
+    )
     spread = rng.uniform(0.2, 3, d)
     if inputs == "views":
         return [rng.standard_normal((n, 1, d)) * spread + 0.3 * rng.standard_normal((n, 3, d))]

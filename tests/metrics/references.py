@@ -53,7 +53,9 @@ def lidar(views, delta=1e-4, eps=0.0):
     n, q, width = views.shape
     means = views.mean(1)
     between = sum(np.outer(m, m) for m in means - means.mean(0)) / (n - 1)
-    within = sum(np.outer(v, v) for v in (views - means[:, None]).reshape(-1, width)) / (n * (q - 1))
+    within = sum(np.outer(v, v) for v in (views - means[:, None]).reshape(-1, width)) / (
+        n * (q - 1)
+    )
     values, vectors = np.linalg.eigh(within + delta * np.eye(width))
     root = vectors @ np.diag(values**-0.5) @ vectors.T
     spectrum = np.linalg.eigvalsh(root @ between @ root).clip(0)
@@ -103,7 +105,9 @@ def cka(K, L, debiased=True):
 def cosines(X, Y, center=True):
     X, Y = np.asarray(X, dtype=np.float64), np.asarray(Y, dtype=np.float64)
     X, Y = X - X.mean(0) * center, Y - Y.mean(0) * center
-    return np.array([x @ y / (np.linalg.norm(x) * np.linalg.norm(y)) for x, y in zip(X, Y, strict=True)])
+    return np.array(
+        [x @ y / (np.linalg.norm(x) * np.linalg.norm(y)) for x, y in zip(X, Y, strict=True)]
+    )
 
 
 def saturation(row, first_layer=1):
@@ -136,7 +140,10 @@ def two_nn(Z, discard=0.1):
     """Facco et al. 2017, section Methods, with every distance written out; equal rows count once."""
     Z = np.unique(np.asarray(Z, dtype=np.float64), axis=0)
     distances = np.array(
-        [[np.linalg.norm(a - b) if i != j else np.inf for j, b in enumerate(Z)] for i, a in enumerate(Z)]
+        [
+            [np.linalg.norm(a - b) if i != j else np.inf for j, b in enumerate(Z)]
+            for i, a in enumerate(Z)
+        ]
     )
     nearest = np.sort(distances, axis=1)
     ratios = np.sort(nearest[:, 1] / nearest[:, 0])
@@ -171,7 +178,11 @@ def leading(X, variance):
     X = centred(X)
     values, vectors = np.linalg.eigh(X.T @ X)
     values, vectors = values[::-1], vectors[:, ::-1]
-    keep = next(k for k in range(1, len(values) + 1) if values[:k].sum() >= variance * values.sum() * (1 - 1e-12))
+    keep = next(
+        k
+        for k in range(1, len(values) + 1)
+        if values[:k].sum() >= variance * values.sum() * (1 - 1e-12)
+    )
     return X @ vectors[:, :keep]
 
 

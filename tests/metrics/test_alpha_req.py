@@ -23,7 +23,9 @@ def test_a_power_law_gives_its_exponent(rng, alpha):
         assert alpha_req(Z, fit) == pytest.approx(alpha, rel=1e-9)
 
 
-@pytest.mark.parametrize(("shape", "fit"), [((300, 120), (10, 100)), ((60, 90), (10, 100)), ((400, 30), (5, 20))])
+@pytest.mark.parametrize(
+    ("shape", "fit"), [((300, 120), (10, 100)), ((60, 90), (10, 100)), ((400, 30), (5, 20))]
+)
 def test_agrees_with_the_reference(rng, shape, fit):
     Z = rng.standard_normal(shape) * rng.exponential(size=shape[1]) + 1
     assert alpha_req(Z, fit) == pytest.approx(references.alpha_req(Z, fit), rel=1e-8)
@@ -48,7 +50,9 @@ def test_leading_dimensions_and_errors(rng):
     values = alpha_req(Z, (2, 15))
     assert values.shape == (2, 3) and values.dtype == torch.float64
     assert float(values[1, 0]) == pytest.approx(alpha_req(torch.from_numpy(Z[1, 0]), (2, 15)))
-    with pytest.raises(LayerscopeError, match=r"fit=\(10, 100\) holds fewer than two of the ranks 1 ... 8"):
+    with pytest.raises(
+        LayerscopeError, match=r"fit=\(10, 100\) holds fewer than two of the ranks 1 ... 8"
+    ):
         alpha_req(Z[..., :8])
     with pytest.raises(LayerscopeError, match=r"fit=\(0, 9\)"):
         alpha_req(Z, (0, 9))

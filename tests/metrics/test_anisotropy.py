@@ -23,10 +23,14 @@ def test_rows_are_centred_first(rng):
 
 
 def test_ends_of_the_scale(rng):
-    assert anisotropy(np.outer(rng.standard_normal(9), rng.standard_normal(4)) + 3) == pytest.approx(1)
+    assert anisotropy(
+        np.outer(rng.standard_normal(9), rng.standard_normal(4)) + 3
+    ) == pytest.approx(1)
     corners = np.vstack([np.eye(6), -np.eye(6)])
     assert anisotropy(corners) == pytest.approx(1 / 6)
-    assert math.isnan(anisotropy(np.full((5, 3), 0.1))) and math.isnan(anisotropy(rng.standard_normal((1, 3))))
+    assert math.isnan(anisotropy(np.full((5, 3), 0.1))) and math.isnan(
+        anisotropy(rng.standard_normal((1, 3)))
+    )
     assert anisotropy(1e200 * corners) == pytest.approx(1 / 6)
 
 

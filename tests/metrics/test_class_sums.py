@@ -20,7 +20,11 @@ def plain(states: np.ndarray, labels: np.ndarray) -> dict[str, float]:
     norms = np.linalg.norm(between, axis=1)
     cosines = (between @ between.T / norms / norms[:, None])[np.triu_indices(len(names), 1)]
     angles = np.abs(cosines + 1 / (len(names) - 1)).mean()
-    return {"nc1": nc1.sum() / len(names), "nc2_norms": norms.std() / norms.mean(), "nc2_angles": angles}
+    return {
+        "nc1": nc1.sum() / len(names),
+        "nc2_norms": norms.std() / norms.mean(),
+        "nc2_angles": angles,
+    }
 
 
 CASES = {  # samples, width, classes, offset, spread within classes, factor of one direction of them
@@ -37,15 +41,24 @@ CASES = {  # samples, width, classes, offset, spread within classes, factor of o
 def test_sums_over_chunks_are_those_of_all_states(case: tuple[int, int, int, float, float, float]):
     n, width, classes, offset, spread, factor = case
     rng = np.random.default_rng(0)
-    labels = np.concatenate([np.arange(classes).repeat(2), rng.integers(classes, size=n - 2 * classes)])
+    labels = np.concatenate(
+        [np.arange(classes).repeat(2), rng.integers(classes, size=n - 2 * classes)]
+    )
     rng.shuffle(labels)
     along, _ = np.linalg.qr(rng.normal(size=(width, width)))
     scale = np.r_[factor, np.ones(width - 1)]
-    layers = np.stack([
-        rng.normal(size=(classes, width))[labels] + spread * rng.normal(size=(n, width)) * scale @ along + offset
-        for _ in range(2)
-    ])  # fmt: skip
-    seen: list[dict[int, int]] = [{}, {}]  # of each process, its classes in the order in which they came
+    layers = np.stack(
+        [
+            rng.normal(size=(classes, width))[labels]
+            + spread * rng.normal(size=(n, width)) * scale @ along
+            + offset
+            for _ in range(2)
+        ]
+    )
+    seen: list[dict[int, int]] = [
+        {},
+        {},
+    ]  # of each process, its classes in the order in which they came
     parts = [ClassSums.empty(0, 2, width), ClassSums.empty(0, 2, width)]
     for number, start in enumerate(range(0, n, 37)):
         own, here = number % 2, slice(start, start + 37)
@@ -72,8 +85,12 @@ def test_one_class_has_no_collapse_and_no_state_changes_nothing():
 
 
 def test_states_that_are_all_equal_have_no_collapse(rng):
-    states = np.stack([np.tile(rng.normal(size=5).astype("float32"), (30, 1)), rng.normal(size=(30, 5))])
-    labels = np.arange(30) % 3  # as of class tokens at the embedding output: there is nothing to divide by
+    states = np.stack(
+        [np.tile(rng.normal(size=5).astype("float32"), (30, 1)), rng.normal(size=(30, 5))]
+    )
+    labels = (
+        np.arange(30) % 3
+    )  # as of class tokens at the embedding output: there is nothing to divide by
     sums = ClassSums.empty(0, 2, 5)
     for block in (slice(11), slice(11, None)):
         sums.update(torch.from_numpy(states[:, block]), torch.from_numpy(labels[block]))

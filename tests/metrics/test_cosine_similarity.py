@@ -23,7 +23,13 @@ def test_each_side_is_centred_by_its_own_mean(rng):
 def test_a_zero_vector_has_no_cosine(rng):
     X = rng.standard_normal((5, 3))
     X[2] = 0
-    assert cosine_similarity(X, X, center=False).isnan().tolist() == [False, False, True, False, False]
+    assert cosine_similarity(X, X, center=False).isnan().tolist() == [
+        False,
+        False,
+        True,
+        False,
+        False,
+    ]
     assert cosine_similarity(np.full((5, 3), 0.1), X).isnan().all()
     assert cosine_similarity(np.zeros((5, 3)), X).isnan().all()
 

@@ -61,7 +61,9 @@ def test_trap_14_repeated_tokens_are_left_out_and_counted(rng):
     ]
     assert len(cosines) == 3
     assert curvature(repeated) == pytest.approx(np.arccos(cosines).mean())
-    assert str(zero_differences(repeated)) == "1" and zero_differences(walk) == 0  # a count is a whole number
+    assert (
+        str(zero_differences(repeated)) == "1" and zero_differences(walk) == 0
+    )  # a count is a whole number
     assert math.isnan(curvature(np.ones((5, 3)))) and zero_differences(np.ones((5, 3))) == 4
     padded = np.vstack([walk, np.zeros((4, 4))])
     assert zero_differences(padded, np.arange(10) < 6) == 0

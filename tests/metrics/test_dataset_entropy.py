@@ -7,7 +7,9 @@ from layerscope.metrics import dataset_entropy, matrix_entropy
 def test_is_matrix_entropy_of_the_pooled_rows(rng):
     pooled = rng.standard_normal((3, 20, 6))
     for rows in ("unit", "raw", "centered"):
-        np.testing.assert_array_equal(dataset_entropy(pooled, 2.0, rows), matrix_entropy(pooled, 2.0, rows))
+        np.testing.assert_array_equal(
+            dataset_entropy(pooled, 2.0, rows), matrix_entropy(pooled, 2.0, rows)
+        )
 
 
 def test_trap_05_tokens_are_not_centred_before_pooling(rng):

@@ -26,8 +26,12 @@ def test_saturation_wants_the_prediction_never_to_change_again():
 
 def test_layer_accuracy(rng):
     tops, labels = rng.integers(0, 3, (5, 6, 4)), rng.integers(0, 3, (5, 6))
-    np.testing.assert_allclose(layer_accuracy(tops, labels), (tops == labels[..., None]).mean((0, 1)))
-    with pytest.raises(LayerscopeError, match=r"predictions has shape \(5, 6, 4\) and labels \(5,\)"):
+    np.testing.assert_allclose(
+        layer_accuracy(tops, labels), (tops == labels[..., None]).mean((0, 1))
+    )
+    with pytest.raises(
+        LayerscopeError, match=r"predictions has shape \(5, 6, 4\) and labels \(5,\)"
+    ):
         layer_accuracy(tops, labels[:, 0])
 
 

@@ -14,7 +14,9 @@ def test_agrees_with_the_reference(rng, alpha):
     orders = np.stack([rng.permutation(20) for _ in range(3)])
     values = dime(a, b, alpha, orders)
     for i in range(2):
-        assert float(values[i]) == pytest.approx(references.dime(a[i], b[i], orders, alpha), abs=1e-10)
+        assert float(values[i]) == pytest.approx(
+            references.dime(a[i], b[i], orders, alpha), abs=1e-10
+        )
 
 
 def test_permutes_samples_and_not_features(rng):
@@ -44,7 +46,9 @@ def test_errors(rng):
     a = rng.standard_normal((5, 3))
     with pytest.raises(LayerscopeError, match="permutations=0"):
         dime(a, a, permutations=0)
-    with pytest.raises(LayerscopeError, match=r"shape \(1, 5\) are not rows that reorder 0 \.\.\. 4"):
+    with pytest.raises(
+        LayerscopeError, match=r"shape \(1, 5\) are not rows that reorder 0 \.\.\. 4"
+    ):
         dime(a, a, permutations=np.array([[0, 1, 2, 3, 3]]))
     with pytest.raises(LayerscopeError, match="equal leading"):
         dime(np.stack([a, a]), a)

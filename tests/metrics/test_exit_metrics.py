@@ -44,7 +44,9 @@ def test_neural_collapse_of_the_oracle(oracle):
     for key in found:
         _, mean, name = key.split(".")
         labels = oracle[name.replace("features", "labels").rsplit("x", 1)[0]]
-        value = neural_collapse(oracle[name], labels, global_mean=mean.removeprefix("global_mean_of_"))
+        value = neural_collapse(
+            oracle[name], labels, global_mean=mean.removeprefix("global_mean_of_")
+        )
         np.testing.assert_allclose(value.nc1, oracle[key], rtol=1e-9)
 
 
@@ -74,13 +76,17 @@ def test_neural_collapse_of_a_simplex_is_zero_whatever_its_size(rng):
 
 def test_diversity_of_the_oracle(oracle):
     for key in (k for k in oracle if k.startswith("diversity.text")):
-        assert diversity(oracle[key.removeprefix("diversity.")].tolist()) == pytest.approx(float(oracle[key]))
+        assert diversity(oracle[key.removeprefix("diversity.")].tolist()) == pytest.approx(
+            float(oracle[key])
+        )
     with pytest.raises(LayerscopeError, match="3 tokens have no 4-gram"):
         diversity([1, 2, 3])
 
 
 def test_exits_save_layers_and_parameters(oracle):
-    assert exit_speedup(oracle["exit_counts_12"]) == pytest.approx(float(oracle["exit_speedup.exit_counts_12"]))
+    assert exit_speedup(oracle["exit_counts_12"]) == pytest.approx(
+        float(oracle["exit_speedup.exit_counts_12"])
+    )
     assert exit_speedup([0, 0, 7]) == 1 and exit_speedup([5, 0, 0]) == 3
     with pytest.raises(LayerscopeError, match="how many samples leave"):
         exit_speedup([0, 0])
@@ -93,7 +99,9 @@ def test_label_probability_is_the_softmax_of_each_layer(rng):
     logits, labels = rng.normal(size=(5, 3, 4)), rng.integers(0, 4, 5)
     want = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
     found = label_probability(logits, labels)
-    np.testing.assert_allclose(found, [[want[i, layer, labels[i]] for layer in range(3)] for i in range(5)])
+    np.testing.assert_allclose(
+        found, [[want[i, layer, labels[i]] for layer in range(3)] for i in range(5)]
+    )
     with pytest.raises(LayerscopeError, match="4 classes"):
         label_probability(logits, labels + 4)
 

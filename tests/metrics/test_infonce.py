@@ -32,7 +32,9 @@ def test_bound_never_exceeds_log_n(rng):
 def test_does_not_see_order_scale_or_rotation(rng):
     a, b = rng.standard_normal((2, 15, 6))
     order, rotation = rng.permutation(15), np.linalg.qr(rng.standard_normal((6, 6)))[0]
-    assert infonce(3 * a[order] @ rotation, b[order] @ rotation) == pytest.approx(infonce(a, b), rel=1e-10)
+    assert infonce(3 * a[order] @ rotation, b[order] @ rotation) == pytest.approx(
+        infonce(a, b), rel=1e-10
+    )
 
 
 def test_trap_13_the_value_belongs_to_its_block_size(rng):

@@ -37,8 +37,13 @@ def test_is_its_definition(rng: np.random.Generator, alpha: float, width: int) -
 
 def test_labels_that_states_know_exceed_chance_and_others_do_not(rng: np.random.Generator) -> None:
     labels = rng.integers(0, 4, 200)
-    knowing = np.eye(4)[labels] @ rng.standard_normal((4, 16)) + 0.3 * rng.standard_normal((200, 16))
-    known, unknown = label_information(knowing, labels), label_information(rng.standard_normal((200, 16)), labels)
+    knowing = np.eye(4)[labels] @ rng.standard_normal((4, 16)) + 0.3 * rng.standard_normal(
+        (200, 16)
+    )
+    known, unknown = (
+        label_information(knowing, labels),
+        label_information(rng.standard_normal((200, 16)), labels),
+    )
     assert known.value - known.chance > 50 * known.spread
     assert abs(unknown.value - unknown.chance) < 4 * unknown.spread
     assert unknown.chance > 0.1  # few samples in many directions look as if they knew
@@ -60,11 +65,19 @@ def test_refused(labels: list[object], draws: int, why: str) -> None:
 
 def test_a_run_has_it_by_layer(tmp_path) -> None:
     texts = [
-        f"{word} {other}" for word in ("good", "bad") for other in ("food", "book", "film", "day", "house", "play")
+        f"{word} {other}"
+        for word in ("good", "bad")
+        for other in ("food", "book", "film", "day", "house", "play")
     ]
     labels = ["praise"] * 6 + ["blame"] * 6
     run = layerscope.profile(
-        "minilm", texts, labels=labels, metrics="label_information", views=0, out=tmp_path / "run", progress=False
+        "minilm",
+        texts,
+        labels=labels,
+        metrics="label_information",
+        views=0,
+        out=tmp_path / "run",
+        progress=False,
     )
     found = run.table().query("metric == 'label_information'")
     assert len(found) == run.depth + 1
@@ -76,17 +89,28 @@ def test_a_run_has_it_by_layer(tmp_path) -> None:
         assert row["stderr"] == pytest.approx(wanted.spread, abs=1e-6)
 
 
-def test_the_first_line_of_a_run_names_the_layer_that_knows_most_or_that_none_does(tmp_path) -> None:
+def test_the_first_line_of_a_run_names_the_layer_that_knows_most_or_that_none_does(
+    tmp_path,
+) -> None:
     rng = np.random.default_rng(0)
     texts = [
-        f"{a} {b}" for a in ("good", "fine", "bad", "poor") for b in ("food", "book", "film", "day", "play", "cup")
+        f"{a} {b}"
+        for a in ("good", "fine", "bad", "poor")
+        for b in ("food", "book", "film", "day", "play", "cup")
     ]
     options = {"metrics": "label_information", "views": 0, "progress": False}
-    known = layerscope.profile("minilm", texts, labels=[i < 12 for i in range(24)], out=tmp_path / "a", **options)
+    known = layerscope.profile(
+        "minilm", texts, labels=[i < 12 for i in range(24)], out=tmp_path / "a", **options
+    )
     value = known.metric("label_information")
     layer = int(value[1:].idxmax())
-    assert f"no layer is named: the states of layer {layer} of 6 share most with your labels" in known.document().answer
-    none = layerscope.profile("minilm", texts, labels=rng.permutation(24) < 12, out=tmp_path / "b", **options)
+    assert (
+        f"no layer is named: the states of layer {layer} of 6 share most with your labels"
+        in known.document().answer
+    )
+    none = layerscope.profile(
+        "minilm", texts, labels=rng.permutation(24) < 12, out=tmp_path / "b", **options
+    )
     (found,) = none.as_dict()["findings"]
     chance = none.table().set_index("layer").loc[1:].eval("value / stderr").max() < 1.96
     assert (found["layer"] is None) == chance == ("than chance does" in none.document().answer)

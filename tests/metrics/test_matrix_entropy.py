@@ -22,13 +22,17 @@ def test_agrees_with_the_reference(rng, shape, rows, alpha):
     Z = rng.standard_normal(shape) * rng.uniform(0.1, 5, shape[1]) + 1
     # A centred square matrix has one eigenvalue of rounding, whose root is not small.
     tolerance = 1e-6 if alpha < 1 and rows == "centered" else 1e-9
-    assert matrix_entropy(Z, alpha, rows) == pytest.approx(references.matrix_entropy(Z, alpha, rows), rel=tolerance)
+    assert matrix_entropy(Z, alpha, rows) == pytest.approx(
+        references.matrix_entropy(Z, alpha, rows), rel=tolerance
+    )
 
 
 def test_both_sides_of_the_gram_agree(rng):
     Z = rng.standard_normal((50, 9))
     for alpha in (0.5, 1.0, 2.0):
-        assert matrix_entropy(Z, alpha, "raw") == pytest.approx(matrix_entropy(Z.T, alpha, "raw"), rel=1e-10)
+        assert matrix_entropy(Z, alpha, "raw") == pytest.approx(
+            matrix_entropy(Z.T, alpha, "raw"), rel=1e-10
+        )
 
 
 def test_squared_spectrum_is_the_more_concentrated(rng):
@@ -45,7 +49,9 @@ def test_does_not_see_rotation_scale_or_order(seed, scale):
     Z = rng.standard_normal((10, 6)) + 0.3
     moved = scale * rng.permutation(Z) @ orthogonal(6, rng)
     for rows in ("unit", "raw", "centered"):
-        assert matrix_entropy(moved, rows=rows) == pytest.approx(matrix_entropy(Z, rows=rows), abs=1e-9)
+        assert matrix_entropy(moved, rows=rows) == pytest.approx(
+            matrix_entropy(Z, rows=rows), abs=1e-9
+        )
 
 
 @settings(max_examples=25, deadline=None)
@@ -87,7 +93,9 @@ def test_trap_06_negative_gram_entries_are_kept(rng):
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 70.0])
 def test_trap_07_s2_divides_by_the_squared_trace(rng, scale):
     Z = scale * rng.standard_normal((12, 5))
-    assert matrix_entropy(Z, 2.0, "raw") == pytest.approx(references.matrix_entropy(Z, 2, "raw"), rel=1e-10)
+    assert matrix_entropy(Z, 2.0, "raw") == pytest.approx(
+        references.matrix_entropy(Z, 2, "raw"), rel=1e-10
+    )
 
 
 def test_trap_12_half_precision_does_not_overflow():
@@ -99,7 +107,9 @@ def test_trap_12_half_precision_does_not_overflow():
 def test_trap_16_small_eigenvalues_count_below_alpha_1(rng):
     Z = (1e-3 * rng.standard_normal((60, 24)) + rng.standard_normal(24)).astype(np.float32)
     want = references.matrix_entropy(Z, 0.5, "raw")
-    from_gram = references.renyi(torch.linalg.eigvalsh(torch.from_numpy(Z @ Z.T)).clamp(min=0).numpy(), 0.5)
+    from_gram = references.renyi(
+        torch.linalg.eigvalsh(torch.from_numpy(Z @ Z.T)).clamp(min=0).numpy(), 0.5
+    )
     assert abs(from_gram - want) > 0.1 * want
     assert matrix_entropy(Z, 0.5, "raw") == pytest.approx(want, rel=1e-8)
     assert float(entropy_of_rows(torch.from_numpy(Z), 0.5)) == pytest.approx(want, rel=1e-4)
@@ -107,7 +117,9 @@ def test_trap_16_small_eigenvalues_count_below_alpha_1(rng):
 
 def test_zero_rows_stay_zero(rng):
     Z = rng.standard_normal((10, 6))
-    assert matrix_entropy(np.vstack([Z, np.zeros((3, 6))])) == pytest.approx(matrix_entropy(Z), rel=1e-12)
+    assert matrix_entropy(np.vstack([Z, np.zeros((3, 6))])) == pytest.approx(
+        matrix_entropy(Z), rel=1e-12
+    )
     for alpha in (0.5, 1.0, 1.5, 2.0, math.inf):
         assert matrix_entropy(np.zeros((4, 3)), alpha) == 0
         assert matrix_entropy(np.full((7, 3), 0.1), alpha, "centered") == 0
@@ -124,9 +136,15 @@ def test_normalization(rng):
 def test_leading_dimensions_and_types(rng):
     Z = rng.standard_normal((2, 3, 9, 5))
     values = matrix_entropy(Z)
-    assert isinstance(values, torch.Tensor) and values.dtype == torch.float64 and values.shape == (2, 3)
+    assert (
+        isinstance(values, torch.Tensor)
+        and values.dtype == torch.float64
+        and values.shape == (2, 3)
+    )
     assert isinstance(matrix_entropy(Z[1, 2]), float)
-    assert float(values[1, 2]) == pytest.approx(matrix_entropy(torch.from_numpy(Z[1, 2])), rel=1e-12)
+    assert float(values[1, 2]) == pytest.approx(
+        matrix_entropy(torch.from_numpy(Z[1, 2])), rel=1e-12
+    )
 
 
 def test_errors_name_the_value(rng):

@@ -14,7 +14,9 @@ from layerscope.metrics.moments import PairSums, RowSums, SummedRows, ValueSums
 from layerscope.metrics.pairs import FromPairs
 from layerscope.runs.registry import measured
 
-ASKED = Asked(rows=("unit", "raw"), alpha=(0.5, 1.0, 2.0), cka=("debiased", "biased"), cosine=("uncentered",))
+ASKED = Asked(
+    rows=("unit", "raw"), alpha=(0.5, 1.0, 2.0), cka=("debiased", "biased"), cosine=("uncentered",)
+)
 OF_SUMS = [(metric.name, how) for metric, how in measured(FromRows) if how.of_sums]
 
 
@@ -44,10 +46,16 @@ def flat() -> Tensor:
 
 
 STATES: dict[str, Callable[[], Tensor]] = {
-    "plain": lambda: plain(300, 24), "offset": offset, "massive": massive, "flat": flat,
-    "fewer samples than features": lambda: plain(20, 48), "as many": lambda: plain(48, 48),
-    "one class after another": lambda: plain(300, 24) + 50 * plain(3, 24, 1).repeat_interleave(100, 0),
-}  # fmt: skip
+    "plain": lambda: plain(300, 24),
+    "offset": offset,
+    "massive": massive,
+    "flat": flat,
+    "fewer samples than features": lambda: plain(20, 48),
+    "as many": lambda: plain(48, 48),
+    "one class after another": lambda: (
+        plain(300, 24) + 50 * plain(3, 24, 1).repeat_interleave(100, 0)
+    ),
+}
 
 
 def chunks(states: Tensor, sizes: tuple[int, ...] = (7, 64, 1, 30)) -> Iterator[Tensor]:
@@ -89,21 +97,27 @@ def test_they_are_those_of_numpy(name: str):
     q = q[q > 1e-20] / q.sum()
     assert metrics.dataset_entropy.__name__ == "dataset_entropy"
     entropy = next(how for name, how in OF_SUMS if name == "dataset_entropy")
-    assert dict(entropy.measured(found, ASKED))["alpha=1"] == pytest.approx(-(q * np.log(q)).sum(), rel=1e-9)
+    assert dict(entropy.measured(found, ASKED))["alpha=1"] == pytest.approx(
+        -(q * np.log(q)).sum(), rel=1e-9
+    )
     s = np.linalg.svd(rows - rows.mean(0), compute_uv=False)
     assert metrics.anisotropy(found) == pytest.approx(s[0] ** 2 / (s**2).sum(), rel=1e-9)
 
 
 def test_equal_rows_have_no_spread():
     found = SummedRows(summed(torch.full((50, 8), 0.1)))
-    assert np.isnan(metrics.anisotropy(found)) and metrics.effective_rank(found) == pytest.approx(1.0)
+    assert np.isnan(metrics.anisotropy(found)) and metrics.effective_rank(found) == pytest.approx(
+        1.0
+    )
 
 
 @pytest.mark.parametrize("name", STATES)
 @pytest.mark.parametrize("form", ["debiased", "biased"])
 def test_cka_is_that_of_all_states_at_once(name: str, form: str):
     first = STATES[name]()
-    states = torch.stack([first, first * first.roll(1, 1) + 3, first.sin(), plain(*first.shape, seed=9)])
+    states = torch.stack(
+        [first, first * first.roll(1, 1) + 3, first.sin(), plain(*first.shape, seed=9)]
+    )
     sums = PairSums.around(states[:, :40].double().mean(1))
     others = PairSums.around(sums.shift)
     for i, part in enumerate(chunks(states.transpose(0, 1))):
@@ -112,7 +126,9 @@ def test_cka_is_that_of_all_states_at_once(name: str, form: str):
     form_of = next(each for each in how.forms(ASKED) if each.variant == f"linear,{form}")
     assert form_of.of_sums is not None
     found = form_of.of_sums(sums + others)
-    assert torch.allclose(found, form_of.compute(states.transpose(0, 1), None), rtol=1e-9, atol=1e-11)
+    assert torch.allclose(
+        found, form_of.compute(states.transpose(0, 1), None), rtol=1e-9, atol=1e-11
+    )
     for a in range(4):
         for b in range(4):
             exact = metrics.cka(states[a].double(), states[b].double(), debiased=form == "debiased")

@@ -21,7 +21,9 @@ def test_agrees_with_the_reference_for_any_mask(rng):
     found = norms(tokens, mask)
     assert isinstance(found, Norms)
     for layer in range(2):
-        want = np.array([references.norms(z[m]) for z, m in zip(tokens[layer], mask, strict=True)]).T
+        want = np.array(
+            [references.norms(z[m]) for z, m in zip(tokens[layer], mask, strict=True)]
+        ).T
         np.testing.assert_allclose(parts(found)[:, layer], want, rtol=1e-12)
     assert (found.sink_share[:, :3] > 0).all() and (found.sink_share[:, 3:] == 0).all()
 
@@ -30,7 +32,9 @@ def test_a_sink_is_a_share_of_the_real_tokens():
     tokens = torch.ones(1, 6, 4)
     tokens[0, 0] *= 10.5
     assert norms(tokens).sink_share.item() == pytest.approx(1 / 6)
-    assert norms(tokens, torch.tensor([[1, 1, 1, 1, 0, 0]])).sink_share.item() == pytest.approx(1 / 4)
+    assert norms(tokens, torch.tensor([[1, 1, 1, 1, 0, 0]])).sink_share.item() == pytest.approx(
+        1 / 4
+    )
     tokens[0, 0] /= 1.1
     assert norms(tokens).sink_share.item() == 0
 

@@ -66,7 +66,9 @@ def test_dataset_entropy(oracle):
         assert value == pytest.approx(float(oracle[key]), rel=1e-9), key
     for key in keys(oracle, "dataset_entropy.tokens_centred_unit_then_mean_pool"):
         tokens = np.stack([references.rows_as(doc, "centered") for doc in docs])
-        assert metrics.dataset_entropy(tokens.mean(1), rows="raw") == pytest.approx(float(oracle[key]), rel=1e-9), key
+        assert metrics.dataset_entropy(tokens.mean(1), rows="raw") == pytest.approx(
+            float(oracle[key]), rel=1e-9
+        ), key
 
 
 def test_curvature(oracle):
@@ -78,7 +80,9 @@ def test_curvature(oracle):
             assert float(value.mean()) == pytest.approx(float(oracle[key]), rel=1e-8), key
             continue
         np.testing.assert_allclose(value, oracle[key], rtol=1e-8, err_msg=key)
-        np.testing.assert_allclose(metrics.curvature(oracle[name], mask), oracle[key], rtol=1e-4, err_msg=key)
+        np.testing.assert_allclose(
+            metrics.curvature(oracle[name], mask), oracle[key], rtol=1e-4, err_msg=key
+        )
 
 
 def test_infonce(oracle):
@@ -86,7 +90,9 @@ def test_infonce(oracle):
     for way, pair in (("z1_to_z2", (a, b)), ("z2_to_z1", (b, a)), ("two_way_mean", (a, b))):
         tail = f"{way}.tau0_1.z1_40x20.z2_40x20"
         both = way == "two_way_mean"
-        assert metrics.infonce(*pair, symmetric=both) == pytest.approx(float(oracle["infonce." + tail]), rel=1e-9)
+        assert metrics.infonce(*pair, symmetric=both) == pytest.approx(
+            float(oracle["infonce." + tail]), rel=1e-9
+        )
         bound = metrics.infonce_bound(*pair, symmetric=both)
         assert bound == pytest.approx(float(oracle["infonce_bound." + tail]), rel=1e-9)
 
@@ -102,7 +108,8 @@ def test_dime(oracle):
 def test_lidar(oracle):
     for key in keys(oracle, "lidar", "lidar_entropy"):
         family, _, eps, name = key.split(".")
-        # with an epsilon the oracle adds it before scaling, the paper after: they differ by its size
+        # with an epsilon the oracle adds it before scaling, the paper after: they differ by its
+        # size
         value = metrics.lidar(oracle[name], eps=1e-8 if eps == "eps1e-8" else 0.0)
         value = math.log(value) if family == "lidar_entropy" else value
         assert value == pytest.approx(float(oracle[key]), rel=1e-9 if eps == "eps0" else 1e-5), key
@@ -113,8 +120,14 @@ def test_parts_of_dime(oracle):
     for key in keys(oracle, "dime_joint_entropy", "dime_permuted_entropy"):
         family, alpha, first, second = key.split(".")
         a, b = (references.rows_as(oracle[name], "unit") for name in (first, second))
-        orders = oracle[f"dime_permutations_5x{len(a)}"] if family == "dime_permuted_entropy" else [np.arange(len(a))]
-        joint = np.stack([np.einsum("nd,ne->nde", a, b[order]).reshape(len(a), -1) for order in orders])
+        orders = (
+            oracle[f"dime_permutations_5x{len(a)}"]
+            if family == "dime_permuted_entropy"
+            else [np.arange(len(a))]
+        )
+        joint = np.stack(
+            [np.einsum("nd,ne->nde", a, b[order]).reshape(len(a), -1) for order in orders]
+        )
         values = metrics.matrix_entropy(joint, ALPHAS[alpha], rows="raw")
         np.testing.assert_allclose(values, np.atleast_1d(oracle[key]), rtol=1e-9, err_msg=key)
 
@@ -124,14 +137,18 @@ def test_the_spectrum_of_lidar(oracle):
         spectrum = torch.from_numpy(oracle[key]).clamp(min=0)
         rank = min(len(spectrum), len(oracle[key.split(".")[-1]]) - 1)
         value = float(metrics.lidar(oracle[key.split(".")[-1]]))
-        assert value == pytest.approx(float(entropy_of_spectrum(spectrum[:rank]).exp()), rel=1e-9), key
+        assert value == pytest.approx(
+            float(entropy_of_spectrum(spectrum[:rank]).exp()), rel=1e-9
+        ), key
 
 
 def test_linear_cka(oracle):
     for key in keys(oracle, "cka_linear"):
         _, kind, first, second = key.split(".")
         value = metrics.cka(oracle[first], oracle[second], debiased=kind == "debiased")
-        assert value == pytest.approx(float(oracle[key]), rel=1e-8 if kind == "debiased" else 1e-9), key
+        assert value == pytest.approx(
+            float(oracle[key]), rel=1e-8 if kind == "debiased" else 1e-9
+        ), key
 
 
 def test_rbf_cka(oracle):
@@ -142,7 +159,9 @@ def test_rbf_cka(oracle):
     }
     for key in keys(oracle, "cka_rbf"):
         _, sigma, first, second = key.split(".")
-        value = metrics.cka(oracle[first], oracle[second], kernel="rbf", debiased=False, bandwidth=names[sigma])
+        value = metrics.cka(
+            oracle[first], oracle[second], kernel="rbf", debiased=False, bandwidth=names[sigma]
+        )
         assert value == pytest.approx(float(oracle[key]), rel=1e-9), key
 
 
@@ -231,7 +250,9 @@ def test_mutual_knn(oracle):
 def test_distance_correlation(oracle):
     for key in [key for key in keys(oracle, "distance_correlation") if ".vec_" in key]:
         _, first, second = key.split(".")
-        value = statistics.distance_correlation(oracle[first].astype(float)[None], oracle[second].astype(float)[None])
+        value = statistics.distance_correlation(
+            oracle[first].astype(float)[None], oracle[second].astype(float)[None]
+        )
         holds(value[0], oracle, key, rtol=1e-9)
 
 
@@ -255,14 +276,19 @@ def test_hard_inputs_as_layers(oracle, metric, function, options):
     names = ["x_60x24", "y_60x24", "hard_offset_60x24", "hard_sink_60x24", "hard_constant_60x24"]
     states = np.stack([oracle[name] for name in names], 1)
     values = metrics.similarity_matrix(states, metric, **options)
-    want = [[np.mean(np.asarray(function(oracle[a], oracle[b], **options))) for b in names] for a in names]
+    want = [
+        [np.mean(np.asarray(function(oracle[a], oracle[b], **options))) for b in names]
+        for a in names
+    ]
     np.testing.assert_allclose(values, want, atol=1e-8)
 
 
 def test_saturation_layer(oracle):
     layers = metrics.saturation_layer(oracle["pred_table_30x8"], first_layer=0)
     np.testing.assert_array_equal(layers, oracle["saturation_layer.per_sample.pred_table_30x8"])
-    assert float(layers.double().mean()) == pytest.approx(float(oracle["saturation_layer.mean.pred_table_30x8"]))
+    assert float(layers.double().mean()) == pytest.approx(
+        float(oracle["saturation_layer.mean.pred_table_30x8"])
+    )
 
 
 def test_correlations(oracle):
@@ -293,7 +319,9 @@ def test_every_reference_value_is_read_by_a_test(oracle, request):
     ran = {item.originalname for item in request.session.items if item.path == request.path}
     if not {name for name in globals() if name.startswith("test_")} <= ran:
         pytest.skip("some tests of this file were not asked for")
-    unread = {key for key in oracle if "." in key and not key.startswith(READ_ELSEWHERE)} - oracle.read
+    unread = {
+        key for key in oracle if "." in key and not key.startswith(READ_ELSEWHERE)
+    } - oracle.read
     excepted = {reason: {key for key in unread if re.match(reason, key)} for reason in UNREAD}
     assert unread == set().union(*excepted.values())
     assert all(excepted.values()), "an exception that is none"

@@ -13,7 +13,9 @@ TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-9}
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("size", [1.0, 15_000.0])
 @pytest.mark.parametrize("name", METRICS)
-def test_half_precision_gives_what_float64_of_the_same_values_gives(name: str, size: float, dtype: torch.dtype, rng):
+def test_half_precision_gives_what_float64_of_the_same_values_gives(
+    name: str, size: float, dtype: torch.dtype, rng
+):
     """At 15,000 every square and every sum of a row is beyond half precision."""
     metric = METRICS[name]
     drawn = draw(metric.inputs, rng)

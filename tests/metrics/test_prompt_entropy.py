@@ -86,9 +86,13 @@ def test_prefixes_are_the_values_of_the_cut_samples(rng):
     mask = prefix_mask([10, 4, 0], 10)
     values = prompt_entropy(tokens, mask, rows="centered", prefixes=[1, 4, 10, 12])
     assert values.shape == (3, 4)
-    np.testing.assert_allclose(values[0, :3], [prompt_entropy(tokens[0, :k], rows="centered") for k in (1, 4, 10)])
+    np.testing.assert_allclose(
+        values[0, :3], [prompt_entropy(tokens[0, :k], rows="centered") for k in (1, 4, 10)]
+    )
     assert float(values[1, 1]) == pytest.approx(prompt_entropy(tokens[1, :4], rows="centered"))
-    np.testing.assert_array_equal(values.isnan(), [[False, False, False, True], [False, False, True, True], [True] * 4])
+    np.testing.assert_array_equal(
+        values.isnan(), [[False, False, False, True], [False, False, True, True], [True] * 4]
+    )
     with pytest.raises(LayerscopeError, match="prefix 0"):
         prompt_entropy(tokens, prefixes=[0])
 
@@ -108,7 +112,9 @@ def test_normalization_counts_real_tokens(rng):
     mask = prefix_mask([8, 4], 8)
     plain = prompt_entropy(tokens, mask)
     for name, counts in (("logN", [8, 4]), ("logD", [5, 5]), ("max", [5, 4])):
-        np.testing.assert_allclose(prompt_entropy(tokens, mask, normalization=name), plain / np.log(counts))
+        np.testing.assert_allclose(
+            prompt_entropy(tokens, mask, normalization=name), plain / np.log(counts)
+        )
 
 
 def test_a_mask_that_does_not_fit(rng):

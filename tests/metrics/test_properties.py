@@ -29,10 +29,16 @@ def reordered(arrays: Arrays, rng: np.random.Generator, axis: int) -> Arrays:
 CHANGES: dict[str, Callable[[Arrays, np.random.Generator], Arrays]] = {
     "rotation": rotations,
     "rotation_each": lambda arrays, rng: rotations(arrays, rng, each=True),
-    "scale": lambda arrays, rng: [x * factor for factor in [10 ** rng.uniform(-3, 3)] for x in arrays],
+    "scale": lambda arrays, rng: [
+        x * factor for factor in [10 ** rng.uniform(-3, 3)] for x in arrays
+    ],
     "scale_each": lambda arrays, rng: [x * 10 ** rng.uniform(-3, 3) for x in arrays],
-    "row_scale": lambda arrays, rng: [x * 10 ** rng.uniform(-1, 1, (*x.shape[:-1], 1)) for x in arrays],
-    "shift": lambda arrays, rng: [x + step for step in [10 * rng.standard_normal(arrays[0].shape[-1])] for x in arrays],
+    "row_scale": lambda arrays, rng: [
+        x * 10 ** rng.uniform(-1, 1, (*x.shape[:-1], 1)) for x in arrays
+    ],
+    "shift": lambda arrays, rng: [
+        x + step for step in [10 * rng.standard_normal(arrays[0].shape[-1])] for x in arrays
+    ],
     "shift_each": lambda arrays, rng: [x + 10 * rng.standard_normal(x.shape[-1]) for x in arrays],
     "order": lambda arrays, rng: reordered(arrays, rng, -2),
     "sample_order": lambda arrays, rng: reordered(arrays, rng, -3),
@@ -43,14 +49,18 @@ CHANGES: dict[str, Callable[[Arrays, np.random.Generator], Arrays]] = {
 TOGETHER = [name for name, metric in METRICS.items() if metric.inputs == "tokens"]
 
 
-@pytest.mark.parametrize(("name", "change"), [(n, c) for n, metric in METRICS.items() for c in metric.same.split()])
+@pytest.mark.parametrize(
+    ("name", "change"), [(n, c) for n, metric in METRICS.items() for c in metric.same.split()]
+)
 @EXAMPLES
 @given(seed=st.integers(0, 2**32))
 def test_does_not_see(name: str, change: str, seed: int) -> None:
     rng, metric = np.random.default_rng(seed), METRICS[name]
     arrays = draw(metric.inputs, rng)
     changed = CHANGES[change](arrays, rng)
-    assert float(metric.call(*changed)) == pytest.approx(float(metric.call(*arrays)), rel=1e-6, abs=1e-7)
+    assert float(metric.call(*changed)) == pytest.approx(
+        float(metric.call(*arrays)), rel=1e-6, abs=1e-7
+    )
 
 
 @pytest.mark.parametrize("name", METRICS)
@@ -61,12 +71,16 @@ def test_stays_in_its_range_for_one_layer_and_for_many_at_once(name: str, seed: 
     # layers of one shape: the same draw, moved apart
     first = draw(metric.inputs, np.random.default_rng(seed))
     rng = np.random.default_rng(seed + 1)
-    layers = [np.stack([x, x * rng.uniform(0.5, 2, x.shape), rng.standard_normal(x.shape)]) for x in first]
+    layers = [
+        np.stack([x, x * rng.uniform(0.5, 2, x.shape), rng.standard_normal(x.shape)]) for x in first
+    ]
     together = np.asarray(metric.call(*layers))
     alone = [float(metric.call(*(x[i] for x in layers))) for i in range(3)]
     np.testing.assert_allclose(together, alone, rtol=1e-9, atol=1e-9)
     n, d = (len(first[0]), first[0].shape[-1])
-    assert (together >= metric.low(n, d) - 1e-9).all() and (together <= metric.high(n, d) + 1e-9).all()
+    assert (together >= metric.low(n, d) - 1e-9).all() and (
+        together <= metric.high(n, d) + 1e-9
+    ).all()
 
 
 @EXAMPLES
@@ -86,7 +100,9 @@ def test_entropy_does_not_increase_with_its_order(seed: int, rows: str) -> None:
 @given(seed=st.integers(0, 2**32), side=st.sampled_from(["left", "right", "between"]))
 def test_a_sample_does_not_see_padding_or_its_batch_mates(name: str, seed: int, side: str) -> None:
     rng, call = np.random.default_rng(seed), METRICS[name].call
-    samples = [rng.standard_normal((int(length), 6)) + 0.5 for length in rng.integers(3, 12, size=5)]
+    samples = [
+        rng.standard_normal((int(length), 6)) + 0.5 for length in rng.integers(3, 12, size=5)
+    ]
     batch, mask = np.full((5, 14, 6), np.nan), np.zeros((5, 14))
     for i, sample in enumerate(samples):
         free = 14 - len(sample)

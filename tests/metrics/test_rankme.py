@@ -17,7 +17,9 @@ def test_agrees_with_the_reference(rng, shape, eps):
 def test_without_epsilon_it_is_the_effective_rank(rng):
     layers = rng.standard_normal((3, 20, 7))
     np.testing.assert_allclose(rankme(layers, eps=0.0), effective_rank(layers), rtol=1e-12)
-    assert rankme(np.outer(rng.standard_normal(9), rng.standard_normal(4)), eps=0.0) == pytest.approx(1)
+    assert rankme(
+        np.outer(rng.standard_normal(9), rng.standard_normal(4)), eps=0.0
+    ) == pytest.approx(1)
     assert rankme(np.zeros((5, 3))) == pytest.approx(1, abs=1e-4)
 
 

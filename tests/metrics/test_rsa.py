@@ -18,7 +18,9 @@ def test_agrees_with_scipy(rng, rdm, compare):
     statistic = spearmanr if compare == "spearman" else pearsonr
     want = statistic(pdist(X, rdm), pdist(Y, rdm)).statistic
     assert rsa(X, Y, rdm, compare) == pytest.approx(want, rel=1e-9)
-    assert rsa(Y.astype(np.float32), X.astype(np.float32), rdm, compare) == pytest.approx(want, rel=1e-5)
+    assert rsa(Y.astype(np.float32), X.astype(np.float32), rdm, compare) == pytest.approx(
+        want, rel=1e-5
+    )
 
 
 def test_equal_samples_tie_at_their_mean_rank(rng):
@@ -39,7 +41,9 @@ def test_leading_dimensions_and_a_side_that_does_not_vary(rng):
     assert float(values[0, 1]) == pytest.approx(rsa(X[0, 1], Y[0, 1]), rel=1e-12)
     assert values.isnan().tolist() == [[False] * 3, [False, False, True]]
     assert math.isnan(rsa(X[..., :1], Y)[0, 0]), "one feature has no correlation"
-    assert math.isnan(rsa(np.repeat(0.1 * np.arange(1, 10)[:, None], 7, 1), Y[0, 0])), "rows of one constant have none"
+    assert math.isnan(rsa(np.repeat(0.1 * np.arange(1, 10)[:, None], 7, 1), Y[0, 0])), (
+        "rows of one constant have none"
+    )
 
 
 def test_errors(rng):

@@ -46,7 +46,10 @@ def test_every_pair_is_its_cka_in_either_form(rng, small_blocks, shape, debiased
     values = similarity_matrix(disk, debiased=debiased)
     assert disk.longest < 40
     np.testing.assert_array_equal(states, before)
-    want = [[cka(states[:, a], states[:, b], debiased=debiased) for a in range(shape[1])] for b in range(shape[1])]
+    want = [
+        [cka(states[:, a], states[:, b], debiased=debiased) for a in range(shape[1])]
+        for b in range(shape[1])
+    ]
     np.testing.assert_allclose(values, want, atol=1e-10)
 
 
@@ -63,9 +66,14 @@ def test_both_forms_are_reached_and_agree(rng, small_blocks):
 def test_layers_of_two_models(rng, small_blocks, shapes, debiased):
     count, layers, width, more_layers, more_width = shapes
     states = rng.standard_normal((count, layers, width)).cumsum(1) + 3000
-    others = rng.standard_normal((count, more_layers, more_width)).astype(np.float32) + states[:, :1, :1]
+    others = (
+        rng.standard_normal((count, more_layers, more_width)).astype(np.float32) + states[:, :1, :1]
+    )
     values = similarity_matrix(OnDisk(states), "cka", others=OnDisk(others), debiased=debiased)
-    want = [[cka(states[:, a], others[:, b], debiased=debiased) for b in range(more_layers)] for a in range(layers)]
+    want = [
+        [cka(states[:, a], others[:, b], debiased=debiased) for b in range(more_layers)]
+        for a in range(layers)
+    ]
     np.testing.assert_allclose(values, want, atol=1e-8)
 
 
@@ -119,7 +127,9 @@ MEASURES = [
 def test_every_similarity_is_that_of_each_pair(rng, small_blocks, monkeypatch, metric, options):
     monkeypatch.setattr(similarity, "HELD_BYTES", 3000)  # so that layers are prepared again
     states = rng.standard_normal((24, 5, 4)).cumsum(1) + 5
-    others = rng.standard_normal((24, 3, 4 if metric == "angular_distance" else 7)).astype(np.float32)
+    others = rng.standard_normal((24, 3, 4 if metric == "angular_distance" else 7)).astype(
+        np.float32
+    )
     others[:, :, :2] += states[:, :3, :2]
     function = getattr(metrics, metric)
     for columns in (None, others):
@@ -128,10 +138,15 @@ def test_every_similarity_is_that_of_each_pair(rng, small_blocks, monkeypatch, m
         )
         sides = states, states if columns is None else columns
         want = [
-            [np.mean(np.asarray(function(sides[0][:, a], sides[1][:, b], **options))) for b in range(sides[1].shape[1])]
+            [
+                np.mean(np.asarray(function(sides[0][:, a], sides[1][:, b], **options)))
+                for b in range(sides[1].shape[1])
+            ]
             for a in range(5)
         ]
-        np.testing.assert_allclose(values, want, atol=1e-7 if metric == "angular_distance" else 1e-10)
+        np.testing.assert_allclose(
+            values, want, atol=1e-7 if metric == "angular_distance" else 1e-10
+        )
 
 
 @pytest.mark.parametrize(("metric", "options"), MEASURES)
@@ -139,12 +154,16 @@ def test_layers_that_do_not_vary_are_nan_in_every_similarity(rng, metric, option
     states = rng.standard_normal((20, 3, 4)).astype(np.float32)
     states[:, 1] = [0.1, 0.2, 0.3, 0.7] if options.get("center", True) else 0
     values = similarity_matrix(states, metric, **options)
-    np.testing.assert_array_equal(values.isnan(), [[False, True, False], [True] * 3, [False, True, False]])
+    np.testing.assert_array_equal(
+        values.isnan(), [[False, True, False], [True] * 3, [False, True, False]]
+    )
 
 
 def test_layers_are_prepared_once_where_they_can_be_held(rng, monkeypatch):
     seen = []
-    measure = similarity.Measure("rows", 2, lambda rows: seen.append(1) or (rows,), lambda a, b: (a[0] * b[0]).sum())
+    measure = similarity.Measure(
+        "rows", 2, lambda rows: seen.append(1) or (rows,), lambda a, b: (a[0] * b[0]).sum()
+    )
     states = rng.standard_normal((10, 6, 4))
     similarity.every_two(measure, states, None)
     assert len(seen) == 6
@@ -157,10 +176,14 @@ def test_a_layer_that_does_not_vary(rng, small_blocks):
     states = rng.standard_normal((30, 3, 4)).astype(np.float32)
     states[:, 0] = 0.1
     values = similarity_matrix(states)
-    np.testing.assert_array_equal(values.isnan(), [[True] * 3, [True, False, False], [True, False, False]])
+    np.testing.assert_array_equal(
+        values.isnan(), [[True] * 3, [True, False, False], [True, False, False]]
+    )
     assert cosine_to(states).isnan().sum(0).tolist() == [30, 0, 0]
     assert cosine_to(states, 0).isnan().all()
-    np.testing.assert_array_equal(similarity_matrix(states, "cosine_similarity").isnan(), values.isnan())
+    np.testing.assert_array_equal(
+        similarity_matrix(states, "cosine_similarity").isnan(), values.isnan()
+    )
 
 
 @pytest.mark.parametrize("center", [True, False])
@@ -179,22 +202,30 @@ def test_samples_without_a_cosine_are_counted_and_not_averaged(rng, small_blocks
             assert len(own) == count[a, b]
             if len(own):
                 assert float(mean[a, b]) == pytest.approx(own.mean(), abs=1e-12)
-                assert float(error[a, b]) == pytest.approx(own.std(ddof=1) / len(own) ** 0.5, abs=1e-8)
+                assert float(error[a, b]) == pytest.approx(
+                    own.std(ddof=1) / len(own) ** 0.5, abs=1e-8
+                )
     assert mean[0].isnan().all() and error[0].isnan().all()
     # some processors round sums of other blocks of rows differently in the last place
-    np.testing.assert_allclose(similarity_matrix(states, "cosine_similarity", center=center), mean, rtol=1e-14)
+    np.testing.assert_allclose(
+        similarity_matrix(states, "cosine_similarity", center=center), mean, rtol=1e-14
+    )
 
 
 def test_half_precision_and_tensors(rng):
     states = torch.from_numpy(rng.standard_normal((20, 3, 4))).bfloat16()
-    np.testing.assert_allclose(similarity_matrix(states), similarity_matrix(states.double()), rtol=1e-12)
+    np.testing.assert_allclose(
+        similarity_matrix(states), similarity_matrix(states.double()), rtol=1e-12
+    )
 
 
 def test_errors(rng):
     states = rng.standard_normal((6, 3, 4))
     with pytest.raises(LayerscopeError, match=r"states has shape \(6, 3\)"):
         similarity_matrix(states[..., 0])
-    with pytest.raises(LayerscopeError, match=r"layer 3 does not exist: these states have layers 0\.\.2"):
+    with pytest.raises(
+        LayerscopeError, match=r"layer 3 does not exist: these states have layers 0\.\.2"
+    ):
         cosine_to(states, 3)
     with pytest.raises(LayerscopeError, match="CKA over 3 rows"):
         similarity_matrix(states[:3])
@@ -202,12 +233,20 @@ def test_errors(rng):
         similarity_matrix(states, others=states[:5])
     with pytest.raises(LayerscopeError, match=r"others has shape \(6, 3\)"):
         similarity_matrix(states, others=states[..., 0])
-    for pairs in (cosine_pairs, lambda s, others: similarity_matrix(s, "cosine_similarity", others=others)):
-        with pytest.raises(LayerscopeError, match="states has 4 features and others has 2: cosine needs equal widths"):
+    for pairs in (
+        cosine_pairs,
+        lambda s, others: similarity_matrix(s, "cosine_similarity", others=others),
+    ):
+        with pytest.raises(
+            LayerscopeError,
+            match="states has 4 features and others has 2: cosine needs equal widths",
+        ):
             pairs(states, others=states[..., :2])
     with pytest.raises(LayerscopeError, match="metric='procrusts'.*did you mean procrustes"):
         similarity_matrix(states, "procrusts")
-    with pytest.raises(LayerscopeError, match="cka has no option 'debised', did you mean debiased.*it takes"):
+    with pytest.raises(
+        LayerscopeError, match="cka has no option 'debised', did you mean debiased.*it takes"
+    ):
         similarity_matrix(states, debised=False)
     with pytest.raises(LayerscopeError, match="cca has no option 'debiased': it takes none"):
         similarity_matrix(states, "cca", debiased=False)

@@ -1,8 +1,8 @@
 """Theorem 1 of Layer by Layer: which way round its inequality holds, on inputs of every kind.
 
-The entropy of raw rows is that of squared singular values, the effective rank that of the singular values
-themselves. Squaring concentrates a spectrum, so exp(S_1) is at most the effective rank; the paper prints "at least".
-"""
+The entropy of raw rows is that of squared singular values, the effective rank that of the singular
+values themselves. Squaring concentrates a spectrum, so exp(S_1) is at most the effective rank; the
+paper prints "at least"."""
 
 import math
 
@@ -36,7 +36,9 @@ def test_on_hard_inputs(rng):
 
 
 def test_on_the_reference_inputs(oracle):
-    inputs = [x for name, x in oracle.items() if "." not in name and x.ndim == 2 and x.dtype == np.float32]
+    inputs = [
+        x for name, x in oracle.items() if "." not in name and x.ndim == 2 and x.dtype == np.float32
+    ]
     assert len(inputs) >= 12
     for Z in inputs:
         assert holds(Z)
@@ -54,4 +56,6 @@ def test_the_printed_direction_has_counter_examples(rng):
 
 def test_equality_is_that_of_a_flat_spectrum(rng):
     flat = np.linalg.qr(rng.standard_normal((9, 5)))[0]
-    assert math.exp(matrix_entropy(flat, rows="raw")) == pytest.approx(5) and effective_rank(flat) == pytest.approx(5)
+    assert math.exp(matrix_entropy(flat, rows="raw")) == pytest.approx(5) and effective_rank(
+        flat
+    ) == pytest.approx(5)

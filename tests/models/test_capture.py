@@ -7,7 +7,12 @@ from models.zoo import MLP, TEXT, Case, D, L, build, mamba, t5, vit, whisper
 from layerscope.models import LoadOptions, Override, find_layers, load
 from layerscope.models.forward import Inputs
 
-IDS = [[5, 9, 17, 4, 33, 8, 21, 60, 11, 13, 7, 45], [70, 3, 3, 12], [40], [6, 71, 9, 22, 31, 18, 54]]
+IDS = [
+    [5, 9, 17, 4, 33, 8, 21, 60, 11, 13, 7, 45],
+    [70, 3, 3, 12],
+    [40],
+    [6, 71, 9, 22, 31, 18, 54],
+]
 TEXTS = [words(row) for row in IDS]
 
 
@@ -26,7 +31,10 @@ def layered(model, modality="text", samples=TEXTS, processor=None, sublayers=Fal
 def states(model, samples):
     """Return every state of one batch by (site, layer)."""
     found = {}
-    model.run(model.encoder.batch(samples), lambda layer, site, x: found.__setitem__((site, layer), x.clone()))
+    model.run(
+        model.encoder.batch(samples),
+        lambda layer, site, x: found.__setitem__((site, layer), x.clone()),
+    )
     return found
 
 
@@ -60,12 +68,16 @@ def test_batch_mates_order_and_the_tokenizers_padding_side_change_nothing(case: 
     model = case.make()
     alone = [states(layered(model), [text]) for text in TEXTS]
     for side in ("left", "right"):
-        scope = layered(model, processor=word_tokenizer(side, pad=case.name not in ("gpt2", "gpt_neox")))
+        scope = layered(
+            model, processor=word_tokenizer(side, pad=case.name not in ("gpt2", "gpt_neox"))
+        )
         for order in ([0, 1, 2, 3], [2, 3, 0, 1]):
             together = states(scope, [TEXTS[i] for i in order])
             for row, i in enumerate(order):
                 for key, single in alone[i].items():
-                    torch.testing.assert_close(together[key][row, : len(IDS[i])], single[0], rtol=1e-5, atol=1e-5)
+                    torch.testing.assert_close(
+                        together[key][row, : len(IDS[i])], single[0], rtol=1e-5, atol=1e-5
+                    )
 
 
 @pytest.mark.parametrize("part", ["encoder", "decoder"])
@@ -98,7 +110,9 @@ def test_vit():
     scope = layered(model, "image", images)
     pixels = scope.encoder.batch(images).named["pixel_values"]
     last = check(states(scope, images), walks.vit(model, pixels), scope)
-    torch.testing.assert_close(last, model.vit(pixel_values=pixels).last_hidden_state, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        last, model.vit(pixel_values=pixels).last_hidden_state, rtol=1e-5, atol=1e-5
+    )
 
 
 @torch.no_grad()
@@ -149,7 +163,10 @@ def test_until_stops_before_later_blocks_run():
     model = build(lambda: MLP(True, True))
     scope = layered(model, "tensor", list(torch.randn(3, 8)))
     ran = []
-    handles = [block.register_forward_hook(lambda *_, i=i: ran.append(i)) for i, block in enumerate(model.blocks)]
+    handles = [
+        block.register_forward_hook(lambda *_, i=i: ran.append(i))
+        for i, block in enumerate(model.blocks)
+    ]
     scope.run(Inputs({}, torch.randn(2, 8)), lambda *_: None, until=1)
     for handle in handles:
         handle.remove()

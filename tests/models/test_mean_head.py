@@ -47,7 +47,9 @@ def test_it_is_saved_as_the_token_classifier_and_loaded_as_what_it_was(tmp_path:
     loaded = load(str(tmp_path), LoadOptions(device="cpu")).module
     assert type(loaded) is type(model)
     with torch.no_grad():
-        torch.testing.assert_close(loaded(IDS, attention_mask=MASK).logits, model(IDS, attention_mask=MASK).logits)
+        torch.testing.assert_close(
+            loaded(IDS, attention_mask=MASK).logits, model(IDS, attention_mask=MASK).logits
+        )
 
 
 def test_rows_of_many_exits_take_the_mask_of_their_sample():

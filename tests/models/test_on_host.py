@@ -30,6 +30,10 @@ def test_each_number_type_is_copied_once() -> None:
         "half": torch.randn(2, 3, generator=generator).half().T,
     }
     here = torch.arange(3.0)
-    found = on_host({name: one.as_subclass(Elsewhere) for name, one in whole.items()} | {"here": here})
+    found = on_host(
+        {name: one.as_subclass(Elsewhere) for name, one in whole.items()} | {"here": here}
+    )
     assert Elsewhere.copies == 3 and found["here"] is here
-    assert all(torch.equal(found[name], one) and type(found[name]) is Tensor for name, one in whole.items())
+    assert all(
+        torch.equal(found[name], one) and type(found[name]) is Tensor for name, one in whole.items()
+    )

@@ -23,7 +23,10 @@ class Gated(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.norm, self.net = nn.LayerNorm(D), nn.Sequential(nn.Linear(D, D), nn.GELU(), nn.Linear(D, D))
+        self.norm, self.net = (
+            nn.LayerNorm(D),
+            nn.Sequential(nn.Linear(D, D), nn.GELU(), nn.Linear(D, D)),
+        )
 
     def forward(self, x):
         return x + self.net(self.norm(x))
@@ -65,14 +68,21 @@ class Model(nn.Module):
     def __init__(self, blocks, step=None, **more):
         super().__init__()
         self.first = blocks[0] if isinstance(blocks, list) else None  # one block tied
-        self.stem, self.blocks, self.norm, self.head = nn.Linear(8, D), blocks, nn.LayerNorm(D), nn.Linear(D, 3)
+        self.stem, self.blocks, self.norm, self.head = (
+            nn.Linear(8, D),
+            blocks,
+            nn.LayerNorm(D),
+            nn.Linear(D, 3),
+        )
         self.step = step or (lambda m, i, block, x, states: block(x))
         for name, module in more.items():
             setattr(self, name, module)
 
     def walk(self, x):
         states = [self.stem(x)]
-        for i, block in enumerate(self.blocks.values() if isinstance(self.blocks, nn.ModuleDict) else self.blocks):
+        for i, block in enumerate(
+            self.blocks.values() if isinstance(self.blocks, nn.ModuleDict) else self.blocks
+        ):
             states.append(self.step(self, i, block, states[-1].clone(), states))
         return states
 
@@ -110,29 +120,38 @@ def drawn(make):
 
 
 WALKED = {
-    **{f"list of {p}": lambda p=p: Model(blocks(p)) for p in ("mama", "mmmmma", "maaa", "aammm", "ma", "aaa")},
+    **{
+        f"list of {p}": lambda p=p: Model(blocks(p))
+        for p in ("mama", "mmmmma", "maaa", "aammm", "ma", "aaa")
+    },
     "sequential of mama": lambda: Model(nn.Sequential(*blocks("mama"))),
     "sequential of mmmmma": lambda: Model(nn.Sequential(*blocks("mmmmma"))),
     "dict of mmma": lambda: Model(nn.ModuleDict(zip("abcd", blocks("mmma"), strict=True))),
     "lists in a list": lambda: Model(
-        nn.ModuleList([blocks("ma"), blocks("ma")]), lambda m, i, pair, x, s: [s.append(pair[0](x)), pair[1](s[-1])][1]
+        nn.ModuleList([blocks("ma"), blocks("ma")]),
+        lambda m, i, pair, x, s: [s.append(pair[0](x)), pair[1](s[-1])][1],
     ),
     "one block five times": lambda: Model(tied(Gated)),
     "one branch five times": lambda: Model(tied(Branch), plus),
     "branches": lambda: Model(blocks("bbbb"), plus),
     "branches in place": lambda: Model(blocks("bbbb"), plus_in_place),
-    "dicts": lambda: Model(nn.ModuleList([Aside(), Aside(), Aside()]), lambda m, i, block, x, s: block(x)["out"]),
+    "dicts": lambda: Model(
+        nn.ModuleList([Aside(), Aside(), Aside()]), lambda m, i, block, x, s: block(x)["out"]
+    ),
     "norms after the blocks": lambda: Model(
         blocks("mmm"), lambda m, i, block, x, s: m.norms[i](block(x)), norms=norms(3)
     ),
     "a module after the first": lambda: Model(
-        blocks("mmmm"), lambda m, i, block, x, s: m.more(block(x)) if i == 0 else block(x), more=nn.Linear(D, D)
+        blocks("mmmm"),
+        lambda m, i, block, x, s: m.more(block(x)) if i == 0 else block(x),
+        more=nn.Linear(D, D),
     ),
     "activations in place": lambda: Model(
-        nn.ModuleList(nn.Linear(D, D) for _ in range(3)), lambda m, i, block, x, s: m.act(block(x)),
+        nn.ModuleList(nn.Linear(D, D) for _ in range(3)),
+        lambda m, i, block, x, s: m.act(block(x)),
         act=nn.ReLU(inplace=True),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", WALKED)
@@ -146,7 +165,9 @@ def test_layers_equal_a_walk_by_hand(name):
     for layer, state in enumerate(walk):
         torch.testing.assert_close(found["raw", layer], state, rtol=1e-5, atol=1e-5)
         torch.testing.assert_close(found["normed", layer], model.norm(state), rtol=1e-5, atol=1e-5)
-    logits = scope.lens.sample_logits(found["raw", scope.stack.depth], scope.encoder.batch(list(ROWS)))
+    logits = scope.lens.sample_logits(
+        found["raw", scope.stack.depth], scope.encoder.batch(list(ROWS))
+    )
     torch.testing.assert_close(logits, model(ROWS), rtol=1e-4, atol=1e-4)
 
 
@@ -160,19 +181,43 @@ def test_a_block_that_adds_nothing_yet_is_a_layer():
 
 
 REFUSED = {
-    "scaled": (lambda: Model(blocks("mmm"), lambda m, i, block, x, s: 0.5 * block(x)), "blocks.1 .* blocks.0 gives"),
-    "scaled branch": (lambda: Model(blocks("bbb"), lambda m, i, block, x, s: x + 0.5 * block(x)), "blocks.1 does not"),
-    "skips": (lambda: Model(blocks("mmmmm"), lambda m, i, block, x, s: block(x + s[5 - i]) if i > 2 else block(x)),
-              "blocks.3 does not read what blocks.2 gives"),
-    "norm after the addition": (lambda: Model(blocks("bbb"), lambda m, i, block, x, s: m.norms[i](x + block(x)),
-                                              norms=norms(3)), "blocks.1 does not"),
-    "norm before a branch": (lambda: Model(nn.ModuleList(nn.Linear(D, D) for _ in range(3)),
-                                           lambda m, i, block, x, s: x + block(m.norms[i](x)), norms=norms(3)),
-                             "blocks.1 does not"),
-    "dense": (lambda: Model(blocks("bbb"), lambda m, i, block, x, s: block(sum(s))), "blocks.2 gives alone"),
-    "another state first": (lambda: Model(nn.ModuleList([Late(), Late()]), lambda m, i, block, x, s: block(x)[1]),
-                            "blocks.1 does not"),
-}  # fmt: skip
+    "scaled": (
+        lambda: Model(blocks("mmm"), lambda m, i, block, x, s: 0.5 * block(x)),
+        "blocks.1 .* blocks.0 gives",
+    ),
+    "scaled branch": (
+        lambda: Model(blocks("bbb"), lambda m, i, block, x, s: x + 0.5 * block(x)),
+        "blocks.1 does not",
+    ),
+    "skips": (
+        lambda: Model(
+            blocks("mmmmm"), lambda m, i, block, x, s: block(x + s[5 - i]) if i > 2 else block(x)
+        ),
+        "blocks.3 does not read what blocks.2 gives",
+    ),
+    "norm after the addition": (
+        lambda: Model(
+            blocks("bbb"), lambda m, i, block, x, s: m.norms[i](x + block(x)), norms=norms(3)
+        ),
+        "blocks.1 does not",
+    ),
+    "norm before a branch": (
+        lambda: Model(
+            nn.ModuleList(nn.Linear(D, D) for _ in range(3)),
+            lambda m, i, block, x, s: x + block(m.norms[i](x)),
+            norms=norms(3),
+        ),
+        "blocks.1 does not",
+    ),
+    "dense": (
+        lambda: Model(blocks("bbb"), lambda m, i, block, x, s: block(sum(s))),
+        "blocks.2 gives alone",
+    ),
+    "another state first": (
+        lambda: Model(nn.ModuleList([Late(), Late()]), lambda m, i, block, x, s: block(x)[1]),
+        "blocks.1 does not",
+    ),
+}
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -195,7 +240,9 @@ def test_two_stacks_of_one_kind_are_parts():
             return self.head((x + y).mean(1))
 
     model = drawn(lambda: Two(blocks("mmm"), others=blocks("mmm")))
-    with pytest.raises(LayerscopeError, match="choose one with `part='blocks'` or `part='others'`$"):
+    with pytest.raises(
+        LayerscopeError, match="choose one with `part='blocks'` or `part='others'`$"
+    ):
         layered(model, "tensor", list(ROWS))
     others = ("others.0", "others.1", "others.2")
     assert layered(model, "tensor", list(ROWS), part="others").stack.blocks == others
@@ -211,7 +258,11 @@ class Lists(Model):
 
     def walk(self, x):
         pairs = zip(self.blocks, self.others, strict=True)
-        order = [block for pair in pairs for block in pair] if self.turns else [*self.blocks, *self.others]
+        order = (
+            [block for pair in pairs for block in pair]
+            if self.turns
+            else [*self.blocks, *self.others]
+        )
         states = [self.stem(x)]
         for block in order:
             states.append(block(states[-1]))
@@ -237,9 +288,21 @@ def test_two_lists_of_blocks_of_one_width_are_one_stack_in_the_order_in_which_th
 @pytest.mark.parametrize(
     ("turns", "named", "note"),
     [
-        (True, "others", "layer 0 is the output of blocks.0, a block of another list (blocks.0 … blocks.3)"),
-        (True, "blocks", "layers are the outputs of others.0 … others.3, which run after the blocks of this list"),
-        (False, "others", "layer 0 is the output of blocks.3, a block of another list (blocks.0 … blocks.3)"),
+        (
+            True,
+            "others",
+            "layer 0 is the output of blocks.0, a block of another list (blocks.0 … blocks.3)",
+        ),
+        (
+            True,
+            "blocks",
+            "layers are the outputs of others.0 … others.3, which run after the blocks of this list",
+        ),
+        (
+            False,
+            "others",
+            "layer 0 is the output of blocks.3, a block of another list (blocks.0 … blocks.3)",
+        ),
     ],
 )
 def test_a_list_alone_says_what_of_another_list_it_reads(turns, named, note):
@@ -249,10 +312,14 @@ def test_a_list_alone_says_what_of_another_list_it_reads(turns, named, note):
 
 def test_sequentials_in_a_sequential_are_one_stack_and_pairs_of_them_are_blocks():
     rows = [nn.Sequential(*blocks("mmm")), nn.Sequential(*blocks("aaaa"))]
-    stack = layered(drawn(lambda: nn.Sequential(nn.Linear(8, D), *rows, nn.LayerNorm(D))), "tensor", list(ROWS)).stack
+    stack = layered(
+        drawn(lambda: nn.Sequential(nn.Linear(8, D), *rows, nn.LayerNorm(D))), "tensor", list(ROWS)
+    ).stack
     assert (stack.blocks[0], stack.blocks[-1], stack.depth, stack.norm) == ("1.0", "2.3", 7, "3")
     pairs = [nn.Sequential(*blocks("ma")) for _ in range(3)]
-    stack = layered(drawn(lambda: nn.Sequential(nn.Linear(8, D), *pairs)), "tensor", list(ROWS)).stack
+    stack = layered(
+        drawn(lambda: nn.Sequential(nn.Linear(8, D), *pairs)), "tensor", list(ROWS)
+    ).stack
     assert stack.blocks == ("1", "2", "3")
 
 
@@ -323,10 +390,12 @@ def test_stages_are_refused_where_one_of_them_is_no_stack():
     class Staged(nn.Module):
         def __init__(self, more=(), factor=1.0):
             super().__init__()
-            self.stages = nn.ModuleList([
-                nn.ModuleList([nn.Linear(8, 12), Wide(12)]),
-                nn.ModuleList([nn.Linear(12, 16), Wide(16), Wide(16), *more]),
-            ])  # fmt: skip
+            self.stages = nn.ModuleList(
+                [
+                    nn.ModuleList([nn.Linear(8, 12), Wide(12)]),
+                    nn.ModuleList([nn.Linear(12, 16), Wide(16), Wide(16), *more]),
+                ]
+            )
             self.factor = factor
 
         def forward(self, x):
@@ -334,35 +403,56 @@ def test_stages_are_refused_where_one_of_them_is_no_stack():
                 x = self.factor * block(x)
             return x
 
-    found = [layered(drawn(Staged), "tensor", list(ROWS), part=f"stage-{number}").stack for number in (1, 2)]
+    found = [
+        layered(drawn(Staged), "tensor", list(ROWS), part=f"stage-{number}").stack
+        for number in (1, 2)
+    ]
     assert [stack.blocks for stack in found] == [("stages.0.1",), ("stages.1.1", "stages.1.2")]
     for wrong in (lambda: Staged([nn.Linear(16, 16)]), lambda: Staged(factor=0.5)):
-        with pytest.raises(LayerscopeError, match="no stack of blocks was found in this model: stages.1"):
+        with pytest.raises(
+            LayerscopeError, match="no stack of blocks was found in this model: stages.1"
+        ):
             layered(drawn(wrong), "tensor", list(ROWS))
 
 
 def test_the_first_and_the_last_linear_of_an_mlp_are_no_blocks_left_out():
-    rows = [nn.Linear(8, D), nn.ReLU(), nn.Linear(D, D), nn.ReLU(), nn.Linear(D, D), nn.ReLU(), nn.Linear(D, 3)]
+    rows = [
+        nn.Linear(8, D),
+        nn.ReLU(),
+        nn.Linear(D, D),
+        nn.ReLU(),
+        nn.Linear(D, D),
+        nn.ReLU(),
+        nn.Linear(D, 3),
+    ]
     (inspected,) = layerscope.inspect(drawn(lambda: nn.Sequential(*rows)), data=torch.randn(4, 8))
     assert not inspected.notes
 
 
 def test_one_block_in_a_list_is_measured_as_the_line_says():
     model = drawn(lambda: Model(blocks("a")))
-    with pytest.raises(LayerscopeError, match="name the module that holds them with `blocks`, such as blocks$"):
+    with pytest.raises(
+        LayerscopeError, match="name the module that holds them with `blocks`, such as blocks$"
+    ):
         layerscope.inspect(model, data=ROWS)
     assert layerscope.inspect(model, data=ROWS, blocks="blocks")[0].depth == 1
 
 
 def test_a_block_alone_is_no_stack():
     model = drawn(lambda: Model(blocks("mmm")))
-    with pytest.raises(LayerscopeError, match="blocks.0 is run as well as blocks.1, and not in a row with it: name"):
+    with pytest.raises(
+        LayerscopeError, match="blocks.0 is run as well as blocks.1, and not in a row with it: name"
+    ):
         layered(model, "tensor", list(ROWS), blocks="blocks.1")
 
 
 def test_a_model_of_maps_is_refused_for_what_it_gives():
-    model = nn.Sequential(*[nn.Sequential(nn.Conv2d(3, 3, 3, padding=1), nn.ReLU()) for _ in range(4)]).eval()
-    with pytest.raises(LayerscopeError, match=r"its modules give maps \[B, C, H, W\], and layers are states"):
+    model = nn.Sequential(
+        *[nn.Sequential(nn.Conv2d(3, 3, 3, padding=1), nn.ReLU()) for _ in range(4)]
+    ).eval()
+    with pytest.raises(
+        LayerscopeError, match=r"its modules give maps \[B, C, H, W\], and layers are states"
+    ):
         layered(model, "tensor", list(torch.randn(2, 3, 8, 8)))
 
 
@@ -371,7 +461,8 @@ def test_maps_are_measured_as_the_line_on_them_says(tmp_path):
     model = build(lambda: hf.ConvNextModel(small))
     for named in ({}, {"blocks": "encoder.stages"}):
         with pytest.raises(
-            LayerscopeError, match=r"pool the maps of one width to vectors yourself, .* with `profile\(states=...\)`$"
+            LayerscopeError,
+            match=r"pool the maps of one width to vectors yourself, .* with `profile\(states=...\)`$",
         ):
             layerscope.inspect(model, **named)
     maps = model(torch.randn(24, 3, 32, 32), output_hidden_states=True).hidden_states
@@ -383,7 +474,11 @@ def test_maps_are_measured_as_the_line_on_them_says(tmp_path):
 
 def test_a_batch_on_axis_1_is_refused_and_both_mends_are_the_same_model():
     def made(first):
-        return drawn(lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(D, 2, 32, batch_first=first), 3))
+        return drawn(
+            lambda: nn.TransformerEncoder(
+                nn.TransformerEncoderLayer(D, 2, 32, batch_first=first), 3
+            )
+        )
 
     class Turned(nn.Module):
         def __init__(self, model):
@@ -398,7 +493,8 @@ def test_a_batch_on_axis_1_is_refused_and_both_mends_are_the_same_model():
     with pytest.raises(LayerscopeError, match=line):
         layerscope.inspect(made(False), data=rows)
     first, turned = (
-        states(layered(one, "tensor", list(rows)), list(rows)) for one in (made(True), Turned(made(False)))
+        states(layered(one, "tensor", list(rows)), list(rows))
+        for one in (made(True), Turned(made(False)))
     )
     assert first.keys() == turned.keys() and ("raw", 3) in first
     for key, state in first.items():
@@ -422,20 +518,33 @@ def test_layers_of_one_lstm_are_refused_and_measured_as_the_line_says(ways):
         return nn.LSTM(D, D // ways, depth, batch_first=True, bidirectional=ways == 2)
 
     ids = torch.arange(48).view(6, 8)
-    with pytest.raises(LayerscopeError, match="cells is one LSTM of 3 layers, .* build it of LSTMs of one layer each"):
+    with pytest.raises(
+        LayerscopeError,
+        match="cells is one LSTM of 3 layers, .* build it of LSTMs of one layer each",
+    ):
         layerscope.inspect(Speaker(cell(3)), data=ids)
     assert layerscope.inspect(Speaker(cell(3)), data=ids, blocks="cells")[0].depth == 1
-    assert layerscope.inspect(Speaker(nn.ModuleList(cell(1) for _ in range(3))), data=ids)[0].depth == 3
+    assert (
+        layerscope.inspect(Speaker(nn.ModuleList(cell(1) for _ in range(3))), data=ids)[0].depth
+        == 3
+    )
 
 
 @torch.no_grad()
 def test_what_deberta_runs_after_its_first_block_belongs_to_layer_1(tmp_path):
 
-    model = build(lambda: hf.DebertaV2ForSequenceClassification(config("DebertaV2", {"conv_kernel_size": 3})))
+    model = build(
+        lambda: hf.DebertaV2ForSequenceClassification(config("DebertaV2", {"conv_kernel_size": 3}))
+    )
     scope = layered(model)
-    assert scope.parts == ("model",) and {*scope.stack.ends} - {*scope.stack.blocks} == {"deberta.encoder.conv"}
+    assert scope.parts == ("model",) and {*scope.stack.ends} - {*scope.stack.blocks} == {
+        "deberta.encoder.conv"
+    }
     ids = torch.tensor([IDS[0]])
-    found, own = states(scope, TEXTS[:1]), model.deberta(ids, output_hidden_states=True).hidden_states
+    found, own = (
+        states(scope, TEXTS[:1]),
+        model.deberta(ids, output_hidden_states=True).hidden_states,
+    )
     for layer, state in enumerate(own):
         torch.testing.assert_close(found["raw", layer], state)
     layerscope.truncate(model, 1, processor=word_tokenizer(), out=tmp_path / "one")
@@ -443,6 +552,7 @@ def test_what_deberta_runs_after_its_first_block_belongs_to_layer_1(tmp_path):
     torch.testing.assert_close(one.deberta(ids).last_hidden_state, own[1])
     torch.testing.assert_close(states(layered(one), TEXTS[:1])["raw", 1], own[1])
     with pytest.raises(
-        LayerscopeError, match="exits need blocks that give the layers: this model runs deberta.encoder"
+        LayerscopeError,
+        match="exits need blocks that give the layers: this model runs deberta.encoder",
     ):
         ExitModel(model, processor=word_tokenizer())

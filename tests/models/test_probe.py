@@ -8,14 +8,25 @@ from layerscope.inputs import Waveform
 
 def test_a_speech_model_without_a_mask_gets_batches_of_one_length_though_the_probe_sounds_are_equally_long():
     config = hf.Wav2Vec2Config(
-        vocab_size=32, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
-        conv_dim=(16, 16), conv_kernel=(10, 3), conv_stride=(5, 2), num_feat_extract_layers=2,
-        num_conv_pos_embeddings=16, num_conv_pos_embedding_groups=4, feat_extract_norm="group",
-    )  # fmt: skip
+        vocab_size=32,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        conv_dim=(16, 16),
+        conv_kernel=(10, 3),
+        conv_stride=(5, 2),
+        num_feat_extract_layers=2,
+        num_conv_pos_embeddings=16,
+        num_conv_pos_embedding_groups=4,
+        feat_extract_norm="group",
+    )
     model = build(lambda: hf.Wav2Vec2Model(config))
     generator = torch.Generator().manual_seed(0)
     sounds = [Waveform(torch.randn(1600, generator=generator).numpy(), 16000) for _ in range(4)]
-    scope = layered(model, "audio", sounds, hf.Wav2Vec2FeatureExtractor(return_attention_mask=False))
+    scope = layered(
+        model, "audio", sounds, hf.Wav2Vec2FeatureExtractor(return_attention_mask=False)
+    )
     assert not scope.padding
     assert any("equal length" in note for note in scope.notes)
 
@@ -24,10 +35,17 @@ def test_a_masked_autoencoder_sees_every_patch_in_its_own_order():
     from PIL import Image
 
     config = hf.ViTMAEConfig(
-        hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, image_size=16, patch_size=4,
-        decoder_hidden_size=16, decoder_num_hidden_layers=1, decoder_num_attention_heads=4,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        image_size=16,
+        patch_size=4,
+        decoder_hidden_size=16,
+        decoder_num_hidden_layers=1,
+        decoder_num_attention_heads=4,
         decoder_intermediate_size=32,
-    )  # fmt: skip
+    )
     model = build(lambda: hf.ViTMAEModel(config))
     images = [Image.effect_noise((16, 16), 60).convert("RGB") for _ in range(2)]
     scope = layered(model, "image", images)

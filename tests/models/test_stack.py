@@ -16,7 +16,10 @@ def test_blocks_are_the_models_own_declaration_or_checkpointing_layers_or_found_
     scopes = {case.name: layered(case.make()) for case in TEXT}
     assert scopes["llama"].stack.found_by == "the model's own declaration"
     assert scopes["mamba"].stack.found_by == "checkpointing layers"
-    assert scopes["albert"].stack.blocks == ("albert.encoder.albert_layer_groups.0.albert_layers.0",) * 3
+    assert (
+        scopes["albert"].stack.blocks
+        == ("albert.encoder.albert_layer_groups.0.albert_layers.0",) * 3
+    )
     plain = layered(build(lambda: MLP(True, False)), "tensor", list(torch.randn(2, 8)))
     assert plain.stack.found_by == "structure"
 
@@ -24,12 +27,28 @@ def test_blocks_are_the_models_own_declaration_or_checkpointing_layers_or_found_
 def test_final_norms_are_what_reads_the_last_block():
     norms = {case.name: layered(case.make()).stack.norm for case in TEXT}
     assert norms == {
-        "bert": None, "roberta": None, "albert": None, "modernbert": "model.final_norm", "gpt2": "transformer.ln_f",
-        "gpt_neox": "gpt_neox.final_layer_norm", "opt": "model.decoder.final_layer_norm", "llama": "model.norm",
-        "qwen3": "model.norm", "mamba": "backbone.norm_f", "distilbert": None, "electra": None, "qwen2": "model.norm",
-        "mistral": "model.norm", "mixtral": "model.norm", "gemma": "model.norm", "gemma2": "model.norm",
-        "gemma3": "model.norm", "phi": "model.final_layernorm", "phi3": "model.norm", "mamba2": "backbone.norm_f",
-    }  # fmt: skip
+        "bert": None,
+        "roberta": None,
+        "albert": None,
+        "modernbert": "model.final_norm",
+        "gpt2": "transformer.ln_f",
+        "gpt_neox": "gpt_neox.final_layer_norm",
+        "opt": "model.decoder.final_layer_norm",
+        "llama": "model.norm",
+        "qwen3": "model.norm",
+        "mamba": "backbone.norm_f",
+        "distilbert": None,
+        "electra": None,
+        "qwen2": "model.norm",
+        "mistral": "model.norm",
+        "mixtral": "model.norm",
+        "gemma": "model.norm",
+        "gemma2": "model.norm",
+        "gemma3": "model.norm",
+        "phi": "model.final_layernorm",
+        "phi3": "model.norm",
+        "mamba2": "backbone.norm_f",
+    }
 
 
 def test_a_norm_inside_the_head_is_not_the_final_norm():
@@ -38,7 +57,9 @@ def test_a_norm_inside_the_head_is_not_the_final_norm():
 
 
 def test_several_stacks_need_a_part():
-    with pytest.raises(LayerscopeError, match=r"choose one with `part='encoder'` or `part='decoder'`$"):
+    with pytest.raises(
+        LayerscopeError, match=r"choose one with `part='encoder'` or `part='decoder'`$"
+    ):
         layered(t5())
     with pytest.raises(
         LayerscopeError,
@@ -63,24 +84,38 @@ def test_clip_runs_the_tower_that_reads_the_data():
     scope = layered(model)
     assert (scope.stack.entry, scope.stack.part, scope.stack.depth) == ("text_model", "text", 3)
     assert layered(model, part="text").stack == scope.stack
-    with pytest.raises(LayerscopeError, match="part 'vision' does not read these data: they go through text$"):
+    with pytest.raises(
+        LayerscopeError, match="part 'vision' does not read these data: they go through text$"
+    ):
         layered(model, part="vision")
 
 
 def test_inspect_of_two_towers_needs_no_processor():
     text = dict(COMMON, max_position_embeddings=40)
-    vision = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 32}
+    vision = {
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 32,
+    }
     vision |= {"image_size": 16, "patch_size": 4}
     model = build(lambda: hf.CLIPModel(hf.CLIPConfig(text_config=text, vision_config=vision)))
-    assert [(one.part, one.width) for one in layerscope.inspect(model)] == [("text", 32), ("vision", 16)]
+    assert [(one.part, one.width) for one in layerscope.inspect(model)] == [
+        ("text", 32),
+        ("vision", 16),
+    ]
     assert [one.depth for one in layerscope.inspect(model, part="vision")] == [2]
-    with pytest.raises(LayerscopeError, match=r"part 'image' does not exist: this model has text, vision$"):
+    with pytest.raises(
+        LayerscopeError, match=r"part 'image' does not exist: this model has text, vision$"
+    ):
         layerscope.inspect(model, part="image")
 
 
 @torch.no_grad()
 def test_a_router_that_gives_its_logits_too_loses_no_lens():
-    small = hf.MixtralConfig(**COMMON, num_key_value_heads=2, num_local_experts=4, num_experts_per_tok=2)
+    small = hf.MixtralConfig(
+        **COMMON, num_key_value_heads=2, num_local_experts=4, num_experts_per_tok=2
+    )
     small.output_router_logits = True
     scope = layered(build(lambda: hf.MixtralForCausalLM(small)))
     assert scope.lens is not None and not scope.notes
@@ -88,7 +123,14 @@ def test_a_router_that_gives_its_logits_too_loses_no_lens():
 
 @torch.no_grad()
 def test_a_skipped_block_hands_on_the_bias_of_positions_that_later_ones_read():
-    shape = {"vocab_size": 99, "d_model": 32, "num_layers": 4, "num_heads": 4, "d_kv": 8, "d_ff": 64}
+    shape = {
+        "vocab_size": 99,
+        "d_model": 32,
+        "num_layers": 4,
+        "num_heads": 4,
+        "d_kv": 8,
+        "d_ff": 64,
+    }
     model = build(lambda: hf.T5EncoderModel(hf.T5Config(**shape)))
     ids, stack = torch.tensor([[5, 6, 7, 8, 9, 10]]), layered(model).stack
     with skipping(model, stack, [2]):
@@ -102,7 +144,9 @@ def test_a_stack_that_is_no_tokens_is_a_note_where_another_one_is_measured():
     shape = COMMON | {"num_hash_buckets": 64, "local_transformer_stride": 8, "downsampling_rate": 2}
     inspected = layerscope.inspect(build(lambda: hf.CanineModel(hf.CanineConfig(**shape))))
     line = "encoder.layer.0 … encoder.layer.2 run beside these blocks and are not measured"
-    assert [one.depth for one in inspected] == [1, 1] and all(line in one.notes for one in inspected)
+    assert [one.depth for one in inspected] == [1, 1] and all(
+        line in one.notes for one in inspected
+    )
 
 
 def test_a_block_that_changes_the_width_is_a_note_and_holds_no_final_norm():
@@ -110,12 +154,23 @@ def test_a_block_that_changes_the_width_is_a_note_and_holds_no_final_norm():
     shape |= {"patch_padding": [3, 3], "depths": [1, 1], "num_heads": [1, 2], "num_query_pool": 1}
     shape |= {"query_stride": [2, 2], "masked_unit_size": [4, 4]}
     (inspected,) = layerscope.inspect(build(lambda: hf.HieraModel(hf.HieraConfig(**shape))))
-    assert inspected.norm is None and "encoder.stages.1 changes the width and is not measured" in inspected.notes
+    assert (
+        inspected.norm is None
+        and "encoder.stages.1 changes the width and is not measured" in inspected.notes
+    )
 
 
 def test_inspect_makes_ids_of_the_vocabulary_where_the_model_names_another_table():
-    shape = {"vocab_size": 99, "num_latents": 8, "d_latents": 32, "d_model": 16, "max_position_embeddings": 64}
-    model = build(lambda: hf.PerceiverForMaskedLM(hf.PerceiverConfig(**shape, num_self_attends_per_block=3)))
+    shape = {
+        "vocab_size": 99,
+        "num_latents": 8,
+        "d_latents": 32,
+        "d_model": 16,
+        "max_position_embeddings": 64,
+    }
+    model = build(
+        lambda: hf.PerceiverForMaskedLM(hf.PerceiverConfig(**shape, num_self_attends_per_block=3))
+    )
     (inspected,) = layerscope.inspect(model)
     lists = "perceiver.encoder.self_attends.0 … perceiver.encoder.self_attends.2"
     assert f"{lists} run before layer 0 and are not measured" in inspected.notes
@@ -140,7 +195,9 @@ def test_a_model_without_a_stack_is_reported():
         def forward(self, x):
             return x.sum(-1, keepdim=True)
 
-    with pytest.raises(LayerscopeError, match="no stack of blocks was found in this model: name the module"):
+    with pytest.raises(
+        LayerscopeError, match="no stack of blocks was found in this model: name the module"
+    ):
         layered(Lonely(), "tensor", list(torch.randn(2, 8)))
 
 
@@ -175,7 +232,9 @@ def test_a_model_that_mixes_batch_mates_runs_one_by_one():
 
 def test_a_model_that_ignores_the_mask_gets_batches_of_one_length():
     class Deaf(hf.BertModel):
-        def forward(self, input_ids=None, attention_mask=None, **kwargs):  # the mask is taken and not used
+        def forward(
+            self, input_ids=None, attention_mask=None, **kwargs
+        ):  # the mask is taken and not used
             return super().forward(input_ids=input_ids)
 
     torch.manual_seed(0)

@@ -27,7 +27,9 @@ def mixtral() -> nn.Module:
 
 
 def gemma2() -> nn.Module:
-    return build(lambda: hf.Gemma2ForCausalLM(hf.Gemma2Config(**COMMON, num_key_value_heads=2, head_dim=8)))
+    return build(
+        lambda: hf.Gemma2ForCausalLM(hf.Gemma2Config(**COMMON, num_key_value_heads=2, head_dim=8))
+    )
 
 
 def granite() -> nn.Module:
@@ -37,13 +39,22 @@ def granite() -> nn.Module:
 
 def opt() -> nn.Module:
     config = hf.OPTConfig(
-        vocab_size=V, hidden_size=D, num_hidden_layers=L, num_attention_heads=HEADS, ffn_dim=64,
-        word_embed_proj_dim=D, max_position_embeddings=64, pad_token_id=1, bos_token_id=2, eos_token_id=2,
-    )  # fmt: skip
+        vocab_size=V,
+        hidden_size=D,
+        num_hidden_layers=L,
+        num_attention_heads=HEADS,
+        ffn_dim=64,
+        word_embed_proj_dim=D,
+        max_position_embeddings=64,
+        pad_token_id=1,
+        bos_token_id=2,
+        eos_token_id=2,
+    )
     return build(lambda: hf.OPTForCausalLM(config))
 
 
-# Each formula takes a block, its input x and `mix`, which runs its attention on what it reads; it names every site.
+# Each formula takes a block, its input x and `mix`, which runs its attention on what it reads; it
+# names every site.
 
 
 def pre_norm(names: tuple[str, str, str], scale: float = 1.0):
@@ -56,9 +67,13 @@ def pre_norm(names: tuple[str, str, str], scale: float = 1.0):
         mlp_norm = b.get_submodule(second)(residual)
         out = b.get_submodule(mlp)(mlp_norm)
         return {
-            "attn_norm": attn_norm, "attn": attn, "attn_residual": residual, "mlp_norm": mlp_norm, "mlp": out,
+            "attn_norm": attn_norm,
+            "attn": attn,
+            "attn_residual": residual,
+            "mlp_norm": mlp_norm,
+            "mlp": out,
             "raw": residual + scale * out,
-        }  # fmt: skip
+        }
 
     return formula
 
@@ -68,21 +83,36 @@ def of_bert(b: Any, x: Tensor, mix: Any) -> dict[str, Tensor]:
     norm = b.attention.output.LayerNorm(x + attn)
     mlp = b.output.dense(b.intermediate(norm))
     return {
-        "attn": attn, "attn_residual": x + attn, "attn_norm": norm, "mlp": mlp, "mlp_residual": norm + mlp,
+        "attn": attn,
+        "attn_residual": x + attn,
+        "attn_norm": norm,
+        "mlp": mlp,
+        "mlp_residual": norm + mlp,
         "raw": b.output.LayerNorm(norm + mlp),
-    }  # fmt: skip
+    }
 
 
 def of_albert(b: Any, x: Tensor, mix: Any) -> dict[str, Tensor]:
     norm = mix(x)  # its attention holds the addition and the norm
     mlp = b.ffn_output(b.activation(b.ffn(norm)))
-    return {"attn_norm": norm, "mlp": mlp, "mlp_residual": norm + mlp, "raw": b.full_layer_layer_norm(norm + mlp)}
+    return {
+        "attn_norm": norm,
+        "mlp": mlp,
+        "mlp_residual": norm + mlp,
+        "raw": b.full_layer_layer_norm(norm + mlp),
+    }
 
 
 def of_parallel(b: Any, x: Tensor, mix: Any) -> dict[str, Tensor]:
     attn_norm, mlp_norm = b.input_layernorm(x), b.post_attention_layernorm(x)
     attn, mlp = mix(attn_norm), b.mlp(mlp_norm)
-    return {"attn_norm": attn_norm, "attn": attn, "mlp_norm": mlp_norm, "mlp": mlp, "raw": x + attn + mlp}
+    return {
+        "attn_norm": attn_norm,
+        "attn": attn,
+        "mlp_norm": mlp_norm,
+        "mlp": mlp,
+        "raw": x + attn + mlp,
+    }
 
 
 def of_mamba(b: Any, x: Tensor, mix: Any) -> dict[str, Tensor]:
@@ -96,9 +126,13 @@ def of_t5(b: Any, x: Tensor, mix: Any) -> dict[str, Tensor]:
     mlp_norm = b.layer[1].layer_norm(x + attn)
     mlp = b.layer[1].DenseReluDense(mlp_norm)
     return {
-        "attn_norm": attn_norm, "attn": attn, "attn_residual": x + attn, "mlp_norm": mlp_norm, "mlp": mlp,
+        "attn_norm": attn_norm,
+        "attn": attn,
+        "attn_residual": x + attn,
+        "mlp_norm": mlp_norm,
+        "mlp": mlp,
         "raw": x + attn + mlp,
-    }  # fmt: skip
+    }
 
 
 def of_gemma2(b: Any, x: Tensor, mix: Any) -> dict[str, Tensor]:
@@ -109,9 +143,15 @@ def of_gemma2(b: Any, x: Tensor, mix: Any) -> dict[str, Tensor]:
     mlp = b.mlp(mlp_norm)
     mlp_post = b.post_feedforward_layernorm(mlp)
     return {
-        "attn_norm": attn_norm, "attn": attn, "attn_post_norm": attn_post, "attn_residual": x + attn_post,
-        "mlp_norm": mlp_norm, "mlp": mlp, "mlp_post_norm": mlp_post, "raw": x + attn_post + mlp_post,
-    }  # fmt: skip
+        "attn_norm": attn_norm,
+        "attn": attn,
+        "attn_post_norm": attn_post,
+        "attn_residual": x + attn_post,
+        "mlp_norm": mlp_norm,
+        "mlp": mlp,
+        "mlp_post_norm": mlp_post,
+        "raw": x + attn_post + mlp_post,
+    }
 
 
 LLAMA = ("input_layernorm", "post_attention_layernorm", "mlp")
@@ -148,7 +188,9 @@ def by_hand(scope, samples, case: Case, raw: dict[int, Tensor]) -> dict[tuple[st
     handles = []
 
     def keep(module: nn.Module, _: object, kwargs: dict[str, Any]) -> None:
-        given.append((module, {name: value for name, value in kwargs.items() if name != "hidden_states"}))
+        given.append(
+            (module, {name: value for name, value in kwargs.items() if name != "hidden_states"})
+        )
 
     for path in dict.fromkeys(scope.stack.blocks):
         mixer = scope.module.get_submodule(path).get_submodule(case.mixer)
@@ -157,7 +199,9 @@ def by_hand(scope, samples, case: Case, raw: dict[int, Tensor]) -> dict[tuple[st
     for handle in handles:
         handle.remove()
     expected = {}
-    for layer, (path, (mixer, kwargs)) in enumerate(zip(scope.stack.blocks, list(given), strict=True), 1):
+    for layer, (path, (mixer, kwargs)) in enumerate(
+        zip(scope.stack.blocks, list(given), strict=True), 1
+    ):
 
         def mix(x: Tensor, mixer=mixer, kwargs=kwargs) -> Tensor:
             out = mixer(x, **kwargs)
@@ -174,11 +218,15 @@ def by_hand(scope, samples, case: Case, raw: dict[int, Tensor]) -> dict[tuple[st
 def test_every_site_equals_the_blocks_formula(case: Case) -> None:
     scope = opened(case.make(), **({"part": "encoder"} if case.name == "t5" else {}))
     found = states(scope, [TEXTS[0]])
-    expected = by_hand(scope, [TEXTS[0]], case, {layer: x for (site, layer), x in found.items() if site == "raw"})
+    expected = by_hand(
+        scope, [TEXTS[0]], case, {layer: x for (site, layer), x in found.items() if site == "raw"}
+    )
     inside = {key for key in found if key[0] not in scope.sites and key[0] not in case.untold}
     assert inside == {key for key in expected if key[0] != "raw"}
     for key, value in expected.items():
-        torch.testing.assert_close(found[key], value, rtol=1e-5, atol=1e-5, msg=lambda m, key=key: f"{key}: {m}")
+        torch.testing.assert_close(
+            found[key], value, rtol=1e-5, atol=1e-5, msg=lambda m, key=key: f"{key}: {m}"
+        )
     assert scope.sublayers.notes == ()
 
 
@@ -191,7 +239,9 @@ def test_albert_tells_the_runs_of_its_one_block_apart() -> None:
     for layer in range(1, L + 1):
         x = found["raw", layer - 1]
         torch.testing.assert_close(found["attn_residual", layer], x + found["attn", layer])
-        torch.testing.assert_close(found["attn_norm", layer], attention.LayerNorm(found["attn_residual", layer]))
+        torch.testing.assert_close(
+            found["attn_norm", layer], attention.LayerNorm(found["attn_residual", layer])
+        )
     assert not torch.allclose(found["attn", 1], found["attn", 2], atol=1e-3)
 
 
@@ -207,8 +257,12 @@ def test_a_vit_and_the_cross_attention_of_a_decoder() -> None:
         x = found["raw", layer - 1]
         torch.testing.assert_close(found["attn_norm", layer], block.layernorm_before(x))
         torch.testing.assert_close(found["attn_residual", layer], x + found["attn", layer])
-        torch.testing.assert_close(found["mlp_norm", layer], block.layernorm_after(found["attn_residual", layer]))
-        torch.testing.assert_close(found["raw", layer], found["attn_residual", layer] + found["mlp", layer])
+        torch.testing.assert_close(
+            found["mlp_norm", layer], block.layernorm_after(found["attn_residual", layer])
+        )
+        torch.testing.assert_close(
+            found["raw", layer], found["attn_residual", layer] + found["mlp", layer]
+        )
     kinds = ("attn", "cross_attn", "mlp")
     decoder = [f"{kind}{end}" for kind in kinds for end in ("_norm", "", "_residual")][:-1]
     assert list(opened(t5(), part="decoder").sublayers.sites) == decoder
@@ -222,7 +276,9 @@ def test_batch_mates_change_no_sub_layer(make: Any) -> None:
     assert len(together) > len(scope.sites) * (L + 1)
     for row, text in enumerate(TEXTS):
         for key, single in states(scope, [text]).items():
-            torch.testing.assert_close(together[key][row, : len(IDS[row])], single[0], rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(
+                together[key][row, : len(IDS[row])], single[0], rtol=1e-5, atol=1e-5
+            )
 
 
 class Odd(nn.Module):
@@ -248,9 +304,13 @@ class Stacked(nn.Module):
 
 
 def test_what_has_no_addition_or_no_tokens_is_refused_in_one_line() -> None:
-    for model, rows in ((Stacked(Odd(), Odd()), torch.randn(3, 9, D)), (MLP(True, False), torch.randn(5, 8))):
+    for model, rows in (
+        (Stacked(Odd(), Odd()), torch.randn(3, 9, D)),
+        (MLP(True, False), torch.randn(5, 8)),
+    ):
         with pytest.raises(
-            LayerscopeError, match="^no sub-layers were found in the blocks of .*: leave `sublayers` out$"
+            LayerscopeError,
+            match="^no sub-layers were found in the blocks of .*: leave `sublayers` out$",
         ):
             opened(model.eval(), "tensor", list(rows))
 
@@ -267,7 +327,12 @@ class Plain(nn.Module):
 
 
 def test_a_block_that_cannot_be_reported_is_named_and_the_others_are_kept() -> None:
-    scope = opened(Stacked(Plain(), Odd(), Plain()).eval(), "tensor", list(torch.randn(3, 9, D)), blocks="blocks")
+    scope = opened(
+        Stacked(Plain(), Odd(), Plain()).eval(),
+        "tensor",
+        list(torch.randn(3, 9, D)),
+        blocks="blocks",
+    )
     assert scope.sublayers.sites == {"mlp_norm": (1, 3), "mlp": (1, 3)}
     note = "sub-layers of block 2: no chain of residual additions leads to the block's output"
     assert scope.sublayers.notes == (note,) and note in scope.notes

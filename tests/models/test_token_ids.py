@@ -39,15 +39,20 @@ class Tokens(nn.Module):
 
 def test_ids_give_what_their_texts_give(tmp_path: Path) -> None:
     model = tiny.llama()
-    texts = layerscope.profile(model, tiny.texts(24, longest=12), processor=TOKENIZER, out=tmp_path / "t", **OPTIONS)
+    texts = layerscope.profile(
+        model, tiny.texts(24, longest=12), processor=TOKENIZER, out=tmp_path / "t", **OPTIONS
+    )
     ragged = layerscope.profile(model, IDS, out=tmp_path / "i", **OPTIONS)
     pd.testing.assert_frame_equal(texts.table(), ragged.table(), check_exact=True)
-    padded = TOKENIZER(tiny.texts(24, longest=12), padding=True, return_tensors="np", padding_side="left")
+    padded = TOKENIZER(
+        tiny.texts(24, longest=12), padding=True, return_tensors="np", padding_side="left"
+    )
     masked = layerscope.profile(model, dict(padded), out=tmp_path / "m", **OPTIONS)
     pd.testing.assert_frame_equal(texts.table(), masked.table(), check_exact=True)
     assert ragged.info["model"]["language_model"] is True
     with pytest.raises(
-        LayerscopeError, match=r"token id 94 is not in the vocabulary of this model: it has ids 0\.\.93"
+        LayerscopeError,
+        match=r"token id 94 is not in the vocabulary of this model: it has ids 0\.\.93",
     ):
         layerscope.profile(model, np.full((9, 4), 94), out=tmp_path / "bad", **OPTIONS)
 
@@ -76,28 +81,46 @@ def test_a_saved_model_without_a_tokenizer(tmp_path: Path) -> None:
     np.save(tmp_path / "ids.npy", np.random.default_rng(0).integers(94, size=(16, 9)))
     (found,) = layerscope.inspect(tmp_path / "model")
     assert (found.depth, found.causal) == (3, True)
-    run = layerscope.profile(tmp_path / "model", tmp_path / "ids.npy", out=tmp_path / "run", progress=False)
+    run = layerscope.profile(
+        tmp_path / "model", tmp_path / "ids.npy", out=tmp_path / "run", progress=False
+    )
     assert run.depth == 3 and run.info["data"]["name"] == "ids"
     cut = layerscope.truncate(tmp_path / "model", 2, tmp_path / "cut", progress=False)
     assert hf.AutoModelForCausalLM.from_pretrained(cut).config.n_layer == 2
-    with pytest.raises(LayerscopeError, match="has no tokenizer that can be loaded.*, or give token ids as data"):
+    with pytest.raises(
+        LayerscopeError, match="has no tokenizer that can be loaded.*, or give token ids as data"
+    ):
         layerscope.profile(tmp_path / "model", ["a text"], out=tmp_path / "none", progress=False)
 
 
 def test_exits_of_a_classifier_of_ids(tmp_path: Path) -> None:
     ids = np.random.default_rng(0).integers(4, 94, size=(40, 8))
     report = layerscope.exits(
-        tiny.classifier(), (ids, [i % 3 for i in range(40)]), max_disagreement=0.5, out=tmp_path / "e", progress=False
+        tiny.classifier(),
+        (ids, [i % 3 for i in range(40)]),
+        max_disagreement=0.5,
+        out=tmp_path / "e",
+        progress=False,
     )
     assert report.samples == 40
 
 
 def test_decoders_are_causal_and_whisper_takes_seconds(capsys: pytest.CaptureFixture[str]) -> None:
-    small = {"d_model": 32, "num_layers": 2, "num_heads": 4, "d_kv": 8, "d_ff": 48, "vocab_size": 94}
+    small = {
+        "d_model": 32,
+        "num_layers": 2,
+        "num_heads": 4,
+        "d_kv": 8,
+        "d_ff": 48,
+        "vocab_size": 94,
+    }
     t5 = hf.T5ForConditionalGeneration(hf.T5Config(**small, decoder_start_token_id=0)).eval()
     found = layerscope.inspect(t5, processor=tiny.tokenizer(special=True))
     assert [(part.part, part.causal) for part in found] == [("encoder", False), ("decoder", True)]
-    sizes = dict.fromkeys(("encoder_layers", "decoder_layers"), 2) | {"d_model": 16, "vocab_size": 60}
+    sizes = dict.fromkeys(("encoder_layers", "decoder_layers"), 2) | {
+        "d_model": 16,
+        "vocab_size": 60,
+    }
     sizes |= dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 2)
     sizes |= dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), 24)
     special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}

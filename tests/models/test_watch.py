@@ -28,7 +28,10 @@ class Sharing(Stacked):
 def test_a_module_that_runs_outside_of_the_blocks_too_is_seen_inside_them() -> None:
     model, rows = build(Sharing), torch.randn(3, 9, D)
     scope = opened(model, "tensor", list(rows))
-    assert scope.sublayers.sites == {"mlp_norm": (1, 2, 3), "mlp": (1, 2, 3)} and scope.sublayers.notes == ()
+    assert (
+        scope.sublayers.sites == {"mlp_norm": (1, 2, 3), "mlp": (1, 2, 3)}
+        and scope.sublayers.notes == ()
+    )
     found = states(scope, list(rows))
     for layer, block in enumerate(model.blocks, 1):
         torch.testing.assert_close(found["mlp_norm", layer], model.norm(found["raw", layer - 1]))
@@ -43,7 +46,9 @@ def test_inspect_evaluates_a_model_and_outlives_blocks_that_cannot_be_watched(
     sites = inspect(model, processor=word_tokenizer())[0].sublayers
     assert sites == ("attn", "attn_residual", "attn_norm", "mlp", "mlp_residual") and model.training
 
-    monkeypatch.setattr(inspection, "find_sublayers", lambda *_: [][0])  # as a forward of an unforeseen kind may
+    monkeypatch.setattr(
+        inspection, "find_sublayers", lambda *_: [][0]
+    )  # as a forward of an unforeseen kind may
     assert inspect(model, processor=word_tokenizer())[0].sublayers == ()
     monkeypatch.setattr(inspection, "find_sublayers", lambda *_: 1 // 0)
     with pytest.raises(ZeroDivisionError):

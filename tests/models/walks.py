@@ -39,7 +39,9 @@ def albert(m: Any, ids: Tensor) -> Walk:
 def modernbert(m: Any, ids: Tensor) -> Walk:
     core, n = m.model, ids.shape[1]
     distance = (torch.arange(n)[:, None] - torch.arange(n)[None]).abs()
-    near = torch.zeros(n, n).masked_fill(distance > m.config.local_attention // 2, -torch.inf)[None, None]
+    near = torch.zeros(n, n).masked_fill(distance > m.config.local_attention // 2, -torch.inf)[
+        None, None
+    ]
     states = [core.embeddings(input_ids=ids)]
     for layer in core.layers:
         rotation = core.rotary_emb(states[-1], torch.arange(n)[None], layer.attention_type)
@@ -57,7 +59,9 @@ def gpt_neox(m: Any, ids: Tensor) -> Walk:
     core = m.gpt_neox
     state = core.embed_in(ids)
     rotation = core.rotary_emb(state, torch.arange(ids.shape[1])[None])
-    return _run(state, core.layers, core.final_layer_norm, attention_mask=None, position_embeddings=rotation)
+    return _run(
+        state, core.layers, core.final_layer_norm, attention_mask=None, position_embeddings=rotation
+    )
 
 
 def opt(m: Any, ids: Tensor) -> Walk:
@@ -86,7 +90,9 @@ def phi(m: Any, ids: Tensor) -> Walk:
     core = m.model
     state = core.embed_tokens(ids)
     rotation = core.rotary_emb(state, torch.arange(ids.shape[1])[None])
-    return _run(state, core.layers, core.final_layernorm, attention_mask=None, position_embeddings=rotation)
+    return _run(
+        state, core.layers, core.final_layernorm, attention_mask=None, position_embeddings=rotation
+    )
 
 
 def gemma(m: Any, ids: Tensor) -> Walk:
@@ -118,7 +124,9 @@ def t5_encoder(m: Any, ids: Tensor) -> Walk:
 
 def t5_decoder(m: Any, ids: Tensor) -> Walk:
     n = ids.shape[1]
-    causal = torch.zeros(n, n).masked_fill(torch.ones(n, n).triu(1).bool(), torch.finfo(torch.float32).min)[None, None]
+    causal = torch.zeros(n, n).masked_fill(
+        torch.ones(n, n).triu(1).bool(), torch.finfo(torch.float32).min
+    )[None, None]
     start = torch.full_like(ids[:, :1], m.config.decoder_start_token_id)
     source, norm = _t5(m.encoder, ids)
     assert norm is not None
@@ -149,7 +157,9 @@ def vit(m: Any, pixels: Tensor) -> Walk:
 def whisper(m: Any, features: Tensor) -> Walk:
     core = m.model.encoder
     gelu = torch.nn.functional.gelu
-    state = gelu(core.conv2(gelu(core.conv1(features)))).transpose(1, 2) + core.embed_positions.weight
+    state = (
+        gelu(core.conv2(gelu(core.conv1(features)))).transpose(1, 2) + core.embed_positions.weight
+    )
     return _run(state, core.layers, core.layer_norm, attention_mask=None)
 
 

@@ -47,7 +47,9 @@ class Sum(Asset):
     def make(self, out: Path, assets: Assets) -> None:
         assert all(map(assets.has, self.of))
         out.mkdir(parents=True)
-        (out / "number").write_text(str(sum(int((assets.get(n) / "number").read_text()) for n in self.of)))
+        (out / "number").write_text(
+            str(sum(int((assets.get(n) / "number").read_text()) for n in self.of))
+        )
 
 
 @dataclass(frozen=True)
@@ -83,16 +85,27 @@ def test_an_asset_without_its_mark_is_made_again(tmp_path):
 
 
 def test_other_settings_are_another_asset():
-    assert len({Number(3).digest, Number(4).digest, Sum((Number(3),)).digest, Sum((Number(4),)).digest}) == 4
+    assert (
+        len(
+            {Number(3).digest, Number(4).digest, Sum((Number(3),)).digest, Sum((Number(4),)).digest}
+        )
+        == 4
+    )
 
 
 def test_a_process_that_dies_is_one_line(tmp_path):
-    with pytest.raises(LayerscopeError, match=r"a worker process died, perhaps out of memory: run again with `jobs=1`"):
+    with pytest.raises(
+        LayerscopeError,
+        match=r"a worker process died, perhaps out of memory: run again with `jobs=1`",
+    ):
         Assets(tmp_path, None).make([Dying("one"), Dying("two")], Reporter(), "dying", 2)
 
 
 def test_a_disk_without_room(tmp_path):
-    with pytest.raises(LayerscopeError, match=r"MB free, and this needs about 1,000,000,000 MB: choose another folder"):
+    with pytest.raises(
+        LayerscopeError,
+        match=r"MB free, and this needs about 1,000,000,000 MB: choose another folder",
+    ):
         check_disk(tmp_path / "new", 1e9)
 
 
@@ -100,4 +113,7 @@ def test_towers_trained_here_are_compared_at_every_layer_but_the_first(tmp_path)
     shape = replace(towers.Shape(vision.SMALL, ("0",)), depth=2, width=16, steps=2)
     found = open_comparison(Assets(tmp_path, shape).get(towers.Towers(shape, "0")) / "comparison")
     for form in towers.FORMS:
-        assert all(square.shape == (2, 2) and square.notna().all(axis=None) for square in towers._squares(found, form))
+        assert all(
+            square.shape == (2, 2) and square.notna().all(axis=None)
+            for square in towers._squares(found, form)
+        )

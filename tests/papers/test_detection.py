@@ -23,13 +23,30 @@ __all__ = ["one_thread"]
 
 
 def detr(**options: Any) -> Any:
-    backbone = hf.ResNetConfig(num_channels=3, embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1],
-                               layer_type="basic", out_features=["stage2"])  # fmt: skip
+    backbone = hf.ResNetConfig(
+        num_channels=3,
+        embedding_size=8,
+        hidden_sizes=[8, 16],
+        depths=[1, 1],
+        layer_type="basic",
+        out_features=["stage2"],
+    )
     config = hf.DetrConfig(
-        use_timm_backbone=False, use_pretrained_backbone=False, backbone=None, backbone_config=backbone, d_model=16,
-        encoder_layers=1, decoder_layers=3, encoder_attention_heads=2, decoder_attention_heads=2, encoder_ffn_dim=32,
-        decoder_ffn_dim=32, num_queries=7, dropout=0.0, **{"num_labels": 4} | options,
-    )  # fmt: skip
+        use_timm_backbone=False,
+        use_pretrained_backbone=False,
+        backbone=None,
+        backbone_config=backbone,
+        d_model=16,
+        encoder_layers=1,
+        decoder_layers=3,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        encoder_ffn_dim=32,
+        decoder_ffn_dim=32,
+        num_queries=7,
+        dropout=0.0,
+        **{"num_labels": 4} | options,
+    )
     return seeded(hf.DetrForObjectDetection, config).train()
 
 
@@ -55,11 +72,13 @@ def test_loss_and_gradients_are_those_of_decoders_cut_after_each_layer(layers: A
     found = detection_loss(model, pixels, labels, layers)
     found.backward()
     assert found.item() == pytest.approx(wanted, rel=1e-5)
-    assert {name for name, p in model.named_parameters() if p.grad is not None} == expected.keys() and len(
-        expected
-    ) > 50
+    assert {
+        name for name, p in model.named_parameters() if p.grad is not None
+    } == expected.keys() and len(expected) > 50
     for name, value in expected.items():
-        torch.testing.assert_close(model.get_parameter(name).grad, value, rtol=1e-4, atol=1e-5, msg=name)
+        torch.testing.assert_close(
+            model.get_parameter(name).grad, value, rtol=1e-4, atol=1e-5, msg=name
+        )
 
 
 def test_average_precision_and_matches_are_those_written_out():
@@ -69,12 +88,25 @@ def test_average_precision_and_matches_are_those_written_out():
         scores, hits = rng.random(n), rng.random(n) < 0.5
         positives = int(hits.sum() + rng.integers(0, 5)) or 1
         order = sorted(range(n), key=lambda i: -scores[i])
-        points = [(sum(hits[order[: k + 1]]) / positives, sum(hits[order[: k + 1]]) / (k + 1)) for k in range(n)]
-        at = [max((p for r, p in points if r >= recall - 1e-12), default=0.0) for recall in np.linspace(0, 1, 101)]
+        points = [
+            (sum(hits[order[: k + 1]]) / positives, sum(hits[order[: k + 1]]) / (k + 1))
+            for k in range(n)
+        ]
+        at = [
+            max((p for r, p in points if r >= recall - 1e-12), default=0.0)
+            for recall in np.linspace(0, 1, 101)
+        ]
         assert average_precision(scores, hits, positives) == pytest.approx(np.mean(at), rel=1e-12)
     truths = torch.tensor([[0.3, 0.3, 0.2, 0.2], [0.7, 0.7, 0.2, 0.2]])
-    boxes = torch.tensor([[0.3, 0.3, 0.2, 0.2], [0.31, 0.3, 0.2, 0.2], [0.7, 0.75, 0.2, 0.2], [0.7, 0.77, 0.2, 0.2]])
-    assert right_boxes(boxes, truths).tolist() == [True, False, True, False]  # the third shares 0.15/0.25 with one
+    boxes = torch.tensor(
+        [[0.3, 0.3, 0.2, 0.2], [0.31, 0.3, 0.2, 0.2], [0.7, 0.75, 0.2, 0.2], [0.7, 0.77, 0.2, 0.2]]
+    )
+    assert right_boxes(boxes, truths).tolist() == [
+        True,
+        False,
+        True,
+        False,
+    ]  # the third shares 0.15/0.25 with one
     assert right_boxes(boxes, truths[:0]).tolist() == [False] * 4
 
 
@@ -87,7 +119,9 @@ def test_a_layer_that_finds_everything_has_an_average_precision_of_one():
         logits, boxes = torch.zeros(4, 7, 5), torch.rand(4, 7, 4) * 0.01
         logits[..., 4] = 9.0
         for i, label in enumerate(own):
-            for j, (name, box) in enumerate(zip(label["class_labels"], label["boxes"], strict=True)):
+            for j, (name, box) in enumerate(
+                zip(label["class_labels"], label["boxes"], strict=True)
+            ):
                 logits[i, j, name], logits[i, j, 4], boxes[i, j] = sure, 0.0, box
         return logits, boxes
 
@@ -108,9 +142,9 @@ def test_training_lowers_the_loss_of_every_layer_and_canvases_are_seeded():
         centre, sides = label["boxes"][:, :2], label["boxes"][:, 2:]
         assert ((centre - sides / 2) > -1e-6).all() and ((centre + sides / 2) < 1 + 1e-6).all()
         for x, y, w, h in label["boxes"] * 32:
-            inside = canvas[0, round(float(y - h / 2)) : round(float(y + h / 2)), round(float(x - w / 2)) :][
-                :, : int(w)
-            ]
+            inside = canvas[
+                0, round(float(y - h / 2)) : round(float(y + h / 2)), round(float(x - w / 2)) :
+            ][:, : int(w)]
             assert inside.max() > 0.5, "a box holds its digit"
     model = detr(num_labels=10)
     losses = train_detector(model, pixels, labels, steps=25, batch_size=8, learning_rate=1e-3)

@@ -12,13 +12,21 @@ from layerscope_papers.reproducing import SCALES
 from layerscope_papers.tracing import perceptrons, transfer
 
 GOOD = {
-    "layer_accuracy": rising(0.9, 0.97), "saturated": rising(0.5, 1.0), "cosine_similarity": rising(0.7, 1.0),
-    "nc1": rising(1.0, 0.1), "saturation_layer": 3.0, "effective_depth": 5.0,
-}  # fmt: skip
+    "layer_accuracy": rising(0.9, 0.97),
+    "saturated": rising(0.5, 1.0),
+    "cosine_similarity": rising(0.7, 1.0),
+    "nc1": rising(1.0, 0.1),
+    "saturation_layer": 3.0,
+    "effective_depth": 5.0,
+}
 BAD = {
-    "layer_accuracy": rising(0.2, 0.97), "saturated": rising(0.0, 1.0, 3), "cosine_similarity": rising(0.1, 1.0),
-    "nc1": rising(50.0, 0.1), "saturation_layer": 9.0, "effective_depth": 12.0,
-}  # fmt: skip
+    "layer_accuracy": rising(0.2, 0.97),
+    "saturated": rising(0.0, 1.0, 3),
+    "cosine_similarity": rising(0.1, 1.0),
+    "nc1": rising(50.0, 0.1),
+    "saturation_layer": 9.0,
+    "effective_depth": 12.0,
+}
 
 
 def pairs(curve):
@@ -51,7 +59,9 @@ def aligned(model):
 @pytest.mark.parametrize("name", ["T-fig6", "T-fig16"])
 def test_aligned_training_against_standard(name):
     assert set(verdicts(name, trained(aligned)).values()) == {"held"}
-    assert set(verdicts(name, trained(lambda model: not aligned(model))).values()) == {"did not hold"}
+    assert set(verdicts(name, trained(lambda model: not aligned(model))).values()) == {
+        "did not hold"
+    }
     assert set(verdicts(name, World(lambda model: GOOD)).values()) == {"not decided"}
 
 
@@ -63,12 +73,18 @@ def test_layers_of_aligned_training_lie_closer_to_the_last():
         }
 
     assert set(verdicts("T-fig1", World(about(aligned))).values()) == {"held"}
-    assert set(verdicts("T-fig1", World(about(lambda model: not aligned(model)))).values()) == {"did not hold"}
+    assert set(verdicts("T-fig1", World(about(lambda model: not aligned(model)))).values()) == {
+        "did not hold"
+    }
 
 
 def test_cosine_follows_cka_and_accuracy():
     def about(curve):
-        return lambda model: {**GOOD, "cosine_similarity": pairs(curve), "cka": pairs(rising(0.2, 1.0))}
+        return lambda model: {
+            **GOOD,
+            "cosine_similarity": pairs(curve),
+            "cka": pairs(rising(0.2, 1.0)),
+        }
 
     assert set(verdicts("T-fig2", World(about(rising(0.1, 1.0)))).values()) == {"held"}
     falling = verdicts("T-fig2", World(about(-rising(0.1, 1.0))))
@@ -82,7 +98,9 @@ def test_the_shared_classifier_is_on_par():
     on_par = World(lambda model: better if aligned(model) else GOOD)
     assert set(verdicts("T-fig4", on_par).values()) == {"held"}
     worse = {**BAD, "layer_accuracy": rising(0.2, 0.9)}
-    assert set(verdicts("T-fig4", World(lambda model: worse if aligned(model) else GOOD)).values()) == {"did not hold"}
+    assert set(
+        verdicts("T-fig4", World(lambda model: worse if aligned(model) else GOOD)).values()
+    ) == {"did not hold"}
 
 
 def test_effective_depth_and_separate_models():
@@ -94,7 +112,11 @@ def test_effective_depth_and_separate_models():
         return World(about)
 
     assert set(verdicts("T-fig5", separate(0.9)).values()) == {"held"}
-    zigzag = {**BAD, "layer_accuracy": rising(0.2, 0.9) - 0.1 * (np.arange(DEPTH) % 2), "effective_depth": 12.0}
+    zigzag = {
+        **BAD,
+        "layer_accuracy": rising(0.2, 0.9) - 0.1 * (np.arange(DEPTH) % 2),
+        "effective_depth": 12.0,
+    }
     lost = World(lambda model: {**GOOD, "effective_depth": 4.0} if not aligned(model) else zigzag)
     assert set(verdicts("T-fig5", lost).values()) == {"did not hold"}
 
@@ -102,28 +124,38 @@ def test_effective_depth_and_separate_models():
 def test_a_regulariser_against_the_aligned_loss():
     little = {**BAD, "layer_accuracy": rising(0.3, 0.97)}
     helps = {"standard": BAD, "cosine": little, "cka": little, "aligned": GOOD}
-    assert set(verdicts("T-fig14", World(lambda model: helps[model.objective])).values()) == {"held"}
-    assert set(verdicts("T-ckareg", World(lambda model: helps[model.objective])).values()) == {"held"}
+    assert set(verdicts("T-fig14", World(lambda model: helps[model.objective])).values()) == {
+        "held"
+    }
+    assert set(verdicts("T-ckareg", World(lambda model: helps[model.objective])).values()) == {
+        "held"
+    }
     turned = {"standard": BAD, "cosine": GOOD, "cka": GOOD, "aligned": little}
-    assert set(verdicts("T-fig14", World(lambda model: turned[model.objective])).values()) == {"did not hold"}
+    assert set(verdicts("T-fig14", World(lambda model: turned[model.objective])).values()) == {
+        "did not hold"
+    }
     best = {"cosine": BAD, "aligned": little, "cka": GOOD}
-    assert set(verdicts("T-ckareg", World(lambda model: best[model.objective])).values()) == {"did not hold"}
+    assert set(verdicts("T-ckareg", World(lambda model: best[model.objective])).values()) == {
+        "did not hold"
+    }
 
 
 def test_what_is_changed_about_aligned_training():
     worse = {**GOOD, "layer_accuracy": rising(0.9, 0.9)}
     uniform = World(lambda model: worse if ("weights", "uniform") in model.options else GOOD)
     assert verdicts("T-fig15", uniform) == {"last": "held"}
-    assert verdicts("T-fig15", World(lambda m: GOOD if ("weights", "uniform") in m.options else worse)) == {
-        "last": "did not hold"
-    }
+    assert verdicts(
+        "T-fig15", World(lambda m: GOOD if ("weights", "uniform") in m.options else worse)
+    ) == {"last": "did not hold"}
     always = World(lambda model: worse if ("schedule", "always") in model.options else GOOD)
     assert verdicts("T-alt", always) == {"last": "held"}
-    assert verdicts("T-alt", World(lambda m: GOOD if ("schedule", "always") in m.options else worse)) == {
-        "last": "did not hold"
-    }
+    assert verdicts(
+        "T-alt", World(lambda m: GOOD if ("schedule", "always") in m.options else worse)
+    ) == {"last": "did not hold"}
     assert verdicts("T-kl", trained(lambda model: True)) == {"distilled": "held"}
-    assert verdicts("T-kl", World(lambda model: BAD if aligned(model) else GOOD)) == {"distilled": "did not hold"}
+    assert verdicts("T-kl", World(lambda model: BAD if aligned(model) else GOOD)) == {
+        "distilled": "did not hold"
+    }
 
 
 def test_more_alike_trainings_saturate_earlier():
@@ -132,7 +164,11 @@ def test_more_alike_trainings_saturate_earlier():
     def about(sign):
         def curves(model):
             at = order.index(model.objective) + 0.2 * len(model.options)
-            return {**GOOD, "cosine_similarity": rising(0.1 * at, 1.0), "saturated": rising(0.3 + sign * 0.05 * at, 1)}
+            return {
+                **GOOD,
+                "cosine_similarity": rising(0.1 * at, 1.0),
+                "saturated": rising(0.3 + sign * 0.05 * at, 1),
+            }
 
         return World(curves)
 
@@ -145,7 +181,9 @@ def states(*, straight, norms=1.0):
     start, end, away = np.random.default_rng(0).normal(size=(3, 50, 1, 8))
     x = np.linspace(0, 1, DEPTH + 1)[:, None]
     found = (1 - x) * (0.4 * end + 0.1 * start) + x * end
-    found = found if straight else found - 5 * np.sin(np.pi * x) * end + np.sin(2 * np.pi * x) * away
+    found = (
+        found if straight else found - 5 * np.sin(np.pi * x) * end + np.sin(2 * np.pi * x) * away
+    )
     return found * norms ** np.arange(DEPTH + 1)[:, None]
 
 
@@ -160,18 +198,30 @@ def test_the_probability_of_the_label():
     good = {"label_probability": rising(0.2, 0.9), "states": states(straight=True) + 20}
     assert set(verdicts("T-thm2", World(lambda model: {**GOOD, **good})).values()) == {"held"}
     zigzag = rising(0.2, 0.9) - 0.2 * (np.arange(DEPTH) % 2)
-    bad = {"label_probability": zigzag, "states": states(straight=True, norms=1.5), "nc1": rising(1.0, 50.0)}
-    assert set(verdicts("T-thm2", World(lambda model: {**GOOD, **bad})).values()) == {"did not hold"}
+    bad = {
+        "label_probability": zigzag,
+        "states": states(straight=True, norms=1.5),
+        "nc1": rising(1.0, 50.0),
+    }
+    assert set(verdicts("T-thm2", World(lambda model: {**GOOD, **bad})).values()) == {
+        "did not hold"
+    }
 
 
 def test_samples_one_by_one():
-    assert set(verdicts("T-fig10", World(lambda model: {**GOOD, "states": states(straight=True)})).values()) == {"held"}
+    assert set(
+        verdicts("T-fig10", World(lambda model: {**GOOD, "states": states(straight=True)})).values()
+    ) == {"held"}
     away = states(straight=False)
-    assert set(verdicts("T-fig10", World(lambda model: {**GOOD, "states": away})).values()) == {"did not hold"}
+    assert set(verdicts("T-fig10", World(lambda model: {**GOOD, "states": away})).values()) == {
+        "did not hold"
+    }
 
 
 def test_neighbouring_layers():
-    assert set(verdicts("T-fig11", World(lambda model: {**GOOD, "states": states(straight=True)})).values()) == {"held"}
+    assert set(
+        verdicts("T-fig11", World(lambda model: {**GOOD, "states": states(straight=True)})).values()
+    ) == {"held"}
     unlike = np.random.default_rng(0).normal(size=(50, DEPTH + 1, 8))
     found = verdicts("T-fig11", World(lambda model: {**GOOD, "states": unlike}))
     assert set(found.values()) == {"did not hold"}
@@ -184,14 +234,19 @@ def exits(speed, lost, last):
     share = np.where(layers == DEPTH, last, (1 - last) / (DEPTH - 1))
     measured = np.where(layers == DEPTH, 1.0, speed)
     return SimpleNamespace(
-        depth=DEPTH, plain_accuracy=0.9,
+        depth=DEPTH,
+        plain_accuracy=0.9,
         curve=pd.DataFrame({"accuracy": [0.9, 0.9 - lost / 100], "exit_speedup": [1.0, speed]}),
         layers=pd.DataFrame({"layer": layers, "share": share}),
         depths=pd.DataFrame(
-            {"layer": layers, "accuracy": 0.9 - lost / 100 * half, "measured": measured,
-             "parameters": np.where(layers == DEPTH, 10**6, 10**6 / speed).astype(int)}
+            {
+                "layer": layers,
+                "accuracy": 0.9 - lost / 100 * half,
+                "measured": measured,
+                "parameters": np.where(layers == DEPTH, 10**6, 10**6 / speed).astype(int),
+            }
         ),
-    )  # fmt: skip
+    )
 
 
 def test_perceptrons_with_and_without_residual_connections():
@@ -205,7 +260,9 @@ def test_perceptrons_with_and_without_residual_connections():
         return World(curves, perceptrons.Shape())
 
     assert set(verdicts("T-fig12", about((close, close), (far, close))).values()) == {"held"}
-    assert set(verdicts("T-fig12", about((close, close[::-1]), (close, far))).values()) == {"did not hold"}
+    assert set(verdicts("T-fig12", about((close, close[::-1]), (close, far))).values()) == {
+        "did not hold"
+    }
 
 
 def test_changed_images_and_other_tasks():
@@ -230,18 +287,25 @@ def test_images_are_changed_alike_each_time():
     assert (moved[:, :, 1:] == before[:, :, :-1]).all() and not moved[:, :, 0].any()
     parity, turned = (task(whole) for task in transfer.TASKS.values())
     assert parity.labels == tuple(label % 2 for label in whole.labels)
-    assert turned.labels[:5] == (0, 1, 2, 3, 0) and (np.rot90(before[5]) == np.asarray(turned.samples[5])).all()
+    assert (
+        turned.labels[:5] == (0, 1, 2, 3, 0)
+        and (np.rot90(before[5]) == np.asarray(turned.samples[5])).all()
+    )
 
 
 def test_exits_by_confidence():
     good, bad = {"exits": exits(2.0, 1.0, 0.1)}, {"exits": exits(1.1, 1.0, 0.8)}
-    assert set(verdicts("T-fig7", World(lambda model: good if aligned(model) else bad)).values()) == {"held"}
+    assert set(
+        verdicts("T-fig7", World(lambda model: good if aligned(model) else bad)).values()
+    ) == {"held"}
     found = verdicts("T-fig7", World(lambda model: bad if aligned(model) else good))
     assert set(found.values()) == {"did not hold"}
 
 
 def test_one_checkpoint_for_all_devices():
-    assert set(verdicts("T-fig13", World(lambda model: {"exits": exits(1.9, 0.0, 0.1)})).values()) == {"held"}
+    assert set(
+        verdicts("T-fig13", World(lambda model: {"exits": exits(1.9, 0.0, 0.1)})).values()
+    ) == {"held"}
     found = verdicts("T-fig13", World(lambda model: {"exits": exits(1.1, 3.0, 0.1)}))
     assert set(found.values()) == {"did not hold"}
 

@@ -14,12 +14,19 @@ def scores(middle):
     """Return scores of four models on 8 tasks, the middle layers better than the last by some points."""
     draws = np.random.default_rng(0)
     rows = [
-        {"model": model, "revision": "main", "layer": layer, "task": f"task {task}",
-         "score": 0.4 + middle / 100 * (2 <= layer <= 4 if middle > 0 else layer < 6) + draws.normal(0, 1e-3)}
+        {
+            "model": model,
+            "revision": "main",
+            "layer": layer,
+            "task": f"task {task}",
+            "score": 0.4
+            + middle / 100 * (2 <= layer <= 4 if middle > 0 else layer < 6)
+            + draws.normal(0, 1e-3),
+        }
         for model in ("Pythia-14m", "Pythia-70m", "Pythia-160m", "Pythia-410m")
         for layer in range(7)
         for task in range(8)
-    ]  # fmt: skip
+    ]
     return Evaluation(pd.DataFrame(rows))
 
 
@@ -32,16 +39,31 @@ def test_middle_layers_against_the_last(monkeypatch, gain, word):
 def metrics(values, depth=12):
     """Return metrics by layer: `values(model, metric, layers, dataset)` for each."""
     models = dict.fromkeys((*released.PARAMETERS, "bert-base", "bert-large", "bert-huge"), depth)
-    kinds = [("prompt_entropy", "maxEntropy"), ("curvature", "raw"), ("infonce", "raw"), ("dime", "raw"),
-             ("lidar", "maxEntropy"), ("dataset_entropy", "raw")]  # fmt: skip
+    kinds = [
+        ("prompt_entropy", "maxEntropy"),
+        ("curvature", "raw"),
+        ("infonce", "raw"),
+        ("dime", "raw"),
+        ("lidar", "maxEntropy"),
+        ("dataset_entropy", "raw"),
+    ]
     rows = [
-        {"model": model, "revision": "main", "dataset": dataset, "metric": metric, "variant": variant,
-         "site": None, "pooling": None, "layer": layer, "value": value}
+        {
+            "model": model,
+            "revision": "main",
+            "dataset": dataset,
+            "metric": metric,
+            "variant": variant,
+            "site": None,
+            "pooling": None,
+            "layer": layer,
+            "value": value,
+        }
         for model, depth in models.items()
         for number, dataset in enumerate(("wikitext", "mteb/a", "mteb/b", "mteb/c"))
         for metric, variant in kinds
         for layer, value in enumerate(values(model, metric, np.arange(depth + 1), number))
-    ]  # fmt: skip
+    ]
     return pd.DataFrame(rows)
 
 
@@ -83,7 +105,10 @@ def test_which_metrics_go_with_scores(monkeypatch):
     def going(with_scores):
         def values(model, metric, layers, number):
             noise = np.random.default_rng(len(metric) + 100 * number).normal(size=len(layers))
-            return np.where((layers >= 2) & (layers <= 4), 1.0, 0.0) + (0.01 if metric in with_scores else 100) * noise
+            return (
+                np.where((layers >= 2) & (layers <= 4), 1.0, 0.0)
+                + (0.01 if metric in with_scores else 100) * noise
+            )
 
         return values
 
@@ -118,8 +143,12 @@ def test_a_layer_without_labels(monkeypatch):
 def test_what_training_changes(monkeypatch):
     def by_step(middle, early):
         rows = []
-        for metric, variant in (("prompt_entropy", "maxEntropy"), ("lidar", "maxEntropy"), ("dime", "maxEntropy"),
-                                ("infonce", "raw")):  # fmt: skip
+        for metric, variant in (
+            ("prompt_entropy", "maxEntropy"),
+            ("lidar", "maxEntropy"),
+            ("dime", "maxEntropy"),
+            ("infonce", "raw"),
+        ):
             for i, step in enumerate((1, 16, 256, 4000, 16000, 64000, 128000)):
                 for layer in range(13):
                     third = (layer - 1) // 4
@@ -128,10 +157,18 @@ def test_what_training_changes(monkeypatch):
                     speed *= (0.1 if early else 3.0) if late and third == 0 else 1.0
                     value = rows[-13]["value"] + speed if i else 0.0
                     rows.append(
-                        {"model": "Pythia-410m", "revision": f"step{step}", "dataset": "wikitext", "metric": metric,
-                         "variant": variant, "site": None, "pooling": None, "layer": layer,
-                         "value": value + 1e-3 * len(metric) * layer}
-                    )  # fmt: skip
+                        {
+                            "model": "Pythia-410m",
+                            "revision": f"step{step}",
+                            "dataset": "wikitext",
+                            "metric": metric,
+                            "variant": variant,
+                            "site": None,
+                            "pooling": None,
+                            "layer": layer,
+                            "value": value + 1e-3 * len(metric) * layer,
+                        }
+                    )
         return pd.DataFrame(rows)
 
     monkeypatch.setattr(released, "metrics", lambda assets: by_step(True, True))
@@ -153,7 +190,9 @@ def entropies(sites, texts=30):
 @pytest.mark.parametrize(("sign", "word"), [(-1, "held"), (1, "did not hold")])
 def test_compression_by_residual_additions(monkeypatch, sign, word):
     def inside(assets, *options):
-        found = entropies({"attn": 3.0, "attn_residual": 3.0 + 0.1 * sign, "mlp": 3.0, "raw": 3.0 + 0.2 * sign})
+        found = entropies(
+            {"attn": 3.0, "attn_residual": 3.0 + 0.1 * sign, "mlp": 3.0, "raw": 3.0 + 0.2 * sign}
+        )
         return found.drop(columns=[(site, 0) for site in ("attn", "attn_residual", "mlp")])
 
     monkeypatch.setattr(prompts, "entropy", inside)
@@ -166,7 +205,9 @@ def test_a_valley_under_each_scaling_of_rows(monkeypatch, sign, word):
     monkeypatch.setattr(
         prompts,
         "entropy",
-        lambda assets, *options: entropies({"raw": 3.0 - sign * 0.2 * ((layers > 4) & (layers < 9))}),
+        lambda assets, *options: entropies(
+            {"raw": 3.0 - sign * 0.2 * ((layers > 4) & (layers < 9))}
+        ),
     )
     assert set(verdicts("L-rows", World(None)).values()) == {word}
 

@@ -16,14 +16,23 @@ from layerscope_papers.tracing import detectors, generated, parameters, settling
 
 def test_text_of_every_layer(monkeypatch):
     def made(good):
-        curves = {"accuracy": rising(0.2, 0.3), "perplexity": rising(50.0, 10.0), "coherence": rising(0.4, 0.5),
-                  "diversity": rising(0.8, 0.9)}  # fmt: skip
-        poor = {"accuracy": rising(0.0, 0.3), "perplexity": rising(5000.0, 10.0), "coherence": rising(0.1, 0.5),
-                "diversity": rising(0.1, 0.9)}  # fmt: skip
+        curves = {
+            "accuracy": rising(0.2, 0.3),
+            "perplexity": rising(50.0, 10.0),
+            "coherence": rising(0.4, 0.5),
+            "diversity": rising(0.8, 0.9),
+        }
+        poor = {
+            "accuracy": rising(0.0, 0.3),
+            "perplexity": rising(5000.0, 10.0),
+            "coherence": rising(0.1, 0.5),
+            "diversity": rising(0.1, 0.9),
+        }
         monkeypatch.setattr(
-            generated, "open_generation",
+            generated,
+            "open_generation",
             lambda folder: MadeUp(curves if folder.asset.model.objective == good else poor),
-        )  # fmt: skip
+        )
         return set(verdicts("T-fig9", World(None, SMALL)).values())
 
     assert made("aligned") == {"held"}
@@ -36,13 +45,27 @@ def reading(*, early):
     for text, position in np.ndindex(20, 6):
         settles = draws.integers(2, 8) if early else DEPTH
         # what does not settle agrees with the last layer at the first one, and then no more
-        ids = [9 if layer >= settles or (not early and layer == 1) else layer for layer in range(DEPTH + 1)]
+        ids = [
+            9 if layer >= settles or (not early and layer == 1) else layer
+            for layer in range(DEPTH + 1)
+        ]
         rows += [
-            {"sample": str(text), "position": position, "token": "a", "generated": True, "counted": True, "rank": 1,
-             "layer": layer, "id": number, "prediction": str(number), "probability": 0.5, "truth": None,
-             "settles": settles}
+            {
+                "sample": str(text),
+                "position": position,
+                "token": "a",
+                "generated": True,
+                "counted": True,
+                "rank": 1,
+                "layer": layer,
+                "id": number,
+                "prediction": str(number),
+                "probability": 0.5,
+                "truth": None,
+                "settles": settles,
+            }
             for layer, number in enumerate(ids)
-        ]  # fmt: skip
+        ]
     grid = pd.DataFrame(rows)
     settled = grid[grid["layer"] == DEPTH].assign(layer=lambda found: found["settles"])
     names = tuple(map(str, range(20)))
@@ -79,21 +102,37 @@ def clip(within, across, gap):
 def test_two_towers(monkeypatch):
     def found(*numbers):
         monkeypatch.setattr(
-            towers, "open_comparison",
+            towers,
+            "open_comparison",
             lambda folder: clip(*(x + 1e-3 * np.sin(int(folder.asset.model)) for x in numbers)),
-        )  # fmt: skip
-        return set(verdicts("T-fig22", World(None, catalogue.recipes()["T-fig22"].scales["small"])).values())
+        )
+        return set(
+            verdicts(
+                "T-fig22", World(None, catalogue.recipes()["T-fig22"].scales["small"])
+            ).values()
+        )
 
     assert found(0.8, 0.3, 0.9) == {"held"}
     assert found(0.3, 0.8, 0.1) == {"did not hold"}
 
 
 def test_the_printed_table(monkeypatch):
-    assert verdicts("T-tab1", World(None)) == {"totals": "held", "savings": "held", "columns": "did not hold"}
+    assert verdicts("T-tab1", World(None)) == {
+        "totals": "held",
+        "savings": "held",
+        "columns": "did not hold",
+    }
     consistent = [
-        replace(line, printed_base=line.base, multi=line.base + line.heads + 1, saved=50.0) for line in parameters.LINES
+        replace(line, printed_base=line.base, multi=line.base + line.heads + 1, saved=50.0)
+        for line in parameters.LINES
     ]
     monkeypatch.setattr(parameters, "LINES", consistent)
     assert set(verdicts("T-tab1", World(None)).values()) == {"did not hold"}
-    monkeypatch.setattr(parameters, "LINES", [replace(line, multi=line.base + line.heads) for line in consistent])
-    assert verdicts("T-tab1", World(None)) == {"totals": "held", "savings": "did not hold", "columns": "held"}
+    monkeypatch.setattr(
+        parameters, "LINES", [replace(line, multi=line.base + line.heads) for line in consistent]
+    )
+    assert verdicts("T-tab1", World(None)) == {
+        "totals": "held",
+        "savings": "did not hold",
+        "columns": "held",
+    }

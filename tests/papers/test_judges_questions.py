@@ -15,8 +15,14 @@ from layerscope_papers.questions import draft, parse
 def test_labels_of_words(monkeypatch, lost, word):
     def scores(folder):
         model = folder.asset.model
-        score = 0.8 - lost * (model.objective == "aligned") + np.random.default_rng(model.seed).normal(0, 1e-3, 9)
-        return SimpleNamespace(table=lambda: pd.DataFrame({f"{task} (token probe)": score for task in parse.TASKS}))
+        score = (
+            0.8
+            - lost * (model.objective == "aligned")
+            + np.random.default_rng(model.seed).normal(0, 1e-3, 9)
+        )
+        return SimpleNamespace(
+            table=lambda: pd.DataFrame({f"{task} (token probe)": score for task in parse.TASKS})
+        )
 
     monkeypatch.setattr(parse, "open_evaluation", scores)
     assert set(verdicts("Q-parse", World(None, SMALL)).values()) == {word}
@@ -26,9 +32,26 @@ def test_words_of_python_know_the_brackets_around_them(monkeypatch):
     module = SimpleNamespace()
     monkeypatch.setattr(parse, "MODULES", ("json",))
     monkeypatch.setattr(parse, "import_module", lambda name: module)
-    monkeypatch.setattr(parse.inspect, "getsource", lambda _: "x = 1  # none\ny = f([1, (2)], 'a b')\n")
+    monkeypatch.setattr(
+        parse.inspect, "getsource", lambda _: "x = 1  # none\ny = f([1, (2)], 'a b')\n"
+    )
     (line,) = parse.depths(SMALL)
-    assert [word for word, _ in line] == ["y", "=", "f", "(", "[", "1", ",", "(", "2", ")", "]", ",", '""', ")"]
+    assert [word for word, _ in line] == [
+        "y",
+        "=",
+        "f",
+        "(",
+        "[",
+        "1",
+        ",",
+        "(",
+        "2",
+        ")",
+        "]",
+        ",",
+        '""',
+        ")",
+    ]
     assert "".join(depth for _, depth in line) == "00012222222111"
 
 
@@ -36,7 +59,10 @@ def test_words_of_python_know_the_brackets_around_them(monkeypatch):
     ("gains", "words"),
     [
         ({"aligned": 0.8, "layerskip": 0.5}, {"aligned": "held", "layerskip": "held"}),
-        ({"aligned": -0.8, "layerskip": 0.0}, {"aligned": "did not hold", "layerskip": "not decided"}),
+        (
+            {"aligned": -0.8, "layerskip": 0.0},
+            {"aligned": "did not hold", "layerskip": "not decided"},
+        ),
     ],
 )
 def test_accepted_length_at_half_depth(monkeypatch, gains, words):
@@ -46,7 +72,11 @@ def test_accepted_length_at_half_depth(monkeypatch, gains, words):
         model = folder.asset.model
         kind = dict(model.options).get("preset", model.objective)
         # other layers say the opposite, and seeds differ by more than the kinds do
-        length = 2 + model.seed + np.random.default_rng(len(kind) + model.seed).normal(0, 1e-2, SMALL.depth)
+        length = (
+            2
+            + model.seed
+            + np.random.default_rng(len(kind) + model.seed).normal(0, 1e-2, SMALL.depth)
+        )
         length += gains.get(kind, 0.0) * np.where(layers == half, 1, -1)
         return pd.DataFrame({draft.AGREEMENT: 50.0, draft.LENGTH: length}, index=layers)
 

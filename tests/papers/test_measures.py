@@ -19,14 +19,21 @@ def states() -> np.ndarray:
 
 def test_measures_of_random_paths_are_those_of_plain_loops(states):
     for path, share, ratios, steady, away in zip(
-        states, monotone_share(states), norm_ratio(states), steady_norm(states), line_distance(states), strict=True
+        states,
+        monotone_share(states),
+        norm_ratio(states),
+        steady_norm(states),
+        line_distance(states),
+        strict=True,
     ):
         triples = itertools.combinations(range(len(path)), 3)
         rises = [cosine(path[a], path[c]) <= cosine(path[b], path[c]) for a, b, c in triples]
         assert share == pytest.approx(np.mean(rises))
         norms = [np.linalg.norm(layer) for layer in path]
         for layer in range(len(path) - 1):
-            assert ratios[layer] == pytest.approx(norms[layer] / np.linalg.norm(path[layer + 1] - path[layer]))
+            assert ratios[layer] == pytest.approx(
+                norms[layer] / np.linalg.norm(path[layer + 1] - path[layer])
+            )
             assert steady[layer] == (abs(norms[layer + 1] / norms[layer] - 1) <= 0.1)
         line = path[-1] - path[0]
         for layer in range(1, len(path) - 1):
@@ -40,7 +47,9 @@ def test_the_theorem_holds_for_straight_lines_and_half_of_the_time_by_chance():
     start, end = rng.normal(size=(2, 50, 1, 8))
     share = np.linspace(0, 1, 6)[None, :, None]
     assert float(monotone_share((1 - share) * start + share * end).min()) == 1.0
-    assert float(monotone_share(rng.normal(size=(4000, 6, 8))).mean()) == pytest.approx(0.5, abs=0.01)
+    assert float(monotone_share(rng.normal(size=(4000, 6, 8))).mean()) == pytest.approx(
+        0.5, abs=0.01
+    )
     back = (1 - share) * start + share * end
     assert float(monotone_share(back[:, [0, 4, 3, 2, 1, 5]]).max()) < 1.0
     np.testing.assert_allclose(line_distance(back), 0, atol=1e-12)

@@ -26,17 +26,29 @@ def test_a_table_of_a_paper(cli, tmp_path: Path, monkeypatch) -> None:
     printed = cli("reproduce", "t-TAB1", "--out", tmp_path)
     assert printed.status == 0, printed.err
     lines = printed.out.splitlines()
-    assert lines[0] == "T-tab1: 2 of 3 claims held, 1 did not hold." and max(map(len, lines[:-1])) <= 80
+    assert (
+        lines[0] == "T-tab1: 2 of 3 claims held, 1 did not hold."
+        and max(map(len, lines[:-1])) <= 80
+    )
     folder = tmp_path / "T-tab1-small"
     result = json.loads((folder / "result.json").read_text())
-    assert result["verdict"] == "did not hold" and result["fixed"] == catalogue.recipes()["T-tab1"].digest
+    assert (
+        result["verdict"] == "did not hold"
+        and result["fixed"] == catalogue.recipes()["T-tab1"].digest
+    )
     assert [(c["name"], c["verdict"]) for c in result["claims"]] == [
-        ("totals", "held"), ("savings", "held"), ("columns", "did not hold")
-    ]  # fmt: skip
+        ("totals", "held"),
+        ("savings", "held"),
+        ("columns", "did not hold"),
+    ]
     assert {"low", "high", "threshold", "direction", "over", "n"} <= set(result["claims"][0])
     numbers = pd.read_csv(folder / "numbers.csv")
     deit = numbers.set_index("quantity").loc["DeiT-S, a classifier per layer"]
-    assert deit["printed"] == 26.27 and abs(deit["ours"] - 26.27) < 0.01 and deit["comparable"] == "yes"
+    assert (
+        deit["printed"] == 26.27
+        and abs(deit["ours"] - 26.27) < 0.01
+        and deit["comparable"] == "yes"
+    )
     assert {path.suffix for path in folder.iterdir()} == {".json", ".csv", ".png", ".pdf", ".svg"}
     assert "T-tab1 · 2 of 3 claims held" in (tmp_path / "small.html").read_text()
 
@@ -52,7 +64,10 @@ def test_several_recipes_begin_with_the_total_and_say_each_claim_with_its_unit(
     assert lines[0] == "Of 2 recipes, 1 held, 1 did not hold." and max(map(len, lines[:-1])) <= 80
     text = " ".join(printed.out.split())
     sentence = "L-appE dime: On Pythia-410M, the layer that DiME chooses without labels beats the last layer."
-    assert f"{sentence} Measured: 2.16 (gain in score over the last layer, percentage points, mean" in text
+    assert (
+        f"{sentence} Measured: 2.16 (gain in score over the last layer, percentage points, mean"
+        in text
+    )
     assert "95 % interval" not in text and "95 % interval" in cli(*words, "--long").out
 
 
@@ -76,15 +91,23 @@ def test_every_claim_that_is_written_has_a_judge() -> None:
 )
 def test_claims_name_the_numbers_that_judges_use(name: str, words: str) -> None:
     assert any(words in claim["statistic"] for recipe, claim in _written() if recipe == name)
-    assert all(claim["below"] == parameters.DIGIT for recipe, claim in _written() if recipe == "T-tab1")
+    assert all(
+        claim["below"] == parameters.DIGIT for recipe, claim in _written() if recipe == "T-tab1"
+    )
 
 
 def _written() -> list[tuple[str, dict]]:
-    return [(name, claim) for name, entry in WRITTEN.items() for claim in entry.get("claims", {}).values()]
+    return [
+        (name, claim)
+        for name, entry in WRITTEN.items()
+        for claim in entry.get("claims", {}).values()
+    ]
 
 
 def test_the_released_values_decide_offline(tmp_path: Path) -> None:
-    board = layerscope_papers.reproduce(["L-fig1", "L-appE"], scale="published", out=tmp_path, progress=False)
+    board = layerscope_papers.reproduce(
+        ["L-fig1", "L-appE"], scale="published", out=tmp_path, progress=False
+    )
     found = {v.claim.name: v for v in board["L-fig1"].verdicts}
     assert found["Pythia-410m"].word == found["Pythia-160m"].word == "held"
     assert found["Pythia-410m"].interval.value == pytest.approx(5.1, abs=0.05)
@@ -93,7 +116,9 @@ def test_the_released_values_decide_offline(tmp_path: Path) -> None:
     assert repr(board) == "Board(scale='published': Of 2 recipes, 2 held)"
     assert repr(board["L-fig1"]) == "Reproduction('L-fig1', scale='published': 4 of 4 claims held)"
     (bars,) = board["L-appE"].evidence.plots
-    assert {"infonce", "dime", "curvature"} < set(bars.rows), "the words that all share are not repeated"
+    assert {"infonce", "dime", "curvature"} < set(bars.rows), (
+        "the words that all share are not repeated"
+    )
 
 
 @pytest.mark.parametrize(
@@ -106,7 +131,9 @@ def test_the_released_values_decide_offline(tmp_path: Path) -> None:
     ],
 )
 def test_bars_are_named_by_what_tells_them_apart(names, shown) -> None:
-    assert drawing.bars("Gain", "points", [Number(name, 1.0) for name in names]).rows == tuple(shown)
+    assert drawing.bars("Gain", "points", [Number(name, 1.0) for name in names]).rows == tuple(
+        shown
+    )
 
 
 @pytest.mark.parametrize(
@@ -139,7 +166,10 @@ def test_the_list(cli) -> None:
     listed = json.loads(printed.out)
     assert set(listed["recipes"]) == set(catalogue.recipes())
     assert not set(listed["recipes"]) & set(listed["not_run"])
-    assert listed["recipes"]["L-fig1"]["scales"] == ["published"] and "small" in listed["recipes"]["L-fig1"]["lacks"]
+    assert (
+        listed["recipes"]["L-fig1"]["scales"] == ["published"]
+        and "small" in listed["recipes"]["L-fig1"]["lacks"]
+    )
     assert NOT_RUN in listed["not_run"]
 
 
@@ -164,4 +194,7 @@ def test_a_claim_about_training_from_nothing_and_again(tmp_path: Path, monkeypat
     board = layerscope_papers.reproduce("T-fig6", out=tmp_path, jobs=2, progress=False)
     assert all(path.stat().st_mtime_ns == time for path, time in whole.items())
     (verdict,) = board["T-fig6"].verdicts
-    assert verdict.interval.n == 3 and verdict.interval.low < verdict.interval.value < verdict.interval.high
+    assert (
+        verdict.interval.n == 3
+        and verdict.interval.low < verdict.interval.value < verdict.interval.high
+    )

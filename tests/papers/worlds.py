@@ -34,21 +34,29 @@ class MadeUp:
         return self.metrics["states"][:, layer]
 
     def measure(self, name):
-        return pd.Series(self.metrics[name] * (1 + np.random.default_rng(0).normal(0, 1e-3)), index=LAYERS)
+        return pd.Series(
+            self.metrics[name] * (1 + np.random.default_rng(0).normal(0, 1e-3)), index=LAYERS
+        )
 
     def metric(self, name, **_):
         values = self.metrics[name]
         if np.ndim(values) == 2:
             layers = range(DEPTH + 1)
             return pd.DataFrame(values, index=layers, columns=layers)
-        return pd.Series(values, index=LAYERS) if np.ndim(values) else pd.Series([values], index=[DEPTH])
+        return (
+            pd.Series(values, index=LAYERS)
+            if np.ndim(values)
+            else pd.Series([values], index=[DEPTH])
+        )
 
 
 class World(Assets):
     """Assets without folders: `about` returns the metrics of a training (objective, options, depth, seed)."""
 
     def __init__(self, about, settings=SMALL):
-        super().__init__(Path("made-up"), replace(settings, seeds=5) if hasattr(settings, "seeds") else settings)
+        super().__init__(
+            Path("made-up"), replace(settings, seeds=5) if hasattr(settings, "seeds") else settings
+        )
         self.about = about
 
     def get(self, asset):

@@ -63,7 +63,9 @@ def test_with_a_split_one_probe_is_judged_on_samples_it_never_saw():
     found = attention_probe(tokens, lengths, labels, split=0.25)
     assert found.low > 0.8 and (found.n, len(found.folds), found.n_skipped) == (60, 1, 0)
     assert found == attention_probe(tokens, lengths, labels, split=0.25)
-    judged = torch.from_numpy(held_out(labels, 0.25, 0)).repeat_interleave(torch.from_numpy(lengths))
+    judged = torch.from_numpy(held_out(labels, 0.25, 0)).repeat_interleave(
+        torch.from_numpy(lengths)
+    )
     # the samples to judge are blanked: all get one class, whose share is the score
     shares = np.bincount(labels[held_out(labels, 0.25, 0)]) / 60
     blank = attention_probe(tokens * ~judged[:, None], lengths, labels, split=0.25)
@@ -76,10 +78,15 @@ def test_a_split_leaves_out_what_it_cannot_train_on():
     tokens, labels = torch.randn(60, 4), np.repeat([0, 1, 2], [29, 29, 2])
     found = attention_probe(tokens, np.full(60, 1), labels, split=0.95)
     assert found.n + found.n_skipped == held_out(labels, 0.95, 0).sum() and found.n_skipped == 2
-    for share, line in ((1.0, "split is 1.0: give a share between 0 and 1"), (0.01, "fewer than 2 classes to judge")):
+    for share, line in (
+        (1.0, "split is 1.0: give a share between 0 and 1"),
+        (0.01, "fewer than 2 classes to judge"),
+    ):
         with pytest.raises(LayerscopeError, match=line):
             attention_probe(tokens, np.full(60, 1), labels, split=share)
-    with pytest.raises(LayerscopeError, match=r"`split=0.99` leaves fewer than 2 classes to train on"):
+    with pytest.raises(
+        LayerscopeError, match=r"`split=0.99` leaves fewer than 2 classes to train on"
+    ):
         attention_probe(tokens, np.full(60, 1), labels, split=0.99)
 
 
@@ -98,8 +105,13 @@ def test_a_head_is_attention_with_keys_and_values_over_real_tokens():
         key, value, out = (part[copy] for part in (readers.key, readers.value, readers.out))
         for sample, own in enumerate(tokens.split([2, 7])):
             plain = (own - mean) / deviation
-            k, v = torch.einsum("td,hds->hts", plain, key), torch.einsum("td,hds->hts", plain, value)
-            read = torch.nn.functional.scaled_dot_product_attention(readers.query[copy][:, None], k, v)
+            k, v = (
+                torch.einsum("td,hds->hts", plain, key),
+                torch.einsum("td,hds->hts", plain, value),
+            )
+            read = torch.nn.functional.scaled_dot_product_attention(
+                readers.query[copy][:, None], k, v
+            )
             expected = read.flatten() @ out.flatten(0, 1) + readers.bias[copy]
             assert torch.allclose(logits[copy, sample], expected, atol=1e-4)
     assert readers.query[0].shape == (HEADS, 2)

@@ -14,7 +14,9 @@ from layerscope.probes.mixes import _Data, _left_out, fixed_mixes, linear_mixes
 __all__ = ["one_thread"]
 
 
-def layers_of(n: int, seed: int = 0, depth: int = 4, width: int = 16) -> tuple[dict[int, np.ndarray], np.ndarray]:
+def layers_of(
+    n: int, seed: int = 0, depth: int = 4, width: int = 16
+) -> tuple[dict[int, np.ndarray], np.ndarray]:
     """Layer 1 knows one bit of the class, layer 3 the other, at ten times the size; the others know nothing."""
     rng = np.random.default_rng(seed)
     bits = rng.integers(0, 2, (2, n))
@@ -26,7 +28,10 @@ def layers_of(n: int, seed: int = 0, depth: int = 4, width: int = 16) -> tuple[d
 
 
 def reader(states: dict[int, np.ndarray], *about: np.ndarray):
-    return lambda weights, finished: (sum(weight * states[layer] for layer, weight in weights.items()), *about)
+    return lambda weights, finished: (
+        sum(weight * states[layer] for layer, weight in weights.items()),
+        *about,
+    )
 
 
 def test_two_layers_that_know_half_a_label_each_are_found():
@@ -35,7 +40,9 @@ def test_two_layers_that_know_half_a_label_each_are_found():
     assert list(found) == ["one layer", "last 2", "last 4", "first+last", "scalar mix"]
     assert max(linear_probe(rows, labels).mean for rows in states.values()) < 0.6
     mix, rival = found["scalar mix"], found["one layer"]
-    assert sorted(mix.weights, key=lambda layer: mix.weights[layer] * (10 if layer == 3 else 1))[-2:] in (
+    assert sorted(mix.weights, key=lambda layer: mix.weights[layer] * (10 if layer == 3 else 1))[
+        -2:
+    ] in (
         [1, 3],
         [3, 1],
     )
@@ -62,7 +69,10 @@ def test_nothing_that_is_learned_sees_the_fold_that_judges_it():
     data = _Data(reader(states, labels), list(states), 5, 0)
     out = data.fold == 2
     rng = np.random.default_rng(5)
-    other = {layer: np.where(out[:, None], rng.normal(size=rows.shape) * 50, rows) for layer, rows in states.items()}
+    other = {
+        layer: np.where(out[:, None], rng.normal(size=rows.shape) * 50, rows)
+        for layer, rows in states.items()
+    }
     changed = _Data(reader(other, labels), list(states), 5, 0)
     assert data.learned(~out) == changed.learned(~out)
     assert data.learned(data.fold >= 0) != changed.learned(data.fold >= 0)
@@ -77,7 +87,9 @@ def test_the_left_out_predictions_are_those_of_refitting():
     wanted = []
     for i in range(40):
         rest = np.arange(40) != i
-        wanted.append(Ridge(alpha=strength * 6).fit(rows[rest], targets[rest]).predict(rows[i : i + 1])[0])
+        wanted.append(
+            Ridge(alpha=strength * 6).fit(rows[rest], targets[rest]).predict(rows[i : i + 1])[0]
+        )
     found = _left_out(torch.tensor(states).float(), torch.tensor(targets).float(), strength)
     np.testing.assert_allclose(found.numpy(), np.stack(wanted), rtol=1e-3, atol=1e-4)
 
@@ -107,7 +119,9 @@ def test_words_are_paired_by_sentences():
     assert found["last 2"].score == token_probe((states[3] + states[4]) / 2, labels, sentences)
     apart = found["scalar mix"].score.right.astype(float) - found["one layer"].score.right
     sums = apart.reshape(60, 4).sum(1) - 4 * apart.mean()
-    assert found["scalar mix"].gain_error == pytest.approx(np.sqrt(60 / 59 * np.square(sums).sum()) / 240)
+    assert found["scalar mix"].gain_error == pytest.approx(
+        np.sqrt(60 / 59 * np.square(sums).sum()) / 240
+    )
 
 
 def test_fixed_mixes_are_those_whose_layers_are_there():
@@ -121,5 +135,7 @@ def test_fixed_mixes_are_those_whose_layers_are_there():
 def test_layers_of_unlike_width_are_refused_in_a_line():
     states, labels = layers_of(60)
     states[2] = states[2][:, :7]
-    with pytest.raises(LayerscopeError, match="layer 2 has the width 7 and layer 0 16: mix layers of one width"):
+    with pytest.raises(
+        LayerscopeError, match="layer 2 has the width 7 and layer 0 16: mix layers of one width"
+    ):
         list(linear_mixes(reader(states, labels), list(states), 4, {}))

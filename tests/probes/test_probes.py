@@ -62,7 +62,9 @@ def test_a_probe_of_many_classes_is_no_weaker_than_scikit_learns():
     labels, decay = np.repeat(np.arange(60), 10), np.arange(1, 65.0) ** -1.5
     centres, noise = rng.standard_normal((60, 64)), 0.7 * rng.standard_normal((600, 64))
     turn = np.linalg.qr(rng.standard_normal((64, 64)))[0]
-    states = (decay * (centres[labels] + noise)) @ turn + 0.3  # correlated features, as those of a model are
+    states = (
+        decay * (centres[labels] + noise)
+    ) @ turn + 0.3  # correlated features, as those of a model are
     score = linear_probe(states, labels)
     exact = make_pipeline(Normalizer(), StandardScaler(), LogisticRegression(C=10, max_iter=2000))
     folds = StratifiedKFold(5, shuffle=True, random_state=0)
@@ -76,29 +78,44 @@ def test_the_strength_of_a_fold_has_about_the_lowest_loss_on_its_neighbours(clus
     for number, strength in enumerate(found):
         losses = []
         for c in STRENGTHS:
-            exact = make_pipeline(StandardScaler(), LogisticRegression(C=c, tol=1e-6, max_iter=10_000))
+            exact = make_pipeline(
+                StandardScaler(), LogisticRegression(C=c, tol=1e-6, max_iter=10_000)
+            )
             beside = [(number + 1) % 5, (number - 1) % 5]
             probabilities = [
                 exact.fit(rows[train], labels[train]).predict_proba(rows[fold == other])
                 for other, train in ((other, ~np.isin(fold, (number, other))) for other in beside)
             ]
-            losses.append(sum(log_loss(labels[fold == o], p) for o, p in zip(beside, probabilities, strict=True)))
-        about = [c for c, loss in zip(STRENGTHS, losses, strict=True) if loss <= SLACK * min(losses)]
-        assert strength == pytest.approx(about[0]) or losses[STRENGTHS.index(strength)] == pytest.approx(
-            SLACK * min(losses), rel=0.01
-        )
+            losses.append(
+                sum(
+                    log_loss(labels[fold == o], p)
+                    for o, p in zip(beside, probabilities, strict=True)
+                )
+            )
+        about = [
+            c for c, loss in zip(STRENGTHS, losses, strict=True) if loss <= SLACK * min(losses)
+        ]
+        assert strength == pytest.approx(about[0]) or losses[
+            STRENGTHS.index(strength)
+        ] == pytest.approx(SLACK * min(losses), rel=0.01)
     other = labels.copy()
-    other[fold == 2] = np.roll(labels[fold == 2], 1)  # what a fold holds has no part in its own strength
+    other[fold == 2] = np.roll(
+        labels[fold == 2], 1
+    )  # what a fold holds has no part in its own strength
     assert linearly_judged(rows, other, fold, seed=0)[1][2] == found[2]
 
 
 def test_the_probe_prefers_the_layer_that_holds_more_not_the_one_that_suits_a_fixed_strength():
     rng = np.random.default_rng(1)
     truth = np.arange(300) % 2
-    labels = np.where(rng.random(300) < 0.15, 1 - truth, truth)  # some are wrong: what fits them all, overfits
+    labels = np.where(
+        rng.random(300) < 0.15, 1 - truth, truth
+    )  # some are wrong: what fits them all, overfits
     signal = 2.0 * truth[:, None] - 1
     few = 1.2 * signal * np.eye(8)[0] + rng.standard_normal((300, 8))  # 77 % can be read
-    many = 0.3 * signal + rng.standard_normal((300, 100))  # 85 %: the same evidence a hundred times, thinner
+    many = 0.3 * signal + rng.standard_normal(
+        (300, 100)
+    )  # 85 %: the same evidence a hundred times, thinner
     fixed = make_pipeline(Normalizer(), StandardScaler(), LogisticRegression(max_iter=1000))
     folds = StratifiedKFold(5, shuffle=True, random_state=0)
     narrow, wide = (cross_val_score(fixed, rows, labels, cv=folds).mean() for rows in (few, many))
@@ -122,7 +139,9 @@ def test_many_samples_choose_the_strength_by_an_even_share_of_every_class():
 
 def test_a_fold_that_leaves_one_class_is_judged_all_the_same():
     classes = np.repeat([0, 1], [28, 2])
-    right, *_ = linearly_judged(np.random.default_rng(0).standard_normal((30, 3)), classes, np.repeat([0, 1, 2], 10), 0)
+    right, *_ = linearly_judged(
+        np.random.default_rng(0).standard_normal((30, 3)), classes, np.repeat([0, 1, 2], 10), 0
+    )
     assert right[:20].mean() > 0.8 and not right[28:].any()
 
 
@@ -131,7 +150,9 @@ def test_a_fold_that_leaves_one_class_is_judged_all_the_same():
 def test_a_sample_far_off_is_judged_without_the_logarithm_of_zero(known):
     classes = np.arange(60) % known
     rows = np.eye(3)[classes] + 0.1 * np.random.default_rng(0).standard_normal((60, 3))
-    rows[0] = 1e5 * np.eye(3)[1]  # surely of class 1 to a probe that was trained without it, and it is of class 0
+    rows[0] = (
+        1e5 * np.eye(3)[1]
+    )  # surely of class 1 to a probe that was trained without it, and it is of class 0
     right, *_ = linearly_judged(rows, classes, np.arange(60) // 12, seed=0)
     assert not right[0] and right[12:].all()
 

@@ -22,19 +22,26 @@ def planted() -> dict[str, np.ndarray]:
 
     def states(classes: np.ndarray, true: float, shortcut: float) -> np.ndarray:
         sign = 2.0 * classes[:, None] - 1
-        return np.hstack([true * sign * np.eye(6)[0], shortcut * sign * np.eye(6)[1]]) + rng.standard_normal((N, 12))
+        return np.hstack(
+            [true * sign * np.eye(6)[0], shortcut * sign * np.eye(6)[1]]
+        ) + rng.standard_normal((N, 12))
 
     return {
-        "labels": labels, "others": others,
-        "shallow": states(labels, 1.0, 0.0), "shallow there": states(others, 1.0, 0.0),
-        "deep": states(labels, 0.4, 1.8), "deep there": states(others, 0.4, -1.0),
-    }  # fmt: skip
+        "labels": labels,
+        "others": others,
+        "shallow": states(labels, 1.0, 0.0),
+        "shallow there": states(others, 1.0, 0.0),
+        "deep": states(labels, 0.4, 1.8),
+        "deep there": states(others, 0.4, -1.0),
+    }
 
 
 def strength_of(rows: np.ndarray, labels: np.ndarray) -> float:
     """The C of the lowest log-loss over all folds, each judged by probes without it and a fold beside it."""
     fold = np.zeros(N, dtype=int)
-    for number, (_, test) in enumerate(StratifiedKFold(5, shuffle=True, random_state=0).split(rows, labels)):
+    for number, (_, test) in enumerate(
+        StratifiedKFold(5, shuffle=True, random_state=0).split(rows, labels)
+    ):
         fold[test] = number
     losses = dict.fromkeys(STRENGTHS, 0.0)
     for c in STRENGTHS:
@@ -49,16 +56,24 @@ def strength_of(rows: np.ndarray, labels: np.ndarray) -> float:
 def fitted(rows: np.ndarray, labels: np.ndarray, c: float):
     scaler = StandardScaler().fit(rows)
     exact = LogisticRegression(C=c, tol=1e-9, max_iter=10_000).fit(scaler.transform(rows), labels)
-    return lambda other: (exact.predict(scaler.transform(other)), exact.predict_proba(scaler.transform(other)))
+    return lambda other: (
+        exact.predict(scaler.transform(other)),
+        exact.predict_proba(scaler.transform(other)),
+    )
 
 
 @pytest.mark.parametrize("layer", ["shallow", "deep"])
-def test_it_equals_a_refit_by_scikit_learn_whose_strength_the_source_chose(planted: dict, layer: str):
+def test_it_equals_a_refit_by_scikit_learn_whose_strength_the_source_chose(
+    planted: dict, layer: str
+):
     rows, there = (normalize(planted[name]) for name in (layer, f"{layer} there"))
     labels, others = planted["labels"], planted["others"]
     source, target = shifted_probe(planted[layer], labels, planted[f"{layer} there"], others)
     right = fitted(rows, labels, strength_of(rows, labels))(there)[0] == others
-    assert target.mean == pytest.approx(right.mean(), abs=0.005) and (target.right == right).mean() > 0.99
+    assert (
+        target.mean == pytest.approx(right.mean(), abs=0.005)
+        and (target.right == right).mean() > 0.99
+    )
     plain = linear_probe(planted[layer], labels)
     assert source == plain and (source.right == plain.right).all() and source.losses == plain.losses
     assert (target.n, target.folds, target.n_skipped) == (N, (), 0)
@@ -68,7 +83,9 @@ def test_it_equals_a_refit_by_scikit_learn_whose_strength_the_source_chose(plant
 
 def test_the_deep_layer_is_best_on_the_source_and_the_shallow_one_on_the_target(planted: dict):
     found = {
-        layer: shifted_probe(planted[layer], planted["labels"], planted[f"{layer} there"], planted["others"])
+        layer: shifted_probe(
+            planted[layer], planted["labels"], planted[f"{layer} there"], planted["others"]
+        )
         for layer in ("shallow", "deep")
     }
     assert found["deep"][0].mean > found["shallow"][0].mean + 0.1
@@ -84,7 +101,8 @@ def test_labels_of_the_target_judge_and_choose_nothing():
     source, target = shifted_probe(states, noisy, there, others)
     upset, opposite = shifted_probe(states, noisy, there, 1 - others)
     assert (opposite.right == ~target.right).all() and upset == source
-    # here another strength predicts other labels, so that one chosen on the target would have been seen
+    # here another strength predicts other labels, so that one chosen on the target would have been
+    # seen
     rows, judged = normalize(states), normalize(there)
     weak, strong = (fitted(rows, noisy, c)(judged)[0] for c in (STRENGTHS[0], STRENGTHS[-1]))
     assert (weak != strong).mean() > 0.05
@@ -102,5 +120,7 @@ def test_labels_meet_as_text_and_classes_that_no_probe_knows_are_counted():
     assert (source.n, source.n_skipped, target.n, target.n_skipped) == (80, 3, 3, 2)
     assert target.mean == 1
     assert source == linear_probe(states, labels)
-    with pytest.raises(LayerscopeError, match="no target sample has a label for which the source has 5 samples"):
+    with pytest.raises(
+        LayerscopeError, match="no target sample has a label for which the source has 5 samples"
+    ):
         shifted_probe(states, labels, there[2:3], others[2:3])

@@ -25,18 +25,25 @@ __all__ = ["one_thread"]
 
 def sentences(n: int, seed: int = 0) -> tuple[list[list[str]], list[list[str]]]:
     """Words and tags: a tag is the word's number by 3; some words are two joined by a dash, three tokens."""
-    words = [[f"{w}-w1" if i % 4 == 3 else w for i, w in enumerate(t.split())] for t in tiny.texts(n, seed, 12)]
+    words = [
+        [f"{w}-w1" if i % 4 == 3 else w for i, w in enumerate(t.split())]
+        for t in tiny.texts(n, seed, 12)
+    ]
     return words, [["abc"[int(w[1:].split("-")[0]) % 3] for w in row] for row in words]
 
 
 def written(path: Path, words: list[list[str]], tags: list[list[str]]) -> str:
-    path.write_text("\n".join(json.dumps({"tokens": w, "tags": t}) for w, t in zip(words, tags, strict=True)))
+    path.write_text(
+        "\n".join(json.dumps({"tokens": w, "tags": t}) for w, t in zip(words, tags, strict=True))
+    )
     return str(path)
 
 
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(tiny.saved(tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert", special=True))
+    return str(
+        tiny.saved(tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert", special=True)
+    )
 
 
 def test_every_layer_reads_the_first_token_of_each_word(bert: str, tmp_path: Path):
@@ -44,13 +51,20 @@ def test_every_layer_reads_the_first_token_of_each_word(bert: str, tmp_path: Pat
     tags[7][0] = tags[8][0] = "rare"
     task = f"token-probe:{written(tmp_path / 'pos.jsonl', words, tags)}"
     found = layerscope.evaluate(bert, task, tmp_path / "out", progress=False)
-    module, tokenizer = hf.BertForMaskedLM.from_pretrained(bert).eval(), hf.AutoTokenizer.from_pretrained(bert)
+    module, tokenizer = (
+        hf.BertForMaskedLM.from_pretrained(bert).eval(),
+        hf.AutoTokenizer.from_pretrained(bert),
+    )
     layers, flat, groups = [], [], []
-    for number in sorted(range(60), key=lambda i: (-len(tokenizer(" ".join(words[i])).input_ids), i)):
+    for number in sorted(
+        range(60), key=lambda i: (-len(tokenizer(" ".join(words[i])).input_ids), i)
+    ):
         read = tokenizer(words[number], is_split_into_words=True, return_tensors="pt")
         first = [read.word_ids().index(i) for i in range(len(words[number]))]
         with torch.no_grad():
-            layers.append(torch.stack(module(**read, output_hidden_states=True).hidden_states)[:, 0, first])
+            layers.append(
+                torch.stack(module(**read, output_hidden_states=True).hidden_states)[:, 0, first]
+            )
         flat += tags[number]
         groups += [number] * len(first)
     states, kept = torch.cat(layers, 1).numpy(), np.array(flat) != "rare"
@@ -85,22 +99,30 @@ def test_the_interval_holds_sentences_together():
     assert [found.low, found.high] == pytest.approx(np.quantile(drawn, [0.025, 0.975]), abs=0.015)
     assert found.stderr > 1.3 * np.sqrt(found.mean * (1 - found.mean) / 800)
     perfect = token_probe(labels[:, None] * np.ones(3) + [[0, 1, 2]], labels, groups)
-    assert perfect.mean == perfect.high == 1 and perfect.low == pytest.approx(1 / (1 + 1.96**2 / 80), abs=1e-4)
+    assert perfect.mean == perfect.high == 1 and perfect.low == pytest.approx(
+        1 / (1 + 1.96**2 / 80), abs=1e-4
+    )
 
 
 def own_right(states: np.ndarray, labels: np.ndarray, groups: np.ndarray) -> np.ndarray:
     rows, right = normalize(states), np.zeros(len(labels))
-    for train, test in StratifiedGroupKFold(5, shuffle=True, random_state=0).split(rows, labels, groups):
-        right[test] = LogisticRegression().fit(rows[train], labels[train]).predict(rows[test]) == labels[test]
+    for train, test in StratifiedGroupKFold(5, shuffle=True, random_state=0).split(
+        rows, labels, groups
+    ):
+        right[test] = (
+            LogisticRegression().fit(rows[train], labels[train]).predict(rows[test]) == labels[test]
+        )
     return right
 
 
 @pytest.mark.parametrize("kind", ["bytes", "spaces"])
 def test_first_tokens_of_tokenizers_that_take_the_blank_along(kind: str):
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False) if kind == "bytes" else (
-        pre_tokenizers.Metaspace()
-    )  # fmt: skip
+    tokenizer.pre_tokenizer = (
+        pre_tokenizers.ByteLevel(add_prefix_space=False)
+        if kind == "bytes"
+        else (pre_tokenizers.Metaspace())
+    )
     tokenizer.decoder = decoders.ByteLevel() if kind == "bytes" else decoders.Metaspace()
     alphabet = pre_tokenizers.ByteLevel.alphabet() if kind == "bytes" else []
     trainer = trainers.BpeTrainer(vocab_size=330, initial_alphabet=alphabet, special_tokens=["<s>"])
@@ -111,25 +133,45 @@ def test_first_tokens_of_tokenizers_that_take_the_blank_along(kind: str):
     ((window, places),) = first_tokens(SimpleNamespace(tokenizer=fast, max_length=64), [words], "m")
     assert places == sorted(places) and len(set(places)) == 5
     ends = [*places[1:], len(window.ids)]
-    assert [fast.decode(window.ids[i:j]).strip() for i, j in zip(places, ends, strict=True)] == words
+    assert [
+        fast.decode(window.ids[i:j]).strip() for i, j in zip(places, ends, strict=True)
+    ] == words
 
 
 @pytest.mark.parametrize(
     ("rows", "line"),
     [
-        ([{"tokens": ["a", "b"], "tags": ["X"]}], "{}: row 0 has 2 tokens and 1 labels: give one for each"),
-        ([{"tokens": 3, "tags": ["X"]}], "{}: row 0 has no list of tokens (3): give a list, or a text separated by "
-            "spaces"),
-        ([{"tokens": ["a"], "tags": [None]}], "{}: row 0: number 1 of its labels is None: give a text or a whole "
-         "number"),
-        ([{"tokens": ["a"], "tags": ["X"]}, {"tokens": [], "tags": []}], "{}: row 1 has no tokens: leave it out"),
-        ([{"token": ["a"], "tags": ["X"]}], "{} has no column 'tokens', did you mean token? it reads tokens and "
-         "labels, two lists of equal length per row"),
-        ([{"tokens": ["a"], "tags": ["X"]}] * 9, "{}: every token has the label 'X': give two or more"),
-        ([{"tokens": ["a", "b"], "tags": ["X", "Y"]}] * 4, "{}: fewer than 2 labels occur in 5 sentences: give more "
-         "sentences"),
+        (
+            [{"tokens": ["a", "b"], "tags": ["X"]}],
+            "{}: row 0 has 2 tokens and 1 labels: give one for each",
+        ),
+        (
+            [{"tokens": 3, "tags": ["X"]}],
+            "{}: row 0 has no list of tokens (3): give a list, or a text separated by spaces",
+        ),
+        (
+            [{"tokens": ["a"], "tags": [None]}],
+            "{}: row 0: number 1 of its labels is None: give a text or a whole number",
+        ),
+        (
+            [{"tokens": ["a"], "tags": ["X"]}, {"tokens": [], "tags": []}],
+            "{}: row 1 has no tokens: leave it out",
+        ),
+        (
+            [{"token": ["a"], "tags": ["X"]}],
+            "{} has no column 'tokens', did you mean token? it reads tokens and "
+            "labels, two lists of equal length per row",
+        ),
+        (
+            [{"tokens": ["a"], "tags": ["X"]}] * 9,
+            "{}: every token has the label 'X': give two or more",
+        ),
+        (
+            [{"tokens": ["a", "b"], "tags": ["X", "Y"]}] * 4,
+            "{}: fewer than 2 labels occur in 5 sentences: give more sentences",
+        ),
     ],
-)  # fmt: skip
+)
 def test_wrong_files(tmp_path: Path, rows: list[dict], line: str):
     path = tmp_path / "pos.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
@@ -150,5 +192,7 @@ def test_words_may_be_texts_with_blanks_between(tmp_path: Path):
 
 def test_a_slow_tokenizer_is_told():
     slow = SimpleNamespace(is_fast=False)
-    with pytest.raises(LayerscopeError, match="the tokenizer of m .* is a slow one.*needs a fast one"):
+    with pytest.raises(
+        LayerscopeError, match="the tokenizer of m .* is a slow one.*needs a fast one"
+    ):
         first_tokens(SimpleNamespace(tokenizer=slow, max_length=9), [["a"]], "m")

@@ -33,7 +33,9 @@ def above_chance(states: np.ndarray, tokens: np.ndarray) -> tuple[float, float]:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> layerscope.Run:
-    return profile(tiny.gpt2(), TEXTS, tmp_path_factory.mktemp("next") / "run", metrics=METRIC, lens_tokens=700)
+    return profile(
+        tiny.gpt2(), TEXTS, tmp_path_factory.mktemp("next") / "run", metrics=METRIC, lens_tokens=700
+    )
 
 
 @pytest.mark.parametrize("layer", [0, 2, 3])
@@ -42,7 +44,12 @@ def test_it_is_that_of_the_states_before_frequent_tokens(run: layerscope.Run, la
     states, after, before = [], [], []
     for text, positions in zip(run.folder.plan["sample"], run.folder.plan["next"], strict=True):
         ids = tokenizer(TEXTS[text])["input_ids"]
-        seen = model.transformer.ln_f(walk(model, TEXTS[text])[0][layer]).detach().numpy().astype(float)
+        seen = (
+            model.transformer.ln_f(walk(model, TEXTS[text])[0][layer])
+            .detach()
+            .numpy()
+            .astype(float)
+        )
         states += [seen[position] for position in positions]
         after += [ids[position + 1] for position in positions]
         before += [ids[position] for position in positions]
@@ -51,24 +58,41 @@ def test_it_is_that_of_the_states_before_frequent_tokens(run: layerscope.Run, la
     value, spread = above_chance(np.array(states)[frequent], np.array(after)[frequent])
     row = run.table().query(f"metric == '{METRIC}' and layer == {layer}").iloc[0]
     assert (row["value"], row["stderr"]) == pytest.approx((value, spread), abs=2e-6)
-    assert (row["n"], row["n_skipped"], row["site"]) == (frequent.sum(), 700 - frequent.sum(), "normed")
-    wrong, _ = above_chance(np.array(states)[frequent], np.array(before)[frequent])  # the token read, not the next
+    assert (row["n"], row["n_skipped"], row["site"]) == (
+        frequent.sum(),
+        700 - frequent.sum(),
+        "normed",
+    )
+    wrong, _ = above_chance(
+        np.array(states)[frequent], np.array(before)[frequent]
+    )  # the token read, not the next
     assert abs(wrong - value) > 0.05
 
 
 def test_what_states_know_exceeds_chance_by_far_and_random_texts_do_not(tmp_path: Path) -> None:
     words = [f"w{i}" for i in range(8)]
-    cycle = [" ".join((words * 4)[i % 8 : i % 8 + 3 + i % 13]) for i in range(90)]  # each word tells the next
-    known = profile(tiny.gpt2(), cycle, tmp_path / "known", metrics=METRIC, samples="all").metric(METRIC)
+    cycle = [
+        " ".join((words * 4)[i % 8 : i % 8 + 3 + i % 13]) for i in range(90)
+    ]  # each word tells the next
+    known = profile(tiny.gpt2(), cycle, tmp_path / "known", metrics=METRIC, samples="all").metric(
+        METRIC
+    )
     rng = np.random.default_rng(0)
     noise = [" ".join(rng.choice(words, 6)) for _ in range(90)]
-    table = profile(tiny.gpt2(), noise, tmp_path / "noise", metrics=METRIC).table().query(f"metric == '{METRIC}'")
+    table = (
+        profile(tiny.gpt2(), noise, tmp_path / "noise", metrics=METRIC)
+        .table()
+        .query(f"metric == '{METRIC}'")
+    )
     assert known[0] > 0.5
     assert (table["value"].abs() < 4 * table["stderr"]).all()
 
 
 def test_it_is_told_where_it_does_not_apply(tmp_path: Path) -> None:
-    with pytest.raises(LayerscopeError, match="next_token_information is not measured: .* does not predict the next"):
+    with pytest.raises(
+        LayerscopeError,
+        match="next_token_information is not measured: .* does not predict the next",
+    ):
         profile(tiny.classifier(), TEXTS, tmp_path / "run", metrics=METRIC)
     few = profile(tiny.gpt2(), ["w1 w2", "w3 w4"], tmp_path / "few", metrics=f"{METRIC},perplexity")
     assert METRIC not in set(few.table()["metric"])  # no next token is seen often enough

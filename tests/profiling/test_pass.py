@@ -74,7 +74,11 @@ def test_a_sample_that_never_fits_is_one_line(tmp_path: Path) -> None:
     data = [*["w1 w2 w3 w4"] * 20, "w5 " * 60, "w6 " * 9]
     with pytest.raises(LayerscopeError) as error:
         profile(
-            bounded(tiny.gpt2(), 50), data, tmp_path / "run", processor=tiny.tokenizer(special=False), metrics="cka"
+            bounded(tiny.gpt2(), 50),
+            data,
+            tmp_path / "run",
+            processor=tiny.tokenizer(special=False),
+            metrics="cka",
         )
     assert str(error.value) == (
         "out of memory with a single sample of 60 tokens (20): "
@@ -92,7 +96,9 @@ def test_one_sample_with_nan_is_reported_left_out_and_counted(tmp_path: Path, ca
     measured = table[table["value"].notna()]
     assert len(measured) == len(table)
     assert set(table["n"]) == {39}
-    others = profile(tiny.Plain(), torch.cat([data[:17], data[18:]]), tmp_path / "b", batch_size=1).table()
+    others = profile(
+        tiny.Plain(), torch.cat([data[:17], data[18:]]), tmp_path / "b", batch_size=1
+    ).table()
     values = ["metric", "variant", "layer", "site", "layer_b", "pooling", "value", "n"]
     assert_close(table[values], others[values])
     for name in ("cka", "cosine_similarity", "dataset_entropy", "effective_rank"):
@@ -104,7 +110,9 @@ def test_one_sample_with_nan_is_reported_left_out_and_counted(tmp_path: Path, ca
     "options", [{}, {"exclude_sinks": True}, {"pooling": "last"}, {"pooling": "last", "alpha": 2.0}]
 )
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_text_model_with_one_broken_sample(tmp_path: Path, options: dict[str, Any], value: float) -> None:
+def test_a_text_model_with_one_broken_sample(
+    tmp_path: Path, options: dict[str, Any], value: float
+) -> None:
     """The word w89 breaks the second block, at its own position alone."""
     texts = [text.replace("w89", "w88") for text in tiny.texts(30)]
     texts[11] = "w1 w2 w89 w3 w4"
@@ -113,7 +121,9 @@ def test_a_text_model_with_one_broken_sample(tmp_path: Path, options: dict[str, 
     def breaks(_: object, __: object, out: Any) -> Any:
         ids = model.seen
         hidden = out[0] if isinstance(out, tuple) else out
-        hidden = torch.where((ids == 3 + 90)[..., None] & (torch.arange(hidden.shape[-1]) == 5), value, hidden)
+        hidden = torch.where(
+            (ids == 3 + 90)[..., None] & (torch.arange(hidden.shape[-1]) == 5), value, hidden
+        )
         return (hidden, *out[1:]) if isinstance(out, tuple) else hidden
 
     model.transformer.wte.register_forward_pre_hook(lambda _, args: setattr(model, "seen", args[0]))
@@ -123,7 +133,9 @@ def test_a_text_model_with_one_broken_sample(tmp_path: Path, options: dict[str, 
     table = run.table()
     assert table["value"].notna().all()
     assert np.isfinite(table["value"]).all()
-    clean = profile(tiny.gpt2(), texts[:11] + texts[12:], tmp_path / "b", views=0, **options).table()
+    clean = profile(
+        tiny.gpt2(), texts[:11] + texts[12:], tmp_path / "b", views=0, **options
+    ).table()
     kept = table[~table["metric"].isin(["infonce", "infonce_bound", "lidar", "dime"])]
     kept, clean = kept.reset_index(drop=True), clean.reset_index(drop=True)
     values = ["metric", "variant", "layer", "site", "layer_b", "pooling", "value", "n"]
@@ -152,7 +164,9 @@ def test_a_hopeless_model_is_reported_early(tmp_path: Path) -> None:
     data[:, 0] = 1.0
     model = tiny.Plain(breaks=1)
     with pytest.raises(LayerscopeError, match="layer 1 of Plain gives NaN"):
-        profile(model, data, tmp_path / "run", samples="all", batch_size=4, blocks="blocks", norm="none")
+        profile(
+            model, data, tmp_path / "run", samples="all", batch_size=4, blocks="blocks", norm="none"
+        )
     assert sum(model.sizes) < 200
 
 
@@ -162,8 +176,12 @@ def values_by_sample(run: layerscope.Run) -> pd.Series:
     return frame.set_index(["metric", "layer", "site", "sample"])["value"].sort_index()
 
 
-@pytest.mark.parametrize(("make", "special"), [(tiny.bert, True), (tiny.gpt2, False), (tiny.llama, False)])
-def test_batch_size_order_and_padding_side_do_not_matter(make, special: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("make", "special"), [(tiny.bert, True), (tiny.gpt2, False), (tiny.llama, False)]
+)
+def test_batch_size_order_and_padding_side_do_not_matter(
+    make, special: bool, tmp_path: Path
+) -> None:
     texts = tiny.texts(10, longest=60)
     texts += [" ".join(reversed(text.split())) for text in texts]  # of equal length
     order = np.random.default_rng(0).permutation(len(texts))
@@ -172,7 +190,12 @@ def test_batch_size_order_and_padding_side_do_not_matter(make, special: bool, tm
 
     def values(name: str, data: list[str], side: str, batch: int) -> tuple[pd.Series, np.ndarray]:
         processor = tiny.tokenizer(special=special, side=side)
-        options = {"metrics": metrics, "pooling": "mean,last,first", "batch_size": batch, "processor": processor}
+        options = {
+            "metrics": metrics,
+            "pooling": "mean,last,first",
+            "batch_size": batch,
+            "processor": processor,
+        }
         run = profile(make(), data, tmp_path / name, **options)
         site = "raw" if make is tiny.bert else "normed"
         pooled = [run.pooled(layer, site, name) for layer in range(4) for name in pools]
@@ -191,7 +214,9 @@ def test_batch_size_order_and_padding_side_do_not_matter(make, special: bool, tm
 
 def test_one_token_texts_are_defined_and_counted(tmp_path: Path) -> None:
     texts = [*tiny.texts(21), "w5 w6"]  # texts 0, 10 and 20 are one token, the last is two
-    run = profile(tiny.gpt2(), texts, tmp_path / "run", processor=tiny.tokenizer(special=False), batch_size=1)
+    run = profile(
+        tiny.gpt2(), texts, tmp_path / "run", processor=tiny.tokenizer(special=False), batch_size=1
+    )
     values = values_by_sample(run)
     for sample in (0, 10, 20):
         assert values["prompt_entropy"].xs(sample, level="sample").abs().max() < 1e-5
@@ -212,14 +237,27 @@ def test_texts_without_a_token_are_reported_and_counted(tmp_path: Path, capfd) -
     tokenizer = tiny.tokenizer(special=False)
     tokenizer.backend_tokenizer.normalizer = normalizers.Replace("\x07", "")
     assert tokenizer(texts[1])["input_ids"] == []
-    run = profile(tiny.gpt2(), texts, tmp_path / "run", processor=tokenizer, metrics="dataset_entropy", progress=True)
+    run = profile(
+        tiny.gpt2(),
+        texts,
+        tmp_path / "run",
+        processor=tokenizer,
+        metrics="dataset_entropy",
+        progress=True,
+    )
     assert "1 of 6 samples have no token: they are left out and counted" in told(capfd)
     assert len(run.pooled(0)) == 5
     assert set(run.table()["n"]) == {5} and set(run.table()["n_skipped"]) == {1}
 
 
 def test_a_single_sample_has_a_table(tmp_path: Path) -> None:
-    run = profile(tiny.gpt2(), ["w1 w2 w3 w4"], tmp_path / "run", processor=tiny.tokenizer(special=False), views=2)
+    run = profile(
+        tiny.gpt2(),
+        ["w1 w2 w3 w4"],
+        tmp_path / "run",
+        processor=tiny.tokenizer(special=False),
+        views=2,
+    )
     table = run.table()
     centred = table["metric"] == "cosine_similarity"  # one sample is its own mean
     assert set(table.loc[centred, "n"]) == {0} and set(table.loc[centred, "n_skipped"]) == {1}

@@ -34,7 +34,9 @@ def walked(tmp_path_factory):
 @pytest.mark.parametrize("variant", ["centered", "uncentered"])
 def test_monotone_triples_are_counted_by_sample(walked, variant):
     run, states = walked
-    each = [triples(path) for path in (states - states.mean(0) if variant == "centered" else states)]
+    each = [
+        triples(path) for path in (states - states.mean(0) if variant == "centered" else states)
+    ]
     table = run.table().query("variant == @variant")
     for layer in range(2, DEPTH + 1):
         shares = [np.mean([rises for last, rises in own if last == layer]) for own in each]
@@ -47,7 +49,9 @@ def test_the_way_is_that_of_every_sample(walked):
     run, states = walked
     steps = np.linalg.norm(np.diff(states, axis=1), axis=-1)
     straight = np.linalg.norm(states[:, 1:] - states[:, :1], axis=-1) / steps.cumsum(1)
-    assert run.metric("straightness").to_dict() == pytest.approx(dict(enumerate(straight.mean(0), start=1)))
+    assert run.metric("straightness").to_dict() == pytest.approx(
+        dict(enumerate(straight.mean(0), start=1))
+    )
     np.testing.assert_allclose(metrics.straightness(states), straight[:, -1])
 
 

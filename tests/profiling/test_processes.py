@@ -22,15 +22,29 @@ from layerscope.core.guard import locked
 
 __all__ = ["one_thread"]
 SAMPLES = 45
-KINDS = ("curvature", "dataset_entropy", "infonce", "lidar", "cosine_similarity", "cka", "perplexity", "linear_probe")
+KINDS = (
+    "curvature",
+    "dataset_entropy",
+    "infonce",
+    "lidar",
+    "cosine_similarity",
+    "cka",
+    "perplexity",
+    "linear_probe",
+)
 OPTIONS = {"batch_size": 1, "views": 1, "metrics": KINDS}
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
 
 def started(*command: str) -> subprocess.Popen[str]:
     paths = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
-    return subprocess.Popen([*TORCHRUN, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                            env=os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"})  # fmt: skip
+    return subprocess.Popen(
+        [*TORCHRUN, *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
+    )
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
@@ -56,12 +70,27 @@ def single(given: Path, one_thread) -> layerscope.Run:
 
 
 def alone(given: Path, out: Path) -> layerscope.Run:
-    return layerscope.profile(str(given / "llama"), given / "texts.csv", out=out, progress=False, **OPTIONS)
+    return layerscope.profile(
+        str(given / "llama"), given / "texts.csv", out=out, progress=False, **OPTIONS
+    )
 
 
 def asked(given: Path, out: Path) -> list[str]:
-    return ["profile", str(given / "llama"), "--data", str(given / "texts.csv"), "--batch-size", "1", "--views", "1",
-            "--metrics", ",".join(KINDS), "--out", str(out), "--json"]  # fmt: skip
+    return [
+        "profile",
+        str(given / "llama"),
+        "--data",
+        str(given / "texts.csv"),
+        "--batch-size",
+        "1",
+        "--views",
+        "1",
+        "--metrics",
+        ",".join(KINDS),
+        "--out",
+        str(out),
+        "--json",
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -90,12 +119,32 @@ def launched(given: Path, single: layerscope.Run) -> tuple[int, str, str]:
             "--json",
         ],
         "tensor": [*asked(given, given / "tensor"), "--parallel", "tensor"],
-        "tensor stream": [*asked(given, given / "tensor-stream"), "--parallel", "tensor", "--keep-states", "sample:20"],
+        "tensor stream": [
+            *asked(given, given / "tensor-stream"),
+            "--parallel",
+            "tensor",
+            "--keep-states",
+            "sample:20",
+        ],
         "tensor states": [
-            *("extract", str(given / "llama"), "--data", str(given / "texts.csv"), "--layers", "1,2"),
+            *(
+                "extract",
+                str(given / "llama"),
+                "--data",
+                str(given / "texts.csv"),
+                "--layers",
+                "1,2",
+            ),
             *("--chunk-rows", "6", "--out", str(given / "tensor-states"), "--parallel", "tensor"),
         ],
-        "no plan": ["profile", str(given / "bert"), "--data", str(given / "texts.csv"), "--parallel", "tensor"],
+        "no plan": [
+            "profile",
+            str(given / "bert"),
+            "--data",
+            str(given / "texts.csv"),
+            "--parallel",
+            "tensor",
+        ],
         "last": [*asked(given, given / "none"), "--samples", "none"],
     }
     (given / "commands.json").write_text(json.dumps(commands))
@@ -127,7 +176,10 @@ def test_two_processes_make_the_run_of_one(told, given: Path, single: layerscope
     assert_same(single, two)
     assert two.folder.plan.equals(single.folder.plan)
     lines = (two.path / "log.jsonl").read_text().splitlines()
-    assert sorted(json.loads(line).get("shard", -1) for line in lines if '"shard"' in line) == two.folder.shards
+    assert (
+        sorted(json.loads(line).get("shard", -1) for line in lines if '"shard"' in line)
+        == two.folder.shards
+    )
 
 
 def test_two_processes_write_the_states_of_one(told, given: Path, one_thread):
@@ -135,25 +187,36 @@ def test_two_processes_write_the_states_of_one(told, given: Path, one_thread):
     assert (status, second) == (0, [0, "", ""]), told[0]["states"]
     assert json.loads(out)["whole"] and json.loads(out)["samples"] == SAMPLES
     texts = given / "texts.csv"
-    layerscope.extract(str(given / "llama"), texts, [1, 2], out=given / "alone", chunk_rows=6, progress=False)
-    one, two = ({path.name: path.read_bytes() for path in (given / name / "chunks").iterdir()}
-                for name in ("alone", "states"))  # fmt: skip
+    layerscope.extract(
+        str(given / "llama"), texts, [1, 2], out=given / "alone", chunk_rows=6, progress=False
+    )
+    one, two = (
+        {path.name: path.read_bytes() for path in (given / name / "chunks").iterdir()}
+        for name in ("alone", "states")
+    )
     assert len(one) == 8 and one == two
     (status, _, _), second = told[0]["tensor states"], told[1]["tensor states"]
     assert (status, second) == (0, [0, "", ""]), told[0]["tensor states"]
     for name in one:
-        whole, parts = (load_file(given / where / "chunks" / name)["states"] for where in ("alone", "tensor-states"))
+        whole, parts = (
+            load_file(given / where / "chunks" / name)["states"]
+            for where in ("alone", "tensor-states")
+        )
         np.testing.assert_allclose(parts, whole, rtol=1e-4, atol=1e-5)
         assert not np.array_equal(parts, whole), "the weights were in parts"
 
 
-def test_processes_that_hold_a_part_of_every_weight_each_make_the_same_run(told, given: Path, single: layerscope.Run):
+def test_processes_that_hold_a_part_of_every_weight_each_make_the_same_run(
+    told, given: Path, single: layerscope.Run
+):
     assert (told[0]["tensor"][0], told[1]["tensor"]) == (0, [0, "", ""]), told[0]["tensor"]
     parts = layerscope.open_run(given / "tensor")
     assert parts.info["model"]["weights"] == single.info["model"]["weights"]
     one, other = single.table(), parts.table()
     assert one.drop(columns=["value", "stderr"]).equals(other.drop(columns=["value", "stderr"]))
-    np.testing.assert_allclose(other["value"], one["value"], rtol=1e-4, atol=1e-5)  # sums of parts, in another order
+    np.testing.assert_allclose(
+        other["value"], one["value"], rtol=1e-4, atol=1e-5
+    )  # sums of parts, in another order
     assert not np.array_equal(other["value"], one["value"]), "the weights were in parts"
     streamed = layerscope.open_run(given / "tensor-stream")
     for name in ("curvature", "dataset_entropy"):
@@ -209,8 +272,12 @@ def test_one_is_killed_in_the_pass_then_the_other_then_the_first_in_the_tables(
     shutil.copytree(out, copy)
     assert_same(single, alone(given, copy))  # one process goes on
 
-    killed(forks, given, out, rank=1, shards=finished + 2)  # the first goes on with what is left before it ends
-    killed(forks, given, out, rank=0, shards=finished + 2, tables=2)  # two go on, through the pass and into the tables
+    killed(
+        forks, given, out, rank=1, shards=finished + 2
+    )  # the first goes on with what is left before it ends
+    killed(
+        forks, given, out, rank=0, shards=finished + 2, tables=2
+    )  # two go on, through the pass and into the tables
     folder = layerscope.open_run(out).folder
     assert all(folder.is_finished(shard) for shard in folder.shards)
     assert 2 <= len(folder.tables()) < len(single.folder.tables())

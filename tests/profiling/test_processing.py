@@ -18,9 +18,17 @@ from layerscope.models import LoadOptions, Override, find_layers, load
 from layerscope.profiling import identity
 from layerscope.profiling.identity import processing, reusable, states_fingerprint
 
-SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+SMALL = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+}
 WAVES = [(np.random.default_rng(i).normal(size=1600).astype("float32"), 16000) for i in range(4)]
-IMAGES = [Image.fromarray(np.random.default_rng(i).integers(0, 255, (16, 16, 3), dtype="uint8")) for i in range(6)]
+IMAGES = [
+    Image.fromarray(np.random.default_rng(i).integers(0, 255, (16, 16, 3), dtype="uint8"))
+    for i in range(6)
+]
 
 
 @dataclass
@@ -35,17 +43,23 @@ class Scaled:
 
 @pytest.fixture
 def vit(tmp_path: Path) -> Path:
-    tiny.seeded(hf.ViTModel, hf.ViTConfig(**SMALL, image_size=16, patch_size=8)).save_pretrained(tmp_path / "vit")
+    tiny.seeded(hf.ViTModel, hf.ViTConfig(**SMALL, image_size=16, patch_size=8)).save_pretrained(
+        tmp_path / "vit"
+    )
     hf.ViTImageProcessor(size={"height": 16, "width": 16}).save_pretrained(tmp_path / "vit")
     return tmp_path / "vit"
 
 
 def found(model: Any, samples: Any, processor: Any = None) -> Any:
     corpus = open_corpus(samples)
-    return find_layers(load(model, LoadOptions(), processor), corpus.modality, corpus.samples, Override())
+    return find_layers(
+        load(model, LoadOptions(), processor), corpus.modality, corpus.samples, Override()
+    )
 
 
-def test_a_run_is_not_resumed_or_reused_with_other_preprocessing(vit: Path, tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_run_is_not_resumed_or_reused_with_other_preprocessing(
+    vit: Path, tmp_path: Path, monkeypatch: Any
+) -> None:
     how = {"out": tmp_path / "run", "views": 0, "progress": False}
     run = layerscope.profile(vit, IMAGES, **how)
     whole = [(1, "raw", "mean")]
@@ -67,14 +81,22 @@ def test_a_run_is_not_resumed_or_reused_with_other_preprocessing(vit: Path, tmp_
 def test_a_processor_is_known_by_its_settings(vit: Path, tmp_path: Path) -> None:
     model = hf.ViTModel.from_pretrained(vit)
     read = hf.ViTImageProcessor(size={"height": 16, "width": 16})
-    assert processing(found(vit, IMAGES)) == processing(found(model, IMAGES, read)), "in memory and from its file"
+    assert processing(found(vit, IMAGES)) == processing(found(model, IMAGES, read)), (
+        "in memory and from its file"
+    )
     full, same, half = (processing(found(model, IMAGES, Scaled(by))) for by in (1.0, 1.0, 0.5))
     assert full == same != half
     bare = [processing(found(model, IMAGES, lambda image: Scaled(1.0)(image))) for _ in range(2)]
     assert bare[0] == bare[1], "an address says nothing"
     config = {**SMALL, "conv_dim": (16, 16), "conv_stride": (10, 8), "conv_kernel": (10, 8)}
-    config |= {"num_conv_pos_embeddings": 8, "num_feat_extract_layers": 2, "num_conv_pos_embedding_groups": 2}
+    config |= {
+        "num_conv_pos_embeddings": 8,
+        "num_feat_extract_layers": 2,
+        "num_conv_pos_embedding_groups": 2,
+    }
     ears = tiny.seeded(hf.Wav2Vec2Model, hf.Wav2Vec2Config(**config))
-    loud, plain = (found(ears, WAVES, hf.Wav2Vec2FeatureExtractor(do_normalize=own)) for own in (True, False))
+    loud, plain = (
+        found(ears, WAVES, hf.Wav2Vec2FeatureExtractor(do_normalize=own)) for own in (True, False)
+    )
     assert states_fingerprint(loud) != states_fingerprint(plain)
     assert processing(found(tiny.Plain(), tiny.rows(6))) is None

@@ -33,7 +33,11 @@ METRICS = ["dataset_entropy", "effective_rank", "infonce", "lidar", "dime"]
 
 def clip() -> torch.nn.Module:
     ends = dict(COMMON, eos_token_id=98)  # the greatest id ends a text
-    return build(lambda: hf.CLIPModel(hf.CLIPConfig(text_config=ends, vision_config=VISION, projection_dim=P)))
+    return build(
+        lambda: hf.CLIPModel(
+            hf.CLIPConfig(text_config=ends, vision_config=VISION, projection_dim=P)
+        )
+    )
 
 
 def siglip() -> torch.nn.Module:
@@ -45,7 +49,9 @@ def samples(modality: str) -> list:
     if modality == "text":
         draw = np.random.default_rng(0)
         words = [draw.integers(3, 98, size=int(n)) for n in draw.integers(1, 12, size=N)]
-        return [" ".join(f"w{i}" for i in [*text, 98]) for text in words]  # of many lengths, so that most are padded
+        return [
+            " ".join(f"w{i}" for i in [*text, 98]) for text in words
+        ]  # of many lengths, so that most are padded
     noise = np.random.default_rng(0).integers(0, 256, size=(N, 16, 16, 3), dtype=np.uint8)
     return [Image.fromarray(pixels) for pixels in noise]
 
@@ -65,14 +71,28 @@ def features(model: torch.nn.Module, modality: str, depth: int) -> np.ndarray:
 
 def profiled(model: torch.nn.Module, modality: str, out: Path, **options: object) -> layerscope.Run:
     processor = word_tokenizer(size=99) if modality == "text" else None
-    asked = {"metrics": METRICS, "batch_size": 7, "pooling": "mean", "views": 1, "progress": False} | options
+    asked = {
+        "metrics": METRICS,
+        "batch_size": 7,
+        "pooling": "mean",
+        "views": 1,
+        "progress": False,
+    } | options
     return layerscope.profile(model, samples(modality), out=out, processor=processor, **asked)
 
 
-@pytest.mark.parametrize(("make", "modality", "width"), [
-    (clip, "text", P), (clip, "image", P), (siglip, "text", P), (siglip, "image", D),
-])  # fmt: skip
-def test_every_layer_holds_the_models_own_features(make, modality: str, width: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("make", "modality", "width"),
+    [
+        (clip, "text", P),
+        (clip, "image", P),
+        (siglip, "text", P),
+        (siglip, "image", D),
+    ],
+)
+def test_every_layer_holds_the_models_own_features(
+    make, modality: str, width: int, tmp_path: Path
+) -> None:
     model = make()
     run = profiled(model, modality, tmp_path / "run")
     assert run.info["model"]["projected"] == {"width": width} and run.info["model"]["width"] == D
@@ -82,7 +102,11 @@ def test_every_layer_holds_the_models_own_features(make, modality: str, width: i
     assert run.pooled(1).shape == (N, D)
     table = run.table()
     rows = table[table["site"] == "projected"]
-    assert set(rows["metric"]) == set(METRICS) and set(rows["pooling"]) == {"own"} and rows["value"].notna().all()
+    assert (
+        set(rows["metric"]) == set(METRICS)
+        and set(rows["pooling"]) == {"own"}
+        and rows["value"].notna().all()
+    )
     assert all(list(part["layer"]) == [0, 1, 2, 3] for _, part in rows.groupby("metric"))
     expected = float(metrics.effective_rank(torch.tensor(run.pooled(2, site="projected")).double()))
     assert run.metric("effective_rank", site="projected")[2] == pytest.approx(expected, rel=1e-5)
@@ -95,15 +119,21 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> layerscope.Run:
     return profiled(clip(), "image", tmp_path_factory.mktemp("made") / "run", metrics="default")
 
 
-def test_it_is_a_curve_of_its_own_in_the_terminal_and_on_the_page(images: layerscope.Run, tmp_path: Path) -> None:
+def test_it_is_a_curve_of_its_own_in_the_terminal_and_on_the_page(
+    images: layerscope.Run, tmp_path: Path
+) -> None:
     from rich.console import Console
 
     known = [c for c in curves(images) if c.site == "projected"]
-    assert {c.metric for c in known} == {*METRICS, "infonce_bound"} and {c.layers for c in known} == {(0, 1, 2, 3)}
+    assert {c.metric for c in known} == {*METRICS, "infonce_bound"} and {
+        c.layers for c in known
+    } == {(0, 1, 2, 3)}
     console = Console(record=True, width=120, file=io.StringIO())
     show(images.document(), console)
     printed = console.export_text()
-    assert printed.count("Quality of each layer") == 2  # by token and by pooling in one table, projected in another
+    assert (
+        printed.count("Quality of each layer") == 2
+    )  # by token and by pooling in one table, projected in another
     assert "Quality of each layer · the model's projection" in printed
     page = layerscope.report(images, tmp_path / "page.html").read_text()
     assert "the model's projection" in page
@@ -111,7 +141,9 @@ def test_it_is_a_curve_of_its_own_in_the_terminal_and_on_the_page(images: layers
     assert len(pairs) and "projected" not in set(pairs["site"])
 
 
-def test_a_run_that_goes_on_has_them_and_half_precision_keeps_them(images: layerscope.Run, tmp_path: Path) -> None:
+def test_a_run_that_goes_on_has_them_and_half_precision_keeps_them(
+    images: layerscope.Run, tmp_path: Path
+) -> None:
     model = clip()
     run = profiled(model, "image", tmp_path / "run", store_dtype="float16")
     shard = run.path / "shards" / f"{run.folder.shards[0]:05d}.safetensors"
@@ -120,7 +152,9 @@ def test_a_run_that_goes_on_has_them_and_half_precision_keeps_them(images: layer
     assert shard.is_file()
     for layer in (0, 3):
         whole = images.pooled(layer, site="projected")
-        np.testing.assert_allclose(again.pooled(layer, site="projected"), whole, rtol=2e-3, atol=2e-3)
+        np.testing.assert_allclose(
+            again.pooled(layer, site="projected"), whole, rtol=2e-3, atol=2e-3
+        )
 
 
 def test_runs_without_them_open_as_before(images: layerscope.Run, tmp_path: Path) -> None:
@@ -150,12 +184,18 @@ class Broken(torch.nn.Module):
         return found.masked_fill(near[:, None], torch.nan)
 
 
-def test_a_sample_that_breaks_in_the_shared_space_alone_is_left_out(images: layerscope.Run, tmp_path: Path) -> None:
+def test_a_sample_that_breaks_in_the_shared_space_alone_is_left_out(
+    images: layerscope.Run, tmp_path: Path
+) -> None:
     model = clip()
-    model.visual_projection = Broken(model.visual_projection, torch.tensor(images.pooled(2, site="projected")[11:12]))
+    model.visual_projection = Broken(
+        model.visual_projection, torch.tensor(images.pooled(2, site="projected")[11:12])
+    )
     run = profiled(model, "image", tmp_path / "run", metrics="effective_rank")
     assert set(run.table()["n"]) == {N - 1} and set(run.table()["n_skipped"]) == {1}
-    broken = [file.get_tensor("broken") for shard in run.folder.shards for file in [_opened(run, shard)]]
+    broken = [
+        file.get_tensor("broken") for shard in run.folder.shards for file in [_opened(run, shard)]
+    ]
     assert sorted(torch.cat(broken).tolist()) == [-1] * (N - 1) + [2]
 
 

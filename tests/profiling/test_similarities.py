@@ -49,7 +49,9 @@ def test_every_pair_is_the_function_of_its_states(run) -> None:
 def test_the_table_tells_variants_and_numbers(run) -> None:
     table = run.table()
     found = dict(zip(table["metric"], table["variant"], strict=True))
-    assert found["mutual_knn"] == "cosine,k=10" and found["cka_rbf"].startswith("rbf,debiased,median")
+    assert found["mutual_knn"] == "cosine,k=10" and found["cka_rbf"].startswith(
+        "rbf,debiased,median"
+    )
     assert set(table["n"]) == {N}
 
 
@@ -57,7 +59,9 @@ def test_canonical_correlations_of_few_samples_are_undefined_and_the_reason_is_r
     rng = np.random.default_rng(0)
     noise = {n: (rng.standard_normal((n, 48)), rng.standard_normal((n, 48))) for n in (60, 480)}
     for name in CANONICAL:
-        assert getattr(metrics, name)(*noise[60]) > 0.75 and getattr(metrics, name)(*noise[480]) < 0.4
+        assert (
+            getattr(metrics, name)(*noise[60]) > 0.75 and getattr(metrics, name)(*noise[480]) < 0.4
+        )
         assert METRICS[name].how.needed(48) == 97 and METRICS["cka"].how.needed(48) == 4
     options = Options(metrics=NAMES, samples=None)
     loaded = load(zoo.bert(), LoadOptions(), word_tokenizer())

@@ -35,12 +35,17 @@ def raw_states(model: Any, ids: Sequence[int], norm: str) -> torch.Tensor:
     return torch.cat([*found[:-1], last[0]])
 
 
-def write_requests(folder: Path, model: Any, rows: Sequence[Sequence[int]], norm: str, layers: Sequence[int]) -> None:
+def write_requests(
+    folder: Path, model: Any, rows: Sequence[Sequence[int]], norm: str, layers: Sequence[int]
+) -> None:
     """Write what vLLM writes for its requests: token ids, states [tokens, layers, D], and a lock that stays."""
     folder.mkdir()
     for i, ids in enumerate(rows):
         states = raw_states(model, ids, norm)[list(layers)].transpose(0, 1).contiguous()
-        save_file({"hidden_states": states, "token_ids": torch.tensor(ids)}, folder / f"{i}-f3a.safetensors")
+        save_file(
+            {"hidden_states": states, "token_ids": torch.tensor(ids)},
+            folder / f"{i}-f3a.safetensors",
+        )
         (folder / f"{i}-f3a.safetensors.lock").touch()
 
 
@@ -65,12 +70,22 @@ def profiled(folder: Path, name: str, out: Path, **options: Any) -> layerscope.R
 
 def direct(folder: Path, out: Path, **options: Any) -> layerscope.Run:
     return layerscope.profile(
-        str(folder / "model"), str(folder / "texts.csv"), out=out, views=0, progress=False, **options
+        str(folder / "model"),
+        str(folder / "texts.csv"),
+        out=out,
+        views=0,
+        progress=False,
+        **options,
     )
 
 
-def assert_same_table(run: layerscope.Run, other: layerscope.Run, left_out: Sequence[str] = ()) -> None:
-    one, two = (table[~table["metric"].isin([*OF_VIEWS, *left_out])] for table in (run.table(), other.table()))
+def assert_same_table(
+    run: layerscope.Run, other: layerscope.Run, left_out: Sequence[str] = ()
+) -> None:
+    one, two = (
+        table[~table["metric"].isin([*OF_VIEWS, *left_out])]
+        for table in (run.table(), other.table())
+    )
     one, two = (table.sort_values(NAMES, ignore_index=True) for table in (one, two))
     pd.testing.assert_frame_equal(one[[*NAMES, "n", "n_skipped"]], two[[*NAMES, "n", "n_skipped"]])
     for name in ("value", "stderr"):
@@ -84,7 +99,13 @@ def test_requests_without_a_model_give_the_table_of_the_model_without_its_norm(
     options = {"metrics": "all", "pooling": pooling, "prefixes": [4], "exclude_sinks": True}
     run = profiled(gpt2, "all", tmp_path / "run", **options)
     model = direct(gpt2, tmp_path / "direct", norm="none", **options)
-    lens = ("layer_accuracy", "perplexity", "saturation_layer", "saturated", "next_token_information")
+    lens = (
+        "layer_accuracy",
+        "perplexity",
+        "saturation_layer",
+        "saturated",
+        "next_token_information",
+    )
     assert_same_table(run, model, [*lens, *ROUNDED])
     assert not set(run.table()["metric"]) & {*lens, *OF_VIEWS}
     for layer in range(4):
@@ -95,42 +116,67 @@ def test_a_head_gives_norm_and_lens(gpt2: Path, tmp_path: Path) -> None:
     run = profiled(gpt2, "all", tmp_path / "run", metrics="all", head=gpt2 / "model")
     assert_same_table(run, direct(gpt2, tmp_path / "direct", metrics="all"), ROUNDED)
     compared = layerscope.compare([run, layerscope.open_run(tmp_path / "direct")], progress=False)
-    assert compared.table().query("kind == 'difference' and metric != 'alpha_req'")["value"].abs().max() < 1e-4
+    assert (
+        compared.table()
+        .query("kind == 'difference' and metric != 'alpha_req'")["value"]
+        .abs()
+        .max()
+        < 1e-4
+    )
 
 
-def test_a_head_is_read_without_blocks_and_without_an_embedding_of_its_own(gpt2: Path, tmp_path: Path) -> None:
+def test_a_head_is_read_without_blocks_and_without_an_embedding_of_its_own(
+    gpt2: Path, tmp_path: Path
+) -> None:
     """Weights of blocks that are gone, or of another size, are never missed, nor is an embedding that is not tied."""
     config = hf.LlamaConfig(**tiny.COMMON, num_key_value_heads=2, tie_word_embeddings=False)
     model = tiny.seeded(hf.LlamaForCausalLM, config)
     model.save_pretrained(tmp_path / "model")
     file = tmp_path / "model" / "model.safetensors"
-    kept = {name: value for name, value in load_file(file).items() if name in ("model.norm.weight", "lm_head.weight")}
-    save_file(kept | {"model.layers.0.self_attn.q_proj.weight": torch.zeros(1)}, file, {"format": "pt"})
+    kept = {
+        name: value
+        for name, value in load_file(file).items()
+        if name in ("model.norm.weight", "lm_head.weight")
+    }
+    save_file(
+        kept | {"model.layers.0.self_attn.q_proj.weight": torch.zeros(1)}, file, {"format": "pt"}
+    )
     rows = [list(range(4, 4 + n)) for n in (3, 9, 14, 9, 5, 2)]
     write_requests(tmp_path / "states", model, rows, "model.norm", range(4))
     run = layerscope.profile(
-        states=tmp_path / "states", layers=[0, 1, 2, 3], head=tmp_path / "model", metrics="perplexity",
-        out=tmp_path / "run", progress=False,
-    )  # fmt: skip
+        states=tmp_path / "states",
+        layers=[0, 1, 2, 3],
+        head=tmp_path / "model",
+        metrics="perplexity",
+        out=tmp_path / "run",
+        progress=False,
+    )
     losses: list[list[torch.Tensor]] = [[] for _ in range(4)]
     for ids in rows:
         for layer, states in enumerate(raw_states(model, ids, "model.norm")):
             logits = model.lm_head(model.model.norm(states[:-1])).double()
-            losses[layer].append(torch.nn.functional.cross_entropy(logits, torch.tensor(ids[1:]), reduction="none"))
+            losses[layer].append(
+                torch.nn.functional.cross_entropy(logits, torch.tensor(ids[1:]), reduction="none")
+            )
     wanted = [float(torch.cat(each).detach().mean().exp()) for each in losses]
     np.testing.assert_allclose(run.metric("perplexity"), wanted, rtol=1e-5)
 
 
 def test_states_of_a_trained_llama(tmp_path: Path, shared: Path) -> None:
     source = str(shared / "models" / "stories260K")
-    model, tokenizer = hf.AutoModelForCausalLM.from_pretrained(source), hf.AutoTokenizer.from_pretrained(source)
+    model, tokenizer = (
+        hf.AutoModelForCausalLM.from_pretrained(source),
+        hf.AutoTokenizer.from_pretrained(source),
+    )
     texts = list(layerscope.inputs.open_corpus("stdlib-docs").samples[:24])
     rows = [tokenizer(text, truncation=True, max_length=64)["input_ids"] for text in texts]
     write_requests(tmp_path / "states", model.eval(), rows, "model.norm", range(6))
     table = pd.DataFrame({"text": texts})
     made = {"progress": False, "head": source, "layers": range(6), "data": table}
     run = layerscope.profile(states=tmp_path / "states", out=tmp_path / "run", **made)
-    other = layerscope.profile(source, table, views=0, max_length=64, out=tmp_path / "direct", progress=False)
+    other = layerscope.profile(
+        source, table, views=0, max_length=64, out=tmp_path / "direct", progress=False
+    )
     assert_same_table(run, other)
 
 
@@ -142,15 +188,26 @@ def test_a_classifiers_head_reads_its_token(tmp_path: Path) -> None:
     for i, text in enumerate(TEXTS):
         ids = tokenizer(text)["input_ids"]
         with torch.inference_mode():
-            states = torch.cat(model(input_ids=torch.tensor([ids]), output_hidden_states=True).hidden_states)
+            states = torch.cat(
+                model(input_ids=torch.tensor([ids]), output_hidden_states=True).hidden_states
+            )
         states = states.transpose(0, 1).contiguous()
-        save_file({"hidden_states": states, "token_ids": torch.tensor(ids)}, tmp_path / "states" / f"{i}.safetensors")
+        save_file(
+            {"hidden_states": states, "token_ids": torch.tensor(ids)},
+            tmp_path / "states" / f"{i}.safetensors",
+        )
     table = pd.DataFrame({"text": TEXTS, "label": [i % 2 for i in range(60)]})
     made = {"data": table, "progress": False}
     run = layerscope.profile(
-        states=tmp_path / "states", layers=range(4), head=tmp_path / "model", out=tmp_path / "a", **made
+        states=tmp_path / "states",
+        layers=range(4),
+        head=tmp_path / "model",
+        out=tmp_path / "a",
+        **made,
     )
-    assert_same_table(run, layerscope.profile(str(tmp_path / "model"), views=0, out=tmp_path / "b", **made))
+    assert_same_table(
+        run, layerscope.profile(str(tmp_path / "model"), views=0, out=tmp_path / "b", **made)
+    )
     assert len(run.metric("layer_accuracy")) == 4
 
 
@@ -158,18 +215,33 @@ def test_one_layer_is_no_range_and_may_not_be_the_last(tmp_path: Path, capfd: An
     np.savez(tmp_path / "states.npz", layer_3=np.random.default_rng(0).normal(size=(20, 8)))
     run = layerscope.profile(states=tmp_path / "states.npz", out=tmp_path / "run")
     told = capfd.readouterr().err
-    assert "the states of layer 3 are read from" in told and "states: layer 3 (8 wide) · states: 20 samples ·" in told
+    assert (
+        "the states of layer 3 are read from" in told
+        and "states: layer 3 (8 wide) · states: 20 samples ·" in told
+    )
     assert "the states end at layer 3, which may not be the model's last" in told
     assert run.document().facts[:2] == ("layer 3", "8 wide")
     assert run.document().answer.endswith("4 metrics at layer 3")
 
 
 def test_some_layers_keep_their_numbers(gpt2: Path, tmp_path: Path, capfd: Any) -> None:
-    run = profiled(gpt2, "some", tmp_path / "run", layers=[1, 3], head=gpt2 / "model", progress=True)
+    run = profiled(
+        gpt2, "some", tmp_path / "run", layers=[1, 3], head=gpt2 / "model", progress=True
+    )
     whole = direct(gpt2, tmp_path / "direct")
     told = capfd.readouterr().err
-    assert "layers 1,3 (32 wide)" in told and "other layers are missing" in told and "the states end at" not in told
-    for metric in ("prompt_entropy", "effective_rank", "perplexity", "layer_accuracy", "linear_probe"):
+    assert (
+        "layers 1,3 (32 wide)" in told
+        and "other layers are missing" in told
+        and "the states end at" not in told
+    )
+    for metric in (
+        "prompt_entropy",
+        "effective_rank",
+        "perplexity",
+        "layer_accuracy",
+        "linear_probe",
+    ):
         wanted = whole.metric(metric)
         np.testing.assert_allclose(run.metric(metric), wanted.loc[[1, 3]], rtol=1e-5)
         assert run.metric(metric).index.tolist() == [1, 3]
@@ -184,7 +256,10 @@ def test_some_layers_keep_their_numbers(gpt2: Path, tmp_path: Path, capfd: Any) 
         run.pooled(2)
     assert run.document().facts[:2] == ("layers 1,3", "32 wide")
     chosen = layerscope.select(run, progress=False)
-    assert [row.layer for row in chosen.layers] == [1, 3] and chosen.baseline_name == "the last layer"
+    assert [row.layer for row in chosen.layers] == [
+        1,
+        3,
+    ] and chosen.baseline_name == "the last layer"
     assert run.info["model"]["whole"]
     run.report()
 
@@ -195,7 +270,13 @@ def test_what_extract_wrote_is_read(gpt2: Path, tmp_path: Path, kind: str) -> No
     form = {"tokens": True} if tokens else {"format": "parquet"} if parquet else {"pooling": kind}
     data = pd.read_csv(gpt2 / "texts.csv")
     made = layerscope.extract(
-        str(gpt2 / "model"), data, [0, 2, 3], out=tmp_path / "states", site="raw", progress=False, **form
+        str(gpt2 / "model"),
+        data,
+        [0, 2, 3],
+        out=tmp_path / "states",
+        site="raw",
+        progress=False,
+        **form,
     )
     options = {"head": gpt2 / "model"} if tokens else {"pooling": "last"} if "last" in kind else {}
     run = layerscope.profile(states=made.path, out=tmp_path / "run", progress=False, **options)
@@ -203,15 +284,24 @@ def test_what_extract_wrote_is_read(gpt2: Path, tmp_path: Path, kind: str) -> No
     pooling = options.get("pooling", "mean")
     assert run.layers == (0, 2, 3) and run.info["pooling"] == [pooling]
     for layer in run.layers:
-        np.testing.assert_allclose(run.pooled(layer), whole.pooled(layer, pooling=pooling), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(
+            run.pooled(layer), whole.pooled(layer, pooling=pooling), rtol=1e-5, atol=1e-6
+        )
     if tokens:
         form = {"tokens": True, "format": "parquet", "out": tmp_path / "table", "progress": False}
         table = layerscope.extract(str(gpt2 / "model"), data[:3], [0, 2], **form)
-        with pytest.raises(LayerscopeError, match="every token as Parquet, and these are read only from safetensors"):
+        with pytest.raises(
+            LayerscopeError,
+            match="every token as Parquet, and these are read only from safetensors",
+        ):
             layerscope.profile(states=table.path, out=tmp_path / "other", progress=False)
-        np.testing.assert_allclose(run.metric("perplexity"), whole.metric("perplexity").loc[[0, 2, 3]], rtol=1e-5)
+        np.testing.assert_allclose(
+            run.metric("perplexity"), whole.metric("perplexity").loc[[0, 2, 3]], rtol=1e-5
+        )
     probed = whole.metric("knn_probe", site="normed", pooling="mean")
-    assert len(run.metric("knn_probe")) == 3 and (not tokens or run.metric("knn_probe").loc[3] == probed.loc[3])
+    assert len(run.metric("knn_probe")) == 3 and (
+        not tokens or run.metric("knn_probe").loc[3] == probed.loc[3]
+    )
     (made.path / "chunks" / made.info["whole"]["chunks"][0]["name"]).write_bytes(b"cut")
     with pytest.raises(LayerscopeError, match="is damaged"):
         layerscope.profile(states=made.path, out=tmp_path / "other", progress=False)
@@ -245,9 +335,21 @@ def test_layers_of_requests_are_read_from_the_configuration(gpt2: Path, tmp_path
 
 def test_a_request_of_other_tokens_or_layers_is_named_with_its_own_numbers(tmp_path: Path) -> None:
     for name, shape in (("a", (3, 2, 8)), ("b", (5, 2, 8))):
-        save_file({"token_ids": torch.arange(3), "hidden_states": torch.zeros(shape)}, tmp_path / f"{name}.safetensors")
-    with pytest.raises(LayerscopeError, match=r"b.safetensors: .* \[5, 2, 8\], and its own 3 token_ids need \[3, lay"):
+        save_file(
+            {"token_ids": torch.arange(3), "hidden_states": torch.zeros(shape)},
+            tmp_path / f"{name}.safetensors",
+        )
+    with pytest.raises(
+        LayerscopeError,
+        match=r"b.safetensors: .* \[5, 2, 8\], and its own 3 token_ids need \[3, lay",
+    ):
         open_states(tmp_path, [0, 1])
-    save_file({"token_ids": torch.arange(3), "hidden_states": torch.zeros(3, 1, 8)}, tmp_path / "b.safetensors")
-    with pytest.raises(LayerscopeError, match=r"is \[3, 1, 8\], and that of a.safetensors \[3, 2, 8\]: give the same"):
+    save_file(
+        {"token_ids": torch.arange(3), "hidden_states": torch.zeros(3, 1, 8)},
+        tmp_path / "b.safetensors",
+    )
+    with pytest.raises(
+        LayerscopeError,
+        match=r"is \[3, 1, 8\], and that of a.safetensors \[3, 2, 8\]: give the same",
+    ):
         open_states(tmp_path, [0, 1])

@@ -17,7 +17,9 @@ from layerscope.inputs.states import corpus_of, open_states
 
 @pytest.fixture
 def vectors() -> np.ndarray:
-    return np.random.default_rng(0).normal(np.arange(3)[:, None], size=(60, 3, 8)).astype(np.float32)
+    return (
+        np.random.default_rng(0).normal(np.arange(3)[:, None], size=(60, 3, 8)).astype(np.float32)
+    )
 
 
 def as_npy(vectors: np.ndarray, folder: Path) -> Path:
@@ -39,13 +41,17 @@ def as_npz(vectors: np.ndarray, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("write", [as_npy, as_layers, as_npz])
-def test_pooled_states_in_any_file_give_one_table(tmp_path: Path, vectors: np.ndarray, write: Any) -> None:
+def test_pooled_states_in_any_file_give_one_table(
+    tmp_path: Path, vectors: np.ndarray, write: Any
+) -> None:
     """The reference is a module whose blocks give these states."""
     (tmp_path / "in").mkdir()
     path = write(vectors, tmp_path / "in")
     labels = LABELS if write is as_npy else None
     layers = [0, 8, 16] if write is as_npy else None
-    run = layerscope.profile(states=path, layers=layers, labels=labels, out=tmp_path / "run", progress=False)
+    run = layerscope.profile(
+        states=path, layers=layers, labels=labels, out=tmp_path / "run", progress=False
+    )
     for i, layer in enumerate((0, 8, 16)):
         np.testing.assert_array_equal(run.pooled(layer), vectors[:, i])
     assert run.layers == (0, 8, 16)
@@ -58,11 +64,18 @@ def test_pooled_states_in_any_file_give_one_table(tmp_path: Path, vectors: np.nd
 
 def test_states_of_one_layer_are_compared_with_nothing(tmp_path: Path) -> None:
     labels = np.arange(60) % 2
-    np.save(tmp_path / "layer_8.npy", np.random.default_rng(0).normal(labels[:, None] * 4, size=(60, 8)))
-    run = layerscope.profile(states=tmp_path, labels=labels.tolist(), out=tmp_path / "out" / "run", progress=False)
+    np.save(
+        tmp_path / "layer_8.npy", np.random.default_rng(0).normal(labels[:, None] * 4, size=(60, 8))
+    )
+    run = layerscope.profile(
+        states=tmp_path, labels=labels.tolist(), out=tmp_path / "out" / "run", progress=False
+    )
     value = 100 * float(run.metric("linear_probe").loc[8])
     found = run.as_dict()["answer"]
-    assert found.startswith(f"Layer 8 reads your 60 labels at {value:.1f} ") and "no other layer is there" in found
+    assert (
+        found.startswith(f"Layer 8 reads your 60 labels at {value:.1f} ")
+        and "no other layer is there" in found
+    )
 
 
 def test_a_table_is_matched_by_id_and_in_order(tmp_path: Path, vectors: np.ndarray) -> None:
@@ -73,7 +86,10 @@ def test_a_table_is_matched_by_id_and_in_order(tmp_path: Path, vectors: np.ndarr
     data = pd.concat([mixed[:30], mixed[:1].assign(id="other"), mixed[30:]])
     run = layerscope.profile(states=path, data=data, out=tmp_path / "run", progress=False)
     plan = run.folder.plan.sort_values("sample")
-    assert plan["name"].tolist() == mixed["id"].tolist() and plan["label"].tolist() == mixed["label"].tolist()
+    assert (
+        plan["name"].tolist() == mixed["id"].tolist()
+        and plan["label"].tolist() == mixed["label"].tolist()
+    )
     assert run.info["data"]["examples"] == mixed["text"].tolist()[:3]
     np.testing.assert_array_equal(run.pooled(8), vectors[mixed.index, 1])
     score = layerscope.probes.linear_probe(vectors[mixed.index, 2], mixed["label"].to_numpy())
@@ -82,18 +98,28 @@ def test_a_table_is_matched_by_id_and_in_order(tmp_path: Path, vectors: np.ndarr
     np.save(tmp_path / "mixed" / "all.npy", vectors[mixed.index])
     made = {"layers": [0, 8, 16], "data": mixed.drop(columns="id"), "progress": False}
     other = layerscope.profile(states=tmp_path / "mixed", out=tmp_path / "other", **made)
-    assert layerscope.compare([run, other], progress=False).table().query("kind == 'difference'")["value"].eq(0).all()
+    assert (
+        layerscope.compare([run, other], progress=False)
+        .table()
+        .query("kind == 'difference'")["value"]
+        .eq(0)
+        .all()
+    )
     mixed.iloc[3, 2], opened = " ", open_states(path)
     named = corpus_of(opened, mixed, None, Columns())
     assert named.notes == (f"1 empty text left out: {mixed['id'].iloc[3]}",)
     requests = replace(opened, names=tuple(f"s{i}" for i in range(60)))
     unnamed = corpus_of(requests, table.drop(columns="id"), None, Columns())
     assert "paired with the states in order, s0 first and s59 last" in unnamed.notes[0]
-    with pytest.raises(LayerscopeError, match="column 'id' has no row for 0: give the name of each sample once"):
+    with pytest.raises(
+        LayerscopeError, match="column 'id' has no row for 0: give the name of each sample once"
+    ):
         layerscope.profile(states=path, data=table[1:], out=tmp_path / "other", progress=False)
 
 
-def test_parquet_of_other_tools_is_refused_with_what_to_save_instead(tmp_path: Path, vectors: np.ndarray) -> None:
+def test_parquet_of_other_tools_is_refused_with_what_to_save_instead(
+    tmp_path: Path, vectors: np.ndarray
+) -> None:
     pd.DataFrame({"layer_8": list(vectors[:, 1])}).to_parquet(tmp_path / "states.parquet")
     with pytest.raises(LayerscopeError) as refused:
         open_states(tmp_path)
@@ -103,16 +129,22 @@ def test_parquet_of_other_tools_is_refused_with_what_to_save_instead(tmp_path: P
     )
 
 
-def test_a_sample_with_nan_is_named_left_out_and_counted(tmp_path: Path, vectors: np.ndarray, capfd: Any) -> None:
+def test_a_sample_with_nan_is_named_left_out_and_counted(
+    tmp_path: Path, vectors: np.ndarray, capfd: Any
+) -> None:
     broken = vectors.copy()
     broken[4, 1, 2] = np.nan
-    run = layerscope.profile(states=as_npy(broken, tmp_path), layers=[0, 8, 16], out=tmp_path / "run")
+    run = layerscope.profile(
+        states=as_npy(broken, tmp_path), layers=[0, 8, 16], out=tmp_path / "run"
+    )
     line = "1 of 60 forwards of states hold NaN or infinity (first: layer 8, sample 4): they are left out and counted"
     assert line in " ".join(capfd.readouterr().err.split())
     assert set(run.table()["n_skipped"]) == {1}
 
 
-def test_files_that_come_meanwhile_are_noticed(tmp_path: Path, vectors: np.ndarray, monkeypatch: Any) -> None:
+def test_files_that_come_meanwhile_are_noticed(
+    tmp_path: Path, vectors: np.ndarray, monkeypatch: Any
+) -> None:
     from layerscope.profiling import passing
 
     path, passes = as_layers(vectors, tmp_path), passing.run_pass
@@ -126,9 +158,15 @@ def test_files_that_come_meanwhile_are_noticed(tmp_path: Path, vectors: np.ndarr
         layerscope.profile(states=path, out=tmp_path / "out" / "run", progress=False)
 
 
-def test_verbs_that_need_the_model_say_that_there_is_none(tmp_path: Path, vectors: np.ndarray) -> None:
-    run = layerscope.profile(states=as_layers(vectors, tmp_path), out=tmp_path / "r" / "run", progress=False)
-    with pytest.raises(LayerscopeError, match="was made from states of .* without a model: give the model itself"):
+def test_verbs_that_need_the_model_say_that_there_is_none(
+    tmp_path: Path, vectors: np.ndarray
+) -> None:
+    run = layerscope.profile(
+        states=as_layers(vectors, tmp_path), out=tmp_path / "r" / "run", progress=False
+    )
+    with pytest.raises(
+        LayerscopeError, match="was made from states of .* without a model: give the model itself"
+    ):
         layerscope.truncate(run, layer=8, out=tmp_path / "cut")
     found = layerscope.select(run, rule="best", first_layer=8, progress=False).document()
     assert not found.commands and "without a model" in found.notes[-1]

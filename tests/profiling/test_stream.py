@@ -26,7 +26,8 @@ KINDS = (
 MIXED = "prompt_entropy,curvature,effective_rank,dataset_entropy,cka,infonce,perplexity,linear_probe,nc1,nc2_angles"
 COLLAPSE = "nc1,nc2_norms,nc2_angles"
 SMALL = (
-    "from layerscope.profiling import pipeline, summing; pipeline.CHUNK = 20; from layerscope.cli import main; main()"
+    "from layerscope.profiling import pipeline, summing; pipeline.CHUNK = 20; "
+    "from layerscope.cli import main; main()"
 )
 OPTIONS = {
     "metrics": KINDS, "alpha": "1,2", "rows": "unit,raw,centered", "cka": "debiased,biased",
@@ -51,7 +52,12 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def indexed(run: Run) -> pd.DataFrame:
-    return run.table().fillna({"layer_b": -1, "variant": "", "pooling": "", "site_b": ""}).set_index(KEY).sort_index()
+    return (
+        run.table()
+        .fillna({"layer_b": -1, "variant": "", "pooling": "", "site_b": ""})
+        .set_index(KEY)
+        .sort_index()
+    )
 
 
 def assert_close(run: Run, exact: Run) -> None:
@@ -60,7 +66,9 @@ def assert_close(run: Run, exact: Run) -> None:
     for name in ("value", "stderr", "n", "n_skipped"):
         a, b = (table[name].to_numpy(dtype=float) for table in (found, wanted))
         # the error of equal cosines is the root of what rounding left
-        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-8 if name == "stderr" else 1e-11, err_msg=name)
+        np.testing.assert_allclose(
+            a, b, rtol=1e-9, atol=1e-8 if name == "stderr" else 1e-11, err_msg=name
+        )
 
 
 @pytest.mark.parametrize("make", [tiny.bert, tiny.gpt2])
@@ -77,8 +85,9 @@ def test_sums_over_chunks_are_the_numbers_of_all_samples(make: Any, data: Path, 
     small = {(metric, variant) for metric, variant, *_ in table.index[~of_all]}
     assert small == {
         *(("dataset_entropy", f"alpha={alpha},rows=centered") for alpha in ("1", "2")),
-        ("cosine_similarity", "centered"), ("angular_distance", "centered"),
-    }  # fmt: skip
+        ("cosine_similarity", "centered"),
+        ("angular_distance", "centered"),
+    }
     pd.testing.assert_frame_equal(table[of_all], indexed(run)[of_all], rtol=1e-12)
     assert len(few.folder.plan) == 30 and few.pooled(2).shape == (30, 32)
 
@@ -94,8 +103,14 @@ def test_no_state_is_kept_where_none_is_asked_for(data: Path, tmp_path: Path):
     of_all = run.metric("curvature"), kept.metric("curvature")
     pd.testing.assert_series_equal(*of_all)
     assert len(run.samples()) and run.report().is_file()
-    for needs in (lambda: run.pooled(1), lambda: layerscope.select(run), lambda: layerscope.compare([run, kept])):
-        with pytest.raises(LayerscopeError, match="was made without keeping states: profile again with"):
+    for needs in (
+        lambda: run.pooled(1),
+        lambda: layerscope.select(run),
+        lambda: layerscope.compare([run, kept]),
+    ):
+        with pytest.raises(
+            LayerscopeError, match="was made without keeping states: profile again with"
+        ):
             needs()
     assert layerscope.select(kept, progress=False).document()
     text = json.dumps(kept.document().facts)
@@ -103,23 +118,35 @@ def test_no_state_is_kept_where_none_is_asked_for(data: Path, tmp_path: Path):
 
 
 def test_it_ends_when_errors_are_small_enough(data: Path, tmp_path: Path):
-    model, options = tiny.bert(), {"metrics": "norm_mean,curvature,linear_probe", "keep_states": "none"}
+    model, options = (
+        tiny.bert(),
+        {"metrics": "norm_mean,curvature,linear_probe", "keep_states": "none"},
+    )
     run = profile(model, data, tmp_path / "late", **options, until_stderr=1e-9)
     assert run.info["stream"]["samples"] == SAMPLES
-    assert any(note.startswith("the pass took all data: standard errors are at most") for note in run.info["notes"])
-    early = profile(model, data, tmp_path / "early", **options, until_stderr=1.3 * largest_error(run))
+    assert any(
+        note.startswith("the pass took all data: standard errors are at most")
+        for note in run.info["notes"]
+    )
+    early = profile(
+        model, data, tmp_path / "early", **options, until_stderr=1.3 * largest_error(run)
+    )
     read = int(early.info["stream"]["samples"])
     rows = early.table()[early.table()["metric"] != "linear_probe"].dropna(subset="stderr")
     assert read in (40, 80) and {*(rows["n"] + rows["n_skipped"])} == {read}
     assert 0 < largest_error(early) <= 1.3 * largest_error(run)
     assert any(
-        note.startswith(f"the pass ended after the first {read} of {SAMPLES} rows") for note in early.info["notes"]
+        note.startswith(f"the pass ended after the first {read} of {SAMPLES} rows")
+        for note in early.info["notes"]
     )
 
 
 def largest_error(run: Run) -> float:
     rows = run.table()[lambda table: table["metric"].isin(["norm_mean", "curvature"])]
-    return max(own["stderr"].max() / (own["value"].max() - own["value"].min()) for _, own in rows.groupby("metric"))
+    return max(
+        own["stderr"].max() / (own["value"].max() - own["value"].min())
+        for _, own in rows.groupby("metric")
+    )
 
 
 def failing(n: int) -> Iterator[str]:
@@ -128,7 +155,10 @@ def failing(n: int) -> Iterator[str]:
 
 
 def test_an_iterable_that_raises_is_gone_on_with(data: Path, tmp_path: Path):
-    model, options = tiny.bert(), {"metrics": "curvature,effective_rank,cka", "keep_states": "sample:20"}
+    model, options = (
+        tiny.bert(),
+        {"metrics": "curvature,effective_rank,cka", "keep_states": "sample:20"},
+    )
     with pytest.raises(LayerscopeError, match="the line is down"):
         profile(model, failing(90), tmp_path / "run", **options)
     run = profile(model, iter(tiny.texts(SAMPLES)), tmp_path / "run", **options)
@@ -154,9 +184,18 @@ def test_an_iterable_that_raises_is_gone_on_with(data: Path, tmp_path: Path):
             "`samples` is for data that are read at once, and `keep_states='none'`",
         ),
         ({"keep_states": "none", "chunk": 8}, "`chunk` is for data that are read at once"),
-        ({"until_stderr": 0.1}, "`until_stderr` ends a stream early: give `keep_states='none'` as well"),
-        ({"keep_states": "none", "until_stderr": 2.0}, "until_stderr is 2: give a number between 0 and 1"),
-        ({"keep_states": "none", "metrics": "nc1,nc3"}, "'nc3' is measured in training alone, by `layerscope train`"),
+        (
+            {"until_stderr": 0.1},
+            "`until_stderr` ends a stream early: give `keep_states='none'` as well",
+        ),
+        (
+            {"keep_states": "none", "until_stderr": 2.0},
+            "until_stderr is 2: give a number between 0 and 1",
+        ),
+        (
+            {"keep_states": "none", "metrics": "nc1,nc3"},
+            "'nc3' is measured in training alone, by `layerscope train`",
+        ),
         (
             {"keep_states": "none", "until_stderr": 0.1, "metrics": "effective_rank"},
             "`until_stderr` watches metrics of tokens, such as curvature: include one",
@@ -170,14 +209,22 @@ def test_wrong_options_are_refused(options: dict[str, Any], line: str, data: Pat
 
 
 def test_only_texts_are_streamed(tmp_path: Path):
-    with pytest.raises(LayerscopeError, match="`keep_states` streams texts, and digits holds image samples"):
+    with pytest.raises(
+        LayerscopeError, match="`keep_states` streams texts, and digits holds image samples"
+    ):
         profile(tiny.bert(), "digits", tmp_path / "run", keep_states="none")
 
 
 def test_samples_with_nothing_to_measure_are_counted(tmp_path: Path):
     texts = tiny.texts(90)
     frame = pd.DataFrame({"text": [*texts[:10], *[""] * 50, *texts[10:]]})
-    run = profile(tiny.gpt2(), frame, tmp_path / "run", metrics="norm_mean,effective_rank", keep_states="sample:10")
+    run = profile(
+        tiny.gpt2(),
+        frame,
+        tmp_path / "run",
+        metrics="norm_mean,effective_rank",
+        keep_states="sample:10",
+    )
     rows = run.table()
     assert set(rows["n"]) == {90} and math.isfinite(rows["value"].sum())
 
@@ -186,8 +233,15 @@ def test_similarities_that_outgrow_memory_are_of_the_kept_samples(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(summing, "MOST_BYTES", 1000)
-    run = profile(tiny.bert(), data, tmp_path / "run", metrics="curvature,cka", keep_states="sample:20")
-    counts = run.table().assign(total=lambda rows: rows["n"] + rows["n_skipped"]).groupby("metric")["total"].unique()
+    run = profile(
+        tiny.bert(), data, tmp_path / "run", metrics="curvature,cka", keep_states="sample:20"
+    )
+    counts = (
+        run.table()
+        .assign(total=lambda rows: rows["n"] + rows["n_skipped"])
+        .groupby("metric")["total"]
+        .unique()
+    )
     assert (list(counts["cka"]), list(counts["curvature"])) == ([20], [SAMPLES])
     assert "a seeded sample of 20 of them: CKA" in run.info["notes"]
     with pytest.raises(LayerscopeError, match="cka cannot be computed from sums over samples"):
@@ -196,13 +250,20 @@ def test_similarities_that_outgrow_memory_are_of_the_kept_samples(
 
 def sorted_by_class(classes: int) -> list[dict[str, Any]]:
     """Return rows whose labels come one after the other, the last of them after the first chunks."""
-    return [{"text": text, "label": i * classes // SAMPLES} for i, text in enumerate(tiny.texts(SAMPLES))]
+    return [
+        {"text": text, "label": i * classes // SAMPLES}
+        for i, text in enumerate(tiny.texts(SAMPLES))
+    ]
 
 
 def test_classes_may_come_at_any_time(tmp_path: Path):
     options = {"metrics": COLLAPSE, "batch_size": 1}
-    exact = profile(tiny.gpt2(), pd.DataFrame(sorted_by_class(9)), tmp_path / "exact", **options, samples="all")
-    run = profile(tiny.gpt2(), iter(sorted_by_class(9)), tmp_path / "run", **options, keep_states="sample:5")
+    exact = profile(
+        tiny.gpt2(), pd.DataFrame(sorted_by_class(9)), tmp_path / "exact", **options, samples="all"
+    )
+    run = profile(
+        tiny.gpt2(), iter(sorted_by_class(9)), tmp_path / "run", **options, keep_states="sample:5"
+    )
     assert_close(run, exact)
     assert set(run.table()["n"]) == {SAMPLES} and len(run.table()) == 3 * len(run.layers)
 
@@ -212,7 +273,9 @@ def test_too_many_classes_are_of_the_kept_samples_and_a_single_one_of_none(
 ):
     model, options = tiny.gpt2(), {"metrics": f"norm_mean,{COLLAPSE}", "keep_states": "sample:60"}
     layers = model.config.num_hidden_layers + 1
-    monkeypatch.setattr(summing, "MOST_BYTES", 8 * layers * 32 * (32 + 2 * 4))  # room for four classes
+    monkeypatch.setattr(
+        summing, "MOST_BYTES", 8 * layers * 32 * (32 + 2 * 4)
+    )  # room for four classes
     for classes, n in ((4, SAMPLES), (5, 60)):
         run = profile(model, iter(sorted_by_class(classes)), tmp_path / str(classes), **options)
         counts = run.table().groupby("metric")["n"].unique()
@@ -221,6 +284,8 @@ def test_too_many_classes_are_of_the_kept_samples_and_a_single_one_of_none(
         assert (line in run.info["notes"]) is (classes == 5)
     run = profile(model, iter(sorted_by_class(1)), tmp_path / "one", **options)
     assert set(run.table()["metric"]) == {"norm_mean", "sinks"}
-    assert any(note.endswith("not measured, as the data have no two labels") for note in run.info["notes"])
+    assert any(
+        note.endswith("not measured, as the data have no two labels") for note in run.info["notes"]
+    )
     with pytest.raises(LayerscopeError, match="nc1 is not measured: all samples have one label"):
         profile(model, pd.DataFrame(sorted_by_class(1)), tmp_path / "none", metrics="nc1")

@@ -30,8 +30,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def asked(folder: Path, out: Path, *more: str) -> list[str]:
-    return ["profile", str(folder / "llama"), "--data", str(folder / "texts.csv"), "--keep-states", "sample:60",
-            "--metrics", MIXED, "--out", str(out), *more]  # fmt: skip
+    return [
+        "profile",
+        str(folder / "llama"),
+        "--data",
+        str(folder / "texts.csv"),
+        "--keep-states",
+        "sample:60",
+        "--metrics",
+        MIXED,
+        "--out",
+        str(out),
+        *more,
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +56,9 @@ def tables(run: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted((run / "tables").iterdir())}
 
 
-def test_killed_at_any_moment_it_ends_with_the_same_bytes(folder: Path, whole: Path, forks: Forks, tmp_path: Path):
+def test_killed_at_any_moment_it_ends_with_the_same_bytes(
+    folder: Path, whole: Path, forks: Forks, tmp_path: Path
+):
     rng, out, moments = random.Random(time.time_ns()), tmp_path / "run", []
     for _ in range(3):
         running = forks.start(*asked(folder, out), script=SMALL)
@@ -99,17 +112,24 @@ def pass_of(chunks: list[int], **facts: Any) -> Gathered:
     gathered = Gathered({"data": "texts"}, **facts)
     for number in chunks:
         own = ValueSums.of(torch.arange(number * 10.0, number * 10 + 10)[None])
-        gathered.sums["tokens x.raw"] = gathered.sums["tokens x.raw"] + own if gathered.sums else own
+        gathered.sums["tokens x.raw"] = (
+            gathered.sums["tokens x.raw"] + own if gathered.sums else own
+        )
         gathered.seen += 10
     return gathered
 
 
 @pytest.mark.parametrize("killed", [None, "written", "half removed", "removed"])
-def test_parts_of_another_number_of_processes_are_the_first_part(killed: str | None, tmp_path: Path):
+def test_parts_of_another_number_of_processes_are_the_first_part(
+    killed: str | None, tmp_path: Path
+):
     begun = {0: [0, 3, 6], 1: [1], 2: [2, 5]}  # chunks by process, of three
     for rank, chunks in begun.items():
         pass_of(chunks, next=3 * len(chunks)).save(tmp_path / f"{rank}-of-3.safetensors")
-    files, two = sorted(tmp_path.iterdir()), [tmp_path / f"{rank}-of-2.safetensors" for rank in range(2)]
+    files, two = (
+        sorted(tmp_path.iterdir()),
+        [tmp_path / f"{rank}-of-2.safetensors" for rank in range(2)],
+    )
     if killed:
         as_first({file: Gathered.load(file) for file in files}, 9).save(tmp_path / WHOLE)
         for file in files[: {"written": 0, "half removed": 2, "removed": 3}[killed]]:
@@ -118,16 +138,23 @@ def test_parts_of_another_number_of_processes_are_the_first_part(killed: str | N
     assert [path.name for path in tmp_path.iterdir()] == ["0-of-2.safetensors"]
     found = Gathered.load(two[0])
     assert (found.seen, found.before, found.next, found.done) == (60, 4, 4, [5, 6])
-    values = [number * 10.0 + i for chunks in begun.values() for number in chunks for i in range(10)]
+    values = [
+        number * 10.0 + i for chunks in begun.values() for number in chunks for i in range(10)
+    ]
     assert found.sums["tokens x.raw"].mean.item() == pytest.approx(np.mean(values), rel=1e-12)
-    assert found.sums["tokens x.raw"].stderr.item() == pytest.approx(np.std(values, ddof=1) / 60**0.5, rel=1e-12)
+    assert found.sums["tokens x.raw"].stderr.item() == pytest.approx(
+        np.std(values, ddof=1) / 60**0.5, rel=1e-12
+    )
     assert [number for number in range(9) if not found.has(number)] == [4, 7, 8]
     # two go on: one has gathered chunk 4, the other nothing, and one alone takes over
     found.next = 6
     found.save(two[0])
     share_anew(two[:1], [tmp_path / "0-of-1.safetensors"], 9)
     last = Gathered.load(tmp_path / "0-of-1.safetensors")
-    assert [number for number in range(9) if not last.has(number)] == [7, 8] and last.begin().before == last.before
+    assert [number for number in range(9) if not last.has(number)] == [
+        7,
+        8,
+    ] and last.begin().before == last.before
 
 
 def test_a_damaged_part_is_not_gone_on_from(tmp_path: Path):
@@ -140,17 +167,24 @@ def test_a_damaged_part_is_not_gone_on_from(tmp_path: Path):
         Gathered.load(part)
 
 
-def test_other_data_are_refused_and_a_finished_run_is_opened(folder: Path, whole: Path, forks: Forks, tmp_path: Path):
+def test_other_data_are_refused_and_a_finished_run_is_opened(
+    folder: Path, whole: Path, forks: Forks, tmp_path: Path
+):
     again = forks.run(*asked(folder, whole), script=SMALL)
     assert again.complaint() is None and "forward" not in again.err
     other = tmp_path / "given"
     shutil.copytree(folder / "llama", other / "llama")
     labelled(SAMPLES + 1).to_csv(other / "texts.csv", index=False)
     assert "holds another run (data contents" in forks.run(*asked(other, whole), script=SMALL).line
-    assert "holds another run (seed: 0 there, 1 here)" in forks.run(*asked(folder, whole, "--seed", "1")).line
+    assert (
+        "holds another run (seed: 0 there, 1 here)"
+        in forks.run(*asked(folder, whole, "--seed", "1")).line
+    )
     out = tmp_path / "run"
     running = forks.start(*asked(folder, out), script=SMALL)
-    running.until(lambda: (out / "stream").is_dir() and any((out / "stream").glob("*.safetensors")), 0.0005)
+    running.until(
+        lambda: (out / "stream").is_dir() and any((out / "stream").glob("*.safetensors")), 0.0005
+    )
     running.kill()
     running.wait()
     assert "holds another run (data contents" in forks.run(*asked(other, out), script=SMALL).line

@@ -25,19 +25,27 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def made(model: Path, tmp_path_factory: pytest.TempPathFactory) -> layerscope.Run:
     out = tmp_path_factory.mktemp("run") / "run"
-    return layerscope.profile(str(model), tiny.texts(20), out=out, sublayers=True, progress=False, **OPTIONS)
+    return layerscope.profile(
+        str(model), tiny.texts(20), out=out, sublayers=True, progress=False, **OPTIONS
+    )
 
 
-def test_states_and_token_metrics_are_those_of_a_text_alone(made: layerscope.Run, model: Path) -> None:
+def test_states_and_token_metrics_are_those_of_a_text_alone(
+    made: layerscope.Run, model: Path
+) -> None:
     assert made.info["model"]["sublayers"] == {site: [1, 2, 3] for site in SITES}
     assert made.final == "normed" and len(made.columns) == 5
     values = made.samples()
-    scope = layered(str(model), samples=tiny.texts(20), processor=tiny.tokenizer(special=False), sublayers=True)
+    scope = layered(
+        str(model), samples=tiny.texts(20), processor=tiny.tokenizer(special=False), sublayers=True
+    )
     for sample in (3, 11):
         alone = states(scope, [tiny.texts(20)[sample]])  # no batch-mates, no padding
         own = values[(values["sample"] == sample) & (values["metric"] == "prompt_entropy")]
         for (site, layer), tokens in alone.items():
-            np.testing.assert_allclose(made.pooled(layer, site=site)[sample], tokens[0].mean(0), rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(
+                made.pooled(layer, site=site)[sample], tokens[0].mean(0), rtol=1e-4, atol=1e-5
+            )
             there = own[(own["site"] == site) & (own["layer"] == layer)]["value"]
             if site != "normed" or layer == 3:
                 expected = float(metrics.prompt_entropy(tokens)[0])
@@ -46,7 +54,15 @@ def test_states_and_token_metrics_are_those_of_a_text_alone(made: layerscope.Run
 
 def test_every_metric_of_one_layer_is_there_at_every_site(made: layerscope.Run) -> None:
     table = made.table()
-    for name in ("prompt_entropy", "curvature", "dataset_entropy", "effective_rank", "infonce", "lidar", "dime"):
+    for name in (
+        "prompt_entropy",
+        "curvature",
+        "dataset_entropy",
+        "effective_rank",
+        "infonce",
+        "lidar",
+        "dime",
+    ):
         for site in SITES:
             rows = table[(table["metric"] == name) & (table["site"] == site)]
             assert list(rows["layer"]) == [1, 2, 3] and rows["value"].notna().all(), (name, site)
@@ -62,10 +78,23 @@ def test_every_metric_of_one_layer_is_there_at_every_site(made: layerscope.Run) 
         made.pooled(0, site="attn")
 
 
-def test_the_command_prints_them_and_the_folder_is_another_run(model: Path, tmp_path: Path, cli) -> None:
+def test_the_command_prints_them_and_the_folder_is_another_run(
+    model: Path, tmp_path: Path, cli
+) -> None:
     data = tmp_path / "data.txt"
     data.write_text("\n".join(tiny.texts(20)))
-    typed = ["profile", model, "--data", data, "--out", tmp_path / "run", "--samples", 8, "--metrics", "prompt_entropy"]
+    typed = [
+        "profile",
+        model,
+        "--data",
+        data,
+        "--out",
+        tmp_path / "run",
+        "--samples",
+        8,
+        "--metrics",
+        "prompt_entropy",
+    ]
     printed = cli(*typed, "--sublayers")
     assert printed.status == 0
     assert "Inside the blocks" in printed.out and "attn residual" in " ".join(printed.out.split())
@@ -74,7 +103,9 @@ def test_the_command_prints_them_and_the_folder_is_another_run(model: Path, tmp_
     )
     again = cli(*typed, "--sublayers", "--json")
     assert again.status == 0 and '"attn_residual"' in again.out
-    page = layerscope.report(layerscope.open_run(tmp_path / "run"), tmp_path / "page.html").read_text()
+    page = layerscope.report(
+        layerscope.open_run(tmp_path / "run"), tmp_path / "page.html"
+    ).read_text()
     assert "Inside the blocks" in page and "attn_residual" in page
 
 
@@ -94,7 +125,11 @@ class Breaking(torch.nn.Module):
 
     def __init__(self, breaks: bool) -> None:
         super().__init__()
-        self.norm, self.linear, self.breaks = torch.nn.LayerNorm(6), torch.nn.Linear(6, 6), Marked(breaks)
+        self.norm, self.linear, self.breaks = (
+            torch.nn.LayerNorm(6),
+            torch.nn.Linear(6, 6),
+            Marked(breaks),
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x + self.breaks(self.linear(self.norm(x))).nan_to_num()
@@ -123,7 +158,9 @@ class Hiding(torch.nn.Module):
         return x
 
 
-def test_a_sample_broken_inside_a_block_alone_is_found(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_sample_broken_inside_a_block_alone_is_found(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     rows = torch.randn(20, 7, 6, generator=torch.Generator().manual_seed(0))
     rows[5, 0, 0] = 100.0
     ask = {"metrics": "effective_rank", "progress": True}

@@ -44,7 +44,9 @@ def tokens_by_layer(model, tokenizer, text: str) -> list[torch.Tensor]:
 def measured(tmp_path_factory):
     model, tokenizer, corpus = zoo.bert(), word_tokenizer(), open_corpus(texts())
     out = tmp_path_factory.mktemp("values") / "run"
-    run = profile(model, corpus, processor=tokenizer, out=out, metrics="seven", views=VIEWS, progress=False)
+    run = profile(
+        model, corpus, processor=tokenizer, out=out, metrics="seven", views=VIEWS, progress=False
+    )
     return run, model, tokenizer, corpus
 
 
@@ -56,11 +58,16 @@ def value(run: Run, metric: str, layer: int, column: str = "value") -> float:
 def test_token_metrics_are_the_mean_of_the_public_functions_with_its_error(measured) -> None:
     run, model, tokenizer, corpus = measured
     states = [tokens_by_layer(model, tokenizer, text) for text in corpus.samples]
-    for name, function in (("prompt_entropy", metrics.prompt_entropy), ("curvature", metrics.curvature)):
+    for name, function in (
+        ("prompt_entropy", metrics.prompt_entropy),
+        ("curvature", metrics.curvature),
+    ):
         for layer in range(zoo.L + 1):
             each = np.array([float(function(sample[layer].double())) for sample in states])
             assert value(run, name, layer) == pytest.approx(each.mean(), rel=1e-5)
-            assert value(run, name, layer, "stderr") == pytest.approx(each.std(ddof=1) / math.sqrt(N), rel=1e-4)
+            assert value(run, name, layer, "stderr") == pytest.approx(
+                each.std(ddof=1) / math.sqrt(N), rel=1e-4
+            )
 
 
 def test_pooled_and_view_metrics_are_the_public_functions(measured) -> None:
@@ -71,12 +78,18 @@ def test_pooled_and_view_metrics_are_the_public_functions(measured) -> None:
         import zlib
 
         own = zlib.crc32(names[i].encode())
-        return corpus.samples[i] if v == 0 else augment(corpus.samples[i], "text", seed=0, sample_id=own, view=v)
+        return (
+            corpus.samples[i]
+            if v == 0
+            else augment(corpus.samples[i], "text", seed=0, sample_id=own, view=v)
+        )
 
     def vectors(text: str) -> torch.Tensor:
         return torch.stack([x.mean(0) for x in tokens_by_layer(model, tokenizer, text)])
 
-    pooled = torch.stack([torch.stack([vectors(view(i, v)) for v in range(VIEWS + 1)]) for i in range(N)])
+    pooled = torch.stack(
+        [torch.stack([vectors(view(i, v)) for v in range(VIEWS + 1)]) for i in range(N)]
+    )
     pooled = pooled.double()  # [N, views, layers, D]
     assert any(view(i, 1) != view(i, 2) for i in range(N))
     for layer in range(zoo.L + 1):
@@ -90,7 +103,10 @@ def test_pooled_and_view_metrics_are_the_public_functions(measured) -> None:
             "lidar": metrics.lidar(z),
         }
         for name, want in expected.items():
-            assert value(run, name, layer) == pytest.approx(float(want), rel=2e-4, abs=1e-6), (name, layer)
+            assert value(run, name, layer) == pytest.approx(float(want), rel=2e-4, abs=1e-6), (
+                name,
+                layer,
+            )
 
 
 def test_a_sample_has_the_same_views_whatever_else_is_drawn(tmp_path) -> None:
@@ -115,7 +131,9 @@ def test_a_vit_on_digits(tmp_path) -> None:
     run = profile(zoo.vit(), "digits", out=tmp_path / "run", samples=60, views=1, progress=False)
     assert run.info["pooling"] == ["first"]
     table = run.table()
-    assert {"prompt_entropy", "lidar", "cka", "layer_accuracy", "linear_probe"} <= set(table["metric"])
+    assert {"prompt_entropy", "lidar", "cka", "layer_accuracy", "linear_probe"} <= set(
+        table["metric"]
+    )
     assert run.metric("layer_accuracy").index.tolist() == [0, 1, 2, 3]
     assert run.pooled(3, "final").shape == (60, zoo.D)
 
@@ -127,12 +145,24 @@ def test_a_whisper_encoder_pools_real_frames_only(tmp_path) -> None:
 
     model, extractor = zoo.whisper(), WhisperFeatureExtractor()
     rng = np.random.default_rng(0)
-    sounds = [Waveform(rng.normal(size=n).astype("float32"), 8000) for n in (4000, 9600, 6400, 8000)]
-    run = profile(model, sounds, processor=extractor, part="encoder", out=tmp_path / "run", views=1, progress=False)
+    sounds = [
+        Waveform(rng.normal(size=n).astype("float32"), 8000) for n in (4000, 9600, 6400, 8000)
+    ]
+    run = profile(
+        model,
+        sounds,
+        processor=extractor,
+        part="encoder",
+        out=tmp_path / "run",
+        views=1,
+        progress=False,
+    )
     from layerscope.inputs import resample
 
     for i, sound in enumerate(sounds):
-        features = extractor(resample(sound, 16000), sampling_rate=16000, return_tensors="pt")["input_features"]
+        features = extractor(resample(sound, 16000), sampling_rate=16000, return_tensors="pt")[
+            "input_features"
+        ]
         frames = math.ceil(len(sound.samples) / 8000 * 50)
         with torch.no_grad():
             states = model.model.encoder(features).last_hidden_state[0, :frames]
@@ -147,9 +177,15 @@ def test_a_sound_beyond_the_window_is_reported(tmp_path) -> None:
 
     long = Waveform(np.zeros(31 * 8000, dtype="float32") + 0.1, 8000)
     run = profile(
-        zoo.whisper(), [long, Waveform(np.ones(8000, dtype="float32"), 8000)], processor=WhisperFeatureExtractor(),
-        part="encoder", out=tmp_path / "run", views=0, metrics="prompt_entropy", progress=False,
-    )  # fmt: skip
+        zoo.whisper(),
+        [long, Waveform(np.ones(8000, dtype="float32"), 8000)],
+        processor=WhisperFeatureExtractor(),
+        part="encoder",
+        out=tmp_path / "run",
+        views=0,
+        metrics="prompt_entropy",
+        progress=False,
+    )
     assert "1 of 2 sounds are cut at 30 seconds" in run.info["notes"]
 
 
@@ -187,31 +223,52 @@ def test_the_labels_of_a_classifier_are_matched_by_name(tmp_path) -> None:
     )
     tokenizer = word_tokenizer()
     with torch.no_grad():
-        own = [int(model(input_ids=torch.tensor([tokenizer(t)["input_ids"]])).logits.argmax()) for t in samples]
+        own = [
+            int(model(input_ids=torch.tensor([tokenizer(t)["input_ids"]])).logits.argmax())
+            for t in samples
+        ]
     right = np.mean([p == (label == "positive") for p, label in zip(own, labels, strict=True)])
     assert float(run.metric("layer_accuracy")[zoo.L]) == pytest.approx(right)
     other = profile(
-        model, (samples, [f"x{i % 2}" for i in range(N)]), processor=word_tokenizer(), out=tmp_path / "b",
-        metrics="layer_accuracy,saturated", progress=False,
-    )  # fmt: skip
-    assert any("not the classes of the model's head (such as x" in note for note in other.info["notes"])
+        model,
+        (samples, [f"x{i % 2}" for i in range(N)]),
+        processor=word_tokenizer(),
+        out=tmp_path / "b",
+        metrics="layer_accuracy,saturated",
+        progress=False,
+    )
+    assert any(
+        "not the classes of the model's head (such as x" in note for note in other.info["notes"]
+    )
 
 
 def test_a_classifier_on_a_decoder_reads_its_last_token_in_any_batch(tmp_path) -> None:
     import transformers as hf
 
     config = hf.GPT2Config(
-        vocab_size=99, n_embd=32, n_layer=3, n_head=4, pad_token_id=2, bos_token_id=1, eos_token_id=2, num_labels=3
+        vocab_size=99,
+        n_embd=32,
+        n_layer=3,
+        n_head=4,
+        pad_token_id=2,
+        bos_token_id=1,
+        eos_token_id=2,
+        num_labels=3,
     )
     model = zoo.build(lambda: hf.GPT2ForSequenceClassification(config))
     data = (texts(), [i % 3 for i in range(N)])
     one, many = (
         profile(
-            model, data, processor=word_tokenizer(), out=tmp_path / str(size), batch_size=size, progress=False,
+            model,
+            data,
+            processor=word_tokenizer(),
+            out=tmp_path / str(size),
+            batch_size=size,
+            progress=False,
             metrics="layer_accuracy",
         ).metric("layer_accuracy")
         for size in (1, 16)
-    )  # fmt: skip
+    )
     assert one.tolist() == many.tolist()
 
 
@@ -222,18 +279,31 @@ def test_the_demo_answers_in_its_first_line(tmp_path, capfd) -> None:
 
     answer, run = run_demo(out=tmp_path / "demo", samples=60)
     share = r"(\d+\.\d) ±\d+\.\d %"
-    found = re.fullmatch(rf"the model as shipped: {share} · (.+) · 60 docstrings, 12 modules", answer)
+    found = re.fullmatch(
+        rf"the model as shipped: {share} · (.+) · 60 docstrings, 12 modules", answer
+    )
     assert found is not None, answer
     chosen = layerscope.select(run, cost=False, progress=False)
-    assert chosen.as_shipped and float(found[1]) == pytest.approx(100 * run.metric("linear_probe")[6], abs=0.051)
+    assert chosen.as_shipped and float(found[1]) == pytest.approx(
+        100 * run.metric("linear_probe")[6], abs=0.051
+    )
     near = [layer for layer in chosen.within if layer < 6]
-    assert found[2] == (f"{named(near)} within the margin" if near else "no earlier layer comes close")
+    assert found[2] == (
+        f"{named(near)} within the margin" if near else "no earlier layer comes close"
+    )
 
 
-def test_cosines_with_a_layer_that_gives_every_sample_one_vector_are_undefined_and_counted(tmp_path) -> None:
+def test_cosines_with_a_layer_that_gives_every_sample_one_vector_are_undefined_and_counted(
+    tmp_path,
+) -> None:
     """The first token is the same word: before the first block nothing tells the samples apart."""
     same = [f"w1 {text}" for text in texts()]
-    how = {"processor": word_tokenizer(), "metrics": ["cosine_similarity"], "pooling": "first", "views": 0}
+    how = {
+        "processor": word_tokenizer(),
+        "metrics": ["cosine_similarity"],
+        "pooling": "first",
+        "views": 0,
+    }
     run = profile(zoo.bert(), same, out=tmp_path / "run", progress=False, **how)
     table = run.table().set_index(["layer", "layer_b"])
     assert table["value"].isna().sum() == 2 * zoo.L + 1
@@ -242,9 +312,9 @@ def test_cosines_with_a_layer_that_gives_every_sample_one_vector_are_undefined_a
         assert (row["n"], row["n_skipped"]) == ((0, N) if 0 in pair else (N, 0))
     samples = run.folder.read_table("samples.cosine_to_last")
     assert samples["value"].isna().groupby(samples["layer"]).sum().tolist() == [N, *[0] * zoo.L]
-    assert [box.name for found in boxes(run, "samples.cosine_to_last").values() for box in found] == [
-        str(layer) for layer in range(1, zoo.L)
-    ]
+    assert [
+        box.name for found in boxes(run, "samples.cosine_to_last").values() for box in found
+    ] == [str(layer) for layer in range(1, zoo.L)]
     stream = io.StringIO()
     terminal.show(run.document(), Console(file=stream, width=120))
     assert f"N: 0 to {N} samples by layer, the others skipped." in stream.getvalue()
@@ -255,9 +325,14 @@ def test_float64_gives_the_metrics_of_float32(tmp_path):
     model, given = zoo.bert(), texts()[:6]
     runs = [
         profile(
-            model.to(dtype), given, processor=word_tokenizer(), out=tmp_path / str(dtype), views=0, progress=False,
+            model.to(dtype),
+            given,
+            processor=word_tokenizer(),
+            out=tmp_path / str(dtype),
+            views=0,
+            progress=False,
             metrics="norm_mean,curvature",
         ).table()["value"]
         for dtype in (torch.float32, torch.float64)
-    ]  # fmt: skip
+    ]
     np.testing.assert_allclose(runs[1], runs[0], rtol=1e-5, atol=1e-6)

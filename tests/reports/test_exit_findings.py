@@ -10,7 +10,13 @@ from exit_reports import HOSTILE, made, never, recorded
 from rich.console import Console
 from typed import cli
 
-from layerscope.early_exit.findings import against_truncation, findings, threshold, truncations, window
+from layerscope.early_exit.findings import (
+    against_truncation,
+    findings,
+    threshold,
+    truncations,
+    window,
+)
 from layerscope.reports.figures import draw
 from layerscope.runs.registry import capital
 from layerscope.show.figures import style
@@ -40,7 +46,9 @@ def rows(text, title):
 
 
 @pytest.mark.parametrize("width", [80, 120])
-@pytest.mark.parametrize("make", [made, never, lambda: made(labelled=False)], ids=["pays", "never", "unlabelled"])
+@pytest.mark.parametrize(
+    "make", [made, never, lambda: made(labelled=False)], ids=["pays", "never", "unlabelled"]
+)
 def test_the_verdict_is_first_and_no_line_is_cut(make, width):
     report = make()
     text = printed(report, width)
@@ -59,13 +67,20 @@ def test_tables_hold_the_values_and_mark_the_chosen_threshold():
     text = printed(report)
     leaves = rec.leaves((2, 4), 0.9)
     speed = 6 * len(rec) / leaves.sum()
-    accuracy, differ = 100 * (rec.predicted(leaves) == rec.labels).mean(), 100 * rec.disagrees(leaves).mean()
+    accuracy, differ = (
+        100 * (rec.predicted(leaves) == rec.labels).mean(),
+        100 * rec.disagrees(leaves).mean(),
+    )
     by_threshold = rows(text, "By threshold (● chosen)")
     assert [row[0] for row in by_threshold] == ["0.600", "0.800", "● 0.900", "0.970", "never"]
     assert by_threshold[2][1:] == [
-        f"{leaves.mean():.2f}", f"{speed:.2f}×", f"{speed / 1.02:.2f}×", f"{0.98 * speed / 1.02:.2f}× ±0.02",
-        f"{accuracy:.1f} %", f"{differ:.2f} %",
-    ]  # fmt: skip
+        f"{leaves.mean():.2f}",
+        f"{speed:.2f}×",
+        f"{speed / 1.02:.2f}×",
+        f"{0.98 * speed / 1.02:.2f}× ±0.02",
+        f"{accuracy:.1f} %",
+        f"{differ:.2f} %",
+    ]
     by_layer = rows(text, "Where samples leave")
     counts = [int((leaves == layer).sum()) for layer in range(1, 7)]
     assert sum(counts) == counts[1] + counts[3] + counts[5] == 400 and min(counts[1::2]) > 0
@@ -78,14 +93,23 @@ def test_tables_hold_the_values_and_mark_the_chosen_threshold():
     agree = [100 * float((rec.predictions[:, k] == rec.full).mean()) for k in range(6)]
     assert [row[-1] for row in by_layer] == [f"{value:.1f} %" for value in agree]
     cut = rows(text, "The model truncated instead")
-    assert [row[3] for row in cut] == ["–", *(f"{speed}× ±0.03" for speed in ("3.00", "2.00", "1.50", "1.20", "1.00"))]
+    assert [row[3] for row in cut] == [
+        "–",
+        *(f"{speed}× ±0.03" for speed in ("3.00", "2.00", "1.50", "1.20", "1.00")),
+    ]
     assert cut[1][2] == f"{100 - agree[1]:.1f} %" and cut[1][4] == "2,000"
 
 
 def test_sentences_say_where_samples_leave_and_who_is_faster():
-    depths = made().depths.assign(accuracy=[0.1, 0.2, 0.3, 0.4, 0.9, 0.95], disagreement=[0.9, 0.8, 0.7, 0.6, 0.1, 0])
-    report = made(accuracy=0.91, samples=100, measured=1.1, depths=depths)  # one standard error: 0.0286
-    assert findings(report)[0].startswith("Samples leave at layers 2, 4 with a confidence of 0.900 or more; the mean")
+    depths = made().depths.assign(
+        accuracy=[0.1, 0.2, 0.3, 0.4, 0.9, 0.95], disagreement=[0.9, 0.8, 0.7, 0.6, 0.1, 0]
+    )
+    report = made(
+        accuracy=0.91, samples=100, measured=1.1, depths=depths
+    )  # one standard error: 0.0286
+    assert findings(report)[0].startswith(
+        "Samples leave at layers 2, 4 with a confidence of 0.900 or more; the mean"
+    )
     assert against_truncation(report) == [
         "Truncated at layer 5 the model is as accurate, within one standard error, and faster than exits: 90.0 %, "
         "1.20× ±0.03 measured, 10.0 % of predictions differ."
@@ -93,9 +117,15 @@ def test_sentences_say_where_samples_leave_and_who_is_faster():
     for speed, busy, words in (
         (1.3, "", "and slower than exits"),
         (1.23, "", "and as fast as exits, within two standard errors"),
-        (1.3, "the machine was busy", "and which of the two is faster cannot be read from these times"),
+        (
+            1.3,
+            "the machine was busy",
+            "and which of the two is faster cannot be read from these times",
+        ),
     ):
-        said = against_truncation(made(accuracy=0.91, samples=100, measured=speed, busy=busy, depths=depths))
+        said = against_truncation(
+            made(accuracy=0.91, samples=100, measured=speed, busy=busy, depths=depths)
+        )
         assert words in said[0]
     assert against_truncation(made(accuracy=0.94, samples=100, depths=depths)) == [
         "No truncated model is as accurate: at best layer 5, with 90.0 % where exits have 94.0 %."
@@ -109,7 +139,15 @@ def test_sentences_say_where_samples_leave_and_who_is_faster():
 
 
 def test_names_cannot_steer_the_terminal():
-    text = printed(made(model="[red]\x1b[31m", data=HOSTILE, notes=("\x1b]0;title\x07",), machine="[bold]x\u202e"), 120)
+    text = printed(
+        made(
+            model="[red]\x1b[31m",
+            data=HOSTILE,
+            notes=("\x1b]0;title\x07",),
+            machine="[bold]x\u202e",
+        ),
+        120,
+    )
     assert "\x1b" not in text and "\u202e" not in text
     assert "[red]\\x1b[31m on " + HOSTILE in text and "[bold]x\\u202e" in text
 
@@ -117,7 +155,11 @@ def test_names_cannot_steer_the_terminal():
 def test_a_report_without_a_curve_or_depths_is_told(tmp_path):
     bare = made(curve=made().curve.iloc[:0], depths=made().depths.iloc[:0], measured=math.nan)
     text = printed(bare)
-    assert "By threshold" not in text and "truncated instead" not in text and "Where samples leave" in text
+    assert (
+        "By threshold" not in text
+        and "truncated instead" not in text
+        and "Where samples leave" in text
+    )
     assert bare.chosen is None and window(bare) is None
 
 
@@ -132,7 +174,10 @@ def test_what_was_not_measured_is_a_dash():
 
 
 def test_numbers_are_told_with_the_digits_they_need():
-    told = [threshold(value) for value in (0.5, 0.95, 0.99, 0.99987, 1 - 1.3e-14, 1.0, 2.0, 0.0, math.inf)]
+    told = [
+        threshold(value)
+        for value in (0.5, 0.95, 0.99, 0.99987, 1 - 1.3e-14, 1.0, 2.0, 0.0, math.inf)
+    ]
     assert told == ["0.500", "0.950", "0.990", "0.99987", "1 − 1.3e-14", "1", "2", "0", "never"]
     assert [bar(share, 0.8) for share in (0.8, 0.4, 0.0, 0.81 / 96)] == ["█" * 12, "█" * 6, "", "▏"]
     assert bar(0.0, 0.0) == ""
@@ -142,11 +187,15 @@ def test_a_plot_is_as_large_as_what_exits_reach():
     report = made()
     (left, right), (low, high) = window(report)
     assert left < 0.98 / 1.02 and right > report.curve["measured"].max()
-    assert low < report.curve["accuracy"].min() and high > max(report.curve["accuracy"].max(), report.plain_accuracy)
+    assert low < report.curve["accuracy"].min() and high > max(
+        report.curve["accuracy"].max(), report.plain_accuracy
+    )
     far = report.depths.assign(accuracy=[0.0, 0.0, 0.01, *report.depths["accuracy"].iloc[3:]])
     assert window(made(depths=far))[1][0] > 0.01, "a model that is far below takes no room"
     assert window(never()) is None
-    assert list(truncations(report)["layer"]) == [2, 3, 4, 5], "the first was not measured, the last is the model"
+    assert list(truncations(report)["layer"]) == [2, 3, 4, 5], (
+        "the first was not measured, the last is the model"
+    )
 
 
 REPORTS = {"one": [made()], "all": [made(), made(labelled=False, model="other"), never()]}
@@ -158,7 +207,9 @@ def test_figures_are_files_in_both_widths(reports, tmp_path):
     names = ["accuracy_against_speed", "where_samples_leave", "predicted_and_measured_speed"]
     names += ["agreement_against_speed"] * (len(reports) > 1)
     stems = [f"exits_{name}{width}" for name in names for width in ("", "-column")]
-    assert {path.name for path in paths} == {f"{stem}.{kind}" for stem in stems for kind in ("png", "pdf", "svg")}
+    assert {path.name for path in paths} == {
+        f"{stem}.{kind}" for stem in stems for kind in ("png", "pdf", "svg")
+    }
     assert all(path.read_bytes()[:4] in (b"\x89PNG", b"%PDF", b"<?xm") for path in paths)
 
 
@@ -168,17 +219,35 @@ def test_figures_hold_the_values():
         (axis,) = figure(report, 0)
         cut, exits, chosen, plain = (np.array(line.get_xydata()) for line in axis.lines)
         assert cut[:, 0] == pytest.approx([3.0, 2.0, 1.5, 1.2])
-        assert exits == pytest.approx(report.curve[["measured", "accuracy"]].to_numpy()[::-1] * [1, 100])
-        assert chosen.tolist() == [[pytest.approx(report.measured), pytest.approx(100 * report.accuracy)]]
+        assert exits == pytest.approx(
+            report.curve[["measured", "accuracy"]].to_numpy()[::-1] * [1, 100]
+        )
+        assert chosen.tolist() == [
+            [pytest.approx(report.measured), pytest.approx(100 * report.accuracy)]
+        ]
         assert plain.tolist() == [[1, pytest.approx(100 * report.plain_accuracy)]]
-        assert axis.get_ylabel() == "accuracy (%)" and [text.get_text() for text in axis.texts] == ["2", "3", "4", "5"]
+        assert axis.get_ylabel() == "accuracy (%)" and [text.get_text() for text in axis.texts] == [
+            "2",
+            "3",
+            "4",
+            "5",
+        ]
         (axis,) = figure(report, 1, style.COLUMN_WIDTH)
-        assert [bar.get_height() for bar in axis.patches] == pytest.approx(list(100 * report.layers["share"]))
+        assert [bar.get_height() for bar in axis.patches] == pytest.approx(
+            list(100 * report.layers["share"])
+        )
         assert axis.get_ylabel() == "% of 400 samples"
-        charts = [next(part for part in report.document().sections[0].parts) for report in REPORTS["all"]]
+        charts = [
+            next(part for part in report.document().sections[0].parts) for report in REPORTS["all"]
+        ]
         given = [
-            (name, report.document()) for name, report in zip(("first", "second"), REPORTS["all"][::2], strict=True)
+            (name, report.document())
+            for name, report in zip(("first", "second"), REPORTS["all"][::2], strict=True)
         ]
         axes = dict(figures(given))["exits_accuracy_against_speed"](style.TEXT_WIDTH).axes
         assert [axis.get_title(loc="left") for axis in axes] == ["first", "second"]
-        assert [chart.y.title for chart in charts] == ["accuracy (%)", "agreement (%)", "accuracy (%)"]
+        assert [chart.y.title for chart in charts] == [
+            "accuracy (%)",
+            "agreement (%)",
+            "accuracy (%)",
+        ]

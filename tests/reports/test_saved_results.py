@@ -15,19 +15,37 @@ TEXTS = ["NA", "", "12", "\r\n", 'a"b', "null"]
 
 @pytest.fixture
 def selection(tmp_path) -> layerscope.Selection:
-    evaluation = Evaluation(scored({"x": [0.9, 0.5, 0.70, 0.6], "y": [0.2, 0.3, 0.52, 0.4]}, "<b>m</b>"))
+    evaluation = Evaluation(
+        scored({"x": [0.9, 0.5, 0.70, 0.6], "y": [0.2, 0.3, 0.52, 0.4]}, "<b>m</b>")
+    )
     return layerscope.select(evaluation, cost=False, out=tmp_path / "choice", progress=False)
 
 
 def reading() -> Reading:
     """Return a reading whose tokens are texts that a CSV could take for numbers, or for nothing."""
-    at = {"sample": "1", "position": range(len(TEXTS)), "token": TEXTS, "generated": False, "prediction": TEXTS[::-1]}
+    at = {
+        "sample": "1",
+        "position": range(len(TEXTS)),
+        "token": TEXTS,
+        "generated": False,
+        "prediction": TEXTS[::-1],
+    }
     at |= {"id": range(len(TEXTS)), "probability": 0.25}
     rows = [pd.DataFrame({**at, "layer": layer, "rank": 1}) for layer in range(3)]
     saturation = pd.DataFrame({**at, "counted": True, "layer": 1, "truth": None})
     grid = pd.concat(rows, ignore_index=True)
     return Reading(
-        "tiny", "model", None, "next", 2, 1, ("1",), ("text",), (), grid[list(GRID)], saturation[list(SATURATION)]
+        "tiny",
+        "model",
+        None,
+        "next",
+        2,
+        1,
+        ("1",),
+        ("text",),
+        (),
+        grid[list(GRID)],
+        saturation[list(SATURATION)],
     )
 
 
@@ -50,9 +68,15 @@ def test_one_page_has_them_beside_other_results(selection, tmp_path):
     page = layerscope.report(tmp_path / "choice")
     assert page == tmp_path / "choice" / "report.html"
     text = page.read_text(encoding="utf-8")
-    assert "Layers to choose from" in text and "layerscope truncate" in text and "<b>m</b>" not in text
-    assert '"value":"best"' in text and '"value":"last"' in text, "marks are words, and a page shows them too"
-    both = layerscope.report([tmp_path / "lens", selection], tmp_path / "both.html").read_text(encoding="utf-8")
+    assert (
+        "Layers to choose from" in text and "layerscope truncate" in text and "<b>m</b>" not in text
+    )
+    assert '"value":"best"' in text and '"value":"last"' in text, (
+        "marks are words, and a page shows them too"
+    )
+    both = layerscope.report([tmp_path / "lens", selection], tmp_path / "both.html").read_text(
+        encoding="utf-8"
+    )
     assert "What each layer would predict" in both and "Layers to choose from" in both
 
 
@@ -65,5 +89,7 @@ def test_a_page_of_scores_alone_is_in_the_current_folder(tmp_path, monkeypatch):
 
 def test_what_is_damaged_is_refused(selection, tmp_path):
     (tmp_path / "choice" / "selection.json").write_text("{}", encoding="utf-8")
-    with pytest.raises(LayerscopeError, match="is damaged, or no selection: run layerscope select again"):
+    with pytest.raises(
+        LayerscopeError, match="is damaged, or no selection: run layerscope select again"
+    ):
         layerscope.report(tmp_path / "choice")

@@ -22,7 +22,12 @@ __all__ = ["cli"]
 
 @pytest.fixture
 def evaluation() -> Evaluation:
-    rows = [scored({"x": [0.9, 0.5, 0.70, 0.6], "y": [0.2, 0.3, 0.52, 0.4], "z": [0.1, 0.1, 0.31, 0.2]}, "a[b]c")]
+    rows = [
+        scored(
+            {"x": [0.9, 0.5, 0.70, 0.6], "y": [0.2, 0.3, 0.52, 0.4], "z": [0.1, 0.1, 0.31, 0.2]},
+            "a[b]c",
+        )
+    ]
     rows.append(scored({"x": [0.65], "y": [0.45], "z": [0.25]}, "a[b]c").assign(layer=None))
     return Evaluation(pd.concat(rows))
 
@@ -37,10 +42,20 @@ def test_the_first_line_is_the_answer_and_the_last_the_command(evaluation):
     found = layerscope.select(evaluation, cost=False, progress=False)
     lines = printed(found).splitlines()
     # .51 against .45; by task +.05 +.07 +.06: error .0058
-    assert lines[0] == "layer 2 of 3 · 51.0 % (3 tasks) · +6.0 ±0.6 expected against the model as shipped"
+    assert (
+        lines[0]
+        == "layer 2 of 3 · 51.0 % (3 tasks) · +6.0 ±0.6 expected against the model as shipped"
+    )
     assert shlex.split(lines[-1]) == [
-        "next:", "layerscope", "truncate", "a[b]c", "--layer", "2", "--out", "a[b]c-layer2",
-    ]  # fmt: skip
+        "next:",
+        "layerscope",
+        "truncate",
+        "a[b]c",
+        "--layer",
+        "2",
+        "--out",
+        "a[b]c-layer2",
+    ]
     row = next(line for line in lines if re.match(r"\s+2 ", line))
     assert "51.0 %" in row and "+6.0 ±0.6" in row and "best ◂" in row
 
@@ -60,11 +75,15 @@ def test_a_narrow_console_wraps_the_answer_and_never_the_command(evaluation):
 def test_percents_are_told_as_they_are(evaluation):
     percent = Evaluation(evaluation.scores.assign(score=evaluation.scores["score"] * 100))
     text = answer(layerscope.select(percent, cost=False, progress=False))
-    assert text == "layer 2 of 3 · 51.00 (3 tasks) · +6.00 ±0.58 expected against the model as shipped"
+    assert (
+        text == "layer 2 of 3 · 51.00 (3 tasks) · +6.00 ±0.58 expected against the model as shipped"
+    )
 
 
 def test_no_layer_is_shipped_where_the_model_is_best_as_it_is(evaluation):
-    shipped = evaluation.scores.assign(score=evaluation.scores["score"].where(evaluation.scores["layer"].notna(), 0.99))
+    shipped = evaluation.scores.assign(
+        score=evaluation.scores["score"].where(evaluation.scores["layer"].notna(), 0.99)
+    )
     found = layerscope.select(Evaluation(shipped), cost=False, progress=False)
     assert answer(found) == "the model as shipped · 99.0 % (3 tasks)"
     assert ship(found) == ("", "nothing to truncate: the model as shipped is the choice")
@@ -75,9 +94,16 @@ def test_the_command_prints_json_alone(evaluation, cli, tmp_path: Path):
     done = cli("select", tmp_path / "scores", "--no-cost", "--json")
     told = json.loads(done.out)
     assert done.status == 0 and told["layer"] == 2 and told["gain"] == pytest.approx(0.06)
-    assert [row["layer"] for row in told["layers"]] == [0, 1, 2, 3] and told["chosen"]["score"] == pytest.approx(0.51)
+    assert [row["layer"] for row in told["layers"]] == [0, 1, 2, 3] and told["chosen"][
+        "score"
+    ] == pytest.approx(0.51)
     by_error = ("--rule", "one-standard-error", "--first-layer", 0)
-    assert json.loads(cli("select", tmp_path / "scores", "--no-cost", *by_error, "--json").out)["layer"] == 0
+    assert (
+        json.loads(cli("select", tmp_path / "scores", "--no-cost", *by_error, "--json").out)[
+            "layer"
+        ]
+        == 0
+    )
 
 
 def test_what_chose_and_what_judged_stands_in_the_lines(evaluation):
@@ -87,7 +113,13 @@ def test_what_chose_and_what_judged_stands_in_the_lines(evaluation):
         "(layer 2 in 3); layer 2 itself has +6.0 ±0.6 on the data that chose it"
     )
     assert lines[3] == "a[b]c · average of 3 tasks (x, y, z)"
-    assert [line.split() for line in lines if line.startswith(("x ", "y ", "z "))][1] == ["y", "2", "52.0", "%", "+7.0"]
+    assert [line.split() for line in lines if line.startswith(("x ", "y ", "z "))][1] == [
+        "y",
+        "2",
+        "52.0",
+        "%",
+        "+7.0",
+    ]
     two = evaluation.scores[evaluation.scores["task"] != "z"]
     assert "the same data chose the layer and judged it" in printed(quick(two))
 
@@ -100,13 +132,21 @@ def test_a_larger_number_than_the_best_has_its_reason(evaluation):
     first = (evaluation.scores["layer"] == 0).fillna(False).astype(bool)
     found = quick(evaluation.scores.assign(score=evaluation.scores["score"].where(~first, 0.9)))
     text = printed(found, 200).splitlines()
-    assert text[0].endswith("· layer 0 has 90.0 % and is not a candidate: it is before the first block")
+    assert text[0].endswith(
+        "· layer 0 has 90.0 % and is not a candidate: it is before the first block"
+    )
     assert next(line for line in text if re.match(r"\s+0 ", line)).rstrip().endswith("no candidate")
     above = quick(
-        evaluation.scores.assign(score=evaluation.scores["score"].where(evaluation.scores["layer"].notna(), 0.99))
+        evaluation.scores.assign(
+            score=evaluation.scores["score"].where(evaluation.scores["layer"].notna(), 0.99)
+        )
     )
     rows = printed(above, 200).splitlines()
-    assert next(line for line in rows if "baseline" in line and "99.0" in line).rstrip().endswith("best ◂")
+    assert (
+        next(line for line in rows if "baseline" in line and "99.0" in line)
+        .rstrip()
+        .endswith("best ◂")
+    )
     assert not any("best" in line for line in rows if re.match(r"\s+2 ", line))
 
 
@@ -125,7 +165,10 @@ def test_the_command_ships_the_pooling_that_was_scored():
         (["--max-loss", "some"], "--max-loss is 'some'"),
         (["--max-mb", "5", "--no-cost"], "needs measured costs: do not switch them off"),
         (["--max-mb", "5"], "name it with --cost-model"),
-        (["--rule", "lidar"], "rule 'lidar' does not exist: choose best-if-clear, best, one-standard-error"),
+        (
+            ["--rule", "lidar"],
+            "rule 'lidar' does not exist: choose best-if-clear, best, one-standard-error",
+        ),
         (["--model", "b"], "model 'b' is not in this evaluation"),
         (["--first-layer", "x"], "--first-layer is 'x'"),
     ],
@@ -139,16 +182,24 @@ def test_a_mistake_is_one_line(evaluation, cli, tmp_path: Path, options, line):
 def test_options_of_a_model_are_refused_where_scores_are_shown(evaluation, cli, tmp_path: Path):
     evaluation.save(tmp_path / "scores")
     done = cli("scores", tmp_path / "scores", "--layers", "1,2")
-    assert done.status == 2 and done.line == "option --layers does not exist: layerscope scores --help lists them"
+    assert (
+        done.status == 2
+        and done.line == "option --layers does not exist: layerscope scores --help lists them"
+    )
 
 
 def test_the_first_line_warns_of_two_tasks(evaluation):
     two = layerscope.select(evaluation, tasks={"x": 1, "y": 1}, cost=False, progress=False)
-    assert answer(two) == "layer 2 of 3 · 61.0 % (2 tasks, which decide little) · +6.0 against the model as shipped"
+    assert (
+        answer(two)
+        == "layer 2 of 3 · 61.0 % (2 tasks, which decide little) · +6.0 against the model as shipped"
+    )
 
 
 def test_a_choice_has_a_page_and_no_figures(evaluation, cli, tmp_path: Path):
     layerscope.select(evaluation, cost=False, progress=False, out=tmp_path / "choice")
     done = cli("report", tmp_path / "choice", "--figures", tmp_path / "figures")
-    assert done.status == 2 and done.line.startswith("the given selections have no plot, so there is nothing to draw")
+    assert done.status == 2 and done.line.startswith(
+        "the given selections have no plot, so there is nothing to draw"
+    )
     assert (tmp_path / "choice" / "report.html").is_file() and not (tmp_path / "figures").exists()

@@ -51,9 +51,17 @@ def test_panels_hold_the_poolings_of_one_metric_and_variant(written, by_layer):
         *by_layer("effective_rank", [1.0, 2.0], pooling="mean"),
         *by_layer("effective_rank", [3.0, 4.0], pooling="last"),
     ]
-    entropies = [row for v in ("alpha=1", "alpha=2") for row in by_layer("prompt_entropy", [1.0, 2.0], variant=v)]
+    entropies = [
+        row
+        for v in ("alpha=1", "alpha=2")
+        for row in by_layer("prompt_entropy", [1.0, 2.0], variant=v)
+    ]
     found = panels(curves(written(rows + entropies, depth=1, pooling=["mean", "last"])))
-    assert list(found) == [("prompt_entropy", "alpha=1"), ("prompt_entropy", "alpha=2"), ("effective_rank", None)]
+    assert list(found) == [
+        ("prompt_entropy", "alpha=1"),
+        ("prompt_entropy", "alpha=2"),
+        ("effective_rank", None),
+    ]
     assert {c.pooling for c in found["effective_rank", None]} == {"mean", "last"}
     assert panels([]) == {}
 
@@ -76,7 +84,8 @@ def test_curves_of_a_real_run_equal_its_table(labelled):
 
 def test_the_layer_that_stands_out_is_never_layer_0(written, by_layer):
     run = written(
-        by_layer("prompt_entropy", [1.0, 3.0, 2.0, 4.0, 5.0]) + by_layer("linear_probe", [0.9, 0.5, 0.6, 0.8, 0.7])
+        by_layer("prompt_entropy", [1.0, 3.0, 2.0, 4.0, 5.0])
+        + by_layer("linear_probe", [0.9, 0.5, 0.6, 0.8, 0.7])
     )
     assert [c.stands_out for c in curves(run)] == [2, 3]
 
@@ -88,7 +97,11 @@ def test_without_a_finite_or_a_differing_value_no_layer_stands_out(written, by_l
         + by_layer("curvature", [2.0] * 5)
         + by_layer("lidar", [1, math.nan, 3, math.nan, 2])
     )
-    assert {c.metric: c.stands_out for c in curves(run)} == {"prompt_entropy": None, "curvature": None, "lidar": 2}
+    assert {c.metric: c.stands_out for c in curves(run)} == {
+        "prompt_entropy": None,
+        "curvature": None,
+        "lidar": 2,
+    }
     assert findings(run) == []
 
 

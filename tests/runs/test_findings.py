@@ -18,7 +18,10 @@ def test_a_better_layer_beyond_the_error(written, by_layer):
     run = written(by_layer("linear_probe", [0.5, 0.6, 0.9, 0.8, 0.7], [0.02] * 5))
     (found,) = findings(run)
     assert found.numbers["layer"] == 2 and found.numbers["within_error"] is False
-    assert "layer 2 reads the labels best, 90.0 ±2.0 % against 70.0 ±2.0 % at the last layer" in found.text
+    assert (
+        "layer 2 reads the labels best, 90.0 ±2.0 % against 70.0 ±2.0 % at the last layer"
+        in found.text
+    )
     assert "; the difference exceeds the margin of error;" in found.text
 
 
@@ -30,9 +33,14 @@ def test_a_better_layer_within_the_error(written, by_layer):
 
 
 def test_overlapping_intervals_are_no_test_of_a_difference(written, by_layer):
-    (found,) = findings(written(by_layer("linear_probe", [0.5, 0.918, 0.796], [0.05, 0.028, 0.041]), depth=2))
+    (found,) = findings(
+        written(by_layer("linear_probe", [0.5, 0.918, 0.796], [0.05, 0.028, 0.041]), depth=2)
+    )
     assert found.numbers["within_error"] is False
-    assert "91.8 ±2.8 % against 79.6 ±4.1 % at the last layer; the difference exceeds the margin of error" in found.text
+    assert (
+        "91.8 ±2.8 % against 79.6 ±4.1 % at the last layer; the difference exceeds the margin of error"
+        in found.text
+    )
 
 
 def test_the_last_layer_can_be_the_best(written, by_layer):
@@ -45,8 +53,12 @@ def test_the_last_layer_can_be_the_best(written, by_layer):
 
 
 def test_of_a_sample_the_whole_is_named(written, by_layer):
-    run = written(by_layer("linear_probe", [0.5, 0.6, 0.7, 0.65, 0.9], [0.01] * 5, n=50), drawn_from=1422)
-    assert run.document().answer.startswith("Keep the whole model: its last layer reads 50 of your 1,422 labels best")
+    run = written(
+        by_layer("linear_probe", [0.5, 0.6, 0.7, 0.65, 0.9], [0.01] * 5, n=50), drawn_from=1422
+    )
+    assert run.document().answer.startswith(
+        "Keep the whole model: its last layer reads 50 of your 1,422 labels best"
+    )
     assert "60 of 1,422 samples" in run.document().facts
 
 
@@ -55,7 +67,11 @@ def test_of_a_sample_the_whole_is_named(written, by_layer):
     [
         ([0.1, 0.2, 0.6, 0.3], None, "0.600 ±0.010 nats; the last has 0.300 ±0.010 nats."),
         ([0.1, 0.2, 0.3, 0.6], None, "share most with your labels, 0.600 ±0.010 nats."),
-        ([0.1, 0.2, 0.3, 0.6], 0.5, "0.600 ±0.010 nats; after the final norm it has 0.500 ±0.010 nats."),
+        (
+            [0.1, 0.2, 0.3, 0.6],
+            0.5,
+            "0.600 ±0.010 nats; after the final norm it has 0.500 ±0.010 nats.",
+        ),
     ],
 )
 def test_a_layer_is_not_compared_with_itself(written, by_layer, values, final, end):
@@ -70,10 +86,26 @@ def test_a_layer_is_not_compared_with_itself(written, by_layer, values, final, e
 @pytest.mark.parametrize(
     ("values", "words", "layer"),
     [
-        ([0.5, 0.6, 0.9, 0.65, 0.9], "layers 2 and 4 tie for the best at 90.0 ±1.0 %; always guessing the most", 4),
-        ([0.5, 0.6, 0.918, 0.918, 0.918], "layers 2 to 4 tie for the best at 91.8 ±1.0 %; always guessing the most", 4),
-        ([0.5, 0.9, 0.7, 0.9, 0.6], "layers 1 and 3 tie for the best at 90.0 ±1.0 % against 60.0 ±1.0 % at the", 1),
-        ([0.5, 0.433, 0.433, 0.433, 0.433], "every layer from 1 on reads the labels alike, 43.3 ±1.0 %", None),
+        (
+            [0.5, 0.6, 0.9, 0.65, 0.9],
+            "layers 2 and 4 tie for the best at 90.0 ±1.0 %; always guessing the most",
+            4,
+        ),
+        (
+            [0.5, 0.6, 0.918, 0.918, 0.918],
+            "layers 2 to 4 tie for the best at 91.8 ±1.0 %; always guessing the most",
+            4,
+        ),
+        (
+            [0.5, 0.9, 0.7, 0.9, 0.6],
+            "layers 1 and 3 tie for the best at 90.0 ±1.0 % against 60.0 ±1.0 % at the",
+            1,
+        ),
+        (
+            [0.5, 0.433, 0.433, 0.433, 0.433],
+            "every layer from 1 on reads the labels alike, 43.3 ±1.0 %",
+            None,
+        ),
         ([0.433] * 5, "every layer reads the labels alike, 43.3 ±1.0 %", None),
     ],
 )
@@ -92,7 +124,10 @@ def test_the_most_frequent_label_is_what_accuracy_is_measured_against(written, b
         (found,) = findings(run)
         assert f"always guessing the most frequent label gives {share:.1f} %." in found.text
     run.folder.plan.drop(columns="label", inplace=True)
-    assert "most frequent" not in findings(run)[0].text and findings(run)[0].numbers["above_chance"] is None
+    assert (
+        "most frequent" not in findings(run)[0].text
+        and findings(run)[0].numbers["above_chance"] is None
+    )
 
 
 def test_samples_a_label_needs_are_the_folds_of_the_probes():
@@ -109,7 +144,11 @@ def test_below_chance_no_layer_is_the_best(written, by_layer, start):
         "and always guessing the most frequent label gives 33.3 %."
     )
     assert ("Layer 0, what the first block reads, has 90.0" in found.text) == (start == 0.9)
-    assert "best" not in found.text and found.numbers["layer"] is None and found.numbers["above_chance"] is False
+    assert (
+        "best" not in found.text
+        and found.numbers["layer"] is None
+        and found.numbers["above_chance"] is False
+    )
 
 
 def test_another_best_layer_by_knn_is_told(written, by_layer):
@@ -126,7 +165,9 @@ def test_another_best_layer_by_knn_is_told(written, by_layer):
 def test_layer_0_is_told_but_is_no_candidate(written, by_layer):
     (found,) = findings(written(by_layer("knn_probe", [0.95, 0.6, 0.7, 0.65, 0.6], [0.01] * 5)))
     assert found.numbers["layer"] == 2
-    assert "Layer 0, what the first block reads, has 95.0 ±1.0 % and is not a candidate" in found.text
+    assert (
+        "Layer 0, what the first block reads, has 95.0 ±1.0 % and is not a candidate" in found.text
+    )
 
 
 def test_each_pooling_has_its_own_best_layer(written, by_layer):
@@ -163,8 +204,16 @@ def test_the_valley_of_prompt_entropy(written, by_layer, values, words, interior
             0.1,
             "is flat within the error: highest at layer 1 (2.50), lowest at layer 2 of 4 (2.30",
         ),
-        ([2.6, 3.5, 2.3, 3.5, 2.9], 0.15, "within the error of layer 0: no valley inside the stack"),
-        ([2.4, 3.5, 2.3, 3.5, 2.4], 0.15, "within the error of layer 0 and the last layer: no valley"),
+        (
+            [2.6, 3.5, 2.3, 3.5, 2.9],
+            0.15,
+            "within the error of layer 0: no valley inside the stack",
+        ),
+        (
+            [2.4, 3.5, 2.3, 3.5, 2.4],
+            0.15,
+            "within the error of layer 0 and the last layer: no valley",
+        ),
         (
             [2.3004, 2.5, 2.3, 2.5, 2.3002],
             0.02,
@@ -181,15 +230,25 @@ def test_a_dip_within_the_error_is_no_valley(written, by_layer, values, error, w
 
 def test_without_an_error_a_valley_is_not_sure(written, by_layer):
     (found,) = findings(written(by_layer("prompt_entropy", [3.0, 2.5, 2.0, 2.4, 2.6])))
-    assert found.numbers["interior"] is True and found.text.endswith("the error of the difference is unknown.")
+    assert found.numbers["interior"] is True and found.text.endswith(
+        "the error of the difference is unknown."
+    )
 
 
 def test_which_of_several_variants_or_poolings_is_told(written, by_layer, pairs):
-    rows = [r for a in (1, 2) for r in by_layer("prompt_entropy", [3.0, 2, 3], [0.1] * 3, variant=f"alpha={a}")]
-    rows += [r for p in ("position", "mean") for r in pairs("cosine_similarity", np.eye(3), pooling=p)]
+    rows = [
+        r
+        for a in (1, 2)
+        for r in by_layer("prompt_entropy", [3.0, 2, 3], [0.1] * 3, variant=f"alpha={a}")
+    ]
+    rows += [
+        r for p in ("position", "mean") for r in pairs("cosine_similarity", np.eye(3), pooling=p)
+    ]
     texts = [f.text for f in findings(written(rows, depth=2))]
     assert texts[0].startswith("Prompt entropy (alpha=1) is lowest at layer 1")
-    assert texts[1].startswith("No other layer has a cosine (one token of each sample) above 0.9 to the last layer")
+    assert texts[1].startswith(
+        "No other layer has a cosine (one token of each sample) above 0.9 to the last layer"
+    )
 
 
 def test_a_final_norm_can_end_a_valley(written, by_layer):

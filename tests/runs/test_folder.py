@@ -37,7 +37,9 @@ def run(finished: Path, tmp_path: Path) -> layerscope.Run:
     return layerscope.open_run(tmp_path / "run")
 
 
-def again(run: layerscope.Run, model: Any = None, data: Any = ROWS, **changed: Any) -> layerscope.Run:
+def again(
+    run: layerscope.Run, model: Any = None, data: Any = ROWS, **changed: Any
+) -> layerscope.Run:
     return layerscope.profile(model or tiny.Plain(), data, out=run.path, **OPTIONS | changed)
 
 
@@ -96,8 +98,12 @@ def test_another_tokenizer_is_refused(tmp_path: Path) -> None:
     layerscope.profile(tiny.bert(), texts, processor=tiny.tokenizer(special=True), **options)
     with pytest.raises(LayerscopeError, match=r"holds another run \(tokens: "):
         layerscope.profile(tiny.bert(), texts, processor=tiny.tokenizer(special=False), **options)
-    with pytest.raises(LayerscopeError, match=r"holds another run \(max_length: None there, 5 here\)"):
-        layerscope.profile(tiny.bert(), texts, processor=tiny.tokenizer(special=True), max_length=5, **options)
+    with pytest.raises(
+        LayerscopeError, match=r"holds another run \(max_length: None there, 5 here\)"
+    ):
+        layerscope.profile(
+            tiny.bert(), texts, processor=tiny.tokenizer(special=True), max_length=5, **options
+        )
     layerscope.profile(tiny.bert(), texts, processor=tiny.tokenizer(special=True), **options)
 
 
@@ -122,7 +128,9 @@ def test_folders_that_are_no_runs(tmp_path: Path) -> None:
         layerscope.open_run(tmp_path)
 
 
-def test_shards_without_a_manifest_are_not_taken_for_those_of_a_new_run(run, tmp_path: Path) -> None:
+def test_shards_without_a_manifest_are_not_taken_for_those_of_a_new_run(
+    run, tmp_path: Path
+) -> None:
     (run.path / "run.json").unlink()
     other = again(run, data=ROWS.flip(0))
     fresh = layerscope.profile(tiny.Plain(), ROWS.flip(0), out=tmp_path / "fresh", **OPTIONS)
@@ -143,7 +151,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of 1 MB, where the machine lets one be mounted."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], capture_output=True)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], capture_output=True
+    )
     if mounted.returncode:
         pytest.skip("no tmpfs can be mounted here")
     yield disk
@@ -154,13 +164,20 @@ def test_need_room_refuses_before_the_start(tmp_path: Path) -> None:
     need_room(tmp_path / "not" / "there" / "yet", 1)
     with pytest.raises(LayerscopeError) as error:
         need_room(tmp_path / "run", 10**18)
-    assert str(error.value).startswith(f"the states take 1,000,000,000.0 GB and {str(tmp_path / 'run')!r} has ")
-    assert str(error.value).endswith("take fewer `samples`, `store_dtype='float16'`, or another `out`")
+    assert str(error.value).startswith(
+        f"the states take 1,000,000,000.0 GB and {str(tmp_path / 'run')!r} has "
+    )
+    assert str(error.value).endswith(
+        "take fewer `samples`, `store_dtype='float16'`, or another `out`"
+    )
 
 
 def test_a_run_that_does_not_fit_computes_nothing(small_disk: Path) -> None:
     model = tiny.Plain(width=512)
-    with pytest.raises(LayerscopeError, match=r"the states take 4.1 MB and .* has 1.0 MB free: take fewer `samples`"):
+    with pytest.raises(
+        LayerscopeError,
+        match=r"the states take 4.1 MB and .* has 1.0 MB free: take fewer `samples`",
+    ):
         layerscope.profile(model, tiny.rows(500), out=small_disk / "run", **OPTIONS)
     assert not RunFolder.exists(small_disk / "run")
     assert max(model.sizes) <= 8  # the probe's batches, none of the pass
@@ -205,10 +222,18 @@ def overwrite(file: Path) -> None:
 def test_no_reader_takes_a_damaged_shard_and_the_same_command_mends_it(run) -> None:
     before, events = run.pooled(3), len(run.folder.events("shard"))
     overwrite(shard_file(run, 0))
-    for read in (lambda run: run.pooled(3), layerscope.Run.samples, lambda run: run.folder.broken()):
-        for reader in (run, layerscope.open_run(run.path)):  # one that has read the shard before, and a new one
+    for read in (
+        lambda run: run.pooled(3),
+        layerscope.Run.samples,
+        lambda run: run.folder.broken(),
+    ):
+        for reader in (
+            run,
+            layerscope.open_run(run.path),
+        ):  # one that has read the shard before, and a new one
             with pytest.raises(
-                LayerscopeError, match=r"shard 0 of .* is damaged \(.*00000.safetensors has changed since"
+                LayerscopeError,
+                match=r"shard 0 of .* is damaged \(.*00000.safetensors has changed since",
             ):
                 read(reader)
     mended = again(run)
@@ -230,7 +255,10 @@ def test_a_damaged_chunk_of_an_extraction_is_refused_by_name_and_made_again(tmp_
     (file,) = (tmp_path / "states" / "chunks").iterdir()
     whole = file.read_bytes()
     overwrite(file)
-    with pytest.raises(LayerscopeError, match=r"000000.safetensors is damaged .*: delete it, and make it again with"):
+    with pytest.raises(
+        LayerscopeError,
+        match=r"000000.safetensors is damaged .*: delete it, and make it again with",
+    ):
         layerscope.profile(states=tmp_path / "states", out=tmp_path / "run", progress=False)
     file.unlink()
     layerscope.extract(model, tiny.texts(20), **options)

@@ -34,7 +34,8 @@ def left_by(host: str, folder: Path, seconds_ago: float) -> None:
 def test_an_owner_on_another_machine_is_heeded_as_long_as_it_lives(tmp_path: Path):
     left_by("elsewhere", tmp_path, 20)
     with pytest.raises(
-        LayerscopeError, match=r"process 12 on elsewhere is writing to .*, if it was killed, (39|40) sec"
+        LayerscopeError,
+        match=r"process 12 on elsewhere is writing to .*, if it was killed, (39|40) sec",
     ):
         locked(tmp_path).__enter__()
     left_by("elsewhere", tmp_path, guard.STALE + 1)
@@ -59,15 +60,22 @@ def test_without_locks_a_second_job_is_refused_and_the_first_renews_its_mark(
         until = time.monotonic() + 10
         while left.stat().st_mtime == 1 and time.monotonic() < until:
             time.sleep(0.01)
-        with pytest.raises(LayerscopeError, match=r"process \d+ on .* is writing to"), locked(tmp_path / "run"):
+        with (
+            pytest.raises(LayerscopeError, match=r"process \d+ on .* is writing to"),
+            locked(tmp_path / "run"),
+        ):
             pass
     with locked(tmp_path / "run"):
         pass
 
 
-def test_without_locks_the_later_of_two_that_start_at_once_goes_on(lockless, tmp_path: Path, monkeypatch):
+def test_without_locks_the_later_of_two_that_start_at_once_goes_on(
+    lockless, tmp_path: Path, monkeypatch
+):
     monkeypatch.setattr(
-        guard, "Event", lambda: type("Late", (), {"wait": lambda *_: left_by("elsewhere", tmp_path, 0)})()
+        guard,
+        "Event",
+        lambda: type("Late", (), {"wait": lambda *_: left_by("elsewhere", tmp_path, 0)})(),
     )
     with pytest.raises(LayerscopeError, match="another process is writing to"), locked(tmp_path):
         pass
@@ -76,5 +84,8 @@ def test_without_locks_the_later_of_two_that_start_at_once_goes_on(lockless, tmp
 
 @pytest.mark.parametrize("verb", [layerscope.profile, layerscope.evaluate])
 def test_a_second_job_is_refused_before_model_and_data_are_looked_for(tmp_path: Path, verb):
-    with locked(tmp_path / "run"), pytest.raises(LayerscopeError, match="another process is writing to"):
+    with (
+        locked(tmp_path / "run"),
+        pytest.raises(LayerscopeError, match="another process is writing to"),
+    ):
         verb("no/such/model", "linear-probe:none.csv", out=tmp_path / "run")

@@ -24,14 +24,22 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     place = tmp_path_factory.mktemp("runs")
     for seed in (0, 1):
         layerscope.profile(
-            tiny.bert(seed), tiny.texts(12), processor=tiny.tokenizer(special=True), out=place / f"run{seed}",
-            metrics="curvature", progress=False,
-        )  # fmt: skip
+            tiny.bert(seed),
+            tiny.texts(12),
+            processor=tiny.tokenizer(special=True),
+            out=place / f"run{seed}",
+            metrics="curvature",
+            progress=False,
+        )
     return [place / "run0", place / "run1"]
 
 
-@pytest.mark.parametrize("names", [("report.html",), ("lens.json.bak", "grid.csv"), ("model/model.safetensors",)])
-def test_a_folder_of_others_is_left_alone(cli, runs: list[Path], tmp_path: Path, names: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "names", [("report.html",), ("lens.json.bak", "grid.csv"), ("model/model.safetensors",)]
+)
+def test_a_folder_of_others_is_left_alone(
+    cli, runs: list[Path], tmp_path: Path, names: tuple[str, ...]
+) -> None:
     mine = [tmp_path / "mine" / name for name in names]
     for path in mine:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -47,7 +55,9 @@ def test_a_folder_of_others_is_left_alone(cli, runs: list[Path], tmp_path: Path,
     assert [path.read_text() for path in mine] == ["keep"] * len(mine)
 
 
-def test_a_file_of_others_is_left_alone_and_an_earlier_one_replaced(cli, runs: list[Path], tmp_path: Path) -> None:
+def test_a_file_of_others_is_left_alone_and_an_earlier_one_replaced(
+    cli, runs: list[Path], tmp_path: Path
+) -> None:
     for name in ("p.html", "t.csv"):
         (tmp_path / name).write_text("run,value\nmine,1\n")
     page, table = tmp_path / "p.html", tmp_path / "t.csv"
@@ -78,9 +88,23 @@ def test_a_figure_of_others_is_left_alone_and_an_earlier_one_replaced(tmp_path: 
 
 
 def test_a_reader_that_leaves_costs_no_file(unread, runs: list[Path], tmp_path: Path) -> None:
-    bert, both = tiny.saved(tiny.bert(), tmp_path / "bert", special=True), ("--out", tmp_path / "a", "--figures")
-    assert unread("lens", bert, "--prompt", "w1 w2", *both, tmp_path / "b", "--page", tmp_path / "c.html") == 0
-    for name in ("a/lens.json", "a/lens.html", "c.html", "b/lens.pdf", "b/lens_saturation-column.png"):
+    bert, both = (
+        tiny.saved(tiny.bert(), tmp_path / "bert", special=True),
+        ("--out", tmp_path / "a", "--figures"),
+    )
+    assert (
+        unread(
+            "lens", bert, "--prompt", "w1 w2", *both, tmp_path / "b", "--page", tmp_path / "c.html"
+        )
+        == 0
+    )
+    for name in (
+        "a/lens.json",
+        "a/lens.html",
+        "c.html",
+        "b/lens.pdf",
+        "b/lens_saturation-column.png",
+    ):
         assert (tmp_path / name).is_file()
     assert unread("compare", *runs, "--out", tmp_path / "d", "--figures", tmp_path / "e") == 0
     assert (tmp_path / "d/report.html").is_file() and (tmp_path / "e/differences.pdf").is_file()
@@ -98,7 +122,9 @@ with folder_aside(Path(sys.argv[1])) as aside:
 """
 
 
-def test_what_a_killed_process_left_is_taken_away_and_what_another_writes_is_not(tmp_path: Path) -> None:
+def test_what_a_killed_process_left_is_taken_away_and_what_another_writes_is_not(
+    tmp_path: Path,
+) -> None:
     place = tmp_path / "cut"
     writer = subprocess.Popen([sys.executable, "-c", WRITE, place], stdout=subprocess.PIPE)
     assert writer.stdout is not None and writer.stdout.readline() == b"writing\n"
@@ -110,7 +136,9 @@ def test_what_a_killed_process_left_is_taken_away_and_what_another_writes_is_not
         assert left.is_dir(), "its process still writes"
     os.kill(writer.pid, signal.SIGKILL)
     writer.wait()
-    assert left.is_dir() and (place / "weights").read_text() == "whole" and not (place / HELD).exists()
+    assert (
+        left.is_dir() and (place / "weights").read_text() == "whole" and not (place / HELD).exists()
+    )
     with pytest.raises(KeyboardInterrupt), folder_aside(place):
         assert not left.exists()
         raise KeyboardInterrupt

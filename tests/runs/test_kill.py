@@ -56,15 +56,20 @@ def assert_same(one: layerscope.Run, two: layerscope.Run) -> None:
     for site in ("raw", "normed"):
         for layer in range(one.depth + 1):
             for pooling in ("mean", "last"):
-                assert np.array_equal(one.pooled(layer, site, pooling), two.pooled(layer, site, pooling))
+                assert np.array_equal(
+                    one.pooled(layer, site, pooling), two.pooled(layer, site, pooling)
+                )
 
 
-def test_ten_kills_end_in_the_same_table(forks: Forks, model: Path, whole: Path, tmp_path: Path) -> None:
+def test_ten_kills_end_in_the_same_table(
+    forks: Forks, model: Path, whole: Path, tmp_path: Path
+) -> None:
     rng, out = random.Random(7), tmp_path / "killed"
     shards, tables = progress_of(whole)
     assert shards >= 20 and tables >= 5
 
-    # eight moments of the pass and two of the tables, each with a seeded delay, so that writes are hit too
+    # eight moments of the pass and two of the tables, each with a seeded delay, so that writes are
+    # hit too
     killed_at = []
     for kill in range(KILLS):
         after = (progress_of(out)[0] + rng.randint(1, 3), 0) if kill < 8 else (shards, kill - 7)
@@ -80,7 +85,8 @@ def test_ten_kills_end_in_the_same_table(forks: Forks, model: Path, whole: Path,
     one, two = layerscope.open_run(whole), layerscope.open_run(out)
     assert_same(one, two)
 
-    # a kill may fall between a shard's last rename and its line in the log, never the other way round
+    # a kill may fall between a shard's last rename and its line in the log, never the other way
+    # round
     computed = Counter(event["shard"] for event in two.folder.events("shard"))
     assert set(computed.values()) == {1}
     assert len(computed) >= shards - KILLS
@@ -94,7 +100,11 @@ def test_a_finished_shard_is_never_written_again(forks: Forks, model: Path, tmp_
     running.until(lambda: progress_of(out)[0] >= 9)
     killed(running)
     folder = RunFolder(out)
-    before = {s: (out / "shards" / f"{s:05d}.safetensors").stat() for s in folder.shards if folder.is_finished(s)}
+    before = {
+        s: (out / "shards" / f"{s:05d}.safetensors").stat()
+        for s in folder.shards
+        if folder.is_finished(s)
+    }
     assert 9 <= len(before) < len(folder.shards)
     worked(forks, model, out)
     for shard, old in before.items():
@@ -104,11 +114,28 @@ def test_a_finished_shard_is_never_written_again(forks: Forks, model: Path, tmp_
     assert not set(forwards[len(before) :]) & set(before)
 
 
-def test_the_command_killed_goes_on_with_the_same_command(forks: Forks, model: Path, tmp_path: Path) -> None:
+def test_the_command_killed_goes_on_with_the_same_command(
+    forks: Forks, model: Path, tmp_path: Path
+) -> None:
     data, out = tmp_path / "texts.txt", tmp_path / "run"
     data.write_text("\n".join(tiny.texts(100)))
-    command = ("profile", model, "--data", data, "--chunk", 16, "--batch-size", 1, "--samples", "all", "--views", 0,
-               "--out", out, "--json")  # fmt: skip
+    command = (
+        "profile",
+        model,
+        "--data",
+        data,
+        "--chunk",
+        16,
+        "--batch-size",
+        1,
+        "--samples",
+        "all",
+        "--views",
+        0,
+        "--out",
+        out,
+        "--json",
+    )
     first = forks.start(*command)
     first.until(lambda: progress_of(out)[0] >= 5)
     killed(first)
@@ -121,6 +148,13 @@ def test_the_command_killed_goes_on_with_the_same_command(forks: Forks, model: P
     run = layerscope.open_run(out)
     assert Counter(e["shard"] for e in run.folder.events("shard")).most_common(1)[0][1] == 1
     whole = layerscope.profile(
-        str(model), data, chunk=16, batch_size=1, samples="all", views=0, out=tmp_path / "whole", progress=False
+        str(model),
+        data,
+        chunk=16,
+        batch_size=1,
+        samples="all",
+        views=0,
+        out=tmp_path / "whole",
+        progress=False,
     )
     pd.testing.assert_frame_equal(run.table(), whole.table(), check_exact=True)

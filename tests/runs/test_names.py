@@ -41,7 +41,11 @@ def test_only_runs_that_share_a_name_are_told_by_their_folder(named):
 
 
 def test_folders_of_one_name_are_told_by_their_path(named):
-    runs = [named("bert", "news", "x/run"), named("bert", "news", "y/run"), named("bert", "news", "z")]
+    runs = [
+        named("bert", "news", "x/run"),
+        named("bert", "news", "y/run"),
+        named("bert", "news", "z"),
+    ]
     assert run_names(runs) == [f"bert ({runs[0].path})", f"bert ({runs[1].path})", "bert (z)"]
 
 

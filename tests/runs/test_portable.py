@@ -59,7 +59,10 @@ def test_every_verb_that_writes_runs_without_posix_modules(tmp_path: Path) -> No
 def test_a_killed_holder_does_not_block_the_next_run(forks: Forks, tmp_path: Path) -> None:
     holder = forks.start(tmp_path / "run", script=HOLDER)
     holder.until(lambda: (tmp_path / "held").exists())
-    with pytest.raises(LayerscopeError, match="another process is writing to"), locked(tmp_path / "run"):
+    with (
+        pytest.raises(LayerscopeError, match="another process is writing to"),
+        locked(tmp_path / "run"),
+    ):
         pass
     holder.kill()
     assert holder.wait().status == -signal.SIGKILL
@@ -77,7 +80,9 @@ def test_nor_does_one_without_posix_modules(tmp_path: Path) -> None:
     holder.kill()
     holder.wait()
     code = code.replace("time.sleep(60)", "pass")
-    assert subprocess.run([sys.executable, "-c", code, str(tmp_path / "run")], check=True, capture_output=True)
+    assert subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "run")], check=True, capture_output=True
+    )
     assert not (tmp_path / "run" / ".lock").exists()
 
 

@@ -25,7 +25,9 @@ def test_the_table_is_the_long_frame(run) -> None:
     for column in ("variant", "pooling", "site_b"):
         assert all(value is None or isinstance(value, str) for value in table[column])
     assert table["step"].isna().all()
-    assert set(table["metric"]) - {"zero_steps", "linear_probe_c"} == set(metrics_of_a_language_model())
+    assert set(table["metric"]) - {"zero_steps", "linear_probe_c"} == set(
+        metrics_of_a_language_model()
+    )
     keys = ["metric", "variant", "layer", "site", "layer_b", "site_b", "pooling"]
     assert not table.duplicated(keys).any()
     pd.testing.assert_frame_equal(layerscope.open_run(run.path).table(), table)
@@ -39,14 +41,24 @@ def metrics_of_a_language_model() -> list[str]:
 
 def test_a_metric_is_a_series_by_layer(run) -> None:
     series = run.metric("curvature")
-    assert isinstance(series, pd.Series) and list(series.index) == [0, 1, 2, 3] and series.index.name == "layer"
+    assert (
+        isinstance(series, pd.Series)
+        and list(series.index) == [0, 1, 2, 3]
+        and series.index.name == "layer"
+    )
     frame = run.samples()
-    own = frame[(frame["metric"] == "curvature") & (frame["site"] == "raw")].groupby("layer")["value"].mean()
+    own = (
+        frame[(frame["metric"] == "curvature") & (frame["site"] == "raw")]
+        .groupby("layer")["value"]
+        .mean()
+    )
     np.testing.assert_allclose(series, own, rtol=1e-6)
     assert list(run.metric("perplexity").index) == [0, 1, 2, 3]
     assert list(run.metric("dataset_entropy", site="normed").index) == [3]
     two = run.metric("dataset_entropy", variant="alpha=2", pooling="last")
-    own = [metrics.dataset_entropy(run.pooled(layer, pooling="last"), alpha=2.0) for layer in range(4)]
+    own = [
+        metrics.dataset_entropy(run.pooled(layer, pooling="last"), alpha=2.0) for layer in range(4)
+    ]
     np.testing.assert_allclose(two, own, rtol=1e-6)
 
 
@@ -64,15 +76,28 @@ def test_pairs_are_a_square_frame(run) -> None:
 
 def test_samples_hold_what_is_averaged(run) -> None:
     frame = run.samples()
-    assert {"sample", "name", "label", "length", "metric", "variant", "layer", "site", "pooling", "value"} == set(
-        frame.columns
-    )
+    assert {
+        "sample",
+        "name",
+        "label",
+        "length",
+        "metric",
+        "variant",
+        "layer",
+        "site",
+        "pooling",
+        "value",
+    } == set(frame.columns)
     lengths = frame.drop_duplicates("sample").set_index("sample")["length"].sort_index()
     assert lengths.tolist() == [len(text.split()) for text in TEXTS]
     cosine = frame[frame["metric"] == "cosine_to_last"]
     states = run.pooled(1, pooling="position"), run.pooled(3, "normed", pooling="position")
     own = np.asarray(metrics.cosine_similarity(*states))
-    mine = cosine[(cosine["layer"] == 1) & (cosine["site"] == "raw")].set_index("sample")["value"].sort_index()
+    mine = (
+        cosine[(cosine["layer"] == 1) & (cosine["site"] == "raw")]
+        .set_index("sample")["value"]
+        .sort_index()
+    )
     np.testing.assert_allclose(mine, own, rtol=1e-6, atol=1e-6)
 
 
@@ -83,7 +108,9 @@ def states_of(model: Any, text: str) -> tuple[list[torch.Tensor], torch.Tensor]:
     blocks = model.model.layers
     handles = [blocks[0].register_forward_pre_hook(lambda _, args: seen.append(args[0]))]
     handles += [
-        b.register_forward_hook(lambda _, __, out: seen.append(out[0] if isinstance(out, tuple) else out))
+        b.register_forward_hook(
+            lambda _, __, out: seen.append(out[0] if isinstance(out, tuple) else out)
+        )
         for b in blocks
     ]
     with torch.no_grad():
@@ -113,15 +140,30 @@ def test_pooled_states_stand_in_the_order_of_the_data(run) -> None:
         (lambda run: run.pooled(13), "layer 13 does not exist: this model has layers 0..3"),
         (lambda run: run.pooled(-5), "layer -5 does not exist: this model has layers 0..3"),
         (lambda run: run.pooled(0, "norm"), "site 'norm' is not in this run: it has raw, normed"),
-        (lambda run: run.pooled(0, pooling="cls"), "pooling 'cls' is not in this run: it has mean, last, position"),
-        (lambda run: run.metric("curvature", variant="x"), "variant 'x' is not there for curvature: it has none"),
-        (lambda run: run.metric("dime", pooling="cls"), "pooling 'cls' is not there for dime: it has mean, last"),
+        (
+            lambda run: run.pooled(0, pooling="cls"),
+            "pooling 'cls' is not in this run: it has mean, last, position",
+        ),
+        (
+            lambda run: run.metric("curvature", variant="x"),
+            "variant 'x' is not there for curvature: it has none",
+        ),
+        (
+            lambda run: run.metric("dime", pooling="cls"),
+            "pooling 'cls' is not there for dime: it has mean, last",
+        ),
         (
             lambda run: run.metric("dime", variant="N=7"),
             "variant 'N=7' is not there for dime: it has N=40,alpha=1, N=40,alpha=2",
         ),
-        (lambda run: run.metric("cka", site="attn"), "site 'attn' is not there for cka: it has raw, normed"),
-        (lambda run: run.metric("dime", site="attn"), "site 'attn' is not there for dime: it has raw, normed"),
+        (
+            lambda run: run.metric("cka", site="attn"),
+            "site 'attn' is not there for cka: it has raw, normed",
+        ),
+        (
+            lambda run: run.metric("dime", site="attn"),
+            "site 'attn' is not there for dime: it has raw, normed",
+        ),
     ],
 )
 def test_wrong_names_are_one_line(run, ask, line) -> None:
@@ -133,7 +175,9 @@ def test_wrong_names_are_one_line(run, ask, line) -> None:
 def test_an_unknown_metric_lists_those_of_the_run(run) -> None:
     with pytest.raises(LayerscopeError) as error:
         run.metric("curvatur")
-    assert str(error.value).startswith("metric 'curvatur' is not in this run, did you mean curvature?: it has ")
+    assert str(error.value).startswith(
+        "metric 'curvatur' is not in this run, did you mean curvature?: it has "
+    )
 
 
 def test_the_lens_reads_what_the_model_would_say(run) -> None:
@@ -150,11 +194,17 @@ def test_the_lens_reads_what_the_model_would_say(run) -> None:
         torch.testing.assert_close(logits[-1], own)
         for layer, rows in enumerate(logits):
             hits[layer] += (rows[:-1].argmax(-1) == ids[1:]).tolist()
-            losses[layer] += torch.nn.functional.cross_entropy(rows[:-1], ids[1:], reduction="none").tolist()
+            losses[layer] += torch.nn.functional.cross_entropy(
+                rows[:-1], ids[1:], reduction="none"
+            ).tolist()
         tops = torch.stack([rows[:-1].argmax(-1) for rows in logits])
-        first_stays += [next(k for k in (1, 2, 3) if len(set(column[k:])) == 1) for column in tops.T.tolist()]
+        first_stays += [
+            next(k for k in (1, 2, 3) if len(set(column[k:])) == 1) for column in tops.T.tolist()
+        ]
     np.testing.assert_allclose(run.metric("layer_accuracy"), [np.mean(h) for h in hits], rtol=1e-6)
-    np.testing.assert_allclose(run.metric("perplexity"), [math.exp(np.mean(x)) for x in losses], rtol=1e-4)
+    np.testing.assert_allclose(
+        run.metric("perplexity"), [math.exp(np.mean(x)) for x in losses], rtol=1e-4
+    )
     np.testing.assert_allclose(run.metric("saturation_layer")[3], np.mean(first_stays), rtol=1e-6)
     shares = [np.mean([f <= k for f in first_stays]) for k in (1, 2, 3)]
     np.testing.assert_allclose(run.metric("saturated"), shares, rtol=1e-6)
@@ -173,10 +223,13 @@ def test_a_share_of_the_positions_is_seeded(tmp_path: Path) -> None:
     assert set(runs[0].table()["n"]) == {50}
 
 
-def test_every_position_is_read_unless_the_head_is_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_position_is_read_unless_the_head_is_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     texts = tiny.texts(40, longest=30)
     every, auto = (
-        profile(tiny.llama(), tmp_path / str(n), texts, lens_tokens=n, metrics="perplexity") for n in ("all", "auto")
+        profile(tiny.llama(), tmp_path / str(n), texts, lens_tokens=n, metrics="perplexity")
+        for n in ("all", "auto")
     )
     pd.testing.assert_frame_equal(every.table(), auto.table())
     assert auto.table()["n"].min() > plan.LENS_LEAST and (auto.table()["stderr"] > 0).all()
@@ -187,11 +240,19 @@ def test_every_position_is_read_unless_the_head_is_large(tmp_path: Path, monkeyp
 
 def test_a_classifier_is_held_to_its_labels(tmp_path: Path) -> None:
     model, processor = tiny.classifier(), tiny.tokenizer(special=True)
-    run = profile(model, tmp_path / "run", (TEXTS, LABELS), metrics="layer_accuracy,saturation_layer")
+    run = profile(
+        model, tmp_path / "run", (TEXTS, LABELS), metrics="layer_accuracy,saturation_layer"
+    )
     with torch.no_grad():
-        predicted = [int(model(**processor(text, return_tensors="pt")).logits.argmax()) for text in TEXTS]
-    assert run.metric("layer_accuracy")[3] == pytest.approx(np.mean(np.array(predicted) == np.array(LABELS)))
-    named = profile(model, tmp_path / "named", (TEXTS, [f"LABEL_{i}" for i in LABELS]), metrics="layer_accuracy")
+        predicted = [
+            int(model(**processor(text, return_tensors="pt")).logits.argmax()) for text in TEXTS
+        ]
+    assert run.metric("layer_accuracy")[3] == pytest.approx(
+        np.mean(np.array(predicted) == np.array(LABELS))
+    )
+    named = profile(
+        model, tmp_path / "named", (TEXTS, [f"LABEL_{i}" for i in LABELS]), metrics="layer_accuracy"
+    )
     pd.testing.assert_series_equal(named.metric("layer_accuracy"), run.metric("layer_accuracy"))
 
 

@@ -25,7 +25,10 @@ def test_samples_are_drawn_by_seed(tmp_path: Path) -> None:
     assert names[0] == names[1] != names[2] and len(names[0]) == 10
     assert names[0] == sorted(names[0], key=int)
     for i, name in enumerate(names[0]):
-        assert runs[0].folder.plan.set_index("sample")["length"][i] == len(TEXTS[int(name)].split()) + 2
+        assert (
+            runs[0].folder.plan.set_index("sample")["length"][i]
+            == len(TEXTS[int(name)].split()) + 2
+        )
 
 
 def test_views_are_seeded_and_blocks_are_dropped_and_counted(tmp_path: Path) -> None:
@@ -48,14 +51,20 @@ def test_views_are_seeded_and_blocks_are_dropped_and_counted(tmp_path: Path) -> 
 def test_view_samples_limits_who_gets_views(tmp_path: Path) -> None:
     run = profile(tiny.bert(), tmp_path / "a", views=3, view_samples=12, metrics="lidar")
     plan = run.folder.plan
-    assert plan[plan["view"] > 0].groupby("view")["sample"].nunique().to_dict() == {1: 12, 2: 12, 3: 12}
+    assert plan[plan["view"] > 0].groupby("view")["sample"].nunique().to_dict() == {
+        1: 12,
+        2: 12,
+        3: 12,
+    }
     assert set(run.table()["variant"]) == {"q=4"} and set(run.table()["n"]) == {12}
 
 
 def test_orders_of_entropy(tmp_path: Path, run) -> None:
     for layer in range(4):
         tokens = metrics.dataset_entropy(run.pooled(layer))
-        assert run.metric("dataset_entropy", variant="alpha=1")[layer] == pytest.approx(tokens, rel=1e-6)
+        assert run.metric("dataset_entropy", variant="alpha=1")[layer] == pytest.approx(
+            tokens, rel=1e-6
+        )
     first, second = (run.metric("prompt_entropy", variant=f"alpha={a}") for a in (1, 2))
     assert (second <= first + 1e-6).all() and not np.allclose(first, second)
     half = profile(tiny.llama(), tmp_path / "a", alpha=1.5, metrics="prompt_entropy").metric(
@@ -77,13 +86,21 @@ def test_sinks_are_left_out_and_counted(tmp_path: Path) -> None:
     def sinking() -> torch.nn.Module:
         model = tiny.gpt2()
         model.transformer.h[0].register_forward_hook(
-            lambda _, __, out: Sinks()(out) if isinstance(out, torch.Tensor) else (Sinks()(out[0]), *out[1:])
+            lambda _, __, out: (
+                Sinks()(out) if isinstance(out, torch.Tensor) else (Sinks()(out[0]), *out[1:])
+            )
         )
         return model
 
     texts = [text for text in TEXTS if len(text.split()) > 2]
     kept = profile(sinking(), tmp_path / "a", texts, metrics="prompt_entropy,dataset_entropy")
-    left = profile(sinking(), tmp_path / "b", texts, metrics="prompt_entropy,dataset_entropy", exclude_sinks=True)
+    left = profile(
+        sinking(),
+        tmp_path / "b",
+        texts,
+        metrics="prompt_entropy,dataset_entropy",
+        exclude_sinks=True,
+    )
     assert list(left.metric("sinks").round(6)) == [0, 1, 1, 1]
     assert "sinks" not in set(kept.table()["metric"])
     assert np.abs(kept.pooled(2)).max() > 1e3 > np.abs(left.pooled(2)).max()
@@ -91,9 +108,19 @@ def test_sinks_are_left_out_and_counted(tmp_path: Path) -> None:
 
 
 def test_half_precision_in_the_store_keeps_the_table(tmp_path: Path, run) -> None:
-    half = profile(tiny.llama(), tmp_path / "a", pooling="mean", store_dtype="float16", metrics="cka,dataset_entropy")
-    np.testing.assert_allclose(half.metric("cka", pooling="mean"), run.metric("cka", pooling="mean"), atol=1e-3)
-    np.testing.assert_allclose(half.metric("dataset_entropy"), run.metric("dataset_entropy"), rtol=1e-3)
+    half = profile(
+        tiny.llama(),
+        tmp_path / "a",
+        pooling="mean",
+        store_dtype="float16",
+        metrics="cka,dataset_entropy",
+    )
+    np.testing.assert_allclose(
+        half.metric("cka", pooling="mean"), run.metric("cka", pooling="mean"), atol=1e-3
+    )
+    np.testing.assert_allclose(
+        half.metric("dataset_entropy"), run.metric("dataset_entropy"), rtol=1e-3
+    )
     shard = half.path / "shards" / "00000.safetensors"
     whole = (
         profile(tiny.llama(), tmp_path / "b", pooling="mean", metrics="cka,dataset_entropy").path
@@ -140,10 +167,15 @@ def test_an_order_asked_for_twice_is_one(tmp_path: Path) -> None:
         ({"metrics": []}, "metrics is empty: give names, default, seven or all"),
         ({"batch_size": "8"}, "batch_size is '8': give a whole number of at least 1"),
         ({"samples": 2.5}, "samples is 2.5: give a whole number of at least 2, or all"),
-        ({"pooling": ("mean", "last")}, "pooling is ('mean', 'last'): give auto, or names with commas"),
+        (
+            {"pooling": ("mean", "last")},
+            "pooling is ('mean', 'last'): give auto, or names with commas",
+        ),
     ],
 )
-def test_options_of_a_wrong_kind_are_one_line(tmp_path: Path, options: dict[str, Any], line: str) -> None:
+def test_options_of_a_wrong_kind_are_one_line(
+    tmp_path: Path, options: dict[str, Any], line: str
+) -> None:
     with pytest.raises(LayerscopeError) as error:
         profile(tiny.bert(), tmp_path / "a", **options)
     assert str(error.value) == line
@@ -159,17 +191,24 @@ def test_a_run_that_has_not_got_to_its_tables(run, tmp_path: Path) -> None:
     early = layerscope.open_run(tmp_path / "run")
     with pytest.raises(LayerscopeError, match="has no table yet: run the same command to resume"):
         early.table()
-    with pytest.raises(LayerscopeError, match="shard 0 of .* cannot be read .*: run the same command"):
+    with pytest.raises(
+        LayerscopeError, match="shard 0 of .* cannot be read .*: run the same command"
+    ):
         early.pooled(0)
 
 
-def test_data_in_memory_have_a_folder_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_in_memory_have_a_folder_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     model, options = tiny.Plain(), {"progress": False, "metrics": "rankme"}
     one, other = (layerscope.profile(model, tiny.rows(12, seed), **options) for seed in (0, 1))
     assert one.path != other.path and one.path.name.startswith("Plain-tensor-")
     again = layerscope.profile(model, tiny.rows(12), **options)
-    assert again.path == one.path and [event["event"] for event in again.folder.events()].count("resumed") == 1
+    assert (
+        again.path == one.path
+        and [event["event"] for event in again.folder.events()].count("resumed") == 1
+    )
     labels = [i % 2 for i in range(12)]
     given = layerscope.profile(model, tiny.rows(12), labels=labels, **options)
     assert given.path != one.path and given.samples()["label"].tolist() == labels

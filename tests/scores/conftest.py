@@ -17,10 +17,15 @@ def evaluation() -> Evaluation:
 @pytest.fixture
 def two_models() -> Evaluation:
     """Two models on two tasks; of one a score is missing."""
-    return Evaluation(pd.concat([scored({"a": M, "b": M}), scored({"a": N, "b": [*N[:3], None]}, "n")]), "two models")
+    return Evaluation(
+        pd.concat([scored({"a": M, "b": M}), scored({"a": N, "b": [*N[:3], None]}, "n")]),
+        "two models",
+    )
 
 
 @pytest.fixture
 def lidar() -> pd.DataFrame:
     """One metric of both, the lower the higher the scores."""
-    return pd.concat([measured({"lidar": [1 - v for v in M]}), measured({"lidar": [1 - v for v in N]}, "n")])
+    return pd.concat(
+        [measured({"lidar": [1 - v for v in M]}), measured({"lidar": [1 - v for v in N]}, "n")]
+    )

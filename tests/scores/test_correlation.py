@@ -7,7 +7,14 @@ import scipy.stats
 from frames import measured, scored
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.scores import Evaluation, corpus_averages, correlate, one_variant, open_evaluation, open_metrics
+from layerscope.scores import (
+    Evaluation,
+    corpus_averages,
+    correlate,
+    one_variant,
+    open_evaluation,
+    open_metrics,
+)
 
 PLAIN = ("spearman", "kendall", "pearson")
 
@@ -20,38 +27,55 @@ def noisy():
 
 
 def frames(x: np.ndarray, y: np.ndarray) -> tuple[pd.DataFrame, Evaluation]:
-    return measured({"curvature": list(x)}), Evaluation(scored({f"t{i}": list(column) for i, column in enumerate(y.T)}))
+    return measured({"curvature": list(x)}), Evaluation(
+        scored({f"t{i}": list(column) for i, column in enumerate(y.T)})
+    )
 
 
 def test_estimates_are_those_of_scipy(noisy):
     x, y = noisy
     metrics, evaluation = frames(x, y)
-    found = correlate(metrics, evaluation, statistics=PLAIN, bootstrap=0).set_index(["target", "statistic"])["estimate"]
-    scipys = {"spearman": scipy.stats.spearmanr, "kendall": scipy.stats.kendalltau, "pearson": scipy.stats.pearsonr}
+    found = correlate(metrics, evaluation, statistics=PLAIN, bootstrap=0).set_index(
+        ["target", "statistic"]
+    )["estimate"]
+    scipys = {
+        "spearman": scipy.stats.spearmanr,
+        "kendall": scipy.stats.kendalltau,
+        "pearson": scipy.stats.pearsonr,
+    }
     for name, statistic in scipys.items():
         assert found["mean score", name] == pytest.approx(statistic(x[1:], y[1:].mean(1)).statistic)
         each = [statistic(x[1:], column).statistic for column in y[1:].T]
         assert found["mean of tasks", name] == pytest.approx(np.mean(each))
     by_task = correlate(metrics, evaluation, by="task", statistics=["spearman"], bootstrap=0)
     assert by_task["target"].tolist() == [f"t{i}" for i in range(5)]
-    assert by_task["estimate"].tolist() == pytest.approx([scipy.stats.spearmanr(x[1:], c).statistic for c in y[1:].T])
+    assert by_task["estimate"].tolist() == pytest.approx(
+        [scipy.stats.spearmanr(x[1:], c).statistic for c in y[1:].T]
+    )
 
 
 def test_layer_0_is_in_or_out(noisy):
     x, y = noisy
     metrics, evaluation = frames(x, y)
-    (row, _) = correlate(metrics, evaluation, statistics=["pearson"], first_layer=0).to_dict(orient="records")
+    (row, _) = correlate(metrics, evaluation, statistics=["pearson"], first_layer=0).to_dict(
+        orient="records"
+    )
     assert (row["layers"], row["tasks"]) == (8, 5)
     assert row["estimate"] == pytest.approx(np.corrcoef(x, y.mean(1))[0, 1])
 
 
 def test_averages_resample_tasks(noisy):
     x, y = noisy
-    found = correlate(*frames(x, y), statistics=["pearson"], bootstrap=400, seed=5).set_index("target")
+    found = correlate(*frames(x, y), statistics=["pearson"], bootstrap=400, seed=5).set_index(
+        "target"
+    )
     draws = np.random.default_rng(5).integers(0, 5, (400, 5))
     means = [np.corrcoef(x[1:], y[1:][:, draw].mean(1))[0, 1] for draw in draws]
     each = np.array([np.corrcoef(x[1:], column)[0, 1] for column in y[1:].T])
-    for target, values in (("mean score", means), ("mean of tasks", [each[draw].mean() for draw in draws])):
+    for target, values in (
+        ("mean score", means),
+        ("mean of tasks", [each[draw].mean() for draw in draws]),
+    ):
         low, high = np.percentile(values, [2.5, 97.5])
         assert found.loc[target, ["low", "high"]].tolist() == pytest.approx([low, high])
     assert set(found["resampled"]) == {"tasks"}
@@ -59,7 +83,9 @@ def test_averages_resample_tasks(noisy):
 
 def test_single_tasks_resample_layers_as_pairs(noisy):
     x, y = noisy
-    found = correlate(*frames(x, y), by="task", statistics=["pearson"], bootstrap=300, seed=2, level=0.8)
+    found = correlate(
+        *frames(x, y), by="task", statistics=["pearson"], bootstrap=300, seed=2, level=0.8
+    )
     draws = np.random.default_rng(2).integers(0, 7, (300, 7))
     values = [np.corrcoef(x[1:][draw], y[1:, 3][draw])[0, 1] for draw in draws]
     low, high = np.nanpercentile(values, [10, 90])
@@ -70,7 +96,9 @@ def test_single_tasks_resample_layers_as_pairs(noisy):
 def test_the_same_seed_gives_the_same_interval_and_another_does_not(noisy):
     metrics, evaluation = frames(*noisy)
     first, again, other = (
-        correlate(metrics, evaluation, statistics=["spearman"], bootstrap=50, seed=seed)[["low", "high"]]
+        correlate(metrics, evaluation, statistics=["spearman"], bootstrap=50, seed=seed)[
+            ["low", "high"]
+        ]
         for seed in (1, 1, 2)
     )
     assert first.equals(again) and not first.equals(other)
@@ -88,43 +116,63 @@ def test_layers_without_a_value_are_left_out(noisy):
     x[4], y[6, 1] = math.nan, math.nan
     metrics, evaluation = frames(x, y)
     left = [1, 2, 3, 5, 6, 7]
-    row = correlate(metrics, evaluation, statistics=["spearman"]).iloc[0]  # 4 of 5 tasks are everywhere
+    row = correlate(metrics, evaluation, statistics=["spearman"]).iloc[
+        0
+    ]  # 4 of 5 tasks are everywhere
     expected = scipy.stats.spearmanr(x[left], y[left][:, [0, 2, 3, 4]].mean(1)).statistic
     assert (row["layers"], row["tasks"], row["estimate"]) == (6, 4, pytest.approx(expected))
     by_task = correlate(metrics, evaluation, by="task", statistics=["spearman"]).set_index("target")
     assert by_task["layers"].to_dict() == {"t0": 6, "t1": 5, "t2": 6, "t3": 6, "t4": 6}
     left.remove(6)
-    assert by_task.loc["t1", "estimate"] == pytest.approx(scipy.stats.spearmanr(x[left], y[left, 1]).statistic)
+    assert by_task.loc["t1", "estimate"] == pytest.approx(
+        scipy.stats.spearmanr(x[left], y[left, 1]).statistic
+    )
 
 
 def test_too_few_layers_are_no_correlation():
     metrics = measured({"curvature": [1.0, 2.0, 3.0, None], "lidar": [None] * 4})
-    found = correlate(metrics, Evaluation(scored({"a": [0.1, 0.2, 0.4, 0.3]})), statistics=["spearman"])
+    found = correlate(
+        metrics, Evaluation(scored({"a": [0.1, 0.2, 0.4, 0.3]})), statistics=["spearman"]
+    )
     assert found["estimate"].isna().all() and found["layers"].tolist() == [2, 2, 0, 0]
     assert found["metric"].tolist() == ["curvature", "curvature", "lidar", "lidar"]
 
 
 def test_a_constant_metric_has_no_correlation():
     found = correlate(
-        measured({"lidar": [1.0] * 5}), Evaluation(scored({"a": [0.1, 0.2, 0.4, 0.3, 0.2]})), statistics=PLAIN
+        measured({"lidar": [1.0] * 5}),
+        Evaluation(scored({"a": [0.1, 0.2, 0.4, 0.3, 0.2]})),
+        statistics=PLAIN,
     )
     assert found[["estimate", "low", "high"]].isna().all(axis=None)
 
 
 def test_models_are_matched_by_name_and_revision():
     scores = pd.concat([scored({"a": [0, 1, 2, 3]}), scored({"a": [0, 3, 2, 1]}, "n")])
-    metrics = pd.concat([measured({"lidar": [0, 1, 2, 3]}), measured({"lidar": [0, 1, 2, 3]}, "n").assign(revision="")])
+    metrics = pd.concat(
+        [
+            measured({"lidar": [0, 1, 2, 3]}),
+            measured({"lidar": [0, 1, 2, 3]}, "n").assign(revision=""),
+        ]
+    )
     found = correlate(metrics, Evaluation(scores), statistics=["pearson"])
-    assert found.drop_duplicates("model").set_index("model")["estimate"].to_dict() == pytest.approx({"m": 1, "n": -1})
+    assert found.drop_duplicates("model").set_index("model")["estimate"].to_dict() == pytest.approx(
+        {"m": 1, "n": -1}
+    )
     assert set(found["revision"]) == {"r"}
-    with pytest.raises(LayerscopeError, match=r"no model has both metrics \(m s\) and scores \(m r, n r\)"):
+    with pytest.raises(
+        LayerscopeError, match=r"no model has both metrics \(m s\) and scores \(m r, n r\)"
+    ):
         correlate(measured({"lidar": [0, 1, 2, 3]}).assign(revision="s"), Evaluation(scores))
 
 
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"statistics": ["spearmann"]}, r"statistic 'spearmann' does not exist, did you mean spearman\?"),
+        (
+            {"statistics": ["spearmann"]},
+            r"statistic 'spearmann' does not exist, did you mean spearman\?",
+        ),
         ({"by": "layer"}, "by 'layer' does not exist: choose average, task"),
         ({"bootstrap": -1}, "bootstrap is -1: give a whole number of at least 0"),
         ({"bootstrap": "many"}, "bootstrap is 'many': give a whole number"),
@@ -159,7 +207,12 @@ AT_MINIMUM = {  # mean score of 32 tasks in percent at the metric's minimum, lay
     "lidar": (45.9, 49.3, 47.1, 51.0),
     "dime": (45.9, 49.0, 43.5, 44.9),
 }
-PLACES = [("tasks", "Pythia-160m"), ("tasks", "Pythia-410m"), ("wikitext", "Pythia-160m"), ("wikitext", "Pythia-410m")]
+PLACES = [
+    ("tasks", "Pythia-160m"),
+    ("tasks", "Pythia-410m"),
+    ("wikitext", "Pythia-160m"),
+    ("wikitext", "Pythia-410m"),
+]
 
 
 def test_published_directions(published):
@@ -167,9 +220,14 @@ def test_published_directions(published):
     evaluation = open_evaluation(published / "mteb_scores.csv.gz")
     curves = one_variant(corpus_averages(open_metrics(published / "metrics.csv.gz")))
     found = correlate(curves, evaluation, statistics=["spearman"], bootstrap=0)
-    found = found[found["target"] == "mean score"].set_index(["metric", "corpus", "model"])["estimate"]
+    found = found[found["target"] == "mean score"].set_index(["metric", "corpus", "model"])[
+        "estimate"
+    ]
     values = (
-        curves[curves["layer"] > 0].set_index(["metric", "corpus", "model", "layer"])["value"].dropna().sort_index()
+        curves[curves["layer"] > 0]
+        .set_index(["metric", "corpus", "model", "layer"])["value"]
+        .dropna()
+        .sort_index()
     )
     for metric, printed in DIRECTIONS.items():
         for place, rho, score in zip(PLACES, printed, AT_MINIMUM[metric], strict=True):
@@ -178,7 +236,10 @@ def test_published_directions(published):
                 continue
             assert abs(found[metric, *place] - rho) <= 0.00505, (metric, place)
             layer = values[metric, *place].idxmin()
-            assert round(100 * evaluation.table(place[1]).loc[layer].mean(), 1) == score, (metric, place)
+            assert round(100 * evaluation.table(place[1]).loc[layer].mean(), 1) == score, (
+                metric,
+                place,
+            )
 
 
 def test_published_distance_correlation_is_strong(published):

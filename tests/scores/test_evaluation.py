@@ -16,18 +16,38 @@ from layerscope.scores import Evaluation, open_evaluation
 def test_summary_by_hand(evaluation):
     (row,) = evaluation.summary().to_dict(orient="records")
     expected = {
-        "model": "m", "revision": "r", "first": 0.2, "mean_over_layers": (0.2 + 0.5 + 0.6 + 0.4) / 4, "best": 0.6,
-        "best_layer": 2, "last": 0.4, "oracle": (0.6 + 0.7) / 2,
-        "first_layer": 0, "last_layer": 3, "layers": 4, "tasks": 2, "missing": 0, "left_out": [],
-    }  # fmt: skip
+        "model": "m",
+        "revision": "r",
+        "first": 0.2,
+        "mean_over_layers": (0.2 + 0.5 + 0.6 + 0.4) / 4,
+        "best": 0.6,
+        "best_layer": 2,
+        "last": 0.4,
+        "oracle": (0.6 + 0.7) / 2,
+        "first_layer": 0,
+        "last_layer": 3,
+        "layers": 4,
+        "tasks": 2,
+        "missing": 0,
+        "left_out": [],
+    }
     for name, value in expected.items():
         assert row[name] == (pytest.approx(value) if isinstance(value, float) else value), name
     assert math.isnan(row["baseline"])
 
 
 def test_layer_0_is_no_candidate():
-    (row,) = Evaluation(scored({"a": [0.9, 0.2, 0.4], "b": [0.9, 0.3, 0.1]})).summary().to_dict(orient="records")
-    assert (row["first"], row["best"], row["best_layer"], row["oracle"]) == (0.9, 0.25, 1, pytest.approx(0.35))
+    (row,) = (
+        Evaluation(scored({"a": [0.9, 0.2, 0.4], "b": [0.9, 0.3, 0.1]}))
+        .summary()
+        .to_dict(orient="records")
+    )
+    assert (row["first"], row["best"], row["best_layer"], row["oracle"]) == (
+        0.9,
+        0.25,
+        1,
+        pytest.approx(0.35),
+    )
     (row,) = Evaluation(scored({"a": [0.9]})).summary().to_dict(orient="records")
     assert pd.isna(row["best"]) and pd.isna(row["best_layer"]) and pd.isna(row["oracle"])
 
@@ -55,7 +75,9 @@ def test_layers_below_25_of_32_tasks_are_left_out_and_named():
     assert row["mean_over_layers"] == pytest.approx((0 + 2 + 3) / 3 + average)
 
 
-@pytest.mark.parametrize(("share", "left_out", "tasks"), [(1, [1, 2], 32), (0.5, [], 24), (26 / 32, [1, 2], 32)])
+@pytest.mark.parametrize(
+    ("share", "left_out", "tasks"), [(1, [1, 2], 32), (0.5, [], 24), (26 / 32, [1, 2], 32)]
+)
 def test_another_share(share, left_out, tasks):
     (row,) = tasks_at([32, 24, 25, 32]).summary(min_share=share).to_dict(orient="records")
     assert (row["left_out"], row["tasks"]) == (left_out, tasks)
@@ -63,27 +85,45 @@ def test_another_share(share, left_out, tasks):
 
 def test_a_summary_says_which_layer_its_last_is():
     (row,) = tasks_at([32, 32, 3]).summary().to_dict(orient="records")
-    assert (row["last_layer"], row["left_out"]) == (2, [2]) and math.isnan(row["last"]), "never that of layer 1"
+    assert (row["last_layer"], row["left_out"]) == (2, [2]) and math.isnan(row["last"]), (
+        "never that of layer 1"
+    )
 
 
 def test_a_model_without_a_layer_keeps_its_row():
-    both = pd.concat([scored({"a": [0.1, 0.2], "b": [0.3, 0.4]}), scored({"a": [0.1], "b": [None], "c": [None]}, "n")])
+    both = pd.concat(
+        [
+            scored({"a": [0.1, 0.2], "b": [0.3, 0.4]}),
+            scored({"a": [0.1], "b": [None], "c": [None]}, "n"),
+        ]
+    )
     m, n = Evaluation(both).summary().to_dict(orient="records")
     assert m["best"] == pytest.approx(0.3)
-    assert math.isnan(n["best"]) and pd.isna(n["best_layer"]) and n["left_out"] == [0] and n["layers"] == 0
+    assert (
+        math.isnan(n["best"])
+        and pd.isna(n["best_layer"])
+        and n["left_out"] == [0]
+        and n["layers"] == 0
+    )
 
 
 def test_nothing_left_is_an_error():
-    with pytest.raises(LayerscopeError, match=r"on enough tasks \(at most 20 of 32\): lower `min_share`"):
+    with pytest.raises(
+        LayerscopeError, match=r"on enough tasks \(at most 20 of 32\): lower `min_share`"
+    ):
         tasks_at([20, 3]).summary()
     gaps = Evaluation(scored({"a": [0.1, 0.1, None], "b": [0.1, None, 0.1]}))
-    with pytest.raises(LayerscopeError, match="no task has a score at every layer: raise `min_share`"):
+    with pytest.raises(
+        LayerscopeError, match="no task has a score at every layer: raise `min_share`"
+    ):
         gaps.summary(min_share=0.5)
 
 
 @pytest.mark.parametrize("share", [0, -1, 1.01, "some", math.nan])
 def test_a_share_that_is_none(evaluation, share):
-    with pytest.raises(LayerscopeError, match="min_share is .*: give a number above 0 and at most 1"):
+    with pytest.raises(
+        LayerscopeError, match="min_share is .*: give a number above 0 and at most 1"
+    ):
         evaluation.summary(min_share=share)
 
 
@@ -114,14 +154,17 @@ def test_table_is_layer_by_task_in_own_units(evaluation):
 
 
 def test_table_of_several_models():
-    both = Evaluation(pd.concat([scored({"a": [0.1, 0.2]}), scored({"a": [0.3, None], "b": [0.5, 0.6]}, "n")]))
+    both = Evaluation(
+        pd.concat([scored({"a": [0.1, 0.2]}), scored({"a": [0.3, None], "b": [0.5, 0.6]}, "n")])
+    )
     table = both.table()
     assert table.index.names == ["model", "revision", "layer"]
     assert table.loc[("n", "r", 0), "a"] == 0.3 and math.isnan(table.loc[("m", "r", 1), "b"])
     assert both.table("n").shape == (2, 2) and both.table(model="m").columns.tolist() == ["a"]
     assert both.missing == 1
     with pytest.raises(
-        LayerscopeError, match=r"model 'nn' is not in this evaluation, did you mean n\? \(it has m, n\)"
+        LayerscopeError,
+        match=r"model 'nn' is not in this evaluation, did you mean n\? \(it has m, n\)",
     ):
         both.table("nn")
 
@@ -137,12 +180,18 @@ def test_sites_and_poolings_are_apart():
     )
     assert both.table().index.names == ["model", "revision", "site", "layer"]
     assert both.table(site="normed").loc[1, "a"] == 0.4
-    assert both.summary()[["site", "last"]].to_dict(orient="list") == {"site": ["raw", "normed"], "last": [0.2, 0.4]}
+    assert both.summary()[["site", "last"]].to_dict(orient="list") == {
+        "site": ["raw", "normed"],
+        "last": [0.2, 0.4],
+    }
 
 
 def test_baseline_is_no_layer():
     shipped = pd.DataFrame(
-        [{"model": "m", "revision": "r", "layer": None, "task": t, "score": s} for t, s in (("a", 0.8), ("b", 0.6))]
+        [
+            {"model": "m", "revision": "r", "layer": None, "task": t, "score": s}
+            for t, s in (("a", 0.8), ("b", 0.6))
+        ]
     )
     found = Evaluation(pd.concat([scored({"a": [0.1, 0.2], "b": [0.3, 0.4]}), shipped]))
     assert found.table().index.tolist() == [0, 1]
@@ -162,11 +211,17 @@ def test_no_baseline_is_an_empty_frame(evaluation):
         (scored({"a": [0.1]}).drop(columns="score"), "has no column 'score'"),
         (scored({"a": [None, None]}), "has no score of any layer"),
         (scored({"a": [0.1, math.inf]}), "the score of m on a is infinite"),
-        (pd.concat([scored({"a": [0.1]})] * 2), "has two rows for model m, revision r, layer 0, task a"),
+        (
+            pd.concat([scored({"a": [0.1]})] * 2),
+            "has two rows for model m, revision r, layer 0, task a",
+        ),
         (scored({"a": [0.1]}).assign(layer=-1), "has the layer -1: layers count from 0"),
-        (scored({"a": [0.1, 0.2]}).assign(kind=["layer", "baseline"]), "a row of kind 'baseline' has the layer 1"),
+        (
+            scored({"a": [0.1, 0.2]}).assign(kind=["layer", "baseline"]),
+            "a row of kind 'baseline' has the layer 1",
+        ),
     ],
-)  # fmt: skip
+)
 def test_frames_that_are_no_scores(frame, line):
     with pytest.raises(LayerscopeError, match=line):
         Evaluation(frame)
@@ -176,8 +231,20 @@ def test_published_scores(published):
     found = layerscope.open_evaluation(published / "mteb_scores.csv.gz")
     frame = found.summary().set_index("model")
     names = ["first", "mean_over_layers", "best", "last", "oracle"]
-    assert (100 * frame.loc["Pythia-410m", names]).astype(float).round(1).tolist() == [45.0, 49.2, 51.9, 46.8, 53.2]
-    assert (100 * frame.loc["Pythia-160m", names]).astype(float).round(1).tolist() == [44.5, 45.6, 47.1, 43.5, 48.7]
+    assert (100 * frame.loc["Pythia-410m", names]).astype(float).round(1).tolist() == [
+        45.0,
+        49.2,
+        51.9,
+        46.8,
+        53.2,
+    ]
+    assert (100 * frame.loc["Pythia-160m", names]).astype(float).round(1).tolist() == [
+        44.5,
+        45.6,
+        47.1,
+        43.5,
+        48.7,
+    ]
     assert frame["best_layer"].to_dict() == {"Pythia-160m": 8, "Pythia-410m": 17}
     assert frame["layers"].to_dict() == {"Pythia-160m": 13, "Pythia-410m": 25}
     assert set(frame["tasks"]) == {32} and found.missing == 0
@@ -225,7 +292,8 @@ def test_a_damaged_save_is_refused(evaluation, tmp_path):
     table = path / "scores.parquet"
     table.write_bytes(table.read_bytes()[:-1] + b"x")
     with pytest.raises(
-        LayerscopeError, match="scores.parquet' has changed since it was written: run layerscope evaluate"
+        LayerscopeError,
+        match="scores.parquet' has changed since it was written: run layerscope evaluate",
     ):
         open_evaluation(path)
     table.unlink()
@@ -233,7 +301,10 @@ def test_a_damaged_save_is_refused(evaluation, tmp_path):
         open_evaluation(path)
     for text, line in (
         ("{}", "evaluation.json' is damaged, or no evaluation"),
-        ('{"format": 1}', "written by an older version of layerscope: run layerscope evaluate again"),
+        (
+            '{"format": 1}',
+            "written by an older version of layerscope: run layerscope evaluate again",
+        ),
         ('{"format": 99}', "written by a newer version of layerscope: upgrade it"),
     ):
         (path / "evaluation.json").write_text(text)

@@ -10,7 +10,13 @@ import pytest
 from frames import scored
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.scores import Evaluation, corpus_averages, one_variant, open_evaluation, open_metrics
+from layerscope.scores import (
+    Evaluation,
+    corpus_averages,
+    one_variant,
+    open_evaluation,
+    open_metrics,
+)
 
 HEADER = "model,revision,layer,task,main_score\n"
 GOOD = HEADER + "m,r,0,a,0.5\nm,r,1,a,\nm,r,0,b,0.25\nm,r,1,b,0.75\n"
@@ -19,12 +25,18 @@ WRONG: dict[str, tuple[bytes, str]] = {
     "empty.csv": (b"", "is empty"),
     "blank.csv": (b"\n \n", "is empty"),
     "header.csv": (HEADER.encode(), "has a header but no rows"),
-    "no-task.csv": (b"model,revision,layer,main_score\nm,r,0,1\n", "has no column 'task': it needs model, layer"),
+    "no-task.csv": (
+        b"model,revision,layer,main_score\nm,r,0,1\n",
+        "has no column 'task': it needs model, layer",
+    ),
     "near.csv": (
         GOOD.replace("main_score", "mainscore").encode(),
         r"has no column 'main_score', did you mean mainscore\? it needs",
     ),
-    "twice.csv": (b"model,revision,layer,task,task,main_score\nm,r,0,a,a,1\n", "has the column 'task' twice"),
+    "twice.csv": (
+        b"model,revision,layer,task,task,main_score\nm,r,0,a,a,1\n",
+        "has the column 'task' twice",
+    ),
     "all-empty.csv": ((HEADER + "m,r,0,a,\nm,r,1,a,\n").encode(), "has no main_score at all"),
     "nan.csv": (
         (GOOD + "m,r,2,a,NaN\n").encode(),
@@ -32,14 +44,20 @@ WRONG: dict[str, tuple[bytes, str]] = {
     ),
     "inf.csv": ((GOOD + "m,r,2,a,inf\n").encode(), "row 4 has the main_score 'inf'"),
     "word.csv": ((GOOD + "m,r,2,a,good\n").encode(), "row 4 has the main_score 'good'"),
-    "layer.csv": ((GOOD + "m,r,last,a,0.5\n").encode(), "row 4 has the layer 'last': give a whole number"),
+    "layer.csv": (
+        (GOOD + "m,r,last,a,0.5\n").encode(),
+        "row 4 has the layer 'last': give a whole number",
+    ),
     "no-layer.csv": ((GOOD + "m,r,,a,0.5\n").encode(), "row 4 has no layer: give a whole number"),
     "half-layer.csv": ((GOOD + "m,r,1.5,a,0.5\n").encode(), "row 4 has the layer '1.5'"),
     "minus.csv": ((GOOD + "m,r,-1,a,0.5\n").encode(), "row 4 has the layer '-1'"),
     "endless.csv": ((GOOD + "m,r,inf,a,0.5\n").encode(), "row 4 has the layer 'inf'"),
     "no-model.csv": ((GOOD + ",r,2,a,0.5\n").encode(), "row 4 has no model"),
     "no-name.csv": ((GOOD + "m,r,2,,0.5\n").encode(), "row 4 has no task"),
-    "duplicate.csv": ((GOOD + "m,r,1,a,0.5\n").encode(), "has two rows for model m, revision r, layer 1, task a"),
+    "duplicate.csv": (
+        (GOOD + "m,r,1,a,0.5\n").encode(),
+        "has two rows for model m, revision r, layer 1, task a",
+    ),
     "ragged.csv": ((GOOD + "m,r,2,a,0,5\n").encode(), "line 6 has 6 fields where the header has 5"),
     "quote.csv": ((GOOD + 'm,r,2,"a,0.5\n').encode(), "line 6 is broken"),
     "latin.csv": (GOOD.replace("m,", "mé,").encode("latin-1"), r"is not UTF-8 \(byte"),
@@ -60,7 +78,9 @@ def test_wrong_files(name, tmp_path):
 
 def test_a_file_that_is_not_there(tmp_path):
     (tmp_path / "scores.csv").write_text(GOOD)
-    with pytest.raises(LayerscopeError, match=r"evaluation .*score.csv' does not exist, did you mean scores.csv\?"):
+    with pytest.raises(
+        LayerscopeError, match=r"evaluation .*score.csv' does not exist, did you mean scores.csv\?"
+    ):
         open_evaluation(tmp_path / "score.csv")
     with pytest.raises(LayerscopeError, match="is not a path"):
         open_evaluation("~nobody-of-this-name/scores.csv")
@@ -90,7 +110,10 @@ def test_what_a_spreadsheet_makes_of_it(tmp_path, separator):
     (tmp_path / "s.csv").write_text(text.replace(",", separator), encoding="utf-8", newline="")
     found = open_evaluation(tmp_path / "s.csv")
     assert found.table()["a"].to_dict() == {3: 55.5, 4: 60.0}
-    assert found.scores["revision"].tolist() == ["", ""] and found.scores["site"].tolist() == ["normed"] * 2
+    assert (
+        found.scores["revision"].tolist() == ["", ""]
+        and found.scores["site"].tolist() == ["normed"] * 2
+    )
 
 
 # mteb's own results
@@ -104,7 +127,9 @@ def written(cache: Path, score: float = 0.5, task: str = "Mine", **place: object
     from mteb.models.model_meta import ModelMeta
     from mteb.results import TaskResult
 
-    about = dict.fromkeys(name for name, field in ModelMeta.model_fields.items() if field.is_required())
+    about = dict.fromkeys(
+        name for name, field in ModelMeta.model_fields.items() if field.is_required()
+    )
     about |= {"name": "me/tiny", "revision": "r1", "framework": []}
     meta = ModelMeta(**about, experiment_kwargs=place or None)
     subsets = [
@@ -130,7 +155,9 @@ def test_per_layer_results_of_mteb(tmp_path):
     written(tmp_path, 0.7)
     found = open_evaluation(tmp_path)
     assert found.table().index.tolist() == [0, 1, 10]
-    assert found.table().loc[10, "Other"] == pytest.approx((0.5 + 0.7) / 2)  # the mean of its two subsets
+    assert found.table().loc[10, "Other"] == pytest.approx(
+        (0.5 + 0.7) / 2
+    )  # the mean of its two subsets
     assert set(found.scores.loc[found.scores["kind"] == "layer", "site"]) == {"normed"}
     assert found.scores["model"].unique().tolist() == ["me/tiny"]
     assert found.baseline().loc[("me/tiny", "r1"), "Mine"] == pytest.approx(0.8)
@@ -152,19 +179,27 @@ def test_wrong_results_of_mteb(tmp_path):
             open_evaluation(tmp_path)
     file.write_text(good)
     (file.parent / "Again.json").write_text(good)
-    with pytest.raises(LayerscopeError, match="two rows for model me/tiny, revision r1, layer 1, task Mine"):
+    with pytest.raises(
+        LayerscopeError, match="two rows for model me/tiny, revision r1, layer 1, task Mine"
+    ):
         open_evaluation(tmp_path)
 
 
-@pytest.mark.parametrize(("layer", "shown"), [("last", "'last'"), (-1, "-1"), (1.5, "1.5"), (True, "True")])
+@pytest.mark.parametrize(
+    ("layer", "shown"), [("last", "'last'"), (-1, "-1"), (1.5, "1.5"), (True, "True")]
+)
 def test_a_layer_of_mteb_that_is_no_number(tmp_path, layer, shown):
     written(tmp_path, 0.5, layer=layer)
-    with pytest.raises(LayerscopeError, match=f"the layer in experiment_kwargs is {shown}: give a whole number"):
+    with pytest.raises(
+        LayerscopeError, match=f"the layer in experiment_kwargs is {shown}: give a whole number"
+    ):
         open_evaluation(tmp_path)
 
 
 def test_folders_without_results(tmp_path):
-    with pytest.raises(LayerscopeError, match=r"holds neither evaluation.json nor any model_meta.json"):
+    with pytest.raises(
+        LayerscopeError, match=r"holds neither evaluation.json nor any model_meta.json"
+    ):
         open_evaluation(tmp_path)
     (tmp_path / "model_meta.json").write_text(json.dumps({"name": "me/tiny", "revision": None}))
     with pytest.raises(LayerscopeError, match="no result of any task"):
@@ -187,19 +222,26 @@ METRICS = "model,revision,dataset,metric,normalization,layer,value\n"
 
 def test_metrics_are_averaged_over_the_data_sets_of_a_corpus(tmp_path):
     rows = [
-        "m,r,mteb/a/test,entropy_sentence,raw,0,1", "m,r,mteb/b/test,entropy_sentence,raw,0,3",
-        "m,r,mteb/a/test,entropy_sentence,raw,1,5", "m,r,mteb/b/test,entropy_sentence,raw,1,",
-        "m,r,wikitext,entropy_sentence,raw,0,7", "m,r,wikitext,lidar,maxEntropy,0,9",
-    ]  # fmt: skip
+        "m,r,mteb/a/test,entropy_sentence,raw,0,1",
+        "m,r,mteb/b/test,entropy_sentence,raw,0,3",
+        "m,r,mteb/a/test,entropy_sentence,raw,1,5",
+        "m,r,mteb/b/test,entropy_sentence,raw,1,",
+        "m,r,wikitext,entropy_sentence,raw,0,7",
+        "m,r,wikitext,lidar,maxEntropy,0,9",
+    ]
     (tmp_path / "m.csv").write_text(METRICS + "\n".join(rows))
     frame = corpus_averages(open_metrics(tmp_path / "m.csv"))
     found = {(r.corpus, r.metric, r.layer): (r.value, r.datasets) for r in frame.itertuples()}
     assert found == {
-        ("tasks", "prompt_entropy", 0): (2.0, 2), ("tasks", "prompt_entropy", 1): (5.0, 1),
-        ("wikitext", "prompt_entropy", 0): (7.0, 1), ("wikitext", "lidar", 0): (9.0, 1),
-    }  # fmt: skip
+        ("tasks", "prompt_entropy", 0): (2.0, 2),
+        ("tasks", "prompt_entropy", 1): (5.0, 1),
+        ("wikitext", "prompt_entropy", 0): (7.0, 1),
+        ("wikitext", "lidar", 0): (9.0, 1),
+    }
     assert one_variant(frame)["variant"].unique().tolist() == ["raw", "maxEntropy"]
-    with pytest.raises(LayerscopeError, match=r"variant 'row' is not among these metrics, did you mean raw\?"):
+    with pytest.raises(
+        LayerscopeError, match=r"variant 'row' is not among these metrics, did you mean raw\?"
+    ):
         one_variant(frame, "row")
 
 
@@ -208,7 +250,10 @@ def test_wrong_metrics(tmp_path):
     for content, line in (
         (METRICS.replace("dataset,", "") + "m,r,lidar,raw,0,1", "has no column 'dataset'"),
         (METRICS + "m,r,d,lidar,raw,0,x", "row 0 has the value 'x'"),
-        (METRICS + "m,r,d,lidar,raw,0,1\nm,r,d,lidar,raw,0,2", "two rows for model m, revision r, dataset d"),
+        (
+            METRICS + "m,r,d,lidar,raw,0,1\nm,r,d,lidar,raw,0,2",
+            "two rows for model m, revision r, dataset d",
+        ),
     ):
         path.write_text(content)
         with pytest.raises(LayerscopeError, match=line):
@@ -221,4 +266,6 @@ def test_wrong_metrics(tmp_path):
 def test_rows_of_fewer_dimensions_that_an_earlier_version_wrote_are_left_out():
     rows = scored({"a": [0.1, 0.2]}, kind="layer")
     cut = rows.assign(kind="prefix", dims=32)
-    pd.testing.assert_frame_equal(Evaluation(pd.concat([rows, cut])).scores, Evaluation(rows).scores)
+    pd.testing.assert_frame_equal(
+        Evaluation(pd.concat([rows, cut])).scores, Evaluation(rows).scores
+    )

@@ -11,7 +11,11 @@ from layerscope.scores import Evaluation
 from layerscope.scores.evaluation import ModelOrigin
 from layerscope.scores.rules import by_family
 
-SCORES = {"m": [0.0, 0.2, 0.6, 0.5, 0.4], "n": [0.9, 0.3, 0.4, 0.8, 0.5], "o": [0.0, 0.1, 0.2, 0.3, 0.4]}
+SCORES = {
+    "m": [0.0, 0.2, 0.6, 0.5, 0.4],
+    "n": [0.9, 0.3, 0.4, 0.8, 0.5],
+    "o": [0.0, 0.1, 0.2, 0.3, 0.4],
+}
 LIDAR = {"m": [0, 4, 1, 2, 3], "n": [0, 4, 3, 1, 1], "o": [0, 1, 3, 2, 4]}
 
 
@@ -24,7 +28,9 @@ def tried(models: str = "mno", **options: object) -> pd.DataFrame:
 def test_layers_gains_and_regrets_by_hand():
     table = tried()
     lowest = table.loc["minimum lidar · d"]
-    assert lowest["layer"].to_dict() == {"m": 2, "n": 3, "o": 1}, "of a tie the shallowest; layer 0 is no candidate"
+    assert lowest["layer"].to_dict() == {"m": 2, "n": 3, "o": 1}, (
+        "of a tie the shallowest; layer 0 is no candidate"
+    )
     assert lowest["gain"].tolist() == pytest.approx([0.2, 0.3, -0.3])
     assert lowest["regret"].tolist() == pytest.approx([0, 0, 0.3])
     assert table.loc["maximum lidar · d", "layer"].tolist() == [1, 1, 4]
@@ -38,7 +44,9 @@ def test_a_model_counts_once_in_its_family_and_a_family_once():
     rows = [scored({task: SCORES["m"]}, name) for name, task in names.items()]
     rows.append(scored({"a": SCORES["n"]}, "pythia-70m").assign(revision="step1"))
     means = by_family(ls.rules_table(Evaluation(pd.concat(rows)))).loc["80 % of the depth"]
-    assert means["gain"].to_dict() == pytest.approx({"mamba": 0.1, "pythia": np.mean([0.1, np.mean([0.1, 0.3])])})
+    assert means["gain"].to_dict() == pytest.approx(
+        {"mamba": 0.1, "pythia": np.mean([0.1, np.mean([0.1, 0.3])])}
+    )
 
 
 def test_models_that_are_scored_in_part_are_left_out():
@@ -50,7 +58,9 @@ def test_models_that_are_scored_in_part_are_left_out():
     assert set(ls.rules_table(evaluation, metrics)["model"]) == {"m"}
     evaluation.origins = {"o": ModelOrigin(None, 4)}
     assert set(ls.rules_table(evaluation)["model"]) == {"m"}
-    with pytest.raises(LayerscopeError, match="no model has scores of its last layer on enough tasks"):
+    with pytest.raises(
+        LayerscopeError, match="no model has scores of its last layer on enough tasks"
+    ):
         ls.rules_table(Evaluation(without_last), metrics)
 
 

@@ -20,13 +20,20 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> layerscope.Run:
     model = tiny.saved(tiny.bert(), tmp_path_factory.mktemp("models") / "tiny-bert", special=True)
     out = tmp_path_factory.mktemp("runs") / "run"
     return layerscope.profile(
-        model, tiny.texts(30), out=out, metrics=["curvature", "prompt_entropy", "cka"], views=0, progress=False
+        model,
+        tiny.texts(30),
+        out=out,
+        metrics=["curvature", "prompt_entropy", "cka"],
+        views=0,
+        progress=False,
     )
 
 
 def test_metrics_of_one_layer_are_taken_and_pairs_are_not(run):
     frame = open_metrics(run)
-    assert set(frame["metric"]) == {"curvature", "prompt_entropy"} and set(frame["model"]) == {"tiny-bert"}
+    assert set(frame["metric"]) == {"curvature", "prompt_entropy"} and set(frame["model"]) == {
+        "tiny-bert"
+    }
     curvature = frame[frame["metric"] == "curvature"].set_index("layer")["value"]
     assert curvature.to_dict() == run.metric("curvature").to_dict()
     assert open_metrics(run.path).equals(frame)
@@ -35,9 +42,9 @@ def test_metrics_of_one_layer_are_taken_and_pairs_are_not(run):
 def test_a_run_is_correlated_with_scores_of_its_model(run, cli, tmp_path: Path):
     curvature = run.metric("curvature").to_numpy()
     evaluation = Evaluation(scored({"a": list(-curvature)}, "tiny-bert"))
-    found = correlate(run, evaluation, statistics=["pearson"], first_layer=0, bootstrap=0).set_index(
-        ["metric", "target"]
-    )
+    found = correlate(
+        run, evaluation, statistics=["pearson"], first_layer=0, bootstrap=0
+    ).set_index(["metric", "target"])
     assert found.loc[("curvature", "mean score"), "estimate"] == pytest.approx(-1)
     entropy = run.metric("prompt_entropy").to_numpy()
     expected = np.corrcoef(entropy, -curvature)[0, 1]
@@ -46,7 +53,8 @@ def test_a_run_is_correlated_with_scores_of_its_model(run, cli, tmp_path: Path):
     printed = cli(*words, "--first-layer", 0)
     assert printed.status == 0 and "prompt_entropy (alpha=1" in printed.out
     three = cli(*words)
-    assert three.status == 0 and "a correlation needs 4 layers; too few in tiny-bert (3)." in " ".join(
-        three.out.split()
+    assert (
+        three.status == 0
+        and "a correlation needs 4 layers; too few in tiny-bert (3)." in " ".join(three.out.split())
     )
     assert "ρ" not in three.out

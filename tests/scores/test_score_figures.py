@@ -21,7 +21,10 @@ LONG = "AVeryLongNameOfATaskThatNobodyWouldWriteOutTwiceClassification"
 def evaluation(labelled) -> Evaluation:
     model = labelled.info["model"]["name"]
     shipped = pd.DataFrame(
-        [{"model": model, "revision": "r", "task": t, "score": v} for t, v in (("a", 0.5), (LONG, 0.3))]
+        [
+            {"model": model, "revision": "r", "task": t, "score": v}
+            for t, v in (("a", 0.5), (LONG, 0.3))
+        ]
     )
     deep = scored({"a": [*M, 0.5, 0.6], LONG: [*N, None, 0.1]}, "deep")
     return Evaluation(pd.concat([scored({"a": M, LONG: N}, model), shipped, deep]), "two")
@@ -44,7 +47,9 @@ def test_averages_lie_over_each_other_by_percent(evaluation):
     ]
     assert list(lines[0].get_ydata()) == pytest.approx(100 * np.mean([M, N], axis=0))
     rings = [line for line in axis.lines if line.get_marker() == "o" and len(line.get_xdata()) == 1]
-    assert [ring.get_xdata()[0] for ring in rings] == pytest.approx([200 / 3, 40])  # layer 0 is not a candidate
+    assert [ring.get_xdata()[0] for ring in rings] == pytest.approx(
+        [200 / 3, 40]
+    )  # layer 0 is not a candidate
     assert any(list(line.get_ydata()) == [40.0, 40.0] for line in axis.lines)
     assert axis.get_xlabel() == "depth (%)"
 
@@ -53,10 +58,16 @@ def test_averages_lie_over_each_other_by_percent(evaluation):
 def test_maps_hold_what_layers_win_on_each_task(evaluation, width):
     figure = drawn("scores_by_task", evaluation, width)
     first, second, bar = figure.axes
-    assert np.array(first.collections[0].get_array()) == pytest.approx(100 * (np.array([M, N]) - [[0.5], [0.3]]))
+    assert np.array(first.collections[0].get_array()) == pytest.approx(
+        100 * (np.array([M, N]) - [[0.5], [0.3]])
+    )
     gains = 100 * (np.array([[*M, 0.5, 0.6], [*N, math.nan, 0.1]]) - [[0.6], [0.1]])
-    assert np.ma.filled(second.collections[0].get_array(), math.nan) == pytest.approx(gains, nan_ok=True)
-    assert "less that of the model as shipped or the last layer" in bar.get_xlabel().replace("\n", " ")
+    assert np.ma.filled(second.collections[0].get_array(), math.nan) == pytest.approx(
+        gains, nan_ok=True
+    )
+    assert "less that of the model as shipped or the last layer" in bar.get_xlabel().replace(
+        "\n", " "
+    )
     box, renderer = figure.bbox, figure.canvas.get_renderer()
     for text in (*first.get_yticklabels(), *second.get_xticklabels(), bar.xaxis.label):
         extent = text.get_window_extent(renderer)
@@ -68,7 +79,9 @@ def test_bars_are_the_correlations_of_the_runs_metrics(evaluation, labelled):
     figure = drawn("correlations", evaluation, runs=[labelled])
     panels = {axis.get_title(loc="left"): axis for axis in figure.axes}
     wanted = correlate(labelled, evaluation, statistics=["kendall"])
-    wanted = wanted[(wanted["target"] == "mean score") & wanted["estimate"].notna()].set_index("metric")
+    wanted = wanted[(wanted["target"] == "mean score") & wanted["estimate"].notna()].set_index(
+        "metric"
+    )
     titles = [label.get_text() for label in panels["Spearman's ρ"].get_yticklabels()]
     row = titles.index("effective rank")
     bar = panels["Kendall's τ"].patches[row]

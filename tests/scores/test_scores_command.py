@@ -28,12 +28,23 @@ def test_command(cli, files, tmp_path):
     scores, metrics = files
     done = cli("scores", scores, "--metrics", metrics, "--min-share", "1/2", "--bootstrap", 20)
     assert done.status == 0 and done.err == ""
-    for word in ("Scores by layer", "Metrics and scores by layer", "Rules without labels", "minimum lidar"):
+    for word in (
+        "Scores by layer",
+        "Metrics and scores by layer",
+        "Rules without labels",
+        "minimum lidar",
+    ):
         assert word in done.out
     done = cli("scores", scores, "--save", tmp_path / "saved", "--json")
     found = json.loads(done.out)
-    assert found["summary"][0]["best_layer"] == 2 and found["rules"] == [] and done.err == f"saved: {tmp_path}/saved\n"
-    assert json.loads(cli("scores", tmp_path / "saved", "--json").out)["summary"] == found["summary"]
+    assert (
+        found["summary"][0]["best_layer"] == 2
+        and found["rules"] == []
+        and done.err == f"saved: {tmp_path}/saved\n"
+    )
+    assert (
+        json.loads(cli("scores", tmp_path / "saved", "--json").out)["summary"] == found["summary"]
+    )
 
 
 def test_layers_by_task_as_csv(cli, files, tmp_path, two_models):
@@ -52,16 +63,26 @@ def test_layers_by_task_as_csv(cli, files, tmp_path, two_models):
 
 
 def test_the_csv_has_a_model_as_shipped_once_after_its_layers():
-    places = [placed([1, 2], site, pooling) for site in ("raw", "normed") for pooling in ("mean", "last")]
+    places = [
+        placed([1, 2], site, pooling) for site in ("raw", "normed") for pooling in ("mean", "last")
+    ]
     rows = [*places, shipped(a=0.5).assign(model=LONG), placed([1], "raw", "mean", "n")]
     found = wide_csv(Evaluation(pd.concat(rows))).splitlines()
-    assert found[8].startswith(f"{LONG},r,normed,last,2,") and found[10].startswith("n,r,raw,mean,1,")
+    assert found[8].startswith(f"{LONG},r,normed,last,2,") and found[10].startswith(
+        "n,r,raw,mean,1,"
+    )
     assert found[9] == f"{LONG},r,,,as shipped,0.5,,"
     assert sum(SHIPPED in line for line in found) == 1
     other = placed([1, 2], "raw", "cls").query("task == 'a'")
-    found = wide_csv(Evaluation(pd.concat([*places, other, shipped(a=0.5, b=0.75).assign(model=LONG)]))).splitlines()
-    assert found[-1] == f"{LONG},r,,,as shipped,0.5,0.75,"  # averages of other tasks compare with no one number
-    found = wide_csv(Evaluation(pd.concat([*places, shipped(a=0.5, b=0.75).assign(model=LONG)]))).splitlines()
+    found = wide_csv(
+        Evaluation(pd.concat([*places, other, shipped(a=0.5, b=0.75).assign(model=LONG)]))
+    ).splitlines()
+    assert (
+        found[-1] == f"{LONG},r,,,as shipped,0.5,0.75,"
+    )  # averages of other tasks compare with no one number
+    found = wide_csv(
+        Evaluation(pd.concat([*places, shipped(a=0.5, b=0.75).assign(model=LONG)]))
+    ).splitlines()
     assert found[-1] == f"{LONG},r,,,as shipped,0.5,0.75,0.625"
 
 
@@ -73,12 +94,21 @@ BOTH = ["{scores}", "--metrics", "{metrics}"]
     [
         ([], "layerscope scores needs scores, such as layerscope scores scores.csv"),
         (["{scores}x"], "evaluation '{scores}x' does not exist, did you mean scores.csv?"),
-        (["{scores}", "--min-share", "most"], "min_share is 'most': give a number above 0 and at most 1"),
+        (
+            ["{scores}", "--min-share", "most"],
+            "min_share is 'most': give a number above 0 and at most 1",
+        ),
         (["{scores}", "--min-share", "1/0"], "min_share is '1/0'"),
         (["{scores}", "--metrics", "{scores}"], "{scores} has no column 'dataset'"),
         ([*BOTH, "--bootstrap", "few"], "bootstrap is 'few': give a whole number of at least 0"),
-        ([*BOTH, "--variant", "rew"], "variant 'rew' is not among these metrics, did you mean raw?"),
-        ([*BOTH, "--save-rules", "x"], "option --save-rules is gone: rules are not fitted any more; --metrics prints"),
+        (
+            [*BOTH, "--variant", "rew"],
+            "variant 'rew' is not among these metrics, did you mean raw?",
+        ),
+        (
+            [*BOTH, "--save-rules", "x"],
+            "option --save-rules is gone: rules are not fitted any more; --metrics prints",
+        ),
         ([*BOTH, "--first-layer", "-1"], "first_layer is -1: give a whole number of at least 0"),
     ],
 )

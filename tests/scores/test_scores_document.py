@@ -28,9 +28,19 @@ def test_a_row_a_model_with_what_was_left_out(two_models):
     rows = {line.split()[0]: line.split() for line in text.splitlines() if line[:2] in ("m ", "n ")}
     # first, mean, best (layer), last, oracle
     assert rows["m"][1:7] == ["10.00", "47.50", "80.00", "(2)", "40.00", "80.00"]
-    assert rows["n"][1:7] == ["90.00", "40.00", "20.00", "(2)", "–", "20.00"]  # layer 0 is not a candidate
+    assert rows["n"][1:7] == [
+        "90.00",
+        "40.00",
+        "20.00",
+        "(2)",
+        "–",
+        "20.00",
+    ]  # layer 0 is not a candidate
     assert "m: layers 0 to 3 on 2 tasks." in text
-    assert "n: layers 0 to 2 on 2 tasks; left out with scores on fewer than 2 tasks: layer 3; 1 of 8" in text
+    assert (
+        "n: layers 0 to 2 on 2 tasks; left out with scores on fewer than 2 tasks: layer 3; 1 of 8"
+        in text
+    )
     assert "1 missing" in text
 
 
@@ -40,8 +50,10 @@ def test_names_say_what_tells_rows_apart():
     several = pd.concat([one, one.assign(revision=long), one.assign(site="raw")])
     text = printed(Evaluation(several))
     assert [line.split("  ")[0] for line in text.splitlines() if line.startswith("m@")] == [
-        "m@r normed", "m@0123456 normed", "m@r raw",
-    ]  # fmt: skip
+        "m@r normed",
+        "m@0123456 normed",
+        "m@r raw",
+    ]
     assert "Scores by layer · mean pooling, in %\n" in text
     assert "Scores by layer · m · normed · mean pooling, in %\n" in printed(Evaluation(one))
 
@@ -68,23 +80,42 @@ def test_many_tasks_become_rows_that_fit():
     tasks = {f"{'LongNameOfATask' * 2}{i}": [v - i / 100 for v in M] for i in range(32)}
     text = printed(Evaluation(pd.concat([scored(tasks), shipped(**dict.fromkeys(tasks, 0.5))])), 80)
     table = text.partition("Layers by task, in %\n")[2]
-    assert sorted(table.partition("──")[0].split()) == ["as", "best", "by", "first", "last", "layer", "shipped", "task"]
+    assert sorted(table.partition("──")[0].split()) == [
+        "as",
+        "best",
+        "by",
+        "first",
+        "last",
+        "layer",
+        "shipped",
+        "task",
+    ]
     rows = [line.split()[1:] for line in table.splitlines() if line.count(".") > 2]
     assert rows[31] == ["−21.00", "49.00", "(2)", "9.00", "50.00", "▁▆█▄"]
     assert len(rows) == 32 and max(map(len, text.splitlines())) <= 80
 
 
 def test_a_legend_tells_the_layers_there_are():
-    text = printed(Evaluation(pd.concat([placed([1, 3, 6], "raw", "mean"), placed([6], "raw", "cls")])))
-    assert "mean pooling: layers 1, 3, 6 on 2 tasks." in text and "cls pooling: layer 6 on 2 tasks." in text
+    text = printed(
+        Evaluation(pd.concat([placed([1, 3, 6], "raw", "mean"), placed([6], "raw", "cls")]))
+    )
+    assert (
+        "mean pooling: layers 1, 3, 6 on 2 tasks." in text
+        and "cls pooling: layer 6 on 2 tasks." in text
+    )
     assert "embedding output" not in text
-    assert "layers 0 to 3, 5, 6 on 2 tasks" in printed(Evaluation(placed([0, 1, 2, 3, 5, 6], "raw", "mean")))
+    assert "layers 0 to 3, 5, 6 on 2 tasks" in printed(
+        Evaluation(placed([0, 1, 2, 3, 5, 6], "raw", "mean"))
+    )
     assert "layer 0, the embedding output" in printed(Evaluation(placed([0, 1], "raw", "mean")))
 
 
 def test_one_model_at_several_places_has_a_line_each():
     places = [(site, pooling) for site in ("raw", "normed") for pooling in ("mean", "last")]
-    rows = [*(placed(list(range(25)), *place) for place in places), shipped(a=0.5, b=0.5).assign(model=LONG)]
+    rows = [
+        *(placed(list(range(25)), *place) for place in places),
+        shipped(a=0.5, b=0.5).assign(model=LONG),
+    ]
     text = printed(Evaluation(pd.concat(rows)), 80)
     table = text.partition(f"Scores by layer · {LONG}\n")[2].splitlines()
     found = [line.split()[:2] for line in table if line.startswith(("raw", "normed"))]
@@ -105,21 +136,45 @@ def test_percents_have_two_decimals():
 
 
 def test_correlations_and_rules(two_models, lidar):
-    correlations = correlate(lidar, two_models, statistics=["spearman", "pearson"], min_share=0.5, first_layer=0)
-    text = printed(two_models, correlations=correlations, rules=rules_table(two_models, lidar, min_share=0.5))
+    correlations = correlate(
+        lidar, two_models, statistics=["spearman", "pearson"], min_share=0.5, first_layer=0
+    )
+    text = printed(
+        two_models, correlations=correlations, rules=rules_table(two_models, lidar, min_share=0.5)
+    )
     (line,) = {line for line in text.splitlines() if line.startswith("  lidar")}
-    assert line.split() == ["lidar", "−1.00", "−1.00", "−1.00"]  # means over models: ρ, r and ρ by task
+    assert line.split() == [
+        "lidar",
+        "−1.00",
+        "−1.00",
+        "−1.00",
+    ]  # means over models: ρ, r and ρ by task
     by_model = text.partition("Spearman by model")[2].splitlines()
-    assert [row.split() for row in by_model[3:6]] == [["mean", "−1.00"], ["m", "−1.00"], ["n", "−1.00"]]
+    assert [row.split() for row in by_model[3:6]] == [
+        ["mean", "−1.00"],
+        ["m", "−1.00"],
+        ["n", "−1.00"],
+    ]
     one = Evaluation(two_models.scores[two_models.scores["model"] == "m"])
     alone = correlate(lidar, one, statistics=["spearman", "pearson"], first_layer=0)
-    (line,) = {line for line in printed(one, correlations=alone).splitlines() if line.startswith("  lidar")}
+    (line,) = {
+        line for line in printed(one, correlations=alone).splitlines() if line.startswith("  lidar")
+    }
     assert line.split() == ["lidar", "−1.00", "−1.00", "…", "−1.00", "−1.00", "−1.00"]
     by_rule = [line.split("  ")[0] for line in text.splitlines()]
     line = text.splitlines()[by_rule.index("minimum lidar · d")]
-    assert line.split()[-4:] == ["+20.00", "0.00", "+40.00", "+0.00"]  # gain and regret, then the gain of each family
-    assert "+40.00 (2)" in text and "best of 12 rules looks better here than it is" in " ".join(text.split())
-    assert "'minimum lidar · d' gains most: +20.00 points over the last layer" in " ".join(text.split())
+    assert line.split()[-4:] == [
+        "+20.00",
+        "0.00",
+        "+40.00",
+        "+0.00",
+    ]  # gain and regret, then the gain of each family
+    assert "+40.00 (2)" in text and "best of 12 rules looks better here than it is" in " ".join(
+        text.split()
+    )
+    assert "'minimum lidar · d' gains most: +20.00 points over the last layer" in " ".join(
+        text.split()
+    )
 
 
 def test_names_are_shown_as_they_are():
@@ -129,7 +184,9 @@ def test_names_are_shown_as_they_are():
 
 @pytest.mark.parametrize("width", [80, 100])
 def test_no_number_is_cut(two_models, lidar, width):
-    correlations = correlate(lidar, two_models, statistics=["spearman", "kendall", "pearson"], min_share=0.5)
+    correlations = correlate(
+        lidar, two_models, statistics=["spearman", "kendall", "pearson"], min_share=0.5
+    )
     rules = rules_table(two_models, lidar, min_share=0.5)
     text = printed(two_models, width, correlations=correlations, rules=rules)
     assert max(map(len, text.splitlines())) <= width
@@ -143,9 +200,16 @@ def test_json_holds_what_is_missing_as_null(two_models, lidar):
     correlations = correlate(lidar, two_models, statistics=["spearman"], bootstrap=0)
     found = two_models.as_dict(correlations=correlations, rules=rules)
     assert json.loads(json.dumps(found, allow_nan=False)) == found
-    assert found["missing"] == 1 and found["summary"][1]["left_out"] == [3] and found["summary"][0]["baseline"] is None
+    assert (
+        found["missing"] == 1
+        and found["summary"][1]["left_out"] == [3]
+        and found["summary"][0]["baseline"] is None
+    )
     assert [row["score"] for row in found["scores"]][-1] is None
-    assert found["correlations"][0]["estimate"] == pytest.approx(-1) and found["correlations"][0]["low"] is None
+    assert (
+        found["correlations"][0]["estimate"] == pytest.approx(-1)
+        and found["correlations"][0]["low"] is None
+    )
     assert found["rules"][0]["gain"] == pytest.approx(0.4) and found["rules"][0]["share"] is None
 
 
@@ -157,7 +221,9 @@ def test_the_first_line_names_the_best_layer_its_error_and_what_it_wins():
     found = Evaluation(rows.assign(stderr=0.03))
     line = "scores best on the average of 2 tasks: 55.00 ±2.12 %, +20.00 points against the model as shipped"
     assert found.document().answer == f"Layer 2 of 3 {line}; best by task: layers 2, 3"
-    assert found.as_dict()["answer"] == found.document().answer == printed(found, 200).splitlines()[0]
+    assert (
+        found.as_dict()["answer"] == found.document().answer == printed(found, 200).splitlines()[0]
+    )
     one = Evaluation(scored({"a": M})).document().answer
     assert one == "Layer 2 of 3 scores best on a: 80.00 %, +40.00 points against the last layer"
     last = Evaluation(pd.concat([scored({"a": [0.1, 0.2]}), shipped(a=0.2)])).document().answer
@@ -166,7 +232,10 @@ def test_the_first_line_names_the_best_layer_its_error_and_what_it_wins():
 
 def test_of_several_sites_the_first_line_names_the_best():
     rows = [scored({"a": M}, site="raw"), scored({"a": [*M[:3], 0.9]}, site="normed")]
-    assert Evaluation(pd.concat(rows)).document().answer == "Layer 3 of 3 (normed) scores best on a: 90.00 %"
+    assert (
+        Evaluation(pd.concat(rows)).document().answer
+        == "Layer 3 of 3 (normed) scores best on a: 90.00 %"
+    )
 
 
 def test_of_several_models_the_first_line_counts_those_whose_best_layer_is_another():
@@ -175,9 +244,15 @@ def test_of_several_models_the_first_line_counts_those_whose_best_layer_is_anoth
     assert Evaluation(rows).document().answer == line
     many = pd.concat([scored({"a": [0.1, 0.5 + i / 100, 0.4]}, f"m{i}") for i in range(5)])
     line = "in 5 of 5 models: +12.00 points on average, most for m4: +14.00 points"
-    assert Evaluation(many).document().answer == f"A layer before the last scores best on average {line}"
+    assert (
+        Evaluation(many).document().answer
+        == f"A layer before the last scores best on average {line}"
+    )
     last = pd.concat([scored({"a": [0.1, 0.2]}, model) for model in "mn"])
-    assert Evaluation(last).document().answer == "The last layer scores best on average in each of 2 models"
+    assert (
+        Evaluation(last).document().answer
+        == "The last layer scores best on average in each of 2 models"
+    )
 
 
 @pytest.mark.parametrize("width", [80, 140])
@@ -185,10 +260,14 @@ def test_rules_for_many_models_stay_a_table_that_fits(width):
     models = [f"organisation/some-quite-long-model-name-{i}" for i in range(22)]
     evaluation = Evaluation(pd.concat([scored({"a": M, "b": M[::-1]}, model) for model in models]))
     names = ("lidar", "prompt_entropy", "dataset_entropy", "curvature")
-    values = pd.concat([measured(dict.fromkeys(names, [1 - v for v in M]), model) for model in models])
+    values = pd.concat(
+        [measured(dict.fromkeys(names, [1 - v for v in M]), model) for model in models]
+    )
     text = printed(evaluation, width, rules=rules_table(evaluation, values))
     assert max(map(len, text.splitlines())) <= width
-    rules = text.partition("Rules without labels, in points\n")[2].partition("Gain over the last layer by model")
+    rules = text.partition("Rules without labels, in points\n")[2].partition(
+        "Gain over the last layer by model"
+    )
     assert rules[0].split()[:3] == ["rule", "gain", "regret"]
     assert "organisation" not in rules[0] and rules[2].count("organisation/") == 22
 
@@ -211,4 +290,6 @@ def test_where_the_last_layer_is_best_on_every_task_that_is_said():
     every = " ".join(printed(Evaluation(scored({"a": rising, "b": rising}))).split())
     assert "The last layer is best on each of the 2 tasks." in every and "On 0 of" not in every
     some = " ".join(printed(Evaluation(scored({"a": rising, "b": M}))).split())
-    assert "On 1 of 2 tasks a layer other than the last is best" in some and "each of the" not in some
+    assert (
+        "On 1 of 2 tasks a layer other than the last is best" in some and "each of the" not in some
+    )

@@ -10,7 +10,11 @@ from hypothesis.extra.numpy import arrays
 
 from layerscope.scores.statistics import STATISTICS, kendall, pearson, spearman
 
-SCIPY = {"pearson": scipy.stats.pearsonr, "spearman": scipy.stats.spearmanr, "kendall": scipy.stats.kendalltau}
+SCIPY = {
+    "pearson": scipy.stats.pearsonr,
+    "spearman": scipy.stats.spearmanr,
+    "kendall": scipy.stats.kendalltau,
+}
 
 
 def by_definition(x: np.ndarray, y: np.ndarray) -> float:
@@ -39,7 +43,9 @@ def test_rows_agree_with_scipy(name, ties):
 def test_distance_correlation_agrees_with_its_definition():
     x, y = np.random.default_rng(4).standard_normal((2, 5, 4, 11))
     found = STATISTICS["dcor"](x, y)
-    expected = [by_definition(a, b) for a, b in zip(x.reshape(-1, 11), y.reshape(-1, 11), strict=True)]
+    expected = [
+        by_definition(a, b) for a, b in zip(x.reshape(-1, 11), y.reshape(-1, 11), strict=True)
+    ]
     assert STATISTICS["dcor"](x[:0], y[:0]).shape == (0, 4)
     assert found.shape == (5, 4) and found.ravel() == pytest.approx(expected)
 

@@ -24,7 +24,9 @@ def texts_of_two_topics(n: int = 60) -> tuple[list[str], list[str]]:
 
 @pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(tiny.saved(tiny.llama(), tmp_path_factory.mktemp("models") / "tiny-llama", special=False))
+    return str(
+        tiny.saved(tiny.llama(), tmp_path_factory.mktemp("models") / "tiny-llama", special=False)
+    )
 
 
 @pytest.fixture(scope="session")
@@ -39,7 +41,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def labelled(model: str, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return layerscope.profile(model, str(data), out=tmp_path_factory.mktemp("runs") / "labelled", progress=False)
+    return layerscope.profile(
+        model, str(data), out=tmp_path_factory.mktemp("runs") / "labelled", progress=False
+    )
 
 
 @pytest.fixture(scope="session")

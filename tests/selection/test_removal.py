@@ -25,7 +25,10 @@ IDLE = 2
 
 def deeper(make: type, config: type, **options: object) -> nn.Module:
     """Return a model of five blocks, the second of which adds almost nothing."""
-    model = tiny.seeded(make, config(**tiny.COMMON | {"num_hidden_layers": 5}, max_position_embeddings=64, **options))
+    model = tiny.seeded(
+        make,
+        config(**tiny.COMMON | {"num_hidden_layers": 5}, max_position_embeddings=64, **options),
+    )
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if f"layers.{IDLE - 1}." in name and ("o_proj" in name or "down_proj" in name):
@@ -50,7 +53,11 @@ def run_of(model: nn.Module, folder: Path) -> Run:
     path = tiny.saved(model, folder / "model", special=False)
     pd.DataFrame({"text": TEXTS}).to_csv(folder / "texts.csv", index=False)
     return layerscope.profile(
-        str(path), str(folder / "texts.csv"), out=folder / "run", metrics="curvature", progress=False
+        str(path),
+        str(folder / "texts.csv"),
+        out=folder / "run",
+        metrics="curvature",
+        progress=False,
     )
 
 
@@ -65,7 +72,9 @@ def ids_of(text: str) -> torch.Tensor:
     return tiny.tokenizer(special=False)(text, return_tensors="pt")["input_ids"]
 
 
-def given(model: nn.Module, text: str, drop: tuple[int, ...]) -> tuple[torch.Tensor, list[torch.Tensor]]:
+def given(
+    model: nn.Module, text: str, drop: tuple[int, ...]
+) -> tuple[torch.Tensor, list[torch.Tensor]]:
     """Walk through a Llama in float64 without some blocks; return its normed states and those of every layer, raw."""
     core = model.model if hasattr(model, "model") else model
     state = core.embed_tokens(ids_of(text))
@@ -80,14 +89,19 @@ def given(model: nn.Module, text: str, drop: tuple[int, ...]) -> tuple[torch.Ten
     return core.norm(raw[-1]), raw
 
 
-def reference(model: nn.Module, kind: str, texts: list[str], drop: tuple[int, ...]) -> tuple[float, float, float]:
+def reference(
+    model: nn.Module, kind: str, texts: list[str], drop: tuple[int, ...]
+) -> tuple[float, float, float]:
     """Return cost, its standard error and what is left, text by text."""
     costs, scores = [], []
     for text in texts:
         own, full = (given(model, text, blocks)[0] for blocks in (drop, ()))
         if kind == "tokens":
             truth = ids_of(text)[0, 1:]
-            nll = [nn.functional.cross_entropy(model.lm_head(states)[0, :-1], truth) for states in (own, full)]
+            nll = [
+                nn.functional.cross_entropy(model.lm_head(states)[0, :-1], truth)
+                for states in (own, full)
+            ]
             costs.append(nll[0] - nll[1])
             scores.append(nll[0])
         elif kind == "pooled":
@@ -99,7 +113,11 @@ def reference(model: nn.Module, kind: str, texts: list[str], drop: tuple[int, ..
             costs.append(1 - cosine)
             scores.append(cosine)
     costs = np.array([float(cost) for cost in costs])
-    return costs.mean(), costs.std(ddof=1) / len(costs) ** 0.5, float(np.mean([float(score) for score in scores]))
+    return (
+        costs.mean(),
+        costs.std(ddof=1) / len(costs) ** 0.5,
+        float(np.mean([float(score) for score in scores])),
+    )
 
 
 @pytest.mark.parametrize(
@@ -108,7 +126,9 @@ def reference(model: nn.Module, kind: str, texts: list[str], drop: tuple[int, ..
     ids=["lm", "classifier", "encoder"],
 )
 @torch.no_grad()
-def test_every_number_against_a_walk_of_its_own(make: Callable[[], nn.Module], kind: str, tmp_path: Path) -> None:
+def test_every_number_against_a_walk_of_its_own(
+    make: Callable[[], nn.Module], kind: str, tmp_path: Path
+) -> None:
     found = layerscope.select(run_of(make(), tmp_path), drop=2, progress=False)
     assert isinstance(found, Removal) and found.measure == kind and found.depth == 5
     model, (choosing, judging) = make().double(), halves(2 if kind == "tokens" else 1)
@@ -117,14 +137,20 @@ def test_every_number_against_a_walk_of_its_own(make: Callable[[], nn.Module], k
     for text in choosing:
         raw = given(model, text, ())[1]
         pairs = zip(raw, raw[1:], strict=False)
-        influence.append(torch.stack([nn.functional.cosine_similarity(a, b, dim=-1)[0] for a, b in pairs]))
+        influence.append(
+            torch.stack([nn.functional.cosine_similarity(a, b, dim=-1)[0] for a, b in pairs])
+        )
         for layer, state in enumerate(raw):
             states[layer].append(state[0].mean(0) if kind == "vectors" else state[0, -1])
     wanted = 1 - torch.cat(influence, 1).mean(1)
     np.testing.assert_allclose(found.influence, wanted.numpy(), rtol=1e-4, atol=1e-5)
     vectors = [torch.stack(layer) for layer in states]
-    cosines = [nn.functional.cosine_similarity(vectors[i], vectors[i + 2], dim=-1) for i in range(4)]
-    np.testing.assert_allclose(found.angles, [(c.arccos() / np.pi).mean() for c in cosines], rtol=1e-4)
+    cosines = [
+        nn.functional.cosine_similarity(vectors[i], vectors[i + 2], dim=-1) for i in range(4)
+    ]
+    np.testing.assert_allclose(
+        found.angles, [(c.arccos() / np.pi).mean() for c in cosines], rtol=1e-4
+    )
     by_way = {choice.way: choice for choice in found.choices}
     assert by_way["the last blocks"].blocks == (4, 5)
     start = int(np.argmin(found.angles)) + 1
@@ -132,43 +158,74 @@ def test_every_number_against_a_walk_of_its_own(make: Callable[[], nn.Module], k
     assert by_way["block influence"].blocks == tuple(sorted(np.argsort(wanted.numpy())[:2] + 1))
     first = min(range(1, 6), key=lambda block: reference(model, kind, choosing, (block,))[0])
     pairs = [tuple(sorted((first, block))) for block in range(1, 6) if block != first]
-    assert by_way["greedy removal"].blocks == min(pairs, key=lambda pair: reference(model, kind, choosing, pair)[0])
+    assert by_way["greedy removal"].blocks == min(
+        pairs, key=lambda pair: reference(model, kind, choosing, pair)[0]
+    )
     for choice in found.choices:
         wanted = reference(model, kind, judging, choice.blocks)
-        np.testing.assert_allclose((choice.cost, choice.stderr, choice.score), wanted, rtol=1e-3, atol=1e-5)
         np.testing.assert_allclose(
-            choice.chosen_on, reference(model, kind, choosing, choice.blocks)[0], rtol=1e-3, atol=1e-5
+            (choice.cost, choice.stderr, choice.score), wanted, rtol=1e-3, atol=1e-5
+        )
+        np.testing.assert_allclose(
+            choice.chosen_on,
+            reference(model, kind, choosing, choice.blocks)[0],
+            rtol=1e-3,
+            atol=1e-5,
         )
     assert found.choices[0].chosen_on == min(choice.chosen_on for choice in found.choices)
 
 
-def test_the_block_that_does_nothing_goes_first_and_the_command_ships_it(cli, tmp_path: Path) -> None:
+def test_the_block_that_does_nothing_goes_first_and_the_command_ships_it(
+    cli, tmp_path: Path
+) -> None:
     run = run_of(encoder(), tmp_path)
     printed = cli("select", run.path, "--drop", 1, "--out", tmp_path / "choice")
     assert printed.status == 0, printed.err
     assert printed.out.startswith(f"drop block {IDLE} of 5 (greedy removal): 1 − cosine ")
-    assert f"layerscope truncate {run.path} --drop {IDLE} --out model-without-{IDLE}" in printed.out.replace("\n", " ")
+    assert (
+        f"layerscope truncate {run.path} --drop {IDLE} --out model-without-{IDLE}"
+        in printed.out.replace("\n", " ")
+    )
     assert "layerscope train model-without-2 --train DATA --out healed" in printed.out
-    found, page = open_removal(tmp_path / "choice"), (tmp_path / "choice" / "report.html").read_text()
-    assert found.document().parts[0].rows[0].cells[1].value == str(IDLE), "what a page shows of a text"
+    found, page = (
+        open_removal(tmp_path / "choice"),
+        (tmp_path / "choice" / "report.html").read_text(),
+    )
+    assert found.document().parts[0].rows[0].cells[1].value == str(IDLE), (
+        "what a page shows of a text"
+    )
     assert found.blocks == (IDLE,) and "Ways to choose" in page and "Every block" in page
     printed = cli("select", run.path, "--drop", 1, "--json")
-    assert json.loads(printed.out)["blocks"] == [IDLE] and json.loads(printed.out)["choices"][0]["way"]
+    assert (
+        json.loads(printed.out)["blocks"] == [IDLE] and json.loads(printed.out)["choices"][0]["way"]
+    )
     again = layerscope.select(run, drop=1, progress=False)
     assert again.as_dict() == found.as_dict() and again.document() == found.document()
     assert cli("report", tmp_path / "choice", "--out", tmp_path / "page.html").status == 0
-    assert f"without block {IDLE} of 5" in cli("truncate", tmp_path / "choice", "--out", tmp_path / "cut").out
+    assert (
+        f"without block {IDLE} of 5"
+        in cli("truncate", tmp_path / "choice", "--out", tmp_path / "cut").out
+    )
     for choice in found.choices:
         assert choice.fault == "" and (choice.way == "the last blocks" or choice.blocks == (IDLE,))
     assert found.choices[0].cost < 0.01 < found.choices[-1].cost
 
 
-def test_other_data_choose_and_what_no_checkpoint_can_lack_is_not_recommended(tmp_path: Path) -> None:
+def test_other_data_choose_and_what_no_checkpoint_can_lack_is_not_recommended(
+    tmp_path: Path,
+) -> None:
     torch.manual_seed(0)
     config = hf.T5Config(vocab_size=94, d_model=32, num_layers=3, num_heads=4, d_ff=48, d_kv=8)
-    folder = tiny.saved(tiny.seeded(hf.T5ForConditionalGeneration, config), tmp_path / "t5", special=True)
+    folder = tiny.saved(
+        tiny.seeded(hf.T5ForConditionalGeneration, config), tmp_path / "t5", special=True
+    )
     run = layerscope.profile(
-        str(folder), TEXTS[:12], part="encoder", out=tmp_path / "run", metrics="curvature", progress=False
+        str(folder),
+        TEXTS[:12],
+        part="encoder",
+        out=tmp_path / "run",
+        metrics="curvature",
+        progress=False,
     )
     with pytest.raises(LayerscopeError, match="cannot be found: name them with `data`"):
         layerscope.select(run, drop=1, progress=False)
@@ -186,8 +243,14 @@ def test_other_data_choose_and_what_no_checkpoint_can_lack_is_not_recommended(tm
         (["--drop", 3], "drop 3 leaves none of the 3 blocks of tiny-llama: give 1 to 2"),
         (["--drop", 0], "--drop is 0: give a whole number of at least 1"),
         (["--drop", "2-3"], "--drop is '2-3': give a whole number of at least 1"),
-        (["--drop", 1, "--rule", "best"], "rule chooses a layer, and --drop chooses blocks: give one of them"),
-        (["--drop", 1, "--max-ms", 3], "--max-ms chooses a layer, and --drop chooses blocks: give one of them"),
+        (
+            ["--drop", 1, "--rule", "best"],
+            "rule chooses a layer, and --drop chooses blocks: give one of them",
+        ),
+        (
+            ["--drop", 1, "--max-ms", 3],
+            "--max-ms chooses a layer, and --drop chooses blocks: give one of them",
+        ),
     ],
 )
 def test_wrong_options(options: list[object], line: str, cli, labelled: Run) -> None:
@@ -195,16 +258,31 @@ def test_wrong_options(options: list[object], line: str, cli, labelled: Run) -> 
     assert printed.status == 2 and printed.line == line
 
 
-def test_too_few_samples_shared_blocks_and_scores(labelled: Run, tmp_path: Path, monkeypatch) -> None:
+def test_too_few_samples_shared_blocks_and_scores(
+    labelled: Run, tmp_path: Path, monkeypatch
+) -> None:
     pd.DataFrame({"text": TEXTS[:9]}).to_csv(tmp_path / "few.csv", index=False)
-    with pytest.raises(LayerscopeError, match=r"few has \d distinct samples: give 10 or more as `data`"):
+    with pytest.raises(
+        LayerscopeError, match=r"few has \d distinct samples: give 10 or more as `data`"
+    ):
         layerscope.select(labelled, drop=1, data=str(tmp_path / "few.csv"), progress=False)
-    pd.DataFrame([{"model": "m", "revision": "", "layer": 1, "task": "t", "main_score": 1}]).to_csv(tmp_path / "s.csv")
-    with pytest.raises(LayerscopeError, match="`drop` runs the model on the samples of a run: give the folder of one"):
+    pd.DataFrame([{"model": "m", "revision": "", "layer": 1, "task": "t", "main_score": 1}]).to_csv(
+        tmp_path / "s.csv"
+    )
+    with pytest.raises(
+        LayerscopeError,
+        match="`drop` runs the model on the samples of a run: give the folder of one",
+    ):
         layerscope.select(tmp_path / "s.csv", drop=1, progress=False)
     config = hf.AlbertConfig(**tiny.COMMON, embedding_size=16, max_position_embeddings=64)
     folder = tiny.saved(tiny.seeded(hf.AlbertModel, config), tmp_path / "albert", special=True)
-    run = layerscope.profile(str(folder), TEXTS[:12], out=tmp_path / "run", metrics="curvature", progress=False)
-    monkeypatch.setattr(removing, "_corpus", lambda *_: pytest.fail("it is refused before any data are read"))
-    with pytest.raises(LayerscopeError, match="is run as 3 blocks: none of them can be dropped alone"):
+    run = layerscope.profile(
+        str(folder), TEXTS[:12], out=tmp_path / "run", metrics="curvature", progress=False
+    )
+    monkeypatch.setattr(
+        removing, "_corpus", lambda *_: pytest.fail("it is refused before any data are read")
+    )
+    with pytest.raises(
+        LayerscopeError, match="is run as 3 blocks: none of them can be dropped alone"
+    ):
         layerscope.select(run, drop=1, progress=False)

@@ -7,13 +7,27 @@ import pytest
 from scipy import stats
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.selection.by_score import Scored, best_if_clear, best_of, one_standard_error, within_loss
+from layerscope.selection.by_score import (
+    Scored,
+    best_if_clear,
+    best_of,
+    one_standard_error,
+    within_loss,
+)
 
 
-def scored(values: list[list[float]], errors: list[float] | None = None, unit: str = "task") -> Scored:
+def scored(
+    values: list[list[float]], errors: list[float] | None = None, unit: str = "task"
+) -> Scored:
     """Rows are units; the last column is the baseline."""
     array = np.array(values, dtype=float)
-    return Scored(tuple(range(array.shape[1] - 1)), array, np.array(errors or [math.nan] * array.shape[1]), unit, "")
+    return Scored(
+        tuple(range(array.shape[1] - 1)),
+        array,
+        np.array(errors or [math.nan] * array.shape[1]),
+        unit,
+        "",
+    )
 
 
 def test_a_paired_difference_is_that_of_a_t_test():
@@ -41,19 +55,33 @@ def test_pairing_tells_a_layer_that_is_always_a_little_worse():
 
 
 def test_one_task_takes_the_error_of_the_best_score():
-    assert one_standard_error(scored([[0.2, 0.48, 0.5, 0.4]], [0.05, 0.05, 0.021, 0.05]), [0, 1, 2]) == 1
-    assert one_standard_error(scored([[0.2, 0.48, 0.5, 0.4]], [0.05, 0.05, 0.019, 0.05]), [0, 1, 2]) == 2
-    assert one_standard_error(scored([[0.2, 0.48, 0.5, 0.4]]), [0, 1, 2]) == 2  # no error is known: the best
+    assert (
+        one_standard_error(scored([[0.2, 0.48, 0.5, 0.4]], [0.05, 0.05, 0.021, 0.05]), [0, 1, 2])
+        == 1
+    )
+    assert (
+        one_standard_error(scored([[0.2, 0.48, 0.5, 0.4]], [0.05, 0.05, 0.019, 0.05]), [0, 1, 2])
+        == 2
+    )
+    assert (
+        one_standard_error(scored([[0.2, 0.48, 0.5, 0.4]]), [0, 1, 2]) == 2
+    )  # no error is known: the best
 
 
 def test_two_tasks_have_no_spread_to_choose_by():
-    # one task prefers layer 0 by a little, the other layer 1 by a lot: paired, the error would be 20 points
+    # one task prefers layer 0 by a little, the other layer 1 by a lot: paired, the error would be
+    # 20 points
     tasks = [[0.61, 0.60, 0.60], [0.30, 0.70, 0.70]]
-    assert math.isnan(scored(tasks).difference(0, 1)[1]) and one_standard_error(scored(tasks), [0, 1]) == 1
+    assert (
+        math.isnan(scored(tasks).difference(0, 1)[1])
+        and one_standard_error(scored(tasks), [0, 1]) == 1
+    )
     known = scored(tasks, [0.01, 0.02, 0.02])  # with errors of their own samples these count
     assert known.difference(0, 1) == pytest.approx((-0.195, math.hypot(0.01, 0.02)))
     assert one_standard_error(known, [0, 1]) == 1
-    assert one_standard_error(scored([*tasks, [0.61, 0.60, 0.60]]), [0, 1]) == 0  # three have a spread
+    assert (
+        one_standard_error(scored([*tasks, [0.61, 0.60, 0.60]]), [0, 1]) == 0
+    )  # three have a spread
 
 
 def test_equal_scores_are_a_tie_that_the_shallowest_wins():
@@ -64,7 +92,9 @@ def test_loss_that_is_allowed():
     case = scored([[0.2, 0.47, 0.48, 0.5]])
     assert within_loss(case, [0, 1, 2, 3], 0.03) == [1, 2, 3]
     assert within_loss(case, [0, 1, 2, 3], 0) == [3]
-    with pytest.raises(LayerscopeError, match=r"loses at most 1 point: the least is 2.00 \(layer 2\)"):
+    with pytest.raises(
+        LayerscopeError, match=r"loses at most 1 point: the least is 2.00 \(layer 2\)"
+    ):
         within_loss(case, [0, 1, 2], 0.01)
 
 
@@ -79,7 +109,9 @@ def test_the_best_is_chosen_where_it_is_measurably_better_and_else_the_model_as_
     sure = clear.copy()
     sure[:40, 2], sure[:40, 4] = 1, 0
     assert best_if_clear(scored(sure.tolist(), unit="sample"), [1, 2, 3, 4]) == 2
-    assert best_if_clear(scored(sure.tolist(), unit="sample"), [1, 2, 3]) == 2, "within a bound that it does not meet"
+    assert best_if_clear(scored(sure.tolist(), unit="sample"), [1, 2, 3]) == 2, (
+        "within a bound that it does not meet"
+    )
     assert best_if_clear(scored([[0.5, 0.6, 0.55]]), [0, 1, 2]) == 1, "no error is known: the best"
 
 

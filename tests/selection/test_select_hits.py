@@ -26,14 +26,22 @@ def evaluation(*tasks: np.ndarray, kept: bool = True) -> layerscope.Evaluation:
     for number, hits in enumerate(tasks):
         for column, layer in enumerate(LAYERS):
             right, mean = hits[:, column], hits[:, column].mean()
-            where = {"site": "raw", "pooling": "mean"} if layer is not None else {"site": None, "pooling": None}
+            where = (
+                {"site": "raw", "pooling": "mean"}
+                if layer is not None
+                else {"site": None, "pooling": None}
+            )
             about = {
                 "model": "m",
                 "kind": "baseline" if layer is None else "layer",
                 "layer": layer,
                 "task": f"t{number}",
             }
-            score = {"score": mean, "stderr": (mean * (1 - mean) / len(right)) ** 0.5, "n": len(right)}
+            score = {
+                "score": mean,
+                "stderr": (mean * (1 - mean) / len(right)) ** 0.5,
+                "n": len(right),
+            }
             packed = b64encode(np.packbits(right).tobytes()).decode() if kept else None
             rows.append(about | where | score | {"right": packed})
     return layerscope.Evaluation(pd.DataFrame(rows).astype({"layer": "Int64"}))
@@ -68,7 +76,11 @@ def test_where_no_layer_differs_the_model_as_shipped_stays_and_the_shallowest_is
     assert shown.answer.startswith(
         "no layer differs measurably; layers 1 and 2 are within the margin of the model as shipped · 70.0 % ±2.6"
     )
-    (line,) = [line for line in shown.reasons if line.startswith("on offer: layer 1, the shallowest within the margin")]
+    (line,) = [
+        line
+        for line in shown.reasons
+        if line.startswith("on offer: layer 1, the shallowest within the margin")
+    ]
     assert "layerscope truncate m --layer 1" in line
     assert shown.commands == ()
 
@@ -82,4 +94,6 @@ def test_a_loss_that_is_allowed_is_zero_for_the_model_as_shipped():
 
 def test_too_few_samples_choose_nothing():
     found = quick(evaluation(hits_of((0.3, 0.4, 0.9, 0.7), 40, 3)))
-    assert found.as_shipped and found.lacking.startswith("only 40 samples: 50 judged samples are needed")
+    assert found.as_shipped and found.lacking.startswith(
+        "only 40 samples: 50 judged samples are needed"
+    )

@@ -18,9 +18,14 @@ def many(model: str, tmp_path_factory: pytest.TempPathFactory) -> layerscope.Run
 
     texts = tiny.texts(400, longest=9)
     return layerscope.profile(
-        model, [f"{text} w{i}" for i, text in enumerate(texts)], out=tmp_path_factory.mktemp("many"), views=0,
-        labels=["abc"[len(text.split()) % 3] for text in texts], metrics="effective_rank", progress=False,
-    )  # fmt: skip
+        model,
+        [f"{text} w{i}" for i, text in enumerate(texts)],
+        out=tmp_path_factory.mktemp("many"),
+        views=0,
+        labels=["abc"[len(text.split()) % 3] for text in texts],
+        metrics="effective_rank",
+        progress=False,
+    )
 
 
 def test_samples_held_out_judge_the_layer_and_have_no_part_in_choosing_it(many, cli):
@@ -30,7 +35,9 @@ def test_samples_held_out_judge_the_layer_and_have_no_part_in_choosing_it(many, 
     assert out.sum() == 120 and all(abs(out[labels == name].mean() - 0.3) < 0.01 for name in "abc")
     # the score is that of a probe of all the others, its strength chosen on them alone
     apart = linear_probe_hits(many.pooled(found.layer, "normed"), labels, apart=out)[0][out]
-    assert found.apart.score == pytest.approx(apart.mean()) and found.apart.layers == ((found.layer, 120),)
+    assert found.apart.score == pytest.approx(apart.mean()) and found.apart.layers == (
+        (found.layer, 120),
+    )
     last = linear_probe_hits(many.pooled(many.depth, "normed"), labels, apart=out)[0][out]
     assert found.apart.difference == pytest.approx(apart.mean() - last.mean()) == found.gain
     # other labels of the samples held out change their score and nothing of the choice
@@ -43,18 +50,34 @@ def test_samples_held_out_judge_the_layer_and_have_no_part_in_choosing_it(many, 
         assert (again[~out] == chosen).all()
     done = cli("select", many.path, "--holdout", 0.3, "--no-cost")
     assert "(judged on 120 samples, 3 classes; chosen on 280 others)" in " ".join(done.out.split())
-    assert "120 held-out samples, which neither chose the layer nor trained a probe" in " ".join(done.out.split())
+    assert "120 held-out samples, which neither chose the layer nor trained a probe" in " ".join(
+        done.out.split()
+    )
 
 
 def test_what_a_holdout_needs(many, labelled, bare):
     found = quick(labelled, holdout=0.3)
-    assert found.as_shipped and found.lacking.startswith("`holdout=0.3` leaves only 18 samples, 2 classes: 50 judged")
+    assert found.as_shipped and found.lacking.startswith(
+        "`holdout=0.3` leaves only 18 samples, 2 classes: 50 judged"
+    )
     scores = Evaluation(scored({"x": [0.1, 0.4, 0.2]}))
     for given, options, line in (
         (many, {"holdout": 1}, "holdout is 1: give a number between 0 and 1, such as 0.3"),
-        (many, {"holdout": 0.99}, "two classes with 5 samples each: label more, or hold out less than `holdout=0.99`"),
-        (bare, {"holdout": 0.3}, "holdout needs labels to choose by, and this run has none: leave it out"),
-        (scores, {"holdout": 0.3}, "an evaluation keeps one score per task: give a run with labels"),
+        (
+            many,
+            {"holdout": 0.99},
+            "two classes with 5 samples each: label more, or hold out less than `holdout=0.99`",
+        ),
+        (
+            bare,
+            {"holdout": 0.3},
+            "holdout needs labels to choose by, and this run has none: leave it out",
+        ),
+        (
+            scores,
+            {"holdout": 0.3},
+            "an evaluation keeps one score per task: give a run with labels",
+        ),
     ):
         with pytest.raises(LayerscopeError, match=line):
             quick(given, **options)

@@ -41,7 +41,8 @@ def test_difference_of_a_run_is_paired_by_sample(labelled):
     folds = StratifiedKFold(5, shuffle=True, random_state=0)
     classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000, tol=1e-3))
     one, last = (
-        cross_val_predict(classifier, normalize(rows.astype(float)), labels, cv=folds) == labels for rows in states
+        cross_val_predict(classifier, normalize(rows.astype(float)), labels, cv=folds) == labels
+        for rows in states
     )
     apart = one.astype(float) - last
     row = quick(labelled).layers[1]
@@ -54,12 +55,16 @@ def test_labels_may_be_given(labelled, bare):
     assert quick(bare, labels=labels).layers == quick(labelled).layers
     with pytest.raises(LayerscopeError, match="one label for each of the 60 samples"):
         quick(bare, labels=labels[:7])
-    with pytest.raises(LayerscopeError, match="two classes with 5 samples each: label more, or leave them out"):
+    with pytest.raises(
+        LayerscopeError, match="two classes with 5 samples each: label more, or leave them out"
+    ):
         quick(bare, labels=["a"] * 60)
 
 
 def test_an_evaluation_by_tasks_and_its_folder(tmp_path: Path):
-    rows = [scored({"x": [0.9, 0.5, 0.70, 0.6], "y": [0.9, 0.3, 0.52, 0.4], "z": [0.9, 0.1, 0.31, 0.2]})]
+    rows = [
+        scored({"x": [0.9, 0.5, 0.70, 0.6], "y": [0.9, 0.3, 0.52, 0.4], "z": [0.9, 0.1, 0.31, 0.2]})
+    ]
     rows.append(scored({"x": [0.65], "y": [0.45], "z": [0.25]}).assign(layer=None))
     evaluation = Evaluation(pd.concat(rows))
     found = quick(evaluation)
@@ -73,7 +78,10 @@ def test_an_evaluation_by_tasks_and_its_folder(tmp_path: Path):
 
 
 def test_the_model_as_shipped_wins_where_no_layer_comes_near():
-    rows = [scored({"x": [0.1, 0.2, 0.3], "y": [0.2, 0.3, 0.41]}), scored({"x": [0.5], "y": [0.6]}).assign(layer=None)]
+    rows = [
+        scored({"x": [0.1, 0.2, 0.3], "y": [0.2, 0.3, 0.41]}),
+        scored({"x": [0.5], "y": [0.6]}).assign(layer=None),
+    ]
     found = quick(Evaluation(pd.concat(rows)))
     assert found.as_shipped and found.gain == 0 and found.layer == 2
 
@@ -81,13 +89,20 @@ def test_the_model_as_shipped_wins_where_no_layer_comes_near():
 def test_loss_is_in_percent_points_of_shares_and_called_certain_or_not():
     rows = [
         scored(
-            {"x": [0, 0.48, 0.489, 0.499, 0.5], "y": [0, 0.481, 0.493, 0.499, 0.5], "z": [0, 0.48, 0.491, 0.499, 0.5]}
+            {
+                "x": [0, 0.48, 0.489, 0.499, 0.5],
+                "y": [0, 0.481, 0.493, 0.499, 0.5],
+                "z": [0, 0.48, 0.491, 0.499, 0.5],
+            }
         )
     ]
     evaluation = Evaluation(pd.concat(rows))
     assert quick(evaluation, max_loss=1.0).layer == 2  # 0.9 points on average
     assert "not certain" in quick(evaluation, max_loss=1.0).why
-    assert "certain" in quick(evaluation, max_loss=3.0).why and "not" not in quick(evaluation, max_loss=3.0).why
+    assert (
+        "certain" in quick(evaluation, max_loss=3.0).why
+        and "not" not in quick(evaluation, max_loss=3.0).why
+    )
     percent = evaluation.scores.assign(score=evaluation.scores["score"] * 100)
     assert quick(Evaluation(percent), max_loss=1.0).layer == 2
     assert quick(evaluation, max_loss=0).as_shipped
@@ -107,8 +122,12 @@ def test_published_scores_of_one_of_two_models(shared: Path):
         pytest.skip("no published scores")
     found = layerscope.select(scores, model="Pythia-410m", progress=False)
     assert (found.best, found.layer) == (17, 17) and found.gain == pytest.approx(0.0510, abs=5e-5)
-    assert found.baseline_name == "the last layer" and any("no costs" in note for note in found.notes)
-    with pytest.raises(LayerscopeError, match=r"\(Pythia-160m, Pythia-410m\): name one, `model='Pythia-160m'`"):
+    assert found.baseline_name == "the last layer" and any(
+        "no costs" in note for note in found.notes
+    )
+    with pytest.raises(
+        LayerscopeError, match=r"\(Pythia-160m, Pythia-410m\): name one, `model='Pythia-160m'`"
+    ):
         layerscope.select(scores, progress=False)
     with pytest.raises(LayerscopeError, match="did you mean Pythia-410m"):
         layerscope.select(scores, model="Pythia-41m", progress=False)
@@ -139,12 +158,15 @@ def test_costs_by_depth_and_bounds_on_them(labelled, model):
     two = found.layers[2].megabytes
     assert layerscope.select(labelled, max_mb=two, rule="best", progress=False).layer <= 2
     with pytest.raises(
-        LayerscopeError, match=rf"max_mb 0.001 is below what every layer .* least is {weights[0] * 4e-6:.4g} MB"
+        LayerscopeError,
+        match=rf"max_mb 0.001 is below what every layer .* least is {weights[0] * 4e-6:.4g} MB",
     ):
         layerscope.select(labelled, max_mb=0.001, progress=False)
     fast = layerscope.select(labelled, min_speedup=1.0001, rule="best", progress=False)
     assert fast.layer < 3 and fast.chosen.speedup > 1 and "at least 1.0001 × as fast" in fast.why
-    with pytest.raises(LayerscopeError, match="min_speedup 1000 is above what every layer .* reaches: the most is"):
+    with pytest.raises(
+        LayerscopeError, match="min_speedup 1000 is above what every layer .* reaches: the most is"
+    ):
         layerscope.select(labelled, min_speedup=1000, progress=False)
 
 
@@ -192,7 +214,8 @@ def test_what_is_neither_run_nor_evaluation(tmp_path: Path):
 
 
 def test_the_gain_is_of_tasks_that_did_not_choose():
-    # without x layer 2 leads, without y or z layer 1: each task is judged at the layer that the other two choose
+    # without x layer 2 leads, without y or z layer 1: each task is judged at the layer that the
+    # other two choose
     rows = [scored({"x": [0, 0.9, 0.5, 0.4], "y": [0, 0.4, 0.6, 0.4], "z": [0, 0.4, 0.6, 0.4]})]
     rows.append(scored({"x": [0.4], "y": [0.4], "z": [0.4]}).assign(layer=None))
     found = quick(Evaluation(pd.concat(rows)), rule="best")
@@ -208,12 +231,16 @@ def test_tasks_that_count_and_their_weights():
     evaluation = Evaluation(rows)
     assert quick(evaluation, rule="best", tasks=["y", "z"]).layer == 2
     found = quick(evaluation, rule="best", tasks={"x": 1, "y": 4, "z": 4})
-    assert found.layer == 2 and found.layers[2].score == pytest.approx((0.5 + 4 * 0.6 + 4 * 0.6) / 9)
+    assert found.layer == 2 and found.layers[2].score == pytest.approx(
+        (0.5 + 4 * 0.6 + 4 * 0.6) / 9
+    )
     apart = np.repeat([0.1, 0.2, 0.2], [1, 4, 4])
     assert found.layers[2].difference == pytest.approx(apart.mean())
     equal = quick(evaluation, rule="best", tasks={"x": 3, "y": 3, "z": 3})
     plain = quick(evaluation, rule="best")
-    assert [row.difference_error for row in equal.layers] == pytest.approx([r.difference_error for r in plain.layers])
+    assert [row.difference_error for row in equal.layers] == pytest.approx(
+        [r.difference_error for r in plain.layers]
+    )
     with pytest.raises(LayerscopeError, match="task 'w' is not in this evaluation"):
         quick(evaluation, tasks=["w"])
     with pytest.raises(LayerscopeError, match="weight of task 'x' is 0: give a number above 0"):
@@ -222,7 +249,9 @@ def test_tasks_that_count_and_their_weights():
 
 def test_the_gain_of_a_run_is_of_folds_that_did_not_choose(labelled):
     found = quick(labelled, rule="best")
-    assert found.as_shipped or (sum(n for _, n in found.apart.layers) == 5 and found.apart.unit == "fold")
+    assert found.as_shipped or (
+        sum(n for _, n in found.apart.layers) == 5 and found.apart.unit == "fold"
+    )
     assert found.basis == "60 samples, 2 classes"
 
 
@@ -236,16 +265,23 @@ def test_too_little_chooses_nothing(bare):
     most = "only 60 samples, 3 classes; 61 skipped, in classes of fewer than 5: more than half cannot be judged, "
     assert Judged(60, 3, 61).lacking == f"{most}merge rare classes"
     # only where the data have more
-    assert Judged(60, 3, 61, sampled=True).lacking == f"{most}take more `samples` or merge rare classes"
+    assert (
+        Judged(60, 3, 61, sampled=True).lacking
+        == f"{most}take more `samples` or merge rare classes"
+    )
     assert not Judged(60, 3, 60).lacking and Judged.of("aaaaabbbbbcc") == Judged(10, 2, 2)
 
 
-def test_the_command_that_is_printed_writes_the_model_that_was_scored(bare, cli, tmp_path: Path, monkeypatch):
+def test_the_command_that_is_printed_writes_the_model_that_was_scored(
+    bare, cli, tmp_path: Path, monkeypatch
+):
     from sentence_transformers import SentenceTransformer
 
     monkeypatch.chdir(tmp_path)
     labels = np.random.default_rng(0).integers(0, 2, 60).tolist()
-    found = next(f for f in (quick(bare, labels=labels, max_loss=m) for m in (60, 100)) if not f.as_shipped)
+    found = next(
+        f for f in (quick(bare, labels=labels, max_loss=m) for m in (60, 100)) if not f.as_shipped
+    )
     words = shlex.split(ship(found)[0])
     assert words[-6:-2] == ["--format", "sentence-transformers", "--pooling", str(found.pooling)]
     assert cli(*words[1:]).status == 0
@@ -259,14 +295,25 @@ def test_a_layer_that_may_not_be_chosen_is_no_shallower_one_that_lost():
     """Layer 0 ties with the best, and is not a candidate: the reason speaks of those from layer 1 on."""
     rows = {task: [0.7, 0.3, 0.7, 0.4] for task in "abc"}
     found = quick(Evaluation(scored(rows)), rule="one-standard-error")
-    why = "the best score; from layer 1 on, no shallower layer comes within one standard error of it"
+    why = (
+        "the best score; from layer 1 on, no shallower layer comes within one standard error of it"
+    )
     assert (found.layer, found.why) == (2, why)
-    clear = quick(Evaluation(scored({task: [0.1, 0.3, 0.7, 0.4] for task in "abc"})), rule="one-standard-error")
+    clear = quick(
+        Evaluation(scored({task: [0.1, 0.3, 0.7, 0.4] for task in "abc"})),
+        rule="one-standard-error",
+    )
     assert clear.why == "the best score; no shallower layer comes within one standard error of it"
 
 
 def test_a_task_is_known_by_a_beginning_that_no_other_has():
-    rows = scored({"trec (linear probe)": [0.1, 0.3, 0.7, 0.4], "STS12": [0.1, 0.7, 0.3, 0.4], "STS13": [0.1] * 4})
+    rows = scored(
+        {
+            "trec (linear probe)": [0.1, 0.3, 0.7, 0.4],
+            "STS12": [0.1, 0.7, 0.3, 0.4],
+            "STS13": [0.1] * 4,
+        }
+    )
     for given, best in (({"TREC": 1.0}, 2), ({"STS12": 1.0}, 1)):
         assert quick(Evaluation(rows), rule="best", tasks=given).layer == best
     with pytest.raises(LayerscopeError, match="task 'STS' is not in this evaluation"):
@@ -276,5 +323,7 @@ def test_a_task_is_known_by_a_beginning_that_no_other_has():
 def test_a_table_for_readers_is_named_as_such(tmp_path):
     file = tmp_path / "wide.csv"
     file.write_text(wide_csv(Evaluation(scored({"a": [0.1, 0.3], "b": [0.2, 0.1]}))))
-    with pytest.raises(LayerscopeError, match="is a table for readers, as --csv writes it: give the folder that"):
+    with pytest.raises(
+        LayerscopeError, match="is a table for readers, as --csv writes it: give the folder that"
+    ):
         quick(file)

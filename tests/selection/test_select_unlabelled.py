@@ -13,7 +13,9 @@ def test_without_labels_it_is_the_model_as_shipped(bare, cli):
     why = "without labels or scores of tasks nothing tells which layer serves best"
     assert found.why == why
     shown = " ".join(cli("select", bare.path, "--no-cost").out.split())
-    assert why in shown and shown.endswith("nothing to truncate: the model as shipped is the choice")
+    assert why in shown and shown.endswith(
+        "nothing to truncate: the model as shipped is the choice"
+    )
 
 
 def test_bounds_without_labels(bare):

@@ -48,25 +48,59 @@ class Elements(HTMLParser):
 
 def document(text):
     table = Table(
-        text, (Column(text, "left"), Column(text, "decimal", (1.0, 2.0)), Column(text)),
-        (Row((Cell(text), Cell(text, text, marked=True), Cell(text, share=0.5))), Row((Cell("a"),) * 3, marked=True)),
+        text,
+        (Column(text, "left"), Column(text, "decimal", (1.0, 2.0)), Column(text)),
+        (
+            Row((Cell(text), Cell(text, text, marked=True), Cell(text, share=0.5))),
+            Row((Cell("a"),) * 3, marked=True),
+        ),
         (text,),
-    )  # fmt: skip
+    )
     heat = HeatMap(
-        title=text, corner=text, rows=(text,), columns=(text, text), values=((0.5, math.nan),), aside=(text, (text,))
+        title=text,
+        corner=text,
+        rows=(text,),
+        columns=(text, text),
+        values=((0.5, math.nan),),
+        aside=(text, (text,)),
     )
     told = Prediction(text, 0.5, ((text, 0.5),), settles=True)
     grid = TokenGrid(
-        text, text, text, text, (Head(text),), ((Head(text), (told,)),), ((text, (text,)),), ((text, (text,)),), text
-    )  # fmt: skip
+        text,
+        text,
+        text,
+        text,
+        (Head(text),),
+        ((Head(text), (told,)),),
+        ((text, (text,)),),
+        ((text, (text,)),),
+        text,
+    )
     parts = (table, Facts(((text, text),), text), Sentences(text, (text,)), heat, grid)
     return Document(text, (text, text), (text,), (text,), parts, (text,), (text,))
 
 
 def test_hostile_text_stays_text():
     found = Elements(html(document(HOSTILE)))
-    known = {"div", "p", "strong", "small", "table", "thead", "tbody", "tr", "th", "td", "ul", "li", "pre", "u"}
-    assert set(found.opened) == known and found.attributes == {"class", "style"} and found.open == []
+    known = {
+        "div",
+        "p",
+        "strong",
+        "small",
+        "table",
+        "thead",
+        "tbody",
+        "tr",
+        "th",
+        "td",
+        "ul",
+        "li",
+        "pre",
+        "u",
+    }
+    assert (
+        set(found.opened) == known and found.attributes == {"class", "style"} and found.open == []
+    )
     shown = HOSTILE.replace("\x1b", "\\x1b")
     assert sum(shown in text for text in found.text) == 39
 
@@ -97,7 +131,9 @@ class Drawn(Shown):
 
     def document(self):
         cells = {"columns": ("a", "b"), "values": ((1.0, 0.5), (0.5, 1.0))}
-        maps = tuple(HeatMap(title=name, name=name, rows=(name, "last"), **cells) for name in ("one", "two"))
+        maps = tuple(
+            HeatMap(title=name, name=name, rows=(name, "last"), **cells) for name in ("one", "two")
+        )
         own = Document("an answer", ("model",), sections=(Section("maps", "Maps", "", maps),))
         return replace(own, members=tuple(replace(own, title=(name,)) for name in self.members))
 
@@ -116,5 +152,7 @@ def test_members_of_a_result_share_a_figure():
 
 
 def test_a_figure_that_is_not_there_is_named_with_those_that_are():
-    with pytest.raises(LayerscopeError, match=r"^figure 'tow' does not exist, did you mean two\? \(.* one, two\)$"):
+    with pytest.raises(
+        LayerscopeError, match=r"^figure 'tow' does not exist, did you mean two\? \(.* one, two\)$"
+    ):
         Drawn().plot("tow")

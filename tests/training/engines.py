@@ -38,7 +38,9 @@ def still(model: nn.Module) -> nn.Module:
 
 def rows(kind: str, n: int = STEPS * BATCH) -> list[dict[str, Any]]:
     """Rows of which the first four, one rank's first batch, ignore every label, and others uneven numbers of them."""
-    ids = torch.randint(4, tiny.COMMON["vocab_size"], (n, 10), generator=torch.Generator().manual_seed(0))
+    ids = torch.randint(
+        4, tiny.COMMON["vocab_size"], (n, 10), generator=torch.Generator().manual_seed(0)
+    )
     found = []
     for i, row in enumerate(ids):
         labels = row.clone() if kind.startswith("tokens") else torch.tensor(i % 3)
@@ -52,15 +54,32 @@ def train(name: str, folder: Path, batch: int, **options: Any) -> tuple[list[flo
     """Return the loss of each step, and the model."""
     make, objective = RUNS[name]
     model = still(make())
-    options = {"optim": "sgd", "learning_rate": 0.1, "use_cpu": True, "max_grad_norm": 1.0} | options
+    options = {
+        "optim": "sgd",
+        "learning_rate": 0.1,
+        "use_cpu": True,
+        "max_grad_norm": 1.0,
+    } | options
     args = hf.TrainingArguments(
-        str(folder), max_steps=STEPS, per_device_train_batch_size=batch, logging_steps=1, report_to="none",
-        disable_tqdm=True, save_strategy="no", train_sampling_strategy="sequential", lr_scheduler_type="constant",
+        str(folder),
+        max_steps=STEPS,
+        per_device_train_batch_size=batch,
+        logging_steps=1,
+        report_to="none",
+        disable_tqdm=True,
+        save_strategy="no",
+        train_sampling_strategy="sequential",
+        lr_scheduler_type="constant",
         **options,
-    )  # fmt: skip
-    trainer = AlignedTrainer(model, objective=objective, args=args, train_dataset=rows(name),
-                             processing_class=tiny.tokenizer(special=make is tiny.classifier),
-                             data_collator=hf.default_data_collator)  # fmt: skip
+    )
+    trainer = AlignedTrainer(
+        model,
+        objective=objective,
+        args=args,
+        train_dataset=rows(name),
+        processing_class=tiny.tokenizer(special=make is tiny.classifier),
+        data_collator=hf.default_data_collator,
+    )
     trainer.train()
     return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry], trainer.model
 
@@ -72,9 +91,13 @@ def step(shard: Any, part: slice = slice(None)) -> tuple[torch.Tensor, nn.Module
     probe = layered.encoder.batch(["w1 w2 w3", "w4"])
     loss = ExitLoss(Exits(layered, probe), Objective(), probe)
     loss.on = tuple(range(len(loss.exits.layers)))
-    batch = {key: torch.stack([row[key] for row in rows("tokens")[4:12]]) for key in rows("tokens", 1)[0]}
+    batch = {
+        key: torch.stack([row[key] for row in rows("tokens")[4:12]]) for key in rows("tokens", 1)[0]
+    }
     items = (batch["labels"][:, 1:] != -100).sum()
-    return shard(model)(**{key: value[part] for key, value in batch.items()}, num_items_in_batch=items).loss, model
+    return shard(model)(
+        **{key: value[part] for key, value in batch.items()}, num_items_in_batch=items
+    ).loss, model
 
 
 def sharded_step() -> dict[str, list[float]]:
@@ -88,7 +111,11 @@ def sharded_step() -> dict[str, list[float]]:
 
     loss, model = step(shard, slice(4 * rank, 4 * rank + 4))
     (2 * loss).backward()  # the mean over processes is a sum of shares
-    return {key: value.grad.full_tensor().tolist() for key, value in model.named_parameters() if value.numel() < 5000}
+    return {
+        key: value.grad.full_tensor().tolist()
+        for key, value in model.named_parameters()
+        if value.numel() < 5000
+    }
 
 
 if __name__ == "__main__":
@@ -96,7 +123,13 @@ if __name__ == "__main__":
     runs = {name: train(name, out, BATCH // 2, **options) for name in RUNS}
     sharded = sharded_step()
     if torch.distributed.get_rank() == 0:
-        weights = {name: {k: v.tolist() for k, v in model.state_dict().items() if v.numel() < 5000}
-                   for name, (_, model) in runs.items()}  # fmt: skip
-        found = {"losses": {name: losses for name, (losses, _) in runs.items()}, "weights": weights, "sharded": sharded}
+        weights = {
+            name: {k: v.tolist() for k, v in model.state_dict().items() if v.numel() < 5000}
+            for name, (_, model) in runs.items()
+        }
+        found = {
+            "losses": {name: losses for name, (losses, _) in runs.items()},
+            "weights": weights,
+            "sharded": sharded,
+        }
         (out / "found.json").write_text(json.dumps(found))

@@ -12,14 +12,24 @@ import tiny
 import transformers as hf
 from PIL import Image
 
-SMALL = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 48}
+SMALL = {
+    "hidden_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+}
 
 
 def rows(n: int, seed: int = 0) -> list[tuple[str, str]]:
     """Texts of low words are "low", those of high ones "high"."""
     rng = random.Random(seed)
-    return [(" ".join(rng.choices(tiny.WORDS[45 * (i % 2) :][:45], k=rng.randint(3, 9))), ("low", "high")[i % 2])
-            for i in range(n)]  # fmt: skip
+    return [
+        (
+            " ".join(rng.choices(tiny.WORDS[45 * (i % 2) :][:45], k=rng.randint(3, 9))),
+            ("low", "high")[i % 2],
+        )
+        for i in range(n)
+    ]
 
 
 def table(path: Path, n: int = 48, seed: int = 0) -> Path:
@@ -29,8 +39,13 @@ def table(path: Path, n: int = 48, seed: int = 0) -> Path:
 
 
 def tags(path: Path, n: int = 32) -> Path:
-    lines = [{"tokens": text.split(), "labels": ["ODD" if int(w[1:]) % 2 else "EVEN" for w in text.split()]}
-             for text, _ in rows(n)]  # fmt: skip
+    lines = [
+        {
+            "tokens": text.split(),
+            "labels": ["ODD" if int(w[1:]) % 2 else "EVEN" for w in text.split()],
+        }
+        for text, _ in rows(n)
+    ]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
 
@@ -45,7 +60,9 @@ def photos(folder: Path, n: int = 50) -> Path:
     for i in range(n):
         name = ("dark", "light")[i % 2]
         (folder / name).mkdir(parents=True, exist_ok=True)
-        Image.fromarray(rng.integers(0, 128, (16, 16, 3), np.uint8) + 127 * (i % 2)).save(folder / name / f"{i}.png")
+        Image.fromarray(rng.integers(0, 128, (16, 16, 3), np.uint8) + 127 * (i % 2)).save(
+            folder / name / f"{i}.png"
+        )
     return folder
 
 
@@ -62,7 +79,9 @@ def sounds(folder: Path, n: int = 16) -> Path:
 
 def encoder(folder: Path) -> Path:
     """A text encoder without a head."""
-    return tiny.saved(hf.BertModel(hf.BertConfig(**tiny.COMMON, max_position_embeddings=64)), folder, special=True)
+    return tiny.saved(
+        hf.BertModel(hf.BertConfig(**tiny.COMMON, max_position_embeddings=64)), folder, special=True
+    )
 
 
 def masked(folder: Path) -> Path:
@@ -86,9 +105,18 @@ def vision(folder: Path) -> Path:
 
 def speech(folder: Path) -> Path:
     config = hf.Wav2Vec2Config(
-        **SMALL, vocab_size=12, conv_dim=(16,) * 3, conv_stride=(5, 4, 4), conv_kernel=(10, 8, 4),
-        num_feat_extract_layers=3, num_conv_pos_embeddings=16, num_conv_pos_embedding_groups=4, mask_time_length=2,
-    )  # fmt: skip
+        **SMALL,
+        vocab_size=12,
+        conv_dim=(16,) * 3,
+        conv_stride=(5, 4, 4),
+        conv_kernel=(10, 8, 4),
+        num_feat_extract_layers=3,
+        num_conv_pos_embeddings=16,
+        num_conv_pos_embedding_groups=4,
+        mask_time_length=2,
+    )
     hf.Wav2Vec2Model(config).save_pretrained(folder)
-    hf.Wav2Vec2FeatureExtractor(sampling_rate=8000, return_attention_mask=True).save_pretrained(folder)
+    hf.Wav2Vec2FeatureExtractor(sampling_rate=8000, return_attention_mask=True).save_pretrained(
+        folder
+    )
     return folder

@@ -9,7 +9,9 @@ from layerscope.training.data import ByLength, Examples, lengths_of
 
 def texts(n: int = 1003) -> Examples:
     lengths = np.random.default_rng(0).integers(2, 60, n)
-    return Examples("texts", [SimpleNamespace(ids=(1,) * length) for length in lengths], [0] * n, seed=3)
+    return Examples(
+        "texts", [SimpleNamespace(ids=(1,) * length) for length in lengths], [0] * n, seed=3
+    )
 
 
 def by_length(examples: Examples) -> ByLength:
@@ -18,7 +20,9 @@ def by_length(examples: Examples) -> ByLength:
 
 def padded(examples: Examples, order: list[int], size: int = 16) -> int:
     lengths = np.array([len(examples.samples[i].ids) for i in order])
-    return sum(len(part) * part.max() for part in np.split(lengths, range(size, len(lengths), size)))
+    return sum(
+        len(part) * part.max() for part in np.split(lengths, range(size, len(lengths), size))
+    )
 
 
 def test_every_text_comes_once_and_little_is_padded():
@@ -41,7 +45,10 @@ def test_an_epoch_has_one_order_and_the_next_another():
 def test_a_batch_is_a_mixture_and_long_texts_come_at_any_time():
     examples = texts()
     order = list(by_length(examples))[:992]
-    means = [np.mean([len(examples.samples[i].ids) for i in order[at : at + 16]]) for at in range(0, 992, 16)]
+    means = [
+        np.mean([len(examples.samples[i].ids) for i in order[at : at + 16]])
+        for at in range(0, 992, 16)
+    ]
     assert abs(np.corrcoef(means, np.arange(62))[0, 1]) < 0.3
 
 

@@ -30,7 +30,8 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         for name in CLASSES
         for file in sorted((Path(sysconfig.get_path("stdlib")) / name).glob("*.py"))
         for node in ast.walk(ast.parse(file.read_bytes()))
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and (text := ast.get_docstring(node))
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))
+        and (text := ast.get_docstring(node))
     }
     table = pd.DataFrame(rows.items(), columns=["text", "label"]).sample(frac=1, random_state=0)
     folder = tmp_path_factory.mktemp("docs")
@@ -41,15 +42,33 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 @pytest.mark.parametrize("objective", ["aligned", "classifiers"])
-def test_what_train_reports_is_what_pipelines_and_onnxruntime_score(tmp_path: Path, texts: list[Path], objective: str):
+def test_what_train_reports_is_what_pipelines_and_onnxruntime_score(
+    tmp_path: Path, texts: list[Path], objective: str
+):
     train, held = texts
-    config = hf.BertConfig(vocab_size=30_522, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
-                           intermediate_size=48, max_position_embeddings=64)  # fmt: skip
+    config = hf.BertConfig(
+        vocab_size=30_522,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=48,
+        max_position_embeddings=64,
+    )
     config.save_pretrained(tmp_path / "bert")
     out = layerscope.train(
-        tmp_path / "bert", train, held, out=tmp_path / "out", from_config=True, processor=embedded(EMBEDDED),
-        objective=objective, epochs=6, learning_rate=3e-3, max_length=32, device="cpu", progress=False,
-    )  # fmt: skip
+        tmp_path / "bert",
+        train,
+        held,
+        out=tmp_path / "out",
+        from_config=True,
+        processor=embedded(EMBEDDED),
+        objective=objective,
+        epochs=6,
+        learning_rate=3e-3,
+        max_length=32,
+        device="cpu",
+        progress=False,
+    )
     reported = pd.read_csv(out / "history" / "depths.csv").set_index("layer")["value"]
     rows = pd.read_csv(held)
     assert reported[2] > rows["label"].value_counts(normalize=True).max() + 0.1
@@ -57,7 +76,14 @@ def test_what_train_reports_is_what_pipelines_and_onnxruntime_score(tmp_path: Pa
     def served(folder: Path) -> float:
         classify = hf.pipeline("text-classification", model=str(folder), trust_remote_code=True)
         found = classify(rows["text"].tolist(), batch_size=16, truncation=True, max_length=32)
-        return float(np.mean([one["label"] == str(label) for one, label in zip(found, rows["label"], strict=True)]))
+        return float(
+            np.mean(
+                [
+                    one["label"] == str(label)
+                    for one, label in zip(found, rows["label"], strict=True)
+                ]
+            )
+        )
 
     (small,) = truncate_layers(out, [1], tmp_path / "small", progress=False)
     assert served(out) == pytest.approx(reported[2])
@@ -68,22 +94,43 @@ def test_what_train_reports_is_what_pipelines_and_onnxruntime_score(tmp_path: Pa
     assert f"({len(rows)} samples)" in card
 
     file = layerscope.truncate(out, 1, tmp_path / "onnx", "onnx", progress=False)
-    session = onnxruntime.InferenceSession(str(file / "model.onnx"), providers=["CPUExecutionProvider"])
-    tokenizer, names = hf.AutoTokenizer.from_pretrained(file), hf.AutoConfig.from_pretrained(out).id2label
+    session = onnxruntime.InferenceSession(
+        str(file / "model.onnx"), providers=["CPUExecutionProvider"]
+    )
+    tokenizer, names = (
+        hf.AutoTokenizer.from_pretrained(file),
+        hf.AutoConfig.from_pretrained(out).id2label,
+    )
     right = []
     for start in range(0, len(rows), 7):  # batches of a size that the export never saw
         some = rows.iloc[start : start + 7]
-        given = tokenizer(some["text"].tolist(), padding=True, truncation=True, max_length=32, return_tensors="np")
-        (logits,) = session.run(["logits"], {entry.name: given[entry.name] for entry in session.get_inputs()})
-        right += [names[int(top)] == str(label) for top, label in zip(logits.argmax(-1), some["label"], strict=True)]
+        given = tokenizer(
+            some["text"].tolist(), padding=True, truncation=True, max_length=32, return_tensors="np"
+        )
+        (logits,) = session.run(
+            ["logits"], {entry.name: given[entry.name] for entry in session.get_inputs()}
+        )
+        right += [
+            names[int(top)] == str(label)
+            for top, label in zip(logits.argmax(-1), some["label"], strict=True)
+        ]
     assert np.mean(right) == pytest.approx(reported[1])
 
-    # an exit reads a layer as `train` did, in the report and in the model that is written and opened again
-    given = {"max_length": 32, "max_disagreement": 0.6, "min_speedup": 0.01, "exits": [1], "progress": False}
+    # an exit reads a layer as `train` did, in the report and in the model that is written and
+    # opened again
+    given = {
+        "max_length": 32,
+        "max_disagreement": 0.6,
+        "min_speedup": 0.01,
+        "exits": [1],
+        "progress": False,
+    }
     left = layerscope.exits(ExitModel(out), held, out=tmp_path / "exits", **given)
     assert left.layers["layer_accuracy"].tolist() == pytest.approx([reported[1], reported[2]])
     early = ExitModel.from_pretrained(left.path).leave([1], 0.0)
-    read = early.processor(rows["text"].tolist(), padding=True, truncation=True, max_length=32, return_tensors="pt")
+    read = early.processor(
+        rows["text"].tolist(), padding=True, truncation=True, max_length=32, return_tensors="pt"
+    )
     said = early(**read)
     right = [early.config.id2label[int(one)] for one in said.prediction] == rows["label"]
     assert np.mean(right) == pytest.approx(reported[1]) and set(said.exit_layer.tolist()) == {1}

@@ -36,12 +36,19 @@ def two_processes(forks: Forks, tmp_path_factory: pytest.TempPathFactory) -> dic
 
 
 @pytest.mark.parametrize("name", engines.RUNS)
-def test_two_processes_train_as_one_with_twice_the_batch(two_processes: dict[str, Any], tmp_path: Path, name: str):
+def test_two_processes_train_as_one_with_twice_the_batch(
+    two_processes: dict[str, Any], tmp_path: Path, name: str
+):
     losses, model = engines.train(name, tmp_path, engines.BATCH)
-    assert two_processes["losses"][name] == pytest.approx(losses, rel=TOLERANCE) and len(losses) == engines.STEPS
+    assert (
+        two_processes["losses"][name] == pytest.approx(losses, rel=TOLERANCE)
+        and len(losses) == engines.STEPS
+    )
     weights = model.state_dict()
     for key, found in two_processes["weights"][name].items():
-        torch.testing.assert_close(torch.tensor(found), weights[key], rtol=0, atol=TOLERANCE, msg=key)
+        torch.testing.assert_close(
+            torch.tensor(found), weights[key], rtol=0, atol=TOLERANCE, msg=key
+        )
 
 
 def test_weights_in_shards_get_the_gradients_of_whole_ones(two_processes: dict[str, Any]):
@@ -49,7 +56,9 @@ def test_weights_in_shards_get_the_gradients_of_whole_ones(two_processes: dict[s
     loss.backward()
     assert len(two_processes["sharded"]) > 30
     for key, found in two_processes["sharded"].items():
-        torch.testing.assert_close(torch.tensor(found), model.get_parameter(key).grad, rtol=1e-5, atol=1e-6, msg=key)
+        torch.testing.assert_close(
+            torch.tensor(found), model.get_parameter(key).grad, rtol=1e-5, atol=1e-6, msg=key
+        )
 
 
 MIXED = 0.02
@@ -58,7 +67,9 @@ MIXED = 0.02
 
 @pytest.mark.parametrize("name", ["tokens, always", "classes, alternate"])
 @pytest.mark.parametrize("pure", [False, True], ids=["autocast", "pure"])
-def test_bfloat16_trains_near_to_float32(tmp_path: Path, name: str, pure: bool, monkeypatch: pytest.MonkeyPatch):
+def test_bfloat16_trains_near_to_float32(
+    tmp_path: Path, name: str, pure: bool, monkeypatch: pytest.MonkeyPatch
+):
     wide, _ = engines.train(name, tmp_path, engines.BATCH)
     make, objective = engines.RUNS[name]
     if pure:
@@ -96,21 +107,41 @@ def adapted(model: nn.Module, task: str, targets: Any) -> Any:
     ],
     ids=["classes", "tokens", "an adapted head"],
 )
-def test_an_adapter_trains_at_every_layer(tmp_path: Path, name: str, task: str, targets: Any, monkeypatch):
+def test_an_adapter_trains_at_every_layer(
+    tmp_path: Path, name: str, task: str, targets: Any, monkeypatch
+):
     make, objective = engines.RUNS[name]
     plain, wrapped = make(), []
-    monkeypatch.setitem(engines.RUNS, name, (lambda: wrapped.append(adapted(make(), task, targets)) or wrapped[0],
-                                             objective))  # fmt: skip
+    monkeypatch.setitem(
+        engines.RUNS,
+        name,
+        (lambda: wrapped.append(adapted(make(), task, targets)) or wrapped[0], objective),
+    )
     _, model = engines.train(name, tmp_path, engines.BATCH, learning_rate=0.5)
     assert model is wrapped[0]
-    frozen = {key.replace("base_model.model.", "").replace("base_layer.", "").replace("original_module.", ""): value
-              for key, value in model.named_parameters() if not value.requires_grad}  # fmt: skip
-    assert all(torch.equal(value, plain.get_parameter(key)) for key, value in frozen.items()) and len(frozen) > 30
-    moved = [key for key, value in model.named_parameters() if "lora_B" in key and bool((value != 0).any())]
+    frozen = {
+        key.replace("base_model.model.", "")
+        .replace("base_layer.", "")
+        .replace("original_module.", ""): value
+        for key, value in model.named_parameters()
+        if not value.requires_grad
+    }
+    assert (
+        all(torch.equal(value, plain.get_parameter(key)) for key, value in frozen.items())
+        and len(frozen) > 30
+    )
+    moved = [
+        key
+        for key, value in model.named_parameters()
+        if "lora_B" in key and bool((value != 0).any())
+    ]
     assert len(moved) == len([key for key, _ in model.named_parameters() if "lora_B" in key]) >= 3
     model.save_pretrained(tmp_path / "adapter")
     again = peft.PeftModel.from_pretrained(make(), tmp_path / "adapter").eval()
-    batch = {key: torch.stack([row[key] for row in engines.rows(name, 4)]) for key in ("input_ids", "attention_mask")}
+    batch = {
+        key: torch.stack([row[key] for row in engines.rows(name, 4)])
+        for key in ("input_ids", "attention_mask")
+    }
     torch.testing.assert_close(again(**batch).logits, model.eval()(**batch).logits)
 
 
@@ -123,16 +154,24 @@ def test_exits_reach_the_adapters_of_every_layer_as_a_plain_sum_does(tmp_path: P
     batch = {key: torch.stack([row[key] for row in rows]) for key in rows[0]}
     base = model.get_base_model()
     states: list[torch.Tensor] = []
-    handles = [block.register_forward_hook(lambda _, __, out: states.append(out[0] if isinstance(out, tuple) else out))
-               for block in base.transformer.h]  # fmt: skip
+    handles = [
+        block.register_forward_hook(
+            lambda _, __, out: states.append(out[0] if isinstance(out, tuple) else out)
+        )
+        for block in base.transformer.h
+    ]
     base(batch["input_ids"])
     for handle in handles:
         handle.remove()
     wanted = sum(
-        layer / 6 * nn.functional.cross_entropy(base.lm_head(base.transformer.ln_f(state))[:, :-1].flatten(0, 1),
-                                                batch["labels"][:, 1:].flatten())
+        layer
+        / 6
+        * nn.functional.cross_entropy(
+            base.lm_head(base.transformer.ln_f(state))[:, :-1].flatten(0, 1),
+            batch["labels"][:, 1:].flatten(),
+        )
         for layer, state in enumerate(states, start=1)
-    )  # fmt: skip
+    )
     named = {key: value for key, value in model.named_parameters() if value.requires_grad}
     grads = torch.autograd.grad(wanted, list(named.values()))
     layered = layered_model(model, tiny.tokenizer(special=False), None)
@@ -152,11 +191,17 @@ def test_checkpointed_activations_change_nothing(tmp_path: Path, name: str):
     assert kept == pytest.approx(plain, rel=1e-6)
 
 
-def test_accumulated_steps_of_the_last_layer_are_one_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_accumulated_steps_of_the_last_layer_are_one_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     for name in ("classes", "tokens"):
-        monkeypatch.setitem(engines.RUNS, name, (engines.RUNS[f"{name}, always"][0], Objective("standard")))
+        monkeypatch.setitem(
+            engines.RUNS, name, (engines.RUNS[f"{name}, always"][0], Objective("standard"))
+        )
         whole, one = engines.train(name, tmp_path, engines.BATCH)
-        parts, two = engines.train(name, tmp_path, engines.BATCH // 4, gradient_accumulation_steps=4)
+        parts, two = engines.train(
+            name, tmp_path, engines.BATCH // 4, gradient_accumulation_steps=4
+        )
         assert parts == pytest.approx(whole, rel=1e-5)
         for key, value in one.state_dict().items():
             torch.testing.assert_close(two.state_dict()[key], value, rtol=0, atol=1e-5, msg=key)

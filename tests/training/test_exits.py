@@ -17,7 +17,10 @@ from layerscope.training.exits import Exits
 
 BODY = {
     "bert": (lambda m: m.bert.encoder.layer, lambda m: m.cls),
-    "modernbert": (lambda m: m.model.layers, lambda m: lambda h: m.decoder(m.head(m.model.final_norm(h)))),
+    "modernbert": (
+        lambda m: m.model.layers,
+        lambda m: lambda h: m.decoder(m.head(m.model.final_norm(h))),
+    ),
     "gpt2": (lambda m: m.transformer.h, lambda m: lambda h: m.lm_head(m.transformer.ln_f(h))),
     "gpt_neox": (
         lambda m: m.gpt_neox.layers,
@@ -32,7 +35,9 @@ def plain_states(model: nn.Module, blocks: nn.ModuleList, named: dict[str, Tenso
     """The output of every block, by hooks of the test's own."""
     found: list[Tensor] = []
     handles = [
-        block.register_forward_hook(lambda _, __, out: found.append(out if isinstance(out, Tensor) else out[0]))
+        block.register_forward_hook(
+            lambda _, __, out: found.append(out if isinstance(out, Tensor) else out[0])
+        )
         for block in blocks
     ]
     model(**named)
@@ -44,7 +49,10 @@ def plain_states(model: nn.Module, blocks: nn.ModuleList, named: dict[str, Tenso
 def naive(logits: list[Tensor], labels: Tensor) -> Tensor:
     depth = len(logits)
     return sum(
-        2 * layer / (depth * (depth + 1)) * nn.functional.cross_entropy(one.flatten(0, -2), labels.flatten())
+        2
+        * layer
+        / (depth * (depth + 1))
+        * nn.functional.cross_entropy(one.flatten(0, -2), labels.flatten())
         for layer, one in enumerate(logits, start=1)
     )
 
@@ -71,12 +79,18 @@ def test_gradients_of_language_models_are_those_of_a_loss_per_layer(case: str):
     scope = layered(model)
     inputs = scope.encoder.batch(TEXTS)
     exits = Exits(scope, inputs)
-    assert exits.head is not None and exits._at_once and exits.layers == tuple(range(1, scope.stack.depth + 1))
+    assert (
+        exits.head is not None
+        and exits._at_once
+        and exits.layers == tuple(range(1, scope.stack.depth + 1))
+    )
     labels = inputs.named["input_ids"].clone()
     labels[:, 0] = -100
     named = dict(inputs.named)
     blocks, head = (part(model) for part in BODY[case])
-    wanted = gradients(naive([head(state) for state in plain_states(model, blocks, named)], labels), model)
+    wanted = gradients(
+        naive([head(state) for state in plain_states(model, blocks, named)], labels), model
+    )
     found = gradients(aligned_loss(exits(lambda: model(**named)), labels, exits.head), model)
     compare(found, wanted)
     assert "forward" not in exits.head.__dict__
@@ -117,7 +131,9 @@ def test_gradients_of_classifiers_are_those_of_their_own_heads(kind: str):
         return model.score(model.model.norm(state))[torch.arange(len(last)), last]
 
     blocks = [model.get_submodule(path) for path in scope.stack.blocks]
-    wanted = gradients(naive([head(state) for state in plain_states(model, blocks, named)], labels), model)
+    wanted = gradients(
+        naive([head(state) for state in plain_states(model, blocks, named)], labels), model
+    )
     given = exits(lambda: model(**named))
     found = gradients(aligned_loss(given, labels, exits.head or (lambda logits: logits)), model)
     compare(found, wanted)
@@ -125,16 +141,23 @@ def test_gradients_of_classifiers_are_those_of_their_own_heads(kind: str):
 
 def test_gradients_of_an_image_classifier():
     model = vit()
-    pixels = torch.randn(5, 3, 16, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    pixels = torch.randn(
+        5, 3, 16, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    )
     loaded = load(model, LoadOptions(), None)
     images = made_up_samples(loaded)[1]
     scope = find_layers(loaded, "image", images, Override(), max_length=None, prompt="")
     model.double()
     exits = Exits(scope, Inputs({"pixel_values": pixels}))
     labels = torch.arange(5)
-    states = plain_states(model, model.vit.layers if hasattr(model.vit, "layers") else model.vit.encoder.layer,
-                          {"pixel_values": pixels})  # fmt: skip
+    states = plain_states(
+        model,
+        model.vit.layers if hasattr(model.vit, "layers") else model.vit.encoder.layer,
+        {"pixel_values": pixels},
+    )
     logits = [model.classifier(model.vit.layernorm(state)[:, 0]) for state in states]
     wanted = gradients(naive(logits, labels), model)
-    found = gradients(aligned_loss(exits(lambda: model(pixel_values=pixels)), labels, exits.head), model)
+    found = gradients(
+        aligned_loss(exits(lambda: model(pixel_values=pixels)), labels, exits.head), model
+    )
     compare(found, wanted)

@@ -30,16 +30,25 @@ def classes(n=13):
 
 
 def running(n=13):
-    return [row | {"labels": torch.where(torch.arange(9) < 2, -100, row["input_ids"])} for row in rows(n)]
+    return [
+        row | {"labels": torch.where(torch.arange(9) < 2, -100, row["input_ids"])}
+        for row in rows(n)
+    ]
 
 
 def tagged(n=13):
-    return [row | {"labels": torch.where(row["input_ids"] % 5 == 0, -100, row["input_ids"] % 4)} for row in rows(n)]
+    return [
+        row | {"labels": torch.where(row["input_ids"] % 5 == 0, -100, row["input_ids"] % 4)}
+        for row in rows(n)
+    ]
 
 
 def pictures(n=13):
     rng = torch.Generator().manual_seed(0)
-    return [{"pixel_values": torch.randn(3, 8, 8, generator=rng), "labels": torch.tensor(i % 3)} for i in range(n)]
+    return [
+        {"pixel_values": torch.randn(3, 8, 8, generator=rng), "labels": torch.tensor(i % 3)}
+        for i in range(n)
+    ]
 
 
 def tagger():
@@ -48,13 +57,22 @@ def tagger():
 
 
 def vit():
-    config = hf.ViTConfig(hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=48,
-                          image_size=8, patch_size=4, num_labels=3)  # fmt: skip
+    config = hf.ViTConfig(
+        hidden_size=32,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        intermediate_size=48,
+        image_size=8,
+        patch_size=4,
+        num_labels=3,
+    )
     return tiny.seeded(hf.ViTForImageClassification, config)
 
 
 def decoder():
-    config = hf.GPT2Config(vocab_size=V, n_embd=32, n_layer=3, n_head=4, n_positions=64, num_labels=3, pad_token_id=0)
+    config = hf.GPT2Config(
+        vocab_size=V, n_embd=32, n_layer=3, n_head=4, n_positions=64, num_labels=3, pad_token_id=0
+    )
     return tiny.seeded(hf.GPT2ForSequenceClassification, config)
 
 
@@ -66,12 +84,32 @@ def processor(model):
 
 def trainer(folder, model, data, objective="aligned", history=None, layers=None, **options):
     named = {key: options.pop(key) for key in ("compute_metrics", "callbacks") if key in options}
-    known = {"max_steps": 4, "per_device_train_batch_size": 4, "per_device_eval_batch_size": 5, "learning_rate": 1e-2}
-    args = hf.TrainingArguments(str(folder), report_to="none", disable_tqdm=True, use_cpu=True, logging_strategy="no",
-                                **{"save_strategy": "no"} | known | options)  # fmt: skip
-    return AlignedTrainer(model, objective=objective, history=history, layers=layers, args=args, train_dataset=data,
-                          eval_dataset=data, processing_class=processor(model),
-                          data_collator=hf.default_data_collator, **named)  # fmt: skip
+    known = {
+        "max_steps": 4,
+        "per_device_train_batch_size": 4,
+        "per_device_eval_batch_size": 5,
+        "learning_rate": 1e-2,
+    }
+    args = hf.TrainingArguments(
+        str(folder),
+        report_to="none",
+        disable_tqdm=True,
+        use_cpu=True,
+        logging_strategy="no",
+        **{"save_strategy": "no"} | known | options,
+    )
+    return AlignedTrainer(
+        model,
+        objective=objective,
+        history=history,
+        layers=layers,
+        args=args,
+        train_dataset=data,
+        eval_dataset=data,
+        processing_class=processor(model),
+        data_collator=hf.default_data_collator,
+        **named,
+    )
 
 
 def head_of(model):
@@ -90,7 +128,9 @@ def by_hand(model, data):
     """Return logits [L, n, K] and states [L, n, D] of what counts, and labels [n], from `output_hidden_states`."""
     batch = hf.default_data_collator(data)
     labels = batch.pop("labels")
-    if isinstance(model, hf.ViTForImageClassification):  # whose hidden states are all before the norm
+    if isinstance(
+        model, hf.ViTForImageClassification
+    ):  # whose hidden states are all before the norm
         hidden = model.vit(**batch, output_hidden_states=True).hidden_states
     else:
         hidden = model.eval()(**batch, output_hidden_states=True).hidden_states
@@ -119,19 +159,36 @@ def test_every_layer_is_scored_as_by_hand(tmp_path, make, data):
     cosines = torch.nn.functional.cosine_similarity(moved, moved[-1:], dim=-1).mean(-1)
     chances = logits.softmax(-1).gather(-1, labels.expand(3, -1)[..., None])[..., 0].mean(-1)
     for layer in (1, 2, 3):
-        assert told[f"eval_cosine_layer_{layer}"] == pytest.approx(cosines[layer - 1].item(), abs=1e-5)
+        assert told[f"eval_cosine_layer_{layer}"] == pytest.approx(
+            cosines[layer - 1].item(), abs=1e-5
+        )
         if make is tiny.gpt2:
-            assert told[f"eval_perplexity_layer_{layer}"] == pytest.approx(losses[layer - 1].exp().item(), rel=1e-4)
+            assert told[f"eval_perplexity_layer_{layer}"] == pytest.approx(
+                losses[layer - 1].exp().item(), rel=1e-4
+            )
         else:
-            assert told[f"eval_accuracy_layer_{layer}"] == pytest.approx(right[layer - 1].item(), abs=1e-12)
+            assert told[f"eval_accuracy_layer_{layer}"] == pytest.approx(
+                right[layer - 1].item(), abs=1e-12
+            )
     if make is not tiny.gpt2:
-        assert told["eval_nc1"] == pytest.approx(neural_collapse(states[-1], labels).nc1.item(), rel=1e-4)
+        assert told["eval_nc1"] == pytest.approx(
+            neural_collapse(states[-1], labels).nc1.item(), rel=1e-4
+        )
     history = open_run(tmp_path / "history")
-    for name, wanted in (("layer_accuracy", right), ("cross_entropy", losses), ("label_probability", chances)):
+    for name, wanted in (
+        ("layer_accuracy", right),
+        ("cross_entropy", losses),
+        ("label_probability", chances),
+    ):
         assert history.metric(name).tolist() == pytest.approx(wanted.tolist(), rel=1e-4)
-    assert history.metric("cosine_similarity")[3].tolist() == pytest.approx(cosines.tolist(), abs=1e-5)
+    assert history.metric("cosine_similarity")[3].tolist() == pytest.approx(
+        cosines.tolist(), abs=1e-5
+    )
     assert history.table()["n"].unique().tolist() == [len(labels)]
-    if data in (classes, pictures):  # the Trainer's loss of tokens is a mean of the means of batches
+    if data in (
+        classes,
+        pictures,
+    ):  # the Trainer's loss of tokens is a mean of the means of batches
         assert told["eval_loss"] == pytest.approx(losses[-1].item(), rel=1e-4)
 
 
@@ -164,7 +221,9 @@ def test_scores_come_out_of_the_models_own_pass(tmp_path):
 @pytest.mark.parametrize("layers", [None, (2, 3)])
 def test_classifiers_are_read_by_their_own_heads(tmp_path, layers):
     model, given = tiny.classifier(), classes()
-    run = trainer(tmp_path / "out", model, given, "classifiers", layers=layers, history=tmp_path / "history")
+    run = trainer(
+        tmp_path / "out", model, given, "classifiers", layers=layers, history=tmp_path / "history"
+    )
     run.train()
     run.evaluate()
     losses = open_run(tmp_path / "history").metric("cross_entropy")
@@ -172,7 +231,9 @@ def test_classifiers_are_read_by_their_own_heads(tmp_path, layers):
     own = dict(zip(layers or (1, 2), model.exit_heads, strict=False))
     for layer in (1, 2, 3):
         logits = own.get(layer, model.classifier)(states[layer - 1].float())
-        assert losses[layer] == pytest.approx(torch.nn.functional.cross_entropy(logits, labels).item(), rel=1e-5)
+        assert losses[layer] == pytest.approx(
+            torch.nn.functional.cross_entropy(logits, labels).item(), rel=1e-5
+        )
     assert not torch.equal(model.exit_heads[0].weight, model.classifier.weight)
 
 
@@ -184,16 +245,36 @@ def test_the_trainers_own_ways_hold(tmp_path):
             seen.append(metrics)
 
     def metrics(found):
-        return {"accuracy": -1.0, "own": float((found.predictions.argmax(-1) == found.label_ids).mean())}
+        return {
+            "accuracy": -1.0,
+            "own": float((found.predictions.argmax(-1) == found.label_ids).mean()),
+        }
 
-    run = trainer(tmp_path / "out", tiny.classifier(), classes(), history=tmp_path / "history", compute_metrics=metrics,
-                  callbacks=[Notes], eval_strategy="steps", eval_steps=2, save_strategy="steps", save_steps=2,
-                  max_steps=6, load_best_model_at_end=True, metric_for_best_model="accuracy_layer_1")  # fmt: skip
+    run = trainer(
+        tmp_path / "out",
+        tiny.classifier(),
+        classes(),
+        history=tmp_path / "history",
+        compute_metrics=metrics,
+        callbacks=[Notes],
+        eval_strategy="steps",
+        eval_steps=2,
+        save_strategy="steps",
+        save_steps=2,
+        max_steps=6,
+        load_best_model_at_end=True,
+        metric_for_best_model="accuracy_layer_1",
+    )
     run.train()
-    assert [found["eval_accuracy"] for found in seen] == [-1.0] * 3  # what compute_metrics gave stays
+    assert [found["eval_accuracy"] for found in seen] == [
+        -1.0
+    ] * 3  # what compute_metrics gave stays
     assert seen[0]["eval_own"] == open_run(tmp_path / "history").metric("layer_accuracy", step=2)[3]
     assert run.state.best_metric == max(found["eval_accuracy_layer_1"] for found in seen)
-    assert run.evaluate(metric_key_prefix="late")["late_own"] == run.evaluate()["eval_accuracy_layer_3"]
+    assert (
+        run.evaluate(metric_key_prefix="late")["late_own"]
+        == run.evaluate()["eval_accuracy_layer_3"]
+    )
     assert run.exit_loss.score is None
     unlabelled = run.predict([{k: v for k, v in row.items() if k != "labels"} for row in classes()])
     assert not [name for name in unlabelled.metrics if "layer" in name]
@@ -222,10 +303,14 @@ def test_a_resumed_history_is_the_undisturbed_one(tmp_path):
 
     class Watches(hf.TrainerCallback):
         def on_step_end(self, args, state, control, **_):
-            assert open_run(history).steps[-1] == 4 or state.global_step > 6  # later ones are dropped
+            assert (
+                open_run(history).steps[-1] == 4 or state.global_step > 6
+            )  # later ones are dropped
             return control
 
-    again = trainer(tmp_path / "b", tiny.gpt2(), running(), history=history, callbacks=[Watches], **steps)
+    again = trainer(
+        tmp_path / "b", tiny.gpt2(), running(), history=history, callbacks=[Watches], **steps
+    )
     again.train(str(tmp_path / "b" / "checkpoint-4"))
     one, two = (open_run(path).table() for path in (tmp_path / "whole", history))
     pd.testing.assert_frame_equal(one, two)
@@ -235,13 +320,23 @@ def test_a_resumed_history_is_the_undisturbed_one(tmp_path):
 
 def test_a_history_is_a_run(tmp_path):
     path = tmp_path / "history"
-    run = trainer(tmp_path / "out", tiny.classifier(), classes(), history=path, eval_strategy="steps", eval_steps=2)
+    run = trainer(
+        tmp_path / "out",
+        tiny.classifier(),
+        classes(),
+        history=path,
+        eval_strategy="steps",
+        eval_steps=2,
+    )
     run.train()
     history = open_run(path)
     assert history.steps == (2, 4) and history.depth == 3 and history.final == "head"
     assert history.info["options"]["objective"] == "aligned" and history.info["kind"] == "training"
     table = history.table()
-    assert history.metric("nc1").tolist() == table[(table["metric"] == "nc1") & (table["step"] == 4)]["value"].tolist()
+    assert (
+        history.metric("nc1").tolist()
+        == table[(table["metric"] == "nc1") & (table["step"] == 4)]["value"].tolist()
+    )
     assert history.metric("nc1", step=2).tolist() != history.metric("nc1").tolist()
     assert history.metric("effective_depth", variant="relative_to=all,epsilon=0.01")[3] in (1, 2, 3)
     with pytest.raises(LayerscopeError, match="is the history of a training and holds no states"):
@@ -258,7 +353,9 @@ def test_a_history_is_a_run(tmp_path):
 def test_another_training_is_refused(tmp_path):
     path = tmp_path / "history"
     trainer(tmp_path / "out", tiny.classifier(), classes(), history=path).evaluate()
-    with pytest.raises(LayerscopeError, match="another training \\(objective: aligned there, standard here\\)"):
+    with pytest.raises(
+        LayerscopeError, match="another training \\(objective: aligned there, standard here\\)"
+    ):
         trainer(tmp_path / "out", tiny.classifier(), classes(), "standard", history=path)
     with pytest.raises(LayerscopeError, match="another training \\(class: BertForSequence"):
         trainer(tmp_path / "out", tiny.gpt2(), running(), history=path)
@@ -286,7 +383,9 @@ if run.args.process_index == 1:
 
 
 def test_two_processes_score_each_sample_once(forks, tmp_path):
-    both = forks.together(tmp_path, script=f"import sys\nsys.path.append({str(Path(__file__).parent)!r})\n{SCRIPT}")
+    both = forks.together(
+        tmp_path, script=f"import sys\nsys.path.append({str(Path(__file__).parent)!r})\n{SCRIPT}"
+    )
     ends = [running.wait() for running in both]
     assert [ended.status for ended in ends] == [0, 0], ends[0].err[-2000:]
     trainer(tmp_path / "one", tiny.classifier(), classes(13), history=tmp_path / "alone").evaluate()

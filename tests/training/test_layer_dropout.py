@@ -22,13 +22,18 @@ MODELS = {"gpt2": tiny.gpt2, "llama": tiny.llama, "bert": tiny.classifier}
 
 
 def stacked(model: nn.Module) -> Stack:
-    return layered_model(model, tiny.tokenizer(special=not isinstance(model, hf.GPT2LMHeadModel)), None).stack
+    return layered_model(
+        model, tiny.tokenizer(special=not isinstance(model, hf.GPT2LMHeadModel)), None
+    ).stack
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_sample_runs_through_the_blocks_it_does_not_skip(name: str):
     model, options = MODELS[name](), {} if name == "bert" else {"use_cache": False}
-    stack, ids = stacked(model), torch.randint(4, 90, (12, 7), generator=torch.Generator().manual_seed(1))
+    stack, ids = (
+        stacked(model),
+        torch.randint(4, 90, (12, 7), generator=torch.Generator().manual_seed(1)),
+    )
     rates = (0.0, 0.4, 0.7)
     torch.manual_seed(5)
     with layer_dropout(model, stack, rates), torch.no_grad():
@@ -41,7 +46,9 @@ def test_a_sample_runs_through_the_blocks_it_does_not_skip(name: str):
     for i, row in enumerate(ids):
         kept = [block for block, gone in zip(blocks, skipped[:, i], strict=True) if not gone]
         setattr(owner, path.rpartition(".")[2], nn.ModuleList(kept))
-        for config in {id(m.config): m.config for m in model.modules() if hasattr(m, "config")}.values():
+        for config in {
+            id(m.config): m.config for m in model.modules() if hasattr(m, "config")
+        }.values():
             config.num_hidden_layers = len(kept)  # Llama's loop goes by it
         with torch.no_grad():
             alone = model(row[None], **options).logits[0]
@@ -67,7 +74,9 @@ def test_skipped_blocks_have_gradients_of_zero():
     model = tiny.gpt2().train()
     with layer_dropout(model, stacked(model), (0.0, 1.0, 0.0)):
         model(torch.arange(4, 14)[None]).logits.square().sum().backward()
-    sizes = [max(float(p.grad.abs().max()) for p in block.parameters()) for block in model.transformer.h]
+    sizes = [
+        max(float(p.grad.abs().max()) for p in block.parameters()) for block in model.transformer.h
+    ]
     assert sizes[0] > 0 and sizes[1] == 0 and sizes[2] > 0
 
 
@@ -77,7 +86,9 @@ class Watched:
     def __init__(self, model: nn.Module) -> None:
         self.skipped: dict[tuple[bool, int], list[bool]] = {}
         for index, block in enumerate(model.transformer.h):
-            block.register_forward_hook(lambda block, args, output, i=index: self.count(i, block, args[0], output))
+            block.register_forward_hook(
+                lambda block, args, output, i=index: self.count(i, block, args[0], output)
+            )
 
     def count(self, index: int, block: nn.Module, given: Any, output: Any) -> None:
         output = output if isinstance(output, torch.Tensor) else output[0]
@@ -89,8 +100,14 @@ class Watched:
 def test_blocks_are_skipped_while_training_alone_and_as_often_as_said(tmp_path: Path):
     model = tiny.gpt2()
     watched = Watched(model)
-    run = trainer(tmp_path, model, tokens(64), Objective("standard", layer_dropout=0.5), max_steps=30,
-                  per_device_train_batch_size=32)  # fmt: skip
+    run = trainer(
+        tmp_path,
+        model,
+        tokens(64),
+        Objective("standard", layer_dropout=0.5),
+        max_steps=30,
+        per_device_train_batch_size=32,
+    )
     watched.skipped.clear()  # what a probe ran
     run.train()
     run.evaluate(tokens(64))
@@ -108,7 +125,13 @@ def test_of_a_training_from_scratch_the_first_step_skips_nothing(tmp_path: Path)
         model = tiny.classifier()
         for module in (m for m in model.modules() if isinstance(m, nn.Dropout)):
             module.p = 0.0
-        run = trainer(tmp_path, model, classes(), Objective(layer_dropout=rate, from_scratch=True), max_steps=3)
+        run = trainer(
+            tmp_path,
+            model,
+            classes(),
+            Objective(layer_dropout=rate, from_scratch=True),
+            max_steps=3,
+        )
         run.train()
         losses.append([entry["loss"] for entry in run.state.log_history if "loss" in entry])
     assert losses[0][0] == losses[1][0] and losses[0][2] != losses[1][2]
@@ -116,10 +139,19 @@ def test_of_a_training_from_scratch_the_first_step_skips_nothing(tmp_path: Path)
 
 def test_blocks_that_are_computed_again_are_refused(tmp_path: Path):
     with pytest.raises(LayerscopeError, match="computes blocks again without their dropout"):
-        trainer(tmp_path, tiny.gpt2(), tokens(), Objective(layer_dropout=0.1), gradient_checkpointing=True)
+        trainer(
+            tmp_path,
+            tiny.gpt2(),
+            tokens(),
+            Objective(layer_dropout=0.1),
+            gradient_checkpointing=True,
+        )
 
 
 def test_a_layer_that_follows_its_block_cannot_be_skipped():
     stack = Stack("", "", ("blocks.0",), None, 4, "", 0, ends=("norms.0",))
-    with pytest.raises(LayerscopeError, match=r"skipped layers need blocks that give .*this model runs norms\.0 after"):
+    with pytest.raises(
+        LayerscopeError,
+        match=r"skipped layers need blocks that give .*this model runs norms\.0 after",
+    ):
         stack.check_plain("skipped layers")

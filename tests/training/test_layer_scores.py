@@ -38,15 +38,21 @@ def scored(given, heads, **options) -> LayerScores:
 
 
 def value(rows, metric, layer, variant=None):
-    (row,) = [r for r in rows if (r["metric"], r["layer"]) == (metric, layer) and variant in (None, r["variant"])]
+    (row,) = [
+        r
+        for r in rows
+        if (r["metric"], r["layer"]) == (metric, layer) and variant in (None, r["variant"])
+    ]
     return row["value"], row["stderr"], row["n"], row["n_skipped"]
 
 
 def plain_nc1(states: np.ndarray, labels: np.ndarray) -> float:
     """Papyan, Han, Donoho by the letter: sums of outer products and a pseudo-inverse."""
     centre, classes = states.mean(0), np.unique(labels)
-    within = sum(np.outer(x - states[labels == y].mean(0), x - states[labels == y].mean(0))
-                 for x, y in zip(states, labels, strict=True)) / len(states)  # fmt: skip
+    within = sum(
+        np.outer(x - states[labels == y].mean(0), x - states[labels == y].mean(0))
+        for x, y in zip(states, labels, strict=True)
+    ) / len(states)
     means = [states[labels == y].mean(0) - centre for y in classes]
     between = sum(np.outer(m, m) for m in means) / len(classes)
     return float(np.trace(within @ np.linalg.pinv(between, rcond=1e-10)) / len(classes))
@@ -55,7 +61,10 @@ def plain_nc1(states: np.ndarray, labels: np.ndarray) -> float:
 def test_scores_are_those_of_all_states_at_once():
     given, heads, weights = batches()
     rows = scored(given, heads, collapse=(K, D)).compute()
-    states, labels = torch.cat([s for s, _ in given], 1).numpy(), torch.cat([y for _, y in given]).numpy()
+    states, labels = (
+        torch.cat([s for s, _ in given], 1).numpy(),
+        torch.cat([y for _, y in given]).numpy(),
+    )
     n, tops, likely = len(labels), [], []
     middle = states.mean(1, keepdims=True)
     for layer in range(L):
@@ -66,20 +75,41 @@ def test_scores_are_those_of_all_states_at_once():
         cosine = np.array([a @ b / np.sqrt((a @ a) * (b @ b)) for a, b in pairs])
         tops.append(chances.argmax(1))
         likely.append(own)
-        for metric, values in (("layer_accuracy", right), ("label_probability", own), ("cross_entropy", -np.log(own)),
-                               ("cosine_similarity", cosine)):  # fmt: skip
+        for metric, values in (
+            ("layer_accuracy", right),
+            ("label_probability", own),
+            ("cross_entropy", -np.log(own)),
+            ("cosine_similarity", cosine),
+        ):
             wanted = (np.mean(values), np.std(values, ddof=1) / np.sqrt(n), n, 0)
             assert value(rows, metric, layer + 1) == pytest.approx(wanted, rel=1e-9, abs=1e-9)
-        assert value(rows, "nc1", layer + 1)[0] == pytest.approx(plain_nc1(states[layer], labels), rel=1e-8)
-        assert value(rows, "f1", layer + 1)[0] == pytest.approx(f1_score(labels, tops[-1], average="macro"))
+        assert value(rows, "nc1", layer + 1)[0] == pytest.approx(
+            plain_nc1(states[layer], labels), rel=1e-8
+        )
+        assert value(rows, "f1", layer + 1)[0] == pytest.approx(
+            f1_score(labels, tops[-1], average="macro")
+        )
         found = neural_collapse(states[layer], labels)
-        assert value(rows, "nc2_norms", layer + 1)[0] == pytest.approx(found.nc2_norms.item(), rel=1e-8)
-        assert value(rows, "nc2_angles", layer + 1)[0] == pytest.approx(found.nc2_angles.item(), rel=1e-8)
-    settled = np.array([next(k for k in range(L) if all(t[i] == tops[-1][i] for t in tops[k:])) + 1 for i in range(n)])
+        assert value(rows, "nc2_norms", layer + 1)[0] == pytest.approx(
+            found.nc2_norms.item(), rel=1e-8
+        )
+        assert value(rows, "nc2_angles", layer + 1)[0] == pytest.approx(
+            found.nc2_angles.item(), rel=1e-8
+        )
+    settled = np.array(
+        [
+            next(k for k in range(L) if all(t[i] == tops[-1][i] for t in tops[k:])) + 1
+            for i in range(n)
+        ]
+    )
     assert value(rows, "saturation_layer", L)[0] == settled.mean()
-    assert [value(rows, "saturated", k)[0] for k in (1, 2, 3)] == [(settled <= k).mean() for k in (1, 2, 3)]
+    assert [value(rows, "saturated", k)[0] for k in (1, 2, 3)] == [
+        (settled <= k).mean() for k in (1, 2, 3)
+    ]
     agrees = [(tops[k - 1] == tops[-1]).mean() for k in (1, 2, 3)]
-    assert [value(rows, "agreement", k)[0] for k in (1, 2, 3)] == agrees and agrees[0] > (settled == 1).mean()
+    assert [value(rows, "agreement", k)[0] for k in (1, 2, 3)] == agrees and agrees[0] > (
+        settled == 1
+    ).mean()
     right = [value(rows, "layer_accuracy", k)[0] for k in (1, 2, 3)]
     first = next(k for k, share in enumerate(right, start=1) if share >= right[-1] - 0.01)
     assert value(rows, "effective_depth", L, "relative_to=last,epsilon=0.01")[0] == first
@@ -109,7 +139,9 @@ def test_of_many_rows_an_even_sample_has_the_cosine(monkeypatch):
     states = torch.cat([s for s, _ in given], 1)[:, ::4]  # 33 rows, at most 10 of them kept
     for layer in range(L):
         wanted = cosine_similarity(states[layer], states[-1]).mean()
-        assert value(rows, "cosine_similarity", layer + 1)[0] == pytest.approx(float(wanted), rel=1e-9)
+        assert value(rows, "cosine_similarity", layer + 1)[0] == pytest.approx(
+            float(wanted), rel=1e-9
+        )
     assert value(rows, "cosine_similarity", 1)[2:] == (9, 0)
     some = SomeRows(5)
     for start in range(0, 40, 8):
@@ -151,12 +183,21 @@ def test_tokens_are_shifted_and_ignored_ones_left_out():
     states = torch.randn(L, 2, 5, D, generator=rng, dtype=torch.float64)
     labels = torch.tensor([[0, 1, 2, -100, 3], [3, 2, -100, -100, -100]])
     weight = torch.randn(K, D, generator=rng, dtype=torch.float64)
-    scores = scored([(states, labels)], [lambda rows: rows @ weight.T] * L, shift=True, language_model=True)
+    scores = scored(
+        [(states, labels)], [lambda rows: rows @ weight.T] * L, shift=True, language_model=True
+    )
     rows = scores.compute()
-    places = [(0, 0, 1), (0, 1, 2), (0, 3, 3), (1, 0, 2)]  # sample, position that predicts, its label
+    places = [
+        (0, 0, 1),
+        (0, 1, 2),
+        (0, 3, 3),
+        (1, 0, 2),
+    ]  # sample, position that predicts, its label
     for layer in range(L):
-        losses = [torch.nn.functional.cross_entropy(states[layer, b, t] @ weight.T, torch.tensor(y))
-                  for b, t, y in places]  # fmt: skip
+        losses = [
+            torch.nn.functional.cross_entropy(states[layer, b, t] @ weight.T, torch.tensor(y))
+            for b, t, y in places
+        ]
         found = value(rows, "perplexity", layer + 1)
         assert found[0] == pytest.approx(torch.stack(losses).mean().exp().item(), rel=1e-9)
         assert found[2:] == (4, 0)
@@ -172,7 +213,11 @@ def test_states_that_are_not_finite_are_skipped_and_counted():
     rows = scored(given, heads, collapse=(K, D)).compute()
     assert value(rows, "layer_accuracy", 1)[2:] == (7, 1)
     assert value(rows, "nc1", 1)[2:] == (7, 1)
-    assert value(rows, "label_probability_rises", 2)[2:] == value(rows, "cosine_similarity", 3)[2:] == (7, 1)
+    assert (
+        value(rows, "label_probability_rises", 2)[2:]
+        == value(rows, "cosine_similarity", 3)[2:]
+        == (7, 1)
+    )
     assert value(rows, "layer_accuracy", 2)[2:] == (8, 0)
     assert value(rows, "saturation_layer", 3)[2:] == (7, 1)
 

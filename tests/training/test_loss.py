@@ -12,7 +12,9 @@ from layerscope.training import aligned_loss, exit_weights, loss as loss_module
 E, N, D, K = 4, 37, 8, 11
 
 
-def case(dtype: torch.dtype = torch.float64, bias: bool = True) -> tuple[list[torch.Tensor], torch.Tensor, nn.Linear]:
+def case(
+    dtype: torch.dtype = torch.float64, bias: bool = True
+) -> tuple[list[torch.Tensor], torch.Tensor, nn.Linear]:
     torch.manual_seed(0)
     head = nn.Linear(D, K, bias=bias, dtype=dtype)
     states = [torch.randn(N, D, dtype=dtype, requires_grad=True) for _ in range(E)]
@@ -21,9 +23,17 @@ def case(dtype: torch.dtype = torch.float64, bias: bool = True) -> tuple[list[to
     return states, labels, head
 
 
-def plain(states: list[torch.Tensor], labels: torch.Tensor, head: Callable, norm: Callable, shares: list[float]):
+def plain(
+    states: list[torch.Tensor],
+    labels: torch.Tensor,
+    head: Callable,
+    norm: Callable,
+    shares: list[float],
+):
     loss = nn.CrossEntropyLoss(ignore_index=-100)
-    return sum(share * loss(head(norm(state)), labels) for share, state in zip(shares, states, strict=True))
+    return sum(
+        share * loss(head(norm(state)), labels) for share, state in zip(shares, states, strict=True)
+    )
 
 
 def gradients(loss: torch.Tensor, leaves: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -63,20 +73,25 @@ def test_each_label_shifts_to_the_token_before_it():
     tokens[0, 4:] = -100
     head = nn.Linear(D, K, dtype=torch.float64)
     wanted = sum(
-        share * nn.functional.cross_entropy(head(state[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+        share
+        * nn.functional.cross_entropy(head(state[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
         for share, state in zip(exit_weights(range(1, E + 1)), states, strict=True)
     )
     found = aligned_loss(states, tokens, head, shift=True)
     assert found.item() == pytest.approx(wanted.item(), abs=1e-12)
-    assert torch.allclose(*gradients(found, [states]), *gradients(wanted, [states]), rtol=0, atol=1e-10)
+    assert torch.allclose(
+        *gradients(found, [states]), *gradients(wanted, [states]), rtol=0, atol=1e-10
+    )
 
 
 def test_uneven_shares_of_two_processes_add_up_to_one():
     states, labels, head = case()
     whole = aligned_loss(states, labels, head)
     items = int((labels != -100).sum())
-    halves = [aligned_loss([s[part] for s in states], labels[part], head, items=items)
-              for part in (slice(0, 9), slice(9, N))]  # fmt: skip
+    halves = [
+        aligned_loss([s[part] for s in states], labels[part], head, items=items)
+        for part in (slice(0, 9), slice(9, N))
+    ]
     assert sum(halves).item() == pytest.approx(whole.item(), abs=1e-12)
 
 
@@ -84,7 +99,9 @@ def test_uneven_shares_of_two_processes_add_up_to_one():
 def test_a_share_without_labels_adds_nothing(linear: bool):
     states, labels, head = case()
     leaves = [*states, *head.parameters()]
-    empty = aligned_loss(states, torch.full_like(labels, -100), head if linear else (lambda h: head(h)), items=7)
+    empty = aligned_loss(
+        states, torch.full_like(labels, -100), head if linear else (lambda h: head(h)), items=7
+    )
     assert empty.item() == 0 and all((g == 0).all() for g in gradients(empty, leaves))
     with pytest.raises(LayerscopeError, match="every label of this batch is ignored"):
         aligned_loss(states, torch.full_like(labels, -100), head, items=0)
@@ -151,13 +168,17 @@ def test_wrong_input_is_told(change, line):
 
 def test_exits_of_several_widths_are_told():
     states, labels, head = case()
-    with pytest.raises(LayerscopeError, match=r"exit 1 has states of shape \(37, 4\) and the last one \(37, 8\)"):
+    with pytest.raises(
+        LayerscopeError, match=r"exit 1 has states of shape \(37, 4\) and the last one \(37, 8\)"
+    ):
         aligned_loss([states[0], states[1][:, :4], states[3]], labels, head)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_exponentials_and_sums_of_half_precision_are_taken_in_float32(dtype: torch.dtype):
     states, labels, head = case(dtype)
-    wanted = sum(share * nn.functional.cross_entropy(head(state).float(), labels, ignore_index=-100)
-                 for share, state in zip(exit_weights(range(1, E + 1)), states, strict=True))  # fmt: skip
+    wanted = sum(
+        share * nn.functional.cross_entropy(head(state).float(), labels, ignore_index=-100)
+        for share, state in zip(exit_weights(range(1, E + 1)), states, strict=True)
+    )
     assert aligned_loss(states, labels, head).item() == pytest.approx(wanted.item(), rel=1e-6)

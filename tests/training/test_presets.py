@@ -11,44 +11,71 @@ from layerscope.training.training import described, settings_of
 
 
 def test_presets_have_the_printed_settings():
-    glue, gpt2, deit = (settings_of({}, name) for name in ("tracing-glue", "tracing-gpt2", "tracing-deit"))
+    glue, gpt2, deit = (
+        settings_of({}, name) for name in ("tracing-glue", "tracing-gpt2", "tracing-deit")
+    )
     assert (glue.learning_rate, glue.batch_size, glue.epochs, glue.max_length) == (2e-5, 32, 3, 256)
-    assert (gpt2.learning_rate, gpt2.batch_size, gpt2.max_steps, gpt2.max_length) == (2e-5, 8, 40_000, 256)
+    assert (gpt2.learning_rate, gpt2.batch_size, gpt2.max_steps, gpt2.max_length) == (
+        2e-5,
+        8,
+        40_000,
+        256,
+    )
     assert glue.head == "own" and settings_of({"head": "mean"}, "tracing-glue").head == "mean"
     assert (glue.schedule, gpt2.schedule, deit.schedule) == ("always", "always", "alternate")
-    assert (deit.batch_size, deit.epochs, deit.weight_decay, deit.scheduler) == (256, 200, 1e-4, "multistep")
+    assert (deit.batch_size, deit.epochs, deit.weight_decay, deit.scheduler) == (
+        256,
+        200,
+        1e-4,
+        "multistep",
+    )
     assert deit.augment
-    assert deit.learning_rate != settings_of({}, "tracing-deit", as_printed=True).learning_rate == 0.1
+    assert (
+        deit.learning_rate != settings_of({}, "tracing-deit", as_printed=True).learning_rate == 0.1
+    )
 
 
 def test_the_preset_of_layerskip_has_the_printed_settings():
     found = settings_of({}, "layerskip")
     assert (found.objective, found.schedule, found.weights, found.task) == (
-        "aligned", "rotating", "layerskip", "causal-lm"
-    )  # fmt: skip
+        "aligned",
+        "rotating",
+        "layerskip",
+        "causal-lm",
+    )
     assert (found.beta, found.layer_dropout, found.rotation) == (0.2, 0.1, None)
     assert settings_of({"layer_dropout": 0.2, "rotation": 8}, "layerskip").rotation == 8
 
 
 def test_what_is_given_beats_the_preset():
-    found = settings_of({"epochs": 2, "schedule": "always", "batch_size": None}, "tracing-deit", as_printed=True)
+    found = settings_of(
+        {"epochs": 2, "schedule": "always", "batch_size": None}, "tracing-deit", as_printed=True
+    )
     assert (found.epochs, found.schedule, found.batch_size) == (2, "always", 256)
     line = described("tracing-deit", {"epochs": 2}, as_printed=False)
-    assert line.startswith("preset tracing-deit: task image-classification, schedule alternate, learning_rate 0.0005, ")
+    assert line.startswith(
+        "preset tracing-deit: task image-classification, schedule alternate, learning_rate 0.0005, "
+    )
     assert "epochs" not in line
     assert line.endswith("(the paper prints learning_rate 0.1: see `as_printed=True`)")
 
 
 def test_schedules_and_rates_that_the_task_decides():
     image, text = (
-        settings_of({}).decided(task, Asked(from_config=True)) for task in ("image-classification", "causal-lm")
+        settings_of({}).decided(task, Asked(from_config=True))
+        for task in ("image-classification", "causal-lm")
     )
     assert (image.schedule, text.schedule) == ("alternate", "always")
     assert (
-        settings_of({"schedule": "always"}).decided("image-classification", Asked(from_config=False)).schedule
+        settings_of({"schedule": "always"})
+        .decided("image-classification", Asked(from_config=False))
+        .schedule
         == "always"
     )
-    assert text.learning_rate > settings_of({}).decided("causal-lm", Asked(from_config=False)).learning_rate
+    assert (
+        text.learning_rate
+        > settings_of({}).decided("causal-lm", Asked(from_config=False)).learning_rate
+    )
 
 
 def test_as_printed_needs_a_preset():

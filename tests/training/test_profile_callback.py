@@ -9,7 +9,11 @@ import tiny
 import torch
 import transformers as hf
 from datasets import Dataset
-from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers import (
+    SentenceTransformer,
+    SentenceTransformerTrainer,
+    SentenceTransformerTrainingArguments,
+)
 from sentence_transformers.sentence_transformer.losses import CosineSimilarityLoss
 
 import layerscope
@@ -26,9 +30,15 @@ def trained(folder: Path, **callback: Any) -> tuple[Any, Any]:
     model, tokenizer = tiny.classifier(), tiny.tokenizer(special=True)
     rows = Dataset.from_list([dict(tokenizer(text), labels=i % 2) for i, text in enumerate(TEXTS)])
     arguments = hf.TrainingArguments(
-        str(folder), max_steps=4, per_device_train_batch_size=4, logging_steps=2, report_to=["tensorboard"],
-        save_strategy="no", disable_tqdm=True, seed=0,
-    )  # fmt: skip
+        str(folder),
+        max_steps=4,
+        per_device_train_batch_size=4,
+        logging_steps=2,
+        report_to=["tensorboard"],
+        save_strategy="no",
+        disable_tqdm=True,
+        seed=0,
+    )
     trainer = hf.Trainer(model, arguments, train_dataset=rows, processing_class=tokenizer)
     own = ProfileCallback(trainer, DATA, **callback) if callback else None
     if own is not None:
@@ -53,10 +63,18 @@ def test_every_value_is_in_tensorboards_files_and_equals_the_runs(tmp_path: Path
             wanted = [run.metric(metric).loc[int(layer[0])] for run in own.runs]
             assert [scalar.value for scalar in scalars] == pytest.approx(wanted, rel=1e-6)
     last = layerscope.profile(
-        trainer.model, DATA, processor=trainer.processing_class, metrics="dataset_entropy", views=0, samples=500,
-        out=tmp_path / "alone", progress=False,
-    )  # fmt: skip
-    pd.testing.assert_series_equal(last.metric("dataset_entropy"), own.runs[-1].metric("dataset_entropy"))
+        trainer.model,
+        DATA,
+        processor=trainer.processing_class,
+        metrics="dataset_entropy",
+        views=0,
+        samples=500,
+        out=tmp_path / "alone",
+        progress=False,
+    )
+    pd.testing.assert_series_equal(
+        last.metric("dataset_entropy"), own.runs[-1].metric("dataset_entropy")
+    )
     assert len(layerscope.compare(own.runs, progress=False).runs) == 3
 
 
@@ -79,25 +97,41 @@ def test_a_sentence_transformer_in_its_own_trainer(tmp_path: Path) -> None:
     model = SentenceTransformer(str(folder), device="cpu")
     rows = Dataset.from_dict({"a": TEXTS[:16], "b": TEXTS[16:32], "score": [0.0, 1.0] * 8})
     arguments = SentenceTransformerTrainingArguments(
-        str(tmp_path / "out"), max_steps=2, per_device_train_batch_size=4, report_to=[], save_strategy="no"
+        str(tmp_path / "out"),
+        max_steps=2,
+        per_device_train_batch_size=4,
+        report_to=[],
+        save_strategy="no",
     )
-    trainer = SentenceTransformerTrainer(model, arguments, train_dataset=rows, loss=CosineSimilarityLoss(model))
+    trainer = SentenceTransformerTrainer(
+        model, arguments, train_dataset=rows, loss=CosineSimilarityLoss(model)
+    )
     own = ProfileCallback(trainer, TEXTS, every=2, metrics="effective_rank", out=tmp_path / "runs")
     trainer.add_callback(own)
     trainer.train()
-    assert [run.path for run in own.runs] == [tmp_path / "runs" / "step-0", tmp_path / "runs" / "step-2"]
+    assert [run.path for run in own.runs] == [
+        tmp_path / "runs" / "step-0",
+        tmp_path / "runs" / "step-2",
+    ]
     assert own.runs[0].metric("effective_rank").ne(own.runs[1].metric("effective_rank")).any()
-    assert {f"layers/effective_rank/{layer}" for layer in range(4)} <= set(trainer.state.log_history[0])
+    assert {f"layers/effective_rank/{layer}" for layer in range(4)} <= set(
+        trainer.state.log_history[0]
+    )
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
         ({"every": 0}, "every is 0: give a number of steps, at least 1"),
-        ({"every": 1, "metrics": "cka"}, "cka compares pairs of layers: name metrics with a number for each layer"),
+        (
+            {"every": 1, "metrics": "cka"},
+            "cka compares pairs of layers: name metrics with a number for each layer",
+        ),
         ({"every": 1, "metrics": "ranks"}, "metric 'ranks' does not exist"),
     ],
 )
-def test_what_cannot_be_logged_is_refused_before_the_training(tmp_path: Path, wrong: Any, message: str) -> None:
+def test_what_cannot_be_logged_is_refused_before_the_training(
+    tmp_path: Path, wrong: Any, message: str
+) -> None:
     with pytest.raises(LayerscopeError, match=f"^{message}"):
         trained(tmp_path, **wrong)

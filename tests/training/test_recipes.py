@@ -29,10 +29,24 @@ def forked(forks: Forks, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_grid_of_trainings_is_a_table_of_their_histories(tmp_path: Path, capsys):
     model, data = learning.encoder(tmp_path / "model"), learning.table(tmp_path / "texts.csv")
     given = Namespace(out=tmp_path / "runs", seeds=1, jobs=1)
-    command = [str(model), "--train", str(data), "--max-steps", "2", "--batch-size", "4", "--device", "cpu"]
+    command = [
+        str(model),
+        "--train",
+        str(data),
+        "--max-steps",
+        "2",
+        "--batch-size",
+        "4",
+        "--device",
+        "cpu",
+    ]
     objectives = {name: ["--objective", name] for name in ("standard", "aligned")}
     table = grid.run(given, command, objectives, "layer_accuracy")
-    assert list(table.columns) == [("standard", 0), ("aligned", 0)] and list(table.index) == [1, 2, 3]
+    assert list(table.columns) == [("standard", 0), ("aligned", 0)] and list(table.index) == [
+        1,
+        2,
+        3,
+    ]
     for name in objectives:
         history = layerscope.open_run(given.out / f"{name}-0" / "history")
         assert history.steps[-1] == 2
@@ -40,10 +54,15 @@ def test_a_grid_of_trainings_is_a_table_of_their_histories(tmp_path: Path, capsy
     grid.show(table, lambda share: f"{100 * share:.1f}")
     grid.verdict("a claim", [1.0], False)
     told = capsys.readouterr().out
-    assert f"{100 * table['aligned', 0].iloc[-1]:.1f}" in told and "did NOT hold: a claim: 1.00 by seed" in told
+    assert (
+        f"{100 * table['aligned', 0].iloc[-1]:.1f}" in told
+        and "did NOT hold: a claim: 1.00 by seed" in told
+    )
 
 
 def test_a_training_that_is_refused_ends_the_recipe_with_its_line(tmp_path: Path):
     given = Namespace(out=tmp_path / "runs", seeds=1, jobs=1)
     with pytest.raises(SystemExit, match="nowhere"):
-        grid.run(given, ["nowhere/model", "--train", "nowhere.csv"], {"standard": []}, "layer_accuracy")
+        grid.run(
+            given, ["nowhere/model", "--train", "nowhere.csv"], {"standard": []}, "layer_accuracy"
+        )

@@ -138,16 +138,35 @@ PATHS = {"bert", "gpt2", "vit", "vi", "classifier", "three", "photos", "vit/conf
 
 
 @pytest.mark.parametrize(("words", "line"), CASES, ids=[" ".join(words) for words, _ in CASES])
-def test_wrong_input_is_told_in_one_line(cli, place: Path, tmp_path: Path, words: list[str], line: str):
+def test_wrong_input_is_told_in_one_line(
+    cli, place: Path, tmp_path: Path, words: list[str], line: str
+):
     files = {word: place / word for word in words if word in PATHS or (place / word).is_file()}
-    printed = cli("train", "--device", "cpu", "--out", tmp_path / "out", *[files.get(word, word) for word in words])
+    printed = cli(
+        "train",
+        "--device",
+        "cpu",
+        "--out",
+        tmp_path / "out",
+        *[files.get(word, word) for word in words],
+    )
     assert (printed.status, printed.line) == (2, flagged(line.format(place=place), *words))
     assert not (tmp_path / "out").exists()
 
 
 def test_another_training_in_the_same_folder_loses_nothing(cli, place: Path, tmp_path: Path):
-    common = ["train", place / "bert", "--train", place / "texts.csv", "--eval", place / "texts.csv",
-              "--out", tmp_path / "out", "--max-steps", "2"]  # fmt: skip
+    common = [
+        "train",
+        place / "bert",
+        "--train",
+        place / "texts.csv",
+        "--eval",
+        place / "texts.csv",
+        "--out",
+        tmp_path / "out",
+        "--max-steps",
+        "2",
+    ]
     assert cli(*common).status == 0
     before = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
     printed = cli(*common, "--objective", "standard", "--seed", "1")
@@ -156,20 +175,35 @@ def test_another_training_in_the_same_folder_loses_nothing(cli, place: Path, tmp
         f"out '{tmp_path}/out' holds another training (objective aligned there, standard here; seed 0 there, 1 here):"
         " name another folder, or give the same settings to resume it",
     )
-    assert before == {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    assert before == {
+        path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()
+    }
     again = cli(*common)
     assert again.status == 0
     assert f"{tmp_path}/out is finished: nothing is left to train" in again.err
-    assert (tmp_path / "out" / "model.safetensors").read_bytes() == before[tmp_path / "out" / "model.safetensors"]
+    assert (tmp_path / "out" / "model.safetensors").read_bytes() == before[
+        tmp_path / "out" / "model.safetensors"
+    ]
 
 
 def test_a_second_job_in_the_folder_of_a_training_is_refused(cli, place: Path, tmp_path: Path):
-    common = ["train", place / "bert", "--train", place / "texts.csv", "--max-steps", "1", "--out", tmp_path / "out"]
+    common = [
+        "train",
+        place / "bert",
+        "--train",
+        place / "texts.csv",
+        "--max-steps",
+        "1",
+        "--out",
+        tmp_path / "out",
+    ]
     assert cli(*common).status == 0
     with locked(tmp_path / "out"):
         second = cli(*common)
     assert second.status == 2
-    assert second.line.startswith(f"another process is writing to '{tmp_path}/out': wait for it, or choose another")
+    assert second.line.startswith(
+        f"another process is writing to '{tmp_path}/out': wait for it, or choose another"
+    )
     assert cli(*common).status == 0
 
 
@@ -185,14 +219,28 @@ def test_folders_that_are_no_trainings_are_left_alone(cli, place: Path, tmp_path
         f"out '{tmp_path}/file' cannot be made ({tmp_path}/file is a file): name a folder"
     )
     with pytest.raises(layerscope.LayerscopeError, match="cannot be made"):
-        layerscope.train(place / "bert", place / "texts.csv", out=tmp_path / "file" / "out", progress=False)
+        layerscope.train(
+            place / "bert", place / "texts.csv", out=tmp_path / "file" / "out", progress=False
+        )
 
 
 def test_a_loss_that_is_no_number_stops_and_keeps_what_was_good(cli, place: Path, tmp_path: Path):
     printed = cli(
-        "train", place / "bert", "--train", place / "texts.csv", "--out", tmp_path / "out", "--max-steps", "6",
-        "--learning-rate", "1e30", "--eval-every", "1", "--scheduler", "constant",
-    )  # fmt: skip
+        "train",
+        place / "bert",
+        "--train",
+        place / "texts.csv",
+        "--out",
+        tmp_path / "out",
+        "--max-steps",
+        "6",
+        "--learning-rate",
+        "1e30",
+        "--eval-every",
+        "1",
+        "--scheduler",
+        "constant",
+    )
     assert printed.status == 2
     assert "NaN or infin" in printed.line
     assert not (tmp_path / "out" / "model.safetensors").exists()
@@ -200,19 +248,41 @@ def test_a_loss_that_is_no_number_stops_and_keeps_what_was_good(cli, place: Path
 
 
 def test_where_nothing_can_be_reported_to(cli, place: Path, tmp_path: Path):
-    common = ["train", place / "bert", "--train", place / "texts.csv", "--out", tmp_path / "out", "--report-to"]
+    common = [
+        "train",
+        place / "bert",
+        "--train",
+        place / "texts.csv",
+        "--out",
+        tmp_path / "out",
+        "--report-to",
+    ]
     wrong, missing = cli(*common, "tensorbord"), cli(*common, "neptune")
     assert (wrong.status, missing.status) == (2, 2)
-    assert wrong.line.startswith("--report-to 'tensorbord' does not exist, did you mean tensorboard? (choose none, ")
+    assert wrong.line.startswith(
+        "--report-to 'tensorbord' does not exist, did you mean tensorboard? (choose none, "
+    )
     assert missing.line == "--report-to 'neptune' is not installed: install it, or choose another"
     assert not (tmp_path / "out").exists()
 
 
 def test_a_start_that_came_to_nothing_does_not_hold_the_folder(cli, place: Path, tmp_path: Path):
-    common = ["train", place / "bert", "--train", place / "texts.csv", "--max-steps", "1", "--out", tmp_path / "out"]
+    common = [
+        "train",
+        place / "bert",
+        "--train",
+        place / "texts.csv",
+        "--max-steps",
+        "1",
+        "--out",
+        tmp_path / "out",
+    ]
     assert cli(*common, "--eval-samples", "4").status == 0
     about = (tmp_path / "out" / "training.json").read_text()
-    for killed in (tmp_path / "killed", tmp_path / "killed" / "baselines" / "depth-1"):  # before the first evaluation
+    for killed in (
+        tmp_path / "killed",
+        tmp_path / "killed" / "baselines" / "depth-1",
+    ):  # before the first evaluation
         killed.mkdir(parents=True)
         (killed / "training.json").write_text(about)
     (tmp_path / "killed" / ".training.json.part").write_text("{")  # and in the middle of a word
@@ -227,5 +297,9 @@ def test_a_rare_class_may_be_held_out_whole(place: Path):
 
 
 def test_python_names_a_setting_that_does_not_exist(place: Path, tmp_path: Path):
-    with pytest.raises(layerscope.LayerscopeError, match="train has no option 'obective', did you mean objective"):
-        layerscope.train(place / "bert", place / "texts.csv", out=tmp_path / "out", obective="aligned")
+    with pytest.raises(
+        layerscope.LayerscopeError, match="train has no option 'obective', did you mean objective"
+    ):
+        layerscope.train(
+            place / "bert", place / "texts.csv", out=tmp_path / "out", obective="aligned"
+        )

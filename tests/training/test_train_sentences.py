@@ -25,13 +25,19 @@ __all__ = ["cli", "one_thread"]
 TASK = ["--task", "sentence-similarity", "--device", "cpu"]
 
 
-def pairs(path: Path, n: int = 48, seed: int = 0, header: tuple[str, ...] = ("text_a", "text_b", "score")) -> Path:
+def pairs(
+    path: Path, n: int = 48, seed: int = 0, header: tuple[str, ...] = ("text_a", "text_b", "score")
+) -> Path:
     """Pairs of texts of low or of high words, alike where both are of one kind; no word occurs in both texts."""
     rng, rows = random.Random(seed), []
     for _ in range(n):
         kinds = rng.random() < 0.5, rng.random() < 0.5
         words = [rng.sample(tiny.WORDS[45 * kind :][:45], 8) for kind in kinds]
-        rows.append([" ".join(words[0][:4]), " ".join(words[1][4:]), int(kinds[0] == kinds[1])][: len(header)])
+        rows.append(
+            [" ".join(words[0][:4]), " ".join(words[1][4:]), int(kinds[0] == kinds[1])][
+                : len(header)
+            ]
+        )
     with path.open("w", newline="") as file:
         csv.writer(file).writerows([header, *rows])
     return path
@@ -45,9 +51,24 @@ def encoder(folder: Path) -> Path:
 
 
 def test_the_verb_end_to_end(cli, tmp_path: Path):
-    model, data, held = encoder(tmp_path), pairs(tmp_path / "pairs.csv", 120), pairs(tmp_path / "held.csv", 60, seed=1)
+    model, data, held = (
+        encoder(tmp_path),
+        pairs(tmp_path / "pairs.csv", 120),
+        pairs(tmp_path / "held.csv", 60, seed=1),
+    )
     out = tmp_path / "out"
-    recipe = ["--dims", "8,4", "--epochs", "6", "--learning-rate", "3e-3", "--batch-size", "16", "--eval-every", "24"]
+    recipe = [
+        "--dims",
+        "8,4",
+        "--epochs",
+        "6",
+        "--learning-rate",
+        "3e-3",
+        "--batch-size",
+        "16",
+        "--eval-every",
+        "24",
+    ]
     command = ["train", model, "--train", data, "--eval", held, "--out", out, *recipe, *TASK]
     printed = cli(*command, "--baseline-depths", "1")
     assert printed.status == 0, printed.err
@@ -55,7 +76,9 @@ def test_the_verb_end_to_end(cli, tmp_path: Path):
     assert "· spearman 0." in printed.err
     answer = " ".join(printed.out.partition("Effective depth")[0].split())
     assert (
-        answer.startswith(("Layer ", "All 3 layers: Spearman ")) and "Spearman 0." in answer and "60 pairs)" in answer
+        answer.startswith(("Layer ", "All 3 layers: Spearman "))
+        and "Spearman 0." in answer
+        and "60 pairs)" in answer
     )
     shown = " ".join(printed.out.split())
     assert "layer Spearman 8 dims 4 dims" in shown and "separate model" in shown
@@ -69,10 +92,17 @@ def test_the_verb_end_to_end(cli, tmp_path: Path):
         plain[0].auto_model.encoder.layer = plain[0].auto_model.encoder.layer[:layer]
         one, two = (plain.encode(table[side].tolist()) for side in ("text_a", "text_b"))
         for d, variant in ((32, None), (8, "dims=8"), (4, "dims=4")):
-            cut = [side[:, :d] / np.linalg.norm(side[:, :d], axis=1, keepdims=True) for side in (one, two)]
+            cut = [
+                side[:, :d] / np.linalg.norm(side[:, :d], axis=1, keepdims=True)
+                for side in (one, two)
+            ]
             wanted = spearmanr((cut[0] * cut[1]).sum(1), table["score"])[0]
             rows = run.at()[(run.at()["metric"] == "pair_spearman") & (run.at()["layer"] == layer)]
-            rows = rows[rows["variant"].isna()] if variant is None else rows[rows["variant"] == variant]
+            rows = (
+                rows[rows["variant"].isna()]
+                if variant is None
+                else rows[rows["variant"] == variant]
+            )
             assert rows["value"].item() == pytest.approx(wanted, abs=2e-3)
     before = run.at(0)[(run.at(0)["metric"] == "pair_spearman")]["value"]
     after = run.at()[(run.at()["metric"] == "pair_spearman")]["value"]
@@ -80,8 +110,11 @@ def test_the_verb_end_to_end(cli, tmp_path: Path):
 
     depths = pd.read_csv(out / "history" / "depths.csv")
     assert list(zip(depths["objective"], depths["depth"], depths["layer"], strict=True)) == [
-        ("aligned", 3, 1), ("aligned", 3, 2), ("aligned", 3, 3), ("standard", 1, 1),
-    ]  # fmt: skip
+        ("aligned", 3, 1),
+        ("aligned", 3, 2),
+        ("aligned", 3, 3),
+        ("standard", 1, 1),
+    ]
     assert depths["ms_per_sample"].notna()[:3].all()
     rival = SentenceTransformer(str(out / "baselines" / "depth-1"), device="cpu")
     assert len(rival[0].auto_model.encoder.layer) == 1 and len(list(rival)) == 3
@@ -92,16 +125,44 @@ def test_the_verb_end_to_end(cli, tmp_path: Path):
     assert not (out / "checkpoints").exists() and not list(out.rglob("*.bin"))
     page = (out / "report.html").read_text()
     assert "Spearman" in page and "dims=8" in page
-    small = cli("truncate", out, "--layer", "1", "--out", tmp_path / "small", "--format", "sentence-transformers")
+    small = cli(
+        "truncate",
+        out,
+        "--layer",
+        "1",
+        "--out",
+        tmp_path / "small",
+        "--format",
+        "sentence-transformers",
+    )
     assert small.status == 0, small.err
     again = cli(*command)
     assert again.status == 0 and f"{out} is finished: nothing is left to train" in again.err
 
 
 def test_pairs_without_scores_are_found_among_the_others(cli, tmp_path: Path):
-    model, data = encoder(tmp_path), pairs(tmp_path / "pairs.csv", 64, header=("anchor", "positive"))
-    printed = cli("train", model, "--train", data, "--out", tmp_path / "out", "--max-steps", "6", "--batch-size", "8",
-                  "--objective", "standard", "--eval-samples", "5", "--json", *TASK)  # fmt: skip
+    model, data = (
+        encoder(tmp_path),
+        pairs(tmp_path / "pairs.csv", 64, header=("anchor", "positive")),
+    )
+    printed = cli(
+        "train",
+        model,
+        "--train",
+        data,
+        "--out",
+        tmp_path / "out",
+        "--max-steps",
+        "6",
+        "--batch-size",
+        "8",
+        "--objective",
+        "standard",
+        "--eval-samples",
+        "5",
+        "--json",
+        *TASK,
+    )
     assert printed.status == 0, printed.err
     assert "no scores: a pair's second text is to be found" in printed.err
     assert "a tenth of the training data is held out (6 pairs, seed 0)" in printed.err
@@ -112,12 +173,22 @@ def test_pairs_without_scores_are_found_among_the_others(cli, tmp_path: Path):
     assert "dims" not in found
 
 
-def test_a_stopped_training_goes_on_to_the_same_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_stopped_training_goes_on_to_the_same_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     from layerscope.training import fit
 
     model, data = encoder(tmp_path), pairs(tmp_path / "pairs.csv", 48)
-    common = dict(task="sentence-similarity", dims=[8], max_steps=8, batch_size=12, eval_every=3, device="cpu",
-                  progress=False, learning_rate=1e-3)  # fmt: skip
+    common = dict(
+        task="sentence-similarity",
+        dims=[8],
+        max_steps=8,
+        batch_size=12,
+        eval_every=3,
+        device="cpu",
+        progress=False,
+        learning_rate=1e-3,
+    )
     whole = layerscope.train(model, data, out=tmp_path / "whole", **common)
     progress = fit._Progress.on_step_end
 
@@ -141,11 +212,19 @@ def test_a_stopped_training_goes_on_to_the_same_weights(tmp_path: Path, monkeypa
 def test_a_plain_model_gets_mean_pooling_and_an_object_is_trained(tmp_path: Path, make):
     data = pairs(tmp_path / "pairs.csv")
     make(tmp_path / "plain")
-    out = layerscope.train(tmp_path / "plain", data, out=tmp_path / "out", task="sentence-similarity", max_steps=1,
-                           progress=False)  # fmt: skip
+    out = layerscope.train(
+        tmp_path / "plain",
+        data,
+        out=tmp_path / "out",
+        task="sentence-similarity",
+        max_steps=1,
+        progress=False,
+    )
     pooled = SentenceTransformer(str(out), device="cpu")
     assert type(pooled[1]).__name__ == "Pooling"
-    layerscope.train(pooled, data, out=tmp_path / "more", task="sentence-similarity", max_steps=1, progress=False)
+    layerscope.train(
+        pooled, data, out=tmp_path / "more", task="sentence-similarity", max_steps=1, progress=False
+    )
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +234,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pairs(found / "pairs.csv")
     learning.table(found / "texts.csv")
     learning.novel(found / "novel.txt")
-    hf.ViTModel(hf.ViTConfig(**learning.SMALL, image_size=16, patch_size=4)).save_pretrained(found / "vit")
+    hf.ViTModel(hf.ViTConfig(**learning.SMALL, image_size=16, patch_size=4)).save_pretrained(
+        found / "vit"
+    )
     (found / "alike.csv").write_text("text_a,text_b,score\n" + "w1,w2,3\n" * 40)
     (found / "odd.csv").write_text("text_a,text_b,score\nw1,w2,3\nw1,w3,high\n")
     (found / "hole.csv").write_text("text_a,text_b,score\nw1,w2,3\nw1,,2\n")
@@ -195,7 +276,9 @@ CASES = [
 
 
 @pytest.mark.parametrize(("words", "message"), CASES, ids=[" ".join(words) for words, _ in CASES])
-def test_wrong_input_is_one_line_and_leaves_nothing(cli, folder: Path, monkeypatch, words: list[str], message: str):
+def test_wrong_input_is_one_line_and_leaves_nothing(
+    cli, folder: Path, monkeypatch, words: list[str], message: str
+):
     monkeypatch.chdir(folder)
     printed = cli("train", *words, "--out", "out", *TASK)
     assert printed.status == 2
@@ -206,21 +289,44 @@ def test_wrong_input_is_one_line_and_leaves_nothing(cli, folder: Path, monkeypat
 
 def test_a_loss_that_is_not_finite_stops_with_its_step_and_layer(folder: Path, tmp_path: Path):
     with pytest.raises(
-        layerscope.LayerscopeError, match=r"the loss of step 2 is NaN or infinite, layer 1 is the first"
+        layerscope.LayerscopeError,
+        match=r"the loss of step 2 is NaN or infinite, layer 1 is the first",
     ):
-        layerscope.train(folder / "encoder", folder / "pairs.csv", out=tmp_path / "out", task="sentence-similarity",
-                         max_steps=3, learning_rate=1e30, progress=False)  # fmt: skip
+        layerscope.train(
+            folder / "encoder",
+            folder / "pairs.csv",
+            out=tmp_path / "out",
+            task="sentence-similarity",
+            max_steps=3,
+            learning_rate=1e30,
+            progress=False,
+        )
 
 
 def test_few_exits_with_weights_of_their_own_in_mixed_precision(folder: Path, tmp_path: Path):
     frame = pd.read_csv(folder / "pairs.csv").set_axis(["sentence1", "sentence2", "label"], axis=1)
-    how = dict(layers=[1, 3], weights=[1, 2], dims=[4], label_column="label", dtype="bf16", max_steps=1, progress=False)
-    out = layerscope.train(folder / "encoder", frame, out=tmp_path / "out", task="sentence-similarity", **how)
-    assert layerscope.open_run(out / "history").metric("pair_spearman", variant="dims=4").notna().all()
+    how = dict(
+        layers=[1, 3],
+        weights=[1, 2],
+        dims=[4],
+        label_column="label",
+        dtype="bf16",
+        max_steps=1,
+        progress=False,
+    )
+    out = layerscope.train(
+        folder / "encoder", frame, out=tmp_path / "out", task="sentence-similarity", **how
+    )
+    assert (
+        layerscope.open_run(out / "history").metric("pair_spearman", variant="dims=4").notna().all()
+    )
 
 
 def test_dims_are_for_sentence_embeddings_alone(cli, folder: Path, monkeypatch):
     monkeypatch.chdir(folder)
     printed = cli("train", "bert", "--train", "texts.csv", "--dims", "8", "--out", "out")
     assert printed.status == 2
-    assert "dims are those of sentence embeddings, and classification makes none: leave --dims out" in printed.err
+    assert (
+        "dims are those of sentence embeddings, and classification makes none: leave --dims out"
+        in printed.err
+    )

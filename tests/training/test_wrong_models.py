@@ -15,10 +15,15 @@ from layerscope import LayerscopeError
 from layerscope.training import AlignedTrainer, Objective
 
 __all__ = ["one_thread"]
-OBJECTIVES = [*map(Objective, ("standard", "aligned", "cosine", "cka", "classifiers")), Objective(schedule="alternate")]
+OBJECTIVES = [
+    *map(Objective, ("standard", "aligned", "cosine", "cka", "classifiers")),
+    Objective(schedule="alternate"),
+]
 
 
-def told(folder: Path, model: nn.Module, data: list[dict[str, Any]], objective: Objective, line: str) -> None:
+def told(
+    folder: Path, model: nn.Module, data: list[dict[str, Any]], objective: Objective, line: str
+) -> None:
     before = {key: value.clone() for key, value in model.state_dict().items()}
     with pytest.raises(LayerscopeError, match=line) as error:
         trainer(folder, model, data, objective, max_steps=2).train()
@@ -29,7 +34,10 @@ def told(folder: Path, model: nn.Module, data: list[dict[str, Any]], objective: 
 def test_a_model_whose_weights_are_spoilt_is_told():
     model = tiny.classifier(2)
     torch.nn.init.constant_(model.classifier.weight, torch.nan)
-    with pytest.raises(LayerscopeError, match="gives logits that are NaN before any training: its weights are corrupt"):
+    with pytest.raises(
+        LayerscopeError,
+        match="gives logits that are NaN before any training: its weights are corrupt",
+    ):
         AlignedTrainer(model, processing_class=tiny.tokenizer(special=True))
 
 
@@ -37,7 +45,13 @@ def test_a_model_whose_weights_are_spoilt_is_told():
 def test_labels_that_do_not_fit_are_told_by_every_objective(tmp_path: Path, objective: Objective):
     rows, text = classes(8), tokens(8)
     outside = [{**row, "labels": torch.tensor(7)} for row in rows]
-    told(tmp_path, tiny.classifier(), outside, objective, "label 7 is outside the head's 3 classes, 0 to 2")
+    told(
+        tmp_path,
+        tiny.classifier(),
+        outside,
+        objective,
+        "label 7 is outside the head's 3 classes, 0 to 2",
+    )
     beyond = [{**row, "labels": row["labels"].clamp(min=V)} for row in text]
     told(tmp_path, tiny.gpt2(), beyond, objective, f"label {V} is outside the head's {V} classes")
     ignored = [{**row, "labels": torch.full_like(row["labels"], -100)} for row in text]
@@ -53,7 +67,9 @@ def test_a_batch_without_labels_is_told(tmp_path: Path):
 
 def test_layers_of_several_widths_are_told_by_name(tmp_path: Path):
     widths = {"embed_dim": 8, "depths": [1, 1, 2], "num_heads": [1, 2, 2], "window_size": 4}
-    model = tiny.seeded(hf.SwinForImageClassification, hf.SwinConfig(image_size=64, num_labels=3, **widths))
+    model = tiny.seeded(
+        hf.SwinForImageClassification, hf.SwinConfig(image_size=64, num_labels=3, **widths)
+    )
     args = hf.TrainingArguments(str(tmp_path), use_cpu=True, report_to="none")
     line = r"layers of this model differ in width, stage-1 \(1 layer of 8\), .* one head reads layers of one width"
     with pytest.raises(LayerscopeError, match=line):
@@ -66,10 +82,16 @@ def test_layers_of_several_widths_are_told_by_name(tmp_path: Path):
         (hf.BertModel, {}, "BertModel has no head"),
         (hf.BertForSequenceClassification, {"num_labels": 1}, "has no head"),
         (hf.BertForQuestionAnswering, {}, "has no head"),
-        (hf.BertForSequenceClassification, {"num_labels": 3, "problem_type": "multi_label_classification"}, "no class"),
+        (
+            hf.BertForSequenceClassification,
+            {"num_labels": 3, "problem_type": "multi_label_classification"},
+            "no class",
+        ),
     ],
 )
-def test_models_that_predict_no_class_are_told(tmp_path: Path, kind: Any, options: dict[str, Any], line: str):
+def test_models_that_predict_no_class_are_told(
+    tmp_path: Path, kind: Any, options: dict[str, Any], line: str
+):
     model = kind(hf.BertConfig(**tiny.COMMON, max_position_embeddings=64, **options))
     with pytest.raises(LayerscopeError, match=line):
         trainer(tmp_path, model, classes())

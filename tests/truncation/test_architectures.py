@@ -39,13 +39,19 @@ def layer(walk: walks.Walk, k: int = K) -> Tensor:
 
 def loaded(auto: type, folder: Path, **options: object) -> nn.Module:
     model, report = auto.from_pretrained(folder, output_loading_info=True, **options)
-    assert not report["missing_keys"] and not report["unexpected_keys"] and not report["mismatched_keys"]
+    assert (
+        not report["missing_keys"]
+        and not report["unexpected_keys"]
+        and not report["mismatched_keys"]
+    )
     return model.eval()
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 @torch.no_grad()
-def test_trap_09_a_text_model_without_its_last_layer_is_that_layer_of_the_full_one(case: Case, tmp_path: Path) -> None:
+def test_trap_09_a_text_model_without_its_last_layer_is_that_layer_of_the_full_one(
+    case: Case, tmp_path: Path
+) -> None:
     model = case.make()
     out = layerscope.truncate(saved(model, tmp_path / "full"), K, tmp_path / "cut", progress=False)
     ids = torch.tensor([IDS[0]])
@@ -62,7 +68,9 @@ def test_trap_09_a_text_model_without_its_last_layer_is_that_layer_of_the_full_o
 
 @pytest.mark.parametrize("case", DECODERS, ids=lambda case: case.name)
 @torch.no_grad()
-def test_the_one_head_of_a_language_model_reads_the_layer_and_stays_tied(case: Case, tmp_path: Path) -> None:
+def test_the_one_head_of_a_language_model_reads_the_layer_and_stays_tied(
+    case: Case, tmp_path: Path
+) -> None:
     model = case.make()
     model.config.tie_word_embeddings = True
     model.tie_weights()
@@ -76,7 +84,9 @@ def test_the_one_head_of_a_language_model_reads_the_layer_and_stays_tied(case: C
     assert cut.get_output_embeddings().weight is cut.get_input_embeddings().weight
     stored = load_file(out / "model.safetensors")
     assert sum(tuple(tensor.shape) == (zoo.V, zoo.D) for tensor in stored.values()) == 1
-    (made,) = truncate_layers(model, [1], tmp_path / "object", processor=word_tokenizer(), progress=False)
+    (made,) = truncate_layers(
+        model, [1], tmp_path / "object", processor=word_tokenizer(), progress=False
+    )
     assert made.parameters == sum(p.numel() for p in cut.parameters())
 
 
@@ -89,8 +99,12 @@ def test_modernbert_keeps_which_layers_see_everything(tmp_path: Path) -> None:
 
 
 @torch.no_grad()
-def test_albert_runs_its_shared_block_fewer_times_though_other_numbers_equal_its_depth(tmp_path: Path) -> None:
-    config = hf.AlbertConfig(**zoo.COMMON | {"num_hidden_layers": 4, "num_attention_heads": 4}, embedding_size=16)
+def test_albert_runs_its_shared_block_fewer_times_though_other_numbers_equal_its_depth(
+    tmp_path: Path,
+) -> None:
+    config = hf.AlbertConfig(
+        **zoo.COMMON | {"num_hidden_layers": 4, "num_attention_heads": 4}, embedding_size=16
+    )
     model = build(lambda: hf.AlbertForMaskedLM(config))
     out = layerscope.truncate(saved(model, tmp_path / "full"), 2, tmp_path / "cut", progress=False)
     cut, ids = hf.AutoModel.from_pretrained(out).eval(), torch.tensor([IDS[0]])
@@ -100,14 +114,18 @@ def test_albert_runs_its_shared_block_fewer_times_though_other_numbers_equal_its
 
 @torch.no_grad()
 def test_distilbert_and_a_classifier_of_bert_keep_their_heads(tmp_path: Path) -> None:
-    config = hf.DistilBertConfig(vocab_size=99, dim=32, n_layers=4, n_heads=4, hidden_dim=64, num_labels=3)
+    config = hf.DistilBertConfig(
+        vocab_size=99, dim=32, n_layers=4, n_heads=4, hidden_dim=64, num_labels=3
+    )
     distil = build(lambda: hf.DistilBertForSequenceClassification(config))
     config = hf.BertConfig(**zoo.COMMON, num_labels=3, id2label={0: "no", 1: "yes", 2: "perhaps"})
     bert = build(lambda: hf.BertForSequenceClassification(config))
     ids = torch.tensor([IDS[0]])
 
     def cut(model: nn.Module, name: str) -> nn.Module:
-        out = layerscope.truncate(saved(model, tmp_path / name), 2, tmp_path / f"{name}-cut", progress=False)
+        out = layerscope.truncate(
+            saved(model, tmp_path / name), 2, tmp_path / f"{name}-cut", progress=False
+        )
         return loaded(hf.AutoModelForSequenceClassification, out)
 
     state = distil.distilbert.embeddings(ids)
@@ -115,7 +133,9 @@ def test_distilbert_and_a_classifier_of_bert_keep_their_heads(tmp_path: Path) ->
         state = walks.first(block(state))
     shorter = cut(distil, "distilbert")
     close(shorter.distilbert(input_ids=ids).last_hidden_state, state)
-    close(shorter(input_ids=ids).logits, distil.classifier(distil.pre_classifier(state[:, 0]).relu()))
+    close(
+        shorter(input_ids=ids).logits, distil.classifier(distil.pre_classifier(state[:, 0]).relu())
+    )
     shorter = cut(bert, "bert")
     state = layer(walks.bert(bert, ids), 2)
     close(shorter(input_ids=ids).logits, bert.classifier(bert.bert.pooler(state)))
@@ -125,17 +145,23 @@ def test_distilbert_and_a_classifier_of_bert_keep_their_heads(tmp_path: Path) ->
 @torch.no_grad()
 def test_the_encoder_of_t5_becomes_an_encoder_of_its_own(tmp_path: Path) -> None:
     model = zoo.t5()
-    out = layerscope.truncate(saved(model, tmp_path / "full"), 2, tmp_path / "cut", part="encoder", progress=False)
+    out = layerscope.truncate(
+        saved(model, tmp_path / "full"), 2, tmp_path / "cut", part="encoder", progress=False
+    )
     cut = loaded(hf.AutoModelForTextEncoding, out)
     ids = torch.tensor([IDS[0]])
     close(cut(input_ids=ids).last_hidden_state, layer(walks.t5_encoder(model, ids), 2))
-    assert type(cut) is hf.T5EncoderModel and not any("decoder" in name for name in cut.state_dict())
+    assert type(cut) is hf.T5EncoderModel and not any(
+        "decoder" in name for name in cut.state_dict()
+    )
 
 
 @torch.no_grad()
 def test_the_decoder_of_t5_is_cut_within_the_whole(tmp_path: Path) -> None:
     model = zoo.t5()
-    out = layerscope.truncate(saved(model, tmp_path / "full"), 1, tmp_path / "cut", part="decoder", progress=False)
+    out = layerscope.truncate(
+        saved(model, tmp_path / "full"), 1, tmp_path / "cut", part="decoder", progress=False
+    )
     cut = loaded(hf.AutoModelForSeq2SeqLM, out)
     ids = torch.tensor([IDS[0]])
     start = torch.cat([torch.zeros(1, 1, dtype=torch.long), ids[:, :-1]], 1)
@@ -148,7 +174,9 @@ def test_the_decoder_of_t5_is_cut_within_the_whole(tmp_path: Path) -> None:
 def test_vit_with_its_classifier_and_image_processor(tmp_path: Path) -> None:
     model = zoo.vit()
     processor = hf.ViTImageProcessor(size={"height": 16, "width": 16})
-    out = layerscope.truncate(saved(model, tmp_path / "full", processor), K, tmp_path / "cut", progress=False)
+    out = layerscope.truncate(
+        saved(model, tmp_path / "full", processor), K, tmp_path / "cut", progress=False
+    )
     pixels = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(0))
     cut, state = loaded(hf.AutoModelForImageClassification, out), layer(walks.vit(model, pixels))
     close(cut.vit(pixel_values=pixels).last_hidden_state, state)
@@ -158,10 +186,19 @@ def test_vit_with_its_classifier_and_image_processor(tmp_path: Path) -> None:
 
 @torch.no_grad()
 def test_dinov2_derives_the_names_of_its_stages_from_its_depth(tmp_path: Path) -> None:
-    small = {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4, "image_size": 16, "patch_size": 4}
+    small = {
+        "hidden_size": 32,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+        "image_size": 16,
+        "patch_size": 4,
+    }
     model = build(lambda: hf.Dinov2Model(hf.Dinov2Config(**small)))
     out = layerscope.truncate(model, 2, tmp_path / "cut", progress=False)
-    pixels, cut = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(0)), loaded(hf.AutoModel, out)
+    pixels, cut = (
+        torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(0)),
+        loaded(hf.AutoModel, out),
+    )
     state = model(pixel_values=pixels, output_hidden_states=True).hidden_states[2]
     close(cut(pixel_values=pixels).last_hidden_state, model.layernorm(state))
     assert cut.config.stage_names == ["stem", "stage1", "stage2"]
@@ -169,20 +206,32 @@ def test_dinov2_derives_the_names_of_its_stages_from_its_depth(tmp_path: Path) -
 
 @pytest.mark.parametrize(("part", "left"), [("encoder", (2, 2)), ("decoder", (3, 1))])
 @torch.no_grad()
-def test_whisper_is_cut_on_one_side_within_the_whole(part: str, left: tuple[int, int], tmp_path: Path) -> None:
+def test_whisper_is_cut_on_one_side_within_the_whole(
+    part: str, left: tuple[int, int], tmp_path: Path
+) -> None:
     model = zoo.whisper()
     folder = saved(model, tmp_path / "full", hf.WhisperFeatureExtractor())
-    out = layerscope.truncate(folder, 2 if part == "encoder" else 1, tmp_path / "cut", part=part, progress=False)
+    out = layerscope.truncate(
+        folder, 2 if part == "encoder" else 1, tmp_path / "cut", part=part, progress=False
+    )
     cut = loaded(hf.AutoModelForSpeechSeq2Seq, out)
     features = torch.randn(1, 80, 3000, generator=torch.Generator().manual_seed(0))
-    close(cut.model.encoder(features).last_hidden_state, layer(walks.whisper(model, features), left[0]))
+    close(
+        cut.model.encoder(features).last_hidden_state,
+        layer(walks.whisper(model, features), left[0]),
+    )
     assert (len(cut.model.encoder.layers), len(cut.model.decoder.layers)) == left
     assert hf.AutoFeatureExtractor.from_pretrained(out).sampling_rate == 16000
 
 
 @torch.no_grad()
 def test_a_tower_of_clip_has_its_depth_in_a_nested_config(tmp_path: Path) -> None:
-    small = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4, "projection_dim": 16}
+    small = {
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_attention_heads": 4,
+        "projection_dim": 16,
+    }
     config = hf.CLIPConfig(
         text_config=small | {"num_hidden_layers": 3, "vocab_size": 99, "eos_token_id": 2},
         vision_config=small | {"num_hidden_layers": 3, "image_size": 16, "patch_size": 4},
@@ -191,17 +240,25 @@ def test_a_tower_of_clip_has_its_depth_in_a_nested_config(tmp_path: Path) -> Non
     model = build(lambda: hf.CLIPModel(config))
     out = layerscope.truncate(saved(model, tmp_path / "full"), 2, tmp_path / "cut", progress=False)
     cut = loaded(hf.AutoModel, out)
-    assert (cut.config.text_config.num_hidden_layers, cut.config.vision_config.num_hidden_layers) == (2, 3)
+    assert (
+        cut.config.text_config.num_hidden_layers,
+        cut.config.vision_config.num_hidden_layers,
+    ) == (2, 3)
     ids = torch.tensor([IDS[0]])
     state = model.text_model(input_ids=ids, output_hidden_states=True).hidden_states[2]
     close(cut.text_model(input_ids=ids).last_hidden_state, model.text_model.final_layer_norm(state))
     assert "part text\\_model" in (out / "README.md").read_text()
-    out = layerscope.truncate(tmp_path / "full", 2, tmp_path / "seen", part="vision", progress=False)
+    out = layerscope.truncate(
+        tmp_path / "full", 2, tmp_path / "seen", part="vision", progress=False
+    )
     pixels = torch.randn(1, 3, 16, 16, generator=torch.Generator().manual_seed(0))
     state = model.vision_model(pixels, output_hidden_states=True).hidden_states[2]
     close(hf.CLIPVisionModel.from_pretrained(out).eval()(pixels).last_hidden_state, state)
     cut = loaded(hf.AutoModel, out)
-    assert (cut.config.text_config.num_hidden_layers, cut.config.vision_config.num_hidden_layers) == (3, 2)
+    assert (
+        cut.config.text_config.num_hidden_layers,
+        cut.config.vision_config.num_hidden_layers,
+    ) == (3, 2)
     assert "part vision\\_model" in (out / "README.md").read_text()
 
 
@@ -209,7 +266,10 @@ def test_a_tower_of_clip_has_its_depth_in_a_nested_config(tmp_path: Path) -> Non
 def test_a_real_language_model(shared: Path, tmp_path: Path) -> None:
     folder = shared / "models/stories260K"
     out = layerscope.truncate(folder, 3, tmp_path / "cut", progress=False)
-    model, cut = hf.AutoModelForCausalLM.from_pretrained(folder).eval(), loaded(hf.AutoModelForCausalLM, out)
+    model, cut = (
+        hf.AutoModelForCausalLM.from_pretrained(folder).eval(),
+        loaded(hf.AutoModelForCausalLM, out),
+    )
     text = "Once upon a time there was a dog"
     ids = hf.AutoTokenizer.from_pretrained(out)(text, return_tensors="pt")["input_ids"]
     assert ids[0].tolist() == hf.AutoTokenizer.from_pretrained(folder)(text)["input_ids"]
@@ -230,8 +290,12 @@ def test_weights_keep_the_dtype_of_the_checkpoint(dtype: torch.dtype, tmp_path: 
     model = next(case for case in TEXT if case.name == "llama").make().to(dtype)
     out = layerscope.truncate(saved(model, tmp_path / "full"), 1, tmp_path / "cut", progress=False)
     weights, own = load_file(out / "model.safetensors"), model.state_dict()
-    assert json.loads((out / "config.json").read_text())["dtype"] == str(dtype).removeprefix("torch.")
-    assert all(torch.equal(weights[key], own[key]) and weights[key].dtype == dtype for key in weights)
+    assert json.loads((out / "config.json").read_text())["dtype"] == str(dtype).removeprefix(
+        "torch."
+    )
+    assert all(
+        torch.equal(weights[key], own[key]) and weights[key].dtype == dtype for key in weights
+    )
 
 
 def test_the_model_given_as_an_object_is_left_as_it_was(tmp_path: Path) -> None:

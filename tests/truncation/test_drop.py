@@ -15,10 +15,14 @@ import layerscope
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_logits_are_those_of_the_full_model_with_the_blocks_bypassed(name: str, tmp_path: Path) -> None:
+def test_logits_are_those_of_the_full_model_with_the_blocks_bypassed(
+    name: str, tmp_path: Path
+) -> None:
     make, blocks = MODELS[name]
     drop = [2, 3] if name != "gemma3" else [3, 5]
-    out = layerscope.truncate(saved(make(), tmp_path / "full"), drop=drop, out=tmp_path / "cut", progress=False)
+    out = layerscope.truncate(
+        saved(make(), tmp_path / "full"), drop=drop, out=tmp_path / "cut", progress=False
+    )
     model = make()
     whole = logits(model)
     bypass(model, blocks, drop)
@@ -37,7 +41,12 @@ def test_logits_are_those_of_the_full_model_with_the_blocks_bypassed(name: str, 
 def test_a_process_of_its_own_loads_it_by_auto_alone(tmp_path: Path) -> None:
     for name in ("gemma3", "bamba"):
         make, blocks = MODELS[name]
-        layerscope.truncate(saved(make(), tmp_path / name), drop=[2, 3], out=tmp_path / f"{name}-cut", progress=False)
+        layerscope.truncate(
+            saved(make(), tmp_path / name),
+            drop=[2, 3],
+            out=tmp_path / f"{name}-cut",
+            progress=False,
+        )
         model = make()
         bypass(model, blocks, [2, 3])
         np.save(tmp_path / f"{name}.npy", logits(model).numpy())
@@ -57,12 +66,18 @@ assert "layerscope" not in sys.modules
 def test_every_list_of_the_config_names_the_blocks_that_are_left(tmp_path: Path) -> None:
     def config(name: str, drop: list[int]) -> dict[str, object]:
         out = tmp_path / f"{name}-cut"
-        layerscope.truncate(saved(MODELS[name][0](), tmp_path / name), drop=drop, out=out, progress=False)
+        layerscope.truncate(
+            saved(MODELS[name][0](), tmp_path / name), drop=drop, out=out, progress=False
+        )
         return json.loads((out / "config.json").read_text())
 
     kinds = MODELS["gemma3"][0]().config.layer_types
     assert config("gemma3", [3, 5])["layer_types"] == [kinds[i] for i in (0, 1, 3, 5)]
-    found = config("qwen2_moe", [2, 3])  # experts in blocks 2, 4, 6 but 4, of which 2 and 4 alone had others before
+    found = config(
+        "qwen2_moe", [2, 3]
+    )  # experts in blocks 2, 4, 6 but 4, of which 2 and 4 alone had others before
     assert (found["decoder_sparse_step"], found["mlp_only_layers"]) == (1, [0, 1, 2])
-    assert config("gpt_neo", [2, 3])["attention_types"] == [[["global", "local", "global", "local"], 1]]
+    assert config("gpt_neo", [2, 3])["attention_types"] == [
+        [["global", "local", "global", "local"], 1]
+    ]
     assert config("smollm3", [2, 3])["no_rope_layers"] == [1, 1, 1, 0]

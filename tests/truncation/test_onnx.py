@@ -21,7 +21,9 @@ pytest.importorskip("onnxscript")
 
 
 def session(folder: Path) -> object:
-    return onnxruntime.InferenceSession(str(folder / "model.onnx"), providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(
+        str(folder / "model.onnx"), providers=["CPUExecutionProvider"]
+    )
 
 
 def close(one: object, two: torch.Tensor) -> None:
@@ -32,14 +34,19 @@ def close(one: object, two: torch.Tensor) -> None:
 @torch.no_grad()
 def test_a_language_model_yields_either_site(site: str, tmp_path: Path) -> None:
     model = next(case for case in TEXT if case.name == "llama").make().model
-    out = layerscope.truncate(model, 2, tmp_path / "cut", "onnx", site=site, processor=word_tokenizer(), progress=False)
+    out = layerscope.truncate(
+        model, 2, tmp_path / "cut", "onnx", site=site, processor=word_tokenizer(), progress=False
+    )
     run, norm = session(out), model.norm if site == "normed" else torch.nn.Identity()
     for length in (1, 2, 7, 19):
         ids = torch.arange(3, 3 + length)[None]
         given = {"input_ids": ids.numpy(), "attention_mask": np.ones((1, length), dtype=np.int64)}
         states, _ = walks.llama(type("Holder", (), {"model": model}), ids)
         close(run.run(["last_hidden_state"], given)[0], norm(states[2]))
-    assert f"{'after' if site == 'normed' else 'before'} the final norm" in (out / "README.md").read_text()
+    assert (
+        f"{'after' if site == 'normed' else 'before'} the final norm"
+        in (out / "README.md").read_text()
+    )
 
 
 @torch.no_grad()
@@ -56,7 +63,9 @@ def test_a_classifier_pads_and_keeps_its_head(tmp_path: Path) -> None:
     found = run.run(["logits"], {name: given[name] for name in names})[0]
     alone = []
     for text in texts:
-        state = model.bert(**tokenizer(text, return_tensors="pt"), output_hidden_states=True).hidden_states[2]
+        state = model.bert(
+            **tokenizer(text, return_tensors="pt"), output_hidden_states=True
+        ).hidden_states[2]
         alone.append(model.classifier(model.bert.pooler(state)))
     close(found, torch.cat(alone))
     names = json.loads(run.get_modelmeta().custom_metadata_map["id2label"])
@@ -76,7 +85,9 @@ def test_a_sentence_transformer_gives_sentences(tmp_path: Path) -> None:
     texts = ["One.", "A longer text about layers and what they know.", "Two"]
     run, tokenizer = session(out), hf.AutoTokenizer.from_pretrained(out)
     given = tokenizer(texts, padding=True, truncation=True, return_tensors="np")
-    found = run.run(["sentence_embedding"], {entry.name: given[entry.name] for entry in run.get_inputs()})[0]
+    found = run.run(
+        ["sentence_embedding"], {entry.name: given[entry.name] for entry in run.get_inputs()}
+    )[0]
     served = SentenceTransformer(str(folder), device="cpu")
     close(found, torch.from_numpy(served.encode(texts)))
     axes = {tuple(entry.shape) for entry in (*run.get_inputs(), *run.get_outputs())}
@@ -96,13 +107,26 @@ def used(folder: Path) -> dict[str, object]:
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "last"])
 def test_the_card_shows_how_states_become_vectors(pooling: str) -> None:
-    states, mask = np.random.default_rng(0).normal(size=(3, 4, 5)), np.array([[1, 1, 1, 1], [1, 1, 0, 0], [0, 1, 1, 0]])
-    about = {"format": "onnx", "modality": "text", "alone": False, "output": "last_hidden_state", "pooled_by": pooling}
+    states, mask = (
+        np.random.default_rng(0).normal(size=(3, 4, 5)),
+        np.array([[1, 1, 1, 1], [1, 1, 0, 0], [0, 1, 1, 0]]),
+    )
+    about = {
+        "format": "onnx",
+        "modality": "text",
+        "alone": False,
+        "output": "last_hidden_state",
+        "pooled_by": pooling,
+    }
     *_, after = filled("use.md", **about).removesuffix("```\n").split("[0]\n")
     names = {"np": np, "last_hidden_state": states, "batch": {"attention_mask": mask}}
     exec(after, names)
     rows = [state[real == 1] for state, real in zip(states, mask, strict=True)]
-    wanted = {"mean": [row.mean(0) for row in rows], "last": [row[-1] for row in rows], "cls": [s[0] for s in states]}
+    wanted = {
+        "mean": [row.mean(0) for row in rows],
+        "last": [row[-1] for row in rows],
+        "cls": [s[0] for s in states],
+    }
     np.testing.assert_allclose(names["vectors"], wanted[pooling])
 
 
@@ -110,12 +134,15 @@ def test_the_card_shows_how_states_become_vectors(pooling: str) -> None:
 def test_an_image_model_takes_any_number_of_images(tmp_path: Path) -> None:
     model = zoo.vit()
     processor = hf.ViTImageProcessor(size={"height": 16, "width": 16})
-    out = layerscope.truncate(model, 2, tmp_path / "cut", "onnx", processor=processor, progress=False)
+    out = layerscope.truncate(
+        model, 2, tmp_path / "cut", "onnx", processor=processor, progress=False
+    )
     for images in (1, 5):
         pixels = torch.randn(images, 3, 16, 16, generator=torch.Generator().manual_seed(images))
         states, norm = walks.vit(model, pixels)
         close(
-            session(out).run(["logits"], {"pixel_values": pixels.numpy()})[0], model.classifier(norm(states[2])[:, 0])
+            session(out).run(["logits"], {"pixel_values": pixels.numpy()})[0],
+            model.classifier(norm(states[2])[:, 0]),
         )
 
 
@@ -131,7 +158,15 @@ def test_what_cannot_be_exported_is_refused_and_leaves_nothing(
 ) -> None:
     model = getattr(zoo, name)()
     with pytest.raises(LayerscopeError, match=why):
-        layerscope.truncate(model, 1, tmp_path / "cut", "onnx", processor=word_tokenizer(), progress=False, **options)
+        layerscope.truncate(
+            model,
+            1,
+            tmp_path / "cut",
+            "onnx",
+            processor=word_tokenizer(),
+            progress=False,
+            **options,
+        )
     assert list(tmp_path.iterdir()) == []
 
 

@@ -35,7 +35,9 @@ def by_hand(folder: str, k: int) -> np.ndarray:
 def test_minilm_at_half_depth(tmp_path: Path) -> None:
     out = layerscope.truncate("minilm", 3, tmp_path / "cut", progress=False)
     cut = SentenceTransformer(str(out), device="cpu")
-    np.testing.assert_allclose(cut.encode(TEXTS), by_hand(embedded("minilm"), 3), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        cut.encode(TEXTS), by_hand(embedded("minilm"), 3), rtol=1e-5, atol=1e-5
+    )
     assert [type(module).__name__ for module in cut] == ["Transformer", "Pooling", "Normalize"]
     assert cut.max_seq_length == 256
     assert len(cut[0].auto_model.encoder.layer) == 3
@@ -46,7 +48,12 @@ def pipeline(tmp_path: Path) -> SentenceTransformer:
     torch.manual_seed(1)
     dense = Dense(32, 8, activation_function=torch.nn.Tanh())
     return SentenceTransformer(
-        modules=[Transformer(str(folder), max_seq_length=16), Pooling(32, pooling_mode="cls"), dense, Normalize()],
+        modules=[
+            Transformer(str(folder), max_seq_length=16),
+            Pooling(32, pooling_mode="cls"),
+            dense,
+            Normalize(),
+        ],
         prompts={"query": "w1 w2 ", "document": "w3 "},
         default_prompt_name="query",
         device="cpu",
@@ -58,10 +65,16 @@ def test_dense_normalize_prompts_and_length_stay(tmp_path: Path) -> None:
     served, texts = pipeline(tmp_path), tiny.texts(6)
     out = layerscope.truncate(served, 2, tmp_path / "cut", progress=False)
     cut = SentenceTransformer(str(out), device="cpu")
-    assert cut.prompts["document"] == "w3 " and cut.default_prompt_name == "query" and cut.max_seq_length == 16
+    assert (
+        cut.prompts["document"] == "w3 "
+        and cut.default_prompt_name == "query"
+        and cut.max_seq_length == 16
+    )
     rows = []
     for text in texts:
-        given = served.tokenizer("w1 w2 " + text, return_tensors="pt", truncation=True, max_length=16)
+        given = served.tokenizer(
+            "w1 w2 " + text, return_tensors="pt", truncation=True, max_length=16
+        )
         state = served[0].auto_model(**given, output_hidden_states=True).hidden_states[2][:, 0]
         rows.append(torch.nn.functional.normalize(torch.tanh(served[2].linear(state)), dim=-1))
     np.testing.assert_allclose(cut.encode(texts), torch.cat(rows).numpy(), rtol=1e-5, atol=1e-5)
@@ -82,7 +95,9 @@ def test_a_plain_model_gets_a_pooling(tmp_path: Path) -> None:
     rows = []
     for text in texts:
         ids = tiny.tokenizer(special=False)(text, return_tensors="pt")["input_ids"]
-        rows.append(full.norm(full(input_ids=ids, output_hidden_states=True).hidden_states[2]).mean(1))
+        rows.append(
+            full.norm(full(input_ids=ids, output_hidden_states=True).hidden_states[2]).mean(1)
+        )
     found = SentenceTransformer(str(out), device="cpu").encode(texts)
     np.testing.assert_allclose(found, torch.cat(rows).numpy(), rtol=1e-5, atol=1e-5)
 
@@ -90,7 +105,9 @@ def test_a_plain_model_gets_a_pooling(tmp_path: Path) -> None:
 def test_one_can_be_written_as_a_plain_model(tmp_path: Path) -> None:
     import transformers as hf
 
-    out = layerscope.truncate(pipeline(tmp_path), 2, tmp_path / "cut", "transformers", progress=False)
+    out = layerscope.truncate(
+        pipeline(tmp_path), 2, tmp_path / "cut", "transformers", progress=False
+    )
     model = hf.AutoModel.from_pretrained(out)
     assert model.config.num_hidden_layers == 2 and not (out / "modules.json").exists()
 
@@ -98,6 +115,8 @@ def test_one_can_be_written_as_a_plain_model(tmp_path: Path) -> None:
 def test_an_image_model_has_no_texts_to_encode(tmp_path: Path) -> None:
     from models import zoo
 
-    with pytest.raises(layerscope.LayerscopeError, match="reads no texts: `format='transformers'` writes it"):
+    with pytest.raises(
+        layerscope.LayerscopeError, match="reads no texts: `format='transformers'` writes it"
+    ):
         layerscope.truncate(zoo.vit(), 1, tmp_path / "cut", "sentence-transformers", progress=False)
     assert list(tmp_path.iterdir()) == []

@@ -34,14 +34,22 @@ def run(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> layerscope.Run:
     frame = pd.DataFrame({"text": tiny.texts(40), "label": [f"t{i % 2}" for i in range(40)]})
     frame.to_csv(folder / "a-b-x.csv", index=False)
     return layerscope.profile(
-        str(bert), str(folder / "a-b-x.csv"), out=folder / "run", metrics="linear_probe", progress=False
+        str(bert),
+        str(folder / "a-b-x.csv"),
+        out=folder / "run",
+        metrics="linear_probe",
+        progress=False,
     )
 
 
 def test_one_depth(cli, bert: Path, tmp_path: Path) -> None:
     printed = cli("truncate", bert, "--layer", 2, "--out", tmp_path / "cut")
     assert printed.status == 0, printed.err
-    assert "2 of 3" in printed.out and "full model" in printed.out and str(tmp_path / "cut") in printed.out
+    assert (
+        "2 of 3" in printed.out
+        and "full model" in printed.out
+        and str(tmp_path / "cut") in printed.out
+    )
     assert "rebuild" in printed.out
     assert hf.AutoModelForMaskedLM.from_pretrained(tmp_path / "cut").config.num_hidden_layers == 2
 
@@ -51,13 +59,17 @@ def test_several_depths_and_json(cli, run: layerscope.Run, tmp_path: Path) -> No
     assert printed.status == 0, printed.err
     found = json.loads(printed.out)
     assert [entry["layer"] for entry in found] == [1, 3]
-    scores = run.table().query("metric == 'linear_probe' and site == 'raw'").set_index("layer")["value"]
+    scores = (
+        run.table().query("metric == 'linear_probe' and site == 'raw'").set_index("layer")["value"]
+    )
     for entry in found:
         folder = tmp_path / "cut" / f"layer-{entry['layer']}"
         assert entry["path"] == str(folder)
         model = hf.AutoModelForMaskedLM.from_pretrained(folder)
         assert entry["parameters"] == sum(p.numel() for p in model.parameters())
-        assert entry["megabytes"] == pytest.approx((folder / "model.safetensors").stat().st_size / 1e6)
+        assert entry["megabytes"] == pytest.approx(
+            (folder / "model.safetensors").stat().st_size / 1e6
+        )
         assert entry["score"] == scores[entry["layer"]] and entry["full_score"] == scores[3]
         assert entry["milliseconds"] > 0 and entry["full_milliseconds"] > 0
     assert found[1]["ideal"] == 1 and found[0]["ideal"] > 1.5
@@ -82,11 +94,17 @@ def test_the_card_tells_numbers_and_warns(run: layerscope.Run, tmp_path: Path) -
     assert "on the labels of a-b-x (40 samples, mean pooling)" in card
     head = yaml.safe_load(card.split("---")[1])
     (found,) = head.pop("model-index")
-    assert head == {"library_name": "transformers", "pipeline_tag": "fill-mask", "tags": ["layerscope", "truncated"]}
+    assert head == {
+        "library_name": "transformers",
+        "pipeline_tag": "fill-mask",
+        "tags": ["layerscope", "truncated"],
+    }
     (result,) = ModelCard(card).data.eval_results
     shown = result.task_type, result.metric_name, result.dataset_name
     assert shown == ("text-classification", "linear probe", "a-b-x")
-    assert result.metric_value == pytest.approx(made.score, abs=1e-4) and found["name"].endswith("layers 1-2 of 3")
+    assert result.metric_value == pytest.approx(made.score, abs=1e-4) and found["name"].endswith(
+        "layers 1-2 of 3"
+    )
     assert 'transformers.AutoModelForMaskedLM.from_pretrained("path/to/this/folder")' in card
 
 
@@ -113,16 +131,25 @@ def test_what_the_makers_say_goes_with_the_model(card: str, tmp_path: Path) -> N
     text = (Path(made.path) / "README.md").read_text()
     head = yaml.safe_load(text.split("---")[1])
     assert (Path(made.path) / "LICENSE.txt").read_text() == LICENCE
-    own = {"library_name": "transformers", "pipeline_tag": "fill-mask", "tags": ["layerscope", "truncated"]}
+    own = {
+        "library_name": "transformers",
+        "pipeline_tag": "fill-mask",
+        "tags": ["layerscope", "truncated"],
+    }
     if card is CARD:
         own["tags"] = ["bert", "<b>", *own["tags"]]
         own |= {"license": "apache-2.0", "language": ["en", "de"], "datasets": "mine/texts"}
         own |= {"base_model": "someone/else", "base_model_relation": "finetune"}
     assert head == own
-    assert f"the largest difference is {made.difference:.1g}, in float32" in text and made.difference < 1e-5
+    assert (
+        f"the largest difference is {made.difference:.1g}, in float32" in text
+        and made.difference < 1e-5
+    )
 
 
-def test_a_hub_model_is_named_with_its_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_model_is_named_with_its_revision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cache, commit = tmp_path / "models--me--small", "0123456789abcdef0123456789abcdef01234567"
     tiny.saved(tiny.bert(), cache / "snapshots" / commit, special=True)
     (cache / "snapshots" / commit / "NOTICE").write_text(LICENCE)
@@ -132,7 +159,10 @@ def test_a_hub_model_is_named_with_its_revision(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     layerscope.truncate("me/small", 1, tmp_path / "cut", progress=False)
     text = (tmp_path / "cut" / "README.md").read_text()
-    assert yaml.safe_load(text.split("---")[1])["base_model"] == "me/small" and f"at revision {commit}" in text
+    assert (
+        yaml.safe_load(text.split("---")[1])["base_model"] == "me/small"
+        and f"at revision {commit}" in text
+    )
     assert (tmp_path / "cut" / "NOTICE").read_text() == LICENCE
 
 
@@ -143,19 +173,36 @@ def test_the_checkpoints_own_precision_stays_and_another_can_be_named(cli, tmp_p
     assert {tensor.dtype for tensor in after.values()} == {torch.bfloat16}
     assert all(torch.equal(tensor, before[name]) for name, tensor in after.items())
     assert (made.dtype, made.difference) == ("bfloat16", 0) and "in bfloat16" in made.measured
-    done = cli("truncate", full, "--layer", 2, "--dtype", "float16", "--out", tmp_path / "half", "--json")
+    done = cli(
+        "truncate", full, "--layer", 2, "--dtype", "float16", "--out", tmp_path / "half", "--json"
+    )
     assert json.loads(done.out)[0]["dtype"] == "float16"
-    assert {tensor.dtype for tensor in load_file(tmp_path / "half" / "model.safetensors").values()} == {torch.float16}
-    with pytest.raises(layerscope.LayerscopeError, match=r"is loaded in float32: convert it \(.to\(torch.float16\)\)"):
+    assert {
+        tensor.dtype for tensor in load_file(tmp_path / "half" / "model.safetensors").values()
+    } == {torch.float16}
+    with pytest.raises(
+        layerscope.LayerscopeError,
+        match=r"is loaded in float32: convert it \(.to\(torch.float16\)\)",
+    ):
         layerscope.truncate(
-            tiny.llama(), 2, tmp_path / "no", dtype="float16", processor=tiny.tokenizer(special=False), progress=False
+            tiny.llama(),
+            2,
+            tmp_path / "no",
+            dtype="float16",
+            processor=tiny.tokenizer(special=False),
+            progress=False,
         )
 
 
 def test_a_run_in_float32_knows_its_model_in_another_precision(tmp_path: Path) -> None:
     full = tiny.saved(tiny.bert().to(torch.bfloat16), tmp_path / "full", special=True)
     layerscope.profile(
-        str(full), tiny.texts(12), out=tmp_path / "run", metrics="curvature", dtype="float32", progress=False
+        str(full),
+        tiny.texts(12),
+        out=tmp_path / "run",
+        metrics="curvature",
+        dtype="float32",
+        progress=False,
     )
     layerscope.truncate(tmp_path / "run", 1, tmp_path / "cut", progress=False)
     tiny.saved(tiny.bert(seed=1).to(torch.bfloat16), full, special=True)
@@ -168,23 +215,45 @@ def test_several_layers_a_selection_and_an_evaluation(cli, bert: Path, tmp_path:
     assert [path.name for path in sorted(out.iterdir())] == ["layer-2", "layer-3"]
     assert hf.AutoModel.from_pretrained(out / "layer-3").config.num_hidden_layers == 3
     chosen = Selection(
-        model="m", layer=2, depth=3, as_shipped=False, site="raw", pooling="cls", rule="best", why="", gain=None,
-        gain_error=None, baseline=Candidate(3), baseline_name="the last layer", layers=(Candidate(2),),
+        model="m",
+        layer=2,
+        depth=3,
+        as_shipped=False,
+        site="raw",
+        pooling="cls",
+        rule="best",
+        why="",
+        gain=None,
+        gain_error=None,
+        baseline=Candidate(3),
+        baseline_name="the last layer",
+        layers=(Candidate(2),),
         source=str(bert),
-    )  # fmt: skip
-    cut = SentenceTransformer(str(layerscope.truncate(chosen, out=tmp_path / "chosen", progress=False)), device="cpu")
-    assert cut[1].pooling_mode == "cls" and len(cut[0].auto_model.encoder.layer) == 2, "what was scored is shipped"
+    )
+    cut = SentenceTransformer(
+        str(layerscope.truncate(chosen, out=tmp_path / "chosen", progress=False)), device="cpu"
+    )
+    assert cut[1].pooling_mode == "cls" and len(cut[0].auto_model.encoder.layer) == 2, (
+        "what was scored is shipped"
+    )
     chosen.save(tmp_path / "choice")
     assert cli("truncate", tmp_path / "choice", "--out", tmp_path / "by-folder").status == 0
     cut = SentenceTransformer(str(tmp_path / "by-folder"), device="cpu")
     assert cut[1].pooling_mode == "cls" and len(cut[0].auto_model.encoder.layer) == 2
-    with pytest.raises(layerscope.LayerscopeError, match="the selection keeps the model as shipped"):
+    with pytest.raises(
+        layerscope.LayerscopeError, match="the selection keeps the model as shipped"
+    ):
         layerscope.truncate(replace(chosen, as_shipped=True), out=tmp_path / "none", progress=False)
-    rows = [{"model": "m", "kind": "layer", "layer": k, "task": "t", "score": k / 3, "pooling": "mean"} for k in (1, 2)]
+    rows = [
+        {"model": "m", "kind": "layer", "layer": k, "task": "t", "score": k / 3, "pooling": "mean"}
+        for k in (1, 2)
+    ]
     scores = Evaluation(pd.DataFrame(rows), "scores")
     scores.origins = {"m": ModelOrigin(str(bert), 3)}
     scores.save(tmp_path / "scores")
-    cut = SentenceTransformer(str(layerscope.truncate(tmp_path / "scores", 1, tmp_path / "of", progress=False)))
+    cut = SentenceTransformer(
+        str(layerscope.truncate(tmp_path / "scores", 1, tmp_path / "of", progress=False))
+    )
     assert cut[1].pooling_mode == "mean" and len(cut[0].auto_model.encoder.layer) == 1
 
 
@@ -204,13 +273,19 @@ def test_a_pooling_that_is_named_is_shipped(cli, pooling: str, bert: Path, tmp_p
 
 
 def test_a_sentence_transformer_is_shipped_with_another_pooling(tmp_path: Path) -> None:
-    out = layerscope.truncate("minilm", 2, tmp_path / "cut", "sentence-transformers", pooling="cls", progress=False)
-    cut, full = (SentenceTransformer(str(folder), device="cpu") for folder in (out, embedded("minilm")))
+    out = layerscope.truncate(
+        "minilm", 2, tmp_path / "cut", "sentence-transformers", pooling="cls", progress=False
+    )
+    cut, full = (
+        SentenceTransformer(str(folder), device="cpu") for folder in (out, embedded("minilm"))
+    )
     given = full.tokenizer("One text.", return_tensors="pt")
     with torch.no_grad():
         state = full[0].auto_model(**given, output_hidden_states=True).hidden_states[2][0, 0]
     wanted = torch.nn.functional.normalize(state, dim=-1)
-    torch.testing.assert_close(cut.encode("One text.", convert_to_tensor=True), wanted, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        cut.encode("One text.", convert_to_tensor=True), wanted, rtol=1e-5, atol=1e-5
+    )
 
 
 def test_a_hostile_name_does_nothing_in_the_card(tmp_path: Path) -> None:
@@ -229,9 +304,16 @@ def test_a_hostile_name_does_nothing_in_the_card(tmp_path: Path) -> None:
 def test_a_run_brings_its_part(tmp_path: Path) -> None:
     torch.manual_seed(0)
     config = hf.T5Config(vocab_size=94, d_model=32, num_layers=3, num_heads=4, d_ff=48, d_kv=8)
-    folder = tiny.saved(tiny.seeded(hf.T5ForConditionalGeneration, config), tmp_path / "t5", special=True)
+    folder = tiny.saved(
+        tiny.seeded(hf.T5ForConditionalGeneration, config), tmp_path / "t5", special=True
+    )
     run = layerscope.profile(
-        str(folder), tiny.texts(12), part="encoder", out=tmp_path / "run", metrics="curvature", progress=False
+        str(folder),
+        tiny.texts(12),
+        part="encoder",
+        out=tmp_path / "run",
+        metrics="curvature",
+        progress=False,
     )
     out = layerscope.truncate(tmp_path / "run", 2, tmp_path / "cut", progress=False)
     assert run.info["model"]["part"] == "encoder"
@@ -241,7 +323,9 @@ def test_a_run_brings_its_part(tmp_path: Path) -> None:
 
 def test_a_run_whose_model_changed_since(cli, bert: Path, tmp_path: Path) -> None:
     folder = tiny.saved(tiny.bert(), tmp_path / "model", special=True)
-    layerscope.profile(str(folder), tiny.texts(12), out=tmp_path / "run", metrics="curvature", progress=False)
+    layerscope.profile(
+        str(folder), tiny.texts(12), out=tmp_path / "run", metrics="curvature", progress=False
+    )
     tiny.saved(tiny.bert(seed=1), folder, special=True)
     printed = cli("truncate", tmp_path / "run", "--layer", 1, "--out", tmp_path / "cut")
     assert printed.status == 2 and "has changed since: profile it again" in printed.line
@@ -250,14 +334,22 @@ def test_a_run_whose_model_changed_since(cli, bert: Path, tmp_path: Path) -> Non
 
 def test_a_run_of_a_model_in_memory(tmp_path: Path) -> None:
     layerscope.profile(
-        tiny.bert(), tiny.texts(12), processor=tiny.tokenizer(special=True), out=tmp_path / "run", metrics="curvature",
+        tiny.bert(),
+        tiny.texts(12),
+        processor=tiny.tokenizer(special=True),
+        out=tmp_path / "run",
+        metrics="curvature",
         progress=False,
-    )  # fmt: skip
-    with pytest.raises(layerscope.LayerscopeError, match=r"made from a model in memory \(BertForMaskedLM\)"):
+    )
+    with pytest.raises(
+        layerscope.LayerscopeError, match=r"made from a model in memory \(BertForMaskedLM\)"
+    ):
         layerscope.truncate(tmp_path / "run", 1, tmp_path / "cut", progress=False)
 
 
-def test_nothing_is_left_of_a_killed_truncation(bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_left_of_a_killed_truncation(
+    bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from layerscope.truncation import cutting
 
     def stop(*_: object) -> None:

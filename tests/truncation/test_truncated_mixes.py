@@ -21,15 +21,22 @@ __all__ = ["cli"]
 
 @torch.no_grad()
 def test_a_sentence_transformer_weighs_its_layers(tmp_path: Path) -> None:
-    out = layerscope.truncate("minilm", mix={0: 0.1, 2: 0.5, 4: 0.4}, out=tmp_path / "mixed", progress=False)
-    mixed, full = SentenceTransformer(str(out), device="cpu"), SentenceTransformer(layerscope_minilm(), device="cpu")
+    out = layerscope.truncate(
+        "minilm", mix={0: 0.1, 2: 0.5, 4: 0.4}, out=tmp_path / "mixed", progress=False
+    )
+    mixed, full = (
+        SentenceTransformer(str(out), device="cpu"),
+        SentenceTransformer(layerscope_minilm(), device="cpu"),
+    )
     names = [type(module).__name__ for module in mixed]
     assert names == ["Transformer", "WeightedLayerPooling", "Pooling", "Normalize"]
     assert len(mixed[0].auto_model.encoder.layer) == 4, "what is not needed is cut"
     rows = []
     for text in TEXTS:
         states = (
-            full[0].auto_model(**full.tokenizer(text, return_tensors="pt"), output_hidden_states=True).hidden_states
+            full[0]
+            .auto_model(**full.tokenizer(text, return_tensors="pt"), output_hidden_states=True)
+            .hidden_states
         )
         vector = 0.1 * states[0].mean(1) + 0.5 * states[2].mean(1) + 0.4 * states[4].mean(1)
         rows.append(torch.nn.functional.normalize(vector, dim=-1))
@@ -48,9 +55,17 @@ def layerscope_minilm() -> str:
 def test_a_plain_model_is_pooled_as_named(tmp_path: Path) -> None:
     folder = tiny.saved(tiny.bert(), tmp_path / "bert", special=True)
     out = layerscope.truncate(
-        str(folder), mix=[1, 2], out=tmp_path / "mixed", pooling="cls", format="sentence-transformers", progress=False
+        str(folder),
+        mix=[1, 2],
+        out=tmp_path / "mixed",
+        pooling="cls",
+        format="sentence-transformers",
+        progress=False,
     )
-    mixed, full = SentenceTransformer(str(out), device="cpu"), hf.AutoModel.from_pretrained(folder).eval()
+    mixed, full = (
+        SentenceTransformer(str(out), device="cpu"),
+        hf.AutoModel.from_pretrained(folder).eval(),
+    )
     texts = tiny.texts(4)
     given = [mixed.tokenizer(text, return_tensors="pt") for text in texts]
     states = [full(**each, output_hidden_states=True).hidden_states for each in given]
@@ -64,14 +79,20 @@ def test_onnx_mixes_states_after_the_final_norm_or_before(site: str, tmp_path: P
     onnxruntime = pytest.importorskip("onnxruntime")
     module = tiny.llama().eval()
     folder = tiny.saved(module, tmp_path / "llama", special=False)
-    out = layerscope.truncate(str(folder), mix={1: 0.25, 2: 0.75}, out=tmp_path / site, site=site, progress=False)
+    out = layerscope.truncate(
+        str(folder), mix={1: 0.25, 2: 0.75}, out=tmp_path / site, site=site, progress=False
+    )
     session = onnxruntime.InferenceSession(str(out / "model.onnx"))
     batch = hf.AutoTokenizer.from_pretrained(out)(tiny.texts(1), return_tensors="pt")
-    found = session.run(None, {entry.name: batch[entry.name].numpy() for entry in session.get_inputs()})[0]
+    found = session.run(
+        None, {entry.name: batch[entry.name].numpy() for entry in session.get_inputs()}
+    )[0]
     base = hf.AutoModel.from_pretrained(folder).eval()
     raw: list[torch.Tensor] = []
     for block in base.layers:
-        block.register_forward_hook(lambda _, __, given: raw.append(given[0] if isinstance(given, tuple) else given))
+        block.register_forward_hook(
+            lambda _, __, given: raw.append(given[0] if isinstance(given, tuple) else given)
+        )
     base(**batch)
     one, two = (base.norm(states) if site == "normed" else states for states in raw[:2])
     np.testing.assert_allclose(found, (0.25 * one + 0.75 * two).numpy(), rtol=1e-4, atol=1e-4)
@@ -104,7 +125,10 @@ def test_a_wrong_mix_is_one_line(mix: str, line: str, tmp_path: Path) -> None:
 def test_what_cannot_hold_a_mix_says_what_can(tmp_path: Path) -> None:
     folder, out = str(tiny.saved(tiny.llama(), tmp_path / "llama", special=False)), tmp_path / "no"
     for options, line in (
-        ({"format": "sentence-transformers"}, "before the final norm .*`format='onnx'` holds the mix"),
+        (
+            {"format": "sentence-transformers"},
+            "before the final norm .*`format='onnx'` holds the mix",
+        ),
         ({"format": "transformers"}, "transformers has no class that mixes layers"),
         ({"layer": 2}, "a mix names its own layers"),
     ):
@@ -115,10 +139,14 @@ def test_what_cannot_hold_a_mix_says_what_can(tmp_path: Path) -> None:
 def test_the_command_names_the_mend(cli: Callable[..., Printed], tmp_path: Path) -> None:
     failed = cli("truncate", "minilm", "--mix", "3=1,5=-2", "--out", str(tmp_path / "no"))
     assert failed.status == 2
-    assert failed.err.strip().endswith("the weight of layer 5 in the mix is -2: give a number of at least 0")
+    assert failed.err.strip().endswith(
+        "the weight of layer 5 in the mix is -2: give a number of at least 0"
+    )
 
 
-def test_the_first_line_of_the_command_names_the_mix(cli: Callable[..., Printed], tmp_path: Path) -> None:
+def test_the_first_line_of_the_command_names_the_mix(
+    cli: Callable[..., Printed], tmp_path: Path
+) -> None:
     model = str(tiny.saved(tiny.bert(), tmp_path / "bert", special=True))
     shown = cli(
         "truncate",

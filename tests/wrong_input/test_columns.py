@@ -14,7 +14,10 @@ COLUMNS: list[tuple[list[str], str]] = [
     (["--text-column", "TEXT"], f"{{}} has no column 'TEXT', did you mean text? {LISTED}"),
     (["--text-column", ""], f"{{}} has no column '' {LISTED}"),
     (["--label-column", "tem"], f"{{}} has no column 'tem', did you mean team? {LISTED}"),
-    (["--label-column", "text"], "{}: column 'text' cannot hold both texts and labels: name another for one"),
+    (
+        ["--label-column", "text"],
+        "{}: column 'text' cannot hold both texts and labels: name another for one",
+    ),
     (
         ["--text-column", "team", "--label-column", "team"],
         "{}: column 'team' cannot hold both texts and labels: name another for one",
@@ -23,8 +26,12 @@ COLUMNS: list[tuple[list[str], str]] = [
 
 
 @pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "parquet"])
-@pytest.mark.parametrize(("options", "message"), COLUMNS, ids=[" ".join(options) for options, _ in COLUMNS])
-def test_a_wrong_column(refused, bert: Path, tmp_path: Path, suffix: str, options: list[str], message: str) -> None:
+@pytest.mark.parametrize(
+    ("options", "message"), COLUMNS, ids=[" ".join(options) for options, _ in COLUMNS]
+)
+def test_a_wrong_column(
+    refused, bert: Path, tmp_path: Path, suffix: str, options: list[str], message: str
+) -> None:
     path = tmp_path / f"data.{suffix}"
     frame = pd.DataFrame({"text": ["w1 w2", "w3"], "team": ["a", "b"]})
     if suffix == "parquet":
@@ -33,7 +40,9 @@ def test_a_wrong_column(refused, bert: Path, tmp_path: Path, suffix: str, option
         frame.to_json(path, orient="records", lines=True)
     else:
         frame.to_csv(path, index=False, sep="," if suffix == "csv" else "\t")
-    assert refused("profile", bert, "--data", path, "--out", tmp_path / "run", *options) == message.format(path)
+    assert refused(
+        "profile", bert, "--data", path, "--out", tmp_path / "run", *options
+    ) == message.format(path)
 
 
 @pytest.mark.parametrize("option", ["--text-column", "--label-column"])
@@ -55,8 +64,14 @@ LABELS: dict[str, tuple[list[Any], list[str]]] = {
         ["2 rows without a label left out: rows 0, 2", "the labels cannot be probed: {}"],
     ),
     "all missing": ([None] * 4, ["no labels: column 'label' is empty"]),
-    "scores": ([0.5, 0.25, 0.1, 0.2], ["no labels: column 'label' holds scores or lists, not classes"]),
-    "lists": ([["a"], ["b"], ["a"], ["b"]], ["no labels: column 'label' holds scores or lists, not classes"]),
+    "scores": (
+        [0.5, 0.25, 0.1, 0.2],
+        ["no labels: column 'label' holds scores or lists, not classes"],
+    ),
+    "lists": (
+        [["a"], ["b"], ["a"], ["b"]],
+        ["no labels: column 'label' holds scores or lists, not classes"],
+    ),
     "one each": (["a", "b", "c", "d"], ["the labels cannot be probed: {}"]),
     "long": (["a" * 5000, "b" * 5000, "a" * 5000, "b" * 5000], ["the labels cannot be probed: {}"]),
 }
@@ -64,10 +79,16 @@ PROBE = "it needs two classes with five distinct samples each (label more)"
 
 
 @pytest.mark.parametrize("name", LABELS)
-def test_labels_that_are_none_are_told_and_the_rest_goes_on(told, bert: Path, tmp_path: Path, name: str) -> None:
+def test_labels_that_are_none_are_told_and_the_rest_goes_on(
+    told, bert: Path, tmp_path: Path, name: str
+) -> None:
     labels, lines = LABELS[name]
     path = tmp_path / "data.jsonl"
-    path.write_text("\n".join(json.dumps({"text": f"w{i} w1 w2", "label": label}) for i, label in enumerate(labels)))
+    path.write_text(
+        "\n".join(
+            json.dumps({"text": f"w{i} w1 w2", "label": label}) for i, label in enumerate(labels)
+        )
+    )
     guesses = ["text column: 'text' (guessed)", "label column: 'label' (guessed)"]
     found = told(bert, path, "--views", 0)
     assert sorted(found) == sorted(guesses + [line.format(PROBE) for line in lines])
@@ -76,5 +97,7 @@ def test_labels_that_are_none_are_told_and_the_rest_goes_on(told, bert: Path, tm
 def test_a_named_label_column_of_no_classes_is_refused(refused, bert: Path, tmp_path: Path) -> None:
     path = tmp_path / "data.csv"
     path.write_text("text,score\nw1,0.5\nw2,0.25\n")
-    line = refused("profile", bert, "--data", path, "--out", tmp_path / "run", "--label-column", "score")
+    line = refused(
+        "profile", bert, "--data", path, "--out", tmp_path / "run", "--label-column", "score"
+    )
     assert line == f"{path}: column 'score' holds scores or lists, not classes: leave it out"

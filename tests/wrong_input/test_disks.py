@@ -22,7 +22,9 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
     disk.mkdir()
 
     def mount(size: str) -> Path:
-        done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", disk], capture_output=True)
+        done = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", disk], capture_output=True
+        )
         if done.returncode:
             pytest.skip("no tmpfs can be mounted here")
         return disk
@@ -48,13 +50,18 @@ def test_a_disk_that_fills_up_and_is_given_room(cli, command, finished: Path, sm
     printed = cli(*command, "--out", run)
     assert (printed.status, printed.out) == (2, "")
     told = f"cannot be written (no space left on the disk): {GO_ON}"
-    places = [run / "log.jsonl", run / "shards" / "00003.safetensors"]  # a little may still fit into the log
+    places = [
+        run / "log.jsonl",
+        run / "shards" / "00003.safetensors",
+    ]  # a little may still fit into the log
     assert printed.line in [f"{str(place)!r} {told}" for place in places]
     (disk / "ballast").unlink()
     again = cli(*command, "--out", run)
     assert again.status == 0 and f"resuming {str(run)!r}: {THREE}" in again.err
     now = (run / "shards" / "00000.safetensors").stat()
-    assert (now.st_ino, now.st_mtime_ns) == (kept.st_ino, kept.st_mtime_ns), "what was finished is not touched"
+    assert (now.st_ino, now.st_mtime_ns) == (kept.st_ino, kept.st_mtime_ns), (
+        "what was finished is not touched"
+    )
     whole = layerscope.open_run(finished).table()
     pd.testing.assert_frame_equal(layerscope.open_run(run).table(), whole, check_exact=True)
 
@@ -71,7 +78,9 @@ def test_a_disk_without_room_from_the_start(cli, command, small_disk) -> None:
     assert [path.name for path in disk.iterdir()] == ["ballast"]
 
 
-def test_a_write_that_fails_is_gone_on_with(cli, command, finished: Path, tmp_path: Path, monkeypatch) -> None:
+def test_a_write_that_fails_is_gone_on_with(
+    cli, command, finished: Path, tmp_path: Path, monkeypatch
+) -> None:
     """Where no disk can be mounted, a writer that says what a full disk says."""
     from layerscope.runs import folder
 
@@ -91,8 +100,11 @@ def test_a_write_that_fails_is_gone_on_with(cli, command, finished: Path, tmp_pa
     broken = run / "shards" / "00002.safetensors"
     assert printed.line == f"{str(broken)!r} cannot be written (no space left on the disk): {GO_ON}"
     assert sorted(path.name for path in (run / "shards").iterdir()) == [
-        "00000.json", "00000.safetensors", "00001.json", "00001.safetensors",
-    ]  # fmt: skip
+        "00000.json",
+        "00000.safetensors",
+        "00001.json",
+        "00001.safetensors",
+    ]
     again = cli(*command, "--out", run)
     assert again.status == 0 and f"resuming {str(run)!r}: 2 of 4 shards are done" in again.err
     whole = layerscope.open_run(finished).table()

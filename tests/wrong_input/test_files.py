@@ -46,12 +46,18 @@ FILES: dict[str, tuple[bytes | str, str]] = {
     "empty.csv": (b"", EMPTY),
     "empty.tsv": (b"", EMPTY),
     "empty.jsonl": (b"", EMPTY),
-    "empty.parquet": (b"", "{} is not a complete Parquet file (Parquet file size is 0 bytes): write or copy it again"),
+    "empty.parquet": (
+        b"",
+        "{} is not a complete Parquet file (Parquet file size is 0 bytes): write or copy it again",
+    ),
     "empty.txt": (b"", EMPTY),
     "empty.csv.gz": (b"", EMPTY),
     "header.csv": ("text,team\n", NO_ROWS),
     "header.tsv": ("text\tteam\n", NO_ROWS),
-    "header.parquet": (parquet(text=pa.array([], pa.string())), "{} has no rows: give at least one text"),
+    "header.parquet": (
+        parquet(text=pa.array([], pa.string())),
+        "{} has no rows: give at least one text",
+    ),
     "below-blank-lines.csv": ("\n\ntext,team\n\n", NO_ROWS),
     "one-line.csv": ("hello world", NO_ROWS),
     "blank.csv": ("\n\n \n", EMPTY),
@@ -72,10 +78,22 @@ FILES: dict[str, tuple[bytes | str, str]] = {
     ),
     "paper.pdf": (b"%PDF-1.4\n" + GARBAGE, BINARY),
     # another encoding
-    "latin.csv": ("text,team\ncafé,a\n".encode("latin-1"), "{} is not UTF-8 (byte 13 is 0xe9): save it as UTF-8"),
-    "latin.tsv": ("text\tteam\ncafé\ta\n".encode("latin-1"), "{} is not UTF-8 (byte 13 is 0xe9): save it as UTF-8"),
-    "latin.jsonl": ('{"text": "café"}'.encode("latin-1"), "{} is not UTF-8 (byte 13 is 0xe9): save it as UTF-8"),
-    "latin.txt": ("un café\n".encode("latin-1"), "{} is not UTF-8 (byte 6 is 0xe9): save it as UTF-8"),
+    "latin.csv": (
+        "text,team\ncafé,a\n".encode("latin-1"),
+        "{} is not UTF-8 (byte 13 is 0xe9): save it as UTF-8",
+    ),
+    "latin.tsv": (
+        "text\tteam\ncafé\ta\n".encode("latin-1"),
+        "{} is not UTF-8 (byte 13 is 0xe9): save it as UTF-8",
+    ),
+    "latin.jsonl": (
+        '{"text": "café"}'.encode("latin-1"),
+        "{} is not UTF-8 (byte 13 is 0xe9): save it as UTF-8",
+    ),
+    "latin.txt": (
+        "un café\n".encode("latin-1"),
+        "{} is not UTF-8 (byte 6 is 0xe9): save it as UTF-8",
+    ),
     "wide.csv": ("text,team\ncafé,a\n".encode("utf-16"), UTF16),
     "wide.jsonl": ('{"text": "café"}'.encode("utf-16"), UTF16),
     "wide.txt": ("un café\n".encode("utf-16-be"), UTF16),
@@ -97,14 +115,23 @@ FILES: dict[str, tuple[bytes | str, str]] = {
         "pack it again",
     ),
     "cut.parquet.gz": (gzip.compress(GOOD), "{} is Parquet inside gzip: unpack it first"),
-    "plain.csv.gz": (TABLE, "{} is not a complete gzip file (Not a gzipped file (b'te')): pack it again"),
+    "plain.csv.gz": (
+        TABLE,
+        "{} is not a complete gzip file (Not a gzipped file (b'te')): pack it again",
+    ),
     "fields.csv": (
         "text,team\nw1,w2,a\n",
         "{}: line 2 has 3 fields where the header has 2: quote the texts that hold separators or line ends",
     ),
     # something else than texts
-    "numbers.csv": ("text,team\n1,a\n2,b\n", "{}: column 'text' holds numbers (such as 1), not texts: name another"),
-    "numbers.tsv": ("text\tteam\n1\ta\n", "{}: column 'text' holds numbers (such as 1), not texts: name another"),
+    "numbers.csv": (
+        "text,team\n1,a\n2,b\n",
+        "{}: column 'text' holds numbers (such as 1), not texts: name another",
+    ),
+    "numbers.tsv": (
+        "text\tteam\n1\ta\n",
+        "{}: column 'text' holds numbers (such as 1), not texts: name another",
+    ),
     "numbers.jsonl": (
         '{"text": 1}\n{"text": 2}',
         "{}: column 'text' holds numbers (such as 1), not texts: name another",
@@ -130,15 +157,24 @@ FILES: dict[str, tuple[bytes | str, str]] = {
         "{}: column 'text' holds values of type list (such as ['w1', 'w2']), not texts: name another",
     ),
     "list.jsonl": ("[1, 2]", '{}: record 0 is 1, not an object: write {{"text": …}} a line'),
-    "values.jsonl": ('{"text": "w1"}\n5', '{}: record 1 is 5, not an object: write {{"text": …}} a line'),
+    "values.jsonl": (
+        '{"text": "w1"}\n5',
+        '{}: record 1 is 5, not an object: write {{"text": …}} a line',
+    ),
     "pretty.json": (
         '{\n  "text": "w1"\n}',
         "{}: line 1 is not JSON (Expecting property name enclosed in double quotes, column 2): write one object per "
         "line",
     ),
     "twice.csv": ("text,text\nw1,w2\n", "{} has two columns named 'text': rename one"),
-    "no-text.csv": ('text,team\n"",a\n" ",b\n', "{}: column 'text' holds no text: every row is empty"),
-    "photo.png": (b"1", "{} is a single image file: give the folder it lies in, or a list of paths"),
+    "no-text.csv": (
+        'text,team\n"",a\n" ",b\n',
+        "{}: column 'text' holds no text: every row is empty",
+    ),
+    "photo.png": (
+        b"1",
+        "{} is a single image file: give the folder it lies in, or a list of paths",
+    ),
     "call.wav": (b"1", "{} is a single audio file: give the folder it lies in, or a list of paths"),
 }
 
@@ -148,7 +184,9 @@ def test_a_wrong_file(refused: Callable[..., str], bert: Path, tmp_path: Path, n
     content, message = FILES[name]
     path = tmp_path / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    assert refused("profile", bert, "--data", path, "--out", tmp_path / "run") == message.format(path)
+    assert refused("profile", bert, "--data", path, "--out", tmp_path / "run") == message.format(
+        path
+    )
 
 
 def test_a_parquet_file_with_broken_texts(refused, bert: Path, tmp_path: Path) -> None:
@@ -156,7 +194,9 @@ def test_a_parquet_file_with_broken_texts(refused, bert: Path, tmp_path: Path) -
     assert BROKEN_TEXT != GOOD
     path.write_bytes(BROKEN_TEXT)
     line = refused("profile", bert, "--data", path, "--out", tmp_path / "run")
-    assert line.startswith(f"{path} is not a complete Parquet file (") and line.endswith("): write or copy it again")
+    assert line.startswith(f"{path} is not a complete Parquet file (") and line.endswith(
+        "): write or copy it again"
+    )
 
 
 WITHOUT = "(without a path: stdlib-docs, digits, hf:NAME)"
@@ -236,6 +276,11 @@ def test_what_may_not_be_read(capfd, open_folder: Path, bert: Path, name: str) -
     os.chmod(open_folder / "closed", 0)
     if name != "closed/in.csv":
         os.chmod(path, 0)
-    status, err = type_as_nobody(capfd, "profile", bert, "--data", path, "--out", open_folder / "run")
+    status, err = type_as_nobody(
+        capfd, "profile", bert, "--data", path, "--out", open_folder / "run"
+    )
     os.chmod(open_folder / "closed", 0o700)
-    assert (status, err) == (2, f"layerscope: '{path}' cannot be read (Permission denied): check its permissions\n")
+    assert (status, err) == (
+        2,
+        f"layerscope: '{path}' cannot be read (Permission denied): check its permissions\n",
+    )

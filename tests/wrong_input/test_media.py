@@ -25,7 +25,9 @@ def image(seed: int, kind: str = "png") -> bytes:
 
 def sound(seed: int, length: int = 2000) -> bytes:
     stream = io.BytesIO()
-    soundfile.write(stream, np.random.default_rng(seed).standard_normal(length) * 0.1, 16000, format="WAV")
+    soundfile.write(
+        stream, np.random.default_rng(seed).standard_normal(length) * 0.1, 16000, format="WAV"
+    )
     return stream.getvalue()
 
 
@@ -35,7 +37,10 @@ def not_finite() -> bytes:
     return stream.getvalue()
 
 
-GOOD: dict[str, list[bytes]] = {"png": [image(i) for i in range(6)], "wav": [sound(i) for i in range(6)]}
+GOOD: dict[str, list[bytes]] = {
+    "png": [image(i) for i in range(6)],
+    "wav": [sound(i) for i in range(6)],
+}
 
 
 def fill(folder: Path, suffix: str, others: dict[str, bytes]) -> Path:
@@ -52,7 +57,11 @@ BROKEN: dict[str, tuple[str, dict[str, bytes], str]] = {
     "no image": ("png", {"a/x.png": b"nope"}, "1 broken image file left out: a/x.png"),
     "an empty image": ("png", {"a/x.jpg": b""}, "1 broken image file left out: a/x.jpg"),
     "a cut png": ("png", {"b/x.png": image(9)[:300]}, "1 broken image file left out: b/x.png"),
-    "a cut jpeg": ("png", {"b/x.jpg": image(9, "jpeg")[:-50]}, "1 broken image file left out: b/x.jpg"),
+    "a cut jpeg": (
+        "png",
+        {"b/x.jpg": image(9, "jpeg")[:-50]},
+        "1 broken image file left out: b/x.jpg",
+    ),
     "several": (
         "png",
         {f"b/x{i}.png": b"nope" for i in range(7)},
@@ -60,7 +69,11 @@ BROKEN: dict[str, tuple[str, dict[str, bytes], str]] = {
     ),
     "no sound": ("wav", {"a/x.wav": b"nope"}, "1 broken audio file left out: a/x.wav"),
     "an empty sound": ("wav", {"a/x.wav": b""}, "1 broken audio file left out: a/x.wav"),
-    "a sound of nothing": ("wav", {"a/x.wav": sound(9, 0)}, "1 broken audio file left out: a/x.wav"),
+    "a sound of nothing": (
+        "wav",
+        {"a/x.wav": sound(9, 0)},
+        "1 broken audio file left out: a/x.wav",
+    ),
     "a cut wav": ("wav", {"a/x.wav": sound(9)[:900]}, "1 broken audio file left out: a/x.wav"),
     "a short sound": (
         "wav",
@@ -73,7 +86,11 @@ BROKEN: dict[str, tuple[str, dict[str, bytes], str]] = {
         "1 of 7 forwards of tiny-wav2vec2 hold NaN or infinity (first: layer 0, sample a/x.wav): "
         "they are left out and counted; --dtype float32 may help",
     ),
-    "images among sounds": ("wav", {"a/x.png": image(1)}, "1 image file beside the audio files left out"),
+    "images among sounds": (
+        "wav",
+        {"a/x.png": image(1)},
+        "1 image file beside the audio files left out",
+    ),
 }
 
 
@@ -86,7 +103,9 @@ def test_a_broken_file_among_good_ones(told: Callable, request, tmp_path: Path, 
     run = layerscope.open_run(tmp_path / "run")
     table = run.table()
     assert set(table["n"]) == {6} and table["value"].notna().all()
-    assert set(run.folder.plan["name"]) - set(others) == {f"{'ab'[i % 2]}/{i}.{suffix}" for i in range(6)}
+    assert set(run.folder.plan["name"]) - set(others) == {
+        f"{'ab'[i % 2]}/{i}.{suffix}" for i in range(6)
+    }
 
 
 REFUSED: dict[str, tuple[dict[str, bytes], str]] = {
@@ -108,14 +127,18 @@ REFUSED: dict[str, tuple[dict[str, bytes], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_folder_with_nothing_to_see_or_hear(refused, vit: Path, tmp_path: Path, name: str) -> None:
+def test_a_folder_with_nothing_to_see_or_hear(
+    refused, vit: Path, tmp_path: Path, name: str
+) -> None:
     files, message = REFUSED[name]
     folder = tmp_path / "media"
     folder.mkdir()
     for file, content in files.items():
         (folder / file).parent.mkdir(exist_ok=True)
         (folder / file).write_bytes(content)
-    assert refused("profile", vit, "--data", folder, "--out", tmp_path / "run") == message.format(folder)
+    assert refused("profile", vit, "--data", folder, "--out", tmp_path / "run") == message.format(
+        folder
+    )
 
 
 def test_sounds_that_are_all_too_short(refused, wav2vec2: Path, tmp_path: Path) -> None:
@@ -146,7 +169,10 @@ def rolled(names: dict[str, bytes]) -> bytes:
 ARCHIVES: dict[str, tuple[bytes, str]] = {
     "empty.zip": (b"", "{} is empty: give an archive of " + LOOKED_FOR),
     "empty.tar.gz": (b"", "{} is empty: give an archive of " + LOOKED_FOR),
-    "junk.zip": (b"junk", "{} is not a complete archive (File is not a zip file): download or pack it again"),
+    "junk.zip": (
+        b"junk",
+        "{} is not a complete archive (File is not a zip file): download or pack it again",
+    ),
     "cut.zip": (
         packed({"a.png": image(0)})[:900],
         "{} is not a complete archive (File is not a zip file): download or pack it again",
@@ -173,4 +199,6 @@ def test_a_wrong_archive(refused, vit: Path, tmp_path: Path, name: str) -> None:
     content, message = ARCHIVES[name]
     path = tmp_path / name
     path.write_bytes(content)
-    assert refused("profile", vit, "--data", path, "--out", tmp_path / "run") == message.format(path)
+    assert refused("profile", vit, "--data", path, "--out", tmp_path / "run") == message.format(
+        path
+    )

@@ -46,7 +46,11 @@ def only_pickles(folder: Path) -> None:
 
 
 def remote_code(folder: Path) -> None:
-    code = {"AutoConfig": "mine.MineConfig", "AutoModel": "mine.Mine", "AutoModelForCausalLM": "mine.Mine"}
+    code = {
+        "AutoConfig": "mine.MineConfig",
+        "AutoModel": "mine.Mine",
+        "AutoModelForCausalLM": "mine.Mine",
+    }
     config(model_type="mine", architectures=["Mine"], auto_map=code)(folder)
     (folder / "mine.py").write_text(f"open({str(folder / 'ran')!r}, 'w')\n")
 
@@ -76,10 +80,19 @@ def run_folder(folder: Path) -> None:
 
 
 BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
-    "no config": (delete("config.json"), "model folder '{}' holds no config.json: is it a saved model?"),
-    "config cut": (write("config.json", b'{"model_type": "bert", '), f"'{{}}/config.json' is not JSON: {AGAIN}"),
+    "no config": (
+        delete("config.json"),
+        "model folder '{}' holds no config.json: is it a saved model?",
+    ),
+    "config cut": (
+        write("config.json", b'{"model_type": "bert", '),
+        f"'{{}}/config.json' is not JSON: {AGAIN}",
+    ),
     "config empty": (write("config.json", b""), f"'{{}}/config.json' is not JSON: {AGAIN}"),
-    "config binary": (write("config.json", bytes(range(256))), f"'{{}}/config.json' is not JSON: {AGAIN}"),
+    "config binary": (
+        write("config.json", bytes(range(256))),
+        f"'{{}}/config.json' is not JSON: {AGAIN}",
+    ),
     "config {}": (
         write("config.json", b"{}"),
         "'{}' has no model_type in its config: is this a transformers model?",
@@ -94,7 +107,8 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "misspelt type": (
         config(model_type="brt"),
-        "'{}/config.json' is of a type unknown to this version of transformers (brt, did you mean bert?): " + UNKNOWN,
+        "'{}/config.json' is of a type unknown to this version of transformers (brt, did you mean bert?): "
+        + UNKNOWN,
     ),
     "heads": (
         config(num_attention_heads=5),
@@ -118,7 +132,10 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "weights garbage": (write("model.safetensors", bytes(range(256)) * 9), DAMAGED),
     "weights a page": (write("model.safetensors", b"<html>404 Not Found</html>"), DAMAGED),
     "weights a pointer": (
-        write("model.safetensors", b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n"),
+        write(
+            "model.safetensors",
+            b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n",
+        ),
         "model folder '{}' holds a pointer of Git LFS as model.safetensors, not the weights: run git lfs pull",
     ),
     "one part missing": (
@@ -140,23 +157,37 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
         "line 1 column 2 (char 1)): save one with the model",
     ),
     "modules cut": (write("modules.json", b"[{"), f"'{{}}/modules.json' is not JSON: {AGAIN}"),
-    "adapter cut": (write("adapter_config.json", b"{"), f"'{{}}/adapter_config.json' is not JSON: {AGAIN}"),
-    "adapter of nothing": (write("adapter_config.json", b"{}"), "'{}': its adapter_config.json names no base model"),
+    "adapter cut": (
+        write("adapter_config.json", b"{"),
+        f"'{{}}/adapter_config.json' is not JSON: {AGAIN}",
+    ),
+    "adapter of nothing": (
+        write("adapter_config.json", b"{}"),
+        "'{}': its adapter_config.json names no base model",
+    ),
     "adapter of none": (
-        write("adapter_config.json", b'{"base_model_name_or_path": "nobody/none", "peft_type": "LORA"}'),
+        write(
+            "adapter_config.json",
+            b'{"base_model_name_or_path": "nobody/none", "peft_type": "LORA"}',
+        ),
         "'nobody/none' is not a local folder, and the hub cannot be reached: check the name, or the network",
     ),
     "a folder above": (
         trainer_output,
         "model folder '{}' holds no config.json: give one of the models in it (checkpoint-500)",
     ),
-    "a run": (run_folder, "model folder '{}' holds no config.json: it is a layerscope run, give the model itself"),
+    "a run": (
+        run_folder,
+        "model folder '{}' holds no config.json: it is a layerscope run, give the model itself",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", BROKEN)
 @pytest.mark.parametrize("verb", ["profile", "inspect"])
-def test_a_broken_model_folder(refused, bert: Path, reviews: Path, tmp_path: Path, verb: str, name: str) -> None:
+def test_a_broken_model_folder(
+    refused, bert: Path, reviews: Path, tmp_path: Path, verb: str, name: str
+) -> None:
     damage, message = BROKEN[name]
     folder = tmp_path / "model"
     shutil.copytree(bert, folder)
@@ -200,18 +231,34 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize("name", UNREADABLE)
-def test_a_tokenizer_that_cannot_be_used(refused, bert: Path, reviews: Path, tmp_path: Path, name: str) -> None:
+def test_a_tokenizer_that_cannot_be_used(
+    refused, bert: Path, reviews: Path, tmp_path: Path, name: str
+) -> None:
     damage, message = UNREADABLE[name]
     shutil.copytree(bert, tmp_path / "model")
     damage(tmp_path / "model")
-    assert re.search(message, refused("profile", tmp_path / "model", "--data", reviews, "--out", tmp_path / "run"))
+    assert re.search(
+        message,
+        refused("profile", tmp_path / "model", "--data", reviews, "--out", tmp_path / "run"),
+    )
 
 
 def test_an_image_processor_that_cannot_be_used(refused, vit: Path, tmp_path: Path) -> None:
     shutil.copytree(vit, tmp_path / "model")
     edited("preprocessor_config.json", size={"height": "much", "width": 16})(tmp_path / "model")
-    line = refused("profile", tmp_path / "model", "--data", "digits", "--samples", "4", "--out", tmp_path / "run")
-    assert re.fullmatch(r"the model's \w+ cannot turn the samples into inputs \(.*\): check the files .*", line)
+    line = refused(
+        "profile",
+        tmp_path / "model",
+        "--data",
+        "digits",
+        "--samples",
+        "4",
+        "--out",
+        tmp_path / "run",
+    )
+    assert re.fullmatch(
+        r"the model's \w+ cannot turn the samples into inputs \(.*\): check the files .*", line
+    )
 
 
 def test_a_processor_is_named_for_a_model_without_one(bert: Path, tmp_path: Path) -> None:
@@ -249,7 +296,9 @@ NAMES: dict[str, str] = {
 
 @pytest.mark.parametrize("name", NAMES, ids=[repr(name) for name in NAMES])
 @pytest.mark.parametrize("verb", ["profile", "inspect"])
-def test_a_model_that_is_no_folder(refused, bert: Path, reviews: Path, tmp_path, monkeypatch, verb, name) -> None:
+def test_a_model_that_is_no_folder(
+    refused, bert: Path, reviews: Path, tmp_path, monkeypatch, verb, name
+) -> None:
     monkeypatch.chdir(tmp_path)
     shutil.copytree(bert, "bert")
     options = ["--data", reviews, "--out", "run"] if verb == "profile" else []
@@ -258,8 +307,14 @@ def test_a_model_that_is_no_folder(refused, bert: Path, reviews: Path, tmp_path,
 
 def test_a_hub_that_cannot_be_reached_is_reported_without_retries(tmp_path: Path) -> None:
     variables = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
-    environment = {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(tmp_path)}
-    printed = process("inspect", "nobody/none", **environment, **dict.fromkeys(variables, ""))  # ends within a minute
+    environment = {
+        "HF_HUB_OFFLINE": "0",
+        "HF_ENDPOINT": "http://127.0.0.1:9",
+        "HF_HOME": str(tmp_path),
+    }
+    printed = process(
+        "inspect", "nobody/none", **environment, **dict.fromkeys(variables, "")
+    )  # ends within a minute
     assert printed.status == 2
     assert printed.line == f"'nobody/none' {NO_HUB}: check the name, or the network"
 
@@ -267,16 +322,37 @@ def test_a_hub_that_cannot_be_reached_is_reported_without_retries(tmp_path: Path
 @pytest.mark.parametrize(
     ("model", "data", "line"),
     [
-        ("bert", "digits", "this model reads texts and the data are images: give texts, or a model of images"),
-        ("vit", "reviews", "this model reads images and the data are texts: give images, or a model of texts"),
-        ("wav2vec2", "digits", "this model reads sounds and the data are images: give sounds, or a model of images"),
-        ("wav2vec2", None, "tiny-wav2vec2 reads audio, and layerscope comes with no such data: give --data"),
+        (
+            "bert",
+            "digits",
+            "this model reads texts and the data are images: give texts, or a model of images",
+        ),
+        (
+            "vit",
+            "reviews",
+            "this model reads images and the data are texts: give images, or a model of texts",
+        ),
+        (
+            "wav2vec2",
+            "digits",
+            "this model reads sounds and the data are images: give sounds, or a model of images",
+        ),
+        (
+            "wav2vec2",
+            None,
+            "tiny-wav2vec2 reads audio, and layerscope comes with no such data: give --data",
+        ),
     ],
 )
-def test_data_of_another_kind(refused, request, tmp_path: Path, model: str, data: str | None, line: str) -> None:
+def test_data_of_another_kind(
+    refused, request, tmp_path: Path, model: str, data: str | None, line: str
+) -> None:
     named = request.getfixturevalue(data) if data == "reviews" else data
     options = [] if data is None else ["--data", named]
-    assert refused("profile", request.getfixturevalue(model), *options, "--out", tmp_path / "run") == line
+    assert (
+        refused("profile", request.getfixturevalue(model), *options, "--out", tmp_path / "run")
+        == line
+    )
 
 
 def test_a_good_folder_is_not_refused(cli, bert: Path) -> None:
@@ -284,7 +360,9 @@ def test_a_good_folder_is_not_refused(cli, bert: Path) -> None:
     assert (found["depth"], found["notes"]) == (3, [])
 
 
-def test_a_tokenizer_that_makes_no_tokens_is_no_reason_to_refuse_a_model(cli, tmp_path: Path) -> None:
+def test_a_tokenizer_that_makes_no_tokens_is_no_reason_to_refuse_a_model(
+    cli, tmp_path: Path
+) -> None:
     folder = tiny.saved(tiny.gpt2(), tmp_path / "model", special=False)
     (folder / "tokenizer_config.json").unlink()
     (folder / "tokenizer_config.json").symlink_to("/dev/null")

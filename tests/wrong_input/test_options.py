@@ -45,7 +45,10 @@ def own(option: str) -> str:
 
 OPTIONS: list[tuple[str, str, str]] = [
     *((o, v, f"{own(o)} is {v!r}: give {hint}") for o, hint in WHOLE.items() for v in NO_NUMBERS),
-    *((o, TOO_LOW.get(o, "0"), f"{own(o)} is {TOO_LOW.get(o, '0')}: give {hint}") for o, hint in WHOLE.items()),
+    *(
+        (o, TOO_LOW.get(o, "0"), f"{own(o)} is {TOO_LOW.get(o, '0')}: give {hint}")
+        for o, hint in WHOLE.items()
+    ),
     *((o, "-5", f"{own(o)} is -5: give {hint}") for o, hint in WHOLE.items()),
     *((o, v, f"{own(o)} is {v}: give {WHOLE[o]}") for o, v in TOO_HIGH.items()),
     ("--max-length", "65", "max length 65 is beyond the model's 64 positions: give at most that"),
@@ -54,8 +57,16 @@ OPTIONS: list[tuple[str, str, str]] = [
         "2",
         "--max-length 2 has no room beside 2 special tokens: give 3 or more",
     ),
-    ("--prompt", "w1 " * 62, "the prompt takes 64 of at most 64 tokens and leaves no room for text: make it shorter"),
-    ("--chunk", "8", "--chunk packs running text, and this data has samples of its own: leave it out"),
+    (
+        "--prompt",
+        "w1 " * 62,
+        "the prompt takes 64 of at most 64 tokens and leaves no room for text: make it shorter",
+    ),
+    (
+        "--chunk",
+        "8",
+        "--chunk packs running text, and this data has samples of its own: leave it out",
+    ),
     ("--view-share", "0", f"view_share is 0: {SHARE}"),
     ("--view-share", "-1", f"view_share is -1: {SHARE}"),
     ("--view-share", "1.5", f"view_share is 1.5: {SHARE}"),
@@ -73,10 +84,22 @@ OPTIONS: list[tuple[str, str, str]] = [
     ("--alpha", "1;2", f"alpha is '1;2': {ORDERS}"),
     ("--alpha", "1,,2", f"alpha is '': {ORDERS}"),
     ("--alpha", "", f"alpha is '': {ORDERS}"),
-    ("--metrics", "curvatur", f"metric 'curvatur' does not exist, did you mean curvature? ({METRIC_NAMES})"),
-    ("--metrics", "cka,LiDar", f"metric 'LiDar' does not exist, did you mean lidar? ({METRIC_NAMES})"),
+    (
+        "--metrics",
+        "curvatur",
+        f"metric 'curvatur' does not exist, did you mean curvature? ({METRIC_NAMES})",
+    ),
+    (
+        "--metrics",
+        "cka,LiDar",
+        f"metric 'LiDar' does not exist, did you mean lidar? ({METRIC_NAMES})",
+    ),
     ("--metrics", "CKA", f"metric 'CKA' does not exist, did you mean cka? ({METRIC_NAMES})"),
-    ("--metrics", "defualt", f"metric 'defualt' does not exist, did you mean default? ({METRIC_NAMES})"),
+    (
+        "--metrics",
+        "defualt",
+        f"metric 'defualt' does not exist, did you mean default? ({METRIC_NAMES})",
+    ),
     ("--metrics", "x", f"metric 'x' does not exist: {METRIC_NAMES}"),
     ("--prefixes", "8,x", "prefixes is 'x': give whole numbers of at least 1, such as 8,16,32"),
     ("--metrics", "", "metrics is empty: give names, default, seven or all"),
@@ -97,8 +120,16 @@ OPTIONS: list[tuple[str, str, str]] = [
     ("--pooling", "max", f"pooling 'max' does not exist: {POOLINGS}"),
     ("--pooling", "auto,mean", f"pooling 'auto' does not exist: {POOLINGS}"),
     ("--pooling", "", f"pooling '' names none: {POOLINGS}"),
-    ("--view-kinds", "swop", f"view kind 'swop' does not exist for text, did you mean swap? ({KINDS})"),
-    ("--view-kinds", "swap,Typo", f"view kind 'Typo' does not exist for text, did you mean typo? ({KINDS})"),
+    (
+        "--view-kinds",
+        "swop",
+        f"view kind 'swop' does not exist for text, did you mean swap? ({KINDS})",
+    ),
+    (
+        "--view-kinds",
+        "swap,Typo",
+        f"view kind 'Typo' does not exist for text, did you mean typo? ({KINDS})",
+    ),
     ("--view-kinds", "crop", f"view kind 'crop' does not exist for text: {KINDS}"),
     ("--view-kinds", "", "view_kinds is '': give one name or several, or leave it out"),
     ("--view-kinds", ",", "view_kinds is ',': give one name or several, or leave it out"),
@@ -106,9 +137,17 @@ OPTIONS: list[tuple[str, str, str]] = [
     ("--dtype", "BFLOAT16", f"dtype 'BFLOAT16' does not exist, did you mean bfloat16? ({DTYPES})"),
     ("--dtype", "half", f"dtype 'half' does not exist: {DTYPES}"),
     ("--dtype", "", f"dtype '' does not exist: {DTYPES}"),
-    ("--store-dtype", "flaot16", f"store_dtype 'flaot16' does not exist, did you mean float16? ({STORED})"),
+    (
+        "--store-dtype",
+        "flaot16",
+        f"store_dtype 'flaot16' does not exist, did you mean float16? ({STORED})",
+    ),
     ("--store-dtype", "int8", f"store_dtype 'int8' does not exist: {STORED}"),
-    ("--part", "vision", "part 'vision' does not exist: this model has one stack of blocks, leave --part out"),
+    (
+        "--part",
+        "vision",
+        "part 'vision' does not exist: this model has one stack of blocks, leave --part out",
+    ),
     ("--part", "", "part '' does not exist: this model has one stack of blocks, leave --part out"),
     (
         "--blocks",
@@ -136,22 +175,28 @@ OPTIONS: list[tuple[str, str, str]] = [
         "bert.encoder",
         "norm 'bert.encoder' is or holds a block: name the norm that follows the blocks, or none",
     ),
-    ("--norm", "bert.embeddings", "norm 'bert.embeddings' does not take a state of 32 numbers: name a norm, or none"),
+    (
+        "--norm",
+        "bert.embeddings",
+        "norm 'bert.embeddings' does not take a state of 32 numbers: name a norm, or none",
+    ),
     (
         "--norm",
         "bert.encoder.layer.0.intermediate.dense",
         "norm 'bert.encoder.layer.0.intermediate.dense' does not take a state of 32 numbers: name a norm, or none",
     ),
-]  # fmt: skip
+]
 
 
-@pytest.mark.parametrize(("option", "value", "message"), OPTIONS, ids=[f"{o}={v[:9]}" for o, v, _ in OPTIONS])
+@pytest.mark.parametrize(
+    ("option", "value", "message"), OPTIONS, ids=[f"{o}={v[:9]}" for o, v, _ in OPTIONS]
+)
 def test_a_wrong_value(
     refused, bert: Path, reviews: Path, tmp_path: Path, option: str, value: str, message: str
 ) -> None:
-    assert refused("profile", bert, "--data", reviews, "--out", tmp_path / "run", option, value) == flagged(
-        message, option
-    )
+    assert refused(
+        "profile", bert, "--data", reviews, "--out", tmp_path / "run", option, value
+    ) == flagged(message, option)
 
 
 def test_every_whole_number_has_a_row() -> None:
@@ -182,18 +227,34 @@ def test_a_device_that_is_not_there(refused, bert: Path, verb: str, device: str)
 INSPECT = [row for row in OPTIONS if row[0] in ("--dtype", "--part", "--blocks", "--norm")]
 
 
-@pytest.mark.parametrize(("option", "value", "message"), INSPECT, ids=[f"{o}={v[:9]}" for o, v, _ in INSPECT])
-def test_a_wrong_value_to_inspect(refused, bert: Path, option: str, value: str, message: str) -> None:
+@pytest.mark.parametrize(
+    ("option", "value", "message"), INSPECT, ids=[f"{o}={v[:9]}" for o, v, _ in INSPECT]
+)
+def test_a_wrong_value_to_inspect(
+    refused, bert: Path, option: str, value: str, message: str
+) -> None:
     assert refused("inspect", bert, option, value) == flagged(message, option)
 
 
 DEMO: list[tuple[list[str], str]] = [
     *(
         (["--samples", text], f"samples is {shown}: give a whole number of at least 50, or all")
-        for text, shown in (("0", "0"), ("-3", "-3"), ("few", "'few'"), ("nan", "'nan'"), ("9", "9"))
+        for text, shown in (
+            ("0", "0"),
+            ("-3", "-3"),
+            ("few", "'few'"),
+            ("nan", "'nan'"),
+            ("9", "9"),
+        )
     ),
-    (["extra"], "'extra' is one word too many for layerscope demo: put texts with spaces in quotes"),
-    (["--sample", "5"], "option --sample does not exist, did you mean --samples? (layerscope demo --help lists them)"),
+    (
+        ["extra"],
+        "'extra' is one word too many for layerscope demo: put texts with spaces in quotes",
+    ),
+    (
+        ["--sample", "5"],
+        "option --sample does not exist, did you mean --samples? (layerscope demo --help lists them)",
+    ),
 ]
 
 
@@ -204,37 +265,88 @@ def test_a_wrong_demo(refused, tmp_path: Path, arguments: list[str], message: st
 
 LISTS = "layerscope profile --help lists them"
 WORDS: list[tuple[list[str], str]] = [
-    (["profile", "M", "--sample", "5"], f"option --sample does not exist, did you mean --samples? ({LISTS})"),
-    (["profile", "M", "--sampels", "5"], f"option --sampels does not exist, did you mean --samples? ({LISTS})"),
-    (["profile", "M", "--Pooling", "cls"], f"option --Pooling does not exist, did you mean --pooling? ({LISTS})"),
+    (
+        ["profile", "M", "--sample", "5"],
+        f"option --sample does not exist, did you mean --samples? ({LISTS})",
+    ),
+    (
+        ["profile", "M", "--sampels", "5"],
+        f"option --sampels does not exist, did you mean --samples? ({LISTS})",
+    ),
+    (
+        ["profile", "M", "--Pooling", "cls"],
+        f"option --Pooling does not exist, did you mean --pooling? ({LISTS})",
+    ),
     (["profile", "M", "--xyz"], f"option --xyz does not exist: {LISTS}"),
     (["profile", "M", "-x"], f"option -x does not exist: {LISTS}"),
-    (["profile", "M", "--data"], "option --data needs a value: layerscope profile --help shows which"),
-    (["profile", "M", "--json=x"], "option --json takes no value: layerscope profile --help shows how"),
-    (["profile", "M", "w1", "w2"], "'w1' is one word too many for layerscope profile: put texts with spaces in quotes"),
-    (["profile", "M", "a.csv"], "'a.csv' is one word too many for layerscope profile, did you mean --data a.csv?"),
-    (["lens", "M", "a b"], "'a b' is one word too many for layerscope lens, did you mean --prompt 'a b'?"),
+    (
+        ["profile", "M", "--data"],
+        "option --data needs a value: layerscope profile --help shows which",
+    ),
+    (
+        ["profile", "M", "--json=x"],
+        "option --json takes no value: layerscope profile --help shows how",
+    ),
+    (
+        ["profile", "M", "w1", "w2"],
+        "'w1' is one word too many for layerscope profile: put texts with spaces in quotes",
+    ),
+    (
+        ["profile", "M", "a.csv"],
+        "'a.csv' is one word too many for layerscope profile, did you mean --data a.csv?",
+    ),
+    (
+        ["lens", "M", "a b"],
+        "'a b' is one word too many for layerscope lens, did you mean --prompt 'a b'?",
+    ),
     (["profile", "M", "a b"], "'a b' is one word too many for layerscope profile: leave it out"),
-    (["lens", "M", "digits"], "'digits' is one word too many for layerscope lens, did you mean --data digits?"),
+    (
+        ["lens", "M", "digits"],
+        "'digits' is one word too many for layerscope lens, did you mean --data digits?",
+    ),
     (
         ["exits", "M", "photos/", "--data", "x"],
         "'photos/' is one word too many for layerscope exits: put texts with spaces in quotes",
     ),
-    (["train", "M", "a.csv"], "'a.csv' is one word too many for layerscope train, did you mean --train a.csv?"),
-    (["truncate", "M", "4"], "'4' is one word too many for layerscope truncate, did you mean --layer 4?"),
-    (["truncate", "M", "--layers", "4-2", "--out", "o"], "layers is '4-2', which ends before it begins: give 2-4"),
+    (
+        ["train", "M", "a.csv"],
+        "'a.csv' is one word too many for layerscope train, did you mean --train a.csv?",
+    ),
+    (
+        ["truncate", "M", "4"],
+        "'4' is one word too many for layerscope truncate, did you mean --layer 4?",
+    ),
+    (
+        ["truncate", "M", "--layers", "4-2", "--out", "o"],
+        "layers is '4-2', which ends before it begins: give 2-4",
+    ),
     (
         ["evaluate", "M", "--tasks", "T", "--layers", "1to3"],
         "layers is '1to3': give whole numbers of at least 0, or all, such as 0,3 or 1-6",
     ),
-    (["profile"], "no model is given: name one, such as minilm, or states that another engine wrote with --states"),
+    (
+        ["profile"],
+        "no model is given: name one, such as minilm, or states that another engine wrote with --states",
+    ),
     (["inspect"], "layerscope inspect needs a model, such as layerscope inspect minilm"),
     (["report"], "layerscope report needs a run, such as layerscope report runs/demo"),
-    (["inspect", "M", "--data", "x"], "option --data does not exist: layerscope inspect --help lists them"),
-    (["profil", "M"], "command 'profil' does not exist, did you mean profile? (layerscope --help lists them)"),
-    (["Inspect", "M"], "command 'Inspect' does not exist, did you mean inspect? (layerscope --help lists them)"),
+    (
+        ["inspect", "M", "--data", "x"],
+        "option --data does not exist: layerscope inspect --help lists them",
+    ),
+    (
+        ["profil", "M"],
+        "command 'profil' does not exist, did you mean profile? (layerscope --help lists them)",
+    ),
+    (
+        ["Inspect", "M"],
+        "command 'Inspect' does not exist, did you mean inspect? (layerscope --help lists them)",
+    ),
     (["xyz"], "command 'xyz' does not exist: layerscope --help lists them"),
-    (["--verson"], "option --verson does not exist, did you mean --version? (layerscope --help lists them)"),
+    (
+        ["--verson"],
+        "option --verson does not exist, did you mean --version? (layerscope --help lists them)",
+    ),
 ]
 
 
@@ -245,23 +357,44 @@ def test_a_wrong_word(refused, arguments: list[str], message: str) -> None:
 
 def test_a_revision_of_a_folder(refused, bert: Path) -> None:
     line = refused("inspect", bert, "--revision", "main")
-    assert line == f"--revision main applies only to hub models, and {str(bert)!r} is a folder: leave it out"
+    assert (
+        line
+        == f"--revision main applies only to hub models, and {str(bert)!r} is a folder: leave it out"
+    )
 
 
-@pytest.mark.parametrize(("option", "value"), [("--chunk", "8"), ("--prompt", "query: "), ("--max-length", "8")])
+@pytest.mark.parametrize(
+    ("option", "value"), [("--chunk", "8"), ("--prompt", "query: "), ("--max-length", "8")]
+)
 def test_what_only_texts_have(refused, vit: Path, tmp_path: Path, option: str, value: str) -> None:
-    line = refused("profile", vit, "--data", "digits", "--samples", 9, "--out", tmp_path / "run", option, value)
+    line = refused(
+        "profile", vit, "--data", "digits", "--samples", 9, "--out", tmp_path / "run", option, value
+    )
     assert line == f"{option} is for texts, and digits holds image samples: leave it out"
 
 
-def test_a_cls_that_the_tokenizer_has_not(refused, gpt2: Path, reviews: Path, tmp_path: Path) -> None:
-    line = refused("profile", gpt2, "--data", reviews, "--out", tmp_path / "run", "--pooling", "cls")
-    assert line == "pooling 'cls' needs a [CLS] token, and the tokenizer has none: take first, last or mean"
+def test_a_cls_that_the_tokenizer_has_not(
+    refused, gpt2: Path, reviews: Path, tmp_path: Path
+) -> None:
+    line = refused(
+        "profile", gpt2, "--data", reviews, "--out", tmp_path / "run", "--pooling", "cls"
+    )
+    assert (
+        line
+        == "pooling 'cls' needs a [CLS] token, and the tokenizer has none: take first, last or mean"
+    )
 
 
 def test_a_part_of_two(refused, tmp_path: Path) -> None:
     config = hf.T5Config(
-        vocab_size=94, d_model=32, d_ff=48, num_layers=2, num_heads=4, d_kv=8, decoder_start_token_id=0, pad_token_id=0
+        vocab_size=94,
+        d_model=32,
+        d_ff=48,
+        num_layers=2,
+        num_heads=4,
+        d_kv=8,
+        decoder_start_token_id=0,
+        pad_token_id=0,
     )
     folder = tiny.saved(tiny.seeded(hf.T5Model, config), tmp_path / "t5", special=False)
     assert refused("inspect", folder, "--part", "encodr") == (
@@ -269,4 +402,7 @@ def test_a_part_of_two(refused, tmp_path: Path) -> None:
     )
     (tmp_path / "texts.txt").write_text("w1 w2\nw3\n")
     line = refused("profile", folder, "--data", tmp_path / "texts.txt", "--out", tmp_path / "run")
-    assert line == "this model has several stacks of blocks: choose one with --part encoder or --part decoder"
+    assert (
+        line
+        == "this model has several stacks of blocks: choose one with --part encoder or --part decoder"
+    )

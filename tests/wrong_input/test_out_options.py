@@ -16,16 +16,22 @@ PLACES = {
 
 @pytest.mark.parametrize("name", PLACES, ids=["a file", "in a file", "too long"])
 @pytest.mark.parametrize("option", ["--out", "--figures"])
-def test_a_place_that_cannot_be(refused, bert: Path, reviews: Path, tmp_path: Path, option: str, name: str) -> None:
+def test_a_place_that_cannot_be(
+    refused, bert: Path, reviews: Path, tmp_path: Path, option: str, name: str
+) -> None:
     taken, place = tmp_path / "taken", tmp_path / name
     taken.write_text("")
     options = {"--out": tmp_path / "run"} | {option: place}
-    line = refused("profile", bert, "--data", reviews, *(word for pair in options.items() for word in pair))
+    line = refused(
+        "profile", bert, "--data", reviews, *(word for pair in options.items() for word in pair)
+    )
     assert line == PLACES[name].format(own(option), str(place), taken)
 
 
 @pytest.mark.parametrize("name", ["~/run", "~nobody-of-that-name/run"])
-def test_a_place_at_home(cli, bert: Path, reviews: Path, tmp_path: Path, monkeypatch, name: str) -> None:
+def test_a_place_at_home(
+    cli, bert: Path, reviews: Path, tmp_path: Path, monkeypatch, name: str
+) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     printed = cli("profile", bert, "--data", reviews, "--metrics", "cka", "--out", name)
@@ -37,11 +43,16 @@ def test_a_place_at_home(cli, bert: Path, reviews: Path, tmp_path: Path, monkeyp
         assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_of_other_files_is_left_alone(refused, bert: Path, reviews: Path, tmp_path: Path) -> None:
+def test_a_folder_of_other_files_is_left_alone(
+    refused, bert: Path, reviews: Path, tmp_path: Path
+) -> None:
     mine = tmp_path / "mine"
     (mine / "tables").mkdir(parents=True)
     (mine / "tables" / "sales.parquet").write_text("x")
     (mine / "thesis.tex").write_text("x")
     line = refused("profile", bert, "--data", reviews, "--out", mine)
-    assert line == f"folder {str(mine)!r} holds other files (thesis.tex) and no run: choose a new folder with --out"
+    assert (
+        line
+        == f"folder {str(mine)!r} holds other files (thesis.tex) and no run: choose a new folder with --out"
+    )
     assert (mine / "tables" / "sales.parquet").read_text() == "x"

@@ -32,7 +32,9 @@ def type_onto(monkeypatch: pytest.MonkeyPatch, words: list[object], **streams: A
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252", "latin-1", "utf-8"])
-def test_a_terminal_that_cannot_show_everything(command, reviews: Path, tmp_path: Path, monkeypatch, encoding) -> None:
+def test_a_terminal_that_cannot_show_everything(
+    command, reviews: Path, tmp_path: Path, monkeypatch, encoding
+) -> None:
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding=encoding) for _ in range(2))
     data = shutil.copy(reviews, tmp_path / "日本語 – 😀.csv")
     words = [*command[:3], data, *command[4:], "--out", tmp_path / "ラン"]
@@ -62,7 +64,9 @@ def test_output_that_is_full(capfd, command, run: Path, monkeypatch) -> None:
 
 @pytest.mark.parametrize("left", [["stdout"], ["stderr"], ["stdout", "stderr"]])
 @pytest.mark.parametrize("how", ["gone", "closed"])
-def test_a_reader_who_leaves(command, finished: Path, tmp_path: Path, monkeypatch, left: list[str], how: str) -> None:
+def test_a_reader_who_leaves(
+    command, finished: Path, tmp_path: Path, monkeypatch, left: list[str], how: str
+) -> None:
     """Readers of a pipe that go away, and streams that were closed from the start: the run is finished all the same."""
     streams: dict[str, Any] = dict.fromkeys(left)
     for name in left if how == "gone" else []:
@@ -74,11 +78,17 @@ def test_a_reader_who_leaves(command, finished: Path, tmp_path: Path, monkeypatc
         with contextlib.suppress(BrokenPipeError):
             stream.close()
     whole = layerscope.open_run(finished).table()
-    pd.testing.assert_frame_equal(layerscope.open_run(tmp_path / "run").table(), whole, check_exact=True)
+    pd.testing.assert_frame_equal(
+        layerscope.open_run(tmp_path / "run").table(), whole, check_exact=True
+    )
 
 
 def test_head_in_a_shell(command, run: Path) -> None:
     words = shlex.join(map(str, [sys.executable, "-m", "layerscope", *command, "--out", run]))
-    done = subprocess.run(["bash", "-c", f"set -o pipefail; {words} | true"], capture_output=True, text=True)
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {words} | true"], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
-    assert not any(word in done.stderr for word in ("Traceback", "Exception", "BrokenPipe", "layerscope: "))
+    assert not any(
+        word in done.stderr for word in ("Traceback", "Exception", "BrokenPipe", "layerscope: ")
+    )

@@ -63,11 +63,26 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "no plan": (delete("plan.parquet"), f"'{{}}/plan.parquet' is missing: {ANEW}"),
     "plan cut": (cut("plan.parquet"), f"'{{}}/plan.parquet' is damaged: {ANEW}"),
     "plan flipped": (flip("plan.parquet", 60), f"'{{}}/plan.parquet' is damaged: {ANEW}"),
-    "plan garbage": (write("plan.parquet", bytes(range(256))), f"'{{}}/plan.parquet' is damaged: {ANEW}"),
-    "another plan": (plan_of_another_make, f"'{{}}/plan.parquet' is not the file that layerscope wrote: {ANEW}"),
-    "run.json cut": (cut("run.json"), f"'{{}}/run.json' is not the file that layerscope wrote: {ANEW}"),
-    "run.json empty": (write("run.json", b""), f"'{{}}/run.json' is not the file that layerscope wrote: {ANEW}"),
-    "run.json []": (write("run.json", b"[1]"), f"'{{}}/run.json' is not the file that layerscope wrote: {ANEW}"),
+    "plan garbage": (
+        write("plan.parquet", bytes(range(256))),
+        f"'{{}}/plan.parquet' is damaged: {ANEW}",
+    ),
+    "another plan": (
+        plan_of_another_make,
+        f"'{{}}/plan.parquet' is not the file that layerscope wrote: {ANEW}",
+    ),
+    "run.json cut": (
+        cut("run.json"),
+        f"'{{}}/run.json' is not the file that layerscope wrote: {ANEW}",
+    ),
+    "run.json empty": (
+        write("run.json", b""),
+        f"'{{}}/run.json' is not the file that layerscope wrote: {ANEW}",
+    ),
+    "run.json []": (
+        write("run.json", b"[1]"),
+        f"'{{}}/run.json' is not the file that layerscope wrote: {ANEW}",
+    ),
     "run.json binary": (
         write("run.json", bytes(range(256))),
         f"'{{}}/run.json' is not the file that layerscope wrote: {ANEW}",
@@ -76,14 +91,24 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
         write("run.json", b'{"a": 1}'),
         "'{}/run.json' is not a run of layerscope: choose another folder",
     ),
-    "run.json of nothing": (manifest(model=[]), "'{}/run.json' is not a run of layerscope: choose another folder"),
-    "format of words": (manifest(format="1"), "'{}/run.json' is not a run of layerscope: choose another folder"),
+    "run.json of nothing": (
+        manifest(model=[]),
+        "'{}/run.json' is not a run of layerscope: choose another folder",
+    ),
+    "format of words": (
+        manifest(format="1"),
+        "'{}/run.json' is not a run of layerscope: choose another folder",
+    ),
     "run.json edited": (
-        lambda run: (run / "run.json").write_text((run / "run.json").read_text().replace('"depth": 3', '"depth": 2')),
+        lambda run: (run / "run.json").write_text(
+            (run / "run.json").read_text().replace('"depth": 3', '"depth": 2')
+        ),
         f"'{{}}/run.json' is not the file that layerscope wrote: {ANEW}",
     ),
     "plan of other views": (
-        lambda run: pd.read_parquet(run / "plan.parquet").assign(view=1).to_parquet(run / "plan.parquet"),
+        lambda run: (
+            pd.read_parquet(run / "plan.parquet").assign(view=1).to_parquet(run / "plan.parquet")
+        ),
         f"'{{}}/plan.parquet' is not the file that layerscope wrote: {ANEW}",
     ),
     "newer format": (
@@ -119,8 +144,14 @@ MENDED: dict[str, tuple[Callable[[Path], object], list[str]]] = {
     "a shard": (delete("shards/00001.safetensors"), [f"resuming {{}}: {THREE}"]),
     "a checksum": (delete("shards/00001.json"), [f"resuming {{}}: {THREE}"]),
     "a table": (delete("tables/pairs.parquet"), [f"resuming {{}}: {ALL}"]),
-    "a shard flipped": (flip("shards/00002.safetensors"), [f"shard 2 of {{}} {AGAIN}", f"resuming {{}}: {THREE}"]),
-    "a shard cut": (cut("shards/00002.safetensors"), [f"shard 2 of {{}} {AGAIN}", f"resuming {{}}: {THREE}"]),
+    "a shard flipped": (
+        flip("shards/00002.safetensors"),
+        [f"shard 2 of {{}} {AGAIN}", f"resuming {{}}: {THREE}"],
+    ),
+    "a shard cut": (
+        cut("shards/00002.safetensors"),
+        [f"shard 2 of {{}} {AGAIN}", f"resuming {{}}: {THREE}"],
+    ),
     "a shard of another": (
         lambda run: shutil.copy(run / "shards/00000.safetensors", run / "shards/00001.safetensors"),
         [f"shard 1 of {{}} {AGAIN}", f"resuming {{}}: {THREE}"],
@@ -135,7 +166,9 @@ MENDED: dict[str, tuple[Callable[[Path], object], list[str]]] = {
     ),
     "a table of texts": (
         lambda run: (
-            pd.read_parquet(run / "tables/pairs.parquet").assign(stderr="much").to_parquet(run / "tables/pairs.parquet")
+            pd.read_parquet(run / "tables/pairs.parquet")
+            .assign(stderr="much")
+            .to_parquet(run / "tables/pairs.parquet")
         ),
         [f"table pairs of {{}} {AGAIN}", f"resuming {{}}: {ALL}"],
     ),
@@ -147,7 +180,9 @@ MENDED: dict[str, tuple[Callable[[Path], object], list[str]]] = {
 
 
 @pytest.mark.parametrize("name", MENDED)
-def test_what_is_damaged_is_computed_again(cli, command: list[object], run: Path, finished: Path, name: str) -> None:
+def test_what_is_damaged_is_computed_again(
+    cli, command: list[object], run: Path, finished: Path, name: str
+) -> None:
     damage, lines = MENDED[name]
     damage(run)
     printed = cli(*command, "--out", run)
@@ -158,7 +193,9 @@ def test_what_is_damaged_is_computed_again(cli, command: list[object], run: Path
     assert (mended.pooled(3) == whole.pooled(3)).all()
 
 
-def test_a_run_of_another_model_or_other_options(refused, command, run: Path, bert: Path, gpt2: Path, tmp_path) -> None:
+def test_a_run_of_another_model_or_other_options(
+    refused, command, run: Path, bert: Path, gpt2: Path, tmp_path
+) -> None:
     other = "run folder {!r} holds another run ({}): choose another folder with --out, or delete it"
     line = refused(*command, "--out", run, "--seed", 1)
     assert line == other.format(str(run), "seed: 0 there, 1 here")
@@ -169,10 +206,18 @@ def test_a_run_of_another_model_or_other_options(refused, command, run: Path, be
     assert line == other.format(str(run), "model: tiny-bert there, renamed here")
 
 
-def test_a_read_only_folder(cli, capfd, command, bert: Path, reviews: Path, open_folder: Path) -> None:
+def test_a_read_only_folder(
+    cli, capfd, command, bert: Path, reviews: Path, open_folder: Path
+) -> None:
     shutil.copytree(bert, open_folder / "tiny-bert")
     shutil.copy(reviews, open_folder)
-    words = ["profile", open_folder / "tiny-bert", "--data", open_folder / reviews.name, *command[4:]]
+    words = [
+        "profile",
+        open_folder / "tiny-bert",
+        "--data",
+        open_folder / reviews.name,
+        *command[4:],
+    ]
     out = open_folder / "run"
     assert cli(*words, "--out", out).status == 0
     (out / "tables" / "pairs.parquet").unlink()
@@ -189,7 +234,18 @@ def test_a_second_process_is_refused_and_ctrl_c_leaves_a_run_that_goes_on(
 ) -> None:
     data, out = tmp_path / "texts.jsonl", tmp_path / "run"
     data.write_text("\n".join(json.dumps({"text": text}) for text in tiny.texts(200)))
-    arguments = ["profile", bert, "--data", data, "--out", out, "--batch-size", 1, "--metrics", "curvature"]
+    arguments = [
+        "profile",
+        bert,
+        "--data",
+        data,
+        "--out",
+        out,
+        "--batch-size",
+        1,
+        "--metrics",
+        "curvature",
+    ]
     running = forks.start(*arguments)
     running.until(lambda: len(list((out / "shards").glob("*.json"))) >= 3)
     running.kill(signal.SIGSTOP)  # it holds the folder for as long as the second one takes
@@ -201,7 +257,10 @@ def test_a_second_process_is_refused_and_ctrl_c_leaves_a_run_that_goes_on(
         f"another process is writing to {str(out)!r}: wait for it, or choose another folder with --out"
     )
     stopped = running.wait()
-    assert (stopped.status, stopped.line) == (130, "layerscope: stopped: run the same command to resume")
+    assert (stopped.status, stopped.line) == (
+        130,
+        "layerscope: stopped: run the same command to resume",
+    )
     assert "Traceback" not in stopped.err
     done = len(list((out / "shards").glob("*.json")))
     total = len(layerscope.open_run(out).folder.shards)
@@ -212,5 +271,7 @@ def test_a_second_process_is_refused_and_ctrl_c_leaves_a_run_that_goes_on(
     computed = [event["shard"] for event in layerscope.open_run(out).folder.events("shard")]
     assert len(computed) == len(set(computed)), "nothing is computed twice"
     missing = set(range(total)) - set(computed)
-    assert len(missing) <= 1, "a shard that was whole when Ctrl-C came may lack its line in the log, no other"
+    assert len(missing) <= 1, (
+        "a shard that was whole when Ctrl-C came may lack its line in the log, no other"
+    )
     assert all(layerscope.open_run(out).folder.is_finished(shard) for shard in range(total))

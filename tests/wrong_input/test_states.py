@@ -40,16 +40,24 @@ HOPELESS: dict[str, tuple[str, Callable[[Weights], object], int]] = {
     "everything": ("bert", everything, 0),
     "a block": ("bert", lambda w: w["bert.encoder.layer.1.output.dense.weight"].fill_(NAN), 2),
     "infinity": ("bert", lambda w: w["bert.encoder.layer.1.output.LayerNorm.bias"].fill_(INF), 2),
-    "one number": ("bert", lambda w: w["bert.encoder.layer.2.output.LayerNorm.bias"][3].fill_(NAN), 3),
+    "one number": (
+        "bert",
+        lambda w: w["bert.encoder.layer.2.output.LayerNorm.bias"][3].fill_(NAN),
+        3,
+    ),
     "a causal model": ("gpt2", lambda w: w["transformer.h.1.mlp.c_proj.bias"][0].fill_(INF), 2),
 }
 
 
 @pytest.mark.parametrize("name", HOPELESS)
-def test_a_model_that_is_broken_for_every_sample(cli, request, reviews: Path, tmp_path: Path, name: str) -> None:
+def test_a_model_that_is_broken_for_every_sample(
+    cli, request, reviews: Path, tmp_path: Path, name: str
+) -> None:
     base, change, layer = HOPELESS[name]
     model = poisoned(request.getfixturevalue(base), tmp_path / "broken", change)
-    first = pd.read_csv(reviews)["text"].str.split().str.len().idxmax()  # the longest is computed first
+    first = (
+        pd.read_csv(reviews)["text"].str.split().str.len().idxmax()
+    )  # the longest is computed first
     line = (
         f"layer {layer} of broken gives NaN or infinity for every sample (first: {first}): "
         "try --dtype float32, or check the weights"
@@ -92,9 +100,13 @@ def test_a_broken_final_norm_may_be_left_out(
 
 @pytest.mark.parametrize("value", [NAN, INF], ids=["nan", "inf"])
 @pytest.mark.parametrize("base", ["bert", "gpt2"])
-def test_a_word_that_breaks_its_samples(cli, request, reviews: Path, tmp_path: Path, base: str, value: float) -> None:
+def test_a_word_that_breaks_its_samples(
+    cli, request, reviews: Path, tmp_path: Path, base: str, value: float
+) -> None:
     def change(weights: Weights) -> None:
-        name = "bert.embeddings.word_embeddings.weight" if base == "bert" else "transformer.wte.weight"
+        name = (
+            "bert.embeddings.word_embeddings.weight" if base == "bert" else "transformer.wte.weight"
+        )
         weights[name][WORD].fill_(value)
 
     model = poisoned(request.getfixturevalue(base), tmp_path / "broken", change)
@@ -116,17 +128,28 @@ def test_a_word_that_breaks_its_samples(cli, request, reviews: Path, tmp_path: P
     sound = pd.read_csv(reviews).drop(WITH_WORD)
     sound.to_csv(tmp_path / "sound.csv", index=False)
     whole = cli(
-        "profile", request.getfixturevalue(base), "--data", tmp_path / "sound.csv", "--out", tmp_path / "b", *options
+        "profile",
+        request.getfixturevalue(base),
+        "--data",
+        tmp_path / "sound.csv",
+        "--out",
+        tmp_path / "b",
+        *options,
     )
     assert whole.status == 0
     same = ["prompt_entropy", "curvature", "dataset_entropy", "effective_rank", "cka"]
     one, two = (layerscope.open_run(tmp_path / run).table() for run in ("run", "b"))
-    one, two = (t[t["metric"].isin(same) & (t["pooling"] != "position")].reset_index(drop=True) for t in (one, two))
+    one, two = (
+        t[t["metric"].isin(same) & (t["pooling"] != "position")].reset_index(drop=True)
+        for t in (one, two)
+    )
     np.testing.assert_allclose(one["value"], two["value"], rtol=1e-4, atol=1e-5)
 
 
 def test_a_head_that_is_broken_is_no_lens(told, bert: Path, reviews: Path, tmp_path: Path) -> None:
-    model = poisoned(bert, tmp_path / "broken", lambda w: w["cls.predictions.transform.dense.weight"].fill_(NAN))
+    model = poisoned(
+        bert, tmp_path / "broken", lambda w: w["cls.predictions.transform.dense.weight"].fill_(NAN)
+    )
     lines = told(model, reviews, "--views", 0)
     assert "the model's head gives NaN or infinity: no lens" in lines
     table = layerscope.open_run(tmp_path / "run").table()

@@ -45,14 +45,30 @@ def strict(text: str) -> Any:
 def test_every_odd_text_at_once(cli, request, tmp_path: Path, model: str) -> None:
     path = write(tmp_path / "odd.jsonl", [*PLAIN, *BLANK.values(), *ODD.values()])
     folder = request.getfixturevalue(model)
-    printed = cli("profile", folder, "--data", path, "--out", tmp_path / "run", "--json", "--lens-tokens", "all")
+    printed = cli(
+        "profile",
+        folder,
+        "--data",
+        path,
+        "--out",
+        tmp_path / "run",
+        "--json",
+        "--lens-tokens",
+        "all",
+    )
     assert printed.status == 0, printed.err
     lines = printed.err.splitlines()
     assert "4 empty texts left out: rows 12, 13, 14, 15" in lines
     assert "1 of 26 texts are cut at 64 tokens" in lines
     rows = strict(printed.out)["rows"]
     measured = [row for row in rows if row["metric"] != "zero_steps"]
-    assert {row["metric"] for row in measured} >= {"prompt_entropy", "curvature", "cka", "lidar", "dataset_entropy"}
+    assert {row["metric"] for row in measured} >= {
+        "prompt_entropy",
+        "curvature",
+        "cka",
+        "lidar",
+        "dataset_entropy",
+    }
     assert all(row["value"] is not None for row in measured), "no NaN in an average"
     run = layerscope.open_run(tmp_path / "run")
     samples = run.samples()
@@ -68,13 +84,24 @@ def test_every_odd_text_at_once(cli, request, tmp_path: Path, model: str) -> Non
 def plain(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> np.ndarray:
     """States of plain texts alone."""
     options = {"metrics": "curvature", "views": 0, "progress": False}
-    return layerscope.profile(str(bert), PLAIN[:5], out=tmp_path_factory.mktemp("plain") / "run", **options).pooled(3)
+    return layerscope.profile(
+        str(bert), PLAIN[:5], out=tmp_path_factory.mktemp("plain") / "run", **options
+    ).pooled(3)
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_an_odd_text_changes_nothing_for_its_batch(told, bert: Path, tmp_path: Path, plain, name: str) -> None:
+def test_an_odd_text_changes_nothing_for_its_batch(
+    told, bert: Path, tmp_path: Path, plain, name: str
+) -> None:
     """A text of each kind among plain ones: those keep their states, and its own are finite."""
-    told(bert, write(tmp_path / "odd.jsonl", [*PLAIN[:5], ODD[name]]), "--metrics", "curvature", "--views", 0)
+    told(
+        bert,
+        write(tmp_path / "odd.jsonl", [*PLAIN[:5], ODD[name]]),
+        "--metrics",
+        "curvature",
+        "--views",
+        0,
+    )
     odd = layerscope.open_run(tmp_path / "run").pooled(3)
     assert np.isfinite(odd).all() and len(odd) == 6
     np.testing.assert_allclose(odd[:5], plain, atol=1e-5)
@@ -98,12 +125,16 @@ def deaf(gpt2: Path, tmp_path: Path) -> Path:
     folder = tmp_path / "deaf"
     shutil.copytree(gpt2, folder)
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    tokenizer.normalizer = normalizers.Sequence([normalizers.Replace("\0", ""), normalizers.Replace("\x07", "")])
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.Replace("\0", ""), normalizers.Replace("\x07", "")]
+    )
     tokenizer.save(str(folder / "tokenizer.json"))
     return folder
 
 
-def test_texts_without_a_token_are_left_out_counted_and_named(told, deaf: Path, tmp_path: Path) -> None:
+def test_texts_without_a_token_are_left_out_counted_and_named(
+    told, deaf: Path, tmp_path: Path
+) -> None:
     path = write(tmp_path / "odd.jsonl", [*PLAIN[:6], "\0\0", "\x07", *PLAIN[6:]])
     lines = told(deaf, path, "--metrics", "dataset_entropy")
     assert "2 of 14 samples have no token: they are left out and counted (6, 7)" in lines
@@ -119,7 +150,9 @@ def test_texts_that_all_have_no_token(refused, deaf: Path, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("name", BLANK)
 @pytest.mark.parametrize("suffix", ["jsonl", "csv"])
-def test_texts_that_are_all_blank(refused, bert: Path, tmp_path: Path, name: str, suffix: str) -> None:
+def test_texts_that_are_all_blank(
+    refused, bert: Path, tmp_path: Path, name: str, suffix: str
+) -> None:
     path = tmp_path / f"blank.{suffix}"
     if suffix == "csv":
         path.write_text(f'text,team\n"{BLANK[name]}",a\n"{BLANK[name]}",b\n', newline="")

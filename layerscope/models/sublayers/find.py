@@ -33,11 +33,12 @@ class Addition:
 def find_sublayers(module: nn.Module, stack: Stack, inputs: Inputs) -> Sublayers:
     """Find the sub-layers of every block in one small forward; those that cannot be identified are left out and noted.
 
-    Sites: `attn` is what the branch that mixes tokens (attention, a state-space mixer) adds to the stream, `mlp` what
-    the branch that treats each token alone adds, `cross_attn` what a branch that reads an encoder adds; `attn_norm` is
-    the norm of that branch (before it, after it, or after its addition), `attn_post_norm` a second one;
-    `attn_residual` the stream after its addition. A norm that two branches share is `norm`. What equals the block's
-    output is no site: it is `raw`.
+    Sites: `attn` is what the branch that mixes tokens (attention, a state-space mixer) adds to the
+        stream, `mlp` what
+    the branch that treats each token alone adds, `cross_attn` what a branch that reads an encoder
+    adds; `attn_norm` is the norm of that branch (before it, after it, or after its addition),
+    `attn_post_norm` a second one; `attn_residual` the stream after its addition. A norm that two
+    branches share is `norm`. What equals the block's output is no site: it is `raw`.
     """
     stack.check_plain("sub-layers")
     taps: list[Tap] = []
@@ -67,7 +68,9 @@ def _sites(run: BlockRun) -> tuple[dict[str, Spot], list[str]]:
             with suppress(*FAILURES):  # a block that cannot be run again by itself
                 name = _role(run, addition, branch)
             if name is None:
-                lacks.append(f"the input that {run.states[branch].spot.path} adds cannot be identified")
+                lacks.append(
+                    f"the input that {run.states[branch].spot.path} adds cannot be identified"
+                )
                 continue
             name = _free(name, roles.values())
             roles[branch] = name
@@ -77,7 +80,9 @@ def _sites(run: BlockRun) -> tuple[dict[str, Spot], list[str]]:
             states[_free("_".join(filter(None, (label, "residual"))), states)] = addition.total
     for served, norm in _norms(run, norms, found, roles):
         name = f"{served[0]}_norm" if len(served) == 1 else "norm"
-        states[name if name not in states else _free(name.replace("norm", "post_norm"), states)] = norm
+        states[name if name not in states else _free(name.replace("norm", "post_norm"), states)] = (
+            norm
+        )
     ordered = sorted((number, name) for name, number in states.items() if number != run.last)
     return {name: run.states[number].spot for number, name in ordered}, lacks
 
@@ -87,7 +92,9 @@ def _norms(
 ) -> Iterator[tuple[list[str], int]]:
     """Yield the branches and the states of norms: first of those before a branch, then after it or its addition."""
     after: list[tuple[list[str], int]] = []
-    post_norm = any(addition.base == 0 for addition in found)  # else the stream itself starts behind a norm
+    post_norm = any(
+        addition.base == 0 for addition in found
+    )  # else the stream itself starts behind a norm
     for norm in norms:
         if norm.returned in roles:
             after.append(([roles[norm.returned]], norm.returned))
@@ -97,9 +104,17 @@ def _norms(
         if ends and goes_on and post_norm:
             after.append(([roles[b] for b in ends[0].branches if b in roles], norm.returned))
             continue
-        branches = [b for a in found if a.base in (norm.given, norm.returned) for b in a.branches if b in roles]
+        branches = [
+            b
+            for a in found
+            if a.base in (norm.given, norm.returned)
+            for b in a.branches
+            if b in roles
+        ]
         hand = {(norm.spot.path, norm.spot.call): _other_first(run.states[norm.given].value)}
-        served = [roles[b] for b in branches if any(_changes(run, b, hand))]  # those that read what the norm gives
+        served = [
+            roles[b] for b in branches if any(_changes(run, b, hand))
+        ]  # those that read what the norm gives
         if served:
             yield served, norm.returned
     yield from after
@@ -108,13 +123,18 @@ def _norms(
 def _free(name: str, taken: Iterable[str]) -> str:
     """Return a name, with a number from 2 on where it is taken: a block may hold two branches of one kind."""
     names = set(taken)
-    return name if name not in names else next(f"{name}_{i}" for i in range(2, 100) if f"{name}_{i}" not in names)
+    return (
+        name
+        if name not in names
+        else next(f"{name}_{i}" for i in range(2, 100) if f"{name}_{i}" not in names)
+    )
 
 
 def _role(run: BlockRun, addition: Addition, branch: int) -> str | None:
     """Return `attn` for a branch that mixes tokens, `cross_attn` for one that reads other states, `mlp` for the rest.
 
-    Modules that read the stream are handed another first token: where what a branch gives later changes, it mixes.
+    Modules that read the stream are handed another first token: where what a branch gives later
+    changes, it mixes.
     """
     stream = run.states[addition.base]
     readers = [(spot.path, spot.call) for spot in stream.seen if spot.given]
@@ -143,7 +163,9 @@ def _changes(
     if not hand:
         return False, False
     changed = replay(run, hand, state.spot, others=others)
-    least = 0.4 * float(torch.finfo(state.value.dtype).eps) ** 0.5  # of its size: far above rounding
+    least = (
+        0.4 * float(torch.finfo(state.value.dtype).eps) ** 0.5
+    )  # of its size: far above rounding
     size = state.value.double().norm(dim=-1).clamp_min(1e-30)
     moved = (changed.double() - state.value.double()).norm(dim=-1) / size > least
     return bool(moved[:, 0].any()), bool(moved[:, 1:].any())
@@ -153,7 +175,9 @@ def _additions(run: BlockRun, norms: list[Step]) -> list[Addition]:
     if run.states[0].value.ndim != 3 or run.states[0].value.shape[1] < LEAST_TOKENS:
         return []
     found: list[Addition] = []
-    stream = [0]  # the block's input; a sum goes on with it, and in post-norm blocks what a norm makes of a sum
+    stream = [
+        0
+    ]  # the block's input; a sum goes on with it, and in post-norm blocks what a norm makes of a sum
     for number in range(1, len(run.states)):
         if any(norm.returned == number and norm.given in stream for norm in norms):
             stream.append(number)
@@ -168,7 +192,11 @@ def _additions(run: BlockRun, norms: list[Step]) -> list[Addition]:
 
 def _sum(run: BlockRun, number: int, stream: list[int], several: bool) -> Addition | None:
     """Return a state as a sum: of one branch if it can be, else (where asked for) of two that run side by side."""
-    given = [i for i in range(1, number) if i not in stream and not all(spot.given for spot in run.states[i].seen)]
+    given = [
+        i
+        for i in range(1, number)
+        if i not in stream and not all(spot.given for spot in run.states[i].seen)
+    ]
     singles: list[tuple[int, ...]] = [(i,) for i in reversed(given)]
     pairs: list[tuple[int, ...]] = list(combinations(given, 2)) if several else []
     for group, scaled in product((singles, pairs), (None, "number", "channel")):
@@ -178,7 +206,9 @@ def _sum(run: BlockRun, number: int, stream: list[int], several: bool) -> Additi
     return None
 
 
-def _is_sum(run: BlockRun, number: int, base: int, branches: tuple[int, ...], scaled: str | None) -> bool:
+def _is_sum(
+    run: BlockRun, number: int, base: int, branches: tuple[int, ...], scaled: str | None
+) -> bool:
     """Whether a state is a sum, of branches scaled by nothing, one number (Granite), or one for each channel (BEiT)."""
     state, start = run.states[number].value, run.states[base].value
     if not bool(start.any()):
@@ -187,12 +217,17 @@ def _is_sum(run: BlockRun, number: int, base: int, branches: tuple[int, ...], sc
     added = state.double() - start.double()
     size = added.norm(dim=-1, keepdim=True).clamp_min(1e-30)
     # token by token: beside a massive one any other difference would look small
-    added, branch = added / size, torch.stack([run.states[i].value.double() for i in branches]).sum(0) / size
+    added, branch = (
+        added / size,
+        torch.stack([run.states[i].value.double() for i in branches]).sum(0) / size,
+    )
     if scaled is not None:
         over = (0, 1, 2) if scaled == "number" else (0, 1)
         branch = (added * branch).sum(over) / (branch * branch).sum(over).clamp_min(1e-30) * branch
     sizes = torch.maximum(state.double().norm(dim=-1), start.double().norm(dim=-1)) / size[..., 0]
-    return bool(((added - branch).norm(dim=-1) <= (EXACT + rounding * sizes).clamp_max(ROUGH)).all())
+    return bool(
+        ((added - branch).norm(dim=-1) <= (EXACT + rounding * sizes).clamp_max(ROUGH)).all()
+    )
 
 
 def _leading(run: BlockRun, found: list[Addition], norms: list[Step]) -> list[Addition]:
@@ -212,5 +247,7 @@ def _normalising(run: BlockRun) -> Iterator[Step]:
     """Yield the calls inside a block that normalise a state."""
     for step in run.steps:
         given, returned = run.states[step.given].value, run.states[step.returned].value
-        if step.given != step.returned and is_norm(Call(step.spot.path, step.module, given, returned, Form())):
+        if step.given != step.returned and is_norm(
+            Call(step.spot.path, step.module, given, returned, Form())
+        ):
             yield step

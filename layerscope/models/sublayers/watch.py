@@ -44,7 +44,10 @@ class Sublayers:
         found: dict[str, list[int]] = {}
         for tap in self.taps:
             found.setdefault(tap.site, []).append(tap.layer)
-        orders = [[tap.site for tap in self.taps if tap.layer == layer] for layer in {tap.layer for tap in self.taps}]
+        orders = [
+            [tap.site for tap in self.taps if tap.layer == layer]
+            for layer in {tap.layer for tap in self.taps}
+        ]
         fullest = max(orders, key=len, default=[])
         return {site: tuple(found[site]) for site in dict.fromkeys([*fullest, *found])}
 
@@ -100,7 +103,10 @@ class BlockRun:
             hidden = as_state(hidden, self.states[0].value.shape)
         if hidden is None:
             return None
-        at = next((i for i, state in enumerate(self.states) if torch.equal(state.value, hidden)), len(self.states))
+        at = next(
+            (i for i, state in enumerate(self.states) if torch.equal(state.value, hidden)),
+            len(self.states),
+        )
         if at == len(self.states):
             self.states.append(State(hidden.clone(), []))  # a module may change it in place
         if spot is not None:
@@ -113,7 +119,9 @@ def watch(module: nn.Module, stack: Stack, inputs: Inputs) -> list[BlockRun]:
     runs: list[BlockRun] = []
     calls: dict[str, int] = defaultdict(int)
     entered: list[tuple[Spot, int | None]] = []
-    inside = False  # a model may call one module both in its blocks and beside them, as a shared norm
+    inside = (
+        False  # a model may call one module both in its blocks and beside them, as a shared norm
+    )
 
     def start(block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         nonlocal inside
@@ -149,14 +157,18 @@ def watch(module: nn.Module, stack: Stack, inputs: Inputs) -> list[BlockRun]:
             hooks.enter_context(block.register_forward_pre_hook(start, with_kwargs=True))
             hooks.enter_context(block.register_forward_hook(end))
         for name, child in named:
-            hooks.enter_context(child.register_forward_pre_hook(partial(before, name), with_kwargs=True))
+            hooks.enter_context(
+                child.register_forward_pre_hook(partial(before, name), with_kwargs=True)
+            )
             hooks.enter_context(child.register_forward_hook(after))
         forward(module.get_submodule(stack.entry), inputs)
     return runs
 
 
 @torch.inference_mode()
-def replay(run: BlockRun, hand: dict[tuple[str, int], Tensor], take: Spot, *, others: bool = False) -> Tensor:
+def replay(
+    run: BlockRun, hand: dict[tuple[str, int], Tensor], take: Spot, *, others: bool = False
+) -> Tensor:
     """Run a block again, hand its modules (and itself, if `others`) other states, and return one spot's state."""
     calls: dict[str, int] = defaultdict(int)
     taken: list[Tensor] = []
@@ -179,7 +191,9 @@ def replay(run: BlockRun, hand: dict[tuple[str, int], Tensor], take: Spot, *, ot
     with ExitStack() as hooks:
         for path in {take.path, *(path for path, _ in hand)}:
             child = run.block.get_submodule(path)
-            hooks.enter_context(child.register_forward_pre_hook(partial(before, path), with_kwargs=True))
+            hooks.enter_context(
+                child.register_forward_pre_hook(partial(before, path), with_kwargs=True)
+            )
             hooks.enter_context(child.register_forward_hook(partial(after, path)))
         args, kwargs = _swapped(run.args, run.kwargs, run.states[0].value.clone(), others=others)
         run.block(*args, **kwargs)
@@ -196,7 +210,9 @@ def _swapped(
     def other(value: Any) -> Any:
         if value is hidden:
             return state.reshape(hidden.shape)
-        further = others and isinstance(value, Tensor) and value.is_floating_point() and value.ndim == 3
+        further = (
+            others and isinstance(value, Tensor) and value.is_floating_point() and value.ndim == 3
+        )
         return value.roll(1, -1) if further else value
 
     return tuple(map(other, args)), {name: other(value) for name, value in kwargs.items()}

@@ -55,26 +55,35 @@ def draw_charts(panels: Sequence[Panel], names: Sequence[str], title: str, width
     return style.finish(figure)
 
 
-def _panel(axis: Any, charts: Sequence[Owned], names: Sequence[str], most: int, several: bool) -> str:
+def _panel(
+    axis: Any, charts: Sequence[Owned], names: Sequence[str], most: int, several: bool
+) -> str:
     """Draw charts over each other, layers of models of `several` depths in percent, and return what lies across."""
     first: Chart = charts[0].plot
     percent = several and bool(first.x.depth) and not charts[0].alone
     drawn = []
     for owned in charts:
         for series in owned.plot.series:
-            x = np.array(series.x, dtype=np.float64) * (100 / (series.depth or owned.plot.x.depth) if percent else 1)
+            x = np.array(series.x, dtype=np.float64) * (
+                100 / (series.depth or owned.plot.x.depth) if percent else 1
+            )
             drawn.append(_series(axis, owned, series, x, look(owned, series, names)))
         for value, name in owned.plot.lines:
             _line(axis, value, name, owned.plot)
     axis.set_ylabel(first.y.title or first.unit)
     style.scale(axis, np.concatenate(drawn), first.y)
     if first.x.depth:
-        style.mark_layers(axis, 100 if percent else max(owned.plot.x.depth or 1 for owned in charts), most)
+        style.mark_layers(
+            axis, 100 if percent else max(owned.plot.x.depth or 1 for owned in charts), most
+        )
         return "depth (%)" if percent else first.x.title
     axis.margins(x=0.07)
     if first.x.range is not None:
         axis.set_xlim(*first.x.range)
-        end = max((x for owned in charts for series in owned.plot.series for x in series.x), default=MANY + 1)
+        end = max(
+            (x for owned in charts for series in owned.plot.series for x in series.x),
+            default=MANY + 1,
+        )
         if first.x.whole and end <= MANY:
             style.mark_layers(axis, int(end), most, first=1)
     return first.x.title
@@ -86,19 +95,36 @@ def look(owned: Owned, series: Series, names: Sequence[str]) -> dict[str, Any]:
     if isinstance(series.tone, int):
         return style.look(series.tone)
     if series.mark in ("guide", "level"):
-        how = style.look(owned.number)["color"] if series.tone == "own" else TONES.get(series.tone, PALE)
+        how = (
+            style.look(owned.number)["color"]
+            if series.tone == "own"
+            else TONES.get(series.tone, PALE)
+        )
         thin = {"linestyle": style.DASHES[2], "linewidth": 0.7}
-        return {"color": how} | (thin if series.mark == "guide" else {"linestyle": (0, (4, 2)), "linewidth": 0.8})
+        return {"color": how} | (
+            thin if series.mark == "guide" else {"linestyle": (0, (4, 2)), "linewidth": 0.8}
+        )
     if series.tone == "rival":
         color = style.COLORS[(owned.number + 1) % len(style.COLORS)]
         return {"color": color, "marker": "s", "linestyle": style.DASHES[1], "linewidth": 0.9}
-    color = TONES.get(series.tone) or (style.COLORS[0] if owned.alone else style.look(owned.number)["color"])
+    color = TONES.get(series.tone) or (
+        style.COLORS[0] if owned.alone else style.look(owned.number)["color"]
+    )
     if series.mark == "points":
-        return {"color": color, "marker": "D" if series.tone == "ink" else "o", "markersize": 4, "linestyle": "none"}
+        return {
+            "color": color,
+            "marker": "D" if series.tone == "ink" else "o",
+            "markersize": 4,
+            "linestyle": "none",
+        }
     if not owned.plot.overlaid:
         return {"color": color, "marker": "o"}
     how = style.look(kind) if owned.alone else style.look(owned.number) | _fill(kind, owned.number)
-    return how | ({"linestyle": style.DASHES[2], "marker": "s", "markerfacecolor": "white"} if series.detail else {})
+    return how | (
+        {"linestyle": style.DASHES[2], "marker": "s", "markerfacecolor": "white"}
+        if series.detail
+        else {}
+    )
 
 
 def _fill(kind: int, number: int) -> dict[str, Any]:
@@ -119,7 +145,12 @@ def _series(axis: Any, owned: Owned, series: Series, x: Values, how: dict[str, A
     if series.right:
         return y[:0]
     if series.mark == "bars":
-        axis.bar(x, y, color=[PALE if i in series.pale else how["color"] for i in range(len(x))], width=0.8)
+        axis.bar(
+            x,
+            y,
+            color=[PALE if i in series.pale else how["color"] for i in range(len(x))],
+            width=0.8,
+        )
         return y
     if series.mark in ("guide", "level"):
         axis.plot(x, y, **how)
@@ -127,14 +158,21 @@ def _series(axis: Any, owned: Owned, series: Series, x: Values, how: dict[str, A
     reach = y
     kept = np.array([i for i in range(len(x)) if i not in series.after], dtype=int)
     longest = chart.overlaid or isinstance(series.tone, int)
-    axis.plot(x[kept], y[kept], **how, **({"markevery": style.marked(y[kept], owned.number)} if longest else {}))
+    axis.plot(
+        x[kept],
+        y[kept],
+        **how,
+        **({"markevery": style.marked(y[kept], owned.number)} if longest else {}),
+    )
     if series.errors:
         band = np.nan_to_num(np.array(series.errors, dtype=np.float64)) * chart.y.scale
         low = np.maximum(y - band, y / 2) if chart.y.log else y - band
         if series.mark == "points":
             axis.errorbar(x, y, yerr=band, fmt="none", ecolor=how["color"], elinewidth=0.8)
         else:
-            axis.fill_between(x[kept], low[kept], (y + band)[kept], color=how["color"], alpha=BAND, linewidth=0)
+            axis.fill_between(
+                x[kept], low[kept], (y + band)[kept], color=how["color"], alpha=BAND, linewidth=0
+            )
         reach = np.concatenate([low, y + band])
     for i in series.after:
         axis.plot(x[i], y[i], **style.DIAMOND, mec=how["color"])
@@ -155,9 +193,13 @@ def _line(axis: Any, value: float, name: str, chart: Chart) -> None:
     share = (value - min(ends)) / ((max(ends) - min(ends)) or 1.0)
     side = "left" if share < 1 / 3 else "right" if share > 2 / 3 else "center"
     axis.annotate(
-        f" {name} ", (value, 0.98), xycoords=("data", "axes fraction"), ha=side, va="top",
+        f" {name} ",
+        (value, 0.98),
+        xycoords=("data", "axes fraction"),
+        ha=side,
+        va="top",
         bbox={"facecolor": "white", "linewidth": 0, "pad": 0.5},
-    )  # fmt: skip
+    )
 
 
 def _handles(owned: Sequence[Owned], names: Sequence[str]) -> list[Any]:
@@ -167,24 +209,42 @@ def _handles(owned: Sequence[Owned], names: Sequence[str]) -> list[Any]:
     handles: list[Any] = []
     if first.overlaid and not owned[0].alone:
         there = {one.number: one.name for one in owned}
-        handles += [Line2D([], [], label=name, **style.look(number)) for number, name in sorted(there.items())]
+        handles += [
+            Line2D([], [], label=name, **style.look(number))
+            for number, name in sorted(there.items())
+        ]
     known = {series.name: (one, series) for one, series in reversed(drawn) if not series.detail}
     for name in dict.fromkeys(series.name for _, series in drawn if series.name in known):
         one, series = known[name]
         how = look(one, series, names)
         if not first.overlaid and name:
             bars = series.mark == "bars"
-            handles.append(Patch(color=how["color"], label=name) if bars else Line2D([], [], label=name, **how))
+            handles.append(
+                Patch(color=how["color"], label=name) if bars else Line2D([], [], label=name, **how)
+            )
         elif first.overlaid and len(names) > 1:
             kind = names.index(name)
             grey = {"color": GREY, "marker": "o", "linestyle": "none"} | _fill(kind, 0)
-            grey |= {"markerfacecolor": "white" if style.FILLS[kind % len(style.FILLS)] == "none" else GREY}
+            grey |= {
+                "markerfacecolor": "white"
+                if style.FILLS[kind % len(style.FILLS)] == "none"
+                else GREY
+            }
             handles.append(Line2D([], [], label=name or "by token", **(how if one.alone else grey)))
-    details = {series.detail: look(one, series, names) for one, series in reversed(drawn) if series.detail}
+    details = {
+        series.detail: look(one, series, names) for one, series in reversed(drawn) if series.detail
+    }
     handles += [Line2D([], [], label=name, **how) for name, how in details.items()]
     shade = style.COLORS[0] if owned[0].alone else GREY
     if any(series.errors and series.mark == "line" for _, series in drawn):
-        handles.append(Patch(color=shade, alpha=BAND, linewidth=0, label=f"± one {first.spread or 'standard error'}"))
+        handles.append(
+            Patch(
+                color=shade,
+                alpha=BAND,
+                linewidth=0,
+                label=f"± one {first.spread or 'standard error'}",
+            )
+        )
     if any(series.marked for _, series in drawn):
         what = "layer that stands out" if first.marked == "stands out" else first.marked
         handles.append(Line2D([], [], label=what, **style.RING))

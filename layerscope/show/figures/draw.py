@@ -18,14 +18,18 @@ Drawer = Callable[[float], Any]
 """Draws a figure of a width in inches."""
 MOST_SINGLES = 20
 """Charts of sheets that get files of their own too, at most; `plot` draws any."""
-KINDS: dict[type[Plot], Callable[..., Any]] = {HeatMap: draw_maps, Boxes: draw_boxes, Bars: draw_bars}
+KINDS: dict[type[Plot], Callable[..., Any]] = {
+    HeatMap: draw_maps,
+    Boxes: draw_boxes,
+    Bars: draw_bars,
+}
 
 
 def draw(given: Sequence[tuple[str, Document]], folder: str | Path) -> list[Path]:
     """Draw the plots of documents, each with its name, into a folder and return the paths of the files.
 
-    Plots of one `sheet` are panels of one figure; every other plot has a figure, with a panel for each result. Charts
-    of a sheet have a figure each as well, unless they are many.
+    Plots of one `sheet` are panels of one figure; every other plot has a figure, with a panel for
+    each result. Charts of a sheet have a figure each as well, unless they are many.
     """
     target = Path(folder)
     try:
@@ -49,14 +53,18 @@ def figure(document: Document, name: str | None = None, width: float | None = No
     """Return the figure of a document that has this name, or of a metric; by default the first there is."""
     members = document.members or (document,)
     given = [("" if len(members) == 1 else " on ".join(member.title), member) for member in members]
-    alone = {single.removeprefix("curve-"): drawer for single, drawer in singles(given)} | dict(_single_maps(given))
+    alone = {single.removeprefix("curve-"): drawer for single, drawer in singles(given)} | dict(
+        _single_maps(given)
+    )
     found = dict(figures(given))
     found |= {single: drawer for single, drawer in alone.items() if single not in found}
     drawer = next(iter(found.values()), None) if name is None else found.get(name)
     if drawer is None and not found:
         raise LayerscopeError(f"the {document.kind} has no plot")
     if drawer is None:
-        raise LayerscopeError(f"figure {name!r} does not exist{choices(str(name), found, 'there are')}")
+        raise LayerscopeError(
+            f"figure {name!r} does not exist{choices(str(name), found, 'there are')}"
+        )
     with style.styled():
         return drawer(style.TEXT_WIDTH if width is None else width)
 
@@ -83,7 +91,9 @@ def singles(given: Sequence[tuple[str, Document]]) -> Iterator[tuple[str, Drawer
     """Yield each panel of results that lie over each other as a figure of its own."""
     owned = _owned(given)
     names, title = _shared(given, owned)
-    own = [one for one in owned if isinstance(one.plot, Chart) and one.plot.overlaid and one.plot.sheet]
+    own = [
+        one for one in owned if isinstance(one.plot, Chart) and one.plot.overlaid and one.plot.sheet
+    ]
     panels = _panels(own)
     files = [charts[0].plot.name for _, charts in panels]
     for name, panel in zip(files, panels, strict=True):
@@ -97,7 +107,10 @@ def _single_maps(given: Sequence[tuple[str, Document]]) -> Iterator[tuple[str, D
     owned = [one for one in _owned(given) if isinstance(one.plot, HeatMap) and one.plot.sheet]
     _, title = _shared(given, owned)
     for name in dict.fromkeys(one.plot.name for one in owned):
-        yield _file(name), partial(draw_maps, [one for one in owned if one.plot.name == name], title)
+        yield (
+            _file(name),
+            partial(draw_maps, [one for one in owned if one.plot.name == name], title),
+        )
 
 
 def _owned(given: Sequence[tuple[str, Document]]) -> list[Owned]:
@@ -122,7 +135,9 @@ def _panels(owned: Sequence[Owned]) -> list[Panel]:
     panels: list[Panel] = []
     for (title, variant, *_), own in found.items():
         overlaid = own[0].plot.overlaid
-        name = plain(f"{title} ({variant})" if variant and titles.count(title) > 1 and overlaid else title)
+        name = plain(
+            f"{title} ({variant})" if variant and titles.count(title) > 1 and overlaid else title
+        )
         if not overlaid and not own[0].alone:
             name = plain(own[0].name) + (f"\n{name}" if len(set(titles)) > 1 else "")
         panels.append((name if len(found) > 1 or overlaid else "", own))
@@ -132,12 +147,16 @@ def _panels(owned: Sequence[Owned]) -> list[Panel]:
 def _shared(given: Sequence[tuple[str, Document]], owned: Sequence[Owned]) -> tuple[list[str], str]:
     """Return the series that lie over each other anywhere, in one order for all figures, and the title of all.
 
-    The title is what one result is of; of several the data they share, as the legend has their names.
+    The title is what one result is of; of several the data they share, as the legend has their
+    names.
     """
     charts = [one.plot for one in owned if isinstance(one.plot, Chart) and one.plot.overlaid]
     found = dict.fromkeys(series.name for chart in charts for series in chart.series)
     named = [name for name in found if name]
-    names = [*([""] if "" in found and len(named) > 1 else []), *named]  # what has no name looks like the only one
+    names = [
+        *([""] if "" in found and len(named) > 1 else []),
+        *named,
+    ]  # what has no name looks like the only one
     if len(given) == 1:
         name, document = given[0]
         return names, " on ".join([name or document.title[0], *document.title[1:]])

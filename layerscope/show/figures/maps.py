@@ -25,7 +25,13 @@ SMALLEST = 5.0
 ROW = 0.15
 """Inches of a row that has a name."""
 LIGHT = 0.35
-OUTLIER: dict[str, Any] = {"marker": ".", "markersize": 2, "linestyle": "none", "linewidth": 0, "alpha": 0.6}
+OUTLIER: dict[str, Any] = {
+    "marker": ".",
+    "markersize": 2,
+    "linestyle": "none",
+    "linewidth": 0,
+    "alpha": 0.6,
+}
 PARTS = ("q1", "med", "q3", "whislo", "whishi")
 PALE, STRONG, EDGE = "#ffffff", "#6ca3d7", "#9a5b00"
 TOKEN, LINE = 0.52, 0.15
@@ -55,13 +61,19 @@ def draw_maps(owned: Sequence[Owned], title: str, width: float) -> Any:
     for i, (axis, one) in enumerate(zip(axes, owned, strict=True)):
         cell = 72 * side / max(len(one.plot.rows), len(one.plot.columns)) if first.square else 0.0
         image = _map(axis, one.plot, _norm(parts), colors, cell)
-        name = plain(one.name) + (f"\n{one.plot.choice}" if len({part.choice for part in parts}) > 1 else "")
+        name = plain(one.name) + (
+            f"\n{one.plot.choice}" if len({part.choice for part in parts}) > 1 else ""
+        )
         axis.set_title(one.plot.choice if one.alone else name)
         _mark(figure, axis, one.plot, side, first_column=i % columns == 0 or not same)
         if not alike or i >= len(axes) - columns:
-            axis.set_xlabel("\n".join(style.broken(figure, one.plot.across, 0.9 * side / width, style.SIZE)))
+            axis.set_xlabel(
+                "\n".join(style.broken(figure, one.plot.across, 0.9 * side / width, style.SIZE))
+            )
         if not alike or (i % columns == 0 and not _words(first)):
-            axis.set_ylabel("\n".join(style.broken(figure, one.plot.down, 0.8 * side / width, style.SIZE)))
+            axis.set_ylabel(
+                "\n".join(style.broken(figure, one.plot.down, 0.8 * side / width, style.SIZE))
+            )
     _bar(figure, axes, image, first)
     return style.finish(figure)
 
@@ -122,7 +134,9 @@ def _even(part: HeatMap) -> str:
 def _map(axis: Any, part: HeatMap, norm: Any, colors: Any, cell: float) -> Any:
     """Draw the cells, each `cell` points wide, with their values where these fit, and return what has the colours."""
     values = np.array(part.values, dtype=np.float64)
-    image = axis.pcolormesh(values, cmap=colors, norm=norm, edgecolors="face", linewidth=0.5)  # no seams in PDF
+    image = axis.pcolormesh(
+        values, cmap=colors, norm=norm, edgecolors="face", linewidth=0.5
+    )  # no seams in PDF
     _bare(axis)
     if part.square:
         axis.set_aspect("equal")
@@ -138,7 +152,9 @@ def _map(axis: Any, part: HeatMap, norm: Any, colors: Any, cell: float) -> Any:
             axis.text(j + 0.5, i + 0.5, text, ha="center", va="center", fontsize=size, color=color)
     found = [(i + 0.5, j + 0.5) for i, j in enumerate(part.rings) if j is not None]
     wide = {"markersize": 3 * size if printed else 4}
-    for mark in ({"mec": "white", "mew": 1.8}, {}) if found else ():  # white below, to be seen on the darkest cells
+    for mark in (
+        ({"mec": "white", "mew": 1.8}, {}) if found else ()
+    ):  # white below, to be seen on the darkest cells
         axis.plot([x for _, x in found], [y for y, _ in found], **style.RING | wide | mark)
     return image
 
@@ -149,7 +165,10 @@ def _mark(figure: Any, axis: Any, part: HeatMap, side: float, *, first_column: b
     short = [name if len(name) <= 10 else f"{name[:4]}…{name[-5:]}" for name in part.columns]
     axis.set_xticks(*style.name_columns(short, most))
     if _named(part):
-        names = [style.fitted(figure, name, 0.32, style.SIZE) if first_column else "" for name in part.rows]
+        names = [
+            style.fitted(figure, name, 0.32, style.SIZE) if first_column else ""
+            for name in part.rows
+        ]
         axis.set_yticks(np.arange(len(names)) + 0.5, names)
     else:
         axis.set_yticks(*style.name_columns(list(part.rows), most))
@@ -165,12 +184,22 @@ def _bar(figure: Any, axes: list[Any], image: Any, part: HeatMap) -> None:
     else:
         figure.set_figheight(figure.get_figheight() + (0.7 if _named(part) else 0.5))
         bar = figure.colorbar(
-            image, ax=axes, location="bottom", pad=0.04, shrink=0.6, aspect=6 * figure.get_figwidth(), extend=beyond,
+            image,
+            ax=axes,
+            location="bottom",
+            pad=0.04,
+            shrink=0.6,
+            aspect=6 * figure.get_figwidth(),
+            extend=beyond,
             fraction=0.25 / figure.get_figheight() if _named(part) else 0.05,
-        )  # fmt: skip
+        )
     style.plain_ticks(bar)
     note = part.note.split("; ") if part.note and _named(part) else []
-    lines = [line for text in [_title(part), *note] for line in style.broken(figure, text, 0.65, style.SIZE)]
+    lines = [
+        line
+        for text in [_title(part), *note]
+        for line in style.broken(figure, text, 0.65, style.SIZE)
+    ]
     figure.set_figheight(figure.get_figheight() + 0.14 * (len(lines) - 1))
     bar.set_label("\n".join(lines))
 
@@ -188,24 +217,37 @@ def draw_boxes(owned: Sequence[Owned], title: str, width: float) -> Any:
         color = style.look(0 if one.alone else one.number)["color"]
         axis.bxp(
             [dict(zip(PARTS, (*box.quartiles, *box.whiskers), strict=True)) for box in part.boxes],
-            positions=[int(box.name) for box in part.boxes], widths=0.6, showfliers=False, patch_artist=True,
-            manage_ticks=False, boxprops={"facecolor": (color, LIGHT), **shade}, medianprops=thick, whiskerprops=thin,
+            positions=[int(box.name) for box in part.boxes],
+            widths=0.6,
+            showfliers=False,
+            patch_artist=True,
+            manage_ticks=False,
+            boxprops={"facecolor": (color, LIGHT), **shade},
+            medianprops=thick,
+            whiskerprops=thin,
             capprops=thin,
-        )  # fmt: skip
+        )
         far = [(int(box.name), value) for box in part.boxes for _, value in box.outliers]
         axis.plot([x for x, _ in far], [y for _, y in far], **OUTLIER, color=color)
         style.mark_layers(axis, int(part.boxes[-1].name), most=8 if width / columns > 2 else 5)
-        axis.set_title(f"{part.title}, {part.choice}" if one.alone else f"{plain(one.name)}\n{part.choice}")
+        axis.set_title(
+            f"{part.title}, {part.choice}" if one.alone else f"{plain(one.name)}\n{part.choice}"
+        )
         axis.set_ylabel(part.y)
     for axis in axes[-columns:]:
         axis.set_xlabel(first.x)
     face = style.COLORS[0] if owned[0].alone else "#777777"
     median, middle, whiskers = first.legend
     handles = [
-        Line2D([], [], **thick, label=median), Patch(facecolor=face, alpha=LIGHT, **shade, label=middle),
-        Line2D([], [], **thin, label=whiskers), Line2D([], [], **OUTLIER, color=face, label=f"furthest {first.each}s"),
-    ]  # fmt: skip
-    style.explain(figure, handles if any(box.outliers for one in owned for box in one.plot.boxes) else handles[:-1])
+        Line2D([], [], **thick, label=median),
+        Patch(facecolor=face, alpha=LIGHT, **shade, label=middle),
+        Line2D([], [], **thin, label=whiskers),
+        Line2D([], [], **OUTLIER, color=face, label=f"furthest {first.each}s"),
+    ]
+    style.explain(
+        figure,
+        handles if any(box.outliers for one in owned for box in one.plot.boxes) else handles[:-1],
+    )
     return style.finish(figure)
 
 
@@ -234,10 +276,15 @@ def draw_bars(owned: Sequence[Owned], title: str, width: float) -> Any:
         axis.axvline(0, color=style.DARK, linewidth=0.6)
         axis.set_ylim(len(rows) - 0.5, -0.5)
         there = i % columns == 0
-        axis.set_yticks(range(len(rows)), [style.fitted(figure, row, 0.3, style.SIZE) if there else "" for row in rows])
+        axis.set_yticks(
+            range(len(rows)),
+            [style.fitted(figure, row, 0.3, style.SIZE) if there else "" for row in rows],
+        )
         axis.tick_params(axis="y", length=0)
         axis.grid(visible=False, axis="y")
-    handles: list[Any] = [Patch(color=style.look(i)["color"], label=name) for i, (_, name) in enumerate(results)]
+    handles: list[Any] = [
+        Patch(color=style.look(i)["color"], label=name) for i, (_, name) in enumerate(results)
+    ]
     note = owned[0].plot.note
     notes = [Line2D([], [], color=style.DARK, linewidth=0.8, label=note)] if note else []
     style.explain(figure, [*(handles if len(results) > 1 else ()), *notes])
@@ -246,7 +293,9 @@ def draw_bars(owned: Sequence[Owned], title: str, width: float) -> Any:
 
 def draw_grid(grid: TokenGrid, title: str, width: float) -> Any:
     """Return a figure of a grid; of a text that was continued it shows the new tokens alone."""
-    kept = [i for i, column in enumerate(grid.columns) if column.marked] or list(range(len(grid.columns)))
+    kept = [i for i, column in enumerate(grid.columns) if column.marked] or list(
+        range(len(grid.columns))
+    )
     rows = tuple((head, tuple(cells[i] for i in kept)) for head, cells in grid.rows[:LINES])
     grid = replace(grid, columns=tuple(grid.columns[i] for i in kept), rows=rows)
     wide = 1.3 if max(len(head.text) for head, _ in grid.rows) > LONG else 0.6
@@ -257,27 +306,51 @@ def draw_grid(grid: TokenGrid, title: str, width: float) -> Any:
     figure, axes = style.sheet(width, len(chunks), 1, height, title)
     for axis, columns in zip(axes, chunks, strict=True):
         _panel(figure, axis, grid, columns, len(chunks[0]), (width - wide) / width)
-    style.explain(figure, [
-        Patch(facecolor=PALE, edgecolor="#999999", linewidth=0.4, label="probability 0"),
-        Patch(facecolor=STRONG, label="1"),
-        Patch(fill=False, edgecolor=EDGE, linewidth=0.9, label="the prediction stays"),
-    ])  # fmt: skip
+    style.explain(
+        figure,
+        [
+            Patch(facecolor=PALE, edgecolor="#999999", linewidth=0.4, label="probability 0"),
+            Patch(facecolor=STRONG, label="1"),
+            Patch(fill=False, edgecolor=EDGE, linewidth=0.9, label="the prediction stays"),
+        ],
+    )
     return style.finish(figure)
 
 
-def _panel(figure: Any, axis: Any, grid: TokenGrid, columns: range, most: int, share: float) -> None:
+def _panel(
+    figure: Any, axis: Any, grid: TokenGrid, columns: range, most: int, share: float
+) -> None:
     """Draw some columns of a grid, as wide as those of a full panel."""
     colors = LinearSegmentedColormap.from_list("chances", [PALE, STRONG])
     room = 0.92 * share / most
     for y, (_, cells) in enumerate(grid.rows):
         for x, cell in enumerate(cells[column] for column in columns):
             color = to_hex(colors(cell.probability))
-            axis.add_patch(Rectangle((x, y), 1, 1, facecolor=color, edgecolor="#e4e4e4", linewidth=0.4))
+            axis.add_patch(
+                Rectangle((x, y), 1, 1, facecolor=color, edgecolor="#e4e4e4", linewidth=0.4)
+            )
             if cell.settles:
-                box = Rectangle((x + 0.03, y + 0.06), 0.94, 0.88, fill=False, edgecolor=EDGE, linewidth=0.9, zorder=3)
+                box = Rectangle(
+                    (x + 0.03, y + 0.06),
+                    0.94,
+                    0.88,
+                    fill=False,
+                    edgecolor=EDGE,
+                    linewidth=0.9,
+                    zorder=3,
+                )
                 axis.add_patch(box)
             text = style.fitted(figure, cell.text, room, SIZE)
-            axis.text(x + 0.5, y + 0.53, text, ha="center", va="center", size=SIZE, color=style.DARK, zorder=4)
+            axis.text(
+                x + 0.5,
+                y + 0.53,
+                text,
+                ha="center",
+                va="center",
+                size=SIZE,
+                color=style.DARK,
+                zorder=4,
+            )
     axis.set_xlim(0, most)
     axis.set_ylim(len(grid.rows), 0)
     axis.xaxis.set_ticks_position("top")

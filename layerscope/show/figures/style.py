@@ -94,7 +94,9 @@ class SheetFigure(Figure):
 def styled() -> Iterator[None]:
     """Draw in this room's style and leave the caller's settings as they were."""
     with rc_context(STYLE), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")  # a name in a script the font lacks
+        warnings.filterwarnings(
+            "ignore", message="Glyph .* missing from"
+        )  # a name in a script the font lacks
         yield
 
 
@@ -117,7 +119,9 @@ def panel_columns(width: float, panels: int) -> int:
     return 1 if panels == 1 or (is_narrow(width) and panels <= 3) else 2
 
 
-def sheet(width: float, panels: int, columns: int, height: float, title: str) -> tuple[Any, list[Any]]:
+def sheet(
+    width: float, panels: int, columns: int, height: float, title: str
+) -> tuple[Any, list[Any]]:
     """Return a figure with a canvas of its own, and its panels in reading order, each of this height in inches."""
     rows = -(-panels // columns)
     figure = SheetFigure(figsize=(width, rows * height + 0.25), dpi=DPI, layout="constrained")
@@ -146,11 +150,18 @@ def explain(figure: Any, handles: list[Any]) -> None:
     """Write below the panels what lines and marks stand for, in as many columns as fit; the figure grows by it."""
     if not handles:
         return
-    names = [fitted(figure, str(h.get_label()), 0.97 - 0.4 / figure.get_figwidth(), SIZE) for h in handles]
+    names = [
+        fitted(figure, str(h.get_label()), 0.97 - 0.4 / figure.get_figwidth(), SIZE)
+        for h in handles
+    ]
     for columns in range(min(4, len(handles)), 0, -1):
-        legend = figure.legend(handles, [str(i) for i in range(len(names))], loc="outside lower left", ncols=columns)
+        legend = figure.legend(
+            handles, [str(i) for i in range(len(names))], loc="outside lower left", ncols=columns
+        )
         for text, name in zip(legend.get_texts(), names, strict=True):
-            text.set_text(name)  # here and not above: a legend leaves out names that begin with an underscore
+            text.set_text(
+                name
+            )  # here and not above: a legend leaves out names that begin with an underscore
         box = legend.get_window_extent(figure.canvas.get_renderer())
         if columns == 1 or box.width <= figure.bbox.width:
             break
@@ -160,26 +171,37 @@ def explain(figure: Any, handles: list[Any]) -> None:
 
 def finish(figure: Any) -> Any:
     """Break or cut the titles of panels that are wider than their panel, settle the layout, and return the figure."""
-    titles = {axis: axis.get_title(loc="left") for axis in figure.axes if axis.get_title(loc="left")}
+    titles = {
+        axis: axis.get_title(loc="left") for axis in figure.axes if axis.get_title(loc="left")
+    }
     for axis in titles:
         axis.set_title("-")  # panels are as wide as their numbers allow, whatever they are called
     figure.get_layout_engine().execute(figure)
     extra: dict[int, int] = {}
     for axis, title in titles.items():
         axis.apply_aspect()
-        lines = broken(figure, title, axis.get_window_extent().width / figure.bbox.width, STYLE["axes.titlesize"])
+        lines = broken(
+            figure,
+            title,
+            axis.get_window_extent().width / figure.bbox.width,
+            STYLE["axes.titlesize"],
+        )
         axis.set_title("\n".join(lines))
         row = axis.get_subplotspec().rowspan.start
         extra[row] = max(extra.get(row, 0), len(lines) - 1)
     figure.set_figheight(figure.get_figheight() + 0.14 * sum(extra.values()))
     fixed = any(axis.get_aspect() != "auto" for axis in figure.axes)
-    for _ in range(ROUNDS if fixed else 1):  # panels of a fixed shape find their place below high titles in steps
+    for _ in range(
+        ROUNDS if fixed else 1
+    ):  # panels of a fixed shape find their place below high titles in steps
         before = [axis.get_position(original=True).bounds for axis in figure.axes]
         figure.get_layout_engine().execute(figure)
         after = [axis.get_position(original=True).bounds for axis in figure.axes]
         if np.allclose(before, after, atol=1e-4):
             break
-    figure.set_layout_engine("none")  # both files have the same layout, and neither pays for it again
+    figure.set_layout_engine(
+        "none"
+    )  # both files have the same layout, and neither pays for it again
     return figure
 
 
@@ -195,7 +217,11 @@ def layer_step(depth: int, most: int) -> int:
     """Return how many layers apart ticks are: where it can be, so that the last layer has one."""
     enough = [step for step in STEPS if depth / step <= most]
     even = [step for step in enough if depth % step == 0 and depth / step >= 3]
-    return even[0] if even else next((step for step in enough if step in (1, 2, 5, 10, 20, 50)), enough[0])
+    return (
+        even[0]
+        if even
+        else next((step for step in enough if step in (1, 2, 5, 10, 20, 50)), enough[0])
+    )
 
 
 def name_columns(names: list[str], most: int) -> tuple[list[float], list[str]]:
@@ -212,7 +238,15 @@ def scale(axis: Any, values: Values, about: Axis) -> None:
     """Set the vertical axis: logarithmic where only that shows a shape, and long enough that noise looks like noise."""
     values = values[np.isfinite(values)]
     if not len(values):
-        axis.text(0.5, 0.5, "no value", transform=axis.transAxes, ha="center", va="center", color="#777777")
+        axis.text(
+            0.5,
+            0.5,
+            "no value",
+            transform=axis.transAxes,
+            ha="center",
+            va="center",
+            color="#777777",
+        )
         axis.yaxis.set_major_locator(NullLocator())
         return
     if about.log and values.min() > 0:
@@ -238,7 +272,9 @@ def marked(values: Values, number: int) -> list[int]:
     step = -(-len(values) // MARKED)
     there = np.isfinite(np.concatenate([[np.nan], values, [np.nan]]))
     single = there[1:-1] & ~there[:-2] & ~there[2:]
-    return sorted({*range((2 * number) % step, len(values), step), *np.flatnonzero(single).tolist()})
+    return sorted(
+        {*range((2 * number) % step, len(values), step), *np.flatnonzero(single).tolist()}
+    )
 
 
 def plain_ticks(bar: Any) -> None:
@@ -252,13 +288,18 @@ def plain_ticks(bar: Any) -> None:
 def save(figure: Any, folder: Path, name: str) -> list[Path]:
     """Write a figure as PNG, PDF and SVG, the same bytes each time, and return the paths; a figure of ours is replaced.
 
-    Raises `LayerscopeError` where a file that is there was drawn by something else, or cannot be written.
+    Raises `LayerscopeError` where a file that is there was drawn by something else, or cannot be
+    written.
     """
     paths = [folder / f"{name}.{kind}" for kind in MARKS]
     for path, (kind, marks) in zip(paths, MARKS.items(), strict=True):
         if path.is_file() and MADE_BY.encode() not in path.read_bytes():
-            raise LayerscopeError(f"{str(path)!r} is not a figure of layerscope's: give another folder")
-        aside(path, partial(figure.savefig, metadata=marks, format=kind))  # half a figure would be taken for another's
+            raise LayerscopeError(
+                f"{str(path)!r} is not a figure of layerscope's: give another folder"
+            )
+        aside(
+            path, partial(figure.savefig, metadata=marks, format=kind)
+        )  # half a figure would be taken for another's
     return paths
 
 
@@ -268,7 +309,11 @@ def broken(figure: Any, title: str, share: float, size: float) -> list[str]:
     for part in title.split("\n"):
         words, first = part.split(" "), len(lines)
         while words and len(lines) < first + MOST_LINES - 1:
-            fit = (n for n in range(len(words), 1, -1) if _wide(figure, " ".join(words[:n]), size) <= share)
+            fit = (
+                n
+                for n in range(len(words), 1, -1)
+                if _wide(figure, " ".join(words[:n]), size) <= share
+            )
             kept = next(fit, 1)
             lines.append(" ".join(words[:kept]))
             words = words[kept:]

@@ -1,6 +1,7 @@
 """What a page holds, from documents: figures of their plots, tables of their rows, as templates and scripts need them.
 
-Plots of one title are one figure, over or beside each other; tables of one name are one, each row with its result.
+Plots of one title are one figure, over or beside each other; tables of one name are one, each row
+with its result.
 """
 
 import math
@@ -20,7 +21,20 @@ T = TypeVar("T")
 KINDS: dict[type[Plot], str] = {Chart: "chart", HeatMap: "map", Boxes: "boxes", Bars: "bars"}
 SIDE_BY_SIDE = 3
 """Plots that hold one result each stand beside each other up to this many; then each offers the choice of a result."""
-AROUND = {"title", "variant", "summary", "about", "note", "unit", "group", "name", "sheet", "height", "corner", "aside"}
+AROUND = {
+    "title",
+    "variant",
+    "summary",
+    "about",
+    "note",
+    "unit",
+    "group",
+    "name",
+    "sheet",
+    "height",
+    "corner",
+    "aside",
+}
 """What is written around a plot or not shown on a page."""
 NEEDED = {"x", "y", "series", "rows", "columns", "values", "boxes"}
 DRAWN = ("kind", "title", "file", "unit", "choices", "places", "overlaid", "note")
@@ -44,7 +58,10 @@ class Named:
     def findings(self) -> list[str]:
         """What belongs to the answer, and what stands out."""
         d = self.document
-        return [*d.reasons, *(text for part in d.parts if isinstance(part, Sentences) for text in part.texts)]
+        return [
+            *d.reasons,
+            *(text for part in d.parts if isinstance(part, Sentences) for text in part.texts),
+        ]
 
 
 def in_order(lists: Iterable[Sequence[T]]) -> list[T]:
@@ -61,16 +78,28 @@ def in_order(lists: Iterable[Sequence[T]]) -> list[T]:
 
 def figures(shown: Sequence[tuple[Named, Sequence[Plot]]]) -> Iterator[Json]:
     """Yield a figure for each title, of the plots that results have under it: what the template and the script need."""
-    keys = in_order([list(dict.fromkeys((plot.title, plot.variant) for plot in plots)) for _, plots in shown])
+    keys = in_order(
+        [list(dict.fromkeys((plot.title, plot.variant) for plot in plots)) for _, plots in shown]
+    )
     for key in keys:
         title, variant = key
         title += f" ({variant})" if variant and sum(other == title for other, _ in keys) > 1 else ""
-        owned = [(m, plot) for m, plots in shown for plot in plots if (plot.title, plot.variant) == key]
+        owned = [
+            (m, plot) for m, plots in shown for plot in plots if (plot.title, plot.variant) == key
+        ]
         several = len({member.number for member, _ in owned}) > 1
-        seen = [f"{member.name}: {plot.summary}" if several else plot.summary for member, plot in owned if plot.summary]
+        seen = [
+            f"{member.name}: {plot.summary}" if several else plot.summary
+            for member, plot in owned
+            if plot.summary
+        ]
         noted = [(member.name, plot.note) for member, plot in owned if plot.note]
-        notes = dict.fromkeys(note for _, note in noted)  # of several results with other notes each has its name
-        notes = dict.fromkeys(f"{name}: {note}" for name, note in noted) if len(notes) > 1 else notes
+        notes = dict.fromkeys(
+            note for _, note in noted
+        )  # of several results with other notes each has its name
+        notes = (
+            dict.fromkeys(f"{name}: {note}" for name, note in noted) if len(notes) > 1 else notes
+        )
         first = owned[0][1]
         overlaid = isinstance(first, Chart) and first.overlaid
         places = [0] if overlaid else _places(owned)
@@ -82,7 +111,9 @@ def figures(shown: Sequence[tuple[Named, Sequence[Plot]]]) -> Iterator[Json]:
             "variant": variant,
             "file": re.sub(r"[^\w.-]+", "-", title.lower()).strip("-.")[:80],
             "summary": "; ".join(dict.fromkeys(seen)),
-            "about": next((plot.about for _, plot in owned if plot.about != Meaning()), first.about),
+            "about": next(
+                (plot.about for _, plot in owned if plot.about != Meaning()), first.about
+            ),
             "unit": first.unit,
             "group": first.group,
             "note": "; ".join(notes),
@@ -96,8 +127,15 @@ def figures(shown: Sequence[tuple[Named, Sequence[Plot]]]) -> Iterator[Json]:
 
 def anchor(taken: set[str], *names: str) -> str:
     """Return what a part is linked by, from the first of its names, with the next ones where that is taken."""
-    ids = ["-".join(re.findall(r"[\w.]+", " ".join(names[:i]).lower())) for i in range(1, len(names) + 1)]
-    free = (found for found in chain(ids, (f"{ids[-1]}-{i}" for i in count(2))) if found and found not in taken)
+    ids = [
+        "-".join(re.findall(r"[\w.]+", " ".join(names[:i]).lower()))
+        for i in range(1, len(names) + 1)
+    ]
+    free = (
+        found
+        for found in chain(ids, (f"{ids[-1]}-{i}" for i in count(2)))
+        if found and found not in taken
+    )
     found = next(free)
     taken.add(found)
     return found
@@ -108,7 +146,10 @@ def groups(found: Sequence[Json]) -> list[Json]:
     if len(found) <= FOLDED:
         return [{"title": "", "rows": _rows(found)}]
     names = dict.fromkeys(figure["group"] for figure in found)
-    return [{"title": name, "rows": _rows([figure for figure in found if figure["group"] == name])} for name in names]
+    return [
+        {"title": name, "rows": _rows([figure for figure in found if figure["group"] == name])}
+        for name in names
+    ]
 
 
 def _rows(found: Sequence[Json]) -> list[Sequence[Json]]:
@@ -127,9 +168,17 @@ def _choice(member: Named, plot: Plot) -> Json:
 
 def _slim(value: Any) -> Any:
     if is_dataclass(value):
-        kept = {n: v for n, v in vars(value).items() if n in NEEDED or not (v is None or v is False or v in ((), ""))}
+        kept = {
+            n: v
+            for n, v in vars(value).items()
+            if n in NEEDED or not (v is None or v is False or v in ((), ""))
+        }
         return {name: _slim(entry) for name, entry in kept.items()}
-    nested = isinstance(value, tuple) and value and (is_dataclass(value[0]) or isinstance(value[0], tuple))
+    nested = (
+        isinstance(value, tuple)
+        and value
+        and (is_dataclass(value[0]) or isinstance(value[0], tuple))
+    )
     return [_slim(entry) for entry in value] if nested else value
 
 
@@ -140,14 +189,22 @@ def _places(owned: Sequence[tuple[Named, Plot]]) -> list[int]:
         by_member.setdefault(member.number, {})[plot.choice] = i
     if len(by_member) == 1:
         return list(range(len(owned)))[:SIDE_BY_SIDE]
-    shared = [name for name in next(iter(by_member.values())) if all(name in found for found in by_member.values())]
-    return [found[shared[0]] if shared else min(found.values()) for found in by_member.values()][:SIDE_BY_SIDE]
+    shared = [
+        name
+        for name in next(iter(by_member.values()))
+        if all(name in found for found in by_member.values())
+    ]
+    return [found[shared[0]] if shared else min(found.values()) for found in by_member.values()][
+        :SIDE_BY_SIDE
+    ]
 
 
 def tables(shown: Sequence[tuple[Named, Sequence[Table | Frame]]]) -> Iterator[Json]:
     """Yield a table for each name, of the rows that results have under it, as the script needs it."""
     for name in in_order([[table.name for table in given] for _, given in shown]):
-        owned = [(member, table) for member, given in shown for table in given if table.name == name]
+        owned = [
+            (member, table) for member, given in shown for table in given if table.name == name
+        ]
         frames = [(m, t) for m, t in owned if isinstance(t, Frame)]
         filled = [(m, t) for m, t in owned if isinstance(t, Table) and t.rows]
         if frames:
@@ -167,7 +224,11 @@ def _table(owned: Sequence[tuple[Named, Table]]) -> Json:
         ]
         for _, table in owned
     )
-    looks = {(column.title, column.unit): column for _, table in reversed(owned) for column in table.columns}
+    looks = {
+        (column.title, column.unit): column
+        for _, table in reversed(owned)
+        for column in table.columns
+    }
     rows = [
         {
             "run": member.number,
@@ -184,7 +245,12 @@ def _table(owned: Sequence[tuple[Named, Table]]) -> Json:
         "lead": " ".join(dict.fromkeys(text for _, table in owned for text in table.legend)),
         "head": first.columns[0].title,
         "columns": [
-            {"title": key[0], "detail": key[1], "number": looks[key].align != "left", "wraps": looks[key].wraps}
+            {
+                "title": key[0],
+                "detail": key[1],
+                "number": looks[key].align != "left",
+                "wraps": looks[key].wraps,
+            }
             for key in titles
         ],
         "rows": rows,
@@ -194,7 +260,11 @@ def _table(owned: Sequence[tuple[Named, Table]]) -> Json:
 
 def _rank(first: Cell, number: int) -> float:
     """Return where a row stands among those of all results: by the number it bears, else as it stands in its table."""
-    return first.value if isinstance(first.value, (int, float)) and math.isfinite(first.value) else number
+    return (
+        first.value
+        if isinstance(first.value, (int, float)) and math.isfinite(first.value)
+        else number
+    )
 
 
 def _cells(table: Table, row: Row, titles: list[tuple[str, str]]) -> list[Json | None]:
@@ -206,19 +276,29 @@ def _cells(table: Table, row: Row, titles: list[tuple[str, str]]) -> list[Json |
             text = cell.text.removesuffix(" %") if column.unit.startswith("%") else cell.text
             text = " ".join(filter(None, (text, cell.detail)))
             marked = row.marked or cell.marked
-            known[column.title, column.unit] = {"value": cell.value, "text": text, "marked": marked, **dict(cell.more)}
+            known[column.title, column.unit] = {
+                "value": cell.value,
+                "text": text,
+                "marked": marked,
+                **dict(cell.more),
+            }
     return [known.get(title) for title in titles]
 
 
 def _long(owned: Sequence[tuple[Named, Frame]]) -> Json:
     """Return long frames of several results by columns, the result's name first; `owners` says whose each row is."""
-    frame = pd.concat([table.frame.assign(run=member.name) for member, table in owned], ignore_index=True)
+    frame = pd.concat(
+        [table.frame.assign(run=member.name) for member, table in owned], ignore_index=True
+    )
     first = owned[0][1]
     return {
         "name": first.name,
         "title": first.title,
         "lead": first.lead,
-        "columns": [column(name, frame[name]) for name in ["run", *(name for name in frame if name != "run")]],
+        "columns": [
+            column(name, frame[name])
+            for name in ["run", *(name for name in frame if name != "run")]
+        ],
         "owners": [member.number for member, table in owned for _ in range(len(table.frame))],
         "choose": first.choose,
         "long": True,

@@ -15,7 +15,16 @@ from plotly.offline import get_plotlyjs
 from layerscope.core.saved import jsonable
 from layerscope.show.document import Document, Facts, Frame, Table, TokenGrid
 from layerscope.show.numbers import chance
-from layerscope.show.page.content import DRAWN, Json, Named, anchor, figures, groups, in_order, tables
+from layerscope.show.page.content import (
+    DRAWN,
+    Json,
+    Named,
+    anchor,
+    figures,
+    groups,
+    in_order,
+    tables,
+)
 from layerscope.show.plain import plain
 from layerscope.show.plots import Plot
 from layerscope.show.sources import bibtex, cited
@@ -26,12 +35,17 @@ OWN = ("findings", "runs", "cite", "contents", "controls", "content", "theme", "
 
 
 def render(
-    given: Sequence[Document | Named], title: str = "", notes: Sequence[str] = (), *, percent: bool | None = None
+    given: Sequence[Document | Named],
+    title: str = "",
+    notes: Sequence[str] = (),
+    *,
+    percent: bool | None = None,
 ) -> str:
     """Return the page of documents as HTML, UTF-8, complete in itself.
 
-    `title` is by default what the documents are of; `notes` stand above the first section. Layers are counted in
-    `percent` of depth at first where there are models of several depths, unless the caller knows better.
+    `title` is by default what the documents are of; `notes` stand above the first section. Layers
+    are counted in `percent` of depth at first where there are models of several depths, unless the
+    caller knows better.
     """
     named = [entry if isinstance(entry, Named) else Named(entry) for entry in given]
     shown = _numbered([member for entry in named for member in _members(entry)])
@@ -45,43 +59,69 @@ def render(
     scripts = [_own("theme.js"), get_plotlyjs(), "\n".join(map(_own, SCRIPTS))]
     drawn = [figure for part in parts for figure in part["figures"]]
     choices = [choice for figure in drawn for choice in figure["choices"]]
-    over = [(choice["run"], s["name"]) for choice in choices for s in choice.get("series", ()) if "right" in s]
+    over = [
+        (choice["run"], s["name"])
+        for choice in choices
+        for s in choice.get("series", ())
+        if "right" in s
+    ]
     content: Json = {
         "title": title,
         "runs": [
-            {"name": m.name, "depth": m.document.depth or 0, "look": m.look, "alone": len(kinds[m.document.kind]) == 1}
+            {
+                "name": m.name,
+                "depth": m.document.depth or 0,
+                "look": m.look,
+                "alone": len(kinds[m.document.kind]) == 1,
+            }
             for m in shown
         ],
         "figures": [{name: figure[name] for name in DRAWN} for figure in drawn],
         "tables": [table for part in parts for table in part["tables"]],
     }
     papers = cited([m.document for m in shown])
-    return _environment().get_template("page.html").render(
-        title=title,
-        members=shown,
-        kinds=kinds,
-        facts=single.facts if len(named) == 1 else (),
-        notes=[*notes, *(text for entry in named if entry.document.members for text in entry.document.warnings)],
-        differences={kind: _differences(own) for kind, own in kinds.items()},
-        sections=parts,
-        papers=papers,
-        bibtex=bibtex(paper for paper, _ in papers),
-        by_layer=any("depth" in choice.get("x", choice) for choice in choices),
-        overlays=over[0][1] if over else "",
-        overlaid=len({run for run, _ in over}) == 1,
-        percent=len(depths) > 1 if percent is None else percent,
-        content=jsonable(content),
-        style=Markup(_own("page.css") + _own("grid.css")),
-        scripts=[Markup(script) for script in scripts],
-        policy=_policy(scripts),
-        version=version("layerscope"),
-    )  # fmt: skip
+    return (
+        _environment()
+        .get_template("page.html")
+        .render(
+            title=title,
+            members=shown,
+            kinds=kinds,
+            facts=single.facts if len(named) == 1 else (),
+            notes=[
+                *notes,
+                *(
+                    text
+                    for entry in named
+                    if entry.document.members
+                    for text in entry.document.warnings
+                ),
+            ],
+            differences={kind: _differences(own) for kind, own in kinds.items()},
+            sections=parts,
+            papers=papers,
+            bibtex=bibtex(paper for paper, _ in papers),
+            by_layer=any("depth" in choice.get("x", choice) for choice in choices),
+            overlays=over[0][1] if over else "",
+            overlaid=len({run for run, _ in over}) == 1,
+            percent=len(depths) > 1 if percent is None else percent,
+            content=jsonable(content),
+            style=Markup(_own("page.css") + _own("grid.css")),
+            scripts=[Markup(script) for script in scripts],
+            policy=_policy(scripts),
+            version=version("layerscope"),
+        )
+    )
 
 
 def _members(entry: Named) -> list[Named]:
     """Return the results that one is made of, the first in its colour; a result that is one is itself."""
     known = entry.document.members
-    return [Named(member, look=None if i else entry.look) for i, member in enumerate(known)] if known else [entry]
+    return (
+        [Named(member, look=None if i else entry.look) for i, member in enumerate(known)]
+        if known
+        else [entry]
+    )
 
 
 def _name(entry: Named) -> str:
@@ -95,7 +135,9 @@ def _numbered(named: Sequence[Named]) -> list[Named]:
     found = []
     for i, (name, entry) in enumerate(zip(names, named, strict=True)):
         called = f"{name} ({names[: i + 1].count(name)})" if names.count(name) > 1 else name
-        found.append(Named(entry.document, called, next(free) if entry.look is None else entry.look, i))
+        found.append(
+            Named(entry.document, called, next(free) if entry.look is None else entry.look, i)
+        )
     return found
 
 
@@ -105,10 +147,19 @@ def _sections(shown: Sequence[Named]) -> list[Json]:
     names = in_order([[section.name for section in m.document.sections] for m in shown])
     taken = {*OWN, *names}
     for name in names:
-        owned = [(m, section) for m in shown for section in m.document.sections if section.name == name]
-        tabled = list(tables([(m, [p for p in s.parts if isinstance(p, (Table, Frame))]) for m, s in owned]))
+        owned = [
+            (m, section) for m in shown for section in m.document.sections if section.name == name
+        ]
+        tabled = list(
+            tables([(m, [p for p in s.parts if isinstance(p, (Table, Frame))]) for m, s in owned])
+        )
         drawn = list(figures([(m, [p for p in s.parts if isinstance(p, Plot)]) for m, s in owned]))
-        grids = [(m, part) for m, section in owned for part in section.parts if isinstance(part, TokenGrid)]
+        grids = [
+            (m, part)
+            for m, section in owned
+            for part in section.parts
+            if isinstance(part, TokenGrid)
+        ]
         for table in tabled:
             table["id"] = anchor(taken, table["name"], f"{table['name']} table")
         for figure in drawn:
@@ -122,7 +173,9 @@ def _sections(shown: Sequence[Named]) -> list[Json]:
             "groups": grouped,
             "figures": [figure for group in grouped for row in group["rows"] for figure in row],
             "tables": tabled,
-            "grids": [(m, part, anchor(taken, name, str(i))) for i, (m, part) in enumerate(grids, 1)],
+            "grids": [
+                (m, part, anchor(taken, name, str(i))) for i, (m, part) in enumerate(grids, 1)
+            ],
         }
         if drawn or section["tables"] or section["grids"]:
             found.append(section)
@@ -131,10 +184,23 @@ def _sections(shown: Sequence[Named]) -> list[Json]:
 
 def _differences(shown: Sequence[Named]) -> list[tuple[str, list[str]]] | None:
     """Return the facts in which results of a kind differ, each with its value in every one; None without facts."""
-    groups = [[part for part in m.document.details if isinstance(part, Facts) and part.title] for m in shown]
-    known = [{f"{part.title.lower()}.{name}": fact for part in own for name, fact in part.entries} for own in groups]
-    rows = {name: [facts.get(name, "–") for facts in known] for name in in_order([list(facts) for facts in known])}
-    return [(name, values) for name, values in rows.items() if len(set(values)) > 1] if any(known) else None
+    groups = [
+        [part for part in m.document.details if isinstance(part, Facts) and part.title]
+        for m in shown
+    ]
+    known = [
+        {f"{part.title.lower()}.{name}": fact for part in own for name, fact in part.entries}
+        for own in groups
+    ]
+    rows = {
+        name: [facts.get(name, "–") for facts in known]
+        for name in in_order([list(facts) for facts in known])
+    }
+    return (
+        [(name, values) for name, values in rows.items() if len(set(values)) > 1]
+        if any(known)
+        else None
+    )
 
 
 def _environment() -> Environment:

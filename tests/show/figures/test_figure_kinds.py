@@ -17,21 +17,29 @@ from layerscope.show.plots import Axis, HeatMap, ends
 
 
 def test_boxes_tell_their_pooling_and_end_at_their_last_layer(labelled, rows, tmp_path):
-    run = profile(headless(), rows[0], out=tmp_path / "run", metrics="cosine_similarity", progress=False)
+    run = profile(
+        headless(), rows[0], out=tmp_path / "run", metrics="cosine_similarity", progress=False
+    )
     (axis,) = drawing("cosine_to_last", [run]).axes
     assert run.final == "raw" and axis.get_xlim() == (-0.5, run.depth - 0.5)
     pooling = run.folder.read_table("samples.cosine_to_last")["pooling"].unique()
     assert pooling.tolist() == ["mean"]
     assert axis.get_title(loc="left") == "Each sample's cosine to the last layer, mean pooling"
-    assert [a.get_title(loc="left") for a in drawing("cosine_to_last", [run, labelled], names=["a", "b"]).axes] == [
-        "a\nmean pooling", "b\nmean pooling",
-    ]  # fmt: skip
+    assert [
+        a.get_title(loc="left")
+        for a in drawing("cosine_to_last", [run, labelled], names=["a", "b"]).axes
+    ] == [
+        "a\nmean pooling",
+        "b\nmean pooling",
+    ]
 
 
 def test_a_heat_map_prints_every_pair_and_names_its_axes(labelled):
     axis = drawing("cka", [labelled]).axes[0]
     square = labelled.metric("cka").to_numpy()
-    np.testing.assert_array_equal(np.asarray(axis.collections[0].get_array()).reshape(square.shape), square)
+    np.testing.assert_array_equal(
+        np.asarray(axis.collections[0].get_array()).reshape(square.shape), square
+    )
     printed = [float(text.get_text()) for text in axis.texts]
     np.testing.assert_allclose(printed, square.reshape(-1), atol=0.0051)
     assert axis.get_xlabel() == axis.get_ylabel() == "layer"
@@ -51,13 +59,23 @@ def test_heat_maps_of_several_runs_stand_beside_each_other_with_one_scale(labell
 def test_a_logarithmic_colour_bar_has_its_numbers_in_digits():
     values = ((10.0, 1e4), (100.0, 1e3))
     heat = HeatMap(
-        title="perplexity", rows=("0", "1"), columns=("0", "1"), values=values, low=None, high=None, log=True
+        title="perplexity",
+        rows=("0", "1"),
+        columns=("0", "1"),
+        values=values,
+        low=None,
+        high=None,
+        log=True,
     )
     with styled():
         figure = draw_maps([Owned(heat, "run", 0, alone=True)], "", TEXT_WIDTH)
         figure.draw_without_rendering()
     bar = figure.axes[-1]
-    texts = {label.get_text() for axis in (bar.xaxis, bar.yaxis) for label in axis.get_ticklabels(which="both")}
+    texts = {
+        label.get_text()
+        for axis in (bar.xaxis, bar.yaxis)
+        for label in axis.get_ticklabels(which="both")
+    }
     assert {"10", "100", "1e3", "1e4"} <= texts and not any("$" in text for text in texts)
 
 
@@ -71,7 +89,9 @@ def test_boxes_are_the_quartiles_of_the_samples(labelled, bare):
     for patch, (layer, quartiles) in zip(axis.patches, expected.iterrows(), strict=True):
         corners = patch.get_path().vertices
         assert corners[:, 0].min() < layer < corners[:, 0].max()
-        assert (corners[:, 1].min(), corners[:, 1].max()) == pytest.approx((quartiles[0.25], quartiles[0.75]))
+        assert (corners[:, 1].min(), corners[:, 1].max()) == pytest.approx(
+            (quartiles[0.25], quartiles[0.75])
+        )
     medians = [line.get_ydata()[0] for line in axis.lines if line.get_linewidth() == 1.2]
     np.testing.assert_allclose(medians, expected[0.5])
     (dots,) = [line for line in axis.lines if line.get_marker() == "."]
@@ -98,17 +118,27 @@ def test_one_metric_of_one_block(bare, tmp_path):
     assert names == [f"{stem}.{kind}" for stem in stems for kind in ("png", "pdf", "svg")]
 
 
-def test_variants_and_strange_metrics_have_files_of_their_own_in_the_folder(written, by_layer, tmp_path):
-    rows = [row for v in ("alpha=1", "alpha=2") for row in by_layer("prompt_entropy", [1.0, 2.0], variant=v)]
+def test_variants_and_strange_metrics_have_files_of_their_own_in_the_folder(
+    written, by_layer, tmp_path
+):
+    rows = [
+        row
+        for v in ("alpha=1", "alpha=2")
+        for row in by_layer("prompt_entropy", [1.0, 2.0], variant=v)
+    ]
     run = written(rows + by_layer("../../x", [1.0, 2.0]), depth=1)
     paths = draw(run, tmp_path / "f")
     assert all(path.parent == tmp_path / "f" and path.is_file() for path in paths)
     assert [path.stem for path in paths[6::3]] == [
-        "curve-prompt_entropy-alpha=1", "curve-prompt_entropy-alpha=2", "curve-..-..-x",
-    ]  # fmt: skip
+        "curve-prompt_entropy-alpha=1",
+        "curve-prompt_entropy-alpha=2",
+        "curve-..-..-x",
+    ]
 
 
-def test_values_that_are_not_finite_leave_gaps_and_single_ones_are_seen(written, by_layer, pairs, tmp_path):
+def test_values_that_are_not_finite_leave_gaps_and_single_ones_are_seen(
+    written, by_layer, pairs, tmp_path
+):
     values = np.full(49, np.nan)
     values[[7, 20, 21, 30]] = [1.0, 2.0, 3.0, np.inf]
     run = written(by_layer("curvature", values) + by_layer("infonce", values * np.nan), depth=48)
@@ -147,7 +177,9 @@ def test_perplexity_has_a_readable_scale(written, by_layer, values):
     axis = all_curves([written(by_layer("perplexity", values), depth=2)]).axes[0]
     low, high = axis.get_ylim()
     ticks = [
-        tick.get_text() for tick, at in zip(axis.get_yticklabels(), axis.get_yticks(), strict=True) if low <= at <= high
+        tick.get_text()
+        for tick, at in zip(axis.get_yticklabels(), axis.get_yticks(), strict=True)
+        if low <= at <= high
     ]
     assert axis.get_yscale() == "log" and 2 <= len(set(ticks)) == len(ticks) <= 7
     assert all(re.fullmatch(r"[\d.]+(e\d+)?", tick) for tick in ticks)
@@ -176,7 +208,9 @@ def test_values_that_do_not_differ_lie_in_the_middle_of_a_small_range():
     axis = matplotlib.figure.Figure().subplots()
     scale(axis, np.zeros(3), Axis(""))
     assert axis.get_ylim() == (-0.05, 0.05)
-    assert ends([HeatMap(title="", rows=("0",), columns=("0",), values=((0.0,),), low=None, high=None)]) == (
+    assert ends(
+        [HeatMap(title="", rows=("0",), columns=("0",), values=((0.0,),), low=None, high=None)]
+    ) == (
         -0.05,
         0.05,
     )
@@ -188,6 +222,9 @@ def test_many_similarities_are_panels_of_one_sheet_and_can_be_drawn_alone(rows, 
     names = {path.stem for path in draw([run], tmp_path / "figures")}
     assert {"similarity", "similarity-column"} <= names and not {"cka", "rsa"} & names
     titles = panels_of(drawing("similarity", [run]))
-    assert len([title for title in titles if title.startswith(("Cosine", "CKA", "RSA", "Procrustes"))]) == 4
+    assert (
+        len([title for title in titles if title.startswith(("Cosine", "CKA", "RSA", "Procrustes"))])
+        == 4
+    )
     (panel, _bar) = run.plot("cka").axes
     assert panel.get_xlabel() == "layer"

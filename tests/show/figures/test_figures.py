@@ -26,8 +26,12 @@ def drawn(labelled, tmp_path_factory):
 
 def test_a_labelled_run_with_a_head_has_all_figures_at_both_widths(drawn, labelled):
     names = [f"{name}{suffix}" for name in FIGURES for suffix in ("", "-column")]
-    names += [f"curve-{c.metric}" for c in curves(labelled) if c.metric != "infonce_bound"]  # in InfoNCE's panel
-    assert sorted(drawn) == sorted(f"{name}.{kind}" for name in names for kind in ("png", "pdf", "svg"))
+    names += [
+        f"curve-{c.metric}" for c in curves(labelled) if c.metric != "infonce_bound"
+    ]  # in InfoNCE's panel
+    assert sorted(drawn) == sorted(
+        f"{name}.{kind}" for name in names for kind in ("png", "pdf", "svg")
+    )
 
 
 def test_figures_are_as_wide_as_a_text_or_a_column_and_hold_a_picture(drawn):
@@ -51,7 +55,9 @@ def test_pdf_has_its_fonts_in_it_and_no_date(drawn):
         if path.suffix == ".pdf":
             data = path.read_bytes()
             assert b"/FontFile2" in data and b"/Type3" not in data
-            assert b"CreationDate" not in data and b"/Subtype /Image" not in data.replace(b"/Image /", b"")
+            assert b"CreationDate" not in data and b"/Subtype /Image" not in data.replace(
+                b"/Image /", b""
+            )
 
 
 def test_the_same_runs_give_the_same_bytes(written, pairs, tmp_path):
@@ -82,8 +88,12 @@ def test_a_ring_marks_only_what_differs_by_more_than_its_error(written, by_layer
     assert axes["kNN probe"].lines[-1].get_xdata()[0] == 1
 
 
-def test_runs_lie_over_each_other_by_depth_and_each_has_a_look_of_its_own(labelled, written, by_layer):
-    deep = written(by_layer("effective_rank", np.arange(7.0), pooling="mean"), depth=6, model="deep")
+def test_runs_lie_over_each_other_by_depth_and_each_has_a_look_of_its_own(
+    labelled, written, by_layer
+):
+    deep = written(
+        by_layer("effective_rank", np.arange(7.0), pooling="mean"), depth=6, model="deep"
+    )
     figure = all_curves([labelled, deep])
     axes = panels_of(figure)
     own, other = (line for line in axes["Effective rank"].lines if len(line.get_xdata()) > 1)
@@ -92,7 +102,9 @@ def test_runs_lie_over_each_other_by_depth_and_each_has_a_look_of_its_own(labell
     np.testing.assert_array_equal(other.get_ydata(), np.arange(7.0))
     for looks in ("get_color", "get_linestyle", "get_marker"):
         assert getattr(own, looks)() != getattr(other, looks)()
-    assert {line.get_color() for line in axes["Linear probe"].lines if len(line.get_xdata()) > 1} == {own.get_color()}
+    assert {
+        line.get_color() for line in axes["Linear probe"].lines if len(line.get_xdata()) > 1
+    } == {own.get_color()}
     assert {axis.get_xlabel() for axis in axes.values()} == {"", "depth (%)"}
     texts = [text.get_text() for text in figure.legends[0].get_texts()]
     assert texts[:2] == ["Sequential", "deep"]
@@ -111,18 +123,28 @@ def test_looks_of_many_runs_differ():
 
 
 def test_poolings_of_several_runs_are_told_by_their_markers(written, by_layer):
-    rows = [row for p in ("mean", "last") for row in by_layer("effective_rank", [1.0, 2.0, 1.5], pooling=p)]
+    rows = [
+        row
+        for p in ("mean", "last")
+        for row in by_layer("effective_rank", [1.0, 2.0, 1.5], pooling=p)
+    ]
     runs = [written(rows, depth=2, pooling=["mean", "last"], model=name) for name in "ab"]
     figure = all_curves(runs)
     lines = [line for line in figure.axes[0].lines if len(line.get_xdata()) > 1]
     assert len({(line.get_color(), line.get_markerfacecolor()) for line in lines}) == 4
     assert len({line.get_color() for line in lines}) == 2
-    assert {"mean pooling", "last pooling"} <= {text.get_text() for text in figure.legends[0].get_texts()}
+    assert {"mean pooling", "last pooling"} <= {
+        text.get_text() for text in figure.legends[0].get_texts()
+    }
 
 
 def test_a_pooling_has_one_look_in_all_figures_of_a_run(written, by_layer):
     rows = by_layer("prompt_entropy", [1.0, 2.0, 1.5])
-    rows += [row for p in ("mean", "last") for row in by_layer("effective_rank", [1.0, 2.0, 1.5], pooling=p)]
+    rows += [
+        row
+        for p in ("mean", "last")
+        for row in by_layer("effective_rank", [1.0, 2.0, 1.5], pooling=p)
+    ]
     rows += by_layer("lidar", [1.0, 2.0, 1.5], pooling="last")
     run = written(rows, depth=2, pooling=["mean", "last"])
     own = {
@@ -134,13 +156,18 @@ def test_a_pooling_has_one_look_in_all_figures_of_a_run(written, by_layer):
         alone = [drawer(COLUMN_WIDTH) for _, drawer in singles([("one", run.document())])]
     for figure in (all_curves([run]), *alone):
         for title, axis in panels_of(figure).items():
-            assert [line.get_color() for line in axis.lines if len(line.get_xdata()) > 1] == own[title]
+            assert [line.get_color() for line in axis.lines if len(line.get_xdata()) > 1] == own[
+                title
+            ]
     legend = [text.get_text() for text in alone[-1].legends[0].get_texts()]
     assert "last pooling" in legend and "mean pooling" not in legend
 
 
 def test_one_pooling_beside_what_is_by_token_needs_one_colour(written, by_layer):
-    run = written(by_layer("prompt_entropy", [1.0, 2.0]) + by_layer("lidar", [1.0, 2.0], pooling="mean"), depth=1)
+    run = written(
+        by_layer("prompt_entropy", [1.0, 2.0]) + by_layer("lidar", [1.0, 2.0], pooling="mean"),
+        depth=1,
+    )
     figure = all_curves([run])
     assert {axis.lines[0].get_color() for axis in figure.axes} == {look(0)["color"]}
     assert "mean pooling" not in [text.get_text() for text in figure.legends[0].get_texts()]

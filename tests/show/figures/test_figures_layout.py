@@ -31,11 +31,18 @@ def texts_of(figure):
     renderer = figure.canvas.get_renderer()
     hidden = set()
     for axis in figure.axes:
-        for line, (low, high) in ((axis.xaxis, sorted(axis.get_xlim())), (axis.yaxis, sorted(axis.get_ylim()))):
+        for line, (low, high) in (
+            (axis.xaxis, sorted(axis.get_xlim())),
+            (axis.yaxis, sorted(axis.get_ylim())),
+        ):
             ticks = [*line.get_major_ticks(), *line.get_minor_ticks()]
             outside = [t for t in ticks if not low - 1e-9 <= t.get_loc() <= high + 1e-9]
             hidden |= {label for t in outside for label in (t.label1, t.label2)}
-    seen = [t for t in figure.findobj(Text) if t.get_visible() and t.get_text().strip() and t not in hidden]
+    seen = [
+        t
+        for t in figure.findobj(Text)
+        if t.get_visible() and t.get_text().strip() and t not in hidden
+    ]
     return [(t.get_text(), t.get_window_extent(renderer)) for t in seen]
 
 
@@ -52,7 +59,9 @@ def faults(figure):
 
 
 def documents(runs, names=None):
-    return [(name, run.document()) for name, run in zip(names or run_names(runs), runs, strict=True)]
+    return [
+        (name, run.document()) for name, run in zip(names or run_names(runs), runs, strict=True)
+    ]
 
 
 def drawings(runs, names=None):
@@ -80,12 +89,18 @@ def synthetic(written, by_layer, pairs):
         x = np.arange(depth + 1)
         rows = by_layer("prompt_entropy", 3 + np.sin(x / 5), list(0.1 + 0 * x), variant="alpha=1")
         rows += by_layer("prompt_entropy", 1 / (1 + x), variant="alpha=2")
-        rows += by_layer("perplexity", 5e4 * np.exp(-x / 9), list(300 * np.exp(-x / 9)), site="normed")
-        rows += by_layer("saturated", np.linspace(0.1, 1, depth), first=1, site="normed", n=12_345_678)
+        rows += by_layer(
+            "perplexity", 5e4 * np.exp(-x / 9), list(300 * np.exp(-x / 9)), site="normed"
+        )
+        rows += by_layer(
+            "saturated", np.linspace(0.1, 1, depth), first=1, site="normed", n=12_345_678
+        )
         for pooling in ("mean", "last"):
             rows += by_layer("effective_rank", 1e5 * (1 + x), pooling=pooling)
             rows += by_layer("effective_rank", [3.0], pooling=pooling, site="normed", first=depth)
-            rows += by_layer("linear_probe", np.full(depth + 1, 0.5), list(0.03 + 0 * x), pooling=pooling)
+            rows += by_layer(
+                "linear_probe", np.full(depth + 1, 0.5), list(0.03 + 0 * x), pooling=pooling
+            )
             rows += pairs("cka", np.exp(-abs(x[:, None] - x) / 9) - 0.2, pooling=pooling)
         return written(rows, depth=depth, pooling=["mean", "last"], language_model=True, **names)
 
@@ -122,7 +137,9 @@ def test_maps_of_poolings_below_titles_of_several_lines(written, pairs, name):
 
 
 @pytest.mark.parametrize(("name", "other"), zip(HOSTILE[::2], HOSTILE[1::2], strict=True))
-def test_hostile_names_of_model_and_data_are_texts_and_do_not_warn(written, by_layer, name, other, tmp_path):
+def test_hostile_names_of_model_and_data_are_texts_and_do_not_warn(
+    written, by_layer, name, other, tmp_path
+):
     values = by_layer("perplexity", [9.0, 3.0], site="normed")
     run, second = (written(values, depth=1, model=name, data=other) for _ in range(2))
     assert_clear([run])

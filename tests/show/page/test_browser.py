@@ -35,28 +35,36 @@ def rows_of(path):
 
 @pytest.mark.parametrize(("width", "scheme"), [(1300, "light"), (1300, "dark"), (360, "light")])
 @pytest.mark.parametrize("page", ["one", "several"])
-def test_opens_without_a_word_on_the_console_and_without_a_request(browser, request, page, width, scheme):
+def test_opens_without_a_word_on_the_console_and_without_a_request(
+    browser, request, page, width, scheme
+):
     path = request.getfixturevalue(page)
     with browser.open(path, width, scheme) as opened:
         assert opened.console == []
         outside = [url for url in opened.requests if not url.startswith(("data:", "blob:"))]
         assert outside == [path.absolute().as_uri()]
         assert opened.ask("document.documentElement.dataset.theme") == scheme
-        assert opened.ask("document.documentElement.scrollWidth <= innerWidth"), "the page is wider than the window"
+        assert opened.ask("document.documentElement.scrollWidth <= innerWidth"), (
+            "the page is wider than the window"
+        )
 
 
 @pytest.mark.parametrize("page", ["one", "several"])
 def test_every_plot_is_drawn(browser, request, page):
     with browser.open(request.getfixturevalue(page)) as opened:
-        drawn = opened.ask(f"{PLOTS}.map(p => [p.className, p.querySelectorAll('.main-svg').length, p.data.length])")
+        drawn = opened.ask(
+            f"{PLOTS}.map(p => [p.className, p.querySelectorAll('.main-svg').length, p.data.length])"
+        )
         assert len(drawn) == opened.ask("page.figures.reduce((n, f) => n + f.places.length, 0)")
         # no difference lies in the middle of a small range
         assert opened.ask("upright({}, [{ series: { y: [0, 0] } }]).range") == [-0.05, 0.05]
         for name, sheets, traces in drawn:
             assert sheets and traces, name
         marks = {
-            "chart": "path.js-line, .bars path", "map": ".heatmaplayer image, .heatmaplayer path", "boxes": "path.box",
-        }  # fmt: skip
+            "chart": "path.js-line, .bars path",
+            "map": ".heatmaplayer image, .heatmaplayer path",
+            "boxes": "path.box",
+        }
         for kind, mark in marks.items():
             seen = opened.ask(
                 f"{PLOTS}.filter(p => p.matches('.{kind}')).map(p => p.querySelectorAll('{mark}').length)"
@@ -122,7 +130,9 @@ def test_a_plot_of_one_run_can_show_another(browser, several, labelled, language
             "one token of each sample",
             "mean pooling",
         ]
-        for value, (run, pooling) in enumerate([(labelled, "mean"), (language, "position"), (language, "mean")]):
+        for value, (run, pooling) in enumerate(
+            [(labelled, "mean"), (language, "position"), (language, "mean")]
+        ):
             opened.tab.select_option(box, str(value))
             square = run.metric("cosine_similarity", pooling=pooling).to_numpy()
             assert np.array(opened.ask(plot)) == pytest.approx(square)
@@ -137,17 +147,24 @@ def test_tables_sort_by_any_heading(browser, one, language):
         order = ["0", "1", "2", "3", "final"]
         assert layers() == order
         opened.tab.click(heading := "#layers th:has-text('prompt entropy') button")
-        values = {str(layer): value for layer, value in language.metric("prompt_entropy", site="raw").items()}
+        values = {
+            str(layer): value
+            for layer, value in language.metric("prompt_entropy", site="raw").items()
+        }
         values["final"] = language.metric("prompt_entropy", site="normed").iloc[-1]
         falling = sorted(order, key=values.__getitem__, reverse=True)
         assert layers() == falling
-        assert opened.tab.get_attribute("#layers th:has-text('prompt entropy')", "aria-sort") == "descending"
+        assert (
+            opened.tab.get_attribute("#layers th:has-text('prompt entropy')", "aria-sort")
+            == "descending"
+        )
         opened.tab.focus(heading)
         opened.tab.keyboard.press("Enter")
         assert layers() == falling[::-1]
         opened.tab.click("#layers th:has-text('layer') >> nth=0 >> button")
         assert layers() == order
-        # a head says nothing of layer 0 before any block has saturated: what is missing stays last both ways
+        # a head says nothing of layer 0 before any block has saturated: what is missing stays last
+        # both ways
         for _ in range(2):
             opened.tab.click("#layers th:has-text('saturated') button")
             assert layers()[-2:] == ["0", "final"]
@@ -158,7 +175,9 @@ def test_tables_filter_by_words_and_by_choice(browser, one, language):
     with browser.open(one) as opened:
         assert f"{len(table)} rows" in opened.text("#numbers .status")
         opened.tab.select_option("#numbers select[aria-label^='metric']", "cka")
-        assert f"{(table['metric'] == 'cka').sum()} of {len(table)} rows" in opened.text("#numbers .status")
+        assert f"{(table['metric'] == 'cka').sum()} of {len(table)} rows" in opened.text(
+            "#numbers .status"
+        )
         opened.tab.fill("#numbers input", "CKA position")
         rows = opened.ask(SHOWN, "#numbers")
         assert len(rows) == ((table["metric"] == "cka") & (table["pooling"] == "position")).sum()
@@ -167,7 +186,9 @@ def test_tables_filter_by_words_and_by_choice(browser, one, language):
         assert opened.text("#numbers .status").startswith("0 of ")
 
 
-def test_the_download_of_every_number_is_the_runs_table(browser, several, labelled, language, bare, tmp_path, frame_of):
+def test_the_download_of_every_number_is_the_runs_table(
+    browser, several, labelled, language, bare, tmp_path, frame_of
+):
     with browser.open(several) as opened:
         found = frame_of(opened.save("#numbers [data-csv]", tmp_path))
     wanted = pd.concat([run.table() for run in (labelled, language, bare)], ignore_index=True)
@@ -196,7 +217,9 @@ def test_the_download_of_a_figure_holds_its_numbers(browser, one, language, tmp_
         assert [float(row["value"]) for row in found] == list(wanted["value"])
         assert [float(row["stderr"]) for row in found] == list(wanted["stderr"])
         assert [int(row["layer"]) for row in found] == list(wanted["layer"])
-        assert [row["point"].partition(":")[0] for row in found] == [f"layer {layer}" for layer in wanted["layer"]]
+        assert [row["point"].partition(":")[0] for row in found] == [
+            f"layer {layer}" for layer in wanted["layer"]
+        ]
         found = rows_of(opened.save(card("Cosine of every two layers") + " [data-csv]", tmp_path))
         square = language.metric("cosine_similarity", pooling="mean").to_numpy()
         values = [float(row["value"]) for row in found if row["series"] == "mean pooling"]
@@ -228,10 +251,16 @@ def test_unchosen_runs_leave_plots_and_downloads(browser, several, labelled, tmp
         slots = opened.ask("[...document.querySelectorAll('.slot')].map(s => s.hidden)")
         assert any(slots) and not all(slots)
         found = rows_of(opened.save(card("Effective rank") + " [data-csv]", tmp_path))
-        assert [float(row["value"]) for row in found[:-1]] == list(labelled.metric("effective_rank"))
+        assert [float(row["value"]) for row in found[:-1]] == list(
+            labelled.metric("effective_rank")
+        )
         opened.tab.uncheck("[data-run='0']")
         opened.drawn()
-        assert opened.text(card("Effective rank") + " .plot").strip().endswith("no run with this metric is chosen")
+        assert (
+            opened.text(card("Effective rank") + " .plot")
+            .strip()
+            .endswith("no run with this metric is chosen")
+        )
         assert opened.console == []
 
 
@@ -258,12 +287,16 @@ def test_the_keyboard_reaches_everything(browser, one):
         opened.ask("document.activeElement.blur()")
         opened.tab.keyboard.press("Home")
         reached = set()
-        opened.ask("[...document.querySelectorAll('*')].forEach((e, i) => { e.dataset.place = i; })")
+        opened.ask(
+            "[...document.querySelectorAll('*')].forEach((e, i) => { e.dataset.place = i; })"
+        )
         opened.tab.focus(".skip")
         for _ in range(3 * wanted):
             reached.add(opened.ask("document.activeElement.dataset.place"))
             opened.tab.keyboard.press("Tab")
-        assert len(reached) >= wanted - 1  # of radio buttons of one group only the chosen one is reached by Tab
+        assert (
+            len(reached) >= wanted - 1
+        )  # of radio buttons of one group only the chosen one is reached by Tab
         name = "e => e.ariaLabel || e.innerText || e.labels?.[0]?.innerText"
         names = opened.ask(f"[...document.querySelectorAll('button, select, input')].map({name})")
         assert all(names)
@@ -283,7 +316,9 @@ def test_paper_is_light_and_holds_every_plot(browser, several, tmp_path):
     with browser.open(several, scheme="dark") as opened:
         opened.ask("dispatchEvent(new Event('beforeprint'))")
         assert opened.ask("document.documentElement.dataset.theme") == "light"
-        room = opened.ask(f"{PLOTS}.map(p => [p._fullLayout.width, p.clientWidth, p.closest('.card').clientWidth])")
+        room = opened.ask(
+            f"{PLOTS}.map(p => [p._fullLayout.width, p.clientWidth, p.closest('.card').clientWidth])"
+        )
         for drawn, slot, whole in room:
             assert drawn == slot <= whole <= 680
         opened.ask("dispatchEvent(new Event('afterprint'))")

@@ -22,7 +22,9 @@ def drawn(opened, file, plot=0):
 @pytest.fixture(scope="module")
 def single(tmp_path_factory):
     """Return the page of one report, and its folder."""
-    folder = made(model=HOSTILE, notes=(HOSTILE,), machine=HOSTILE).save(tmp_path_factory.mktemp("exits") / "a")
+    folder = made(model=HOSTILE, notes=(HOSTILE,), machine=HOSTILE).save(
+        tmp_path_factory.mktemp("exits") / "a"
+    )
     return report(folder), folder
 
 
@@ -38,13 +40,26 @@ def test_opens_without_a_word_and_draws_everything(browser, single, width, schem
     assert page == folder / "report.html"
     with browser.open(page, width, scheme) as opened:
         assert opened.console == []
-        assert [url for url in opened.requests if not url.startswith(("data:", "blob:"))] == [page.absolute().as_uri()]
-        assert opened.ask("document.documentElement.scrollWidth <= innerWidth"), "the page is wider than the window"
+        assert [url for url in opened.requests if not url.startswith(("data:", "blob:"))] == [
+            page.absolute().as_uri()
+        ]
+        assert opened.ask("document.documentElement.scrollWidth <= innerWidth"), (
+            "the page is wider than the window"
+        )
         assert opened.ask("window.hit") is None, "a name was run"
         assert "[object" not in opened.text("body")
-        assert all(opened.ask("cards.flatMap(c => c.plots).map(p => p.querySelectorAll('.main-svg').length)"))
+        assert all(
+            opened.ask(
+                "cards.flatMap(c => c.plots).map(p => p.querySelectorAll('.main-svg').length)"
+            )
+        )
         assert opened.ask("cards.map(c => c.figure.file)") == FILES
-        assert opened.texts("main section h2") == ["What stands out", "Early exit", "What was run", "How to cite"]
+        assert opened.texts("main section h2") == [
+            "What stands out",
+            "Early exit",
+            "What was run",
+            "How to cite",
+        ]
         assert opened.text("h1") == f"{HOSTILE} on held out"
         assert opened.text("#findings .answer strong") == capital(made().verdict)
         assert opened.texts("#findings li")[0] == capital(made().goal)
@@ -63,8 +78,13 @@ def test_plots_are_the_values(browser, single):
         assert exits["y"] == pytest.approx([100 * value for value in curve["accuracy"]])
         leaves = rec.leaves((2, 4), 0.9)
         assert chosen["x"] == pytest.approx([0.98 / 1.02 * 6 * 400 / leaves.sum()])
-        assert chosen["y"] == pytest.approx([100 * float((rec.predicted(leaves) == rec.labels).mean())])
-        assert (cut["text"], cut["x"]) == (["2", "3", "4", "5"], pytest.approx([3.0, 2.0, 1.5, 1.2]))
+        assert chosen["y"] == pytest.approx(
+            [100 * float((rec.predicted(leaves) == rec.labels).mean())]
+        )
+        assert (cut["text"], cut["x"]) == (
+            ["2", "3", "4", "5"],
+            pytest.approx([3.0, 2.0, 1.5, 1.2]),
+        )
         accuracy = [100 * float((rec.predictions[:, k] == rec.labels).mean()) for k in range(6)]
         assert cut["y"] == pytest.approx(accuracy[1:5])
         assert (plain["x"], plain["y"]) == ([1], pytest.approx([accuracy[5]]))
@@ -100,14 +120,22 @@ def test_tables_hold_everything_and_can_be_saved(browser, single, tmp_path):
         assert [row["layers"] for row in depths] == [f"{k} of 6" for k in range(1, 7)]
         assert [row["measured, speed-up"] for row in depths][:2] == ["", "3"]
         assert {row["run"] for row in depths} == {f"{HOSTILE} on held out"}
-        with opened.save("figure.card:has(h3:text-is('Accuracy against speed')) [data-csv]", tmp_path).open() as file:
+        with opened.save(
+            "figure.card:has(h3:text-is('Accuracy against speed')) [data-csv]", tmp_path
+        ).open() as file:
             points = list(csv.DictReader(file))
-        kinds = ["truncated at a layer"] * 4 + ["exits, a point for each threshold"] * 5 + ["plain model"]
+        kinds = (
+            ["truncated at a layer"] * 4
+            + ["exits, a point for each threshold"] * 5
+            + ["plain model"]
+        )
         assert [row["series"] for row in points] == kinds
-        assert [float(row["measured speed-up (×)"]) for row in points if row["chosen"] == "true"] == [
-            pytest.approx(shown.measured)
-        ]
-        image = opened.save("figure.card:has(h3:text-is('Accuracy against speed')) [data-png]", tmp_path)
+        assert [
+            float(row["measured speed-up (×)"]) for row in points if row["chosen"] == "true"
+        ] == [pytest.approx(shown.measured)]
+        image = opened.save(
+            "figure.card:has(h3:text-is('Accuracy against speed')) [data-png]", tmp_path
+        )
         assert image.read_bytes().startswith(b"\x89PNG")
 
 
@@ -140,7 +168,9 @@ def test_several_reports_stand_beside_each_other_by_what_all_have(browser, sever
             "tiny on held out (2)",
         ]
         files = opened.ask("cards.map(c => c.figure.file)")
-        assert files == [FILES[0], "agreement-against-speed", FILES[1], FILES[2]], "one has no labels"
+        assert files == [FILES[0], "agreement-against-speed", FILES[1], FILES[2]], (
+            "one has no labels"
+        )
         rec = recorded()
         leaves = rec.leaves((2, 4), 0.9)
         agree = 100 * (1 - float(rec.disagrees(leaves).mean()))
@@ -149,20 +179,37 @@ def test_several_reports_stand_beside_each_other_by_what_all_have(browser, sever
         assert drawn(opened, FILES[1], 2)[0]["y"] == pytest.approx([0, 0, 0, 0, 0, 100])
         opened.tab.uncheck("input[data-run='1']")
         opened.drawn()
-        assert opened.ask("cards[2].plots.map(p => p.closest('.slot').hidden)") == [False, True, False]
+        assert opened.ask("cards[2].plots.map(p => p.closest('.slot').hidden)") == [
+            False,
+            True,
+            False,
+        ]
         assert "other" not in opened.text("#exit-layers tbody")
 
 
-@pytest.mark.parametrize("make", [lambda: made(labelled=False), never, lambda: made(curve=made().curve.iloc[:0]),
-                                  lambda: made(curve=made().curve.assign(measured=math.nan), measured=math.nan)],
-                         ids=["unlabelled", "never", "no curve", "not measured"])  # fmt: skip
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: made(labelled=False),
+        never,
+        lambda: made(curve=made().curve.iloc[:0]),
+        lambda: made(curve=made().curve.assign(measured=math.nan), measured=math.nan),
+    ],
+    ids=["unlabelled", "never", "no curve", "not measured"],
+)
 def test_what_has_no_labels_never_exits_or_was_not_tried_is_shown(browser, make, tmp_path):
     made_here = make()
     with browser.open(report(made_here, tmp_path / "x.html")) as opened:
         assert opened.console == []
         assert opened.text("#findings .answer strong") == capital(made_here.verdict)
-        assert all(opened.ask("cards.flatMap(c => c.plots).map(p => p.querySelectorAll('.main-svg').length)"))
-        head = opened.ask("[...document.querySelectorAll('#exit-layers th[scope=col]')].map(h => h.textContent)")
+        assert all(
+            opened.ask(
+                "cards.flatMap(c => c.plots).map(p => p.querySelectorAll('.main-svg').length)"
+            )
+        )
+        head = opened.ask(
+            "[...document.querySelectorAll('#exit-layers th[scope=col]')].map(h => h.textContent)"
+        )
         assert any("accuracy" in text for text in head) == made_here.labelled
 
 
@@ -171,7 +218,10 @@ def test_a_run_and_a_report_share_a_page(browser, language, tmp_path):
         assert opened.console == []
         sections = opened.texts("main section h2")
         assert sections[:2] == ["What stands out", "Early exit"] and "Every layer" in sections
-        assert opened.ask("page.runs.length") == 2 and opened.tab.locator("input[name=axis]").count() == 2
+        assert (
+            opened.ask("page.runs.length") == 2
+            and opened.tab.locator("input[name=axis]").count() == 2
+        )
         opened.tab.check("input[name=axis][value=percent]")
         opened.drawn()
         assert drawn(opened, FILES[1])[0]["x"] == [1, 2, 3, 4, 5, 6], "bars stay at their layer"
@@ -180,7 +230,9 @@ def test_a_run_and_a_report_share_a_page(browser, language, tmp_path):
 def test_what_the_page_carries_is_json_without_infinities(single, content_of):
     content = content_of(single[0])
     assert json.dumps(content, allow_nan=False)
-    cells = next(table for table in content["tables"] if table["id"] == "exit-depths")["rows"][0]["cells"]
+    cells = next(table for table in content["tables"] if table["id"] == "exit-depths")["rows"][0][
+        "cells"
+    ]
     assert cells[2] is None, "the first layer was not measured"
     assert math.isfinite(content["figures"][0]["choices"][0]["series"][0]["x"][0])
 

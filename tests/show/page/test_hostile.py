@@ -23,12 +23,18 @@ def run_with(folder, i):
     model = tiny.saved(tiny.llama(i), folder / named(HOSTILE[i]), special=False)
     texts = [f"{text} w{j}" for j, text in enumerate(WHOLE[i:] + WHOLE[:i])]
     data = folder / f"{named(HOSTILE[i + 1])}.csv"
-    frame = pd.DataFrame({HOSTILE[i + 2]: texts, HOSTILE[i + 3]: [HOSTILE[j % 5] for j in range(len(texts))]})
+    frame = pd.DataFrame(
+        {HOSTILE[i + 2]: texts, HOSTILE[i + 3]: [HOSTILE[j % 5] for j in range(len(texts))]}
+    )
     frame.to_csv(data, index=False, quoting=csv.QUOTE_ALL)
     return profile(
-        str(model), str(data), text_column=HOSTILE[i + 2], label_column=HOSTILE[i + 3], out=folder / f"run {i} <b>",
+        str(model),
+        str(data),
+        text_column=HOSTILE[i + 2],
+        label_column=HOSTILE[i + 3],
+        out=folder / f"run {i} <b>",
         progress=False,
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture(scope="module")
@@ -40,11 +46,17 @@ def unharmed(opened):
     """Assert that nothing that came from data became a part of the page."""
     assert opened.console == []
     assert opened.ask("window.hit") is None
-    assert opened.ask("document.querySelectorAll('iframe, img, object, embed, form, math').length") == 0
+    assert (
+        opened.ask("document.querySelectorAll('iframe, img, object, embed, form, math').length")
+        == 0
+    )
     assert opened.ask("document.scripts.length") == 4
-    assert opened.ask("[...document.querySelectorAll('a')].every(a => a.getAttribute('href').startsWith('#'))")
+    assert opened.ask(
+        "[...document.querySelectorAll('a')].every(a => a.getAttribute('href').startsWith('#'))"
+    )
     attributes = (
-        "[...document.querySelectorAll('*')].flatMap(e => e.getAttributeNames()).filter(n => n.startsWith('on'))"
+        "[...document.querySelectorAll('*')].flatMap(e => e.getAttributeNames())"
+        ".filter(n => n.startsWith('on'))"
     )
     assert opened.ask(attributes) == []
     assert opened.ask("getComputedStyle(document.body).display") != "none"
@@ -61,7 +73,9 @@ def test_a_run_of_hostile_names_is_shown_as_it_is(browser, runs, tmp_path):
         labels = opened.ask("[...document.querySelectorAll('dl.facts dd')].map(d => d.textContent)")
         for label in HOSTILE[:5]:
             assert any(f"{label} (" in found for found in labels), label
-        assert opened.texts(".examples li") == [" ".join(text.split(" ")) for text in run.info["data"]["examples"]]
+        assert opened.texts(".examples li") == [
+            " ".join(text.split(" ")) for text in run.info["data"]["examples"]
+        ]
         assert opened.ask("document.title").startswith(named(HOSTILE[0]))
         unharmed(opened)
 
@@ -72,10 +86,16 @@ def test_runs_of_hostile_names_lie_over_each_other(browser, runs, tmp_path, widt
         names = opened.ask("page.runs.map(r => r.name)")
         labels = opened.texts(".runs label")
         assert all(label.endswith(name) for label, name in zip(labels, names, strict=True))
-        choices = set(opened.ask("[...document.querySelectorAll('.choice option')].map(o => o.text)"))
+        choices = set(
+            opened.ask("[...document.querySelectorAll('.choice option')].map(o => o.text)")
+        )
         assert choices == {
             *names,
-            *(f"{name}, {p}" for name in names for p in ("mean pooling", "one token of each sample")),
+            *(
+                f"{name}, {p}"
+                for name in names
+                for p in ("mean pooling", "one token of each sample")
+            ),
         }
         for box in opened.tab.locator("[data-run]").all():
             box.uncheck()
@@ -106,12 +126,17 @@ def test_what_a_pointer_shows_over_a_plot_is_text(browser, runs, tmp_path):
 
 def test_every_text_reaches_the_page_as_it_is(browser, written, by_layer, tmp_path):
     texts = [*WHOLE, *STEERING]
-    runs = [written(by_layer("effective_rank", [1.0, 2.0, 3.0, 2.0, 1.0]), model=text) for text in texts]
+    runs = [
+        written(by_layer("effective_rank", [1.0, 2.0, 3.0, 2.0, 1.0]), model=text) for text in texts
+    ]
     spelt = [text.encode("unicode_escape").decode() if text in STEERING else text for text in texts]
     spelt = [text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029") for text in spelt]
     with browser.open(report(runs, tmp_path / "page.html")) as opened:
         assert opened.ask("page.runs.map(r => r.name)") == spelt
-        assert opened.ask("[...document.querySelectorAll('#runs h3')].map(h => h.textContent)") == spelt
+        assert (
+            opened.ask("[...document.querySelectorAll('#runs h3')].map(h => h.textContent)")
+            == spelt
+        )
         unharmed(opened)
 
 

@@ -25,7 +25,9 @@ def several(labelled, language, bare, tmp_path_factory):
 
 def ids_of(path):
     page = re.sub(r"<(script|style)\b.*?</\1>", "", path.read_text("utf-8"), flags=re.S)
-    return re.findall(r'<\w+[^>]*? id="([^"]+)"', page), re.findall(r'<a [^>]*?href="#([^"]+)"', page)
+    return re.findall(r'<\w+[^>]*? id="([^"]+)"', page), re.findall(
+        r'<a [^>]*?href="#([^"]+)"', page
+    )
 
 
 def test_anchors_are_unique_and_every_link_has_one(several, language, tmp_path):
@@ -42,11 +44,20 @@ def test_a_link_ends_at_its_part(browser, several, name, width):
         opened.tab.goto("about:blank")
         opened.tab.goto(f"{several.as_uri()}#{name}")
         opened.drawn()
-        assert 0 <= opened.ask(f"document.getElementById('{name}').getBoundingClientRect().top") < 40
+        assert (
+            0 <= opened.ask(f"document.getElementById('{name}').getBoundingClientRect().top") < 40
+        )
         assert opened.ask(f"document.getElementById('{name}').checkVisibility()")
-        assert opened.ask("cards.filter(c => c.card.matches(':target')).every(c => c.plots.every(p => p.data))")
-        section = opened.ask(f"document.getElementById('{name}').closest('section').querySelector('h2').innerText")
-        assert opened.ask("document.querySelector('nav a[aria-current]').textContent") == section.strip()
+        assert opened.ask(
+            "cards.filter(c => c.card.matches(':target')).every(c => c.plots.every(p => p.data))"
+        )
+        section = opened.ask(
+            f"document.getElementById('{name}').closest('section').querySelector('h2').innerText"
+        )
+        assert (
+            opened.ask("document.querySelector('nav a[aria-current]').textContent")
+            == section.strip()
+        )
 
 
 def test_contents_are_plain_links_without_scripts(browser, several):
@@ -60,12 +71,16 @@ def test_contents_are_plain_links_without_scripts(browser, several):
     context.close()
 
 
-def test_the_same_figure_of_several_runs_stands_side_by_side_with_the_same_axes(browser, several, labelled, bare):
+def test_the_same_figure_of_several_runs_stands_side_by_side_with_the_same_axes(
+    browser, several, labelled, bare
+):
     with browser.open(several, 1400) as opened:
         assert opened.ask(f"{PLOTS}.length") == 1
         opened.tab.check("input[name=beside][value=beside]")
         opened.drawn()
-        ranges = opened.ask(f"{PLOTS}.map(p => [p._fullLayout.xaxis.range, p._fullLayout.yaxis.range])")
+        ranges = opened.ask(
+            f"{PLOTS}.map(p => [p._fullLayout.xaxis.range, p._fullLayout.yaxis.range])"
+        )
         assert len(ranges) == 3
         assert ranges[0] == ranges[1] == ranges[2]
         lines = opened.ask(f"{PLOTS}.map(p => p.data.find(t => t.mode.startsWith('lines+')).y)")
@@ -73,15 +88,21 @@ def test_the_same_figure_of_several_runs_stands_side_by_side_with_the_same_axes(
         opened.tab.uncheck("[data-run='1']")
         opened.drawn()
         assert opened.ask(f"{PLOTS}.length") == 2
-        names = opened.ask("[...document.querySelectorAll('#layers tr.over th')].map(c => c.textContent)")
+        names = opened.ask(
+            "[...document.querySelectorAll('#layers tr.over th')].map(c => c.textContent)"
+        )
         assert "effective rank, dimensions" in names
-        rows = opened.ask(f"[...document.querySelectorAll('#layers tbody tr')].map(r => {CELLS}(r.cells))")
+        rows = opened.ask(
+            f"[...document.querySelectorAll('#layers tbody tr')].map(r => {CELLS}(r.cells))"
+        )
         assert [row[0] for row in rows][:2] == ["0", "1"]
         above = "[...document.querySelectorAll('#layers tr.over > *')]"
         heads = opened.ask(f"{above}.flatMap(c => Array(c.colSpan).fill(c.textContent))")
         at = heads.index("effective rank, dimensions")
         one, two = (run.metric("effective_rank").iloc[1] for run in (labelled, bare))
-        assert float(rows[1][at + 2].replace("−", "-").replace(",", "")) == pytest.approx(two - one, rel=0.01)
+        assert float(rows[1][at + 2].replace("−", "-").replace(",", "")) == pytest.approx(
+            two - one, rel=0.01
+        )
         opened.tab.check("input[name=beside][value='']")
         opened.drawn()
         assert opened.ask(f"{PLOTS}.length") == 1

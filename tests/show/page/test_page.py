@@ -25,7 +25,9 @@ def test_a_run_writes_its_page_into_its_folder(labelled):
     page = labelled.report()
     assert page == labelled.path / "report.html"
     assert page.read_text("utf-8").startswith("<!doctype html>")
-    assert layerscope.report(labelled.path, page) == page  # the verb, by the folder's name, over what is there
+    assert (
+        layerscope.report(labelled.path, page) == page
+    )  # the verb, by the folder's name, over what is there
     page.unlink()
 
 
@@ -37,7 +39,9 @@ def test_the_same_run_gives_the_same_bytes(labelled, tmp_path):
 def test_one_plotly_and_nothing_to_fetch(language, labelled, tmp_path):
     text = report([language, labelled], tmp_path / "page.html").read_text("utf-8")
     assert text.count("plotly.js v") == 1
-    own = text.replace(text[text.index("/**\n* plotly.js") : text.index('"use strict";\n// Values')], "")
+    own = text.replace(
+        text[text.index("/**\n* plotly.js") : text.index('"use strict";\n// Values')], ""
+    )
     assert "http://" not in own.replace("http://www.w3.org", "")
     assert "https://" not in own
     assert "default-src &#39;none&#39;" in own
@@ -45,8 +49,18 @@ def test_one_plotly_and_nothing_to_fetch(language, labelled, tmp_path):
 
 def test_a_page_of_fifty_layers_stays_under_6_mb(written, by_layer, pairs, tmp_path):
     square = np.random.default_rng(0).random((51, 51))
-    rows = [row for name in METRICS if METRICS[name].needs != "pairs" for row in by_layer(name, list(square[0]))]
-    rows += [r for name in ("cosine_similarity", "cka") for p in ("mean", "last") for r in pairs(name, square, p)]
+    rows = [
+        row
+        for name in METRICS
+        if METRICS[name].needs != "pairs"
+        for row in by_layer(name, list(square[0]))
+    ]
+    rows += [
+        r
+        for name in ("cosine_similarity", "cka")
+        for p in ("mean", "last")
+        for r in pairs(name, square, p)
+    ]
     page = report(written(rows, depth=50), tmp_path / "page.html")
     assert page.stat().st_size < 6e6
 
@@ -60,7 +74,11 @@ def test_the_page_carries_the_whole_long_frame(language, labelled, tmp_path, con
     assert [c["name"] for c in columns] == ["run", *table.columns]
     for column in columns[1:]:
         values = column.get("values", [column.get("all")] * len(table))
-        values = [None if v is None else column["texts"][v] for v in values] if "texts" in column else values
+        values = (
+            [None if v is None else column["texts"][v] for v in values]
+            if "texts" in column
+            else values
+        )
         wanted = [None if pd.isna(v) else v for v in table[column["name"]]]
         assert values == wanted, column["name"]
 
@@ -68,9 +86,17 @@ def test_the_page_carries_the_whole_long_frame(language, labelled, tmp_path, con
 def test_what_was_run_stands_on_the_page(language, tmp_path):
     text = report(language, tmp_path / "page.html").read_text("utf-8")
     for wanted in (
-        "layerscope profile tiny-llama", "tiny-llama", "LlamaForCausalLM", "40 samples", "layerscope", "torch",
-        "transformers", "max length", "lens tokens", language.info["data"]["examples"][0][:40],
-    ):  # fmt: skip
+        "layerscope profile tiny-llama",
+        "tiny-llama",
+        "LlamaForCausalLM",
+        "40 samples",
+        "layerscope",
+        "torch",
+        "transformers",
+        "max length",
+        "lens tokens",
+        language.info["data"]["examples"][0][:40],
+    ):
         assert wanted in text, wanted
     for name in set(language.table()["metric"]) & METRICS.keys() - {"saturation_layer"}:
         for said in (METRICS[name].meaning, METRICS[name].direction, METRICS[name].source):
@@ -88,7 +114,9 @@ def test_boxes_are_the_quartiles_of_each_layer(labelled):
     (found,) = boxes(labelled, "samples.cosine_to_last").values()
     assert [box.name for box in found] == [str(layer) for layer in range(labelled.depth + 1)]
     for box in found:
-        one = values[(values["layer"] == int(box.name)) & (values["site"] == "raw")].set_index("name")["value"]
+        one = values[(values["layer"] == int(box.name)) & (values["site"] == "raw")].set_index(
+            "name"
+        )["value"]
         low, high = box.whiskers
         wanted = tuple(np.percentile(one, [5, 25, 50, 75, 95]))
         assert (low, *box.quartiles, high) == pytest.approx(wanted)
@@ -114,13 +142,18 @@ def test_a_run_that_was_stopped_says_what_it_lacks(labelled, tmp_path):
     shutil.copytree(labelled.path, copy)
     (copy / "tables" / "labels.parquet").unlink()
     text = report(copy, tmp_path / "page.html").read_text("utf-8")
-    assert "unfinished: linear probe, kNN probe not computed yet; run the same command to resume" in text
+    assert (
+        "unfinished: linear probe, kNN probe not computed yet; run the same command to resume"
+        in text
+    )
     (copy / "shards" / "00000.json").unlink()
     assert "unfinished: 1 of " in report(copy, tmp_path / "page.html").read_text("utf-8")
 
 
 def test_values_that_are_not_finite_stay_off_the_json(written, by_layer, tmp_path, content_of):
-    rows = by_layer("effective_rank", [1.0, math.nan, math.inf, 2.0, 3.0], [0.1, math.nan, math.inf, 0.1, 0.1])
+    rows = by_layer(
+        "effective_rank", [1.0, math.nan, math.inf, 2.0, 3.0], [0.1, math.nan, math.inf, 0.1, 0.1]
+    )
     content = content_of(report(written(rows), tmp_path / "page.html"))
     assert content["figures"][0]["choices"][0]["series"][0]["y"] == [1.0, None, None, 2.0, 3.0]
 
@@ -133,13 +166,19 @@ def refused(*arguments, **named):
 
 def test_wrong_input_is_one_line(labelled, tmp_path):
     there = labelled.path
-    assert refused([], tmp_path / "a.html") == "no result is named: give the folder of one, or of several"
+    assert (
+        refused([], tmp_path / "a.html")
+        == "no result is named: give the folder of one, or of several"
+    )
     missing = tmp_path / "none"
     assert refused(missing).startswith(f"result {str(missing)!r} does not exist")
     assert refused([there, str(there)]) == f"run {str(there)!r} is given twice: name each run once"
     named = tmp_path / "data.csv"
     named.write_text("text\nkept\n")
-    assert refused(there, named) == f"`out` {str(named)!r} is not a valid name for a page: let it end in .html"
+    assert (
+        refused(there, named)
+        == f"`out` {str(named)!r} is not a valid name for a page: let it end in .html"
+    )
     assert named.read_text() == "text\nkept\n"
     folder = tmp_path / "folder.html"
     folder.mkdir()
@@ -149,7 +188,9 @@ def test_wrong_input_is_one_line(labelled, tmp_path):
     said = f"page {str(blocked)!r} cannot be written ({str(named)!r} is not a folder): choose another file with `out`"
     assert refused(there, blocked) == said
     nobody = "~nobody-of-this-name/page.html"
-    assert refused(there, nobody).startswith(f"page {nobody!r} cannot be written (Could not determine home directory")
+    assert refused(there, nobody).startswith(
+        f"page {nobody!r} cannot be written (Could not determine home directory"
+    )
     long = tmp_path / f"{'x' * 300}.html"
     assert (
         refused(there, long)
@@ -188,11 +229,21 @@ def test_a_page_that_cannot_be_written_whole_leaves_the_one_that_was_there(label
     assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html"]
 
 
-def test_the_command_prints_the_path_of_the_page_and_the_figures(labelled, tmp_path, monkeypatch, capsys):
+def test_the_command_prints_the_path_of_the_page_and_the_figures(
+    labelled, tmp_path, monkeypatch, capsys
+):
     from layerscope.cli import main
 
     page, figures = tmp_path / "page.html", tmp_path / "figures"
-    arguments = ["report", str(labelled.path), "--out", str(page), "--figures", str(figures), "--json"]
+    arguments = [
+        "report",
+        str(labelled.path),
+        "--out",
+        str(page),
+        "--figures",
+        str(figures),
+        "--json",
+    ]
     monkeypatch.setattr(sys, "argv", ["layerscope", *arguments])
     with pytest.raises(SystemExit) as end:
         main()
@@ -212,12 +263,17 @@ def test_a_table_that_changed_is_read_again(labelled, tmp_path):
     rows["value"] = 0.0  # a reader's own copy
     assert run.table()["value"].any()
     run.folder.write_table("labels", run.folder.read_table("labels").iloc[:0])
-    assert len(run.table()) == len(rows) - (rows["metric"].isin(["linear_probe", "linear_probe_c", "knn_probe"])).sum()
+    assert (
+        len(run.table())
+        == len(rows) - (rows["metric"].isin(["linear_probe", "linear_probe_c", "knn_probe"])).sum()
+    )
 
 
 def test_options_in_sentences_are_code_and_markup_of_data_is_not():
     """A warning names an option in backticks; what came from data stays text, in backticks too."""
-    found = Document("<i>answer</i>", title=("model",), warnings=("choose one with `pooling`, not `<b>`",))
+    found = Document(
+        "<i>answer</i>", title=("model",), warnings=("choose one with `pooling`, not `<b>`",)
+    )
     html = render([found])
     assert "choose one with <code>pooling</code>, not <code>&lt;b&gt;</code>" in html
     assert "<i>answer" not in html

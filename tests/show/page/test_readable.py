@@ -9,7 +9,11 @@ from layerscope.reports.page import report
 from layerscope.runs.registry import METRICS
 
 PLOT = "(file) => cards.find(c => c.figure.file === file).plots[0]"
-QUALITY = [name for name, metric in METRICS.items() if metric.needs in ("tokens", "pooled", "views") and metric.curve]
+QUALITY = [
+    name
+    for name, metric in METRICS.items()
+    if metric.needs in ("tokens", "pooled", "views") and metric.curve
+]
 
 
 @pytest.fixture
@@ -17,7 +21,9 @@ def page(written, by_layer, pairs, tmp_path):
     """Return the page of a run of five layers whose metrics hardly differ, or have no value."""
     rows = [row for name in QUALITY for row in by_layer(name, [20.59, 20.62, 20.6, 20.61, 20.6])]
     rows = [row for row in rows if row["metric"] not in ("curvature", "dime", "prompt_entropy")]
-    rows += by_layer("curvature", [math.nan] * 5) + by_layer("dime", [0.5, 0.9, 0.4, 0.3, 0.2], [0.01] * 5)
+    rows += by_layer("curvature", [math.nan] * 5) + by_layer(
+        "dime", [0.5, 0.9, 0.4, 0.3, 0.2], [0.01] * 5
+    )
     rows += by_layer("prompt_entropy", [0.5, 0.52, 0.49, 0.5, 0.51], [0.1] * 5)
     rows += by_layer("linear_probe", [0.68, 0.7, 0.73, 0.77, 0.75], [0.027] * 5)
     rows += pairs("cka", np.full((5, 5), 0.97) + 0.03 * np.eye(5))
@@ -31,9 +37,13 @@ def test_an_axis_does_not_magnify_noise_and_a_ring_marks_only_a_difference(brows
         for file, least in (("effective-rank", 1.0), ("prompt-entropy", 0.4)):
             low, high = opened.ask(f"({PLOT})('{file}').layout.yaxis.range")
             assert high - low == pytest.approx(least, rel=0.05)
-            assert "circle-open" not in str(opened.ask(f"({PLOT})('{file}').data.map(t => t.marker?.symbol)"))
+            assert "circle-open" not in str(
+                opened.ask(f"({PLOT})('{file}').data.map(t => t.marker?.symbol)")
+            )
         assert "circle-open" in str(opened.ask(f"({PLOT})('dime').data.map(t => t.marker?.symbol)"))
-        low, high = opened.ask(f"(m => [m.zmin, m.zmax])(({PLOT})('cka-of-every-two-layers').data[0])")
+        low, high = opened.ask(
+            f"(m => [m.zmin, m.zmax])(({PLOT})('cka-of-every-two-layers').data[0])"
+        )
         assert (low, high) == (pytest.approx(0.9), 1.0)
 
 
