@@ -26,9 +26,9 @@ IMPORTED = {"layerscope": "layerscope", "np": "numpy", "pd": "pandas", "torch": 
 def _brief() -> None:
     """End every measurement of speed soon: how fast models of a few numbers are is not looked at."""
     from layerscope.early_exit import timing
-    from layerscope.truncation import figures
+    from layerscope.truncation import costs
 
-    figures.FEWEST = figures.MOST = 3
+    costs.FEWEST = costs.MOST = 3
     timing.SECONDS, timing.RACE, timing.ALONE = 1.0, 0.5, 0.2
 
 

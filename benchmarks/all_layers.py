@@ -52,7 +52,7 @@ def timed(call: Callable[[], Any]) -> tuple[float, Any]:
 
 def model_time(texts: list[str]) -> bool:
     """Measure both sides, and one run per layer beside them; return whether the bar is met."""
-    from layerscope.evaluation.texts import TextStates
+    from layerscope.evaluation.stored_texts import TextStates
     from layerscope.models import LoadOptions, Override, find_layers, load
     from layerscope.models.inspection import made_up_samples
     from layerscope.models.pooling import pool

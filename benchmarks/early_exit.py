@@ -64,7 +64,7 @@ def batch(rows: int, device: str) -> Any:
 
 def forced(layers: torch.Tensor) -> Callable[[int, torch.Tensor, torch.Tensor], torch.Tensor]:
     """Return the rule by which each row leaves at its own layer; what it says is computed all the same."""
-    from layerscope.early_exit.recorded import sureness
+    from layerscope.early_exit.predictions import sureness
 
     def leaves(layer: int, logits: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         sureness(logits, "confidence")

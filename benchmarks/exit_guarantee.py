@@ -42,8 +42,8 @@ def main() -> None:
     from layerscope.early_exit import ExitModel
     from layerscope.early_exit.calibration import Goal, split
     from layerscope.early_exit.cost_model import Simulation
-    from layerscope.early_exit.recorded import record
-    from layerscope.early_exit.studying import certify
+    from layerscope.early_exit.pipeline import certify
+    from layerscope.early_exit.predictions import record
     from layerscope.early_exit.timing import measure_times
     from layerscope.early_exit.validation import in_order, read_validation
     from layerscope.metrics import exit_speedup

@@ -34,9 +34,9 @@ from .generation import (
     open_generation as open_generation,
 )
 from .logit_lens import Reading as Reading, lens as lens, open_reading as open_reading
-from .models.inspector import inspect as inspect
+from .models.verb import inspect as inspect
 from .profiling import profile as profile
-from .reports.page import report as report
+from .reports.verb import report as report
 from .runs import Run as Run, open_run as open_run
 from .scores import Evaluation as Evaluation, open_evaluation as open_evaluation
 from .selection import (
@@ -45,7 +45,7 @@ from .selection import (
     open_selection as open_selection,
     select as select,
 )
-from .training.training import train as train
+from .training.verb import train as train
 from .truncation import truncate as truncate
 
 __version__: str

@@ -252,14 +252,14 @@ def _serve() -> None:
     import torch
 
     torch.set_num_threads(1)
-    from layerscope.core import wire
+    from layerscope.core import message_store
     from layerscope.early_exit import timing
-    from layerscope.truncation import figures
+    from layerscope.truncation import costs
 
-    wire.BEAT, wire.MISSED = BEAT, MISSED
+    message_store.BEAT, message_store.MISSED = BEAT, MISSED
     timing.FEWEST = timing.MOST = 1
     timing.RACE = 0.2
-    figures.FEWEST = figures.MOST = 1  # how fast these models are is not looked at
+    costs.FEWEST = costs.MOST = 1  # how fast these models are is not looked at
     for line in sys.stdin:
         request = json.loads(line)
         if "wait" in request:

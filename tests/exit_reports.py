@@ -7,7 +7,7 @@ import pandas as pd
 import torch
 
 from layerscope.early_exit.exit_report import ExitReport
-from layerscope.early_exit.recorded import Recorded, sureness
+from layerscope.early_exit.predictions import Recorded, sureness
 
 THRESHOLDS = (0.6, 0.8, 0.9, 0.97, math.inf)
 HOSTILE = "</script><script>window.hit = 1</script><b>%{y}</b>"

@@ -24,7 +24,7 @@ import transformers as hf
 import layerscope
 from layerscope.early_exit import timing
 from layerscope.inputs import Waveform
-from layerscope.truncation import figures
+from layerscope.truncation import costs
 
 TOLERANCE, NIL = 1e-4, 1e-6
 """Relative and absolute: far above what another number of threads changes, far below what a wrong factor does."""
@@ -131,7 +131,7 @@ def entries(names: list[str] = NAMES) -> dict[str, Any]:
     torch.set_num_threads(
         1
     )  # threads that wait for each other cost tiny models more than they save
-    figures.FEWEST = figures.MOST = 1
+    costs.FEWEST = costs.MOST = 1
     timing.SECONDS = timing.RACE = timing.ALONE = 0.2
     with tempfile.TemporaryDirectory() as folder:
         trial = Trial(Path(folder))

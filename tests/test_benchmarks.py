@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from layerscope.truncation import figures
+from layerscope.truncation import costs
 
 ROOT = Path(__file__).resolve().parents[1] / "benchmarks"
 LOSS = ["--exits", "2", "--tokens", "16", "--width", "8", "--classes", "50", "--repeats", "1"]
@@ -78,8 +78,8 @@ def test_runs_in_small(name, request, tmp_path, monkeypatch, capsys):
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [f"{name}.py", *words])
-    monkeypatch.setattr(figures, "FEWEST", 1)
-    monkeypatch.setattr(figures, "MOST", 1)  # of what a truncated model's card says
+    monkeypatch.setattr(costs, "FEWEST", 1)
+    monkeypatch.setattr(costs, "MOST", 1)  # of what a truncated model's card says
     if name == "page":  # Playwright takes a process of its own where a test holds a browser open
         subprocess.run([sys.executable, ROOT / "page.py", *words], check=True)
         return

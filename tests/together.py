@@ -15,7 +15,7 @@ from pathlib import Path
 from layerscope.cli import main, start
 from layerscope.early_exit import timing
 from layerscope.profiling import passing
-from layerscope.truncation import figures
+from layerscope.truncation import costs
 
 RANK = int(os.environ["RANK"])
 
@@ -36,7 +36,7 @@ def broken_second(*_: object) -> None:
 
 
 if __name__ == "__main__":
-    timing.FEWEST = timing.MOST = figures.FEWEST = figures.MOST = (
+    timing.FEWEST = timing.MOST = costs.FEWEST = costs.MOST = (
         1  # how fast these models are is not looked at
     )
     timing.RACE = timing.ALONE = 0.2

@@ -25,7 +25,7 @@ from cyclopts.config import Toml
 import layerscope
 from layerscope.cli.output import printable
 from layerscope.core.errors import LayerscopeError, choices, near, spelled, use_flags
-from layerscope.core.gone import instead_of
+from layerscope.core.removed_options import instead_of
 
 SETTINGS = "layerscope.toml"
 TRUST = ("--trust-remote-code", "--allow-pickle")

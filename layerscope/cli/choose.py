@@ -12,7 +12,7 @@ from layerscope.cli.making import Options, command
 from layerscope.cli.output import Csv, Printing, into
 from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError
-from layerscope.scores.scoring import read_scores
+from layerscope.scores.verb import read_scores
 
 FILES = Parameter(
     help="Your own data and what to do with them; repeatable. KIND is attention-probe, classification, clustering, "

@@ -94,7 +94,7 @@ def written(out: str | None) -> list[str]:
 
 def page_and_figures(found: Any, out: str | None, figures: Path | None = None) -> list[Path]:
     """Write the page of a result into its folder and draw its figures, where folders are named; return the pages."""
-    from layerscope.reports.page import report
+    from layerscope.reports.verb import report
 
     draw(found, figures)
     if out is None:

@@ -19,8 +19,8 @@ def truncate(options: Options, printing: Printing) -> None:
     """Print what each depth costs and scores."""
     options = _chosen(options)
     from layerscope.core.saved import jsonable
-    from layerscope.truncation.cutting import cut
-    from layerscope.truncation.figures import document
+    from layerscope.truncation.costs import document
+    from layerscope.truncation.pipeline import cut
 
     made = cut(checked(layerscope.truncate, options))
     output.finish(
@@ -44,7 +44,7 @@ def _chosen(options: Options) -> Options:
 @command(layerscope.train)
 def train(options: Options, printing: Printing) -> None:
     """Print what each depth scores and costs."""
-    from layerscope.training.training import trained
+    from layerscope.training.verb import trained
 
     done = trained(options)
     if done.lines:  # of several processes, only the first one has some

@@ -11,8 +11,8 @@ from itertools import count
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.gone import refuse_gone
-from layerscope.core.wire import FAILED, OVER, SAID, Key, Wire
+from layerscope.core.message_store import FAILED, OVER, SAID, Key, Wire
+from layerscope.core.removed_options import refuse_gone
 
 ARRIVAL = timedelta(minutes=10)
 """Longest time the first process waits for the others to join."""

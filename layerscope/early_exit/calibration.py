@@ -20,8 +20,8 @@ from scipy.stats import beta, binom
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.option_kinds import Number, OneOf, Whole, shown
-from layerscope.early_exit.recorded import NEVER, Recorded
-from layerscope.early_exit.study import CRITERIA
+from layerscope.early_exit.predictions import NEVER, Recorded
+from layerscope.early_exit.verb import CRITERIA
 
 HIGHEST, LOWEST, STEP = 32.0, -7.0, 0.05
 """The log-odds of the thresholds: a float64 score resolves steps up to 1 − 1e-14, and 0.001 is next to nothing."""

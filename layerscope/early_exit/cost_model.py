@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from layerscope.early_exit.recorded import NEVER, Recorded
+from layerscope.early_exit.predictions import NEVER, Recorded
 
 STAGES = ("front", "block", "check", "leave", "head", "end")
 """What a run spends its time on: all before the first block, one block, one exit's look at the rows, taking the rows

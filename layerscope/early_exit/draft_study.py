@@ -20,8 +20,7 @@ from layerscope.core.progress import Reporter, reporting
 from layerscope.core.stopwatch import Stopwatch, machine
 from layerscope.early_exit.findings import judged
 from layerscope.generation.decoder import check_room, ends_of
-from layerscope.generation.draft_report import STORE, DraftReport
-from layerscope.generation.forecast import (
+from layerscope.generation.draft_replay import (
     PASSES,
     Clocked,
     Reading,
@@ -31,7 +30,8 @@ from layerscope.generation.forecast import (
     read,
     replay,
 )
-from layerscope.generation.generating import from_data, open_texts
+from layerscope.generation.draft_report import STORE, DraftReport
+from layerscope.generation.pipeline import from_data, open_texts
 from layerscope.generation.speculation import SelfSpeculation
 from layerscope.logit_lens.translators import Translators
 from layerscope.models import LayeredModel

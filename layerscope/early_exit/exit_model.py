@@ -17,9 +17,10 @@ from transformers.utils import ModelOutput
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.option_kinds import OneOf
 from layerscope.core.options import Loading, checked
+from layerscope.early_exit.batch_compaction import Decide, Outcome, Watch, run
 from layerscope.early_exit.calibration import Calibration, check_exits
-from layerscope.early_exit.leaving import Decide, Outcome, Watch, run
-from layerscope.early_exit.recorded import NEVER, Rule, check_threshold, sureness
+from layerscope.early_exit.classifier_head import find_tail
+from layerscope.early_exit.predictions import NEVER, Rule, check_threshold, sureness
 from layerscope.early_exit.saving import (
     check_made_for,
     class_like,
@@ -29,8 +30,7 @@ from layerscope.early_exit.saving import (
     precision,
     save,
 )
-from layerscope.early_exit.study import CRITERIA
-from layerscope.early_exit.tail import find_tail
+from layerscope.early_exit.verb import CRITERIA
 from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load
 from layerscope.models.capture import evaluating
 from layerscope.models.forward import Inputs, accepts, fitted
@@ -127,7 +127,7 @@ class ExitModel(nn.Module):
             threshold: from which a row leaves: 0 … 1, of "patience" a whole number of exits;
                 infinite is never.
             criterion: "confidence", "margin", "entropy" or "patience" (see
-                `layerscope.early_exit.recorded`).
+                `layerscope.early_exit.predictions`).
             processor: tokenizer, image processor or feature extractor of a model given as an
                 object.
             **loading: how the model is loaded, and where its layers are: `Loading`.
@@ -279,7 +279,7 @@ class ExitModel(nn.Module):
         """Run one batch, as the model's encoder makes it, with other exits and with rows that leave by another rule.
 
         With no exits the model runs as it is, without hooks. For `decide` and `watch` see
-        `layerscope.early_exit.leaving`; `named` is what the model is called with besides.
+        `layerscope.early_exit.batch_compaction`; `named` is what the model is called with besides.
         """
         given = {**inputs.named, **named}
         given = {

@@ -17,7 +17,7 @@ from layerscope.core.progress import Reporter
 from layerscope.core.stopwatch import Clock, Stopwatch, rounds_in
 from layerscope.early_exit.cost_model import STAGES, Plan, Rows, Seconds, Times
 from layerscope.early_exit.exit_model import ExitModel
-from layerscope.early_exit.recorded import NEVER, sureness
+from layerscope.early_exit.predictions import NEVER, sureness
 from layerscope.early_exit.validation import Validation, in_order
 from layerscope.models.capture import evaluating
 from layerscope.models.forward import Inputs, forward

@@ -12,7 +12,7 @@ from layerscope.core.errors import LayerscopeError, choices, count
 from layerscope.core.options import Reading
 from layerscope.early_exit.cost_model import Rows
 from layerscope.early_exit.exit_model import ExitModel
-from layerscope.early_exit.recorded import Recorded, record
+from layerscope.early_exit.predictions import Recorded, record
 from layerscope.inputs import Corpus, open_corpus
 from layerscope.inputs.corpus import seen_of
 from layerscope.inputs.pairs import encoded, paired

@@ -13,7 +13,7 @@ from layerscope.core.errors import LayerscopeError, choices, listed
 from layerscope.core.processes import Team
 from layerscope.core.progress import Reporter
 from layerscope.evaluation.layer_encoder import LayerEncoder, Serving, wrapped
-from layerscope.evaluation.texts import TextStates
+from layerscope.evaluation.stored_texts import TextStates
 from layerscope.models import LayeredModel, Loaded, Override, find_layers, vectors_for
 from layerscope.models.encode import PLURAL, TextEncoder, modalities_of
 from layerscope.models.inspection import made_up_samples

@@ -21,7 +21,7 @@ from layerscope.evaluation.judging import (
     most_samples,
 )
 from layerscope.evaluation.layer_encoder import LayerEncoder
-from layerscope.evaluation.texts import MEND, TextStates
+from layerscope.evaluation.stored_texts import MEND, TextStates
 from layerscope.models.encode import PLURAL
 from layerscope.runs.folder import amount, need_room
 from layerscope.scores.opening import META

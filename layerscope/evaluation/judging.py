@@ -17,7 +17,7 @@ from typing import Any
 from layerscope.core import workers
 from layerscope.core.errors import LayerscopeError
 from layerscope.evaluation.layer_encoder import LayerEncoder
-from layerscope.evaluation.texts import MissingTextsError
+from layerscope.evaluation.stored_texts import MissingTextsError
 
 BATCH = 256
 """Samples that mteb hands over at once; how they are batched for the model is the store's."""

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.evaluation.texts import Floats, StoredTexts
+from layerscope.evaluation.stored_texts import Floats, StoredTexts
 from layerscope.inputs import Waveform
 from layerscope.inputs.media import array_image, mono, to_rgb
 from layerscope.models import Loaded

@@ -2,7 +2,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from layerscope.core.options import checked
-from layerscope.extraction.extracting import extract
+from layerscope.extraction.verb import extract
 
 
 class Extractor:

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from layerscope.core import processes
-from layerscope.core.ahead import ahead
 from layerscope.core.environment import versions
 from layerscope.core.errors import LayerscopeError, count
 from layerscope.core.options import Asked
+from layerscope.core.prefetch import ahead
 from layerscope.core.processes import Team
 from layerscope.core.progress import Reporter, reporting
 from layerscope.extraction.extraction import Extraction, of_folder

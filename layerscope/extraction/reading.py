@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from layerscope.core.ahead import ahead
 from layerscope.core.errors import LayerscopeError
+from layerscope.core.prefetch import ahead
 from layerscope.models import LayeredModel
 from layerscope.models.capture import capture
 from layerscope.models.encode import Encoder, TextEncoder

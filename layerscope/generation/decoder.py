@@ -16,8 +16,8 @@ from layerscope.models.encode import modality_of, positions
 from layerscope.models.forward import accepts
 from layerscope.models.inspection import made_up_samples
 from layerscope.models.loading import Loaded
-from layerscope.truncation.cutting import checked_layers
 from layerscope.truncation.depth import depth_of
+from layerscope.truncation.pipeline import checked_layers
 
 PROBE_TOKENS = 12
 EXACT, HALF = 1e-3, 1e-1

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.option_kinds import Number, Whole, shown
-from layerscope.generation.halves import Halves, positions_of
-from layerscope.generation.pace import Pace
-from layerscope.generation.rounds import Texts
+from layerscope.generation.draft_scheduler import Pace
+from layerscope.generation.speculative_rounds import Texts
+from layerscope.generation.split_model import Halves, positions_of
 from layerscope.logit_lens.translators import Translators
 
 HANDED_ON = {

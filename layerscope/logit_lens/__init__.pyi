@@ -1,2 +1,2 @@
-from .lens_reader import lens as lens
 from .reading import Reading as Reading, grids as grids, open_reading as open_reading
+from .verb import lens as lens

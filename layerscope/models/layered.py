@@ -15,7 +15,7 @@ from layerscope.models.forward import Inputs, frame_mask
 from layerscope.models.lens import Lens, find_lens, token_read
 from layerscope.models.loading import Loaded
 from layerscope.models.pooling import Projection, Vectors, find_projection, parse
-from layerscope.models.probe import (
+from layerscope.models.probe_forward import (
     PROBE_TOKENS,
     beginning,
     probe_sample,

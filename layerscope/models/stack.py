@@ -9,7 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError, choices, count, first_line, near
-from layerscope.models.chains import LISTS, candidates, differ_in_width, notes_on, outermost_lists
+from layerscope.models.block_finder import (
+    LISTS,
+    candidates,
+    differ_in_width,
+    notes_on,
+    outermost_lists,
+)
 from layerscope.models.forward import Form, Inputs, forward, is_out_of_memory
 from layerscope.models.trace import Call, is_norm, same, trace
 

@@ -1,2 +1,2 @@
 from .checkpoints import profile_checkpoints as profile_checkpoints
-from .profiler import profile as profile
+from .verb import profile as profile

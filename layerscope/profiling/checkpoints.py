@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from layerscope.core.errors import LayerscopeError, choices, folder_name
 from layerscope.core.option_kinds import Folder, Names
-from layerscope.profiling.profiler import profile
+from layerscope.profiling.verb import profile
 
 if TYPE_CHECKING:
     from layerscope.runs import Run

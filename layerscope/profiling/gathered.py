@@ -13,9 +13,9 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from layerscope.core.checksums import is_intact, save_sealed
 from layerscope.core.errors import count
 from layerscope.core.files import aside, foreign
-from layerscope.core.sealed import is_intact, save_sealed
 from layerscope.inputs import Corpus
 from layerscope.inputs.streams import Stream
 from layerscope.metrics.class_sums import ClassSums

@@ -10,8 +10,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from layerscope.core.ahead import ahead
 from layerscope.core.errors import LayerscopeError, count, listed
+from layerscope.core.prefetch import ahead
 from layerscope.core.processes import Team
 from layerscope.core.progress import Reporter
 from layerscope.models import LayeredModel

@@ -9,7 +9,7 @@ import numpy as np
 
 from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError, count, folder_name
-from layerscope.core.guard import locked
+from layerscope.core.folder_lock import locked
 from layerscope.core.options import Asked
 from layerscope.core.processes import Team
 from layerscope.core.progress import Reporter, reporting

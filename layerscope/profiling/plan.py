@@ -22,7 +22,7 @@ from layerscope.models import LayeredModel, Vectors
 from layerscope.models.encode import TOKENISED_AT_ONCE, TextEncoder
 from layerscope.models.layered import class_numbers
 from layerscope.models.pooling import parse as parse_pooling
-from layerscope.profiling.profiler import profile
+from layerscope.profiling.verb import profile
 from layerscope.runs.registry import METRICS, Metric, choose_metrics, measured
 
 ELSEWHERE = (

@@ -13,7 +13,7 @@ from layerscope.models import LoadOptions, Vectors, load, vectors_for
 from layerscope.models.pooling import parse
 from layerscope.models.stored import StatesModel, states_model
 from layerscope.profiling.plan import Job, Options
-from layerscope.profiling.profiler import profile
+from layerscope.profiling.verb import profile
 from layerscope.runs.registry import Needs
 
 OF_MODELS = (

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from layerscope.core.ahead import ahead
 from layerscope.core.errors import LayerscopeError, count
+from layerscope.core.prefetch import ahead
 from layerscope.core.processes import Team
 from layerscope.core.progress import Reporter
 from layerscope.inputs import Corpus

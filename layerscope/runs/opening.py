@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from layerscope.core.errors import LayerscopeError, near, refuse_dangling
-from layerscope.core.guard import OWNER
+from layerscope.core.folder_lock import OWNER
 from layerscope.core.hub import on_this_machine
 from layerscope.runs.folder import RunFolder
 from layerscope.runs.run import Run

@@ -4,4 +4,4 @@ from .selection import (
     Selection as Selection,
     open_selection as open_selection,
 )
-from .selector import select as select
+from .verb import select as select

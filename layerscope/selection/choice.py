@@ -23,7 +23,7 @@ from layerscope.selection.by_score import (
     within_loss,
 )
 from layerscope.selection.selection import Apart, Candidate, OfTask, Selection
-from layerscope.truncation.figures import Cost, Costs
+from layerscope.truncation.costs import Cost, Costs
 
 DEFAULT = "best-if-clear"
 UNLABELLED = "without labels or scores of tasks nothing tells which layer serves best"

@@ -18,7 +18,7 @@ from layerscope.inputs.tables import JSON_LINES, PARQUET, is_frame, table_of, ta
 from layerscope.inputs.tagged import LABELS, WORDS, first_tokens, tagged_rows
 from layerscope.models.encode import padded
 from layerscope.training.loss import IGNORED
-from layerscope.training.training import SENTENCES, Settings
+from layerscope.training.verb import SENTENCES, Settings
 
 BATCHES = 50
 """Samples are sorted by length within this many batches, drawn at random: few enough that each batch is a mixture."""

@@ -22,8 +22,8 @@ from layerscope.runs.registry import about, scale
 from layerscope.show.document import Document, Table, columns, row
 from layerscope.show.notebook import Shown
 from layerscope.training.folder import BASELINES, DEPTHS, TrainingFolder
+from layerscope.truncation.costs import costs_by_depth
 from layerscope.truncation.depth import depth_of
-from layerscope.truncation.figures import costs_by_depth
 from layerscope.truncation.source import open_source
 
 SCORES = {

@@ -25,9 +25,9 @@ from layerscope.models.weights import ExitHeads
 from layerscope.training.data import ByLength, Examples, lengths_of
 from layerscope.training.folder import TrainingFolder, step_of
 from layerscope.training.objectives import Objective
-from layerscope.training.start import PlainClassifier
+from layerscope.training.starting_model import PlainClassifier
 from layerscope.training.trainer import AlignedTrainer
-from layerscope.training.training import SENTENCES, Settings
+from layerscope.training.verb import SENTENCES, Settings
 
 EVALUATIONS = 10
 SHARE = 0.75

@@ -11,7 +11,7 @@ from typing import Any
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import own_folder, read_json, write_json
-from layerscope.core.guard import LOCK, OWNER, locked
+from layerscope.core.folder_lock import LOCK, OWNER, locked
 
 ABOUT = "training.json"
 HELD = LOCK, OWNER

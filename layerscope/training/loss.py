@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.option_kinds import OneOf
-from layerscope.training.training import WEIGHTS
+from layerscope.training.verb import WEIGHTS
 
 IGNORED = -100
 CHUNK = 3 << 20

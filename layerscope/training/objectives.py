@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.option_kinds import Number, OneOf, Whole
 from layerscope.training.loss import aligned_loss, counted, logits_of, plain_weights, wide
-from layerscope.training.training import Name, Schedule
+from layerscope.training.verb import Name, Schedule
 
 
 @dataclass(frozen=True)

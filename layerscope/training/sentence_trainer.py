@@ -34,7 +34,7 @@ from layerscope.training.layer_scores import EPSILON, Row, depth_variant
 from layerscope.training.objectives import Objective
 from layerscope.training.sentence import AlignedLoss, features_of, prefixes
 from layerscope.training.trainer import generators_kept
-from layerscope.training.training import SENTENCES, Settings
+from layerscope.training.verb import SENTENCES, Settings
 
 PAIRS = (*SECOND.items(), ("anchor", "positive"))
 SCORE = "score"

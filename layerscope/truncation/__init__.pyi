@@ -1,3 +1,3 @@
-from .cutting import truncate_layers as truncate_layers
-from .figures import Truncated as Truncated
-from .truncator import truncate as truncate
+from .costs import Truncated as Truncated
+from .pipeline import truncate_layers as truncate_layers
+from .verb import truncate as truncate

@@ -13,7 +13,7 @@ from layerscope.core.errors import spans
 from layerscope.core.hub import CARD
 from layerscope.models.mean_head import is_mean_head
 from layerscope.show.plain import escape
-from layerscope.truncation.figures import Truncated
+from layerscope.truncation.costs import Truncated
 from layerscope.truncation.mixing import mix_in_words
 from layerscope.truncation.onnx_file import output_of
 from layerscope.truncation.source import KEPT, Source, Whence

@@ -246,11 +246,11 @@ def prepare() -> None:
     import layerscope.logit_lens
     import layerscope.models.inspection
     import layerscope.profiling
-    import layerscope.truncation.truncator  # noqa: F401
-    from layerscope.truncation import figures
+    import layerscope.truncation.verb  # noqa: F401
+    from layerscope.truncation import costs
 
     torch.set_num_threads(1)
-    figures.FEWEST = figures.MOST = 1  # how fast these models are is not looked at
+    costs.FEWEST = costs.MOST = 1  # how fast these models are is not looked at
     transformers.logging.set_verbosity(50)
     folder = tempfile.mkdtemp()
     examine(

@@ -13,7 +13,7 @@ from typed import cli  # noqa: F401  a fixture
 
 import layerscope
 from layerscope.reports.figures import draw
-from layerscope.reports.page import report
+from layerscope.reports.verb import report
 from layerscope.runs.registry import about, capital
 from layerscope.show.terminal import show
 
@@ -148,7 +148,7 @@ def test_figures_are_drawn(three, tmp_path):
 
 def test_the_verb_and_the_page_load_no_probes():
     code = (
-        "import sys, layerscope.comparison, layerscope.reports.page\n"
+        "import sys, layerscope.comparison, layerscope.reports.verb\n"
         "print({'sklearn', 'scipy', 'transformers', 'layerscope.profiling'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from layerscope.core.ahead import ahead
+from layerscope.core.prefetch import ahead
 
 
 def test_the_next_one_is_made_while_this_one_is_worked_on() -> None:

@@ -20,9 +20,9 @@ from torch.distributed import PrefixStore, TCPStore
 
 from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.messages import packed, unpacked
+from layerscope.core.message_format import packed, unpacked
+from layerscope.core.message_store import Wire
 from layerscope.core.processes import Team
-from layerscope.core.wire import Wire
 
 LIMIT = BEAT * MISSED
 """Seconds of silence after which a process counts as dead in these tests."""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerscope.early_exit.cost_model import STAGES, Plan, Prediction, Simulation, Times
-from layerscope.early_exit.recorded import Recorded
+from layerscope.early_exit.predictions import Recorded
 
 
 def random_times(

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from layerscope.early_exit.calibration import Goal
-from layerscope.early_exit.recorded import Recorded, sureness
+from layerscope.early_exit.predictions import Recorded, sureness
 
 ONE_PERCENT = Goal(max_disagreement=0.01)
 

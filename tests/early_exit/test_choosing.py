@@ -7,7 +7,7 @@ from exit_times import predict, random_recorded, random_times, split
 
 from layerscope.early_exit.cost_model import STAGES, Exits, Times, choose_exits
 from layerscope.early_exit.findings import disturbance, judged
-from layerscope.early_exit.recorded import Recorded
+from layerscope.early_exit.predictions import Recorded
 from layerscope.early_exit.timing import speedup
 
 

@@ -5,7 +5,7 @@ import pytest
 from exit_times import predict, random_recorded, random_times, seconds_at, slow_seconds, split
 
 from layerscope.early_exit.cost_model import STAGES, Simulation, Times
-from layerscope.early_exit.recorded import Recorded
+from layerscope.early_exit.predictions import Recorded
 
 
 def times_of(rows: tuple[int, ...], tokens: tuple[int, ...], **seconds: object) -> Times:

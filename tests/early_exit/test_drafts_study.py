@@ -18,7 +18,7 @@ from layerscope.core.memory import peak_bytes
 from layerscope.core.options import Asked
 from layerscope.generation import DraftReport, SelfSpeculation, open_draft_report
 from layerscope.generation.decoder import open_language_model
-from layerscope.generation.forecast import Clocked, Reading, Setting, best, read, replay
+from layerscope.generation.draft_replay import Clocked, Reading, Setting, best, read, replay
 
 NEW = 24
 QUIET: dict[str, Any] = {"processor": TOKENIZER, "progress": False}

@@ -25,9 +25,9 @@ from classifiers import (
 import layerscope
 from layerscope.core.errors import LayerscopeError
 from layerscope.early_exit import ExitModel
-from layerscope.early_exit.recorded import record
+from layerscope.early_exit.predictions import record
 from layerscope.early_exit.saving import fingerprint
-from layerscope.early_exit.study import CRITERIA
+from layerscope.early_exit.verb import CRITERIA
 from layerscope.models.forward import Inputs
 from layerscope.models.weights import ExitHeads
 

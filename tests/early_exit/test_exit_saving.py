@@ -16,7 +16,7 @@ from torch import nn
 from layerscope.core.errors import LayerscopeError
 from layerscope.early_exit import ExitModel
 from layerscope.early_exit.calibration import Goal, calibrate_recorded
-from layerscope.early_exit.recorded import record
+from layerscope.early_exit.predictions import record
 from layerscope.early_exit.saving import fingerprint
 
 

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.early_exit import ExitModel
-from layerscope.early_exit.recorded import sureness
+from layerscope.early_exit.predictions import sureness
 
 
 def test_it_is_called_as_the_classifier_is(bert: ExitModel) -> None:

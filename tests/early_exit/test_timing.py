@@ -16,7 +16,7 @@ from layerscope.core.stopwatch import Clock
 from layerscope.early_exit import timing
 from layerscope.early_exit.cost_model import STAGES
 from layerscope.early_exit.exit_model import ExitModel
-from layerscope.early_exit.recorded import Recorded
+from layerscope.early_exit.predictions import Recorded
 from layerscope.early_exit.timing import FEWEST_TURNS, measure_times, race_exits
 from layerscope.early_exit.validation import Validation
 

@@ -15,8 +15,8 @@ import layerscope
 from layerscope import LayerscopeError
 from layerscope.evaluation import judges, task_from_file
 from layerscope.evaluation.judging import UnjudgedError, judge
+from layerscope.evaluation.stored_texts import TextStates
 from layerscope.evaluation.tasks import PAPER_TASKS, open_tasks
-from layerscope.evaluation.texts import TextStates
 
 __all__ = ["cli", "one_thread"]
 

@@ -22,7 +22,7 @@ from tiny import one_thread
 import layerscope
 from layerscope import LayerscopeError
 from layerscope.evaluation import judging, task_from_file
-from layerscope.evaluation.texts import TextStates
+from layerscope.evaluation.stored_texts import TextStates
 
 __all__ = ["one_thread"]
 

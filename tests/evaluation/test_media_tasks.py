@@ -32,7 +32,7 @@ from typed import cli
 
 import layerscope
 from layerscope.core.errors import LayerscopeError
-from layerscope.evaluation.texts import TextStates
+from layerscope.evaluation.stored_texts import TextStates
 from layerscope.selection.document import ship
 
 __all__ = ["cli", "one_thread"]

@@ -15,7 +15,7 @@ from typed import cli
 
 import layerscope
 from layerscope.core.errors import LayerscopeError
-from layerscope.evaluation import study
+from layerscope.evaluation import probing
 from layerscope.probes.linear import shifted_probe
 from layerscope.scores.probe_results import right_of
 
@@ -84,7 +84,7 @@ def test_one_row_for_the_source_and_one_for_the_target(
     # a folder of the plain scores goes on with those under a shift, and then has all there is
     fits: list[object] = []
     monkeypatch.setattr(
-        study, "shifted_probe", lambda *a, **k: fits.append(a) or shifted_probe(*a, **k)
+        probing, "shifted_probe", lambda *a, **k: fits.append(a) or shifted_probe(*a, **k)
     )
     again = layerscope.evaluate(
         llama, f"linear-probe:{texts}", tmp_path / "plain", shift=later, **options

@@ -10,7 +10,7 @@ import torch
 from tiny import one_thread
 
 from layerscope.evaluation.encoders import layered
-from layerscope.evaluation.texts import MissingTextsError, StoredTexts, TextStates
+from layerscope.evaluation.stored_texts import MissingTextsError, StoredTexts, TextStates
 from layerscope.inputs.samples import key_of
 from layerscope.models import LayeredModel, LoadOptions, Override, load
 from layerscope.profiling.plan import batches_of

@@ -6,7 +6,7 @@ from generation.talkers import MAKERS, TOKENIZER, Family, loud
 from models.zoo import L
 from typed import cli
 
-from layerscope.truncation import figures, truncate_layers
+from layerscope.truncation import costs, truncate_layers
 
 __all__ = ["cli"]
 
@@ -15,8 +15,8 @@ __all__ = ["cli"]
 def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Family:
     model, out = loud(request.param()), tmp_path_factory.mktemp("cuts") / "out"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(figures, "FEWEST", 1)
-        patch.setattr(figures, "MOST", 1)
+        patch.setattr(costs, "FEWEST", 1)
+        patch.setattr(costs, "MOST", 1)
         truncate_layers(model, [1, 2], out, processor=TOKENIZER, progress=False)
     cuts = {k: hf.AutoModelForCausalLM.from_pretrained(out / f"layer-{k}").eval() for k in (1, 2)}
     return Family(model, {**cuts, L: model})

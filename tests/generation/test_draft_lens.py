@@ -15,7 +15,7 @@ from models.zoo import D, L
 
 from layerscope import LayerscopeError, exits, generate
 from layerscope.generation import SelfSpeculation
-from layerscope.generation.forecast import read
+from layerscope.generation.draft_replay import read
 from layerscope.logit_lens.translators import Translators
 
 LAYER, NEW = 2, 24

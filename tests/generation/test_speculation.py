@@ -14,7 +14,7 @@ from torch import nn
 
 from layerscope import LayerscopeError
 from layerscope.generation import SelfSpeculation, generate
-from layerscope.generation.pace import Pace
+from layerscope.generation.draft_scheduler import Pace
 
 QUIET: dict[str, Any] = {"processor": talkers.TOKENIZER, "progress": False}
 NEW, DRAFTED, LAYER = 48, 3, 2

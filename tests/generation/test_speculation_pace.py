@@ -9,7 +9,7 @@ from generation.test_speculation import made
 from models import zoo
 
 from layerscope.generation import SelfSpeculation
-from layerscope.generation.pace import Pace
+from layerscope.generation.draft_scheduler import Pace
 
 
 def paced(layers: list[int]) -> Pace:

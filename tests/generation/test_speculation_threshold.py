@@ -14,9 +14,9 @@ from scipy import stats
 
 from layerscope import LayerscopeError
 from layerscope.generation import SelfSpeculation, generate
-from layerscope.generation.pace import Pace
-from layerscope.generation.rounds import Texts
+from layerscope.generation.draft_scheduler import Pace
 from layerscope.generation.speculation import Speculated
+from layerscope.generation.speculative_rounds import Texts
 
 SHARP = [hf.TemperatureLogitsWarper(0.2)]
 """Makes the random models sure of some tokens, which they seldom are."""

@@ -15,8 +15,8 @@ import layerscope
 from layerscope.core.errors import LayerscopeError
 from layerscope.inputs import Waveform
 from layerscope.models.capture import evaluating
-from layerscope.models.inspector import inspect
 from layerscope.models.stack import SeveralParts
+from layerscope.models.verb import inspect
 
 one_thread = tiny.one_thread
 

@@ -18,7 +18,7 @@ from safetensors.numpy import load_file
 from tiny import one_thread
 
 import layerscope
-from layerscope.core.guard import locked
+from layerscope.core.folder_lock import locked
 
 __all__ = ["one_thread"]
 SAMPLES = 45

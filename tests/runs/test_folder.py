@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 import layerscope
 from layerscope import LayerscopeError
 from layerscope.core.files import read_json, write_json
-from layerscope.core.guard import locked
+from layerscope.core.folder_lock import locked
 from layerscope.runs.folder import RunFolder, need_room, packed, unpacked
 
 ROWS = tiny.rows(40)

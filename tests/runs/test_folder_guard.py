@@ -11,8 +11,8 @@ import pytest
 
 import layerscope
 from layerscope import LayerscopeError
-from layerscope.core import guard
-from layerscope.core.guard import locked
+from layerscope.core import folder_lock
+from layerscope.core.folder_lock import locked
 
 
 @pytest.fixture
@@ -27,8 +27,8 @@ def lockless(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def left_by(host: str, folder: Path, seconds_ago: float) -> None:
     folder.mkdir(exist_ok=True)
-    (folder / guard.OWNER).write_text(f"12 on {host}")
-    os.utime(folder / guard.OWNER, (time.time() - seconds_ago,) * 2)
+    (folder / folder_lock.OWNER).write_text(f"12 on {host}")
+    os.utime(folder / folder_lock.OWNER, (time.time() - seconds_ago,) * 2)
 
 
 def test_an_owner_on_another_machine_is_heeded_as_long_as_it_lives(tmp_path: Path):
@@ -38,9 +38,11 @@ def test_an_owner_on_another_machine_is_heeded_as_long_as_it_lives(tmp_path: Pat
         match=r"process 12 on elsewhere is writing to .*, if it was killed, (39|40) sec",
     ):
         locked(tmp_path).__enter__()
-    left_by("elsewhere", tmp_path, guard.STALE + 1)
+    left_by("elsewhere", tmp_path, folder_lock.STALE + 1)
     with locked(tmp_path):
-        assert (tmp_path / guard.OWNER).read_text() == f"{os.getpid()} on {socket.gethostname()}"
+        assert (
+            tmp_path / folder_lock.OWNER
+        ).read_text() == f"{os.getpid()} on {socket.gethostname()}"
     assert not list(tmp_path.iterdir())
 
 
@@ -53,9 +55,9 @@ def test_one_killed_on_this_machine_is_known_dead_by_its_lock(tmp_path: Path):
 def test_without_locks_a_second_job_is_refused_and_the_first_renews_its_mark(
     lockless, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(guard, "BEAT", 0.01)
+    monkeypatch.setattr(folder_lock, "BEAT", 0.01)
     with locked(tmp_path / "run"):
-        left = tmp_path / "run" / guard.OWNER
+        left = tmp_path / "run" / folder_lock.OWNER
         os.utime(left, (1, 1))
         until = time.monotonic() + 10
         while left.stat().st_mtime == 1 and time.monotonic() < until:
@@ -73,13 +75,13 @@ def test_without_locks_the_later_of_two_that_start_at_once_goes_on(
     lockless, tmp_path: Path, monkeypatch
 ):
     monkeypatch.setattr(
-        guard,
+        folder_lock,
         "Event",
         lambda: type("Late", (), {"wait": lambda *_: left_by("elsewhere", tmp_path, 0)})(),
     )
     with pytest.raises(LayerscopeError, match="another process is writing to"), locked(tmp_path):
         pass
-    assert (tmp_path / guard.OWNER).read_text() == "12 on elsewhere"
+    assert (tmp_path / folder_lock.OWNER).read_text() == "12 on elsewhere"
 
 
 @pytest.mark.parametrize("verb", [layerscope.profile, layerscope.evaluate])

@@ -13,12 +13,12 @@ from commands import Forks
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import aside
-from layerscope.core.guard import locked
+from layerscope.core.folder_lock import locked
 
 ABSENT = """
 import psutil, sys  # which on Linux is made of them itself
 sys.modules.update(dict.fromkeys(("fcntl", "resource", "pwd", "grp"), None))
-import layerscope.training.training  # too slow to run here
+import layerscope.training.verb  # too slow to run here
 from layerscope.cli import main
 from layerscope.early_exit import timing
 timing.SECONDS = timing.RACE = timing.ALONE = 0.1
@@ -32,7 +32,7 @@ for line in sys.argv[1:]:
 HOLDER = """
 import sys, time
 from pathlib import Path
-from layerscope.core.guard import locked
+from layerscope.core.folder_lock import locked
 with locked(Path(sys.argv[1])):
     (Path(sys.argv[1]).parent / "held").touch()
     time.sleep(60)

@@ -15,7 +15,7 @@ from torch import nn
 import layerscope
 from layerscope import LayerscopeError
 from layerscope.runs import Run
-from layerscope.selection import Removal, removing
+from layerscope.selection import Removal, block_drop
 from layerscope.selection.removal import open_removal
 
 TEXTS = list(dict.fromkeys(tiny.texts(60, longest=12)))
@@ -280,7 +280,7 @@ def test_too_few_samples_shared_blocks_and_scores(
         str(folder), TEXTS[:12], out=tmp_path / "run", metrics="curvature", progress=False
     )
     monkeypatch.setattr(
-        removing, "_corpus", lambda *_: pytest.fail("it is refused before any data are read")
+        block_drop, "_corpus", lambda *_: pytest.fail("it is refused before any data are read")
     )
     with pytest.raises(
         LayerscopeError, match="is run as 3 blocks: none of them can be dropped alone"

@@ -7,8 +7,8 @@ import pytest
 import layerscope
 from layerscope.core.options import checked
 from layerscope.selection.selection import open_selection
-from layerscope.truncation.cutting import resolved
-from layerscope.truncation.truncator import truncate
+from layerscope.truncation.pipeline import resolved
+from layerscope.truncation.verb import truncate
 
 
 def evaluation(gains: dict[str, tuple[float, float]], tasks: int = 1) -> layerscope.Evaluation:

@@ -6,7 +6,7 @@ import pytest
 
 from layerscope.training.depths import Line, Trained
 from layerscope.training.fit import evaluations_of
-from layerscope.training.training import Settings
+from layerscope.training.verb import Settings
 
 
 def trained(

@@ -7,7 +7,7 @@ from PIL import Image
 from layerscope import LayerscopeError
 from layerscope.core.options import Asked
 from layerscope.training.data import augmented
-from layerscope.training.training import described, settings_of
+from layerscope.training.verb import described, settings_of
 
 
 def test_presets_have_the_printed_settings():

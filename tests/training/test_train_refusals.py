@@ -11,7 +11,7 @@ from tiny import one_thread
 from typed import cli, flagged
 
 import layerscope
-from layerscope.core.guard import locked
+from layerscope.core.folder_lock import locked
 from layerscope.inputs import open_corpus
 from layerscope.training.data import prepare
 

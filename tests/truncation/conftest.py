@@ -2,7 +2,7 @@ import pytest
 from tiny import one_thread
 from typed import cli
 
-from layerscope.truncation import figures
+from layerscope.truncation import costs
 
 __all__ = ["cli", "one_thread"]
 
@@ -10,5 +10,5 @@ __all__ = ["cli", "one_thread"]
 @pytest.fixture(autouse=True)
 def _timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests look at what is written and not at how fast it is."""
-    monkeypatch.setattr(figures, "FEWEST", 1)
-    monkeypatch.setattr(figures, "SECONDS", 0.0)
+    monkeypatch.setattr(costs, "FEWEST", 1)
+    monkeypatch.setattr(costs, "SECONDS", 0.0)

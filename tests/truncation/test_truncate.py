@@ -20,7 +20,7 @@ from layerscope.scores import Evaluation
 from layerscope.scores.evaluation import ModelOrigin
 from layerscope.selection import Candidate, Selection
 from layerscope.truncation import truncate_layers
-from layerscope.truncation.figures import REBUILD, document
+from layerscope.truncation.costs import REBUILD, document
 
 
 @pytest.fixture(scope="module")
@@ -350,12 +350,12 @@ def test_a_run_of_a_model_in_memory(tmp_path: Path) -> None:
 def test_nothing_is_left_of_a_killed_truncation(
     bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from layerscope.truncation import cutting
+    from layerscope.truncation import pipeline
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cutting, "measure", stop)
+    monkeypatch.setattr(pipeline, "measure", stop)
     with pytest.raises(KeyboardInterrupt):
         layerscope.truncate(bert, 1, tmp_path / "cut", progress=False)
     assert list(tmp_path.iterdir()) == []

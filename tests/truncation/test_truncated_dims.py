@@ -15,7 +15,7 @@ import layerscope
 from layerscope.core.errors import LayerscopeError
 from layerscope.models.checks import embedded
 from layerscope.truncation import truncate_layers
-from layerscope.truncation.figures import document
+from layerscope.truncation.costs import document
 
 
 @torch.no_grad()

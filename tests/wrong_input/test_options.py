@@ -10,7 +10,7 @@ from typed import flagged
 
 from layerscope.core.option_kinds import Whole
 from layerscope.core.options import declared
-from layerscope.profiling.profiler import profile
+from layerscope.profiling.verb import profile
 from layerscope.runs.registry import METRICS
 
 WHOLE = {

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from layerscope.reports.page import report
+from layerscope.reports.verb import report
 from layerscope.runs.curves import curves
 from layerscope.runs.registry import METRICS
 

@@ -8,7 +8,7 @@ import pytest
 from exit_reports import HOSTILE, made, never, recorded
 
 from layerscope import LayerscopeError
-from layerscope.reports.page import report
+from layerscope.reports.verb import report
 from layerscope.runs.registry import capital
 
 PLOTS = "(file) => cards.find(c => c.figure.file === file).plots"

@@ -8,7 +8,7 @@ import tiny
 from hostile import HOSTILE, STEERING
 
 from layerscope.profiling import profile
-from layerscope.reports.page import report
+from layerscope.reports.verb import report
 
 WHOLE = [*HOSTILE, "مرحبا بالعالم", "👩‍👩‍👧 family", "x" * 300]
 

@@ -9,7 +9,7 @@ import yaml
 
 from layerscope.early_exit import document as exits
 from layerscope.generation import draft_report, generation
-from layerscope.reports.page import report
+from layerscope.reports.verb import report
 from layerscope.runs.registry import KNOWN
 from layerscope.show.sources import bibtex, papers
 

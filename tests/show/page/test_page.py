@@ -13,7 +13,7 @@ import pytest
 
 import layerscope
 from layerscope.core.errors import LayerscopeError
-from layerscope.reports.page import report
+from layerscope.reports.verb import report
 from layerscope.runs import open_run
 from layerscope.runs.by_sample import boxes
 from layerscope.runs.registry import METRICS

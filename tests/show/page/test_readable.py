@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from layerscope.reports.page import report
+from layerscope.reports.verb import report
 from layerscope.runs.registry import METRICS
 
 PLOT = "(file) => cards.find(c => c.figure.file === file).plots[0]"

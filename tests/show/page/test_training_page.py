@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.reports.page import report
+from layerscope.reports.verb import report
 from layerscope.runs import COLUMNS, RunFolder, open_run
 from layerscope.runs.folder import PLANNED
 from layerscope.show.terminal import show

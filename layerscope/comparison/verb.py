@@ -67,6 +67,6 @@ def compare(
 
     """
     asked = checked(compare, locals())
-    from layerscope.comparison.comparing import compare_runs
+    from layerscope.comparison.pipeline import compare_runs
 
     return compare_runs(asked)

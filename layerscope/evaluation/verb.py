@@ -87,9 +87,9 @@ def evaluate(
 
     """
     asked = checked(evaluate, locals())
-    from layerscope.core.guard import refuse_held
+    from layerscope.core.folder_lock import refuse_held
 
     refuse_held(asked.out)
-    from layerscope.evaluation.all_layers import evaluate_layers
+    from layerscope.evaluation.pipeline import evaluate_layers
 
     return evaluate_layers(asked)

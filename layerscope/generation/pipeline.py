@@ -25,9 +25,9 @@ from layerscope.generation.decoder import (
 )
 from layerscope.generation.draft_report import open_draft_report
 from layerscope.generation.generation import MEASURED, STORE, TEXTS, Generation
-from layerscope.generation.generator import generate
 from layerscope.generation.sampling import Continued, Drafts, Sampling, continued
 from layerscope.generation.scoring import Scores, scores_of
+from layerscope.generation.verb import generate
 from layerscope.inputs import Corpus, draw, open_corpus, pack
 from layerscope.logit_lens.subjects import following
 from layerscope.metrics import coherence, diversity

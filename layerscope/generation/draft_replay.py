@@ -14,7 +14,7 @@ from scipy.stats import trim_mean
 from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError, count
-from layerscope.generation.pace import MOST, Pace
+from layerscope.generation.draft_scheduler import MOST, Pace
 from layerscope.generation.speculation import SelfSpeculation
 from layerscope.logit_lens.translators import Translators
 from layerscope.models import LayeredModel

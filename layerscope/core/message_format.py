@@ -28,7 +28,7 @@ def packed(value: Any) -> bytes:
     """Return a value as bytes; raises `TypeError` for one that cannot travel.
 
     >>> import numpy as np
-    >>> from layerscope.core.messages import packed, unpacked
+    >>> from layerscope.core.message_format import packed, unpacked
     >>> unpacked(packed({1: (None, {"a"}, np.arange(3))}))
     {1: (None, {'a'}, array([0, 1, 2]))}
     """

@@ -15,7 +15,7 @@ from threading import Event, Thread
 from typing import Any, TypeVar
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.messages import packed, unpacked
+from layerscope.core.message_format import packed, unpacked
 
 Key = tuple[Any, ...]
 """Number of the verb, number of the step in it (below 0: how it ended), and what else tells messages apart."""

@@ -10,7 +10,7 @@ from typing import Any
 from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import own_folder
-from layerscope.core.guard import locked
+from layerscope.core.folder_lock import locked
 from layerscope.core.options import Asked
 from layerscope.core.processes import Team
 from layerscope.core.progress import reporting
@@ -18,7 +18,7 @@ from layerscope.evaluation.encoders import Readers, encoders_of, readers_of, slo
 from layerscope.evaluation.judges import STATES, Judge
 from layerscope.evaluation.judging import Workers, quiet
 from layerscope.evaluation.probe_states import ProbeTask
-from layerscope.evaluation.study import Study
+from layerscope.evaluation.probing import Study
 from layerscope.evaluation.tasks import open_tasks
 from layerscope.models import LoadOptions, Override, load
 from layerscope.models.encode import modalities_of

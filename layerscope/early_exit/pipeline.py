@@ -26,7 +26,7 @@ from layerscope.early_exit.draft_study import study_drafts
 from layerscope.early_exit.exit_model import ExitModel, IsLanguageModelError
 from layerscope.early_exit.exit_report import STORE, ExitReport
 from layerscope.early_exit.findings import disturbance, judged
-from layerscope.early_exit.recorded import NEVER, Layers, Recorded, check_threshold
+from layerscope.early_exit.predictions import NEVER, Layers, Recorded, check_threshold
 from layerscope.early_exit.saving import (
     STORE as MODELS,
     check_can_be_saved,
@@ -35,16 +35,16 @@ from layerscope.early_exit.saving import (
     save,
     strangers,
 )
-from layerscope.early_exit.study import DRAFTS, GOAL, Accuracy, Confidence, Disagreement, exits
 from layerscope.early_exit.timing import Raced, measure_times, race_alone, race_exits
 from layerscope.early_exit.validation import Validation, in_order, read_validation, record_all
+from layerscope.early_exit.verb import DRAFTS, GOAL, Accuracy, Confidence, Disagreement, exits
 from layerscope.generation import draft_report
 from layerscope.generation.decoder import language_model
 from layerscope.generation.draft_report import DraftReport
 from layerscope.metrics import exit_speedup
 from layerscope.models import Override
 from layerscope.models.weights import HEADS
-from layerscope.truncation.figures import parameters
+from layerscope.truncation.costs import parameters
 
 STATED = "no guarantee: the threshold was fixed, not calibrated"
 MODEL = "model"

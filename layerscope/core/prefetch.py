@@ -14,7 +14,7 @@ def ahead(make: Callable[[T], U], items: Iterable[T]) -> Generator[tuple[T, U]]:
     What `make` or `items` raises is raised where the item would have come. Nothing is made of an
     item after the next.
 
-    >>> from layerscope.core.ahead import ahead
+    >>> from layerscope.core.prefetch import ahead
     >>> list(ahead(len, ["a", "bc"]))
     [('a', 1), ('bc', 2)]
     """

@@ -30,7 +30,7 @@ GONE = {
 def instead_of(verb: str, option: str) -> str:
     """Return what to do instead of an option that is gone, empty for any other.
 
-    >>> from layerscope.core.gone import instead_of
+    >>> from layerscope.core.removed_options import instead_of
     >>> instead_of("select", "evidence")[:38], instead_of("select", "rule")
     ('no rule without labels earned trust; g', '')
     """

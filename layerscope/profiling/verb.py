@@ -157,7 +157,7 @@ def profile(
     given = dict(locals())
     asked = checked(profile, given)
     asked.command = command or spoken(profile, given)
-    from layerscope.core.guard import refuse_held
+    from layerscope.core.folder_lock import refuse_held
 
     refuse_held(asked.out)
     from layerscope.profiling.pipeline import run_profile

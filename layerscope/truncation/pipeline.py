@@ -23,13 +23,13 @@ from layerscope.truncation.checkpoint import (
     write_checkpoint,
     write_sentence_transformer,
 )
+from layerscope.truncation.costs import Made, Truncated, measure
 from layerscope.truncation.depth import find_depth
 from layerscope.truncation.expected import expected_at, kept_without
-from layerscope.truncation.figures import Made, Truncated, measure
 from layerscope.truncation.mixing import mix_of
 from layerscope.truncation.onnx_file import write_onnx
 from layerscope.truncation.source import Source, copy_terms, open_source, whereabouts
-from layerscope.truncation.truncator import truncate
+from layerscope.truncation.verb import truncate
 
 
 def truncate_layers(

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.early_exit.layout import Layout, Left, find_layout, front_of
-from layerscope.early_exit.leaving import run
+from layerscope.early_exit.batch_axes import Layout, Left, find_layout, front_of
+from layerscope.early_exit.batch_compaction import run
 from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
 from layerscope.models.forward import FAILURES, Inputs, accepts, forward
 from layerscope.models.inspection import made_up_samples
 from layerscope.models.lens import Lens, logits_of, replaced
-from layerscope.models.probe import beginning, probe_sample
+from layerscope.models.probe_forward import beginning, probe_sample
 from layerscope.models.stack import Stack
 from layerscope.models.trace import same, trace
 from layerscope.truncation.expected import states_at

@@ -104,6 +104,6 @@ def select(
 
     """
     asked = checked(select, locals())
-    from layerscope.selection.deciding import decide
+    from layerscope.selection.pipeline import decide
 
     return decide(asked)

@@ -256,7 +256,7 @@ def trained(given: dict[str, Any]) -> "Trained":
     settings = {
         field.name: vars(asked)[field.name] for field in fields(Settings) if field.name in chosen
     }
-    from layerscope.training.run_training import run_training
+    from layerscope.training.pipeline import run_training
 
     return run_training(asked, settings)
 

@@ -74,7 +74,7 @@ def truncate(
 
     """
     asked = checked(_truncate, locals())
-    from layerscope.truncation.cutting import cut
+    from layerscope.truncation.pipeline import cut
 
     cut(asked)
     folder: Path = asked.out

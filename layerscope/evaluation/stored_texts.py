@@ -15,11 +15,11 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from layerscope.core.checksums import is_intact, save_sealed
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import aside
 from layerscope.core.processes import Team
 from layerscope.core.progress import Reporter
-from layerscope.core.sealed import is_intact, save_sealed
 from layerscope.core.workers import torch_threads
 from layerscope.inputs.media import read_image, read_waveform
 from layerscope.inputs.samples import KEY_BYTES, key_of

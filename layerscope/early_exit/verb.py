@@ -100,7 +100,7 @@ def exits(
 
     """
     asked = checked(_exits, locals())
-    from layerscope.early_exit.studying import study_exits
+    from layerscope.early_exit.pipeline import study_exits
 
     return study_exits(asked)
 

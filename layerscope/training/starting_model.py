@@ -23,7 +23,7 @@ from layerscope.models.checks import (
 from layerscope.models.loading import eager, is_cross_encoder, load_processor, without_bars
 from layerscope.models.mean_head import as_configured, is_mean_head, mean_headed
 from layerscope.models.weights import is_offloaded, is_quantised
-from layerscope.training.training import SENTENCES, TASKS, Settings
+from layerscope.training.verb import SENTENCES, TASKS, Settings
 
 
 @dataclass(frozen=True)

@@ -106,6 +106,6 @@ def generate(
 
     """
     asked = checked(generate, locals())
-    from layerscope.generation.generating import run_generate
+    from layerscope.generation.pipeline import run_generate
 
     return run_generate(asked)

@@ -19,13 +19,13 @@ from layerscope.profiling.identity import weights_fingerprint
 from layerscope.runs.run import Run
 from layerscope.scores.evaluation import Evaluation, ModelOrigin
 from layerscope.scores.opening import open_run_or_scores
+from layerscope.selection.block_drop import remove
 from layerscope.selection.by_score import has_labels, judged, probed
 from layerscope.selection.choice import Budget, Case, by_scores, without_scores
 from layerscope.selection.mixes import with_mix
 from layerscope.selection.removal import STORE as BLOCKS, Removal
-from layerscope.selection.removing import remove
 from layerscope.selection.selection import STORE, Selection
-from layerscope.truncation.figures import Costs, costs_by_depth
+from layerscope.truncation.costs import Costs, costs_by_depth
 from layerscope.truncation.source import Source, open_source
 
 POOLINGS = ("mean", "cls", "last")
@@ -159,7 +159,7 @@ def decide(asked: Asked) -> Selection | Removal:
 def by_beginning(weights: Mapping[str, float], known: Iterable[str]) -> dict[str, float]:
     """Return the weights of tasks by their whole names: a beginning stands for the only one that begins so.
 
-    >>> from layerscope.selection.deciding import by_beginning
+    >>> from layerscope.selection.pipeline import by_beginning
     >>> by_beginning({"trec": 2.0}, ["TREC (linear probe)", "STS12"])
     {'TREC (linear probe)': 2.0}
     """

@@ -8,7 +8,7 @@ from importlib.metadata import version
 from typing import Any
 
 from layerscope.core.errors import LayerscopeError, count
-from layerscope.core.guard import locked
+from layerscope.core.folder_lock import locked
 from layerscope.core.options import Asked
 from layerscope.core.progress import reporting
 from layerscope.inputs.corpus import kept_digests
@@ -28,9 +28,9 @@ from layerscope.training.folder import (
     open_training,
 )
 from layerscope.training.loss import exit_weights
-from layerscope.training.start import PlainClassifier, find, sees_both_sides, start
+from layerscope.training.starting_model import PlainClassifier, find, sees_both_sides, start
 from layerscope.training.trainer import layered_model
-from layerscope.training.training import SENTENCES, TASKS, described, settings_of
+from layerscope.training.verb import SENTENCES, TASKS, described, settings_of
 from layerscope.truncation.card import head, pipeline_of, write_card
 from layerscope.truncation.checkpoint import auto_class
 from layerscope.truncation.source import Whence, copy_terms, whereabouts

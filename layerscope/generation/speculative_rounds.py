@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.generation.halves import SURVEY
-from layerscope.generation.pace import SURVEYS
+from layerscope.generation.draft_scheduler import SURVEYS
+from layerscope.generation.split_model import SURVEY
 
 if TYPE_CHECKING:
     from layerscope.generation.speculation import SelfSpeculation

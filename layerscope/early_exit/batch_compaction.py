@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from layerscope.early_exit.layout import Left, Path, changed
-from layerscope.early_exit.recorded import last_real
+from layerscope.early_exit.batch_axes import Left, Path, changed
+from layerscope.early_exit.predictions import last_real
 from layerscope.models import LayeredModel
 from layerscope.models.forward import Inputs, hidden_of
 from layerscope.models.lens import logits_of
 
 if TYPE_CHECKING:
-    from layerscope.early_exit.tail import Tail
+    from layerscope.early_exit.classifier_head import Tail
 
 Decide = Callable[[int, Tensor, Tensor], Tensor]
 """Called as decide(layer, logits [b, K], rows [b]) after each exit; returns which of these rows leave, bool [b]."""
