@@ -28,6 +28,7 @@ from layerscope import metrics, profile
 from layerscope.inputs import Corpus, augment, draw, open_corpus
 from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load
 from layerscope.models.checks import embedded
+from layerscope.models.placing import torch_device
 from layerscope.models.pooling import pool
 
 
@@ -96,7 +97,7 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     args = parser.parse_args()
     corpus = draw(open_corpus("stdlib-docs"), args.samples, 0)
-    device = str(LoadOptions(device=args.device).torch_device())
+    device = str(torch_device(LoadOptions(device=args.device)))
     served = SentenceTransformer(embedded("minilm"), device=device)
     loaded = load(served, LoadOptions(device=args.device))
     model = find_layers(loaded, "text", corpus.samples[:8], Override(), max_length=None, prompt="")

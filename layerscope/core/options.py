@@ -1,4 +1,4 @@
-"""What an option may be, declared once in a verb's signature, for calls and the command line alike.
+"""The options of a verb: declared once, in its signature, for calls and the command line alike.
 
 `Annotated[int, Whole(1), "The pass"]` is a whole number of at least 1, in the group "The pass" of
 the command's help.
@@ -13,7 +13,17 @@ from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated, Any, TypedDict, TypeVar, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    TypedDict,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+    overload,
+)
 
 from layerscope.core.errors import LayerscopeError, choices
 from layerscope.core.extras import require_for
@@ -30,6 +40,28 @@ DTYPES = ("auto", "float32", "float16", "bfloat16", "float64")
 Estimators = Annotated[str | Iterable[str], Names(("debiased", "biased"))]
 Centrings = Annotated[str | Iterable[str], Names(("centered", "uncentered"))]
 """Forms of similarities that `profile` and `compare` take."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The options of one call, each checked and in its normal form; every verb has a subclass.
+
+    The fields of the subclass are the verb's options by name, with the types of their normal form.
+    A field that is itself a dataclass or a `TypedDict` is made of the options that its own fields
+    name, such as `load: LoadOptions`.
+    """
+
+    changed: frozenset[str] = frozenset()
+    """Names of the options that are not at their defaults."""
+
+    def refuse(self, names: Iterable[str], reason: str) -> None:
+        """Raise `LayerscopeError` for the first of some options that is not at its default.
+
+        `reason` completes the sentence that the option's name begins, such as "is for classifiers".
+        """
+        for name in names:
+            if name in self.changed:
+                raise LayerscopeError(f"`{name}` {reason}: leave it out")
 
 
 @dataclass(frozen=True)
@@ -91,20 +123,54 @@ def show_plain_types(verb: Any) -> None:
     verb.__signature__ = signature.replace(parameters=plain)
 
 
-def checked(verb: Callable[..., Any], given: Mapping[str, Any]) -> Asked:
-    """Return a call's options (its `locals()`), each in its normal form.
+@overload
+def checked(verb: Callable[..., Any], call: Mapping[str, Any]) -> Asked: ...
+@overload
+def checked(verb: Callable[..., Any], call: Mapping[str, Any], kind: type[T]) -> T: ...
+def checked(
+    verb: Callable[..., Any], call: Mapping[str, Any], kind: type[T] | None = None
+) -> T | Asked:
+    """Return a call's options (its `locals()`) as a subclass of `Options`, each in its normal form.
 
     Raises:
         LayerscopeError: for an option out of range or one that does not exist, and for an extra
             that is not installed.
 
     """
-    found = {}
-    for name, value in every(verb, given).items():
+    values: dict[str, Any] = {}
+    changed: set[str] = set()
+    for name, value in every(verb, call).items():
         option = declared(verb)[name]
-        found[name] = value if value is None and option.optional else option.kind.take(name, value)
-    require_for(verb.__name__, found)
-    return Asked(**found)
+        if not (value is None and option.optional):
+            value = option.kind.take(name, value)
+        values[name] = value
+        if not is_same(value, option.default):
+            changed.add(name)
+    require_for(verb.__name__, values)
+    if kind is None:
+        return Asked(**values)
+    return _filled(kind, {**values, "changed": frozenset(changed)})
+
+
+def is_same(value: Any, default: Any) -> bool:
+    """Return whether a value is an option's default; arrays and models are compared by identity."""
+    if value is default:
+        return True
+    return isinstance(value, (*PLAIN, str, tuple)) and value == default
+
+
+def _filled(kind: type[T], values: Mapping[str, Any]) -> T:
+    """Return a dataclass of the values that its fields name; fields without a value keep defaults."""
+    arguments: dict[str, Any] = {}
+    for name, hint in get_type_hints(kind).items():
+        if isinstance(hint, type) and is_dataclass(hint):
+            arguments[name] = _filled(hint, values)
+        elif is_typeddict(hint):
+            keys = get_type_hints(hint).keys() & values.keys()
+            arguments[name] = {key: values[key] for key in keys}
+        elif name in values:
+            arguments[name] = values[name]
+    return kind(**arguments)
 
 
 def every(verb: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -126,8 +192,7 @@ def spoken(verb: Callable[..., Any], given: Mapping[str, Any], *without: str) ->
     parts = []
     for name, value in every(verb, given).items():
         default = declared(verb)[name].default
-        is_default = value is default or (isinstance(value, (str, int, float)) and value == default)
-        if name not in ("progress", "command", *without) and not is_default:
+        if name not in ("progress", "command", *without) and not is_same(value, default):
             parts.append(
                 _literal(value) if name in ("model", "data") else f"{name}={_literal(value)}"
             )

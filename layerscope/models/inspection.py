@@ -8,14 +8,14 @@ from typing import Any
 import torch
 
 from layerscope.core.errors import LayerscopeError, choices
-from layerscope.core.options import Asked
 from layerscope.core.stopwatch import Stopwatch
 from layerscope.inputs import Waveform
-from layerscope.models import LayeredModel, Loaded, LoadOptions, Override, find_layers, load
+from layerscope.models import LayeredModel, Loaded, Override, find_layers, load
 from layerscope.models.capture import evaluating
 from layerscope.models.checks import clear_inputs
 from layerscope.models.encode import modalities_of, modality_of, vocabulary
 from layerscope.models.forward import FAILURES
+from layerscope.models.options import InspectOptions
 from layerscope.models.probe_forward import probe_sample
 from layerscope.models.stack import OtherTower, SeveralParts
 from layerscope.models.sublayers.find import find_sublayers
@@ -90,21 +90,21 @@ def _rows(blocks: tuple[str, ...]) -> str:
     return ", ".join(f"{row[0]} … {row[-1]}" if len(row) > 1 else row[0] for row in rows)
 
 
-def inspect_model(asked: Asked) -> list[Inspection]:
-    """Do what `inspect` is asked for."""
-    loaded = load(asked.model, asked.of(LoadOptions), asked.processor)
-    override = asked.of(Override)
-    if asked.data is not None:
-        return _look(loaded, "tensor", list(asked.data[:2]), override)
-    found: list[Inspection] = []
+def inspect_model(options: InspectOptions) -> list[Inspection]:
+    """Return what is found in each stack of blocks of a model."""
+    loaded = load(options.model, options.load, options.processor)
+    override = options.override
+    if options.data is not None:
+        return _look(loaded, "tensor", list(options.data[:2]), override)
+    inspections: list[Inspection] = []
     errors: list[LayerscopeError] = []
     for modality in modalities_of(loaded.module):  # a tower reads one of several
         try:
-            found += _look(loaded, *made_up_samples(loaded, modality), override)
+            inspections += _look(loaded, *made_up_samples(loaded, modality), override)
         except LayerscopeError as error:
             errors.append(error)
-    if found:
-        return found
+    if inspections:
+        return inspections
     towers = [error.tower for error in errors if isinstance(error, OtherTower)]
     if len(towers) == len(errors) > 1:
         there = choices(str(override.part), towers, "this model has")

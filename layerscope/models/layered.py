@@ -14,6 +14,7 @@ from layerscope.models.encode import Encoder, TextEncoder, encoder_for, read_as
 from layerscope.models.forward import Inputs, frame_mask
 from layerscope.models.lens import Lens, find_lens, token_read
 from layerscope.models.loading import Loaded
+from layerscope.models.options import Override
 from layerscope.models.pooling import Projection, Vectors, find_projection, parse
 from layerscope.models.probe_forward import (
     PROBE_TOKENS,
@@ -39,15 +40,6 @@ PROBED = 8
 """A model is probed with this many of the samples."""
 ROUNDING = {2: 4e-3, 4: 1e-5, 8: 1e-5}
 """Bytes of a number to the share of a state that rounding may change: some of its last places."""
-
-
-@dataclass(frozen=True)
-class Override:
-    """What the user sets about the model instead of leaving it to the probe."""
-
-    part: str | None = None
-    blocks: str | None = None
-    norm: str | None = None
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from layerscope.models.checks import EMBEDDED, check_folder, check_name, clear_e
 from layerscope.models.encode import modalities_of, modality_of
 from layerscope.models.head import without_blocks
 from layerscope.models.mean_head import as_configured
-from layerscope.models.placing import LoadOptions
+from layerscope.models.options import LoadOptions
+from layerscope.models.placing import placing, torch_device, torch_dtype
 from layerscope.models.weights import is_quantised
 
 POOLINGS = {"mean": ("mean",), "cls": ("cls",), "lasttoken": ("last",)}
@@ -63,8 +64,8 @@ def is_cross_encoder(model: Any) -> bool:
 
 def load(model: Any, options: LoadOptions, processor: Any = None) -> Loaded:
     """Load a hub name, a local folder or a PEFT adapter folder, or take a loaded model; likewise for its processor."""
-    options.torch_device()  # a wrong one is reported before the weights are read
-    options.placing()
+    torch_device(options)  # a wrong one is reported before the weights are read
+    placing(options)
     model = eager(model)
     if isinstance(model, (str, Path)):
         with without_bars():
@@ -195,15 +196,15 @@ def _load_transformers(source: str, options: LoadOptions, processor: Any) -> Loa
         module, info = (without_blocks(kind) if options.head_only else kind).from_pretrained(
             source,
             config=config,
-            dtype=options.torch_dtype(),
+            dtype=torch_dtype(options),
             use_safetensors=None if options.allow_pickle else True,
             output_loading_info=True,
-            **options.placing(),
+            **placing(options),
             **({"revision": options.revision} if not options.trust_remote_code else trust),
         )
     loaded = Loaded(as_configured(module), processor, Path(source).name, options.revision)
     if not options.spread:
-        module.to(options.torch_device())
+        module.to(torch_device(options))
     missing = sorted(info["missing_keys"])
     if missing:
         base = getattr(module, "base_model_prefix", "")
@@ -292,11 +293,11 @@ def sentence_transformer(source: str, options: LoadOptions) -> Any:
             f"`{name}` is for transformers models, and {source!r} is a SentenceTransformer"
         )
     weights = {
-        "dtype": options.torch_dtype(),
+        "dtype": torch_dtype(options),
         "use_safetensors": None if options.allow_pickle else True,
     }
     trust = {"trust_remote_code": options.trust_remote_code, "revision": options.revision}
-    device, here = str(options.torch_device()), Path(source).exists()
+    device, here = str(torch_device(options)), Path(source).exists()
     with clear_errors(source):
         return SentenceTransformer(
             source, device=device, local_files_only=here, model_kwargs=weights, **trust

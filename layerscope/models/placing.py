@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,102 +9,83 @@ import torch
 
 from layerscope.core.errors import LayerscopeError, needs
 from layerscope.core.processes import join_tensors
+from layerscope.models.options import LoadOptions
 
 
-@dataclass(frozen=True)
-class LoadOptions:
-    """How weights are fetched, placed and trusted; with `as_stored` the dtype `auto` is the checkpoint's everywhere.
-
-    With `head_only` a model of transformers comes without its blocks.
-    """
-
-    revision: str | None = None
-    dtype: str = "auto"
-    device: str = "auto"
-    max_memory: Mapping[int | str, int | str] | None = None
-    offload: Path | None = None
-    parallel: str | None = None
-    trust_remote_code: bool = False
-    allow_pickle: bool = False
-    as_stored: bool = False
-    head_only: bool = False
-
-    @property
-    def spread(self) -> bool:
-        """Whether the weights lie on several devices, on the disk, or in several processes."""
-        return self.device == "map" or self.parallel is not None
-
-    def torch_device(self) -> torch.device:
-        """Return the device; raise where it is not there."""
-        if self.device in ("auto", "map"):
-            if not torch.cuda.is_available():
-                return torch.device("cpu")
-            rank = os.environ.get(
-                "LOCAL_RANK"
-            )  # of several processes each has its own GPU, as far as there are any
-            return torch.device(
-                "cuda" if rank is None else f"cuda:{int(rank) % torch.cuda.device_count()}"
-            )
-        try:
-            device = torch.device(self.device)
-            torch.empty(1, device=device).cpu()
-        except Exception:  # each kind of device fails in its own way
-            here = ["auto", "cpu", *[f"cuda:{i}" for i in range(torch.cuda.device_count())], "map"]
-            raise LayerscopeError(
-                f"device {self.device!r} is not on this machine: choose {', '.join(here)}"
-            ) from None
-        return device
-
-    def torch_dtype(self) -> torch.dtype | str:
-        """Return the dtype of the weights; `auto` is float32 on a CPU and the checkpoint's own elsewhere."""
-        if self.dtype == "auto":
-            return (
-                torch.float32
-                if self.torch_device().type == "cpu" and not self.as_stored
-                else "auto"
-            )
-        dtype: torch.dtype = getattr(torch, self.dtype)
-        return dtype
-
-    def placing(self) -> dict[str, Any]:
-        """Return what transformers takes to spread the weights; nothing where one device holds them."""
-        name = next(
-            (name for name in ("max_memory", "offload") if getattr(self, name) is not None), None
+def torch_device(options: LoadOptions) -> torch.device:
+    """Return the device; raise where it is not there."""
+    if options.device in ("auto", "map"):
+        if not torch.cuda.is_available():
+            return torch.device("cpu")
+        rank = os.environ.get(
+            "LOCAL_RANK"
+        )  # of several processes each has its own GPU, as far as there are any
+        return torch.device(
+            "cuda" if rank is None else f"cuda:{int(rank) % torch.cuda.device_count()}"
         )
-        if self.parallel is not None:
-            return self._parallel(name)
-        if self.device != "map":
-            if name is not None:
-                raise LayerscopeError(
-                    f"`{name}` is for models spread over several devices: add `device='map'`"
-                )
-            return {}
-        with needs(
-            "accelerate", "spreading a model over devices needs accelerate, which is not installed"
-        ):
-            from accelerate.utils import get_max_memory
-        most, here = self.max_memory, int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-        if most is None and here > 1:
-            most = share(get_max_memory(), int(os.environ["LOCAL_RANK"]), here)
-        folder = {} if self.offload is None else {"offload_folder": _writable(self.offload)}
-        return {"device_map": "auto", "max_memory": most and dict(most), **folder}
+    try:
+        device = torch.device(options.device)
+        torch.empty(1, device=device).cpu()
+    except Exception:  # each kind of device fails in its own way
+        here = ["auto", "cpu", *[f"cuda:{i}" for i in range(torch.cuda.device_count())], "map"]
+        raise LayerscopeError(
+            f"device {options.device!r} is not on this machine: choose {', '.join(here)}"
+        ) from None
+    return device
 
-    def _parallel(self, other: str | None) -> dict[str, Any]:
-        if self.device != "auto" or other is not None:
-            other = other or "device"
-            raise LayerscopeError(f"`parallel` already places every weight: leave `{other}` out")
-        if int(os.environ.get("WORLD_SIZE", "1")) < 2:
+
+def torch_dtype(options: LoadOptions) -> torch.dtype | str:
+    """Return the dtype of the weights; `auto` is float32 on a CPU and the checkpoint's own elsewhere."""
+    if options.dtype == "auto":
+        return (
+            torch.float32
+            if torch_device(options).type == "cpu" and not options.as_stored
+            else "auto"
+        )
+    dtype: torch.dtype = getattr(torch, options.dtype)
+    return dtype
+
+
+def placing(options: LoadOptions) -> dict[str, Any]:
+    """Return what transformers takes to spread the weights; nothing where one device holds them."""
+    name = next(
+        (name for name in ("max_memory", "offload") if getattr(options, name) is not None), None
+    )
+    if options.parallel is not None:
+        return _parallel(options, name)
+    if options.device != "map":
+        if name is not None:
             raise LayerscopeError(
-                "`parallel='tensor'` needs one process per part of the weights: start it with torchrun "
-                "--nproc-per-node N"
+                f"`{name}` is for models spread over several devices: add `device='map'`"
             )
-        join_tensors()
-        from transformers.distributed import DistributedConfig
+        return {}
+    with needs(
+        "accelerate", "spreading a model over devices needs accelerate, which is not installed"
+    ):
+        from accelerate.utils import get_max_memory
+    most, here = options.max_memory, int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if most is None and here > 1:
+        most = share(get_max_memory(), int(os.environ["LOCAL_RANK"]), here)
+    folder = {} if options.offload is None else {"offload_folder": _writable(options.offload)}
+    return {"device_map": "auto", "max_memory": most and dict(most), **folder}
 
-        try:
-            return {"distributed_config": DistributedConfig(tp_plan="auto")}
-        except TypeError:  # transformers before 5.17
-            return {"tp_plan": "auto"}
+
+def _parallel(options: LoadOptions, other: str | None) -> dict[str, Any]:
+    if options.device != "auto" or other is not None:
+        other = other or "device"
+        raise LayerscopeError(f"`parallel` already places every weight: leave `{other}` out")
+    if int(os.environ.get("WORLD_SIZE", "1")) < 2:
+        raise LayerscopeError(
+            "`parallel='tensor'` needs one process per part of the weights: start it with torchrun "
+            "--nproc-per-node N"
+        )
+    join_tensors()
+    from transformers.distributed import DistributedConfig
+
+    try:
+        return {"distributed_config": DistributedConfig(tp_plan="auto")}
+    except TypeError:  # transformers before 5.17
+        return {"tp_plan": "auto"}
 
 
 def share(memory: Mapping[int | str, int], rank: int, processes: int) -> dict[int | str, int]:

@@ -2,6 +2,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from layerscope.core.option_kinds import IN_CODE
 from layerscope.core.options import Loading, checked
+from layerscope.models.options import InspectOptions
 
 if TYPE_CHECKING:
     from layerscope.models.inspection import Inspection
@@ -37,7 +38,7 @@ def inspect(
         'encoder.layer.0'
 
     """
-    asked = checked(inspect, locals())
+    options = checked(inspect, locals(), InspectOptions)
     from layerscope.models.inspection import inspect_model
 
-    return inspect_model(asked)
+    return inspect_model(options)

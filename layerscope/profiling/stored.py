@@ -10,6 +10,7 @@ from layerscope.inputs import Corpus, draw
 from layerscope.inputs.columns import Columns
 from layerscope.inputs.states import corpus_of, open_states
 from layerscope.models import LoadOptions, Vectors, load, vectors_for
+from layerscope.models.placing import torch_device
 from layerscope.models.pooling import parse
 from layerscope.models.stored import StatesModel, states_model
 from layerscope.profiling.plan import Job, Options
@@ -47,7 +48,7 @@ def of_states(asked: Asked, options: Options) -> tuple[Job, None, Any]:
     )
     load_options = asked.of(LoadOptions, head_only=True)
     head = None if asked.head is None else load(asked.head, load_options)
-    model = states_model(states, head, load_options.torch_device())
+    model = states_model(states, head, torch_device(load_options))
     options.views = 0
     own = (
         f"the states of {spans(states.layers, 'layer')} are read from {states.path}: no model runs"

@@ -21,6 +21,7 @@ from layerscope.core.progress import Advance, Reporter
 from layerscope.inputs.corpus import TRAINED_ON, Digests
 from layerscope.models import LoadOptions
 from layerscope.models.loading import without_bars
+from layerscope.models.placing import torch_device
 from layerscope.models.weights import ExitHeads
 from layerscope.training.data import ByLength, Examples, lengths_of
 from layerscope.training.folder import TrainingFolder, step_of
@@ -230,7 +231,7 @@ def _trainer(
             {"batch_sampler": "no_duplicates"} if job.train.labels is None else {}
         )  # each is the others' negative
         kind, own = SentenceTrainer, {"dims": chosen.dims}
-    on_gpu = LoadOptions(device=chosen.device).torch_device().type == "cuda"
+    on_gpu = torch_device(LoadOptions(device=chosen.device)).type == "cuda"
     save = chosen.eval_every or math.ceil(steps / EVALUATIONS)
     objective = Objective(
         chosen.objective,

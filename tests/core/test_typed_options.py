@@ -1,0 +1,53 @@
+"""Every verb's options reach its work as a dataclass that mypy knows."""
+
+import dataclasses
+import importlib
+import importlib.util
+import pkgutil
+from typing import get_type_hints
+
+import pytest
+
+import layerscope
+from layerscope.core import LayerscopeError
+from layerscope.core.options import Options, checked, declared
+from layerscope.models.options import InspectOptions
+
+VERBS = {name: getattr(layerscope, name) for name in layerscope.__all__}
+
+
+def option_classes() -> dict[str, type[Options]]:
+    """Return the options of each verb by its name: `InspectOptions` are those of `inspect`."""
+    for room in pkgutil.iter_modules(layerscope.__path__, "layerscope."):
+        if room.ispkg and importlib.util.find_spec(f"{room.name}.options"):
+            importlib.import_module(f"{room.name}.options")
+    kinds = Options.__subclasses__()
+    return {kind.__name__.removesuffix("Options").lower(): kind for kind in kinds}
+
+
+def read_by(kind: type) -> set[str]:
+    """Return the options that a dataclass takes, with those of its groups."""
+    names: set[str] = set()
+    for name, hint in get_type_hints(kind).items():
+        if dataclasses.is_dataclass(hint):
+            names |= read_by(hint)
+        elif hasattr(hint, "__total__"):
+            names |= set(hint.__annotations__)
+        else:
+            names.add(name)
+    return names
+
+
+@pytest.mark.parametrize("name", sorted(option_classes()))
+def test_every_option_of_a_verb_has_a_field(name: str):
+    assert declared(VERBS[name]).keys() <= read_by(option_classes()[name])
+
+
+def test_options_are_grouped_and_know_what_is_not_at_its_default():
+    call = {"model": "minilm", "shared": {"dtype": "float64", "part": "encoder"}}
+    options = checked(layerscope.inspect, call, InspectOptions)
+    assert (options.load.dtype, options.load.device) == ("float64", "auto")
+    assert options.override.part == "encoder"
+    assert options.changed == {"model", "dtype", "part"}
+    with pytest.raises(LayerscopeError, match="`dtype` is for others: leave it out"):
+        options.refuse(["device", "dtype"], "is for others")
