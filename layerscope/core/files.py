@@ -9,13 +9,14 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from glob import escape
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from filelock import BaseFileLock, FileLock, Timeout
 from safetensors import SafetensorError
@@ -24,6 +25,8 @@ from layerscope.core.checked_json import text_of, unchanged
 from layerscope.core.errors import LayerscopeError, near, refuse_dangling, unreadable
 from layerscope.core.hub import on_this_machine
 
+PAGE = 4096
+"""Bytes that have one sum in a checksum by pages."""
 HELD = ".layerscope-writes"
 """The file that a process holds locked in a folder it is writing; no other folder is taken for one of ours."""
 
@@ -77,16 +80,38 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def digest_once(path: Path) -> str:
-    """Return the sha256 (hex) of a file, read once a process as long as nobody writes to it: about 1 s a gigabyte."""
+def page_sums(path: Path) -> str:
+    """Return a checksum (hex) of a file that takes a twentieth of the time of its sha256: the sha256 of page sums.
+
+    The 64-bit words of every page of 4 KiB are added up. Pages that are overwritten, lost or moved
+    change it; it is no seal against somebody who wants the same sums.
+
+    >>> from layerscope.core.files import page_sums
+    >>> (one, two) = Path("one.bin"), Path("two.bin")
+    >>> one.write_bytes(bytes(5000)), two.write_bytes(bytes(4999) + b"1")
+    (5000, 5000)
+    >>> page_sums(one) == page_sums(two)
+    False
+    """
+    is_empty = path.stat().st_size == 0  # which cannot be mapped
+    data = np.empty(0, np.uint8) if is_empty else np.memmap(path, mode="r")
+    whole = len(data) // PAGE * PAGE
+    sums = data[:whole].view("<u8").reshape(-1, PAGE // 8).sum(axis=1, dtype="<u8")
+    summed = hashlib.sha256(sums.tobytes())
+    summed.update(data[whole:].tobytes())
+    return summed.hexdigest()
+
+
+def once(checksum: Callable[[Path], str], path: Path) -> str:
+    """Return a checksum of a file, read once a process as long as nobody writes to it."""
     state = path.stat()
-    return _digest_of(path.absolute(), state.st_mtime_ns, state.st_size)
+    return _checksum_of(checksum, path.absolute(), state.st_mtime_ns, state.st_size)
 
 
 @cache
-def _digest_of(path: Path, written: int, size: int) -> str:
-    """Return the sha256 of a file of that size, written at that time (in nanoseconds)."""
-    return digest(path)
+def _checksum_of(checksum: Callable[[Path], str], path: Path, written: int, size: int) -> str:
+    """Return a checksum of a file of that size, written at that time (in nanoseconds)."""
+    return checksum(path)
 
 
 def write_json(path: Path, facts: Mapping[str, Any], writer: str = "") -> None:

@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError, count, first_line
-from layerscope.core.files import digest_once, json_object, read_json
+from layerscope.core.files import digest, json_object, once, read_json
 from layerscope.inputs.states import ID, States
 
 LAYER = re.compile(r"layer[_-]?(\d+)")
@@ -285,7 +285,7 @@ def extracted(where: Path, asked: Layers, pooling: str) -> States:
 
 def _as_written(path: Path, chunk: dict[str, Any], manifest: dict[str, Any]) -> Path:
     """Return the file of a chunk, which must be what was written."""
-    if path.is_file() and chunk.get("sha256") not in (None, digest_once(path)):
+    if path.is_file() and chunk.get("sha256") not in (None, once(digest, path)):
         command = manifest.get("command") or "the same command"
         raise LayerscopeError(
             f"{path} is damaged (it has changed since it was written): delete it, and make it again with {command}"

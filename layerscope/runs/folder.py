@@ -27,9 +27,10 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import (
     aside,
     digest,
-    digest_once,
     foreign,
     json_object,
+    once,
+    page_sums,
     read_json,
     read_parquet,
     unwritable,
@@ -46,6 +47,10 @@ COLUMNS = {
     "n": "Int64", "n_skipped": "Int64", "step": "Int64",
 }  # fmt: skip
 """The long frame: a row for each metric, layer (and second layer), site and pooling, and step of a training."""
+
+PAGE_SUMS = "page_sums"
+CHECKSUMS = {PAGE_SUMS: page_sums, "sha256": digest}
+"""What a shard's checksum is called in its file, and what computes it: runs of earlier versions have a sha256."""
 
 OWN = {".lock", ".owner", "log.jsonl", "plan.parquet", ".plan.parquet.part", ".run.json.part"}
 OWN |= {"shards", "tables", "stream"}
@@ -147,7 +152,7 @@ class RunFolder:
         """Write one shard: its tensors first, then the checksum that says it is whole."""
         ready = {key: tensor.contiguous() for key, tensor in tensors.items()}
         aside(self._shard(shard), lambda p: save_file(ready, p))
-        whole = json.dumps({"sha256": digest(self._shard(shard))})
+        whole = json.dumps({PAGE_SUMS: page_sums(self._shard(shard))})
         aside(self._checksum(shard), lambda p: p.write_text(whole, encoding="utf-8"))
 
     def drop_states(self) -> None:
@@ -259,7 +264,11 @@ class RunFolder:
     def _is_intact(self, shard: int) -> bool:
         """Return whether a shard is what was written; one without a checksum, as of another's run, counts as whole."""
         facts = json_object(self._checksum(shard)) if self._checksum(shard).is_file() else {}
-        return facts is not None and facts.get("sha256") in (None, digest_once(self._shard(shard)))
+        return facts is not None and all(
+            facts[name] == once(checksum, self._shard(shard))
+            for name, checksum in CHECKSUMS.items()
+            if name in facts
+        )
 
     def _shard(self, shard: int) -> Path:
         return self.path / "shards" / f"{shard:05d}.safetensors"

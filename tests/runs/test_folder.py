@@ -1,5 +1,7 @@
 """What a run folder refuses, finds damaged, and goes on with."""
 
+import hashlib
+import json
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -16,7 +18,7 @@ from safetensors.torch import save_file
 
 import layerscope
 from layerscope import LayerscopeError
-from layerscope.core.files import read_json, write_json
+from layerscope.core.files import page_sums, read_json, write_json
 from layerscope.core.folder_lock import locked
 from layerscope.runs.folder import RunFolder, need_room, packed, unpacked
 
@@ -246,6 +248,33 @@ def test_a_run_without_checksums_opens_as_before(run) -> None:
     for file in (run.path / "shards").glob("*.json"):
         file.write_text("{}")
     assert np.array_equal(layerscope.open_run(run.path).pooled(3), before)
+
+
+@pytest.mark.parametrize("at", [0, 4095, 4096, 2 * 4096 + 100, -1])
+def test_page_sums_notice_a_changed_byte_and_a_moved_page_and_a_cut(tmp_path: Path, at) -> None:
+    pages = [np.full(4096, page, np.uint8).tobytes() for page in (1, 2, 3)]
+    data = bytearray(b"".join(pages)[: 3 * 4096 - 50])
+    file = tmp_path / "a.bin"
+    file.write_bytes(data)
+    before = page_sums(file)
+    changed = bytearray(data)
+    changed[at] ^= 1
+    for other in (changed, pages[1] + pages[0] + data[2 * 4096 :], data[:-1], b""):
+        file.write_bytes(other)
+        assert page_sums(file) != before
+    file.write_bytes(data)
+    assert page_sums(file) == before
+
+
+def test_a_run_of_an_earlier_version_is_checked_by_its_sha256(run) -> None:
+    for file in (run.path / "shards").glob("*.safetensors"):
+        whole = hashlib.sha256(file.read_bytes()).hexdigest()
+        file.with_suffix(".json").write_text(json.dumps({"sha256": whole}))
+    before = run.pooled(3)
+    assert np.array_equal(layerscope.open_run(run.path).pooled(3), before)
+    overwrite(shard_file(run, 0))
+    with pytest.raises(LayerscopeError, match=r"shard 0 of .* is damaged"):
+        layerscope.open_run(run.path).pooled(3)
 
 
 def test_a_damaged_chunk_of_an_extraction_is_refused_by_name_and_made_again(tmp_path: Path) -> None:
