@@ -14,8 +14,16 @@ from layerscope_papers.assets import Assets
 
 SCALES = {"published": None}
 TASKS_OF = "mteb/"
-SCORED = ("Pythia-14m", "Pythia-70m", "Pythia-160m", "Pythia-410m")
-"""The language models with scores of every layer."""
+FILES = ("", "_more", "_families")
+PYTHIA = ("Pythia-14m", "Pythia-70m", "Pythia-160m", "Pythia-410m")
+"""The sizes of Pythia with scores of every layer."""
+SCORED = {model: model for model in (*PYTHIA, "mamba-370m")} | {
+    "LLM2Vec-8B": "LLM2Vec-mntp-unsup-simcse-8B"
+}
+"""The models with scores of the last layer and of most others: names in claims, and as released."""
+MAMBA = ("mamba-130m", "mamba-370m", "mamba-790m", "mamba-1.4b", "mamba-2.8b")
+MOST_TASKS = 0.9
+"""Share of the tasks on which a layer must have a score to be compared."""
 PARAMETERS = {
     "Pythia-14m": 14.1e6, "Pythia-70m": 70.4e6, "Pythia-160m": 162.3e6, "Pythia-410m": 405.3e6, "Pythia-1b": 1.012e9,
     "Pythia-1.4b": 1.415e9, "Pythia-2.8b": 2.775e9,
@@ -26,13 +34,13 @@ PARAMETERS = {
 def scores(assets: Assets) -> Evaluation:
     """Return the released scores of layers on MTEB tasks, in 0 … 1."""
     return merged(
-        [open_evaluation(assets.published(f"mteb_scores{which}.csv.gz")) for which in ("", "_more")]
+        [open_evaluation(assets.published(f"mteb_scores{which}.csv.gz")) for which in FILES]
     )
 
 
 def metrics(assets: Assets) -> pd.DataFrame:
     """Return the released metrics by layer: model, revision, dataset, metric, variant, layer, value."""
-    frames = [open_metrics(assets.published(f"metrics{which}.csv.gz")) for which in ("", "_more")]
+    frames = [open_metrics(assets.published(f"metrics{which}.csv.gz")) for which in FILES]
     return pd.concat(frames, ignore_index=True)
 
 

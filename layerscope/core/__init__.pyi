@@ -1,5 +1,10 @@
 from .environment import versions as versions
-from .errors import LayerscopeError as LayerscopeError, choices as choices, count as count
+from .errors import (
+    LayerscopeError as LayerscopeError,
+    choices as choices,
+    count as count,
+    spans as spans,
+)
 from .extras import require as require
 from .files import aside as aside, write_json as write_json
 from .option_kinds import (

@@ -1,10 +1,12 @@
 """How the released metrics run through the layers: valleys, their depth by size, and their making in training."""
 
 import math
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pandas as pd
 
+from layerscope.show import Chart
 from layerscope_papers import drawing, released
 from layerscope_papers.assets import Assets
 from layerscope_papers.recipe import Evidence, Number, mean, recipe, slope
@@ -17,37 +19,68 @@ OVER_TRAINING = {
     "dime": "maxEntropy",
     "infonce": "raw",
 }
+ARCHITECTURES = ("Pythia-410m", "mamba-370m", "bert-base", "bert-large")
+BESIDE_ENTROPY = {
+    "curvature": ("raw", "as released"),
+    "infonce": ("raw", "nats"),
+    "lidar": ("maxEntropy", "share of the maximum"),
+    "dime": ("maxEntropy", "share of the maximum"),
+}
 LATE = 16_000
 """After this step a change counts as late."""
-BY_SIZE = {"compression": ("prompt_entropy", "maxEntropy"), "smoothness": ("curvature", "raw"),
-           "invariance": ("infonce", "raw")}  # fmt: skip
+PRINTED_SIZES = ("Pythia-14m", "Pythia-70m", "Pythia-160m", "Pythia-410m", "Pythia-1b")
+"""The models of figure 12."""
 
 
 @recipe("L-fig2", scales=released.SCALES)
 def valleys(assets: Assets) -> Evidence:
-    """Take the depth of each valley: of a model over data sets, of bidirectional models over models."""
+    """Take the depth of each valley: of a model over data sets, of other architectures over models."""
     frame = released.metrics(assets)
     frame = frame[frame["revision"].isin(("", "main"))]
     entropy = released.curves(frame, "prompt_entropy", "maxEntropy")
     depth = entropy.apply(released.valley, axis=1)
     wiki = entropy.xs("wikitext", level="dataset")
-    least = min(depth.xs("wikitext", level="dataset").drop(list(BIDIRECTIONAL), level="model"))
-    found = {model: mean(depth.xs(model, level="model").tolist()) for model in released.SCORED}
-    flat = [least - depth[model].loc[:, "wikitext"].item() for model in BIDIRECTIONAL]
-    known = [*released.PARAMETERS, *BIDIRECTIONAL]
-    by_model = {model: wiki.loc[model].iloc[0].dropna() for model in known if model in wiki.index}
+    of_model = depth.xs("wikitext", level="dataset").droplevel("revision")
+    level = wiki.apply(lambda curve: released.blocks(curve).mean(), axis=1).droplevel("revision")
+    models = [*released.PARAMETERS, *BIDIRECTIONAL, *released.MAMBA]
+    models = [model for model in models if model in of_model.index]
+    mamba = [model for model in released.MAMBA if model in models]
+    shallowest = min(of_model[model] for model in models if model in released.PARAMETERS)
+    retained = min(level[model] for model in BIDIRECTIONAL)
+    intervals = {model: mean(depth.xs(model, level="model").tolist()) for model in released.PYTHIA}
+    intervals |= {
+        "bidirectional": mean([shallowest - of_model[model] for model in BIDIRECTIONAL]),
+        "state space": mean([shallowest - of_model[model] for model in mamba]),
+        "retains": mean([retained - level[model] for model in mamba]),
+    }
+    entropies = {model: wiki.loc[model].iloc[0].dropna() for model in models}
     return Evidence(
-        found | {"bidirectional": mean(flat)},
-        [
-            Number(f"{model}, valley on WikiText", depth[model].loc[:, "wikitext"].item())
-            for model in by_model
-        ],
+        intervals,
+        [Number(f"{model}, valley on WikiText", of_model[model]) for model in models],
         [
             drawing.chart(
-                "Prompt entropy by layer, WikiText", "share of the maximum", by_model, by_depth=True
-            )
+                "Prompt entropy by depth, WikiText",
+                "share of the maximum",
+                entropies,
+                by_depth=True,
+            ),
+            *_architectures(frame),
         ],
     )
+
+
+def _architectures(frame: pd.DataFrame) -> Iterator[Chart]:
+    """Return curvature and the invariance metrics of one model of each architecture by depth."""
+    for metric, (variant, unit) in BESIDE_ENTROPY.items():
+        curves = released.curves(frame, metric, variant, dataset="wikitext")
+        curves = curves.droplevel(["revision", "dataset"])
+        shown = {
+            model: released.blocks(curves.loc[model])
+            for model in ARCHITECTURES
+            if model in curves.index
+        }
+        title = f"{metric.replace('_', ' ').capitalize()} by depth, WikiText"
+        yield drawing.chart(title, unit, shown, by_depth=True)
 
 
 @recipe("L-fig4", scales=released.SCALES)
@@ -69,8 +102,16 @@ def changed_by_training(assets: Assets) -> Evidence:
                 Number(f"{metric}, change over training, {name} third", float(part.mean()))
             )
     entropy = tables["prompt_entropy"]
+    inner = released.thirds(entropy.columns.to_series())[1]
+    steps = entropy.index.to_series()
+    falls = [float(entropy[layer].corr(steps, method="spearman")) for layer in inner]
     return Evidence(
-        {"middle": mean(middle), "early": mean(early)},
+        {
+            "middle": mean(middle),
+            "falls": mean(falls),
+            "lidar": mean(_lidar_dips(frame)),
+            "early": mean(early),
+        },
         numbers,
         [
             drawing.heat_map(
@@ -78,6 +119,16 @@ def changed_by_training(assets: Assets) -> Evidence:
             )
         ],
     )
+
+
+def _lidar_dips(frame: pd.DataFrame) -> list[float]:
+    """Return for each data set how far LiDAR in the middle lies below the lower of the other thirds."""
+    final = frame[(frame["model"] == MODEL) & frame["revision"].isin(("", "main"))]
+    dips = []
+    for _, curve in released.curves(final, "lidar", "maxEntropy").iterrows():
+        first, inner, last = released.thirds(released.blocks(curve))
+        dips.append(float(min(first.mean(), last.mean()) - inner.mean()))
+    return dips
 
 
 def by_step(frame: pd.DataFrame, metric: str) -> pd.DataFrame:
@@ -93,32 +144,49 @@ def by_step(frame: pd.DataFrame, metric: str) -> pd.DataFrame:
 
 @recipe("L-fig12", scales=released.SCALES)
 def larger_models(assets: Assets) -> Evidence:
-    """Fit each metric in the middle of the models against the logarithm of their size."""
+    """Fit the dip of entropy, curvature and LiDAR of the models of figure 12 against their size."""
     frame = released.metrics(assets)
     frame = frame[(frame["dataset"] == "wikitext") & frame["revision"].isin(("", "main"))]
-    found, numbers, shapes, notes = {}, [], {}, []
-    for name, (metric, variant) in BY_SIZE.items():
-        curves = released.curves(frame, metric, variant).droplevel(["revision", "dataset"])
-        known = {
-            model: middle(curves.loc[model])
-            for model in released.PARAMETERS
-            if model in curves.index
-        }
-        known = {model: value for model, value in known.items() if math.isfinite(value)}
-        found[name] = slope(
-            [math.log10(released.PARAMETERS[model]) for model in known], list(known.values())
-        )
-        numbers += [Number(f"{metric}, middle of {model}", value) for model, value in known.items()]
-        if metric == "prompt_entropy":
-            shapes = {model: curves.loc[model].dropna() for model in known}
-        missing = [model for model in released.PARAMETERS if model not in known]
-        notes += [f"{metric}: no value of {', '.join(missing)}."] if missing else []
+    measured = {
+        "compression": ("depth of the dip", _by_model(frame, "prompt_entropy", released.valley)),
+        "smoothness": ("curvature", _by_model(frame, "curvature", _level, "raw")),
+        "invariance": ("LiDAR", _by_model(frame, "lidar", _level)),
+    }
+    intervals, numbers, notes = {}, [], []
+    for claim, (quantity, values) in measured.items():
+        printed = [model for model in PRINTED_SIZES if model in values]
+        sizes = [math.log10(released.PARAMETERS[model]) for model in printed]
+        intervals[claim] = slope(sizes, [values[model] for model in printed])
+        numbers += [Number(f"{quantity} of {model}", value) for model, value in values.items()]
+        missing = [model for model in PRINTED_SIZES if model not in values]
+        notes += [f"{quantity}: no value of {', '.join(missing)}."] if missing else []
+    notes.append("Models above 1B are shown and enter no slope, as the figure ends there.")
+    curves = released.curves(frame, "prompt_entropy", "maxEntropy").droplevel(
+        ["revision", "dataset"]
+    )
+    shapes = {
+        model: curves.loc[model].dropna() for model in released.PARAMETERS if model in curves.index
+    }
     plot = drawing.chart(
         "Prompt entropy by size, WikiText", "share of the maximum", shapes, by_depth=True
     )
-    return Evidence(found, numbers, [plot], notes)
+    return Evidence(intervals, numbers, [plot], notes)
 
 
-def middle(curve: pd.Series) -> float:
-    """Return the mean of a metric over the middle third of the layers."""
-    return float(released.thirds(released.blocks(curve))[1].mean())
+def _by_model(
+    frame: pd.DataFrame,
+    metric: str,
+    summary: Callable[[pd.Series], float],
+    variant: str = "maxEntropy",
+) -> dict[str, float]:
+    """Return a summary of a metric's curve by layer for each size of Pythia that has one."""
+    curves = released.curves(frame, metric, variant).droplevel(["revision", "dataset"])
+    values = {
+        model: summary(curves.loc[model]) for model in released.PARAMETERS if model in curves.index
+    }
+    return {model: value for model, value in values.items() if math.isfinite(value)}
+
+
+def _level(curve: pd.Series) -> float:
+    """Return the mean of a metric over the layers."""
+    return float(released.blocks(curve).mean())

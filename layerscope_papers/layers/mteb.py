@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from layerscope.core import spans
 from layerscope.scores import (
     Evaluation,
     corpus_averages,
@@ -28,8 +29,13 @@ OTHERS = ("prompt_entropy", "dataset_entropy", "lidar")
 
 
 def _table(evaluation: Evaluation, model: str) -> pd.DataFrame:
-    """Return the released scores of a model as layers × tasks, without tasks that lack a layer."""
-    return evaluation.table(model, "main").dropna(axis=1)
+    """Return the released scores of a model as layers × tasks.
+
+    Left out are layers without scores on most tasks, then tasks that lack one of the layers left.
+    """
+    table = evaluation.table(model, "main")
+    covered = table.notna().mean(axis=1)
+    return table[covered >= released.MOST_TASKS].dropna(axis=1)
 
 
 def gains(table: pd.DataFrame) -> list[float]:
@@ -39,38 +45,63 @@ def gains(table: pd.DataFrame) -> list[float]:
     """
     found = []
     for task in table:
-        others = table.drop(columns=task).mean(axis=1).iloc[1:-1]
-        found.append(100 * float(table.loc[others.idxmax(), task] - table[task].iloc[-1]))
+        chosen = _middle(table).drop(columns=task).mean(axis=1).idxmax()
+        found.append(100 * float(table.loc[chosen, task] - table[task].iloc[-1]))
     return found
+
+
+def _middle(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the layers between layer 0 and the last, which are the candidates."""
+    return table[(table.index > 0) & (table.index < table.index[-1])]
 
 
 @recipe("L-fig1", scales=released.SCALES)
 def middle_layers(assets: Assets) -> Evidence:
     """Choose each task's layer by the other tasks, and score it on that task against the last layer."""
     evaluation = released.scores(assets)
-    tables = {model: _table(evaluation, model) for model in released.SCORED}
-    averages = {model: 100 * table.mean(axis=1) for model, table in tables.items()}
+    tables = {name: _table(evaluation, model) for name, model in released.SCORED.items()}
+    averages = {name: 100 * table.mean(axis=1) for name, table in tables.items()}
+    best = [_best_gain(average) for average in averages.values()]
+    numbers = [
+        Number("smallest gain of the best layer [points]", min(best)),
+        Number("largest gain of the best layer [points]", max(best)),
+    ]
+    for name, table in tables.items():
+        numbers += _summary(name, table)
     return Evidence(
-        {model: mean(gains(table)) for model, table in tables.items()},
-        [number for model, table in tables.items() for number in _summary(model, table)],
-        [drawing.chart("MTEB by layer", "mean score [%]", averages)],
-        [
-            f"{model}: {table.shape[1]} tasks have a score at every layer."
-            for model, table in tables.items()
-        ],
+        {name: mean(gains(table)) for name, table in tables.items()},
+        numbers,
+        [drawing.chart("MTEB by depth", "mean score [%]", averages, by_depth=True)],
+        [_coverage(name, table) for name, table in tables.items()],
     )
+
+
+def _best_gain(average: pd.Series) -> float:
+    """Return how far the best layer after layer 0 lies above the last."""
+    return float(average[average.index > 0].max() - average.iloc[-1])
+
+
+def _coverage(name: str, table: pd.DataFrame) -> str:
+    """Return a sentence on which layers and tasks of a model have scores."""
+    missing = sorted(set(range(1, table.index[-1])) - set(table.index))
+    tasks = f"{name}: {table.shape[1]} tasks have a score at every layer compared"
+    if not missing:
+        return f"{tasks}."
+    return f"{tasks}; without scores on most tasks, no candidates: {spans(missing, 'layer')}."
 
 
 def _summary(model: str, table: pd.DataFrame) -> Iterator[Number]:
     average = 100 * table.mean(axis=1)
-    yield Number(f"{model}, layer 0", float(average.iloc[0]))
+    after_first = average[average.index > 0]
+    surpassed = _middle(table).max() > table.iloc[-1]
+    if 0 in average.index:
+        yield Number(f"{model}, layer 0", float(average[0]))
     yield Number(f"{model}, mean of layers", float(average.mean()))
-    yield Number(f"{model}, best layer", float(average.max()))
+    yield Number(f"{model}, best layer", float(after_first.max()))
+    yield Number(f"{model}, number of the best layer", float(after_first.idxmax()))
     yield Number(f"{model}, last layer", float(average.iloc[-1]))
     yield Number(f"{model}, best layer of each task", 100 * float(table.max().mean()))
-    yield Number(
-        f"{model}, gain of the best layer [%]", 100 * float(average.max() / average.iloc[-1] - 1)
-    )
+    yield Number(f"{model}, tasks with a better middle layer [%]", 100 * float(surpassed.mean()))
 
 
 @recipe("L-fig3", scales=released.SCALES)
@@ -83,14 +114,19 @@ def metrics_that_follow(assets: Assets) -> Evidence:
     layers = sorted(set(table.index).intersection(*(curve.index for curve in averages.values())))
     curves = {name: curve[layers].to_numpy() for name, curve in averages.items()}
 
-    def lead(tasks: npt.NDArray[np.float64]) -> float:
-        by_metric = {
+    def by_metric(tasks: npt.NDArray[np.float64]) -> dict[str, float]:
+        return {
             name: _with_mean(distance_correlation, curve, tasks) for name, curve in curves.items()
         }
-        return float(
-            np.mean([by_metric[name] for name in STRONG])
-            - np.mean([by_metric[name] for name in OTHERS])
-        )
+
+    def lead(tasks: npt.NDArray[np.float64]) -> float:
+        strength = by_metric(tasks)
+        strong = np.mean([strength[name] for name in STRONG])
+        return float(strong - np.mean([strength[name] for name in OTHERS]))
+
+    def strongest(tasks: npt.NDArray[np.float64]) -> float:
+        strength = by_metric(tasks)
+        return strength.pop("dime") - max(strength.values())
 
     tasks = table.loc[layers].to_numpy().T
     statistics = {
@@ -106,7 +142,8 @@ def metrics_that_follow(assets: Assets) -> Evidence:
     plot = drawing.bars(
         "Correlation with the mean MTEB score", "distance correlation", numbers[:: len(statistics)]
     )
-    return Evidence({"lead": bootstrap(tasks, lead)}, numbers, [plot], released.flagged(frame))
+    intervals = {"lead": bootstrap(tasks, lead), "strongest": bootstrap(tasks, strongest)}
+    return Evidence(intervals, numbers, [plot], released.flagged(frame))
 
 
 def _with_mean(

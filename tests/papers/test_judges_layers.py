@@ -7,11 +7,12 @@ from papers.worlds import World, verdicts
 
 from layerscope.scores import Evaluation
 from layerscope_papers import released
+from layerscope_papers.catalogue import recipes
 from layerscope_papers.layers import curves, prompts, theorems
 
 
 def scores(middle):
-    """Return scores of four models on 8 tasks, the middle layers better than the last by some points."""
+    """Return scores of the models on 8 tasks, the middle layers better than the last by some points."""
     draws = np.random.default_rng(0)
     rows = [
         {
@@ -23,7 +24,7 @@ def scores(middle):
             + middle / 100 * (2 <= layer <= 4 if middle > 0 else layer < 6)
             + draws.normal(0, 1e-3),
         }
-        for model in ("Pythia-14m", "Pythia-70m", "Pythia-160m", "Pythia-410m")
+        for model in released.SCORED.values()
         for layer in range(7)
         for task in range(8)
     ]
@@ -36,9 +37,26 @@ def test_middle_layers_against_the_last(monkeypatch, gain, word):
     assert set(verdicts("L-fig1", World(None)).values()) == {word}
 
 
+def test_layers_that_are_hardly_scored_and_layer_0_are_no_candidates(monkeypatch):
+    rows = scores(5.0).scores
+    best = rows["layer"].eq(3)
+    rows.loc[best, "score"] += 1.0
+    few = best & ~rows["task"].isin(["task 0", "task 1"])
+    first = rows["layer"].eq(0)
+    rows.loc[first, "score"] += 1.0
+    monkeypatch.setattr(released, "scores", lambda assets: Evaluation(rows[~few]))
+    evidence = recipes()["L-fig1"].judge(World(None))
+    numbers = {number.quantity: number.value for number in evidence.numbers}
+    assert evidence.intervals["mamba-370m"].value == pytest.approx(5, abs=0.2)
+    assert numbers["mamba-370m, number of the best layer"] in (2, 4)
+    assert numbers["largest gain of the best layer [points]"] == pytest.approx(5, abs=0.2)
+    assert any("candidates: layer 3" in note for note in evidence.notes)
+
+
 def metrics(values, depth=12):
     """Return metrics by layer: `values(model, metric, layers, dataset)` for each."""
-    models = dict.fromkeys((*released.PARAMETERS, "bert-base", "bert-large", "bert-huge"), depth)
+    bert = "bert-base", "bert-large", "bert-huge"
+    models = dict.fromkeys((*released.PARAMETERS, *bert, *released.MAMBA), depth)
     kinds = [
         ("prompt_entropy", "maxEntropy"),
         ("curvature", "raw"),
@@ -69,8 +87,9 @@ def metrics(values, depth=12):
 
 def valley(deep):
     def values(model, metric, layers, number):
-        depth = 0.1 if model.startswith("bert") else deep
-        return 0.8 + 0.001 * number - depth * np.sin(np.pi * layers / layers[-1])
+        depth = deep if model.startswith("Pythia") else 0.1
+        level = 0.8 if model.startswith("bert") else 0.8 - deep / 10
+        return level + 0.001 * number - depth * np.sin(np.pi * layers / layers[-1])
 
     return values
 
@@ -89,13 +108,16 @@ def test_larger_models(monkeypatch):
     def by_size(sign):
         def values(model, metric, layers, number):
             size = np.log10(released.PARAMETERS.get(model, 1e8))
-            return np.full(len(layers), sign * size) + 1e-3 * np.sin(size * 50)
+            growth = sign * size + 1e-3 * np.sin(size * 50)
+            if metric == "prompt_entropy":
+                return -growth * np.sin(np.pi * layers / layers[-1])
+            return np.full(len(layers), -growth if metric == "curvature" else growth)
 
         return values
 
-    monkeypatch.setattr(released, "metrics", lambda assets: metrics(by_size(-1)))
-    assert set(verdicts("L-fig12", World(None)).values()) == {"held"}
     monkeypatch.setattr(released, "metrics", lambda assets: metrics(by_size(1)))
+    assert set(verdicts("L-fig12", World(None)).values()) == {"held"}
+    monkeypatch.setattr(released, "metrics", lambda assets: metrics(by_size(-1)))
     assert set(verdicts("L-fig12", World(None)).values()) == {"did not hold"}
 
 
@@ -105,19 +127,19 @@ def test_which_metrics_go_with_scores(monkeypatch):
     def going(with_scores):
         def values(model, metric, layers, number):
             noise = np.random.default_rng(len(metric) + 100 * number).normal(size=len(layers))
-            return (
-                np.where((layers >= 2) & (layers <= 4), 1.0, 0.0)
-                + (0.01 if metric in with_scores else 100) * noise
-            )
+            signal = np.where((layers >= 2) & (layers <= 4), 1.0, 0.0)
+            if metric not in with_scores:
+                return signal + 100 * noise
+            return signal + (0.001 if metric == "dime" else 0.2) * noise
 
         return values
 
     monkeypatch.setattr(released, "scores", lambda assets: scores(5.0))
     monkeypatch.setattr(released, "metrics", lambda assets: metrics(going(strong)))
-    assert verdicts("L-fig3", World(None)) == {"lead": "held"}
+    assert verdicts("L-fig3", World(None)) == {"lead": "held", "strongest": "held"}
     others = ("prompt_entropy", "dataset_entropy", "lidar")
     monkeypatch.setattr(released, "metrics", lambda assets: metrics(going(others)))
-    assert verdicts("L-fig3", World(None)) == {"lead": "did not hold"}
+    assert set(verdicts("L-fig3", World(None)).values()) == {"did not hold"}
 
 
 def test_a_layer_without_labels(monkeypatch):
@@ -140,40 +162,48 @@ def test_a_layer_without_labels(monkeypatch):
     assert verdicts("L-appE", World(None)) == {"dime": "did not hold"}
 
 
-def test_what_training_changes(monkeypatch):
-    def by_step(middle, early):
-        rows = []
-        for metric, variant in (
-            ("prompt_entropy", "maxEntropy"),
-            ("lidar", "maxEntropy"),
-            ("dime", "maxEntropy"),
-            ("infonce", "raw"),
-        ):
-            for i, step in enumerate((1, 16, 256, 4000, 16000, 64000, 128000)):
-                for layer in range(13):
-                    third = (layer - 1) // 4
-                    late = i > 4
-                    speed = (3.0 if middle else 0.3) if third == 1 else 1.0
-                    speed *= (0.1 if early else 3.0) if late and third == 0 else 1.0
-                    value = rows[-13]["value"] + speed if i else 0.0
-                    rows.append(
-                        {
-                            "model": "Pythia-410m",
-                            "revision": f"step{step}",
-                            "dataset": "wikitext",
-                            "metric": metric,
-                            "variant": variant,
-                            "site": None,
-                            "pooling": None,
-                            "layer": layer,
-                            "value": value + 1e-3 * len(metric) * layer,
-                        }
-                    )
-        return pd.DataFrame(rows)
+def over_training(sign):
+    """Return metrics by step in which the middle moves most, and down to the lowest.
 
-    monkeypatch.setattr(released, "metrics", lambda assets: by_step(True, True))
+    With sign −1 it moves least, up, and is the highest.
+    """
+    speeds = {1: (1.0, -3.0, 1.0), -1: (1.0, 0.3, 1.0)}[sign]
+    late_speed_of_the_first = {1: 0.1, -1: 3.0}[sign]
+    steps = 1, 16, 256, 4000, 16000, 64000, 128000
+    rows = []
+    for metric, variant in curves.OVER_TRAINING.items():
+        values = np.r_[30.0, np.repeat((30.0, 30.0 if sign > 0 else 50.0, 30.0), 4)]
+        values += 1e-3 * len(metric) * np.arange(13)
+        for step in steps:
+            revisions = [(f"step{step}", "wikitext")]
+            if step == steps[-1]:
+                revisions += [("main", dataset) for dataset in ("wikitext", "mteb/a", "mteb/b")]
+            for number, (revision, dataset) in enumerate(revisions):
+                rows += [
+                    {
+                        "model": "Pythia-410m",
+                        "revision": revision,
+                        "dataset": dataset,
+                        "metric": metric,
+                        "variant": variant,
+                        "site": None,
+                        "pooling": None,
+                        "layer": layer,
+                        "value": value + 0.01 * number * layer,
+                    }
+                    for layer, value in enumerate(values)
+                ]
+            moved = np.repeat(speeds, 4)
+            if step >= curves.LATE:
+                moved[:4] *= late_speed_of_the_first
+            values = values + np.r_[0.0, moved]
+    return pd.DataFrame(rows)
+
+
+def test_what_training_changes(monkeypatch):
+    monkeypatch.setattr(released, "metrics", lambda assets: over_training(1))
     assert set(verdicts("L-fig4", World(None)).values()) == {"held"}
-    monkeypatch.setattr(released, "metrics", lambda assets: by_step(False, False))
+    monkeypatch.setattr(released, "metrics", lambda assets: over_training(-1))
     assert set(verdicts("L-fig4", World(None)).values()) == {"did not hold"}
 
 

@@ -12,4 +12,4 @@ def test_published_values_name_their_source_and_their_licence():
         and "https://arxiv.org/abs/2502.02013" in about
     )
     values = [file.name for file in folder.iterdir() if file.name != "README.md"]
-    assert len(values) == 4 and all(f"| `{name}` |" in about for name in values)
+    assert len(values) == 6 and all(f"| `{name}` |" in about for name in values)

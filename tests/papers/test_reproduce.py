@@ -112,9 +112,11 @@ def test_the_released_values_decide_offline(tmp_path: Path) -> None:
     assert found["Pythia-410m"].word == found["Pythia-160m"].word == "held"
     assert found["Pythia-410m"].interval.value == pytest.approx(5.1, abs=0.05)
     assert found["Pythia-160m"].interval.value == pytest.approx(3.5, abs=0.05)
+    assert found["mamba-370m"].interval.value == pytest.approx(16.5, abs=0.05)
+    assert found["LLM2Vec-8B"].interval.value == pytest.approx(1.46, abs=0.05)
     assert json.loads(json.dumps(board.as_dict()))["recipes"][0]["recipe"] == "L-fig1"
     assert repr(board) == "Board(scale='published': Of 2 recipes, 2 held)"
-    assert repr(board["L-fig1"]) == "Reproduction('L-fig1', scale='published': 4 of 4 claims held)"
+    assert repr(board["L-fig1"]) == "Reproduction('L-fig1', scale='published': 6 of 6 claims held)"
     (bars,) = board["L-appE"].evidence.plots
     assert {"infonce", "dime", "curvature"} < set(bars.rows), (
         "the words that all share are not repeated"
