@@ -70,33 +70,33 @@ def own(model: Any, ids: Any, tokens: int, top_p: float | None) -> Any:
 
 def ideal(speculation: Any, batch: int, tokens: int) -> float:
     """Return the seconds of the blocks and heads that the last call ran, each timed alone at half the text."""
-    halves, report, new = speculation.halves, speculation.report, DRAFTED + 1
+    split, report, new = speculation.split, speculation.report, DRAFTED + 1
     ids = torch.randint(3, VOCABULARY, (batch, PROMPT + tokens // 2))
     mask = torch.ones_like(ids)
 
     def median(run: Any, repeats: int = 7) -> float:
         times = []
         for _ in range(repeats):
-            halves.ahead = 0
+            split.ahead = 0
             begun = time.perf_counter()
             run()
             times.append(time.perf_counter() - begun)
-            for layer in halves._attention():
+            for layer in split._attention():
                 layer.keys, layer.values = (
                     each[..., : ids.shape[1], :] for each in (layer.keys, layer.values)
                 )
         return statistics.median(times)
 
-    with torch.no_grad(), halves.open():
-        halves.start(mask)
-        prefill = median(lambda: speculation.halves.module(ids[:, :PROMPT]), 3)
-        halves.module(ids, past_key_values=halves.cache, use_cache=True)
+    with torch.no_grad(), split.open():
+        split.start(mask)
+        prefill = median(lambda: speculation.split.module(ids[:, :PROMPT]), 3)
+        split.module(ids, past_key_values=split.cache, use_cache=True)
         token, several = ids[:, :1], ids[:, :new]
-        states = torch.randn(batch, new, halves.stack.width)
-        early = median(lambda: halves.early(token, DRAFT, head=True))
-        bare = median(lambda: halves.early(token, DRAFT, head=False))
-        late = median(lambda: halves.late(several, DRAFT, states))
-        plain = median(lambda: halves.all(token))
+        states = torch.randn(batch, new, split.stack.width)
+        early = median(lambda: split.early(token, DRAFT, head=True))
+        bare = median(lambda: split.early(token, DRAFT, head=False))
+        late = median(lambda: split.late(several, DRAFT, states))
+        plain = median(lambda: split.all(token))
     alone = report.plain / batch * plain
     return float(prefill + report.rounds * (DRAFTED * early + bare + late) + alone)
 

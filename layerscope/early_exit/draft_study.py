@@ -1,8 +1,9 @@
 """The work of `exits` for a language model: which layer should draft, how much, and whether that is faster."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from typing import Any, cast
 
 import numpy as np
@@ -17,20 +18,23 @@ from layerscope.core.memory import peak_bytes
 from layerscope.core.options import Asked
 from layerscope.core.processes import Team
 from layerscope.core.progress import Reporter, reporting
+from layerscope.core.saved import typed
 from layerscope.core.stopwatch import Stopwatch, machine
 from layerscope.early_exit.findings import judged
 from layerscope.generation.decoder import check_room, ends_of
 from layerscope.generation.draft_replay import (
     PASSES,
-    Clocked,
+    THRESHOLDS,
+    DraftCosts,
     Reading,
     Setting,
     best,
-    clocked,
     read,
     replay,
+    timed_rounds,
 )
-from layerscope.generation.draft_report import STORE, DraftReport
+from layerscope.generation.draft_report import LAYERS, STORE, DraftReport
+from layerscope.generation.draft_scheduler import MOST
 from layerscope.generation.pipeline import from_data, open_texts
 from layerscope.generation.speculation import SelfSpeculation
 from layerscope.logit_lens.translators import Translators
@@ -65,31 +69,38 @@ class Writer:
     def __call__(self, batch: int, **how: Any) -> Tensor:
         """Return prompts, padded at the left, and what follows them, for one batch."""
         prompts, module = self.batches[batch], cast(Any, self.model.module)
-        longest = max(map(len, prompts))
-        rows = torch.tensor(
-            [[*[0] * (longest - len(row)), *row] for row in prompts], device=self.model.device
+        longest = self.longest(batch)
+        ids = torch.tensor([[*[0] * (longest - len(row)), *row] for row in prompts])
+        lengths = torch.tensor([len(row) for row in prompts])
+        mask = (torch.arange(longest) >= longest - lengths[:, None]).long()
+        options = {"max_new_tokens": self.most, "do_sample": False, "num_beams": 1} | how
+        device = self.model.device
+        made: Tensor = module.generate(
+            ids.to(device), attention_mask=mask.to(device), pad_token_id=0, **options
         )
-        mask = torch.tensor(
-            [[*[0] * (longest - len(row)), *[1] * len(row)] for row in prompts],
-            device=self.model.device,
-        )
-        options = {
-            "max_new_tokens": self.most,
-            "do_sample": False,
-            "num_beams": 1,
-            "pad_token_id": 0,
-            **how,
-        }
-        made: Tensor = module.generate(rows, attention_mask=mask, **options)
         return made
+
+    @property
+    def half(self) -> int:
+        """The number of batches to choose on, and of those to measure on."""
+        return len(self.batches) // 2
+
+    def longest(self, batch: int) -> int:
+        """Return the length of the longest prompt of a batch."""
+        return max(map(len, self.batches[batch]))
 
     def new(self, batch: int, made: Tensor) -> list[list[int]]:
         """Return the new tokens of each text."""
-        ends, found = set(ends_of(self.model.module)), []
-        for row in made[:, max(map(len, self.batches[batch])) :].tolist():
+        ends, texts = set(ends_of(self.model.module)), []
+        for row in made[:, self.longest(batch) :].tolist():
             stop = next((n for n, token in enumerate(row, start=1) if token in ends), len(row))
-            found.append(row[:stop])
-        return found
+            texts.append(row[:stop])
+        return texts
+
+    def readings(self, batch: int, made: Tensor) -> list[Reading]:
+        """Return what each layer says along the texts of a batch."""
+        pairs = zip(self.batches[batch], self.new(batch, made), strict=True)
+        return [read(self.model, prompt, new, self.lens) for prompt, new in pairs]
 
 
 def study_drafts(asked: Asked, model: LayeredModel) -> DraftReport:
@@ -103,170 +114,278 @@ def study_drafts(asked: Asked, model: LayeredModel) -> DraftReport:
     if depth < 2:
         raise LayerscopeError(f"{model.loaded.name} has one block: no earlier layer can draft")
     layers = sorted({*(asked.exits or range(1, depth))})
-    if odd := [layer for layer in layers if layer >= depth]:
-        raise LayerscopeError(f"layer {odd[0]} cannot draft: give `exits` of 1 … {depth - 1}")
+    if layers[-1] >= depth:
+        deep = next(layer for layer in layers if layer >= depth)
+        raise LayerscopeError(f"layer {deep} cannot draft: give `exits` of 1 … {depth - 1}")
     # a model whose blocks cannot run apart, or with the translators of another, is refused before
     # the work
-    lens = SelfSpeculation(model.module, layers[0], lens=asked.draft_lens).halves.lens
+    lens = SelfSpeculation(model.module, layers[0], lens=asked.draft_lens).split.lens
     corpus = open_texts(asked)
-    given = from_data(model, corpus, Asked(**vars(asked) | {"samples": asked.samples or PROMPTS}))
-    check_room(model, given.prompts, "prompt", asked.max_new_tokens)
-    size = asked.batch_size or BATCH
-    half = len(given.prompts) // 2
-    if half < size:
-        raise LayerscopeError(
-            f"{corpus.name} gives {len(given.prompts)} prompts: `batch_size={size}` needs {2 * size}, one half to "
-            "choose on and the other to measure on"
-        )
-    notes = given.notes
-    if half % size or len(given.prompts) % 2:
-        left = len(given.prompts) - 2 * (half - half % size)
-        notes = (
-            *notes,
-            f"{count(left, 'prompt')} left out: the halves are whole batches of {size}",
-        )
+    texts = from_data(model, corpus, Asked(**vars(asked) | {"samples": asked.samples or PROMPTS}))
+    check_room(model, texts.prompts, "prompt", asked.max_new_tokens)
+    batches, notes = _halves(texts.prompts, asked.batch_size or BATCH, corpus.name)
+    notes = (*texts.notes, *notes)
     for note in notes:
         reporter.say(note)
-    batches = [
-        given.prompts[i : i + size]
-        for start in (0, half)
-        for i in range(start, start + half - size + 1, size)
-    ]
+    numbers = range(1, MOST) if asked.draft_tokens == "auto" else [asked.draft_tokens]
+    thresholds = THRESHOLDS if asked.threshold is None else [asked.threshold]
     with evaluating(model.module):
         writer = Writer(model, batches, asked.max_new_tokens, lens)
-        report = _study(asked, writer, layers, notes, corpus.name, reporter, team)
+        readings = _read_layers(writer, reporter, team)
+        settings, raced = team.lead(
+            partial(_time, writer, readings, layers, product(numbers, thresholds), reporter)
+        )
+        report = _reported(writer, layers, settings, raced, asked.min_speedup, team)
+    report = replace(
+        report, data=corpus.name, notes=(*notes, *report.notes), lens=str(asked.draft_lens or "")
+    )
     return report if out is None else replace(report, folder=team.lead(partial(report.save, out)))
 
 
-def _study(
-    asked: Asked,
-    writer: Writer,
-    layers: Sequence[int],
-    notes: Sequence[str],
-    data: str,
-    reporter: Reporter,
-    team: Team,
-) -> DraftReport:
-    """Choose on the first half of the batches, and measure on the other."""
-    model, most, half = writer.model, writer.most, len(writer.batches) // 2
-    watch, depth = Stopwatch(model.device), model.stack.depth
-    with reporter.bar("plain decoding", half, "batches") as advance:
-        texts = []
+def _halves(
+    prompts: Sequence[list[int]], size: int, name: str
+) -> tuple[list[Sequence[list[int]]], tuple[str, ...]]:
+    """Return the batches to choose on, then as many to measure on, with a note where prompts are left out."""
+    half = len(prompts) // 2 // size
+    if not half:
+        raise LayerscopeError(
+            f"{name} gives {len(prompts)} prompts: `batch_size={size}` needs {2 * size}, one half to "
+            "choose on and the other to measure on"
+        )
+    starts = [size * i for i in range(half)]
+    starts += [len(prompts) // 2 + start for start in starts]
+    batches = [prompts[start : start + size] for start in starts]
+    left = len(prompts) - 2 * half * size
+    note = f"{count(left, 'prompt')} left out: the halves are whole batches of {size}"
+    return batches, (note,) if left else ()
+
+
+def _read_layers(writer: Writer, reporter: Reporter, team: Team) -> list[list[Reading]]:
+    """Return what each layer says along the texts of the first half of the batches."""
+    texts = []
+    with reporter.bar("plain decoding", writer.half, "batches") as advance:
         for readings in team.each(
-            lambda batch: _readings(writer, batch, writer(batch)), range(half)
+            lambda batch: writer.readings(batch, writer(batch)), range(writer.half)
         ):
             texts.append(readings)
             advance(1)
-    agreement = _agreement(texts)
-    if np.isnan(agreement).any():
+    if np.isnan(_agreement(texts)).any():
         raise LayerscopeError(
-            f"the model ends each text of {data} after one token: there is nothing to draft"
+            "the model ends each text after one token: there is nothing to draft, give other prompts"
         )
-    timed = sorted(sorted(layers, key=partial(_promise, agreement, depth))[-TIMED:])
+    return texts
 
-    def timings() -> tuple[Clocked, float]:
-        """Return what rounds of drafts cost, and the seconds of plain decoding."""
-        with reporter.bar("rounds of drafts", PASSES * half, "batches") as advance:
 
-            def write(how: SelfSpeculation) -> None:
-                for batch in range(half):  # in turns, so that a busy machine slows both
-                    plain[batch].append(watch.seconds(partial(writer, batch)))
-                    writer(batch, custom_generate=how)
-                    advance(1)
+def _time(
+    writer: Writer,
+    texts: Sequence[Sequence[Reading]],
+    layers: Sequence[int],
+    settings: Iterable[tuple[int, float]],
+    reporter: Reporter,
+) -> tuple[pd.DataFrame, "Raced"]:
+    """Return the fastest setting of the most promising layers with the speed-up it promises, and all of them raced.
 
-            plain = [list[float]() for _ in range(half)]
-            cost = clocked(model, timed, write, most, writer.lens)
-        return cost, float(np.mean(plain, 1).sum())
+    Settings are numbers of draft tokens with thresholds. Drafts are replayed at the measured cost
+    of rounds.
+    """
+    promise = partial(_promise, _agreement(texts), writer.model.stack.depth)
+    timed = sorted(sorted(layers, key=promise)[-TIMED:])
+    costs, plain, prompts = _timings(writer, timed, reporter)
+    numbers, rows = [*settings], []
+    for layer in timed:
+        every = [Setting(layer, *each) for each in numbers]
+        fastest, seconds = best(texts, every, costs, writer.most)
+        rows.append((*fastest, plain / (prompts + seconds)))
+    chosen = pd.DataFrame(rows, columns=["layer", "draft_tokens", "threshold", "predicted"])
+    return chosen, _race(writer, chosen, reporter)
 
-    cost, seconds = team.lead(timings)
-    tokens = None if asked.draft_tokens == "auto" else asked.draft_tokens
-    found = {layer: best(texts, layer, cost, most, tokens, asked.threshold) for layer in timed}
-    settings = {layer: setting for layer, (setting, _) in found.items()}
-    predicted = {layer: seconds / expected for layer, (_, expected) in found.items()}
-    chosen = max(predicted, key=lambda layer: predicted[layer])
-    raced = team.lead(lambda: _race(writer, half, settings, chosen, watch, reporter))
-    held = [
+
+def _timings(
+    writer: Writer, layers: Sequence[int], reporter: Reporter
+) -> tuple[DraftCosts, float, float]:
+    """Return what rounds of drafts cost, the seconds of plain decoding, and those of reading the prompts."""
+    watch = Stopwatch(writer.model.device)
+    plain, prompts = ([list[float]() for _ in range(writer.half)] for _ in range(2))
+    with reporter.bar("rounds of drafts", PASSES * writer.half, "batches") as advance:
+
+        def write(speculation: SelfSpeculation) -> None:
+            for batch in range(writer.half):  # in turns, so that a busy machine slows all
+                plain[batch].append(watch.seconds(partial(writer, batch)))
+                reading = partial(writer, batch, max_new_tokens=1)
+                prompts[batch].append(watch.seconds(reading))
+                writer(batch, custom_generate=speculation)
+                advance(1)
+
+        costs = timed_rounds(writer.model, layers, write, writer.lens)
+    return costs, float(np.mean(plain, 1).sum()), float(np.mean(prompts, 1).sum())
+
+
+def _reported(
+    writer: Writer,
+    layers: Sequence[int],
+    settings: pd.DataFrame,
+    raced: "Raced",
+    min_speedup: float,
+    team: Team,
+) -> DraftReport:
+    """Return what was promised and measured."""
+    model, way = writer.model, raced.ways.set_index(["way", "layer"])
+    texts = [
         *team.each(
-            lambda batch: _readings(writer, half + batch, raced.texts[batch]),
-            range(len(raced.texts)),
+            lambda batch: writer.readings(writer.half + batch, raced.texts[batch]),
+            range(writer.half),
         )
     ]
-    rows = []
-    for layer, agrees in zip(layers, _agreement(held)[np.array(layers) - 1], strict=True):
-        own, way = settings.get(layer), (DRAFTS, layer)
-        rounds = [] if own is None else [replay(batch, own, most) for batch in held]
-        accepted, drafted, verified = (
-            sum(getattr(each, name) for each in rounds)
-            for name in ("accepted", "drafted", "verified")
+    chosen = settings.loc[settings["predicted"].idxmax()]
+    layer, predicted = int(chosen["layer"]), float(chosen["predicted"])
+    measured = float(way.loc[(DRAFTS, layer), "measured"])
+    notes = raced.notes
+    if abs(np.log(predicted / measured)) > APART:
+        apart = (
+            "expected and measured speed differ widely: try more `samples`, or a quieter machine"
         )
-        rows.append(
-            {
-                "layer": layer,
-                "chosen": layer == chosen,
-                "agreement": agrees,
-                "draft_tokens": own.tokens if own else 0,
-                "threshold": own.threshold if own else 0.0,
-                "acceptance": accepted / drafted if drafted else np.nan,
-                "length": 1 + accepted / verified if verified else np.nan,
-                "predicted": predicted.get(layer, np.nan),
-                "measured": raced.speedups.get(way, np.nan),
-                "early_exit": raced.speedups.get((EARLY, layer), np.nan),
-                "tokens_per_second": raced.rates.get(way, np.nan),
-                "memory": raced.memory.get(way, np.nan),
-            }
-        )
-    table, setting = pd.DataFrame(rows), settings[chosen]
-    measured = raced.speedups[DRAFTS, chosen]
-    pays, verdict = judged(predicted[chosen], measured, asked.min_speedup)
-    if abs(np.log(predicted[chosen] / measured)) > APART:
-        notes = [
-            *notes,
-            "expected and measured speed differ widely: try more `samples`, or a quieter machine",
-        ]
-    same = (
-        "same text"
-        if raced.same == raced.total
-        else f"{raced.same} of {raced.total} texts the same"
-    )
+        notes = (apart, *notes)
+    pays, verdict = judged(predicted, measured, min_speedup)
+    same, total = sum(raced.same), len(raced.same)
+    alike = "same text" if same == total else f"{same} of {total} texts the same"
+    table = pd.DataFrame({"layer": layers, "agreement": _agreement(texts)[np.array(layers) - 1]})
+    table["chosen"] = table["layer"] == layer
+    replayed = [_replayed(texts, each, writer.most) for each in _settings_of(settings)]
+    table = table.merge(settings.join(pd.DataFrame(replayed)), "left", "layer")
+    table = table.merge(way.loc[DRAFTS], "left", on="layer")
+    early = raced.ways[raced.ways["way"] == EARLY].set_index("layer")["measured"]
+    table["early_exit"] = table["layer"].map(early)
     return DraftReport(
         model=model.loaded.name,
-        depth=depth,
-        data=data,
+        depth=model.stack.depth,
+        data="",
         prompts=sum(map(len, writer.batches)),
         batch_size=len(writer.batches[0]),
-        max_new_tokens=most,
+        max_new_tokens=writer.most,
         dtype=str(next(model.module.parameters()).dtype).removeprefix("torch."),
         machine=machine(model.device),
         pays=pays,
-        verdict=f"{verdict}, {same}" if pays else f"{verdict}; decode plainly",
-        layer=chosen,
-        draft_tokens=setting.tokens,
-        threshold=setting.threshold,
-        predicted=predicted[chosen],
+        verdict=f"{verdict}, {alike}" if pays else f"{verdict}; decode plainly",
+        layer=layer,
+        draft_tokens=int(chosen["draft_tokens"]),
+        threshold=float(chosen["threshold"]),
+        predicted=predicted,
         measured=measured,
-        plain_rate=raced.rates[PLAIN],
-        plain_memory=raced.memory[PLAIN],
+        plain_rate=float(way.loc[PLAIN, "tokens_per_second"]),
+        plain_memory=float(way.loc[PLAIN, "memory"]),
         weights=weights_fingerprint(model.module, torch.bfloat16),
-        same=raced.same,
-        texts=raced.total,
-        layers=table,
-        notes=(*notes, *raced.notes),
-        lens=str(asked.draft_lens or ""),
+        same=same,
+        texts=total,
+        layers=typed(table.fillna({"draft_tokens": 0, "threshold": 0.0}), LAYERS),
+        notes=notes,
     )
 
 
-def _promise(agreement: Any, depth: int, layer: int) -> float:
+def _settings_of(table: pd.DataFrame) -> list[Setting]:
+    rows = table[["layer", "draft_tokens", "threshold"]].itertuples(index=False, name=None)
+    return [Setting(*row) for row in rows]
+
+
+def _replayed(texts: Sequence[Sequence[Reading]], setting: Setting, most: int) -> dict[str, float]:
+    """Return the share of draft tokens that are accepted, and the tokens that a round adds to a text."""
+    replays = [replay(batch, setting, most) for batch in texts]
+    accepted = sum(each.accepted for each in replays)
+    drafted = sum(each.drafted for each in replays) or np.nan
+    verified = sum(each.verified for each in replays) or np.nan
+    return {"acceptance": accepted / drafted, "length": 1 + accepted / verified}
+
+
+@dataclass(frozen=True)
+class Raced:
+    """Ways to decode side by side, and the held-out batches as plain decoding writes them.
+
+    `ways` has a row for each, by its `way` and `layer`: times as fast as plain decoding, tokens per
+    second, and bytes beside the weights. `same` says of each text whether the chosen layer's drafts
+    give it too.
+    """
+
+    ways: pd.DataFrame
+    texts: list[Tensor]
+    same: list[bool]
+    notes: tuple[str, ...]
+
+
+def _race(writer: Writer, settings: pd.DataFrame, reporter: Reporter) -> Raced:
+    """Have all ways write the held-out batches in turns."""
+    ways: dict[Way, dict[str, Any]] = {PLAIN: {}}
+    for layer, tokens, threshold in _settings_of(settings):
+        drafts = SelfSpeculation(
+            writer.model.module,
+            layer,
+            tokens,
+            threshold or None,
+            lens=writer.lens,
+            fall_back=False,
+        )
+        ways[DRAFTS, layer] = {"custom_generate": drafts}
+    early, notes = _early_exits(writer, settings["layer"])
+    ways |= early
+    made: dict[tuple[Way, int], Tensor] = {}
+    seconds, sizes = [], []
+
+    def run(way: Way, batch: int) -> None:
+        made[way, batch] = writer(batch, **ways[way])
+
+    held, watch = range(writer.half, len(writer.batches)), Stopwatch(writer.model.device)
+    turns = max(TURNS, len(held))
+    with reporter.bar("ways, interleaved", turns + 1, "rounds") as advance:
+        for turn in range(-1, turns):  # the first allocates, and does not count
+            batch = held[turn % len(held)]
+            times = watch.turn([partial(run, way, batch) for way in ways], turn)
+            if turn >= 0:
+                seconds.append(times)
+                sizes.append(sum(map(len, writer.new(batch, made[PLAIN, batch]))))
+            advance(1)
+    clock, new = np.array(seconds), np.array(sizes)[:, None]
+    table = pd.DataFrame([*ways], columns=["way", "layer"])
+    table["measured"] = np.median(clock[:, :1] / clock, 0)
+    table["tokens_per_second"] = np.median(new / clock, 0)
+    peaks = [
+        np.nan if way in early else peak_bytes(partial(writer, writer.half, **how))
+        for way, how in ways.items()
+    ]
+    chosen = DRAFTS, int(settings["layer"][settings["predicted"].idxmax()])
+    same = [
+        _alike(*texts)
+        for batch in held
+        for texts in zip(made[PLAIN, batch], made[chosen, batch], strict=True)
+    ]
+    return Raced(table.assign(memory=peaks), [made[PLAIN, batch] for batch in held], same, notes)
+
+
+def _early_exits(
+    writer: Writer, layers: Iterable[int]
+) -> tuple[dict[Way, dict[str, Any]], tuple[str, ...]]:
+    """Return transformers' own early exit at these layers, or a note where it does not run."""
+    if len(writer.batches[0]) > 1:  # of a batch it takes one text
+        return {}, ()
+    module: Any = writer.model.module
+    config = module.config.get_text_config(decoder=True)
+    depth = config.num_hidden_layers
+    early: dict[Way, dict[str, Any]] = {
+        (EARLY, layer): {"assistant_early_exit": layer} for layer in layers
+    }
+    try:
+        for how in early.values():
+            writer(writer.half, **how)
+    except Exception as error:  # each model fails there in its own way
+        config.num_hidden_layers = depth  # which is lowered there, and left so
+        failure = type(error).__name__
+        return {}, (f"transformers' assistant_early_exit does not run here ({failure})",)
+    return early, ()
+
+
+def _promise(agreement: NDArray[np.float64], depth: int, layer: int) -> float:
     """Return how fast a layer's drafts would be if only blocks took time."""
     rate = min(float(agreement[layer - 1]), 0.99)
-    return max(
-        (1 - rate**n) / (1 - rate) * depth / (n * layer + depth - layer) for n in range(2, 8)
-    )
-
-
-def _readings(writer: Writer, batch: int, made: Tensor) -> list[Reading]:
-    """Return what each layer says along the texts of a batch."""
-    pairs = zip(writer.batches[batch], writer.new(batch, made), strict=True)
-    return [read(writer.model, prompt, new, writer.lens) for prompt, new in pairs]
+    numbers = np.arange(2, 8)
+    gained = (1 - rate**numbers) / (1 - rate)
+    return float((gained * depth / (numbers * layer + depth - layer)).max())
 
 
 def _agreement(texts: Sequence[Sequence[Reading]]) -> NDArray[np.float64]:
@@ -275,97 +394,8 @@ def _agreement(texts: Sequence[Sequence[Reading]]) -> NDArray[np.float64]:
     return np.asarray(right.mean(1)) if right.size else np.full(len(right), np.nan)
 
 
-@dataclass(frozen=True)
-class Raced:
-    """Ways to decode side by side: times as fast as plain decoding, tokens per second, bytes beside the weights.
-
-    `texts` are the held-out batches as plain decoding writes them, of which `same` of `total` are
-    those of the drafts by the chosen layer too.
-    """
-
-    speedups: dict[Way, float]
-    rates: dict[Way, float]
-    memory: dict[Way, float]
-    texts: list[Tensor]
-    same: int
-    total: int
-    notes: tuple[str, ...]
-
-
-def _race(
-    writer: Writer,
-    first: int,
-    settings: Mapping[int, Setting],
-    chosen: int,
-    watch: Stopwatch,
-    reporter: Reporter,
-) -> Raced:
-    """Have all ways write the held-out batches in turns."""
-    held, notes = range(first, len(writer.batches)), tuple[str, ...]()
-    ways: dict[Way, dict[str, Any]] = {PLAIN: {}}
-    for layer, own in settings.items():
-        drafts = SelfSpeculation(
-            writer.model.module,
-            layer,
-            own.tokens,
-            own.threshold or None,
-            lens=writer.lens,
-            fall_back=False,
-        )
-        ways[DRAFTS, layer] = {"custom_generate": drafts}
-    if len(writer.batches[0]) == 1:  # of a batch, transformers' own takes one text
-        early: dict[Way, dict[str, Any]] = {
-            (EARLY, layer): {"assistant_early_exit": layer} for layer in settings
-        }
-        module: Any = writer.model.module
-        config = module.config.get_text_config(decoder=True)
-        depth = config.num_hidden_layers
-        try:
-            for how in early.values():
-                writer(first, **how)
-            ways |= early
-        except Exception as error:  # each model fails there in its own way
-            config.num_hidden_layers = depth  # which is lowered there, and left so
-            notes = (
-                f"transformers' assistant_early_exit does not run here ({type(error).__name__})",
-            )
-    made: dict[Way, dict[int, Tensor]] = {way: {} for way in ways}
-    seconds, sizes = [], []
-
-    def run(way: Way, batch: int) -> None:
-        made[way][batch] = writer(batch, **ways[way])
-
-    turns = max(TURNS, len(held))
-    with reporter.bar("ways, interleaved", turns + 1, "rounds") as advance:
-        for turn in range(-1, turns):  # the first allocates, and does not count
-            batch = held[turn % len(held)]
-            times = watch.turn([partial(run, way, batch) for way in ways], turn)
-            if turn >= 0:
-                seconds.append(times)
-                sizes.append(sum(map(len, writer.new(batch, made[PLAIN][batch]))))
-            advance(1)
-    pairs = [
-        pair for i in held for pair in zip(made[PLAIN][i], made[DRAFTS, chosen][i], strict=True)
-    ]
-    clock, new = np.array(seconds), np.array(sizes)[:, None]
-    return Raced(
-        dict(zip(ways, np.median(clock[:, :1] / clock, 0).tolist(), strict=True)),
-        dict(zip(ways, np.median(new / clock, 0).tolist(), strict=True)),
-        {
-            way: float(peak_bytes(partial(writer, first, **how)))
-            for way, how in ways.items()
-            if way[0] != EARLY
-        },
-        [made[PLAIN][batch] for batch in held],
-        sum(_alike(*pair) for pair in pairs),
-        len(pairs),
-        notes,
-    )
-
-
 def _alike(one: Tensor, other: Tensor) -> bool:
     """Return whether two rows are the same text; what fills the batch up after its end may differ in length."""
     length = min(len(one), len(other))
-    return bool(torch.equal(one[:length], other[:length])) and not bool(
-        one[length:].any() or other[length:].any()
-    )
+    longer = one if len(one) > length else other
+    return torch.equal(one[:length], other[:length]) and not bool(longer[length:].any())

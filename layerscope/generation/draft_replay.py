@@ -1,33 +1,31 @@
 """What self-speculation would gain: drafts of every layer replayed on texts that the model wrote, at measured costs."""
 
-import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.stats import trim_mean
 from torch import Tensor
 
-from layerscope.core.errors import LayerscopeError, count
-from layerscope.generation.draft_scheduler import MOST, Pace
+from layerscope.generation.draft_scheduler import MOST, DraftScheduler, RoundCosts
 from layerscope.generation.speculation import SelfSpeculation
 from layerscope.logit_lens.translators import Translators
 from layerscope.models import LayeredModel
 from layerscope.models.encode import TextEncoder
 
-SIZES = (2, 3, 5, 9)
-"""Tokens of the rounds that are timed."""
 THRESHOLDS = (0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95)
 """Thresholds among which one is chosen; 0 is none."""
+PLAIN = (1, False)
+"""The round of plain decoding."""
 UNSURE = 1e-9
 """A threshold that every draft token passes."""
 ENOUGH = 12
-"""Timings of each layer and size."""
+"""Timings of each layer and number of tokens."""
 PASSES = 8
 """Most times that texts are written for the timings."""
 
@@ -52,14 +50,14 @@ class Setting(NamedTuple):
 
 
 @dataclass
-class Rounds:
-    """In how many rounds a batch is written: by the number of tokens verified, and those that a threshold `stopped`.
+class Replay:
+    """The rounds in which a batch would be written, and what was drafted, accepted and verified of its texts.
 
-    What was drafted, accepted and verified is summed over its texts.
+    `rounds` counts them by how many tokens were verified, and whether the layer was too unsure to
+    draft another one; a round of one token without that is plain decoding.
     """
 
-    sizes: Counter[int] = field(default_factory=Counter)
-    stopped: int = 0
+    rounds: Counter[tuple[int, bool]] = field(default_factory=Counter)
     drafted: int = 0
     accepted: int = 0
     verified: int = 0
@@ -89,162 +87,114 @@ def read(
     return Reading(right.cpu().numpy(), torch.cat(sure).view(shape).double().cpu().numpy())
 
 
-def replay(batch: Sequence[Reading], setting: Setting, most: int) -> Rounds:
+def replay(batch: Sequence[Reading], setting: Setting, most: int) -> Replay:
     """Return the rounds in which a batch would be written with a setting, up to `most` new tokens a text."""
-    layer, found = setting.layer - 1, Rounds()
+    layer, result = setting.layer - 1, Replay()
     right, sure = [text.right[layer] for text in batch], [text.sure[layer] for text in batch]
     at = [0] * len(batch)  # the new token that is read next
-    left = [i for i, own in enumerate(right) if len(own)]
+    left = [i for i, agreed in enumerate(right) if len(agreed)]
     while left:
         drafts = max(0, min(setting.tokens, max(most - 2 - at[i] for i in left)))
+        stopped = False
         if drafts and setting.threshold:
-            ahead = [np.resize(sure[i][at[i] :], drafts) for i in left]
-            sure_of = int((np.mean(ahead, 0) >= setting.threshold).cumprod().sum())
-            found.stopped, drafts = found.stopped + (sure_of < drafts), sure_of
-        found.sizes[drafts + 1] += 1
+            ahead = np.mean([np.resize(sure[i][at[i] :], drafts) for i in left], 0)
+            sure_of = int((ahead >= setting.threshold).cumprod().sum())
+            drafts, stopped = sure_of, sure_of < drafts
+        result.rounds[drafts + 1, stopped] += 1
         for i in left:
             good = int(right[i][at[i] : at[i] + drafts].cumprod().sum())
-            found.accepted += good
+            result.accepted += good
             at[i] += good + 1
-        found.drafted, found.verified = (
-            found.drafted + drafts * len(left),
-            found.verified + len(left),
-        )
+        result.drafted += drafts * len(left)
+        result.verified += len(left)
         left = [i for i in left if at[i] < len(right[i])]
-    return found
+    return result
 
 
 @dataclass(frozen=True)
-class Clocked:
-    """Seconds of reading a batch of prompts, and of rounds by layer and size.
+class DraftCosts:
+    """Seconds of rounds, and of asking with a threshold how probable a draft token is."""
 
-    With a threshold to `ask` how probable a draft token is takes time too, and to `stop` there.
-    """
-
-    prompts: float
-    rounds: Mapping[tuple[int, int], float]
+    rounds: RoundCosts
     ask: float
-    stop: float
 
-    def __call__(self, layer: int, size: int) -> float:
-        """Return the seconds of a round, between timed sizes in proportion."""
-        sizes = sorted(n for k, n in self.rounds if k == layer)
-        known = [self.rounds[layer, n] for n in sizes]
-        if size <= sizes[-1]:
-            return float(np.interp(size, sizes, known))
-        return known[-1] + (size - sizes[-1]) * (known[-1] - known[-2]) / (sizes[-1] - sizes[-2])
-
-    def seconds(self, found: Rounds, setting: Setting) -> float:
-        """Return the seconds of a batch, its prompts included."""
-        ask = self.ask if setting.threshold else 0.0
-        rounds = sum(
-            n * (self(setting.layer, size) + ask * (size - 1)) for size, n in found.sizes.items()
-        )
-        return self.prompts + rounds + self.stop * found.stopped
+    def seconds(self, replayed: Replay, setting: Setting) -> float:
+        """Return the seconds of all rounds of a batch."""
+        counts = {key: n for key, n in replayed.rounds.items() if key != PLAIN}
+        seconds = replayed.rounds[PLAIN] * self.rounds.plain
+        if counts:
+            tokens, stopped = np.array([*counts]).T
+            headed = tokens - 1 + stopped
+            each = self.rounds.rounds(setting.layer, headed, 1 - stopped, tokens)
+            asking = self.ask * headed if setting.threshold else 0.0
+            seconds += float(np.dot([*counts.values()], each + asking))
+        return seconds
 
 
-class Timed(Pace):
-    """Has every layer draft every number of tokens in turns, and takes the time from one round to the next."""
+class TimedRounds(DraftScheduler):
+    """Has each layer draft each number of tokens in turns, so that all parts of rounds are timed."""
 
-    def __init__(self, depth: int, layers: Sequence[int], sizes: Sequence[int]) -> None:
+    def __init__(self, depth: int, layers: Sequence[int], numbers: Sequence[int]) -> None:
         super().__init__(depth, None, None, always=True)
+        self.layers = list(layers)
         self.hits, self.steps = ({each: [1.0, 2.0] for each in layers} for _ in range(2))
-        self.layers = [layers[0]]  # one is read at prompts
-        self.turns = [*product(layers, sizes)]
-        self.seconds = defaultdict[tuple[int, int], list[float]](list)
-        self.prompts, self.count, self.began, self.running = list[float](), 0, 0.0, False
-
-    def begin(self) -> None:
-        """Say that prompts are read now."""
-        self.began, self.running = time.perf_counter(), False
+        self.turns = [(0, 1), *product(layers, numbers)]
+        self.count = 0
 
     def next(self) -> tuple[int, int]:
         """Return the next layer and number of tokens."""
-        now = time.perf_counter()
-        (
-            self.seconds[self.turns[self.count % len(self.turns)]] if self.running else self.prompts
-        ).append(now - self.began)
-        self.count += self.running
-        self.began, self.running = now, True
+        self.count += 1
         return self.turns[self.count % len(self.turns)]
 
-    def means(self) -> dict[tuple[int, int], float]:
-        """Return the mean seconds of each turn without the slowest and fastest tenth."""
-        return {turn: float(trim_mean(seconds, 0.1)) for turn, seconds in self.seconds.items()}
-
-    @property
-    def fewest(self) -> int:
-        """The least number of timings of any turn."""
-        return min(len(self.seconds[turn]) for turn in self.turns)
+    def compared(self) -> list[int]:
+        """Compare no layers."""
+        return []
 
 
-class Timing(SelfSpeculation):
-    """Writes texts by the rounds of a `Timed`."""
+class TimedSpeculation(SelfSpeculation):
+    """Writes texts by the rounds of one scheduler, whose timings go on from text to text."""
 
     def __init__(
-        self, module: Any, timed: Timed, threshold: float | None, lens: Translators | None
+        self,
+        module: Any,
+        scheduler: DraftScheduler,
+        threshold: float | None,
+        lens: Translators | None,
     ) -> None:
-        self.timed = timed
+        self.timed = scheduler
         super().__init__(module, threshold=threshold, lens=lens)
 
-    def _pace(self) -> Pace:
-        self.timed.begin()
+    def _new_scheduler(self) -> DraftScheduler:
         return self.timed
 
 
-def clocked(
+def timed_rounds(
     model: LayeredModel,
     layers: Sequence[int],
     write: Callable[[SelfSpeculation], object],
-    most: int,
     lens: Translators | None = None,
-) -> Clocked:
-    """Return what rounds cost; `write` writes all batches of prompts by self-speculation, up to `most` new tokens."""
-    depth = model.stack.depth
+) -> DraftCosts:
+    """Return what rounds of these layers cost; `write` writes all batches of prompts by self-speculation."""
 
-    def timed(layers: Sequence[int], sizes: Sequence[int], threshold: float | None = None) -> Timed:
-        found = Timed(depth, layers, sizes)
+    def timed(layers: Sequence[int], numbers: Sequence[int], threshold: float | None) -> RoundCosts:
+        scheduler = TimedRounds(model.stack.depth, layers, numbers)
         for _ in range(PASSES):
-            write(Timing(model.module, found, threshold, lens))
-            if found.fewest >= ENOUGH:
+            write(TimedSpeculation(model.module, scheduler, threshold, lens))
+            if scheduler.count >= ENOUGH * len(scheduler.turns):
                 break
-        return found
+        return scheduler.costs
 
-    sizes = [1, *(n for n in SIZES if n <= min(most - 1, MOST))]
-    every = timed(layers, sizes)
-    if not every.fewest:
-        raise LayerscopeError(
-            f"the texts are too short to time drafts of {count(len(layers), 'layer')}: try more `samples`, or more "
-            "`max_new_tokens`"
-        )
-    rounds = every.means()
-    first = layers[0]
-    asked = timed([first], sizes[1:], UNSURE).means()
-    ask = float(np.median([(asked[first, n] - rounds[first, n]) / (n - 1) for n in sizes[1:]]))
-    stop = timed([first], [2], 1.0).means()[first, 2] - rounds[first, 1]
-    return Clocked(float(np.mean(every.prompts)), rounds, max(0.0, ask), max(0.0, stop))
+    costs, first = timed(layers, range(2, MOST + 1), None), layers[0]
+    ask = timed([first], [5], UNSURE).part("early", first) - costs.part("early", first)
+    return DraftCosts(costs, max(0.0, ask))
 
 
 def best(
-    texts: Sequence[Sequence[Reading]],
-    layer: int,
-    cost: Clocked,
-    most: int,
-    tokens: int | None,
-    threshold: float | None,
+    texts: Sequence[Sequence[Reading]], settings: Iterable[Setting], costs: DraftCosts, most: int
 ) -> tuple[Setting, float]:
-    """Return the fastest setting of a layer for batches of texts, and its seconds for all of them.
-
-    Numbers of draft tokens and thresholds are tried where none is given.
-    """
-    numbers = range(1, MOST) if tokens is None else [tokens]
-    settings = (
-        Setting(layer, *each)
-        for each in product(numbers, THRESHOLDS if threshold is None else [threshold])
-    )
+    """Return the setting that writes batches of texts fastest, and the seconds of its rounds for all."""
 
     def seconds(setting: Setting) -> float:
-        return sum(cost.seconds(replay(batch, setting, most), setting) for batch in texts)
+        return sum(costs.seconds(replay(batch, setting, most), setting) for batch in texts)
 
-    found = min(settings, key=seconds)
-    return found, seconds(found)
+    return min(((setting, seconds(setting)) for setting in settings), key=itemgetter(1))

@@ -29,14 +29,17 @@ SURVEYS = 0.015
 
 
 @dataclass
-class Costs:
+class RoundCosts:
     """Seconds of the parts of a round: those timed of late, or else h + b · blocks + w · head + c · work · (n − 1).
 
-    A part is "early" (one token through the first blocks and the head), "bare" (the same without
-    the head) or "late" (n tokens through the blocks that follow, and all that ends a round); plain
-    decoding is "late" with all blocks. `head` is the work of the head, in blocks.
+    A round of `drafts` tokens runs the first blocks and the head once for each ("early"), the first
+    blocks alone for the last one ("bare"), and the blocks that follow on all its n tokens, with all
+    that ends a round ("late"). A layer that is unsure of the next token stops the round there: the
+    head was asked once more, and nothing runs bare. Plain decoding is "late" with all blocks.
+    `head` is the work of the head, in blocks.
     """
 
+    depth: int
     head: float = 1.0
     seen: dict[tuple[str, int, float], deque[float]] = field(
         default_factory=lambda: defaultdict(lambda: deque(maxlen=RECENT))
@@ -46,11 +49,11 @@ class Costs:
 
     def add(self, part: str, blocks: int, tokens: int, seconds: float) -> None:
         """Add a timing."""
-        own = self.seen[part, blocks, tokens]
-        own.append(seconds)
-        self.medians[part, blocks, tokens], self.fit = median(own), None
+        recent = self.seen[part, blocks, tokens]
+        recent.append(seconds)
+        self.medians[part, blocks, tokens], self.fit = median(recent), None
 
-    def __call__(self, part: str, blocks: int, tokens: float = 1) -> float:
+    def part(self, part: str, blocks: int, tokens: float = 1) -> float:
         """Return the seconds of a part of a round, as measured or else as fitted to the medians of all timings."""
         if len(self.seen.get((part, blocks, tokens), ())) > 2:
             return self.medians[part, blocks, tokens]
@@ -61,12 +64,25 @@ class Costs:
             self.fit = nnls(np.array(rows), np.array([*self.medians.values()]))[0]
         return float(self._features(part, blocks, tokens) @ self.fit)
 
+    @property
+    def plain(self) -> float:
+        """The seconds of one token by plain decoding."""
+        return self.part("late", self.depth)
+
+    def rounds(
+        self, layer: int, headed: np.ndarray, bare: np.ndarray, tokens: np.ndarray
+    ) -> np.ndarray:
+        """Return the seconds of rounds, by runs of the first blocks with the head and without, and tokens verified."""
+        drafting = headed * self.part("early", layer) + bare * self.part("bare", layer)
+        late = [self.part("late", self.depth - layer, each) for each in tokens.tolist()]
+        return np.asarray(drafting + late)
+
     def _features(self, part: str, blocks: int, tokens: float) -> np.ndarray:
         head = float(part != "bare")
         return np.array([1.0, blocks, head, (blocks + self.head * head) * (tokens - 1)])
 
 
-class Pace:
+class DraftScheduler:
     """Chooses the layer that drafts and how many tokens are verified at once, 1 for plain decoding.
 
     A fixed `layer` or number of `tokens` is kept to; `always` forbids to fall back to plain
@@ -86,7 +102,7 @@ class Pace:
         self.layers: list[int] = layers if layer is None else [layer]
         self.hits = {each: [0.5 * PRIOR, PRIOR] for each in self.layers}
         self.steps = {each: [PRIOR, PRIOR] for each in self.layers}
-        self.costs, self.plain, self.drafts, self.at = Costs(head), 0, 0, 0
+        self.costs, self.plain, self.drafts, self.at = RoundCosts(depth, head), 0, 0, 0
         self.rounds, self.wait = 0, RECENT
         self.began, self.surveyed = time.perf_counter(), 0.0
         """When the texts were begun, and the seconds in which layers were compared since."""
@@ -122,9 +138,8 @@ class Pace:
             self.acceptance(layer) + (good - usual * seen) / (seen + 2 * PRIOR), 0.0, 0.999
         )
         gained = left.max() / (left[:, None] / _geometric(sure * rates, tokens)).max(0)
-        early = (steps - whole) * self.costs("early", layer) + whole * self.costs("bare", layer)
-        late = np.array([self.costs("late", self.depth - layer, float(step)) for step in steps])
-        return np.asarray(gained * self.costs("late", self.depth) / (early + late))
+        seconds = self.costs.rounds(layer, steps - whole, whole, steps)
+        return np.asarray(gained * self.costs.plain / seconds)
 
     def best(self) -> tuple[int, int, float]:
         """Return the best layer and number of tokens, and how much faster than plain decoding they are expected."""
@@ -139,7 +154,7 @@ class Pace:
         self.drafts += 1
         if len(self.layers) < 2 or (self.drafts > 4 and self.drafts % 8 and not self.plain):
             return []
-        ahead = self.texts[:, 0].max() * self.costs("late", self.depth) if self.costs.seen else 0.0
+        ahead = self.texts[:, 0].max() * self.costs.plain if self.costs.seen else 0.0
         if self.surveyed > SURVEYS * (time.perf_counter() - self.began + ahead):
             return []
         others = [each for each in self.layers if each != self.at]

@@ -11,7 +11,8 @@ from torch import Tensor
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.progress import Reporter
 from layerscope.generation.decoder import Decoder, ends_of
-from layerscope.generation.speculation import SelfSpeculation, Speculated
+from layerscope.generation.speculation import SelfSpeculation
+from layerscope.generation.speculative_rounds import Speculated
 from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
 

@@ -2,7 +2,6 @@
 
 import inspect
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,9 @@ from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.option_kinds import Number, Whole, shown
-from layerscope.generation.draft_scheduler import Pace
-from layerscope.generation.speculative_rounds import Texts
-from layerscope.generation.split_model import Halves, positions_of
+from layerscope.generation.draft_scheduler import DraftScheduler
+from layerscope.generation.speculative_rounds import Speculated, SpeculativeTexts
+from layerscope.generation.split_model import SplitModel, positions_of
 from layerscope.logit_lens.translators import Translators
 
 HANDED_ON = {
@@ -39,43 +38,6 @@ OTHER_DECODING = {
 """Settings of transformers that ask for another way to decode, and the values that do not."""
 FROM_GENERATE = ("assistant_model", "streamer")
 """Arguments of `model.generate` that transformers does not pass on to a decoding of one's own."""
-
-
-@dataclass
-class Speculated:
-    """What a call drafted: `accepted` of `drafted` tokens in `rounds`, `tokens` new in all, `rerun` twice.
-
-    `layer` and `draft_tokens` are those of the last round, 0 tokens where plain decoding was
-    faster; `expected` is the speed over plain decoding predicted from acceptance and timings.
-
-    >>> from layerscope.generation import Speculated
-    >>> print(Speculated(layer=4, draft_tokens=3, rounds=10, drafted=30, accepted=24, tokens=34))
-    drafts by layer 4: 24 of 30 draft tokens accepted (80%)
-    """
-
-    layer: int = 0
-    draft_tokens: int = 0
-    rounds: int = 0
-    drafted: int = 0
-    accepted: int = 0
-    tokens: int = 0
-    rerun: int = 0
-    plain: int = 0
-    expected: float = 1.0
-    seconds: float = 0.0
-
-    @property
-    def acceptance(self) -> float:
-        """Share of drafted tokens that were accepted, NaN where none was drafted."""
-        return self.accepted / self.drafted if self.drafted else float("nan")
-
-    def __str__(self) -> str:
-        drafted = f"{self.accepted} of {self.drafted} draft tokens accepted ({self.acceptance:.0%})"
-        if 2 * self.plain > self.tokens:
-            return (
-                f"drafts do not pay here: {self.plain} of {self.tokens} tokens were decoded plainly"
-            )
-        return f"drafts by layer {self.layer}: {drafted}"
 
 
 class SelfSpeculation:
@@ -139,8 +101,8 @@ class SelfSpeculation:
                 f"SelfSpeculation takes a loaded language model of transformers, and this is {shown(model)}: load it "
                 "with transformers.AutoModelForCausalLM.from_pretrained"
             )
-        self.halves, self.fall_back = Halves(model, lens), fall_back
-        depth = self.halves.depth
+        self.split, self.fall_back = SplitModel(model, lens), fall_back
+        depth = self.split.depth
         if depth < 2:
             raise LayerscopeError(
                 f"{type(model).__name__} has one block: no earlier layer can draft"
@@ -150,18 +112,18 @@ class SelfSpeculation:
         self.threshold = None if threshold is None else Number(0, 1).take("threshold", threshold)
         self.layer = None if draft_layer == "auto" else int(draft_layer)
         self.tokens = None if draft_tokens == "auto" else int(draft_tokens)
-        self.pace, self.report = self._pace(), Speculated()
-        self.halves.check(self.pace.layers)
+        self.scheduler, self.report = self._new_scheduler(), Speculated()
+        self.split.check(self.scheduler.layers)
         self.scored, self.log_probs = False, list[list[float]]()
         """Whether to keep the log-probabilities of new tokens by the model, before temperature and nucleus."""
 
-    def _pace(self) -> Pace:
-        return Pace(
-            self.halves.depth,
+    def _new_scheduler(self) -> DraftScheduler:
+        return DraftScheduler(
+            self.split.depth,
             self.layer,
             self.tokens,
             always=not self.fall_back,
-            head=self.halves.head_work,
+            head=self.split.head_work,
         )
 
     @torch.no_grad()
@@ -178,30 +140,34 @@ class SelfSpeculation:
         batch, withheld = len(input_ids), self._withheld()
         streamer = withheld.pop("streamer", None)
         model_kwargs.pop("synced_gpus", None)
-        _check(model, self.halves, generation_config, model_kwargs | withheld)
+        _check(model, self.split, generation_config, model_kwargs | withheld)
         if streamer is not None and batch > 1:
             raise LayerscopeError(
                 f"a streamer takes one text, and there are {batch}: leave `streamer` out"
             )
         started = time.perf_counter()
-        self.report, self.pace, self.log_probs = Speculated(), self._pace(), []
+        self.report, self.scheduler, self.log_probs = Speculated(), self._new_scheduler(), []
         mask = model_kwargs.get("attention_mask")
         mask = torch.ones_like(input_ids) if mask is None else mask
         parts = [slice(None)]
-        self.halves.start(mask)
-        if self.halves.alone:
+        self.split.start(mask)
+        if self.split.alone:
             parts = [slice(i, i + 1) for i in range(batch)]
         made: list[Tensor] = []
         for part in parts:
             real = slice(int((mask[part] == 0).all(0).sum()), None)
-            found = Texts(
-                self,
+            found = SpeculativeTexts(
+                self.split,
+                self.scheduler,
+                self.report,
                 logits_processor,
                 stopping_criteria,
                 generation_config,
                 streamer,
-                part.start or 0,
-                batch,
+                threshold=self.threshold,
+                scored=self.scored,
+                first=part.start or 0,
+                batch=batch,
             )
             made += found.generate(input_ids[part, real], mask[part, real], input_ids[part])
             self.log_probs += found.log_probs
@@ -210,7 +176,7 @@ class SelfSpeculation:
         report = self.report
         report.seconds = time.perf_counter() - started
         if report.rounds and report.plain:
-            report.expected = self.pace.speedup(report.layer, report.draft_tokens + 1)
+            report.expected = self.scheduler.speedup(report.layer, report.draft_tokens + 1)
         pad = getattr(generation_config, "_pad_token_tensor", None)
         ids = torch.nn.utils.rnn.pad_sequence(
             made, batch_first=True, padding_value=0 if pad is None else int(pad)
@@ -229,9 +195,9 @@ class SelfSpeculation:
         return {} if frame is None else {name: frame.f_locals.get(name) for name in FROM_GENERATE}
 
 
-def _check(model: Any, halves: Halves, config: Any, options: dict[str, Any]) -> None:
+def _check(model: Any, split: SplitModel, config: Any, options: dict[str, Any]) -> None:
     """Raise for what self-speculation cannot keep to."""
-    if model is not halves.module:
+    if model is not split.module:
         raise LayerscopeError(
             "this is another model than self-speculation was made for: make it again with this one"
         )

@@ -2,77 +2,112 @@
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.generation.draft_scheduler import SURVEYS
-from layerscope.generation.split_model import SURVEY
-
-if TYPE_CHECKING:
-    from layerscope.generation.speculation import SelfSpeculation
+from layerscope.generation.draft_scheduler import SURVEYS, DraftScheduler
+from layerscope.generation.split_model import SURVEY, SplitModel
 
 
-class Texts:
-    """The texts of one batch while they are generated."""
+@dataclass
+class Speculated:
+    """What a call drafted: `accepted` of `drafted` tokens in `rounds`, `tokens` new in all, `rerun` twice.
 
-    def __init__(
-        self,
-        owner: "SelfSpeculation",
-        processors: Any,
-        criteria: Any,
-        config: Any,
-        streamer: Any,
-        offset: int,
-        batch: int,
-    ) -> None:
+    `layer` and `draft_tokens` are those of the last round, 0 tokens where plain decoding was
+    faster; `expected` is the speed over plain decoding predicted from acceptance and timings.
+
+    >>> from layerscope.generation import Speculated
+    >>> print(Speculated(layer=4, draft_tokens=3, rounds=10, drafted=30, accepted=24, tokens=34))
+    drafts by layer 4: 24 of 30 draft tokens accepted (80%)
+    """
+
+    layer: int = 0
+    draft_tokens: int = 0
+    rounds: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    tokens: int = 0
+    rerun: int = 0
+    plain: int = 0
+    expected: float = 1.0
+    seconds: float = 0.0
+
+    @property
+    def acceptance(self) -> float:
+        """Share of drafted tokens that were accepted, NaN where none was drafted."""
+        return self.accepted / self.drafted if self.drafted else float("nan")
+
+    def __str__(self) -> str:
+        drafted = f"{self.accepted} of {self.drafted} draft tokens accepted ({self.acceptance:.0%})"
+        if 2 * self.plain > self.tokens:
+            return (
+                f"drafts do not pay here: {self.plain} of {self.tokens} tokens were decoded plainly"
+            )
+        return f"drafts by layer {self.layer}: {drafted}"
+
+
+@dataclass
+class SpeculativeTexts:
+    """The texts of one batch while they are generated, in the rounds that a scheduler plans.
+
+    `processors`, `criteria`, `config` and `streamer` are those of `model.generate`. The texts are
+    the rows of its `batch` from the `first` on.
+    """
+
+    split: SplitModel
+    scheduler: DraftScheduler
+    report: Speculated
+    processors: Any
+    criteria: Any
+    config: Any
+    streamer: Any
+    threshold: float | None
+    scored: bool
+    first: int
+    batch: int
+
+    def __post_init__(self) -> None:
         from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria
 
-        self.halves, self.pace, self.report, self.threshold = (
-            owner.halves,
-            owner.pace,
-            owner.report,
-            owner.threshold,
-        )
-        self.processors, self.streamer = processors, streamer
-        self.offset, self.batch = offset, batch
-        self.sample, self.scored = config.do_sample, owner.scored
-        plain = (EosTokenCriteria, MaxLengthCriteria)
-        self.criteria = [each for each in criteria if not isinstance(each, plain)]
-        self.ends = {
-            int(i)
-            for each in criteria
-            if isinstance(each, EosTokenCriteria)
-            for i in each.eos_token_id.view(-1)
-        }
-        self.longest = min(
-            [each.max_length for each in criteria if isinstance(each, MaxLengthCriteria)],
-            default=1 << 60,
-        )
+        self.sample = self.config.do_sample
+        self.ends, self.longest = set[int](), 1 << 60
+        self.others = list[Any]()
+        """Criteria that look at the text itself."""
+        for each in self.criteria:
+            if isinstance(each, EosTokenCriteria):
+                self.ends.update(each.eos_token_id.view(-1).tolist())
+            elif isinstance(each, MaxLengthCriteria):
+                self.longest = min(self.longest, each.max_length)
+            else:
+                self.others.append(each)
 
     def generate(self, ids: Tensor, mask: Tensor, whole: Tensor) -> list[Tensor]:
         """Return each prompt with its continuation."""
-        halves, last = self.halves, ids[:, -1:]
+        split, last = self.split, ids[:, -1:]
         self.texts, self.left, self.log_probs = (
             [*whole],
             [*range(len(ids))],
             [list[float]() for _ in ids],
         )
-        self.pace.texts = np.zeros((len(ids), 3))
-        with halves.open():
-            halves.keep, halves.kept = (
-                self.pace.layers if len(self.pace.layers) > 1 or not self.pace.always else (),
+        self.scheduler.texts = np.zeros((len(ids), 3))
+        with split.open():
+            split.keep, split.kept = (
+                self.scheduler.layers
+                if len(self.scheduler.layers) > 1 or not self.scheduler.always
+                else (),
                 {},
             )
-            halves.start(mask)
-            logits = halves.prompts(ids)
-            if halves.kept:
-                halves.kept[halves.depth] = [halves.state]
+            split.start(mask)
+            logits = split.prompts(ids)
+            if split.kept:
+                split.kept[split.depth] = [split.state]
                 self._compare(mask[:, -self._surveyed(ids) :].bool())
-            halves.keep = ()
+            split.keep = ()
             pending = self._written(
                 logits, last, *self._accepted(self._processed(logits, last), last, [])
             )
@@ -85,9 +120,9 @@ class Texts:
 
         The head is eight times as fast on many states at once as on one.
         """
-        halves, rows = self.halves, len(ids)
-        states = SURVEYS * 8 * (self.longest - ids.shape[1]) * (1 + halves.depth / halves.head_work)
-        each = states / rows / len(halves.kept)
+        split, rows = self.split, len(ids)
+        states = SURVEYS * 8 * (self.longest - ids.shape[1]) * (1 + split.depth / split.head_work)
+        each = states / rows / len(split.kept)
         return int(min(max(each, 1), max(4, SURVEY // rows)))
 
     def _compare(
@@ -100,11 +135,11 @@ class Texts:
         """
         started, length = time.perf_counter(), real.shape[1]
         kept = {
-            layer: torch.cat(states, 1)[:, -length:] for layer, states in self.halves.kept.items()
+            layer: torch.cat(states, 1)[:, -length:] for layer, states in self.split.kept.items()
         }
-        logits = self.halves.read({layer: states.flatten(0, 1) for layer, states in kept.items()})
+        logits = self.split.read({layer: states.flatten(0, 1) for layer, states in kept.items()})
         every = {layer: each.view(*real.shape, -1) for layer, each in logits.items()}
-        own = every.pop(self.halves.depth) if own is None else own
+        own = every.pop(self.split.depth) if own is None else own
         for layer, raw in every.items():
             scores = raw if tokens is None else self._processed(raw, tokens)
             good = (scores.argmax(-1) == own.argmax(-1)).float()
@@ -112,48 +147,48 @@ class Texts:
                 law = scores.softmax(-1)
                 good = torch.minimum(law, own.softmax(-1)).sum(-1) if self.sample else good
                 sure = real & (law.amax(-1) >= (self.threshold or 0))
-                self.pace.observe(
+                self.scheduler.observe(
                     layer, good[sure].tolist(), sure[real].tolist() if self.threshold else ()
                 )
             else:
-                self.pace.observe(layer, good[real].tolist())
-        self.halves.keep, self.halves.kept = (), {}
-        self.pace.surveyed += time.perf_counter() - started
+                self.scheduler.observe(layer, good[real].tolist())
+        self.split.keep, self.split.kept = (), {}
+        self.scheduler.surveyed += time.perf_counter() - started
 
     def _round(self, pending: Tensor) -> Tensor:
         """Draft and verify; return the next token of each text that goes on, [B, 1]."""
-        halves, pace, report = self.halves, self.pace, self.report
+        split, scheduler, report = self.split, self.scheduler, self.report
         lengths = [len(self.texts[row]) for row in self.left]
-        pace.texts[:, 0] = [self.longest - length for length in lengths]
-        layer, new = pace.next()
+        scheduler.texts[:, 0] = [self.longest - length for length in lengths]
+        layer, new = scheduler.next()
         # a text that is nearly full may be drafted beyond its end, but not beyond the model's
         # positions
         most = max(
             self.longest - max(lengths),
-            min(self.longest - min(lengths), halves.context - max(lengths)),
+            min(self.longest - min(lengths), split.context - max(lengths)),
         )
         new = max(1, min(new, most))
         begun, before, tokens, states, laws = (
             time.perf_counter(),
             None,
             pending,
-            halves.given,
+            split.given,
             list[Tensor](),
         )
         if new > 1:
-            before = halves.snapshot() if halves.recurrent else None
-            halves.keep = pace.compared()
+            before = split.snapshot() if split.recurrent else None
+            split.keep = scheduler.compared()
             report.layer, report.draft_tokens, report.rounds = layer, new - 1, report.rounds + 1
             tokens, states, laws = self._drafted(pending, layer, new)
             new = tokens.shape[1]
             drafted = _clock(tokens)
-            logits, timed = halves.late(tokens, layer, states), drafted
+            logits, timed = split.late(tokens, layer, states), drafted
         else:
             layer, timed = 0, begun
-            logits = halves.all(pending)
+            logits = split.all(pending)
             report.plain += len(self.left)
         following = self._kept(logits, tokens, laws, before)
-        pace.costs.add("late", halves.depth - layer, new, _clock(following) - timed)
+        scheduler.costs.add("late", split.depth - layer, new, _clock(following) - timed)
         return following
 
     def _drafted(
@@ -167,24 +202,24 @@ class Texts:
         """
         begun, drawn, states, laws = time.perf_counter(), [pending], list[Tensor](), list[Tensor]()
         for _ in range(new - 1):
-            logits = self.halves.early(drawn[-1], layer, head=True)
+            logits = self.split.early(drawn[-1], layer, head=True)
             assert logits is not None
-            states.append(self.halves.state)
+            states.append(self.split.state)
             law = self._processed(logits[:, None], torch.cat(drawn, 1))[:, 0]
             law = _law(law) if self.sample or self.threshold else law
             if self.threshold:
                 sure = float(law.amax(-1).mean()) >= self.threshold
-                self.pace.observe(layer, (), [sure])
+                self.scheduler.observe(layer, (), [sure])
                 if not sure:
                     break
             laws.append(law)
             drawn.append(torch.multinomial(law, 1) if self.sample else law.argmax(-1, keepdim=True))
         headed = _clock(drawn[-1])
-        self.pace.costs.add("early", layer, 1, (headed - begun) / len(states))
+        self.scheduler.costs.add("early", layer, 1, (headed - begun) / len(states))
         if len(states) < len(drawn):
-            self.halves.early(drawn[-1], layer, head=False)
-            states.append(self.halves.state)
-            self.pace.costs.add("bare", layer, 1, _clock(states[-1]) - headed)
+            self.split.early(drawn[-1], layer, head=False)
+            states.append(self.split.state)
+            self.scheduler.costs.add("bare", layer, 1, _clock(states[-1]) - headed)
         return torch.cat(drawn, 1), torch.cat(states, 1), laws
 
     def _kept(
@@ -197,26 +232,26 @@ class Texts:
         if new > 1:
             for i, number in enumerate(good.tolist()):
                 seen = [True] * number + [False] * (number < new - 1)
-                self.pace.observe(report.layer, seen)
-                self.pace.texts[i, 1:] += number, len(seen)
+                self.scheduler.observe(report.layer, seen)
+                self.scheduler.texts[i, 1:] += number, len(seen)
             report.drafted, report.accepted = (
                 report.drafted + (new - 1) * len(good),
                 report.accepted + int(good.sum()),
             )
         kept = good + 1
-        self.pace.fade(float(kept.float().mean()))
-        if self.halves.kept:
+        self.scheduler.fade(float(kept.float().mean()))
+        if self.split.kept:
             columns = torch.arange(new, device=kept.device)
             self._compare(columns[None] < kept[:, None], tokens, scores)
         if (
             before is not None and int(kept) < new
         ):  # recurrent states cannot be cut, and are read again from a copy
-            self.halves.restore(before)
-            self.halves.cut(torch.zeros_like(kept), new)
+            self.split.restore(before)
+            self.split.cut(torch.zeros_like(kept), new)
             new = int(kept)
-            self.halves.all(tokens[:, :new])
+            self.split.all(tokens[:, :new])
             report.rerun += new
-        self.halves.cut(kept, new)
+        self.split.cut(kept, new)
         return self._written(logits, tokens, good, following)
 
     def _accepted(
@@ -248,8 +283,8 @@ class Texts:
             rows = torch.tensor(going, dtype=torch.long, device=following.device)
             following = following[rows]
             if self.left:
-                self.pace.texts = self.pace.texts[going]
-                self.halves.select(rows)
+                self.scheduler.texts = self.scheduler.texts[going]
+                self.split.select(rows)
         return following
 
     def _extended(self, row: int, fresh: Sequence[int]) -> bool:
@@ -261,7 +296,7 @@ class Texts:
             if self.streamer is not None:
                 self.streamer.put(text[-1:].cpu())
             over = token in self.ends or len(text) >= self.longest
-            if over or any(bool(each(text[None], None).any()) for each in self.criteria):
+            if over or any(bool(each(text[None], None).any()) for each in self.others):
                 self.texts[row] = text
                 return False
         self.texts[row] = text
@@ -275,7 +310,7 @@ class Texts:
         """
         if not self.processors:
             return logits
-        found, first = torch.empty_like(logits), self.offset
+        found, first = torch.empty_like(logits), self.first
         for length in {len(self.texts[row]) for row in self.left}:
             rows = [i for i, row in enumerate(self.left) if len(self.texts[row]) == length]
             own = [first + self.left[i] for i in rows]

@@ -24,7 +24,7 @@ SURVEY = 32
 """Last tokens of the prompts, of all texts together, at which layers are compared."""
 
 
-class Halves:
+class SplitModel:
     """Runs the blocks of a language model from one layer to another, for texts of one batch, over one cache.
 
     `real` [B, T] says which columns of the cache a text has filled: all but the padding at its

@@ -18,7 +18,8 @@ from layerscope.core.memory import peak_bytes
 from layerscope.core.options import Asked
 from layerscope.generation import DraftReport, SelfSpeculation, open_draft_report
 from layerscope.generation.decoder import open_language_model
-from layerscope.generation.draft_replay import Clocked, Reading, Setting, best, read, replay
+from layerscope.generation.draft_replay import DraftCosts, Reading, Setting, best, read, replay
+from layerscope.generation.draft_scheduler import RoundCosts
 
 NEW = 24
 QUIET: dict[str, Any] = {"processor": TOKENIZER, "progress": False}
@@ -71,46 +72,54 @@ def test_a_replay_is_what_happens(rows: int, sure: bool) -> None:
     found, report = replay(readings, Setting(2, 3, threshold), NEW), speculation.report
     assert 0 < found.accepted <= found.drafted
     assert sure or found.accepted < found.drafted
-    rounds = sum(number for size, number in found.sizes.items() if size > 1)
+    rounds = sum(number for round, number in found.rounds.items() if round != (1, False))
     assert found.accepted == report.accepted
     if (
         rows == 1
     ):  # of a batch, drafts after a text's first wrong one are as probable as they happen to be
         assert found.drafted == report.drafted
-        assert (found.stopped > 0) == sure
+        assert any(stopped for _, stopped in found.rounds) == sure
         if not sure:
             assert rounds == report.rounds
 
 
+def costs(depth: int, base: float, late: float, ask: float = 0.0) -> DraftCosts:
+    """Return costs of layer 1: 1 s early, 0.5 s bare, base + n · late to verify n tokens, 3 s for a plain one."""
+    rounds = RoundCosts(depth)
+    for _ in range(3):
+        rounds.add("early", 1, 1, 1.0)
+        rounds.add("bare", 1, 1, 0.5)
+        rounds.add("late", depth, 1, 3.0)
+        for tokens in range(1, 14):
+            rounds.add("late", depth - 1, tokens, base + late * tokens)
+    return DraftCosts(rounds, ask)
+
+
 def test_the_time_of_a_text_is_the_sum_of_its_rounds() -> None:
-    cost = Clocked(1.0, {(1, 1): 2.0, (1, 3): 4.0, (1, 5): 5.0}, ask=0.1, stop=0.5)
-    assert [cost(1, size) for size in (1, 2, 3, 4, 5, 7)] == [2.0, 3.0, 4.0, 4.5, 5.0, 6.0]
+    cost = costs(4, 0.0, 1.0, ask=0.1)
     right, sure = np.array([[True, True, False, True, True, True, True]]), np.full((1, 7), 0.9)
     sure[0, 2] = 0.1
     free = replay([Reading(right, sure)], Setting(1, 2), 8)
-    assert (free.sizes, free.drafted, free.accepted, free.verified) == ({3: 2, 1: 1}, 4, 4, 3)
-    assert cost.seconds(free, Setting(1, 2)) == 1 + 2 * 4 + 2
+    assert free.rounds == {(3, False): 2, (1, False): 1}
+    assert (free.drafted, free.accepted, free.verified) == (4, 4, 3)
+    assert cost.seconds(free, Setting(1, 2)) == pytest.approx(2 * (2 * 1 + 0.5 + 3) + 3)
     stopped = replay(
         [Reading(right, sure)], Setting(1, 4, 0.5), 8
     )  # before the third token, which is wrong
-    assert (stopped.sizes, stopped.stopped, stopped.drafted, stopped.accepted) == (
-        {3: 1, 4: 1},
-        1,
-        5,
-        5,
-    )
-    assert cost.seconds(stopped, Setting(1, 4, 0.5)) == pytest.approx(1 + 4 + 0.2 + 4.5 + 0.3 + 0.5)
+    assert stopped.rounds == {(3, True): 1, (4, False): 1}
+    assert (stopped.drafted, stopped.accepted) == (5, 5)
+    seconds = (3 * 1.1 + 3) + (3 * 1.1 + 0.5 + 4)
+    assert cost.seconds(stopped, Setting(1, 4, 0.5)) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("right", [True, False])
 def test_drafts_go_as_far_as_they_are_right(right: bool) -> None:
-    cost = Clocked(0.0, {(1, size): 1 + 0.1 * size for size in (1, 3, 12)}, ask=0.0, stop=0.0)
+    cost = costs(4, 5.0, 0.1)
     text = Reading(np.full((1, 60), right), np.full((1, 60), 0.5))
-    setting, seconds = best([[text]], 1, cost, 61, None, None)
+    every = [Setting(1, n) for n in range(1, 12)]
+    setting, seconds = best([[text]], every, cost, 61)
     assert (setting.tokens > 5) == right
-    every = [cost.seconds(replay([text], Setting(1, n), 61), Setting(1, n)) for n in range(1, 12)]
-    assert seconds <= min(every)
-    assert best([[text]], 1, cost, 61, 2, 0.0)[0] == Setting(1, 2, 0.0)
+    assert seconds <= min(cost.seconds(replay([text], each, 61), each) for each in every)
 
 
 def test_bytes_of_a_call() -> None:

@@ -70,21 +70,21 @@ def test_whatever_drafts_the_text_is_the_model_s(make: Any, rows: int) -> None:
 def test_drafts_are_the_head_on_translated_states_and_verification_reads_them_untouched() -> None:
     model, found, ids = loud(zoo.llama()), translators(0.2), torch.arange(4, 12)[None]
     drafts = SelfSpeculation(model, LAYER, 3, lens=found, fall_back=False)
-    halves, states = (
-        drafts.halves,
+    split, states = (
+        drafts.split,
         model(ids, output_hidden_states=True).hidden_states[LAYER][0, -1].double(),
     )
     wanted = states + found[LAYER].weight.double() @ states + found[LAYER].bias.double()
-    with halves.open():
-        halves.start(torch.ones_like(ids[:, :-1]))
-        halves.prompts(ids[:, :-1])
-        logits = halves.early(ids[:, -1:], LAYER, head=True)
-        own = halves.state.clone()
-        whole = halves.late(ids[:, -1:], LAYER, own)
+    with split.open():
+        split.start(torch.ones_like(ids[:, :-1]))
+        split.prompts(ids[:, :-1])
+        logits = split.early(ids[:, -1:], LAYER, head=True)
+        own = split.state.clone()
+        whole = split.late(ids[:, -1:], LAYER, own)
     assert torch.allclose(own[0, 0].double(), states, atol=1e-5)
     by_hand = model.lm_head(model.model.norm(wanted.float()))
     assert logits is not None and torch.allclose(logits[0], by_hand, atol=1e-4)
-    assert torch.allclose(halves.read({LAYER: own[:, 0]})[LAYER][0], by_hand, atol=1e-4)
+    assert torch.allclose(split.read({LAYER: own[:, 0]})[LAYER][0], by_hand, atol=1e-4)
     assert not torch.allclose(
         by_hand, model.lm_head(model.model.norm(states.float())), atol=0.1
     )  # the plain lens

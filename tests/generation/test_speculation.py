@@ -14,7 +14,7 @@ from torch import nn
 
 from layerscope import LayerscopeError
 from layerscope.generation import SelfSpeculation, generate
-from layerscope.generation.draft_scheduler import Pace
+from layerscope.generation.draft_scheduler import DraftScheduler
 
 QUIET: dict[str, Any] = {"processor": talkers.TOKENIZER, "progress": False}
 NEW, DRAFTED, LAYER = 48, 3, 2
@@ -144,7 +144,7 @@ def made(make: Any, quiet: float = 1.0) -> Any:
     model: Any = loud(make())
     speculation = SelfSpeculation(model, LAYER, DRAFTED, fall_back=False)
     with torch.no_grad():
-        for block in speculation.halves.blocks[LAYER:]:
+        for block in speculation.split.blocks[LAYER:]:
             for name, weight in block.named_parameters():
                 last = name.split(".")[-2] if "." in name else ""
                 if weight.ndim > 1 and (last in OUTPUTS or name.endswith("experts.down_proj")):
@@ -175,7 +175,7 @@ def test_the_text_is_that_of_generate(make: Any, rows: int) -> None:
     report = speculation.report
     assert 0 < report.accepted < report.drafted
     assert report.plain < rows * 5  # but where a single token is left to write
-    assert (report.rerun > 0) == speculation.halves.recurrent
+    assert (report.rerun > 0) == speculation.split.recurrent
     assert torch.equal(model.generate(**options), wanted)  # nothing is left in the model
 
 
@@ -186,7 +186,7 @@ def test_each_block_runs_once_for_a_token(threshold: float | None) -> None:
     sharp = [hf.TemperatureLogitsWarper(0.2)]
     read = torch.zeros(zoo.L, dtype=torch.long)
     with_drafts, prompt = [0] * zoo.L, prompts(1)
-    for i, block in enumerate(speculation.halves.blocks):
+    for i, block in enumerate(speculation.split.blocks):
         module = block.self_attn.q_proj
         module.register_forward_hook(
             lambda _, args, __, i=i: read.__setitem__(i, read[i] + args[0].shape[1])
@@ -449,7 +449,7 @@ def test_texts_are_written_one_by_one_where_they_may_not_differ_in_a_batch() -> 
     }
     options["input_ids"][1:, -1] = torch.tensor([7, 9])
     speculation = SelfSpeculation(model, LAYER, DRAFTED, fall_back=False)
-    assert speculation.halves.alone
+    assert speculation.split.alone
     assert torch.equal(
         model.generate(**options, custom_generate=speculation), model.generate(**options)
     )
@@ -498,47 +498,47 @@ def test_the_verb_tells_the_same_text_and_what_was_drafted() -> None:
 def test_the_number_of_drafts_follows_acceptance_and_cost(
     agrees: float, tokens: int | None, drafts: Any
 ) -> None:
-    pace = pace_of(tokens)
-    pace.observe(6, (i % 50 < 50 * agrees for i in range(500)))
-    assert pace.next()[0] == 6 and pace.next()[1] - 1 in drafts
+    scheduler = pace_of(tokens)
+    scheduler.observe(6, (i % 50 < 50 * agrees for i in range(500)))
+    assert scheduler.next()[0] == 6 and scheduler.next()[1] - 1 in drafts
 
 
 @pytest.mark.parametrize(("tokens", "trial"), [(None, 1), (3, 3)])
 def test_a_trial_now_and_then_where_drafts_do_not_pay(tokens: int | None, trial: int) -> None:
-    pace = pace_of(tokens)
-    pace.observe(6, [False] * 500)
-    pace.texts[:, 0] = 500
-    assert [pace.next()[1] - 1 for _ in range(98)] == [0] * 32 + [trial] + [0] * 64 + [trial]
-    pace.texts[:, 0] = 20  # too few to win back what a trial costs
-    assert {pace.next()[1] for _ in range(300)} == {1}
+    scheduler = pace_of(tokens)
+    scheduler.observe(6, [False] * 500)
+    scheduler.texts[:, 0] = 500
+    assert [scheduler.next()[1] - 1 for _ in range(98)] == [0] * 32 + [trial] + [0] * 64 + [trial]
+    scheduler.texts[:, 0] = 20  # too few to win back what a trial costs
+    assert {scheduler.next()[1] for _ in range(300)} == {1}
 
 
 def test_plain_decoding_is_timed_again_while_drafts_pay() -> None:
     """It was timed while the machine was busy; by itself it would never be timed again."""
-    pace = pace_of(3)
-    pace.observe(6, [True] * 50 + [False] * 50)
-    pace.costs.seen["late", 24, 1].clear()
+    scheduler = pace_of(3)
+    scheduler.observe(6, [True] * 50 + [False] * 50)
+    scheduler.costs.seen["late", 24, 1].clear()
     for _ in range(3):
-        pace.costs.add("late", 24, 1, 240.0)
+        scheduler.costs.add("late", 24, 1, 240.0)
     for _ in range(64):
-        layer, tokens = pace.next()
+        layer, tokens = scheduler.next()
         if tokens == 1:
-            pace.costs.add("late", 24, 1, 24.0)
-    assert pace.costs("late", 24) == 24.0
+            scheduler.costs.add("late", 24, 1, 24.0)
+    assert scheduler.costs.plain == 24.0
 
 
 def test_comparing_layers_takes_a_small_share_of_the_time() -> None:
-    pace = Pace(24, None, None, always=False)
-    pace.costs.add("late", 24, 1, 0.02)
-    pace.texts[:, 0] = 64
-    assert pace.compared()
-    pace.surveyed = 0.03 * 64 * 0.02
-    assert not pace.compared()
+    scheduler = DraftScheduler(24, None, None, always=False)
+    scheduler.costs.add("late", 24, 1, 0.02)
+    scheduler.texts[:, 0] = 64
+    assert scheduler.compared()
+    scheduler.surveyed = 0.03 * 64 * 0.02
+    assert not scheduler.compared()
 
 
-def pace_of(tokens: int | None) -> Pace:
-    """Return the pace of 24 layers whose cost grows with their number, and little with that of tokens."""
-    pace = Pace(24, 6, tokens, always=False)
+def pace_of(tokens: int | None) -> DraftScheduler:
+    """Return the scheduler of 24 layers whose cost grows with their number, and little with that of tokens."""
+    scheduler = DraftScheduler(24, 6, tokens, always=False)
     for part, blocks, n in (
         ("late", 24, 1),
         ("early", 6, 1),
@@ -548,5 +548,5 @@ def pace_of(tokens: int | None) -> Pace:
         ("late", 18, 8),
     ):
         for _ in range(3):
-            pace.costs.add(part, blocks, n, blocks * (1 + 0.02 * (n - 1)))
-    return pace
+            scheduler.costs.add(part, blocks, n, blocks * (1 + 0.02 * (n - 1)))
+    return scheduler

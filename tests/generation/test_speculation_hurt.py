@@ -75,7 +75,7 @@ def test_nothing_is_written_where_the_model_gives_nan(tmp_path: Path) -> None:
 
 
 def test_lengths_that_differ_much_and_the_last_position_of_a_model() -> None:
-    """Texts fill a GPT-2 of learned positions to the last, one of them from a prompt of a single token."""
+    """SpeculativeTexts fill a GPT-2 of learned positions to the last, one of them from a prompt of a single token."""
     model = made(zoo.gpt2)
     room = model.config.n_positions
     ids = torch.randint(3, zoo.V, (2, room - 12), generator=torch.Generator().manual_seed(0))

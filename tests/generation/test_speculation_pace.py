@@ -9,26 +9,26 @@ from generation.test_speculation import made
 from models import zoo
 
 from layerscope.generation import SelfSpeculation
-from layerscope.generation.draft_scheduler import Pace
+from layerscope.generation.draft_scheduler import DraftScheduler
 
 
-def paced(layers: list[int]) -> Pace:
-    """Return the pace of 24 layers whose cost is their number, when several tokens cost what one does."""
-    pace = Pace(24, None, None, always=False)
-    pace.layers = layers
+def paced(layers: list[int]) -> DraftScheduler:
+    """Return the scheduler of 24 layers whose cost is their number, when several tokens cost what one does."""
+    scheduler = DraftScheduler(24, None, None, always=False)
+    scheduler.layers = layers
     for part, blocks in (
         ("late", 24),
         *((part, k) for k in range(24) for part in ("early", "bare", "late")),
     ):
         for n in range(1, 14):
             for _ in range(3):
-                pace.costs.add(part, blocks, n, blocks + 0.2 * n)
-    return pace
+                scheduler.costs.add(part, blocks, n, blocks + 0.2 * n)
+    return scheduler
 
 
 def test_another_layer_drafts_as_acceptance_moves() -> None:
     """Layer 4 agrees at first, then layer 14 alone does: it is compared, found, and given up when 4 is good again."""
-    pace, chosen = paced([4, 7, 14, 20]), []
+    scheduler, chosen = paced([4, 7, 14, 20]), []
     right: list[dict[int, float]] = [
         {4: 0.95, 7: 0.95, 14: 0.95, 20: 0.95},
         {4: 0.2, 7: 0.3, 14: 0.95, 20: 0.95},
@@ -36,27 +36,27 @@ def test_another_layer_drafts_as_acceptance_moves() -> None:
     rng = np.random.default_rng(0)
     for shares in (right[0], right[1], right[0]):
         for _ in range(150):
-            layer, tokens = pace.next()
+            layer, tokens = scheduler.next()
             if tokens > 1:
                 good = int(np.minimum(rng.geometric(1 - shares[layer]) - 1, tokens - 1))
-                pace.observe(layer, [True] * good + [False] * (good < tokens - 1))
-                for other in pace.compared():
-                    pace.observe(other, (rng.random(good + 1) < shares[other]).tolist())
-            pace.fade(1 if tokens == 1 else good + 1)
+                scheduler.observe(layer, [True] * good + [False] * (good < tokens - 1))
+                for other in scheduler.compared():
+                    scheduler.observe(other, (rng.random(good + 1) < shares[other]).tolist())
+            scheduler.fade(1 if tokens == 1 else good + 1)
         chosen.append(layer)
     assert chosen[0] in (4, 7) and chosen[1] == 14 and chosen[2] in (4, 7)
 
 
 def test_a_batch_waits_for_the_slowest_of_its_texts() -> None:
     """Half of the texts never agree: the mean gains, the rounds do not."""
-    pace = paced([7])
-    pace.observe(7, [True, False] * 200)
-    pace.texts = np.array([[50, 10, 20]] * 4, dtype=float)
-    together = pace.speedup(7, 4)
-    pace.texts = np.array([[50, 40, 40], [50, 0, 40]] * 2, dtype=float)
-    apart = pace.speedup(7, 4)
-    pace.texts = np.array([[50, 40, 40], [5, 0, 40]] * 2, dtype=float)
-    assert apart < 0.65 * together < together < pace.speedup(7, 4)
+    scheduler = paced([7])
+    scheduler.observe(7, [True, False] * 200)
+    scheduler.texts = np.array([[50, 10, 20]] * 4, dtype=float)
+    together = scheduler.speedup(7, 4)
+    scheduler.texts = np.array([[50, 40, 40], [50, 0, 40]] * 2, dtype=float)
+    apart = scheduler.speedup(7, 4)
+    scheduler.texts = np.array([[50, 40, 40], [5, 0, 40]] * 2, dtype=float)
+    assert apart < 0.65 * together < together < scheduler.speedup(7, 4)
 
 
 @pytest.mark.parametrize("sample", [False, True])
@@ -66,15 +66,15 @@ def test_layers_are_compared_where_the_text_is_kept(
     """What comparing learns of a layer is what one forward of the whole text says."""
     model: Any = made(zoo.llama, 0.5)
     seen: list[tuple[int, list[float]]] = []
-    monkeypatch.setattr(Pace, "compared", lambda self: [1])
-    observe = Pace.observe
+    monkeypatch.setattr(DraftScheduler, "compared", lambda self: [1])
+    observe = DraftScheduler.observe
 
-    def noted(self: Pace, layer: int, accepted: Any, sure: Any = ()) -> None:
+    def noted(self: DraftScheduler, layer: int, accepted: Any, sure: Any = ()) -> None:
         found = [*accepted]
         seen.append((layer, found))
         observe(self, layer, found, sure)
 
-    monkeypatch.setattr(Pace, "observe", noted)
+    monkeypatch.setattr(DraftScheduler, "observe", noted)
     speculation = SelfSpeculation(model, "auto", 3, fall_back=False)
     prompt = torch.tensor([[5, 6, 7, 8]])
     how = {
@@ -84,7 +84,7 @@ def test_layers_are_compared_where_the_text_is_kept(
         "eos_token_id": 98,
         "top_k": 0,
     }
-    monkeypatch.setattr(Pace, "next", lambda self: (2, 4))
+    monkeypatch.setattr(DraftScheduler, "next", lambda self: (2, 4))
     torch.manual_seed(0)
     text = model.generate(prompt, custom_generate=speculation, **how)
     wanted = model(text).logits[0].softmax(-1)

@@ -14,9 +14,8 @@ from scipy import stats
 
 from layerscope import LayerscopeError
 from layerscope.generation import SelfSpeculation, generate
-from layerscope.generation.draft_scheduler import Pace
-from layerscope.generation.speculation import Speculated
-from layerscope.generation.speculative_rounds import Texts
+from layerscope.generation.draft_scheduler import DraftScheduler
+from layerscope.generation.speculative_rounds import Speculated, SpeculativeTexts
 
 SHARP = [hf.TemperatureLogitsWarper(0.2)]
 """Makes the random models sure of some tokens, which they seldom are."""
@@ -34,7 +33,7 @@ def test_the_text_is_that_of_generate(make: Any) -> None:
     wanted = model.generate(**options)
     speculation = SelfSpeculation(model, LAYER, 2 * DRAFTED, 0.5, fall_back=False)
     assert torch.equal(model.generate(**options, custom_generate=speculation), wanted)
-    assert speculation.pace.steps[LAYER][1] > 4, "never asked"
+    assert speculation.scheduler.steps[LAYER][1] > 4, "never asked"
 
 
 def test_nothing_is_drafted_by_a_layer_that_is_never_sure() -> None:
@@ -48,7 +47,7 @@ def test_nothing_is_drafted_by_a_layer_that_is_never_sure() -> None:
 
 
 class Tables:
-    """Stands for the halves of a model whose next token depends on the last one alone."""
+    """Stands for the split of a model whose next token depends on the last one alone."""
 
     recurrent, depth, context, given, state = (
         False,
@@ -79,7 +78,7 @@ class Tables:
     all = late
 
 
-def unlucky(self: Texts, *args: Any) -> Any:
+def unlucky(self: SpeculativeTexts, *args: Any) -> Any:
     """Draft, and leave the last token out where it was an unlikely one."""
     tokens, states, laws = drafted(self, *args)
     if laws and laws[-1][0, tokens[0, -1]] < 0.71:
@@ -87,7 +86,7 @@ def unlucky(self: Texts, *args: Any) -> Any:
     return tokens, states, laws
 
 
-drafted = Texts._drafted
+drafted = SpeculativeTexts._drafted
 
 
 @pytest.mark.parametrize("right", [True, False])
@@ -95,19 +94,16 @@ def test_samples_follow_the_model(monkeypatch: pytest.MonkeyPatch, right: bool) 
     """One text at a time, so that its own law stops it; and where the drawn token does, the law is another."""
     size, draws, tables = 4, 3000, Tables(4)
     if not right:
-        monkeypatch.setattr(Texts, "_drafted", unlucky)
+        monkeypatch.setattr(SpeculativeTexts, "_drafted", unlucky)
     ids, config = torch.tensor([[0]]), SimpleNamespace(do_sample=True)
     criteria = [hf.generation.MaxLengthCriteria(5)]
     counts, report = torch.zeros(size, size, dtype=torch.float64), Speculated()
-    owner = SimpleNamespace(
-        halves=tables, report=report, scored=False, threshold=0.71 if right else None
-    )
+    how = {"threshold": 0.71 if right else None, "scored": False, "first": 0, "batch": 1}
     torch.manual_seed(0)
     for _ in range(draws):
-        owner.pace = Pace(4, 1, 2, always=True)
-        found = Texts(owner, [], criteria, config, None, 0, 1).generate(
-            ids, torch.ones_like(ids), ids
-        )[0]
+        scheduler = DraftScheduler(4, 1, 2, always=True)
+        texts = SpeculativeTexts(tables, scheduler, report, [], criteria, config, None, **how)
+        found = texts.generate(ids, torch.ones_like(ids), ids)[0]
         counts[found[2], found[3]] += 1
     if right:
         assert 0.5 * report.rounds < report.drafted < 1.5 * report.rounds, (
