@@ -24,6 +24,7 @@ from sphinx.util.docutils import SphinxDirective
 import layerscope
 from layerscope.cli.app import NAMES, app as command_line
 from layerscope.core.options import Asked
+from layerscope.evaluation.kinds import kind_names, kind_of
 from layerscope.metrics.metric import Metric
 from layerscope.runs.registry import DEFAULT, METRICS, capital
 
@@ -106,6 +107,14 @@ def from_states() -> str:
     return "\n".join(lines)
 
 
+def task_kinds() -> str:
+    """Return a table of the kinds of tasks on data of one's own, by their records."""
+    lines = ["| kind | reads | score |", "| --- | --- | --- |"]
+    for kind in map(kind_of, kind_names()):
+        lines.append(f"| {kind.name} | {kind.reads} | {kind.score} |")
+    return "\n".join(lines)
+
+
 def names(module: str) -> str:
     """Return the functions and classes that a module hands on, each with its first sentence and example."""
     face = import_module(module)
@@ -128,7 +137,7 @@ def names(module: str) -> str:
 
 PARAGRAPH = "\n\n"
 EXAMPLE = re.compile(r"^ *>>> ", re.M)
-WRITERS = {"options": options, "metrics": metrics, "from-states": from_states, "names": names}
+WRITERS = {"options": options, "metrics": metrics, "from-states": from_states, "names": names, "task-kinds": task_kinds}
 BLOCK = re.compile(r"(<!-- from the code: ([\w-]+) ?(\S*) -->\n).*?(<!-- end -->)", re.S)
 
 

@@ -12,12 +12,12 @@ from layerscope.cli.making import Options, command
 from layerscope.cli.output import Csv, Printing, into
 from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError
+from layerscope.evaluation.kinds import kind_names
 from layerscope.scores.verb import read_scores
 
 FILES = Parameter(
-    help="Your own data and what to do with them; repeatable. KIND is attention-probe, classification, clustering, "
-    "knn-probe, linear-probe, pair-classification, retrieval, sts or token-probe. Probes take texts, images or sounds; "
-    "token-probe takes words, and the other kinds take texts.",
+    help=f"Your own data and what to do with them; repeatable. KIND is one of {', '.join(kind_names())}. "
+    "Probes take texts, images or sounds; token-probe takes words, and the other kinds take texts.",
     group="Tasks",
     metavar="KIND:FILE",
     negative=(),

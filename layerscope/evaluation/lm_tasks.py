@@ -19,7 +19,8 @@ from layerscope.core.processes import Team
 from layerscope.core.progress import Reporter
 from layerscope.evaluation.judging import line_of, quiet
 from layerscope.evaluation.layer_lm import LayerLM
-from layerscope.evaluation.probe_states import ProbeKind, ProbeTask, Tokens
+from layerscope.evaluation.probe_states import Tokens
+from layerscope.evaluation.probe_tasks import ProbeKind, ProbeTask
 from layerscope.inputs import Corpus
 from layerscope.models import LayeredModel
 from layerscope.probes import ProbeScore

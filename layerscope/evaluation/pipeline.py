@@ -17,7 +17,7 @@ from layerscope.core.progress import reporting
 from layerscope.evaluation.encoders import Readers, encoders_of, readers_of, slots_of, stores_of
 from layerscope.evaluation.judges import STATES, Judge
 from layerscope.evaluation.judging import Workers, quiet
-from layerscope.evaluation.probe_states import ProbeTask
+from layerscope.evaluation.probe_tasks import ProbeTask
 from layerscope.evaluation.probing import Study
 from layerscope.evaluation.tasks import open_tasks
 from layerscope.models import LoadOptions, Override, load

@@ -1,8 +1,7 @@
 """The states that probes of one data set share, kept by one pass, and what a probe reads of them at one layer."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,6 @@ from layerscope.inputs.tagged import Tagged, first_tokens, read_tagged
 from layerscope.models import LayeredModel
 from layerscope.models.encode import AudioEncoder
 from layerscope.models.forward import Inputs, accepts
-from layerscope.probes import ProbeScore, attention_probe, knn_probe, linear_probe, token_probe
 from layerscope.probes.mixes import Weights
 from layerscope.profiling.passing import report_broken, shared_run
 from layerscope.profiling.plan import Job
@@ -290,50 +288,3 @@ class Words(Tokens):
         states, lengths, rows = stored_tokens(self.run, slot, weights)
         labels = np.array([tag for sample in rows["sample"] for tag in self.tags[sample]])
         return states.float(), labels, np.repeat(rows["sample"].to_numpy(), lengths)
-
-
-@dataclass(frozen=True)
-class ProbeKind:
-    """A kind of probe: what it is called beside the name of its data, the states it reads, and its function.
-
-    `probe` takes what `layer` of these states returns, and a seed.
-    """
-
-    name: str
-    title: str
-    states: type[Pooled | Tokens]
-    probe: Callable[..., ProbeScore]
-    learns_mixes: bool = False
-
-
-@dataclass(frozen=True)
-class ProbeTask:
-    """One probe and its data: labelled samples, or for a token probe tagged sentences."""
-
-    kind: ProbeKind
-    data: Corpus | Tagged
-    split: float | None = None
-    """Share of the samples that judges the probe, trained once on the others; None where it has folds."""
-    shift: Corpus | None = None
-    """Other samples that judge a probe of all of `data`; None where these are judged themselves."""
-
-    @property
-    def name(self) -> str:
-        """What the task is called in tables."""
-        held_out = "" if self.split is None else f", {100 * self.split:g} % held out"
-        shift = "" if self.shift is None else f" → {self.shift.name}"
-        return f"{self.data.name}{shift} ({self.kind.title}{held_out})"
-
-    def score(self, states: tuple[Any, ...], seed: int) -> ProbeScore:
-        """Return the score of the probe on the states of one layer."""
-        options = {} if self.split is None else {"split": self.split}
-        return self.kind.probe(*states, seed=seed, **options)
-
-
-_KINDS = (
-    ProbeKind("attention-probe", "attention probe", Tokens, attention_probe),
-    ProbeKind("knn-probe", "kNN probe", Pooled, knn_probe),
-    ProbeKind("linear-probe", "linear probe", Pooled, linear_probe, learns_mixes=True),
-    ProbeKind("token-probe", "token probe", Words, token_probe, learns_mixes=True),
-)
-PROBES = {kind.name: kind for kind in _KINDS}

@@ -18,7 +18,8 @@ from layerscope.core.options import Asked
 from layerscope.core.processes import Team
 from layerscope.core.progress import Reporter
 from layerscope.evaluation.judges import STATES
-from layerscope.evaluation.probe_states import SHIPPED, ProbeTask
+from layerscope.evaluation.probe_states import SHIPPED
+from layerscope.evaluation.probe_tasks import ProbeTask
 from layerscope.models import LayeredModel, Loaded, Override, Vectors, find_layers
 from layerscope.probes import ProbeScore
 from layerscope.probes.linear import shifted_probe

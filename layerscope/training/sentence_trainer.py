@@ -16,7 +16,7 @@ from transformers.trainer_utils import EvalLoopOutput
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import existing
-from layerscope.evaluation.kinds import FILES
+from layerscope.evaluation.kinds.sts import similarity_scores
 from layerscope.inputs import Corpus
 from layerscope.inputs.columns import missing
 from layerscope.inputs.pairs import SECOND, Pair
@@ -80,7 +80,7 @@ def read_pairs(data: Any, score_column: str | None) -> Corpus:
     )
     if column:
         scores = tuple(
-            FILES["sts"].check(frame.rename(columns={column: SCORE}), source)[SCORE].tolist()
+            similarity_scores(frame.rename(columns={column: SCORE}), source)[SCORE].tolist()
         )
         note = f"scores: column {column!r}, learnt as an order (CoSENT)"
     return Corpus(

@@ -12,7 +12,7 @@ from tiny import one_thread
 
 import layerscope
 from layerscope.core.errors import LayerscopeError
-from layerscope.evaluation.probe_states import PROBES
+from layerscope.evaluation.kinds import kind_of
 from layerscope.profiling import passing
 
 __all__ = ["one_thread"]
@@ -21,9 +21,10 @@ __all__ = ["one_thread"]
 def counted(name: str, monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """Return a list that gets an entry for each fit of this kind of probe."""
     computed: list[object] = []
-    kind = PROBES[name]
+    kind = kind_of(name)
     probe = replace(kind, probe=lambda *a, **k: computed.append(a) or kind.probe(*a, **k))
-    monkeypatch.setitem(PROBES, name, probe)
+    module = f"layerscope.evaluation.kinds.{name.replace('-', '_')}"
+    monkeypatch.setattr(f"{module}.KIND", probe)
     return computed
 
 

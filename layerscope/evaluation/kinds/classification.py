@@ -1,0 +1,48 @@
+"""Classification of texts, as mteb judges it: logistic regressions on a few samples of each label."""
+
+import numpy as np
+
+from layerscope.core.errors import LayerscopeError
+from layerscope.evaluation.table_tasks import Splits, TableKind, class_labels
+
+
+def train_and_test(splits: Splits, samples: int | None, seed: int, source: str) -> Splits:
+    """Return training and test rows, their labels as numbers in the order of the training labels' names.
+
+    One file is split label by label in seeded halves, a label's odd row to train on. Of texts that
+    occur several times only the first is kept: the half that is judged holds none that was trained
+    on.
+    """
+    if "train" not in splits:
+        rows = splits["test"].drop_duplicates("text")
+        shuffled = rows.iloc[np.random.default_rng([seed, 1]).permutation(len(rows))]
+        trained = shuffled.groupby("label").cumcount() % 2 == 0
+        halves = {"train": shuffled[trained], "test": shuffled[~trained]}
+        splits = {name: half.sort_index().reset_index(drop=True) for name, half in halves.items()}
+    train, test = splits["train"], splits["test"]
+    numbers = {label: i for i, label in enumerate(sorted(train["label"].unique()))}
+    trained = test["label"].isin(list(numbers))
+    if samples is not None:  # the draw may have left no training row of a label
+        test = test[trained].reset_index(drop=True)
+    elif not trained.all():
+        raise LayerscopeError(
+            f"{source}: the label {min(test['label'][~trained])!r} of the test rows has no "
+            "training row: add some"
+        )
+    return {
+        name: rows.assign(label=rows["label"].map(numbers))
+        for name, rows in (("train", train), ("test", test))
+    }
+
+
+KIND = TableKind(
+    "classification",
+    columns=("text", "label"),
+    type="Classification",
+    main_score="accuracy",
+    category="t2c",
+    splits=("train", "test"),
+    score="accuracy",
+    check=class_labels,
+    arrange=train_and_test,
+)

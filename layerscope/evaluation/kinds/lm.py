@@ -1,0 +1,29 @@
+"""Tasks of lm-evaluation-harness, by name or YAML file."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from layerscope.core.extras import require
+from layerscope.evaluation.probe_tasks import Draw, ProbeTask
+
+
+@dataclass(frozen=True)
+class LmKind:
+    """The kind whose data are the names and files of lm-evaluation-harness."""
+
+    name: str = "lm"
+    reads: str = "a task of lm-evaluation-harness, by name or YAML file, that scores likelihoods"
+    score: str = (
+        "its first metric for which higher is better, or another after `@`; at the last layer "
+        "equal to its backend `hf`"
+    )
+
+    def open(self, data: Any, draw: Draw) -> list[ProbeTask]:
+        """Return the tasks that the harness has for a name or file."""
+        require("lm-eval", "a task of lm-evaluation-harness")
+        from layerscope.evaluation.lm_tasks import open_lm_tasks  # it takes seconds to import
+
+        return open_lm_tasks(data, draw.samples, draw.seed)
+
+
+KIND = LmKind()

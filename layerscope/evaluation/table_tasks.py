@@ -1,0 +1,240 @@
+"""Tasks of mteb made of your own tables of texts."""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import pandas as pd
+
+from layerscope.core.errors import LayerscopeError, choices
+from layerscope.core.extras import require
+from layerscope.core.files import existing
+from layerscope.core.option_kinds import SEED, Whole
+from layerscope.core.options import checked
+from layerscope.evaluation.kinds import kind_names, kind_of
+from layerscope.inputs.tables import is_a, is_frame, table_of, table_suffix
+from layerscope.scores.files import refuse_columns, refuse_rows
+
+Splits = dict[str, pd.DataFrame]
+TWO_TEXTS = {"text_a": "sentence1", "text_b": "sentence2"}
+"""What mteb calls the texts of a pair."""
+
+
+def as_data_sets(splits: Splits) -> Any:
+    """Return splits as most tasks of mteb hold them."""
+    from datasets import Dataset, DatasetDict
+
+    return DatasetDict(
+        {name: Dataset.from_pandas(rows, preserve_index=False) for name, rows in splits.items()}
+    )
+
+
+def class_labels(rows: pd.DataFrame, source: str) -> pd.DataFrame:
+    """Return rows with their labels as texts, which must be two classes or more."""
+    labels = rows["label"].astype(str).str.strip()
+    empty = rows["label"].isna() | (labels == "")
+    refuse_rows(empty, rows["label"], source, "fill it in, or leave the row out")
+    if labels.nunique() < 2:
+        raise LayerscopeError(
+            f"{source}: every row has the label {labels.iloc[0]!r}: give two classes or more"
+        )
+    if labels.nunique() == len(labels):
+        raise LayerscopeError(
+            f"{source}: every row has a different label: give a column of classes as label"
+        )
+    return rows.assign(label=labels)
+
+
+@dataclass(frozen=True)
+class TableKind:
+    """A kind of task on a table of texts, judged by mteb.
+
+    `columns` are those of the table, its label or score last, for which `default` stands in where
+    it is not there; `renamed` says what mteb calls them. `type`, `main_score` and `category` are
+    mteb's: its class is `AbsTask` followed by the type. `check` returns the rows of a file as they
+    are judged, and refuses those that cannot be; `arrange` makes the splits of them, by `samples`
+    and `seed`; the last argument of both names the data in errors. `attributes` are those of mteb's
+    task, `data` makes its data. `note` and `score` are words for the documentation.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    type: str
+    main_score: str
+    check: Callable[[pd.DataFrame, str], pd.DataFrame]
+    category: str = "t2t"
+    default: int | None = None
+    splits: tuple[str, ...] = ("test",)
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    arrange: Callable[[Splits, int | None, int, str], Splits] = lambda splits, *_: splits
+    attributes: Callable[[pd.DataFrame], dict[str, Any]] = lambda rows: {}
+    data: Callable[[Splits], Any] = as_data_sets
+    note: str = ""
+    score: str = ""
+
+    @property
+    def reads(self) -> str:
+        """What its data are."""
+        columns = f"a table with the columns {', '.join(self.columns)}"
+        return f"{columns}; {self.note}" if self.note else columns
+
+    def open(self, data: Any, draw: Any) -> list[Any]:
+        """Return the task of a table or of a folder of them."""
+        require("evaluation", f"a task of the kind {self.name}")
+        return [task_from_file(self.name, data, draw.samples, draw.seed)]
+
+
+def task_from_file(
+    kind: str,
+    path: Any,
+    samples: Annotated[int | None, Whole(2)] = None,
+    seed: Annotated[int, SEED] = 0,
+) -> Any:
+    """Return an mteb task made of a CSV, TSV, JSONL or Parquet file, a pandas frame or a `datasets.Dataset`.
+
+    `kind` is classification or clustering (columns text, label), sts (text_a, text_b, score),
+    pair-classification (text_a, text_b, label 0 or 1) or retrieval (query, document and, if given,
+    score: a whole number, 0 for a document that is searched but does not answer; all documents of
+    the file are searched for each query). Of a folder the files `test.*` and, for classification,
+    `train.*` are read, and so are these splits of a `DatasetDict`; one file of a classification is
+    split in two seeded halves, label by label, each text once. `samples` takes that many seeded
+    rows of each file; test rows of a label that is then not among the training rows are left out.
+    The task is named after the file or folder. Raises `LayerscopeError` for columns that are
+    missing and values that cannot be judged.
+
+    >>> from layerscope.evaluation import task_from_file
+    >>> task = task_from_file("classification", "reviews.csv")
+    >>> task.metadata.name, task.metadata.type
+    ('reviews', 'Classification')
+    """
+    checked(task_from_file, locals())
+    about = _table_kind(kind)
+    tables: dict[str, Any] = _in_memory(path, about)
+    if tables:
+        source, name = "the data frame", "frame"
+    elif isinstance(path, (str, Path)):
+        file = existing(path, "task file")
+        source, name, tables = str(file), task_name(file), _files(file, about)
+    else:
+        raise LayerscopeError(
+            f"{kind} reads a pandas frame, a datasets.Dataset or a file, not a {type(path).__name__}"
+        )
+    splits = {}
+    for split, table in tables.items():
+        rows = _read(table, about)
+        if samples is not None and len(rows) > samples:
+            drawn = np.random.default_rng(seed).choice(len(rows), samples, replace=False)
+            rows = rows.iloc[np.sort(drawn)]
+        texts = list(about.columns[:-1])
+        for column in texts:
+            empty = rows[column].isna() | (rows[column].astype(str).str.strip() == "")
+            refuse_rows(empty, rows[column], source, "fill it in, or leave the row out")
+        rows = about.check(rows.astype(dict.fromkeys(texts, str)), source)
+        splits[split] = rows.reset_index(drop=True)
+    splits = about.arrange(splits, samples, seed, source)
+    return _task(
+        about,
+        name,
+        {split: rows.rename(columns=dict(about.renamed)) for split, rows in splits.items()},
+    )
+
+
+def _table_kind(name: str) -> TableKind:
+    kind = kind_of(name) if name in kind_names() else None
+    if not isinstance(kind, TableKind):
+        kinds = map(kind_of, kind_names())
+        tables = [other.name for other in kinds if isinstance(other, TableKind)]
+        raise LayerscopeError(f"task kind {name!r} does not exist{choices(name, tables)}")
+    return kind
+
+
+def _in_memory(data: Any, kind: TableKind) -> Splits:
+    """Return the frame of each split of data in memory, none for a file."""
+    if is_a(data, "datasets.DatasetDict"):
+        if "test" not in data:
+            raise LayerscopeError(
+                f"the data set has no split 'test' (its splits: {', '.join(data)}): rename one"
+            )
+        return {split: data[split].to_pandas() for split in kind.splits if split in data}
+    if is_a(data, "datasets.Dataset"):
+        return {"test": data.to_pandas()}
+    return {"test": data} if is_frame(data) else {}
+
+
+def _files(path: Path, kind: TableKind) -> dict[str, Path]:
+    """Return the file of each split; the only table of a folder needs no name."""
+    if not path.is_dir():
+        return {"test": path}
+    splits = tables_named(path, kind.splits)
+    if "test" in splits:
+        return splits
+    tables = _tables(path)
+    if len(tables) != 1:
+        raise LayerscopeError(
+            f"folder {str(path)!r} holds no test.csv (.jsonl, .parquet): name the file itself"
+        )
+    return {"test": tables[0]}
+
+
+def _tables(folder: Path) -> list[Path]:
+    return [file for file in sorted(folder.iterdir()) if file.is_file() and table_suffix(file)]
+
+
+def tables_named(folder: Path, names: Iterable[str]) -> dict[str, Path]:
+    """Return the tables of a folder that are called by these names."""
+    return {name: file for name in names for file in _tables(folder) if task_name(file) == name}
+
+
+def task_name(path: Path) -> str:
+    """Return a name that may stand in a path: of `banking/` banking, of `tickets.csv.gz` tickets."""
+    name, suffix = path.resolve().name, table_suffix(path)
+    if suffix:
+        name = name[: name.lower().rindex(suffix)]
+    return re.sub(r"[^\w.-]+", "_", name) or "task"
+
+
+def _read(data: Any, kind: TableKind) -> pd.DataFrame:
+    """Return the columns of a table that the kind reads."""
+    frame: pd.DataFrame | None = table_of(data)
+    if frame is None:
+        raise LayerscopeError(
+            f"task file {data} has an unknown format: give CSV, TSV, JSONL or Parquet"
+        )
+    frame = frame.rename(columns=lambda name: str(name).strip())
+    needed = list(kind.columns)
+    if kind.default is not None and needed[-1] not in frame:
+        needed.pop()
+    refuse_columns(frame, needed, "the data frame" if is_frame(data) else data)
+    return frame.reindex(columns=list(kind.columns), fill_value=kind.default)
+
+
+def _task(kind: TableKind, name: str, splits: Splits) -> Any:
+    import mteb.abstasks as abstasks
+    from mteb.abstasks.task_metadata import TaskMetadata
+
+    contents = "".join(
+        f"{split}{rows.to_json(orient='split')}" for split, rows in sorted(splits.items())
+    )
+    metadata = TaskMetadata(
+        name=name,
+        description=f"{kind.name} of the user's own file",
+        type=kind.type,
+        dataset={
+            "path": name,
+            "revision": hashlib.sha256(f"{kind.name}{contents}".encode()).hexdigest()[:40],
+        },
+        eval_splits=["test"],
+        eval_langs=["eng-Latn"],  # mteb asks for one; nothing reads it
+        main_score=kind.main_score,
+        category=kind.category,
+        modalities=["text"],
+    )
+    members = {"metadata": metadata, **kind.attributes(splits["test"])}
+    task = type(f"Own{kind.type}", (getattr(abstasks, f"AbsTask{kind.type}"),), members)()
+    task.dataset = kind.data(splits)
+    task.data_loaded = True
+    return task
