@@ -109,10 +109,9 @@ def from_states() -> str:
 
 def task_kinds() -> str:
     """Return a table of the kinds of tasks on data of one's own, by their records."""
-    lines = ["| kind | reads | score |", "| --- | --- | --- |"]
-    for kind in map(kind_of, kind_names()):
-        lines.append(f"| {kind.name} | {kind.reads} | {kind.score} |")
-    return "\n".join(lines)
+    kinds = map(kind_of, kind_names())
+    rows = [f"| {kind.name} | {kind.reads} | {kind.score} |" for kind in kinds]
+    return "\n".join(["| kind | reads | score |", "| --- | --- | --- |", *rows])
 
 
 def names(module: str) -> str:
@@ -137,7 +136,13 @@ def names(module: str) -> str:
 
 PARAGRAPH = "\n\n"
 EXAMPLE = re.compile(r"^ *>>> ", re.M)
-WRITERS = {"options": options, "metrics": metrics, "from-states": from_states, "names": names, "task-kinds": task_kinds}
+WRITERS = {
+    "options": options,
+    "metrics": metrics,
+    "from-states": from_states,
+    "names": names,
+    "task-kinds": task_kinds,
+}
 BLOCK = re.compile(r"(<!-- from the code: ([\w-]+) ?(\S*) -->\n).*?(<!-- end -->)", re.S)
 
 

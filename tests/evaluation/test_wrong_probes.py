@@ -39,8 +39,8 @@ BARE = {"text": ["w1 w2", "w3"] * 6}
             "linear-prob",
             ONE,
             "task kind 'linear-prob' does not exist, did you mean linear-probe? (choose "
-            "classification, clustering, pair-classification, retrieval, sts, attention-probe, "
-            "knn-probe, linear-probe, token-probe, lm)",
+            "attention-probe, classification, clustering, knn-probe, linear-probe, lm, "
+            "pair-classification, retrieval, sts, token-probe)",
         ),
         (
             "token-probe",
