@@ -13,6 +13,7 @@ from layerscope.metrics.label_information import FromClasses
 from layerscope.metrics.neural_collapse import FromCollapse
 from layerscope.probes.scores import FromLabels, FromScore, usable_classes
 from layerscope.profiling.source import FOLDS, Row, Source, can_be_probed
+from layerscope.runs.probed import HITS
 from layerscope.runs.states import Column
 
 
@@ -60,7 +61,7 @@ def _probe_rows(source: Source, labels: np.ndarray, pooling: str, column: Column
         known = {"metric": name, "pooling": pooling, "layer": column.layer, "site": column.site}
         right = np.asarray(score.right, dtype=np.float64)
         source.keep(
-            "samples.probes",
+            HITS,
             pd.DataFrame({"sample": judged, **known, "value": right, "variant": None}),
         )
         yield source.row(

@@ -4,9 +4,13 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
+
 from layerscope.core.errors import count
 from layerscope.inputs.corpus import WHOLE, Judged
 from layerscope.probes.margin import differs, named, tied
+from layerscope.probes.scores import error_of
 from layerscope.runs.curves import Curve, value_text
 from layerscope.runs.registry import capital
 from layerscope.show.numbers import INTERVAL
@@ -20,6 +24,9 @@ VERDICTS = {
     True: "the difference is within the margin of error",
     False: "the difference exceeds the margin of error",
 }
+HITS = "samples.probes"
+"""The table that says which samples each probe gets right at each layer."""
+Floats = npt.NDArray[np.float64]
 Numbers = dict[str, float | int | str | bool | None]
 Point = tuple[float, float]
 """Value and standard error."""
@@ -38,9 +45,20 @@ class Finding:
 def is_within(a: Point, b: Point) -> bool | None:
     """Return whether two values differ by no more than the error of their difference; None where it is unknown."""
     # The error of unrelated samples. Layers are measured on the same samples, whose errors mostly
-    # cancel in the difference: this rather says "within" where it is not.
+    # cancel in the difference: without the hits of each sample this rather says "within" where it
+    # is not.
     apart = differs(a[0] - b[0], math.hypot(a[1], b[1]))
     return None if apart is None else not apart
+
+
+def hits_of(run: "Run", curve: Curve) -> dict[int, Floats]:
+    """Return by layer which samples a probe gets right, 1, or wrong, 0; nothing where a run does not know."""
+    if run.is_history or not run.folder.has_table(HITS):
+        return {}
+    rows = run.folder.read_table(HITS)
+    rows = rows[(rows["metric"] == curve.metric) & (rows["pooling"] == curve.pooling)]
+    by_layer = rows.pivot(index="sample", columns="layer", values="value").dropna()
+    return {int(layer): hits.to_numpy(np.float64) for layer, hits in by_layer.items()}
 
 
 def drawn_from(run: "Run") -> int | None:
@@ -60,14 +78,15 @@ def probed(run: "Run", known: list[Curve]) -> list[Finding]:
     sizes = [] if given is None else [size for size in given.value_counts() if size >= WHOLE]
     chance = max(sizes) / sum(sizes) if sizes else math.nan
     whole = run.has_model or bool(run.info["model"].get("whole"))
-    beside = {c.pooling: Probe(c, chance) for c in nearest} if linear else {}
+    total = drawn_from(run)
+    beside = {c.pooling: Probe(c, chance, {}) for c in nearest} if linear else {}
     several = len({c.pooling for c in linear + nearest}) > 1
     last = (
         "the model as shipped" if run.info["options"].get("pooling") == "auto" else "the last layer"
     )
     last = last if whole else "the last layer here"
     found = []
-    for probe in (Probe(c, chance, whole, drawn_from(run)) for c in linear or nearest):
+    for probe in (Probe(c, chance, hits_of(run, c), whole, total) for c in linear or nearest):
         if probe.points:
             where = f", {pooling_name(probe.curve.pooling)}" if several else ""
             judged = (
@@ -80,15 +99,22 @@ def probed(run: "Run", known: list[Curve]) -> list[Finding]:
 class Probe:
     """The accuracies of a probe by layer from 1 on, the last one after its norm, and the layers with the highest.
 
-    `chance` is the share of the most frequent label, NaN where it is not known; `whole` is whether
+    `chance` is the share of the most frequent label, NaN where it is not known; `hits` are those of
+    each layer, by which differences are paired, as far as they are known; `whole` is whether
     the last layer is known to be the model's, and not that of the states that some files hold;
     `total` is of how many labels these were drawn.
     """
 
     def __init__(
-        self, curve: Curve, chance: float, whole: bool = True, total: int | None = None
+        self,
+        curve: Curve,
+        chance: float,
+        hits: dict[int, Floats],
+        whole: bool = True,
+        total: int | None = None,
     ) -> None:
         self.curve, self.chance, self.whole, self.end = curve, chance, whole, curve.layers[-1]
+        self.hits = hits
         self.sampled = total is not None
         labels = f"your {count(total or curve.n, 'label')}"
         self.labels = f"{curve.n:,} of {labels}" if total else labels
@@ -105,6 +131,14 @@ class Probe:
     def text(self, layer: int) -> str:
         """Return the accuracy at a layer, in words."""
         return value_text(self.curve, *self.points[layer])
+
+    def is_within(self, one: int, other: int) -> bool | None:
+        """Return whether two layers do not differ measurably, paired over samples as `select` does; None if unknown."""
+        if not {one, other} <= self.hits.keys():
+            return is_within(self.points[one], self.points[other])
+        apart = self.hits[one] - self.hits[other]
+        clear = differs(float(apart.mean()), error_of(apart))
+        return None if clear is None else not clear
 
     def is_above(self, point: Point) -> bool | None:
         """Return whether an accuracy is above that of the most frequent label; None where that is not known."""
@@ -190,11 +224,7 @@ class Probe:
             return f"{all_of_them} reads the labels alike, {best}", answer, True
         name = "the last layer" if tops == [end] else named(tops)
         text = f"{name} reads the labels best, {best}"
-        near = [
-            layer
-            for layer, point in points.items()
-            if layer != end and is_within(points[tops[0]], point)
-        ]
+        near = [layer for layer in points if layer != end and self.is_within(tops[0], layer)]
         tie = (
             f"{capital(tied([*points], near, shipped))} on {labels}; the best, {name}, has {best}"
             if near
@@ -214,7 +244,7 @@ class Probe:
             return text, keep, None
         rivals = [layer for layer in points if layer != end] if tops == [end] else [end]
         rival = max(rivals, key=lambda layer: points[layer][0])
-        within, against = is_within(points[tops[0]], points[rival]), self.text(rival)
+        within, against = self.is_within(tops[0], rival), self.text(rival)
         if tops == [end]:
             second = f"next best from layer 1 on is layer {rival}, with {against}"
             return f"{text}; {second}; {VERDICTS[within]}", tie, within

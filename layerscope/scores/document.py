@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from layerscope.core.saved import jsonable
-from layerscope.scores.grids import MIN_SHARE, Grid
+from layerscope.probes.margin import tied
+from layerscope.scores.grids import MIN_SHARE, Grid, candidates
 from layerscope.scores.metric_tables import best_rules, correlation_tables, rule_tables
 from layerscope.scores.naming import FEW, VARIANT, named_layers
 from layerscope.scores.pairing import Related, pairings
 from layerscope.scores.plots import section
-from layerscope.scores.shifts import error_of_gain, shifts_of
+from layerscope.scores.shifts import error_of_gain, shifts_of, within_margin
 from layerscope.scores.tables import by_layer, mixes_tables, summary_table
 from layerscope.show.document import Document, Facts, Frame, Part, Section, Sentences
 
@@ -257,7 +258,15 @@ def best_in_words(entry: Grid, site: str = "") -> str:
             else f", {unit.difference(average[best] - rival, error)} against {name}"
         )
     where = f" ({site})" * bool(site)
-    return f"Layer {best} of {last}{where} scores best {on}{each}: {scores}{against}{by_task}"
+    if near := within_margin(entry):
+        before = [int(layer) for layer in candidates(average).index if layer != last]
+        tie = tied([*before, last], near, name)
+        text = (
+            f"{tie[0].upper()}{tie[1:]}{where} {on}; the best layer, {best}, has {scores}{against}"
+        )
+    else:
+        text = f"Layer {best} of {last}{where} scores best {on}{each}: {scores}{against}"
+    return text + by_task
 
 
 def best_of_several(entries: Sequence[Grid]) -> str:

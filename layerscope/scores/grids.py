@@ -182,7 +182,7 @@ class Grid:
         """Return the score of a layer, or mix of layers, (None: of the model as shipped) on a task."""
         return self._known.get((layer, task), Score(math.nan))
 
-    def error(self, layer: int) -> float:
+    def error(self, layer: Key) -> float:
         """Return the standard error of a layer's average, its tasks drawn apart; NaN where one of theirs is unknown."""
         errors = [self.at(layer, str(task)).error for task in self.complete]
         return math.hypot(*errors) / len(errors)

@@ -1,15 +1,16 @@
 """Probes of one data set that are judged on another: which samples every layer gets right on both."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from layerscope.probes.margin import differs
 from layerscope.probes.scores import error_of
-from layerscope.scores.grids import Grid
+from layerscope.scores.grids import Grid, candidates
 from layerscope.scores.naming import Unit
 from layerscope.scores.probe_results import right_of
 
@@ -70,21 +71,66 @@ def rights_of(grid: Grid) -> dict[str, dict[int | None, Floats]]:
     return right
 
 
-def error_of_gain(grid: Grid, layer: int, rival: int | None) -> float:
-    """Return the standard error of what a layer scores more than another, None for the model as shipped.
+def hits_of(grid: Grid, tasks: Sequence[str], columns: Sequence[int | None]) -> list[Floats]:
+    """Return for each task which samples each column gets right `[n, columns]`; none unless all are known.
+
+    A column is a layer, or None for the model as shipped. A task whose items were not drawn one by
+    one, such as words of sentences, has another error than its items give: it has no hits here.
+    """
+    right, hits_by_task = rights_of(grid), list[Floats]()
+    for task in tasks:
+        known = right.get(task, {})
+        if not all(column in known for column in columns):
+            return []
+        hits = np.stack([known[column] for column in columns], 1)
+        errors = np.array([grid.at(column, task).stderr for column in columns])
+        of_items = np.sqrt(hits.mean(0) * (1 - hits.mean(0)) / len(hits))
+        if not np.allclose(errors, of_items, rtol=1e-3, atol=1e-6):
+            return []
+        hits_by_task.append(hits)
+    return hits_by_task
+
+
+def error_of_gain(grid: Grid, layer: int | None, rival: int | None) -> float:
+    """Return the standard error of what a layer scores more than another; None is the model as shipped.
 
     Of three tasks or more it is paired over tasks, else over the samples of each where these are
-    known; else NaN.
+    known; else it is that of independent scores, NaN where no error is known.
     """
-    tasks, right = [str(task) for task in grid.complete], rights_of(grid)
+    tasks = [str(task) for task in grid.complete]
     if len(tasks) > 2:
         return error_of(
             np.array([grid.at(layer, task).value - grid.at(rival, task).value for task in tasks])
         )
-    known = [right.get(task, {}) for task in tasks]
-    if not all(layer in own and rival in own for own in known):
-        return math.nan
-    return math.hypot(*(paired(own[layer], own[rival])[1] for own in known)) / len(tasks)
+    if hits := hits_of(grid, tasks, (layer, rival)):
+        return math.hypot(*(paired(one[:, 0], one[:, 1])[1] for one in hits)) / len(tasks)
+    return math.hypot(grid.error(layer), grid.error(rival))
+
+
+def within_margin(grid: Grid) -> list[int]:
+    """Return the layers but 0 and the last that do not differ measurably from the best, where the last does not either.
+
+    The model as shipped stands for the last layer where it was scored on every task. Empty where
+    the best is measurably better than that, and where the error of the difference is unknown.
+    """
+    is_shipped = math.isfinite(grid.shipped)
+    last = None if is_shipped else grid.depth
+    average = candidates(grid.average)
+    means: dict[int | None, float] = {int(layer): float(mean) for layer, mean in average.items()}
+    if is_shipped:
+        means[None] = grid.shipped
+    if last not in means:
+        return []
+    best = max(means, key=means.__getitem__)
+
+    def is_within(layer: int | None) -> bool:
+        error = error_of_gain(grid, layer, best)
+        return layer == best or differs(means[layer] - means[best], error) is False
+
+    if not is_within(last):
+        return []
+    others = (layer for layer in means if layer is not None and layer != grid.depth)
+    return [layer for layer in others if is_within(layer)]
 
 
 def shifts_of(grid: Grid) -> Iterator[Shift]:

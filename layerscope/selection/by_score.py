@@ -24,7 +24,7 @@ from layerscope.runs.states import Column
 from layerscope.scores.evaluation import Evaluation
 from layerscope.scores.grids import MIN_SHARE, Grid, grids, where
 from layerscope.scores.naming import VARIANT
-from layerscope.scores.shifts import rights_of
+from layerscope.scores.shifts import hits_of
 
 Floats = npt.NDArray[np.float64]
 SURE = 2.0
@@ -312,7 +312,7 @@ def judged(evaluation: Evaluation, asked: Asked) -> tuple[Grid, Scored, list[str
     )
     weights = np.array([(asked.tasks or {}).get(task, 1.0) for task in tasks])
     few = ", which decide little" if len(tasks) == 2 else ""
-    hits = _hits(grid, tasks, (*at, None if is_shipped else grid.depth)) if len(tasks) < 3 else []
+    hits = hits_of(grid, tasks, (*at, None if is_shipped else grid.depth)) if len(tasks) < 3 else []
     if hits:
         return grid, _by_samples(at, tasks, hits, weights, SHIPPED if is_shipped else LAST), notes
     alone = tuple(Scored(at, values[[i]], errors[i], "task", task) for i, task in enumerate(tasks))
@@ -337,27 +337,6 @@ def _averaged(tasks: Sequence[str]) -> str:
         return tasks[0]
     more = ", …" if len(tasks) > 3 else ""
     return f"average of {len(tasks)} tasks ({', '.join(tasks[:3])}{more})"
-
-
-def _hits(grid: Grid, tasks: Sequence[str], columns: Sequence[int | None]) -> list[Floats]:
-    """Return for each task which samples each column gets right `[n, columns]`; none unless all are known.
-
-    A task whose items were not drawn one by one, such as words of sentences, has another error than
-    its items give.
-    """
-    right, found = rights_of(grid), list[Floats]()
-    for task in tasks:
-        known = right.get(task, {})
-        if not all(column in known for column in columns):
-            return []
-        hits = np.stack([known[column] for column in columns], 1)
-        errors = np.array([grid.at(column, task).stderr for column in columns])
-        if not np.allclose(
-            errors, np.sqrt(hits.mean(0) * (1 - hits.mean(0)) / len(hits)), rtol=1e-3, atol=1e-6
-        ):
-            return []
-        found.append(hits)
-    return found
 
 
 def _by_samples(

@@ -3,8 +3,10 @@
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 
+import layerscope
 from layerscope.inputs.corpus import WHOLE
 from layerscope.profiling.source import FOLDS
 from layerscope.runs.findings import findings
@@ -30,6 +32,45 @@ def test_a_better_layer_within_the_error(written, by_layer):
     (found,) = findings(run)
     assert found.numbers["within_error"] is True
     assert "; the difference is within the margin of error;" in found.text
+
+
+@pytest.mark.parametrize(("upset", "within"), [(3, True), (12, False)])
+def test_two_layers_are_paired_over_the_samples(written, by_layer, upset, within):
+    """Of 200 samples layer 2 gets a few right that the last gets wrong: by unpaired errors no number of them tells."""
+    right = np.arange(200) < 140
+    better = right | (np.arange(200) < 140 + upset)
+    hits = [right & (np.arange(200) < 60), better, right]
+    values = [hit.mean() for hit in (right, *hits)]
+    run = written(by_layer("linear_probe", values, [0.03] * 4, pooling="mean", n=200), depth=3)
+    kept = [
+        pd.DataFrame(
+            {"sample": np.arange(200), "metric": "linear_probe", "pooling": "mean", "layer": layer,
+             "site": "raw", "value": hit.astype(float), "variant": None}
+        )
+        for layer, hit in enumerate(hits, 1)
+    ]  # fmt: skip
+    run.folder.write_table("samples.probes", pd.concat(kept))
+    (found,) = named(findings(run), "best_layer")
+    assert found.numbers["within_error"] is within
+    answer = run.document().answer
+    assert answer.startswith("No layer is measurably" if within else "Use layer 2 of 3")
+
+
+def test_a_real_run_and_select_judge_by_one_margin(labelled):
+    (found,) = named(findings(labelled), "best_layer")
+    chosen = layerscope.select(labelled, cost=False, progress=False)
+    ties = "within the margin" in labelled.document().answer
+    assert ties == bool(chosen.within) and chosen.as_shipped == ties
+    for layer in labelled.layers[1:-1]:
+        row = chosen.layers[labelled.layers.index(layer)]
+        hits = labelled.folder.read_table("samples.probes")
+        hits = hits[(hits["metric"] == "linear_probe") & (hits["pooling"] == "mean")]
+        one, last = (
+            hits[hits["layer"] == which].set_index("sample")["value"]
+            for which in (layer, labelled.depth)
+        )
+        assert row.difference == pytest.approx((one - last).mean())
+        assert row.difference_error == pytest.approx((one - last).sem())
 
 
 def test_overlapping_intervals_are_no_test_of_a_difference(written, by_layer):

@@ -8,6 +8,8 @@ import pytest
 from frames import LONG, M, N, measured, placed, scored, shipped
 from rich.console import Console
 
+import layerscope
+from layerscope.probes.margin import named
 from layerscope.scores import Evaluation, correlate, rules_table
 from layerscope.show.terminal import show
 
@@ -219,7 +221,7 @@ def test_json_holds_what_is_missing_as_null(two_models, lidar):
 def test_the_first_line_names_the_best_layer_its_error_and_what_it_wins():
     rows = pd.concat([scored({"a": M, "b": [0.1, 0.2, 0.3, 0.7]}), shipped(a=0.4, b=0.3)])
     found = Evaluation(rows.assign(stderr=0.03))
-    line = "scores best on the average of 2 tasks: 55.00 ±2.12 %, +20.00 points against the model as shipped"
+    line = "scores best on the average of 2 tasks: 55.00 ±2.12 %, +20.00 ±3.00 points against the model as shipped"
     assert found.document().answer == f"Layer 2 of 3 {line}; best by task: layers 2, 3"
     assert (
         found.as_dict()["answer"] == found.document().answer == printed(found, 200).splitlines()[0]
@@ -228,6 +230,49 @@ def test_the_first_line_names_the_best_layer_its_error_and_what_it_wins():
     assert one == "Layer 2 of 3 scores best on a: 80.00 %, +40.00 points against the last layer"
     last = Evaluation(pd.concat([scored({"a": [0.1, 0.2]}), shipped(a=0.2)])).document().answer
     assert last == "Layer 1 of 1 scores best on a: 20.00 %, as the model as shipped"
+
+
+@pytest.mark.parametrize(
+    ("values", "baseline", "words"),
+    [
+        (
+            [0.9, 0.42, 0.43, 0.4],
+            0.41,
+            "No layer differs measurably; layers 1 and 2 are within the margin of the model as shipped on a; "
+            "the best layer, 2, has 43.00 ±1.00 %, +2.00 ±1.41 points against the model as shipped",
+        ),
+        (
+            [0.1, 0.2, 0.42, 0.4],
+            0.4,
+            "No layer is measurably better than the model as shipped; layer 2 is within the margin on a; "
+            "the best layer, 2, has 42.00 ±1.00 %, +2.00 ±1.41 points against the model as shipped",
+        ),
+        (
+            [0.1, 0.2, 0.42, 0.43],
+            None,
+            "No layer is measurably better than the last layer; layer 2 is within the margin on a; "
+            "the best layer, 3, has 43.00 ±1.00 %; best by task",
+        ),
+        (
+            [0.1, 0.2, 0.44, 0.4],
+            0.4,
+            "Layer 2 of 3 scores best on a: 44.00 ±1.00 %, +4.00 ±1.41 points against the model as shipped",
+        ),
+        (
+            [0.1, 0.2, 0.3, 0.4],
+            0.4,
+            "Layer 3 of 3 scores best on a: 40.00 ±1.00 %, as the model as shipped",
+        ),
+    ],
+)
+def test_a_tie_is_called_one_by_the_judge_of_select(values, baseline, words):
+    rows = [scored({"a": values}), *([] if baseline is None else [shipped(a=baseline)])]
+    found = Evaluation(pd.concat(rows).assign(stderr=0.01))
+    assert found.document().answer == words.removesuffix("; best by task")
+    chosen = layerscope.select(found, cost=False, progress=False)
+    assert chosen.as_shipped == (not words.startswith("Layer 2"))
+    if not words.startswith("Layer"):
+        assert f"{named(chosen.within)} {'is' if len(chosen.within) == 1 else 'are'}" in words
 
 
 def test_of_several_sites_the_first_line_names_the_best():
