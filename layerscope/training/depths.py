@@ -5,6 +5,7 @@ import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +34,14 @@ SCORES = {
     "layer_accuracy": ("samples", "1 point", 1),
 }
 """The scores of a training, the first that was measured counts: what of, what `LOSS` of it is called, its decimals."""
-LOSS = 0.01
+LOSS = Fraction(1, 100)
 """Largest loss at which a shallower layer is chosen over the last: a point of accuracy, 1 % of perplexity."""
 FEWEST = 50
 """With fewer samples or tokens no depth is chosen."""
+
+
+COUNTED = ("pair_accuracy", "layer_accuracy")
+"""The scores that are a number of correct ones out of n, which are compared as such: 0.95 - 0.94 is above 0.01."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,16 @@ class Line:
             else other.value - self.value
         )
 
+    def nearly(self, other: "Line") -> bool:
+        """Return whether it loses at most `LOSS` against another."""
+        if self.metric in COUNTED and math.isfinite(self.value + other.value):
+            return other._share() - self._share() <= LOSS
+        return bool(within(self.loses(other), float(LOSS)))
+
+    def _share(self) -> Fraction:
+        """Return the accuracy as the number of correct ones out of all."""
+        return Fraction(round(self.value * self.n), self.n)
+
 
 @dataclass(frozen=True)
 class Trained(Shown):
@@ -101,7 +116,7 @@ class Trained(Shown):
     @property
     def chosen(self) -> Line | None:
         """The shallowest layer that loses at most `LOSS` against the last; None without one, or if in doubt."""
-        fit = (line for line in self.own[:-1] if within(line.loses(self.own[-1]), LOSS))
+        fit = (line for line in self.own[:-1] if line.nearly(self.own[-1]))
         return next(fit, None) if self._doubt() is None else None
 
     @property
@@ -129,7 +144,7 @@ class Trained(Shown):
     def _narrow(self, line: Line) -> str:
         """Return the fewest dimensions of a layer that lose at most `LOSS` against all of the last layer, in words."""
         scores, last = self.dims.T.get(line.layer, {}), self.own[-1].value
-        fit = [(dims, score) for dims, score in scores.items() if within(last - score, LOSS)]
+        fit = [(dims, score) for dims, score in scores.items() if within(last - score, float(LOSS))]
         return f"; its first {fit[0][0]} dimensions alone: {line.shown(fit[0][1])}" if fit else ""
 
     @property

@@ -51,6 +51,20 @@ def test_the_headline_is_the_shallowest_layer_within_a_point():
     assert words.headline.endswith("N = 5,000 tokens)")
 
 
+@pytest.mark.parametrize(
+    ("correct", "n", "layer"),
+    [
+        ([93, 94, 95], 100, 2),
+        ([94 * 8 - 1, 95 * 8 - 1, 95 * 8], 800, 2),
+        ([0, 89 * 10**7 - 1, 90 * 10**7], 10**9, None),  # a point and a sample: 0.010000001
+        ([0, 89 * 10**7, 90 * 10**7], 10**9, 2),
+    ],
+)
+def test_a_point_of_accuracy_is_counted_in_samples(correct, n, layer):
+    found = trained([right / n for right in correct], n=n, stderr=1e-5)
+    assert (found.chosen and found.chosen.layer) == layer
+
+
 def test_no_layer_is_advised_that_loses_more_and_a_better_separate_model_is_named():
     found = trained([0.55, 0.69, 0.763, 0.85, 0.90, 0.921], _3=0.897, _5=0.88)
     assert found.chosen is None
