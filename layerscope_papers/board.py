@@ -12,10 +12,18 @@ from layerscope.core import aside, jsonable, write_json
 from layerscope.show import Document, Facts, Section, Sentences, Shown, Table, TokenGrid, write_page
 from layerscope_papers.assets import Assets
 from layerscope_papers.recipe import Evidence, Recipe, Scale
-from layerscope_papers.tables import claims, compared, in_sentences, measured, numbers, over, said
+from layerscope_papers.tables import (
+    claims,
+    compared,
+    counted,
+    in_sentences,
+    measured,
+    numbers,
+    over,
+    said,
+)
 from layerscope_papers.verdicts import Verdict, Word, decide, overall
 
-WORDS: tuple[Word, ...] = ("held", "did not hold", "not decided")
 NUMBERS = ("quantity", "printed", "where", "ours", "low", "high", "comparable", "why_not")
 
 
@@ -41,13 +49,9 @@ class Reproduction(Shown):
     @property
     def summary(self) -> str:
         """The verdicts in a few words, as "2 of 3 claims held, 1 did not hold"."""
-        words = [verdict.word for verdict in self.verdicts]
-        if len(words) == 1:
-            return f"the claim {said(words[0])}"
-        counts = [(words.count(word), word) for word in WORDS if word in words]
-        first, *rest = (f"{n} {said(word, n)}" for n, word in counts)
-        first = first.replace(" ", f" of {len(words)} claims ", 1)
-        return ", ".join((first, *rest))
+        if len(self.verdicts) == 1:
+            return f"the claim {said(self.verdicts[0].word)}"
+        return counted(verdict.word for verdict in self.verdicts)
 
     def named(self) -> list[tuple[str, Verdict]]:
         """Return each verdict with the recipe's name."""
@@ -174,15 +178,9 @@ class Board(Shown):
         return next(found for found in self.reproductions if found.recipe.name == name)
 
     def document(self) -> Document:
-        """Return how many recipes held, each claim with its verdict, and for a page the evidence."""
+        """Return how many claims held, each claim with its verdict, and for a page the evidence."""
         if len(self.reproductions) == 1 and not self.lacking:
             return self.reproductions[0].document()
-        known = [found.word for found in self.reproductions]
-        counts = [
-            f"{known.count(word)} {said(word, known.count(word))}"
-            for word in WORDS
-            if word in known
-        ]
         wanting: dict[str, list[str]] = {}
         for name, what in self.lacking:
             wanting.setdefault(what, []).append(name)
@@ -194,7 +192,7 @@ class Board(Shown):
         sentences = in_sentences(self.named())
         overview = Section("board", "Verdicts", LEAD, (claims(self.named(), in_words=True),))
         return Document(
-            answer=f"Of {len(known)} recipes, {', '.join(counts)}.",
+            answer=f"{counted(verdict.word for _, verdict in self.named())}.",
             title=(f"The papers' claims, scale {self.scale}",),
             parts=(*sentences, verdicts, *([lacking] if self.lacking else [])),
             lead=sentences,
@@ -224,7 +222,10 @@ def judged(recipe: Recipe, assets: Assets, scale: Scale) -> Reproduction:
     from layerscope.core import versions
 
     evidence = recipe.judge(assets)
-    verdicts = tuple(decide(claim, evidence.intervals[claim.name]) for claim in recipe.claims)
+    verdicts = tuple(
+        decide(claim, evidence.intervals[claim.name], evidence.inapplicable.get(claim.name, ""))
+        for claim in recipe.claims
+    )
     command = shlex.join(["layerscope", "reproduce", recipe.name, "--scale", scale])
     return Reproduction(recipe, scale, verdicts, evidence, (command,), versions())
 

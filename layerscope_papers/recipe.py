@@ -92,12 +92,16 @@ class Number:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a judge found: an interval for each claim by name, numbers, pictures, and sentences about them."""
+    """What a judge found: an interval for each claim by name, numbers, pictures, and sentences about them.
+
+    `inapplicable` says why claims are about something that the models at hand do not have.
+    """
 
     intervals: Mapping[str, Interval]
     numbers: Sequence[Number] = ()
     plots: Sequence[Picture] = ()
     notes: Sequence[str] = ()
+    inapplicable: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,23 @@ import pandas as pd
 
 from layerscope.show import EMPTY, Cell, Column, Sentences, Table, row, words
 from layerscope_papers.recipe import Claim, Interval, Printed
-from layerscope_papers.verdicts import Verdict, Word
+from layerscope_papers.verdicts import WORDS, Verdict, Word
 
 
 def said(word: Word, count: int = 1) -> str:
     """Return a verdict as a verb, of one claim or of several."""
-    return word if word != "not decided" else "is not decided" if count == 1 else "are not decided"
+    if word not in ("not decided", "not applicable"):
+        return word
+    return f"is {word}" if count == 1 else f"are {word}"
+
+
+def counted(words: Iterable[Word]) -> str:
+    """Return how many claims got each verdict, as "2 of 3 claims held, 1 did not hold"."""
+    given = list(words)
+    counts = [(given.count(word), word) for word in WORDS if word in given]
+    first, *rest = (f"{n} {said(word, n)}" for n, word in counts)
+    first = first.replace(" ", f" of {len(given)} claims ", 1)
+    return ", ".join((first, *rest))
 
 
 def claims(found: Iterable[tuple[str, Verdict]], in_words: bool = False) -> Table:
@@ -59,7 +70,7 @@ def claims(found: Iterable[tuple[str, Verdict]], in_words: bool = False) -> Tabl
 
 def in_sentences(found: Iterable[tuple[str, Verdict]]) -> tuple[Sentences, ...]:
     """Return the claims in words under their verdicts, each with its value and what that is, in its unit."""
-    texts: dict[Word, list[str]] = {"held": [], "did not hold": [], "not decided": []}
+    texts: dict[Word, list[str]] = {word: [] for word in WORDS}
     for recipe, verdict in found:
         claim, value = verdict.claim, _digits(verdict.interval.value)
         statistic = f"Measured: {value} ({claim.statistic}), needs {_needs(claim)}."

@@ -6,13 +6,17 @@ from typing import Literal
 
 from layerscope_papers.recipe import FEWEST, Claim, Interval
 
-Word = Literal["held", "did not hold", "not decided"]
+Word = Literal["held", "did not hold", "not decided", "not applicable"]
+WORDS: tuple[Word, ...] = ("held", "did not hold", "not decided", "not applicable")
 MANY = 10_000
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A claim, the interval of its statistic, and the verdict; `wants` says what would decide an undecided claim."""
+    """A claim, the interval of its statistic, and the verdict.
+
+    `wants` says what would decide a claim that is not decided, or why one is not applicable.
+    """
 
     claim: Claim
     interval: Interval
@@ -20,13 +24,17 @@ class Verdict:
     wants: str = ""
 
 
-def decide(claim: Claim, interval: Interval) -> Verdict:
+def decide(claim: Claim, interval: Interval, inapplicable: str = "") -> Verdict:
     """Return the verdict: an interval wholly beyond the threshold decides, one that straddles it does not.
+
+    With a reason why the claim is `inapplicable`, the interval decides nothing.
 
     >>> claim = Claim("deep", "Deeper is better.", "gain in points", 0.0, "above", "seeds")
     >>> decide(claim, Interval(1.0, 0.5, 1.5, 5)).word, decide(claim, Interval(1.0, -0.5, 2.5, 5)).word
     ('held', 'not decided')
     """
+    if inapplicable:
+        return Verdict(claim, interval, "not applicable", inapplicable)
     beyond, short = interval.low > claim.threshold, interval.high < claim.threshold
     if claim.direction == "below":
         beyond, short = short, beyond
@@ -35,15 +43,16 @@ def decide(claim: Claim, interval: Interval) -> Verdict:
 
 
 def overall(verdicts: tuple[Verdict, ...]) -> Word:
-    """Return the verdict on all claims of a recipe: it did not hold where one did not, and held where all did."""
-    words = {verdict.word for verdict in verdicts}
-    return (
-        "did not hold"
-        if "did not hold" in words
-        else "held"
-        if words == {"held"}
-        else "not decided"
-    )
+    """Return the verdict on all claims of a recipe that apply.
+
+    It did not hold where one did not, and held where all did.
+    """
+    words = {verdict.word for verdict in verdicts} - {"not applicable"}
+    if not words:
+        return "not applicable"
+    if "did not hold" in words:
+        return "did not hold"
+    return "held" if words == {"held"} else "not decided"
 
 
 def _wants(claim: Claim, interval: Interval) -> str:

@@ -9,7 +9,7 @@ import pandas as pd
 from layerscope_papers import drawing
 from layerscope_papers.assets import Assets
 from layerscope_papers.language import SCALES, Read, entropy, over_texts
-from layerscope_papers.recipe import Evidence, mean, recipe
+from layerscope_papers.recipe import Evidence, Number, mean, recipe
 from layerscope_papers.released import thirds, valley
 
 SHARES = (0.25, 0.5, 0.75)
@@ -23,6 +23,7 @@ SUBLAYERS = (("sublayers", True),)
 ROWS: dict[str, tuple[tuple[str, Any], ...]]
 ROWS = {"raw": (("rows", "raw"),), "unit": (), "centred": (("rows", "centered"),)}
 """By claim: the options of `profile`."""
+NO_VALLEY = "a model whose entropy has a valley"
 
 
 @recipe(
@@ -64,19 +65,24 @@ def changed_texts(assets: Assets) -> Evidence:
 
 @recipe("L-fig15", scales=SCALES, needs=lambda setup: [Read(setup, SUBLAYERS)])
 def residual_additions(assets: Assets) -> Evidence:
-    """Compare the entropy after each residual addition with that of the branch that was added."""
+    """Compare the valley after each residual addition with that of the branch that was added."""
     found = entropy(assets, *SUBLAYERS)
     after = {
         "attn": found["attn_residual"],
         "mlp": found["raw"].iloc[:, 1:],
     }  # the block's end is its last addition
-    intervals = {
-        branch: over_texts((after[branch] - found[branch]).mean(axis=1)) for branch in after
+    deeper = {
+        branch: after[branch].apply(valley, axis=1) - found[branch].apply(valley, axis=1)
+        for branch in after
     }
+    depth = over_texts(found["raw"].apply(valley, axis=1))
     sites = {"attention": "attn", "after attention": "attn_residual", "MLP": "mlp", "block": "raw"}
     curves = {name: found[site].mean() for name, site in sites.items()}
     return Evidence(
-        intervals, plots=[drawing.chart("Prompt entropy inside the blocks", "nats", curves)]
+        {branch: over_texts(each) for branch, each in deeper.items()},
+        [Number.of("valley of the blocks' outputs [nats]", depth)],
+        [drawing.chart("Prompt entropy inside the blocks", "nats", curves)],
+        inapplicable={} if depth.low > 0 else dict.fromkeys(deeper, NO_VALLEY),
     )
 
 
@@ -90,4 +96,9 @@ def scaled_rows(assets: Assets) -> Evidence:
     by_rows = {name: entropy(assets, *options)["raw"] for name, options in ROWS.items()}
     found = {name: over_texts(curves.apply(valley, axis=1)) for name, curves in by_rows.items()}
     means = {name: curves.mean() for name, curves in by_rows.items()}
-    return Evidence(found, plots=[drawing.chart("Prompt entropy by layer", "nats", means)])
+    flat = all(interval.low <= 0 for interval in found.values())
+    return Evidence(
+        found,
+        plots=[drawing.chart("Prompt entropy by layer", "nats", means)],
+        inapplicable=dict.fromkeys(found, NO_VALLEY) if flat else {},
+    )

@@ -5,7 +5,7 @@ import pandas as pd
 from layerscope.early_exit import ExitReport
 from layerscope_papers import drawing
 from layerscope_papers.recipe import Evidence, Number, mean, paired
-from layerscope_papers.vision import ALIGNED, BOTH, Bench, trained
+from layerscope_papers.vision import ALIGNED, BOTH, CLASSIFIERS, Bench, trained
 
 LOSS = 0.03
 """Largest acceptable loss of accuracy to exits; the paper loses 2.3 points."""
@@ -13,20 +13,21 @@ BYTES = 4
 """Bytes of a float32 weight."""
 
 
-@trained("T-fig7", exits=True)
+@trained("T-fig7", kinds=BOTH | {"a classifier per layer": CLASSIFIERS}, exits=True)
 def exits_by_confidence(bench: Bench) -> Evidence:
     """Take each report's fastest threshold within the loss, and compare speed-ups by depth."""
-    reports = {name: bench.exits(kind) for name, kind in BOTH.items()}
+    reports = {name: bench.exits(kind) for name, kind in bench.kinds.items()}
     speeds = {name: [_speed(report) for report in found] for name, found in reports.items()}
     leaving = {
         name: pd.concat([r.layers.set_index("layer")["share"] for r in found], axis=1).mean(axis=1)
         * 100
         for name, found in reports.items()
     }
+    rivals = zip(speeds["aligned"], speeds["a classifier per layer"], strict=True)
     return Evidence(
         {
             "speed": paired(speeds["aligned"], speeds["standard"]),
-            "aligned": mean(speeds["aligned"]),
+            "shared": mean([aligned / separate for aligned, separate in rivals]),
             "last": mean(
                 [float(report.layers["share"].iloc[-1]) for report in reports["standard"]]
             ),

@@ -81,7 +81,7 @@ def _readings(setup: Language) -> list[Continued]:
 
 @recipe("T-fig19", scales={"small": SMALL, "paper": PAPER}, needs=_readings)
 def settled_early(assets: Assets) -> Evidence:
-    """Take both statistics text by text, on average over the models."""
+    """Take the share of settled tokens text by text, on average over the models."""
     readings = [open_reading(assets.get(asset)) for asset in _readings(assets.settings)]
     final = [as_at_last(reading) for reading in readings]
     early = [
@@ -94,13 +94,16 @@ def settled_early(assets: Assets) -> Evidence:
     }
     averages = {name: 100 * pd.concat(of, axis=1).mean(axis=1) for name, of in curves.items()}
     return Evidence(
-        {
-            name: over_texts(pd.concat(of, axis=1).mean(axis=1))
-            for name, of in (("early", early), ("rises", rises))
-        },
+        {"early": over_texts(pd.concat(early, axis=1).mean(axis=1))},
         [
-            Number(f"tokens settled early, seed {i} [%]", float(of.mean()))
-            for i, of in enumerate(early)
+            *(
+                Number(f"tokens settled early, seed {i} [%]", float(of.mean()))
+                for i, of in enumerate(early)
+            ),
+            Number.of(
+                "Spearman correlation of agreement with the last layer with depth",
+                over_texts(pd.concat(rises, axis=1).mean(axis=1)),
+            ),
         ],
         [drawing.chart("Predictions by layer", "% of new tokens", averages), grids(readings[0])[0]],
     )

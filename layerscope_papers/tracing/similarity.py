@@ -20,8 +20,6 @@ from layerscope_papers.vision import (
 )
 
 ONE = {"standard": STANDARD}
-ALIKE = 0.1
-"""Norms of neighbouring layers that the proof of theorem 2.2 takes as equal differ by this share at most."""
 
 
 @trained("T-fig1", metrics=METRICS)
@@ -151,17 +149,26 @@ def neighbours(bench: Bench) -> Evidence:
 @trained("T-thm1", metrics=METRICS)
 def similarity_rises(bench: Bench) -> Evidence:
     """Count monotone triples of layers, measure the distance from the straight line, and check the derivative."""
-    found, curves = {"derivative": exact(derivative_error())}, {}
+    intervals, numbers, curves = {"derivative": exact(derivative_error())}, [], {}
     for name, kind in BOTH.items():
-        states = bench.states(kind)
-        found[f"order {name}"] = mean(
-            [100 * float(monotone_share(each[:, 1:]).mean()) for each in states]
+        states = [each[:, 1:] for each in bench.states(kind)]
+        centred = [each - each.mean(axis=0) for each in states]
+        uncentred = mean([100 * float(monotone_share(each).mean()) for each in states])
+        away = [line_distance(each).mean(axis=0) for each in bench.states(kind)]
+        intervals[f"order {name}"] = mean(
+            [100 * float(monotone_share(each).mean()) for each in centred]
         )
-        away = [line_distance(each).mean(0) for each in states]
-        found[f"line {name}"] = mean([float(each.mean()) for each in away])
+        numbers += [
+            Number.of(f"triples in order by uncentred cosine, {name} [%]", uncentred),
+            Number.of(
+                f"distance from the straight line (assumption 1), {name}",
+                mean([float(each.mean()) for each in away]),
+            ),
+        ]
         curves[name] = drawing.by_layer(np.mean(away, axis=0), first=1)
     return Evidence(
-        found,
+        intervals,
+        numbers,
         plots=[drawing.chart("Distance from the straight line", "share of its length", curves)],
     )
 
@@ -188,19 +195,20 @@ def derivative_error() -> float:
 @trained("T-thm2", metrics=METRICS)
 def label_probability_rises(bench: Bench) -> Evidence:
     """Look for drops of the label's probability, correlate NC1 with depth, and compare norms of neighbours."""
-    found = {}
+    found, numbers = {}, []
     for name, kind in BOTH.items():
         nc1, states = bench.curves(kind, "nc1"), bench.states(kind)
         found[f"rises {name}"] = mean(
             [100 * c.diff().min() for c in bench.curves(kind, "label_probability")]
         )
         found[f"nc1 {name}"] = mean([c.corr(c.index.to_series(), "spearman") for c in nc1])
-        found[f"norms {name}"] = mean(
-            [100 * float(steady_norm(s[:, 1:], ALIKE).mean()) for s in states]
-        )
+        steady = mean([100 * float(steady_norm(each[:, 1:]).mean()) for each in states])
+        title = f"neighbouring layers of about the same norm, as the proof assumes, {name} [%]"
+        numbers.append(Number.of(title, steady))
     spread = {name: np.log10(curve) for name, curve in bench.averages("nc1").items()}
     return Evidence(
         found,
+        numbers,
         plots=[
             bench.chart("Probability of the label by layer", "label_probability"),
             drawing.chart("NC1 by layer", "log10 of NC1", spread),

@@ -1,4 +1,4 @@
-"""The states of CLIP's two towers stay apart at every layer, centred or not (figures 22 and 23)."""
+"""Similarity rises with depth within each of CLIP's towers and across them (figures 22 and 23)."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,6 +9,7 @@ import pandas as pd
 
 from layerscope.comparison import Comparison, compare, open_comparison
 from layerscope.inputs import Corpus
+from layerscope.scores import spearman
 from layerscope_papers import drawing, language, vision
 from layerscope_papers.assets import Asset, Assets
 from layerscope_papers.recipe import Evidence, Number, mean, recipe
@@ -168,6 +169,20 @@ def _nearest(found: Comparison, form: str) -> float:
     )
 
 
+def _rises(found: Comparison) -> dict[str, float]:
+    """Return how similarity goes with depth: to a tower's last layer, and across towers at equal depth."""
+    vision, text, across = (square.to_numpy() for square in _squares(found, "centred"))
+    curves = {
+        "within vision": vision[:-1, -1],
+        "within text": text[:-1, -1],
+        "across": np.diag(across),
+    }
+    return {
+        name: float(spearman(of, np.arange(len(of), dtype=np.float64)))
+        for name, of in curves.items()
+    }
+
+
 HUB = tuple(f"openai/clip-vit-{kind}" for kind in ("base-patch32", "base-patch16", "large-patch14"))
 
 
@@ -180,23 +195,25 @@ HUB = tuple(f"openai/clip-vit-{kind}" for kind in ("base-patch32", "base-patch16
     needs=lambda shape: [Towers(shape, model) for model in shape.models],
 )
 def towers_apart(assets: Assets) -> Evidence:
-    """Compare similarity to the last layer of the own tower with that to the other tower's, layer by layer."""
+    """Correlate similarity with depth within each tower and across them, model by model."""
     shape = assets.settings
     models = [
         open_comparison(assets.get(Towers(shape, model)) / "comparison") for model in shape.models
     ]
+    rises = pd.DataFrame([_rises(found) for found in models])
     gaps = [float(found.similarity(metric="modality_gap").iloc[-1, -1]) for found in models]
     centred = [float(_squares(found, "centred")[-1].iloc[-1, -1]) for found in models]
+    numbers = [
+        Number.of("distance between the centres of images and captions, last layers", mean(gaps)),
+        Number.of("centred cosine of the last layers across towers", mean(centred)),
+    ]
+    for form in FORMS:
+        nearer = mean([_nearest(found, form) for found in models])
+        title = f"{form} cosine to the last layer, own tower minus other, least of all layers"
+        numbers.append(Number.of(title, nearer))
     plots = [
         drawing.heat_map(f"{form.capitalize()} cosine {title}", square, *axes)
         for form in FORMS
         for (title, axes), square in zip(MAPS.items(), _squares(models[0], form), strict=True)
     ]
-    return Evidence(
-        {
-            **{form: mean([_nearest(found, form) for found in models]) for form in FORMS},
-            "gap": mean(gaps),
-        },
-        [Number.of("centred cosine of the last layers across towers", mean(centred))],
-        plots,
-    )
+    return Evidence({name: mean(list(rises[name])) for name in rises}, numbers, plots)

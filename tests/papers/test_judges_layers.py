@@ -217,29 +217,41 @@ def entropies(sites, texts=30):
     return pd.concat(frames, axis=1)
 
 
-@pytest.mark.parametrize(("sign", "word"), [(-1, "held"), (1, "did not hold")])
-def test_compression_by_residual_additions(monkeypatch, sign, word):
+def dip(depth):
+    """Return entropies of layers 0 … 12 that fall by a depth in the middle."""
+    return 3.0 - depth * np.sin(np.pi * np.arange(13) / 12)
+
+
+@pytest.mark.parametrize(
+    ("branch", "sums", "word"),
+    [(0.1, 1.0, "held"), (2.0, 1.0, "did not hold"), (0.1, 0.0, "not applicable")],
+)
+def test_a_valley_that_comes_with_residual_additions(monkeypatch, branch, sums, word):
     def inside(assets, *options):
-        found = entropies(
-            {"attn": 3.0, "attn_residual": 3.0 + 0.1 * sign, "mlp": 3.0, "raw": 3.0 + 0.2 * sign}
-        )
+        after = "attn_residual", "raw"
+        sites = {site: dip(sums if site in after else branch) for site in (*after, "attn", "mlp")}
+        found = entropies(sites)
         return found.drop(columns=[(site, 0) for site in ("attn", "attn_residual", "mlp")])
 
     monkeypatch.setattr(prompts, "entropy", inside)
     assert set(verdicts("L-fig15", World(None)).values()) == {word}
 
 
-@pytest.mark.parametrize(("sign", "word"), [(1, "held"), (-1, "did not hold")])
-def test_a_valley_under_each_scaling_of_rows(monkeypatch, sign, word):
-    layers = np.arange(13)
-    monkeypatch.setattr(
-        prompts,
-        "entropy",
-        lambda assets, *options: entropies(
-            {"raw": 3.0 - sign * 0.2 * ((layers > 4) & (layers < 9))}
-        ),
-    )
-    assert set(verdicts("L-rows", World(None)).values()) == {word}
+@pytest.mark.parametrize(
+    ("raw", "others", "words"),
+    [
+        (1.0, 1.0, ("held", "held")),
+        (1.0, -1.0, ("held", "did not hold")),
+        (-1.0, -1.0, ("not applicable", "not applicable")),
+    ],
+)
+def test_a_valley_under_each_scaling_of_rows(monkeypatch, raw, others, words):
+    def scaled(assets, *options):
+        return entropies({"raw": dip(raw if options == prompts.ROWS["raw"] else others)})
+
+    monkeypatch.setattr(prompts, "entropy", scaled)
+    found = verdicts("L-rows", World(None))
+    assert (found["raw"], found["unit"], found["centred"]) == (words[0], words[1], words[1])
 
 
 @pytest.mark.parametrize(("sign", "word"), [(1, "held"), (-1, "did not hold")])

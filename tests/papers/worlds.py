@@ -88,4 +88,9 @@ def verdicts(name, assets):
     recipe = catalogue.recipes()[name]
     found = recipe.judge(assets)
     assert set(found.intervals) == {claim.name for claim in recipe.claims}
-    return {claim.name: decide(claim, found.intervals[claim.name]).word for claim in recipe.claims}
+    return {
+        claim.name: decide(
+            claim, found.intervals[claim.name], found.inapplicable.get(claim.name, "")
+        ).word
+        for claim in recipe.claims
+    }
