@@ -221,9 +221,9 @@ def _run(script: str | None) -> None:
     if script is not None:
         exec(compile(script, "<script>", "exec"), {"__name__": "__main__"})
         return
-    from layerscope.cli import main
+    from layerscope.cli import start
 
-    main()
+    start()
 
 
 def _turn_back(seconds: float) -> None:

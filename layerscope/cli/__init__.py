@@ -1,6 +1,7 @@
 """The command line: each command is made of a verb, whose result it prints; one module for each group of commands."""
 
 import os
+import signal
 import sys
 from contextlib import nullcontext, suppress
 from typing import NoReturn
@@ -24,6 +25,10 @@ QUIET = {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1",
 @heed_interrupts()
 def main() -> NoReturn:
     """Run the command line; a wrong input is one line and exit status 2, never a traceback."""
+    _run()
+
+
+def _run() -> NoReturn:
     debug = bool(os.environ.get("LAYERSCOPE_DEBUG"))
     for name, value in {} if debug else QUIET.items():
         os.environ.setdefault(name, value)
@@ -32,6 +37,9 @@ def main() -> NoReturn:
         app(sys.argv[1:], exit_on_error=False, print_error=False)
         sys.stdout.flush()
     except KeyboardInterrupt:
+        signal.signal(
+            signal.SIGINT, signal.SIG_IGN
+        )  # it is ending: a second one would break the line
         goes_on = any(name in sys.argv[1:2] for name in GO_ON)
         _fail("stopped: run the same command to resume" if goes_on else "stopped", INTERRUPTED)
     except (
@@ -58,10 +66,12 @@ def main() -> NoReturn:
 
 def start() -> NoReturn:
     """Run the command line as a process of its own, which ends with it."""
-    try:
-        main()
-    except SystemExit as end:
-        processes.leave(int(end.code or 0))
+    with heed_interrupts(after=signal.SIG_IGN):  # Ctrl-C comes too late to stop what has ended
+        try:
+            _run()
+        except SystemExit as end:
+            status = int(end.code or 0)
+    processes.leave(status)
 
 
 def _fail(line: str, status: int) -> NoReturn:

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -23,17 +24,29 @@ _interrupted = False
 
 
 @contextmanager
-def heed_interrupts() -> Iterator[None]:
-    """Let Ctrl-C stop a job even where a library's C code swallows its exception: the next step of a bar raises it."""
+def heed_interrupts(after: Any = None) -> Iterator[None]:
+    """Let Ctrl-C stop a job even where a library's C code swallows its exception: the next step of a bar raises it.
+
+    `after` handles the signal from then on, by default what did before.
+    """
     global _interrupted
-    before = signal.getsignal(signal.SIGINT)
-    if before is signal.default_int_handler:  # else it is ignored, or another's
+    before, hook = signal.getsignal(signal.SIGINT), sys.unraisablehook
+    is_default = before is signal.default_int_handler  # else it is ignored, or another's
+    if is_default:
         signal.signal(signal.SIGINT, _interrupt)
+        sys.unraisablehook = partial(_unraisable, hook)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, after if is_default and after is not None else before)
+        sys.unraisablehook = hook
         _interrupted = False
+
+
+def _unraisable(hook: Callable[[Any], None], unraisable: Any) -> None:
+    """Report what cannot be raised, as of a destructor, but a Ctrl-C: the next step of a bar raises that."""
+    if not isinstance(unraisable.exc_value, KeyboardInterrupt):
+        hook(unraisable)
 
 
 def _interrupt(*_: object) -> None:

@@ -3,6 +3,8 @@
 import logging
 import os
 import signal
+import subprocess
+import sys
 import time
 from contextlib import suppress
 
@@ -43,6 +45,63 @@ def test_an_ignored_ctrl_c_stays_ignored():
             assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+AT_EXIT = "atexit.register(press)"
+TWICE = """
+class Screen:
+    encoding, closed, fileno = "utf-8", False, sys.stderr.fileno
+    def __init__(self, screen): self.screen = screen
+    def write(self, text):
+        if "stopped" in text:
+            press()
+        return self.screen.write(text)
+    def __getattr__(self, name): return getattr(self.screen, name)
+
+import layerscope.cli as cli
+def stopped(*_, **__):
+    sys.stderr = Screen(sys.stderr)
+    press()
+cli.app = stopped
+"""
+DESTROYED = """
+class Dying:
+    def __del__(self):
+        press()
+
+import layerscope.cli as cli
+def deleted(*_, **__):
+    Dying()
+    print("done")
+cli.app = deleted
+"""
+
+
+@pytest.mark.parametrize(
+    ("moment", "status", "out", "err"),
+    [
+        (AT_EXIT, 0, "layerscope", ""),
+        (DESTROYED, 0, "done", ""),
+        (TWICE, 130, "", "layerscope: stopped: run the same command to resume\n"),
+    ],
+)
+def test_no_moment_of_a_ctrl_c_shows_a_traceback(moment, status, out, err):
+    script = f"""
+import atexit, os, signal, sys, time
+def press():
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(0.1)
+{moment}
+from layerscope.cli import start
+sys.argv = ["layerscope", *sys.argv[1:]]
+start()
+"""
+    words = ["--version"] if out == "layerscope" else ["profile"]
+    ended = subprocess.run(
+        [sys.executable, "-c", script, *words], capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (status, err)
+    assert ended.stdout.startswith(out)
 
 
 def test_a_job_whose_standard_error_is_a_file_prints_a_line_a_minute(capsys, monkeypatch):
