@@ -14,14 +14,15 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 import layerscope
 from layerscope.probes.linear import held_out, linear_probe_hits
-from layerscope.selection.by_score import of_samples
-from layerscope.selection.choice import Budget, Case, by_scores
+from layerscope.selection.choice import Case, choose_layer
+from layerscope.selection.scored import of_samples
 
 SETS = {"trec": "train.csv", "sst2": "train.csv", "ag_news": "test.csv"}
 RULES = ("best-if-clear", "best", "one-standard-error")
@@ -56,9 +57,9 @@ def stated_and_realised(hits: np.ndarray, fold: np.ndarray, rule: str) -> tuple[
     """Return the gain over the last layer that a choice on one half states, and that on the other half."""
     inside = fold >= 0
     values = np.hstack([hits, hits[:, -1:]])
-    scored = of_samples(values[inside], "", blocks=fold[inside])
+    scored = replace(of_samples(values[inside], ""), blocks=fold[inside])
     about = {"model": "", "site": None, "pooling": None, "notes": ()}
-    found = by_scores(Case(about, Budget(), 1, hits.shape[1] - 1, scored, None), scored, rule)
+    found = choose_layer(Case(about, scored.layers, hits.shape[1] - 1, scored, None), rule)
     apart = hits[~inside]
     return found.gain or 0.0, float((apart[:, found.layer] - apart[:, -1]).mean())
 

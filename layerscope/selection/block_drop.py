@@ -14,7 +14,6 @@ from torch.nn.functional import cosine_similarity, cross_entropy
 
 from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.options import Asked
 from layerscope.core.progress import Reporter
 from layerscope.inputs import Corpus, open_corpus, pack
 from layerscope.inputs.opening import BUILT_IN
@@ -27,8 +26,8 @@ from layerscope.models.lens import CHUNK, skipping
 from layerscope.models.pooling import pool, served
 from layerscope.profiling.plan import batches_of
 from layerscope.runs.run import Run
-from layerscope.selection.by_score import Floats, mean_of
 from layerscope.selection.removal import Choice, Removal
+from layerscope.selection.scored import Floats, mean_of
 from layerscope.truncation.depth import find_depth
 from layerscope.truncation.expected import expected_at, kept_without, states_at
 from layerscope.truncation.source import Source
@@ -40,14 +39,11 @@ WINDOW = 256
 Blocks = tuple[int, ...]
 
 
-def remove(run: Run, source: Source, pooling: str, asked: Asked, reporter: Reporter) -> Removal:
-    """Return the blocks of a run's model that matter least on the run's samples, or on other data."""
-    options, model, n, depth = (
-        run.info["options"],
-        source.model,
-        asked.drop,
-        source.model.stack.depth,
-    )
+def remove(
+    run: Run, source: Source, pooling: str, n: int, data: Any, seed: int, reporter: Reporter
+) -> Removal:
+    """Return the n blocks of a run's model that matter least on the run's samples, or on other data."""
+    options, model, depth = run.info["options"], source.model, source.model.stack.depth
     if n >= depth:
         raise LayerscopeError(
             f"drop {n} leaves none of the {depth} blocks of {source.name}: give 1 to {depth - 1}"
@@ -56,7 +52,7 @@ def remove(run: Run, source: Source, pooling: str, asked: Asked, reporter: Repor
     if isinstance(model.encoder, TextEncoder):
         given = {name: options[name] for name in ("max_length", "prompt") if options.get(name)}
         model = replace(model, encoder=replace(model.encoder, **given))
-    samples, name = _samples(run, model, asked)
+    samples, name = _samples(_corpus(run, data), model, seed)
     half = min(CHOOSE, len(samples) // 2)
     with (
         evaluating(model.module),
@@ -95,20 +91,15 @@ def remove(run: Run, source: Source, pooling: str, asked: Asked, reporter: Repor
     )
 
 
-def _samples(run: Run, model: LayeredModel, asked: Asked) -> tuple[list[Any], str]:
+def _samples(corpus: Corpus, model: LayeredModel, seed: int) -> tuple[list[Any], str]:
     """Return distinct samples that give the model something to say, in a seeded order, and the name of their data."""
-    corpus = _corpus(run, asked.data)
     if corpus.running and isinstance(model.encoder, TextEncoder):
         corpus = pack(corpus, model.encoder.tokenizer, min(WINDOW, model.encoder.max_length))
-    order = np.random.default_rng(asked.seed).permutation(np.flatnonzero(~corpus.copies))[
-        : CHOOSE + JUDGE
-    ]
-    samples, least = [corpus.samples[i] for i in order], 2 if model.is_language_model else 1
-    samples = [
-        one
-        for one, length in zip(samples, model.encoder.lengths(samples), strict=True)
-        if length >= least
-    ]
+    order = np.random.default_rng(seed).permutation(np.flatnonzero(~corpus.copies))
+    drawn = [corpus.samples[i] for i in order[: CHOOSE + JUDGE]]
+    least = 2 if model.is_language_model else 1
+    lengths = model.encoder.lengths(drawn)
+    samples = [one for one, length in zip(drawn, lengths, strict=True) if length >= least]
     if len(samples) < FEWEST:
         raise LayerscopeError(
             f"{corpus.name} has {len(samples)} distinct samples: give {FEWEST} or more as `data`"

@@ -1,36 +1,25 @@
 """The work of `select`: the layer to use, by which rule, with what evidence, what it wins and what it costs."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from importlib.util import find_spec
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-from huggingface_hub import try_to_load_from_cache
 
 from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.options import Asked
 from layerscope.core.progress import Reporter, reporting
-from layerscope.models import LoadOptions, Override
-from layerscope.models.checks import EMBEDDED, EMBEDDED_IN
-from layerscope.profiling.identity import weights_fingerprint
 from layerscope.runs.run import Run
 from layerscope.scores.evaluation import Evaluation, ModelOrigin
 from layerscope.scores.opening import open_run_or_scores
 from layerscope.selection.block_drop import remove
-from layerscope.selection.by_score import has_labels, judged, probed
-from layerscope.selection.choice import Budget, Case, by_scores, without_scores
+from layerscope.selection.choice import Case, choose_layer
+from layerscope.selection.cost_model import CostModel, found_by_name
 from layerscope.selection.mixes import with_mix
+from layerscope.selection.options import SelectOptions
 from layerscope.selection.removal import STORE as BLOCKS, Removal
+from layerscope.selection.run_scores import has_labels, probed
 from layerscope.selection.selection import STORE, Selection
-from layerscope.truncation.costs import Costs, costs_by_depth
-from layerscope.truncation.source import Source, open_source
+from layerscope.selection.task_scores import by_beginning, grid_of, judged
+from layerscope.truncation.costs import Costs
 
-POOLINGS = ("mean", "cls", "last")
-"""Poolings that `truncate` can record in a checkpoint."""
-MINILM = "all-MiniLM-L6-v2"
 OF_LAYERS = (
     "labels", "rule", "holdout", "max_loss", "max_ms", "min_speedup", "max_mb", "tasks", "model",
     "revision", "site",
@@ -38,230 +27,144 @@ OF_LAYERS = (
 """Options that choose a layer."""
 
 
-@dataclass
-class Opened:
-    """A model by name or a run, loaded at the first call of `source`; `given` None is a model that is not here."""
-
-    given: Any
-    device: str
-    reporter: Reporter
-    revision: str | None = None
-    part: str | None = None
-    tokens: int | None = None
-    _source: Source | None = field(default=None, init=False)
-
-    def source(self) -> Source:
-        """Return the model with its layers found; raises `LayerscopeError` where it cannot be truncated."""
-        if self.given is None:
-            raise LayerscopeError("the model itself is not here: name it with `cost_model`")
-        if self._source is None:
-            source = self._source = open_source(
-                self.given, None, Override(self.part), LoadOptions(device=self.device)
-            )
-            if self.tokens is not None:
-                source = self._source = replace(source, tokens=self.tokens)
-            served, scored = source.model.loaded.served, self.revision or ""
-            own = weights_fingerprint(served if served is not None else source.module)
-            if scored.startswith("weights-") and not own.startswith(
-                scored.removeprefix("weights-")
-            ):
-                self.reporter.say(
-                    f"{source.name} has other weights than those that were scored: the costs are its own"
-                )
-        return self._source
-
-    def costs(self, layers: Sequence[int]) -> Costs:
-        """Return what the model costs at these depths, measured on this machine."""
-        source = self.source()
-        depth = source.model.stack.depth
-        beyond = [layer for layer in layers if layer > depth]
-        if beyond:
-            raise LayerscopeError(
-                f"{source.name} has {depth} layers, and layer {beyond[0]} was scored: it is another model"
-            )
-        self.reporter.say(f"costs: {source.name} at {len(layers)} depths")
-        return processes.team().lead(lambda: costs_by_depth(source, layers))
-
-    def pools_as_ours(self, pooling: str | None) -> bool:
-        """Return whether a layer was pooled by us: by another pooling than the model's makers serve it with, if any.
-
-        A model that was not opened is taken for one that pools nothing: a checkpoint may always
-        record its pooling.
-        """
-        if pooling not in POOLINGS:
-            return False
-        loaded = None if self._source is None else self._source.model.loaded
-        return loaded is None or loaded.served is None or (loaded.pooling or ()) != (pooling,)
-
-
-def source_of(name: str, origin: ModelOrigin | None = None) -> str | None:
-    """Return what opens a model that an evaluation names, or None where that is not on this machine."""
-    if origin is not None and origin.source is not None:
-        name = origin.source
-    if name == EMBEDDED or Path(name).expanduser().is_dir():
-        return name
-    if name == MINILM and find_spec(EMBEDDED_IN) is not None:
-        return "minilm"
-    if name.count("/") == 1:
-        with suppress(ValueError):  # no name that the hub could have
-            return name if isinstance(try_to_load_from_cache(name, "config.json"), str) else None
-    return None
-
-
-def decide(asked: Asked) -> Selection | Removal:
-    """Do what `select` is asked for."""
-    budget = asked.of(Budget)
-    wrong = (
-        [name for name in OF_LAYERS if getattr(asked, name) is not None]
-        if asked.drop is not None
-        else []
-    )
-    if wrong:
-        raise LayerscopeError(
-            f"{wrong[0]} chooses a layer, and `drop` chooses blocks: give one of them"
-        )
-    if budget.costs and not asked.cost:
+def run_select(options: SelectOptions) -> Selection | Removal:
+    """Return the choice of a layer, or with `drop` of blocks, and save it where a folder is named."""
+    if options.drop is not None:
+        options.refuse(OF_LAYERS, "chooses a layer, and `drop` chooses blocks")
+    if options.budget.bounds and not options.cost:
         raise LayerscopeError(
             "a bound on ms, speed or MB needs measured costs: do not switch them off"
         )
-    folder = (
-        None if asked.out is None else (STORE if asked.drop is None else BLOCKS).folder(asked.out)
-    )
+    store = STORE if options.drop is None else BLOCKS
+    folder = None if options.out is None else store.folder(options.out)
     leads = processes.team().leads
-    reporter = reporting(asked.progress and leads)
-    given = asked.given
-    if isinstance(given, (str, Path)):
-        given = open_run_or_scores(given)
-    if isinstance(given, Evaluation) and asked.tasks is not None:
-        asked.tasks = by_beginning(asked.tasks, given.scores["task"].unique())
-    found: Selection | Removal
-    if asked.drop is not None:
-        if not isinstance(given, Run):
+    reporter = reporting(options.progress and leads)
+    scores = options.given
+    if isinstance(scores, (str, Path)):
+        scores = open_run_or_scores(scores)
+    selection: Selection | Removal
+    if options.drop is not None:
+        if not isinstance(scores, Run):
             raise LayerscopeError(
                 "`drop` runs the model on the samples of a run: give the folder of one"
             )
-        opened = Opened(
-            given if asked.cost_model is None else asked.cost_model, asked.device, reporter
+        model = scores if options.cost_model is None else options.cost_model
+        source = CostModel(model, options.device, reporter).source()
+        pooling = _pooling(scores, options)
+        selection = remove(
+            scores, source, pooling, options.drop, options.data, options.seed, reporter
         )
-        found = remove(given, opened.source(), _pooling(given, asked), asked, reporter)
-    elif isinstance(given, Evaluation):
-        found = _of_evaluation(given, asked, budget, reporter)
-    elif isinstance(given, Run):
-        given.need_states()
-        found = _of_run(given, asked, budget, reporter)
+    elif isinstance(scores, Evaluation):
+        selection = _of_evaluation(scores, options, reporter)
+    elif isinstance(scores, Run):
+        scores.need_states()
+        selection = _of_run(scores, options, reporter)
     else:
-        raise LayerscopeError(f"select takes a run or an evaluation, not a {type(given).__name__}")
+        raise LayerscopeError(f"select takes a run or an evaluation, not a {type(scores).__name__}")
     if folder is not None and leads:
-        found.save(folder)
-    return found
+        selection.save(folder)
+    return selection
 
 
-def by_beginning(weights: Mapping[str, float], known: Iterable[str]) -> dict[str, float]:
-    """Return the weights of tasks by their whole names: a beginning stands for the only one that begins so.
-
-    >>> from layerscope.selection.pipeline import by_beginning
-    >>> by_beginning({"trec": 2.0}, ["TREC (linear probe)", "STS12"])
-    {'TREC (linear probe)': 2.0}
-    """
-    names, found = list(map(str, known)), {}
-    for given, weight in weights.items():
-        begun = [name for name in names if name.lower().startswith(given.lower())]
-        found[begun[0] if len(begun) == 1 and given not in names else given] = weight
-    return found
-
-
-def _of_evaluation(
-    evaluation: Evaluation, asked: Asked, budget: Budget, reporter: Reporter
-) -> Selection:
-    if asked.holdout is not None:
+def _of_evaluation(evaluation: Evaluation, options: SelectOptions, reporter: Reporter) -> Selection:
+    if options.holdout is not None:
         raise LayerscopeError(
             "holdout needs the states of samples, and an evaluation keeps one score per task: give a run with labels"
         )
-    grid, scored, notes = judged(evaluation, asked)
-    if asked.tasks is None and grid.rows["shifted_from"].any():
+    tasks = options.tasks
+    if tasks is not None:
+        tasks = by_beginning(tasks, list(map(str, evaluation.scores["task"].unique())))
+    grid = grid_of(evaluation, options.variant, tasks)
+    scored, notes = judged(grid, tasks)
+    if tasks is None and grid.rows["shifted_from"].any():
         notes.append("source and target of a shift count alike: choose by one of them with `tasks`")
-    _refuse_first(asked.first_layer, scored.layers)
+    _refuse_first(options.first_layer, scored.layers)
     name, pooling = str(grid.about["model"]), grid.about["pooling"]
     origin = evaluation.origins.get(name, ModelOrigin(None, 0))
-    model = source_of(name, origin) if asked.cost_model is None else asked.cost_model
-    opened = Opened(
-        model, asked.device, reporter, str(grid.about["revision"]), origin.part, origin.tokens
+    model = options.cost_model
+    if model is None:
+        model = found_by_name(name, origin)
+    cost_model = CostModel(
+        model, options.device, reporter, str(grid.about["revision"]), origin.part, origin.tokens
     )
-    costs, missing = _costs(opened, list(dict.fromkeys(scored.layers)), asked, budget)
-    sites = (
-        opened.source().model.sites
-        if costs is not None
-        else evaluation.scores["site"].dropna().unique()
-    )
+    costs, no_costs = _costs(cost_model, scored.layers, options)
+    sites = evaluation.scores["site"].dropna().unique()
+    if costs is not None:
+        sites = cost_model.source().model.sites
     about = {
         "model": name,
         "source": str(model) if isinstance(model, (str, Path)) else name,
         "site": grid.about["site"],
         "pooling": pooling,
-        "pooled": origin.modality == "text" and opened.pools_as_ours(pooling),
+        "pooled": origin.modality == "text" and cost_model.is_pooled_by_us(pooling),
         "sites": tuple(map(str, sites)),
-        "notes": (*notes, *missing),
+        "notes": (*notes, *no_costs),
         "part": origin.part,
     }
-    case = Case(about, budget, asked.first_layer, origin.depth, scored, costs)
-    return with_mix(by_scores(case, scored, asked.rule), grid, case, asked)
+    case = Case(
+        about, scored.layers, origin.depth, scored, costs, options.budget, options.first_layer
+    )
+    selection = choose_layer(case, options.rule)
+    # a rule or loss that is given, and tasks of unlike weight, choose among layers alone
+    chooses_layer = options.rule is not None or options.budget.max_loss is not None
+    weighed = len(set((tasks or {}).values())) > 1
+    if selection.lacking or chooses_layer or weighed or grid.gains_of_mixes.empty:
+        return selection
+    return with_mix(selection, grid, case)
 
 
-def _of_run(run: Run, asked: Asked, budget: Budget, reporter: Reporter) -> Selection:
-    opened = Opened(run if asked.cost_model is None else asked.cost_model, asked.device, reporter)
-    pooling, has_scores = _pooling(run, asked), asked.labels is not None or has_labels(run)
-    if asked.rule is not None and not has_scores:
-        raise LayerscopeError(
-            f"rule {asked.rule!r} needs scores, and this run has no labels: give labels"
+def _of_run(run: Run, options: SelectOptions, reporter: Reporter) -> Selection:
+    model = run if options.cost_model is None else options.cost_model
+    cost_model = CostModel(model, options.device, reporter)
+    pooling = _pooling(run, options)
+    has_scores = options.labels is not None or has_labels(run)
+    if not has_scores:
+        options.refuse(("rule", "max_loss", "holdout"), "needs scores, and this run has no labels")
+    _refuse_first(options.first_layer, run.layers)
+    if options.budget.bounds:
+        cost_model.source()  # a model that is not here is refused before the long part, as wrong labels are
+    notes: list[str] = []
+    scored = None
+    if has_scores:
+        scored = probed(run, options.labels, pooling, options.holdout, reporter)
+    elif run.info["data"].get("labels"):
+        notes.append(
+            "the run's labels give no two classes of five samples to probe: they are left out"
         )
-    if budget.max_loss is not None and not has_scores:
-        raise LayerscopeError(
-            "max_loss needs scores: a run with labels, or an evaluation; without them no loss is known"
-        )
-    if asked.holdout is not None and not has_scores:
-        raise LayerscopeError(
-            "holdout needs labels to choose by, and this run has none: leave it out"
-        )
-    _refuse_first(asked.first_layer, run.layers)
-    if budget.costs:
-        opened.source()  # a model that is not here is refused before the long part, as wrong labels are
-    scored = probed(run, asked.labels, pooling, asked.holdout, reporter) if has_scores else None
-    costs, notes = _costs(opened, run.layers, asked, budget)
-    if not has_scores and run.info["data"].get("labels"):
-        notes = (
-            "the run's labels give no two classes of five samples to probe: they are left out",
-            *notes,
-        )
+    costs, no_costs = _costs(cost_model, run.layers, options)
+    is_text = run.info["data"]["modality"] == "text"
     about = {
         "model": str(run.info["model"]["name"]),
-        "source": str(run.path) * run.names_model,
+        "source": str(run.path) if run.names_model else "",
         "site": run.final,
         "pooling": pooling,
-        "pooled": run.info["data"]["modality"] == "text" and opened.pools_as_ours(pooling),
-        "notes": notes,
+        "pooled": is_text and cost_model.is_pooled_by_us(pooling),
+        "notes": (*notes, *no_costs),
     }
-    case = Case(about, budget, asked.first_layer, run.depth, scored, costs, run.layers)
-    return without_scores(case) if scored is None else by_scores(case, scored, asked.rule)
+    case = Case(
+        about, tuple(run.layers), run.depth, scored, costs, options.budget, options.first_layer
+    )
+    return choose_layer(case, options.rule)
 
 
-def _pooling(run: Run, asked: Asked) -> str:
+def _pooling(run: Run, options: SelectOptions) -> str:
     """Return the pooling to choose a layer of; what a run has no choice of is refused."""
-    known, model = run.info["pooling"], run.info["model"]["name"]
-    if asked.pooling is not None and asked.pooling not in known:
+    poolings, variant = run.info["pooling"], options.variant
+    model = run.info["model"]["name"]
+    if variant.pooling is not None and variant.pooling not in poolings:
         raise LayerscopeError(
-            f"pooling {asked.pooling!r} is not in this run: it has {', '.join(known)}"
+            f"pooling {variant.pooling!r} is not in this run: it has {', '.join(poolings)}"
         )
-    if asked.site not in (None, run.final):
+    if variant.site not in (None, run.final):
         raise LayerscopeError(
-            f"site {asked.site!r} of a run cannot be chosen: a truncated model yields {run.final}"
+            f"site {variant.site!r} of a run cannot be chosen: a truncated model yields {run.final}"
         )
-    if asked.model not in (None, model):
+    if variant.model not in (None, model):
         raise LayerscopeError(
             f"model applies only to evaluations, and this is a run of {model}: leave it out"
         )
-    if asked.tasks is not None:
-        raise LayerscopeError("`tasks` applies only to evaluations: a run is judged by its labels")
-    return str(asked.pooling or known[0])
+    options.refuse(("tasks",), "applies only to evaluations, and a run is judged by its labels")
+    return str(variant.pooling or poolings[0])
 
 
 def _refuse_first(layer: int, layers: Sequence[int]) -> None:
@@ -270,14 +173,14 @@ def _refuse_first(layer: int, layers: Sequence[int]) -> None:
 
 
 def _costs(
-    opened: Opened, layers: Sequence[int], asked: Asked, budget: Budget
+    cost_model: CostModel, layers: Sequence[int], options: SelectOptions
 ) -> tuple[Costs | None, tuple[str, ...]]:
     """Return what every depth costs, or None and the line that says why not; an error where a bound needs them."""
-    if not asked.cost:
+    if not options.cost:
         return None, ()
     try:
-        return opened.costs([layer for layer in layers if layer > 0]), ()
+        return cost_model.costs([layer for layer in layers if layer > 0]), ()
     except LayerscopeError as error:
-        if budget.costs:
+        if options.budget.bounds:
             raise
         return None, (f"no costs: {error}",)

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 from layerscope.core import processes
 from layerscope.core.option_kinds import IN_CODE, SEED, Folder, Number, OneOf, Weights, Whole
 from layerscope.core.options import OUTPUT, checked
+from layerscope.selection.options import RULES, SelectOptions
 
 if TYPE_CHECKING:
     from layerscope.selection.removal import Removal
     from layerscope.selection.selection import Selection
 
-RULES = ("best-if-clear", "best", "one-standard-error")
 BOUNDS = "Bounds"
 SCORES = "Which scores"
 COSTS = "Costs"
@@ -103,7 +103,7 @@ def select(
         Selection('small': layer 2 of 3 by best-if-clear, gain +0.06)
 
     """
-    asked = checked(select, locals())
-    from layerscope.selection.pipeline import decide
+    options = checked(select, locals(), SelectOptions)
+    from layerscope.selection.pipeline import run_select
 
-    return decide(asked)
+    return run_select(options)

@@ -245,11 +245,11 @@ def test_other_data_choose_and_what_no_checkpoint_can_lack_is_not_recommended(
         (["--drop", "2-3"], "--drop is '2-3': give a whole number of at least 1"),
         (
             ["--drop", 1, "--rule", "best"],
-            "rule chooses a layer, and --drop chooses blocks: give one of them",
+            "--rule chooses a layer, and --drop chooses blocks: leave it out",
         ),
         (
             ["--drop", 1, "--max-ms", 3],
-            "--max-ms chooses a layer, and --drop chooses blocks: give one of them",
+            "--max-ms chooses a layer, and --drop chooses blocks: leave it out",
         ),
     ],
 )

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.selection.by_score import (
+from layerscope.selection.scored import (
     Scored,
     best_if_clear,
     best_of,

@@ -71,7 +71,7 @@ def test_what_a_holdout_needs(many, labelled, bare):
         (
             bare,
             {"holdout": 0.3},
-            "holdout needs labels to choose by, and this run has none: leave it out",
+            "`holdout` needs scores, and this run has no labels: leave it out",
         ),
         (
             scores,

@@ -22,7 +22,7 @@ def test_bounds_without_labels(bare):
     smallest = layerscope.select(bare, progress=False).layers[1].megabytes
     found = layerscope.select(bare, max_mb=smallest, progress=False)
     assert found.layer == 1 and not found.as_shipped and "the deepest layer within" in found.why
-    with pytest.raises(LayerscopeError, match="max_loss needs scores"):
+    with pytest.raises(LayerscopeError, match="`max_loss` needs scores"):
         quick(bare, max_loss=1.0)
     with pytest.raises(LayerscopeError, match="this run has no labels"):
         quick(bare, rule="best")

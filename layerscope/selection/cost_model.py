@@ -1,0 +1,94 @@
+"""The model whose costs are measured: a run's own, one that an evaluation names, or another."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import try_to_load_from_cache
+
+from layerscope.core import processes
+from layerscope.core.errors import LayerscopeError
+from layerscope.core.progress import Reporter
+from layerscope.models import LoadOptions, Override
+from layerscope.models.checks import EMBEDDED, EMBEDDED_IN
+from layerscope.profiling.identity import weights_fingerprint
+from layerscope.scores.evaluation import ModelOrigin
+from layerscope.truncation.costs import Costs, costs_by_depth
+from layerscope.truncation.source import Source, open_source
+
+POOLINGS = ("mean", "cls", "last")
+"""Poolings that `truncate` can record in a checkpoint."""
+MINILM = "all-MiniLM-L6-v2"
+
+
+@dataclass
+class CostModel:
+    """A model by name or a run, loaded at the first call of `source`; `given` None is a model that is not here."""
+
+    given: Any
+    device: str
+    reporter: Reporter
+    revision: str | None = None
+    part: str | None = None
+    tokens: int | None = None
+    _source: Source | None = field(default=None, init=False)
+
+    def source(self) -> Source:
+        """Return the model with its layers found; raises `LayerscopeError` where it cannot be truncated."""
+        if self.given is None:
+            raise LayerscopeError("the model itself is not here: name it with `cost_model`")
+        if self._source is None:
+            source = open_source(
+                self.given, None, Override(self.part), LoadOptions(device=self.device)
+            )
+            if self.tokens is not None:
+                source = replace(source, tokens=self.tokens)
+            self._source = source
+            served, scored = source.model.loaded.served, self.revision or ""
+            fingerprint = weights_fingerprint(source.module if served is None else served)
+            is_named_by_weights = scored.startswith("weights-")
+            if is_named_by_weights and not fingerprint.startswith(scored.removeprefix("weights-")):
+                self.reporter.say(
+                    f"{source.name} has other weights than those that were scored: the costs are its own"
+                )
+        return self._source
+
+    def costs(self, layers: Sequence[int]) -> Costs:
+        """Return what the model costs at these depths, measured on this machine."""
+        source = self.source()
+        depth = source.model.stack.depth
+        beyond = [layer for layer in layers if layer > depth]
+        if beyond:
+            raise LayerscopeError(
+                f"{source.name} has {depth} layers, and layer {beyond[0]} was scored: it is another model"
+            )
+        self.reporter.say(f"costs: {source.name} at {len(layers)} depths")
+        return processes.team().lead(lambda: costs_by_depth(source, layers))
+
+    def is_pooled_by_us(self, pooling: str | None) -> bool:
+        """Return whether a layer was pooled by us: by another pooling than the model's makers serve it with, if any.
+
+        A model that was not opened is taken for one that pools nothing: a checkpoint may always
+        record its pooling.
+        """
+        if pooling not in POOLINGS:
+            return False
+        if self._source is None or self._source.model.loaded.served is None:
+            return True
+        return (self._source.model.loaded.pooling or ()) != (pooling,)
+
+
+def found_by_name(name: str, origin: ModelOrigin) -> str | None:
+    """Return what opens a model that an evaluation names, or None where that is not on this machine."""
+    name = origin.source or name
+    if name == EMBEDDED or Path(name).expanduser().is_dir():
+        return name
+    if name == MINILM and find_spec(EMBEDDED_IN) is not None:
+        return "minilm"
+    if name.count("/") == 1:
+        with suppress(ValueError):  # no name that the hub could have
+            return name if isinstance(try_to_load_from_cache(name, "config.json"), str) else None
+    return None

@@ -1,0 +1,181 @@
+"""Scores of layers and of the baseline on the same units, samples or tasks, and the rules that choose by them."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from layerscope.core.errors import LayerscopeError
+from layerscope.probes.margin import differs
+
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+SURE = 2.0
+"""Standard errors that a loss must stay below its bound to be called certain."""
+SHIPPED = "the model as shipped"
+LAST = "the last layer"
+"""What stands in for a model as shipped that was not scored."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Scores `[units, layers + 1]`; units are the same for all, samples or tasks, the last column is the baseline.
+
+    `errors` `[layers + 1]` are standard errors of the means, NaN where unknown. `blocks` `[units]`
+    numbers what is held out together, None where nothing can be; `weights` `[units]` are those of
+    the means, None where all are equal. `basis` says how much was judged, `lacking` what is missing
+    for a choice. `held` are the scores of units that have no part in choosing, `by_task` those of
+    each task alone.
+    """
+
+    layers: tuple[int, ...]
+    values: Floats
+    errors: Floats
+    unit: Literal["sample", "task"]
+    title: str
+    blocks: npt.NDArray[np.int64] | None = None
+    weights: Floats | None = None
+    basis: str = ""
+    lacking: str = ""
+    held: "Scored | None" = None
+    by_task: "tuple[Scored, ...]" = ()
+    baseline_name: str = SHIPPED
+
+    def name(self, column: int) -> str:
+        """Return what a column is called in a sentence."""
+        return self.baseline_name if column == self.baseline else f"layer {self.layers[column]}"
+
+    @property
+    def baseline(self) -> int:
+        """Column of the baseline."""
+        return len(self.layers)
+
+    @property
+    def means(self) -> Floats:
+        """Mean score by column."""
+        return np.asarray(np.average(self.values, axis=0, weights=self.weights), dtype=np.float64)
+
+    def without(self, block: int) -> "Scored":
+        """Return the scores of all units but those of one block."""
+        kept = self.blocks != block
+        weights = None if self.weights is None else self.weights[kept]
+        return replace(self, values=self.values[kept], blocks=None, weights=weights)
+
+    @property
+    def share(self) -> bool:
+        """Whether scores are shares, shown in percent."""
+        return bool(np.abs(self.values).max() <= 1)
+
+    @property
+    def points(self) -> int:
+        """How many points one unit of the scores is: 100 for shares, else 1."""
+        return 100 if self.share else 1
+
+    def difference(self, one: int, two: int) -> tuple[float, float]:
+        """Return the mean difference of two columns, and its standard error.
+
+        It is paired over units where that `is_paired`; else it is that of independent scores, which
+        is too large where both were judged on the same items; NaN where no error is known.
+        """
+        if one == two or (self.baseline in (one, two) and self._is_shipped(min(one, two))):
+            return 0.0, 0.0
+        differences = self.values[:, one] - self.values[:, two]
+        if self.is_paired:
+            return mean_of(differences, self.weights)
+        mean = float(np.average(differences, weights=self.weights))
+        return mean, float(np.hypot(self.errors[one], self.errors[two]))
+
+    def _is_shipped(self, column: int) -> bool:
+        """Return whether a column is the model as shipped: its last layer, with the same score on every unit."""
+        is_last = self.layers[column] == max(self.layers)
+        return is_last and self.equals_baseline(column)
+
+    def equals_baseline(self, column: int) -> bool:
+        """Return whether a column has the scores of the baseline."""
+        column_values, baseline = self.values[:, column], self.values[:, -1]
+        return bool(np.allclose(column_values, baseline, rtol=0, atol=1e-12))
+
+    def is_within(self, column: int, best: int) -> bool:
+        """Return whether a column does not differ measurably from the best."""
+        return differs(*self.difference(column, best)) is False
+
+    @property
+    def is_paired(self) -> bool:
+        """Whether differences are paired over units: two tasks have no spread worth the name."""
+        return len(self.values) > (1 if self.unit == "sample" else 2)
+
+
+def mean_of(values: Floats, weights: Floats | None) -> tuple[float, float]:
+    """Return the mean of two values or more, and its standard error, with weights where these are given."""
+    shares = np.full(len(values), 1 / len(values)) if weights is None else weights / weights.sum()
+    mean, n = float(shares @ values), len(values)
+    return mean, math.sqrt(n / (n - 1) * float(np.square(shares) @ np.square(values - mean)))
+
+
+def best_of(scored: Scored, columns: Sequence[int]) -> int:
+    """Return the column of the highest mean score; of a tie the shallowest."""
+    return columns[int(np.argmax(scored.means[list(columns)]))]
+
+
+def one_standard_error(scored: Scored, columns: Sequence[int]) -> int:
+    """Return the shallowest column whose score is within one standard error of the best; `columns` by depth.
+
+    The error is that of the paired difference to the best, where there are two units or more: a
+    layer that is worse on nearly every sample counts as worse though both have wide errors of their
+    own. Of one or two tasks it is the standard error of the best score, so far as that is known.
+
+    Source: Breiman et al. 1984, Classification and regression trees, section 3.4.3, with the
+        difference paired.
+    """
+    best = best_of(scored, columns)
+    for column in columns:
+        difference, error = scored.difference(column, best)
+        if not scored.is_paired:
+            error = float(scored.errors[best])
+        margin = error if math.isfinite(error) else 0.0
+        if -difference <= margin + 1e-12:
+            return column
+    return best
+
+
+def best_if_clear(scored: Scored, columns: Sequence[int]) -> int:
+    """Return the column of the highest mean score, or the baseline where that does not differ measurably from it."""
+    best = best_of(scored, columns)
+    is_tie = scored.baseline in columns and scored.is_within(scored.baseline, best)
+    return scored.baseline if is_tie else best
+
+
+BY_SCORE: dict[str, Callable[[Scored, Sequence[int]], int]] = {
+    "best-if-clear": best_if_clear,
+    "best": best_of,
+    "one-standard-error": one_standard_error,
+}
+
+
+def in_points(most: float) -> str:
+    """Return `1 point`, `0.5 points`."""
+    return "1 point" if most == 1 else f"{most:g} points"
+
+
+def within_loss(scored: Scored, columns: Sequence[int], most: float) -> list[int]:
+    """Return the columns that lose at most `most` against the baseline; raises where there is none."""
+    losses = {column: -scored.difference(column, scored.baseline)[0] for column in columns}
+    kept = [column for column, loss in losses.items() if loss <= most + 1e-12]
+    if kept:
+        return kept
+    nearest = best_of(scored, columns)
+    raise LayerscopeError(
+        f"no layer that may be chosen loses at most {in_points(most * scored.points)}: the least is "
+        f"{losses[nearest] * scored.points:.2f} ({scored.name(nearest)})"
+    )
+
+
+def of_samples(values: Floats, title: str, layers: Sequence[int] = ()) -> Scored:
+    """Return the scores of samples that are right, 1, or wrong, 0, at each layer (0, 1 … L) and at the baseline."""
+    means = values.mean(0)
+    errors = np.sqrt(means * (1 - means) / len(values))
+    numbers = tuple(layers) or tuple(range(values.shape[1] - 1))
+    return Scored(numbers, values, errors, "sample", title)
