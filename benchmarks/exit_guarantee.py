@@ -40,12 +40,12 @@ def main() -> None:
 
     from layerscope.core.progress import reporting
     from layerscope.early_exit import ExitModel
-    from layerscope.early_exit.calibration import Goal, split
+    from layerscope.early_exit.calibration import split
     from layerscope.early_exit.cost_model import Simulation
+    from layerscope.early_exit.options import Goal
     from layerscope.early_exit.pipeline import certify
-    from layerscope.early_exit.predictions import record
     from layerscope.early_exit.timing import measure_times
-    from layerscope.early_exit.validation import in_order, read_validation
+    from layerscope.early_exit.validation import in_order, read_validation, record_all
     from layerscope.metrics import exit_speedup
 
     frame = pd.read_csv(given.data).drop_duplicates("text")
@@ -56,7 +56,7 @@ def main() -> None:
     read = read_validation(model, (pool["text"].tolist(), pool["label"].tolist()))
     console = reporting(True)
     with console.bar("every layer", len(read), "samples") as advance:
-        recorded = record(model, map(read.batch, read.plan(32)), read.labels, advance)
+        recorded = record_all(model, read, 32, advance)
     goal = Goal(given.max_disagreement)
     times = measure_times(model, read, recorded.lengths, read.plan(32), console)
     violations, layers, clock, never = 0, [], [], 0

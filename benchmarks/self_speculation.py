@@ -60,10 +60,11 @@ def model_of(shape: str, quiet: float, layers: int, width: int) -> Any:
 def own(model: Any, ids: Any, tokens: int, top_p: float | None) -> Any:
     """Return the texts of `layerscope.generate` without drafts."""
     from layerscope.generation.decoder import Decoder
-    from layerscope.generation.sampling import Sampling, continued
+    from layerscope.generation.options import Sampling
+    from layerscope.generation.sampling import chooser, continued
 
     prompts = dict(enumerate(ids.tolist()))
-    choose = Sampling(tokens, top_p).chooser([*prompts])
+    choose = chooser(Sampling(tokens, top_p), [*prompts])
     found = continued(Decoder(model, model.config.num_hidden_layers), prompts, choose, tokens)
     return torch.tensor([[*prompts[i], *found[i].ids] for i in prompts])
 

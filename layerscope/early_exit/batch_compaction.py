@@ -4,19 +4,17 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from layerscope.early_exit.batch_axes import Left, Path, changed
+from layerscope.early_exit.classifier_head import ClassifierHead
 from layerscope.early_exit.predictions import last_real
 from layerscope.models import LayeredModel
 from layerscope.models.forward import Inputs, hidden_of
 from layerscope.models.lens import logits_of
-
-if TYPE_CHECKING:
-    from layerscope.early_exit.classifier_head import Tail
 
 Decide = Callable[[int, Tensor, Tensor], Tensor]
 """Called as decide(layer, logits [b, K], rows [b]) after each exit; returns which of these rows leave, bool [b]."""
@@ -38,7 +36,7 @@ class _Done(Exception):
 
 def run(
     model: LayeredModel,
-    tail: "Tail",
+    head: ClassifierHead,
     call: Callable[[], Any],
     inputs: Inputs,
     exits: Sequence[int],
@@ -48,15 +46,15 @@ def run(
     """Run one batch, the `inputs` of `call`, by a model in evaluation mode; return what each row says where it leaves.
 
     Rows left after the last block are read by the model's own code where none has left, else by the
-    tail.
+    head.
     """
-    forward = _Forward(model, tail, inputs, frozenset(exits), decide, watch or (lambda *_: None))
+    forward = _Forward(model, head, inputs, frozenset(exits), decide, watch or (lambda *_: None))
     module = model.module
     with ExitStack() as hooks:
         for block in map(module.get_submodule, dict.fromkeys(model.stack.blocks)):
             hooks.enter_context(block.register_forward_pre_hook(forward.before, with_kwargs=True))
             hooks.enter_context(block.register_forward_hook(forward.after))
-        for name in tail.layout.front if tail.skips else ():
+        for name in head.layout.front if head.skips else ():
             hooks.enter_context(
                 module.get_submodule(name).register_forward_hook(partial(forward.keep_front, name))
             )
@@ -78,13 +76,13 @@ class _Forward:
     def __init__(
         self,
         model: LayeredModel,
-        tail: "Tail",
+        head: ClassifierHead,
         inputs: Inputs,
         exits: frozenset[int],
         decide: Decide,
         watch: Watch,
     ) -> None:
-        self.model, self.tail, self.inputs, self.exits = model, tail, inputs, exits
+        self.model, self.head, self.inputs, self.exits = model, head, inputs, exits
         self.decide, self.watch = decide, watch
         self.layer, self.started, self.reading = 0, False, False
         self.lengths: Tensor | None = None
@@ -95,7 +93,7 @@ class _Forward:
     def keep_front(self, name: str, _: nn.Module, __: Any, output: Any) -> None:
         """Keep what a module gives before the first block."""
         if not self.started:
-            self.front[name] = self.tail.layout.hollow(name, output)
+            self.front[name] = self.head.layout.hollow(name, output)
 
     def before(self, _: nn.Module, args: Any, kwargs: Any) -> Any:
         """Give a block what is left of its arguments."""
@@ -111,7 +109,7 @@ class _Forward:
             True,
         )
         # of embeddings a decoder's head reads the last position there is, for want of ids
-        trims = self.tail.layout.trims and "inputs_embeds" not in self.inputs.named
+        trims = self.head.layout.trims and "inputs_embeds" not in self.inputs.named
         mask = self.model.mask(self.inputs, state) if trims else None
         if mask is not None and mask.shape[1] == width:
             self.lengths = last_real(mask)
@@ -156,8 +154,8 @@ class _Forward:
     def _read(self, output: Any) -> Tensor:
         state = hidden_of(output)
         assert state is not None
-        self.reading = True  # the tail runs the model again, with blocks that hand on their input
-        logits = self.tail(state, self.inputs, self.left, self.front, self.layer)
+        self.reading = True  # the head runs the model again, with blocks that hand on their input
+        logits = self.head(state, self.inputs, self.left, self.front, self.layer)
         self.reading = False
         return logits
 
@@ -175,7 +173,7 @@ class _Forward:
             before.width = min(left.width, int(self.lengths[left.rows].max()))
         output = changed(
             output,
-            lambda path, t: self.tail.layout.cut(path, t, before),
+            lambda path, t: self.head.layout.cut(path, t, before),
             ("output", self.layer - 1),
         )
         left.width = before.width
@@ -188,7 +186,7 @@ class _Forward:
         known = self.cuts.get(id(tensor))
         if known is not None:
             return known[1]
-        layout = self.tail.layout
+        layout = self.head.layout
         own = next((name for name, value in self.inputs.named.items() if value is tensor), None)
         cut = (
             layout.cut_input(own, tensor, self.left) if own else layout.cut(path, tensor, self.left)

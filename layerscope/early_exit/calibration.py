@@ -19,68 +19,16 @@ from scipy.special import expit
 from scipy.stats import beta, binom
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.option_kinds import Number, OneOf, Whole, shown
+from layerscope.core.option_kinds import OneOf, Whole
+from layerscope.early_exit.options import CRITERIA, Goal, percent
 from layerscope.early_exit.predictions import NEVER, Recorded
-from layerscope.early_exit.verb import CRITERIA
 
 HIGHEST, LOWEST, STEP = 32.0, -7.0, 0.05
 """The log-odds of the thresholds: a float64 score resolves steps up to 1 − 1e-14, and 0.001 is next to nothing."""
-FINEST = 1e-9
-"""A goal's distance from 0 and 1 at least; no data set is large enough for less."""
 DESIGN = 0.2
 """The share of the samples that chooses exits; the others are tested."""
 SHOWN = 9
 """Thresholds of a curve beside the one that was chosen."""
-
-
-@dataclass(frozen=True)
-class Goal:
-    """What is to hold with `confidence` (1 − δ): one of two bounds on the risk.
-
-    `max_disagreement` (α) bounds the share of predictions that differ from the full model's, 0.01
-    where nothing is given; `min_accuracy` the share that is right, whose risk is 1 − accuracy. Each
-    is within 1e-9 … 1 − 1e-9.
-    """
-
-    max_disagreement: float | None = None
-    min_accuracy: float | None = None
-    confidence: float = 0.95
-
-    def __post_init__(self) -> None:
-        if self.max_disagreement is not None and self.min_accuracy is not None:
-            raise LayerscopeError(
-                "`max_disagreement` and `min_accuracy` are two goals: give one of them"
-            )
-        if self.max_disagreement is None and self.min_accuracy is None:
-            object.__setattr__(self, "max_disagreement", 0.01)
-        for name, example in (
-            (self._bound, 0.01 if self.min_accuracy is None else 0.9),
-            ("confidence", 0.95),
-        ):
-            value = getattr(self, name)
-            if not Number(FINEST, 1 - FINEST).fits(value):
-                raise LayerscopeError(
-                    f"{name} is {shown(value)}: give a number between 0 and 1, such as {example}"
-                )
-            object.__setattr__(self, name, float(value))
-
-    @property
-    def _bound(self) -> str:
-        return "max_disagreement" if self.min_accuracy is None else "min_accuracy"
-
-    @property
-    def risk(self) -> float:
-        """The largest share of errors that meets the goal."""
-        bound: float = getattr(self, self._bound)
-        return bound if self.min_accuracy is None else 1 - bound
-
-    @property
-    def delta(self) -> float:
-        """δ, the probability with which the guarantee may fail."""
-        return 1 - self.confidence
-
-    def __str__(self) -> str:
-        return f"{self._bound} {getattr(self, self._bound):g} with {percent(self.confidence)} confidence"
 
 
 def least_samples(goal: Goal) -> int:
@@ -121,11 +69,6 @@ def split(n: int, goal: Goal, seed: int = 0) -> tuple[NDArray[np.int64], NDArray
         )
     rows = np.random.default_rng(seed).permutation(n).astype(np.int64)
     return np.sort(rows[: n - tested]), np.sort(rows[n - tested :])
-
-
-def percent(share: float) -> str:
-    """Return a share in words, such as "1 %"."""
-    return f"{100 * share:.6g} %"
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,12 @@ from torch import Tensor
 from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError, count
 from layerscope.core.memory import peak_bytes
-from layerscope.core.options import Asked
 from layerscope.core.processes import Team
 from layerscope.core.progress import Reporter, reporting
 from layerscope.core.saved import typed
 from layerscope.core.stopwatch import Stopwatch, machine
 from layerscope.early_exit.findings import judged
+from layerscope.early_exit.options import ExitsOptions
 from layerscope.generation.decoder import check_room, ends_of
 from layerscope.generation.draft_replay import (
     PASSES,
@@ -103,41 +103,48 @@ class Writer:
         return [read(self.model, prompt, new, self.lens) for prompt, new in pairs]
 
 
-def study_drafts(asked: Asked, model: LayeredModel) -> DraftReport:
-    """Do what `exits` is asked for with a language model."""
-    out = None if asked.out is None else STORE.folder(asked.out)
-    if asked.max_new_tokens < FEWEST:
-        short = f"`max_new_tokens={asked.max_new_tokens}`"
-        raise LayerscopeError(f"{short} is too short to time drafts: give at least {FEWEST}")
+def study_drafts(options: ExitsOptions, model: LayeredModel) -> DraftReport:
+    """Return what drafts of early layers would gain, chosen and measured on the data."""
+    out, new = options.out, options.max_new_tokens
+    if out is not None:
+        STORE.folder(out)
+    if new < FEWEST:
+        raise LayerscopeError(
+            f"`max_new_tokens={new}` is too short to time drafts: give at least {FEWEST}"
+        )
     team = processes.team()
-    depth, reporter = model.stack.depth, reporting(asked.progress and team.leads)
+    depth, reporter = model.stack.depth, reporting(options.progress and team.leads)
     if depth < 2:
         raise LayerscopeError(f"{model.loaded.name} has one block: no earlier layer can draft")
-    layers = sorted({*(asked.exits or range(1, depth))})
+    layers = sorted({*(options.exits or range(1, depth))})
     if layers[-1] >= depth:
         deep = next(layer for layer in layers if layer >= depth)
         raise LayerscopeError(f"layer {deep} cannot draft: give `exits` of 1 … {depth - 1}")
     # a model whose blocks cannot run apart, or with the translators of another, is refused before
     # the work
-    lens = SelfSpeculation(model.module, layers[0], lens=asked.draft_lens).split.lens
-    corpus = open_texts(asked)
-    texts = from_data(model, corpus, Asked(**vars(asked) | {"samples": asked.samples or PROMPTS}))
-    check_room(model, texts.prompts, "prompt", asked.max_new_tokens)
-    batches, notes = _halves(texts.prompts, asked.batch_size or BATCH, corpus.name)
+    lens = SelfSpeculation(model.module, layers[0], lens=options.draft_lens).split.lens
+    corpus = open_texts(options.data, options.reading)
+    samples, longest = options.samples or PROMPTS, options.reading.get("max_length")
+    texts = from_data(model, corpus, samples, options.seed, options.prefix, longest)
+    check_room(model, texts.prompts, "prompt", new)
+    batches, notes = _halves(texts.prompts, options.batch_size or BATCH, corpus.name)
     notes = (*texts.notes, *notes)
     for note in notes:
         reporter.say(note)
-    numbers = range(1, MOST) if asked.draft_tokens == "auto" else [asked.draft_tokens]
-    thresholds = THRESHOLDS if asked.threshold is None else [asked.threshold]
+    numbers = range(1, MOST) if options.draft_tokens == "auto" else [options.draft_tokens]
+    thresholds = THRESHOLDS if options.threshold is None else [options.threshold]
     with evaluating(model.module):
-        writer = Writer(model, batches, asked.max_new_tokens, lens)
+        writer = Writer(model, batches, new, lens)
         readings = _read_layers(writer, reporter, team)
         settings, raced = team.lead(
             partial(_time, writer, readings, layers, product(numbers, thresholds), reporter)
         )
-        report = _reported(writer, layers, settings, raced, asked.min_speedup, team)
+        report = _reported(writer, layers, settings, raced, options.min_speedup, team)
     report = replace(
-        report, data=corpus.name, notes=(*notes, *report.notes), lens=str(asked.draft_lens or "")
+        report,
+        data=corpus.name,
+        notes=(*notes, *report.notes),
+        lens=str(options.draft_lens or ""),
     )
     return report if out is None else replace(report, folder=team.lead(partial(report.save, out)))
 

@@ -15,28 +15,33 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICA
 from transformers.utils import ModelOutput
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.core.hub import CARD
 from layerscope.core.option_kinds import OneOf
 from layerscope.core.options import Loading, checked
+from layerscope.core.saved import write_facts
 from layerscope.early_exit.batch_compaction import Decide, Outcome, Watch, run
 from layerscope.early_exit.calibration import Calibration, check_exits
-from layerscope.early_exit.classifier_head import find_tail
+from layerscope.early_exit.exit_report import ExitReport
+from layerscope.early_exit.head_probe import find_head
+from layerscope.early_exit.options import CRITERIA, ModelOptions
 from layerscope.early_exit.predictions import NEVER, Rule, check_threshold, sureness
 from layerscope.early_exit.saving import (
-    check_made_for,
+    FILE,
+    STORE,
     class_like,
     empty_like,
+    files_in,
     fingerprint,
     load_exits,
     precision,
-    save,
+    write_exit_card,
 )
-from layerscope.early_exit.verb import CRITERIA
-from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load
+from layerscope.models import LayeredModel, Override, find_layers, load
 from layerscope.models.capture import evaluating
 from layerscope.models.forward import Inputs, accepts, fitted
 from layerscope.models.inspection import made_up_samples
 from layerscope.models.lens import logits_of
-from layerscope.models.loading import Loaded
+from layerscope.models.loading import Loaded, without_bars
 from layerscope.models.mean_head import is_mean_head
 from layerscope.models.weights import ExitHeads, exit_heads, heads_of, input_device
 from layerscope.truncation.source import whereabouts
@@ -135,21 +140,19 @@ class ExitModel(nn.Module):
         """
         super().__init__()
         dtype = str(loading.get("dtype", "auto")).removeprefix("torch.")
-        asked = checked(_loading, {"loading": {**loading, "dtype": dtype}})
-        override: Override = asked.of(Override)
-        heads = None
+        options = checked(_loading, {"loading": {**loading, "dtype": dtype}}, ModelOptions)
+        override, heads = options.override, None
         if isinstance(model, ExitModel):
-            given = zip(astuple(override), astuple(model.override), strict=True)
-            override = Override(*(new or own for new, own in given))
+            pairs = zip(astuple(override), astuple(model.override), strict=True)
+            override = Override(*(new or before for new, before in pairs))
             heads, processor, model = model.own_heads(), processor or model.processor, model.model
-        loaded = load(model, asked.of(LoadOptions), processor)
+        loaded = load(model, options.load, processor)
         self._layered = find_layers(loaded, *made_up_samples(loaded), override)
         if self._layered.is_language_model:
             raise IsLanguageModelError(loaded)
         self._layered.stack.check_plain("exits")
-        if isinstance(
-            model, (str, Path)
-        ):  # the weights of an object may differ by now from those in its folder
+        # the weights of an object may differ by now from those in its folder
+        if isinstance(model, (str, Path)):
             beside = whereabouts(str(model), loaded.revision)[1]
             heads = None if beside is None else exit_heads(beside, loaded.module)
         module: Any = self._layered.module
@@ -157,21 +160,17 @@ class ExitModel(nn.Module):
         self.override: Override = override
         kind: Any = type(module)
         name = kind.__name__
-        if is_mean_head(
-            getattr(module, "config", None)
-        ):  # a token classifier to transformers, but it classifies texts
-            name = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES.get(
-                module.config.model_type, name
-            )
+        config = getattr(module, "config", None)
+        if is_mean_head(config):  # a token classifier to transformers, but it classifies texts
+            names = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES
+            name = names.get(module.config.model_type, name)
         self.__class__ = class_like(ExitModel, kind, name)
         self.exit_heads = nn.ModuleDict() if heads is None else heads.modules(self.model)
-        self._tail = replace(
-            find_tail(self._layered),
-            heads=self.exit_heads,
-            head="" if heads is None else heads.path,
-        )
-        self.depth, self.classes = self._layered.stack.depth, self._tail.lens.classes
-        self.trims: bool = self._tail.layout.trims
+        head = find_head(self._layered)
+        path = "" if heads is None else heads.path
+        self._head = replace(head, heads=self.exit_heads, path=path)
+        self.depth, self.classes = self._layered.stack.depth, self._head.lens.classes
+        self.trims: bool = self._head.layout.trims
         self.processor: Any = loaded.processor
         self.leave(exits, threshold, criterion)
 
@@ -188,7 +187,7 @@ class ExitModel(nn.Module):
     def own_heads(self) -> ExitHeads | None:
         """Return the heads of layers that have one of their own, None where one head reads all."""
         layers = {int(layer): head for layer, head in self.exit_heads.items()}
-        return heads_of(self._tail.head, layers) if layers else None
+        return heads_of(self._head.path, layers) if layers else None
 
     def leave(
         self,
@@ -212,14 +211,53 @@ class ExitModel(nn.Module):
             raise LayerscopeError(
                 f"a calibration is what calibrate(model, data) returns, not a {type(calibration).__name__}"
             )
-        check_made_for(self, calibration)
+        name, runs_in = self.layered.loaded.name, precision(self.model)
+        for made_for, this, difference in (
+            (calibration.depth, self.depth, "is of a model of {} layers, and {} has {}"),
+            (calibration.classes, self.classes, "is of a model of {} classes, and {} has {}"),
+            (calibration.fingerprint, self.fingerprint(), "is of other weights than {1}'s"),
+            (calibration.dtype, runs_in, "was made in {}, and {} runs in {}"),
+        ):
+            if made_for != this:
+                raise LayerscopeError(
+                    f"this calibration {difference.format(made_for, name, this)}: calibrate this model as it is"
+                )
         self.leave(calibration.exits, calibration.threshold, calibration.criterion)
         self.calibration = calibration
         return self
 
-    def save_pretrained(self, folder: str | Path) -> Path:
-        """Write the classifier's checkpoint with its processor and its exits into a folder, and return it."""
-        return save(self, folder)
+    def fingerprint(self) -> str:
+        """Return a sha256 (hex) that tells these weights from others, in whatever precision they are loaded."""
+        return fingerprint(self.model, self.exit_heads)
+
+    def save_pretrained(self, folder: str | Path, report: ExitReport | None = None) -> Path:
+        """Write the model with card, processor, heads and `early_exit.json`; transformers loads the plain model."""
+        out = Path(folder).expanduser()
+        if out.is_file():
+            raise LayerscopeError(f"{str(out)!r} is a file: name a folder")
+        if not hasattr(self.model, "save_pretrained"):
+            raise LayerscopeError(
+                f"{type(self.model).__name__} is a plain torch module: save its weights yourself"
+            )
+        before = files_in(out)
+        try:
+            with without_bars():
+                self.model.save_pretrained(out)
+                if self.processor is not None:
+                    self.processor.save_pretrained(out)
+                if (heads := self.own_heads()) is not None:
+                    heads.save(out)
+                if not (out / CARD).exists():
+                    write_exit_card(self, out, report)
+        except OSError as error:
+            raise LayerscopeError(
+                f"{str(out)!r} cannot be written ({error.strerror}): name another folder"
+            ) from error
+        names = ("exits", "criterion", "threshold", "override", "calibration")
+        facts = {name: getattr(self, name) for name in names}
+        facts |= {"fingerprint": self.fingerprint(), "sha256": {}}
+        write_facts(out / FILE, STORE.what, facts | {"files": sorted(files_in(out) - before)})
+        return out
 
     @classmethod
     def from_pretrained(
@@ -232,7 +270,7 @@ class ExitModel(nn.Module):
         """
         saved = load_exits(source, revision)
         model = cls(source, **{"revision": revision, **saved["override"], **options})
-        if saved["fingerprint"] != fingerprint(model):
+        if saved["fingerprint"] != model.fingerprint():
             raise LayerscopeError(
                 f"the exits in {str(source)!r} are of other weights than lie there: calibrate this model and save it"
             )
@@ -298,7 +336,7 @@ class ExitModel(nn.Module):
             evaluating(self.model) if self.model.training else nullcontext(),
         ):
             if exits or watch is not None:
-                return run(self._layered, self._tail, call, inputs, exits, decide, watch)
+                return run(self._layered, self._head, call, inputs, exits, decide, watch)
             logits = logits_of(call())
         assert logits is not None
         return Outcome(logits.float(), torch.full((len(logits),), self.depth))

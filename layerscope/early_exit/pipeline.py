@@ -3,7 +3,7 @@
 import math
 import shutil
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Unpack
 
@@ -16,34 +16,39 @@ from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import folder_aside
 from layerscope.core.option_kinds import Whole
-from layerscope.core.options import Asked, Loading, Reading, checked, declared
+from layerscope.core.options import Reading, checked
 from layerscope.core.progress import Reporter, reporting
 from layerscope.core.saved import jsonable
 from layerscope.core.stopwatch import machine
-from layerscope.early_exit.calibration import Calibration, Goal
+from layerscope.early_exit.calibration import Calibration
 from layerscope.early_exit.cost_model import Exits, Plan, Rows, Simulation, Times, choose_exits
 from layerscope.early_exit.draft_study import study_drafts
 from layerscope.early_exit.exit_model import ExitModel, IsLanguageModelError
 from layerscope.early_exit.exit_report import STORE, ExitReport
 from layerscope.early_exit.findings import disturbance, judged
+from layerscope.early_exit.options import (
+    FOR_CLASSIFIERS,
+    FOR_LANGUAGE_MODELS,
+    Accuracy,
+    CalibrateOptions,
+    Confidence,
+    Disagreement,
+    ExitsOptions,
+    Goal,
+)
 from layerscope.early_exit.predictions import NEVER, Layers, Recorded, check_threshold
 from layerscope.early_exit.saving import (
     STORE as MODELS,
     check_can_be_saved,
-    fingerprint,
+    foreign_files,
     precision,
-    save,
-    strangers,
 )
 from layerscope.early_exit.timing import Raced, measure_times, race_alone, race_exits
 from layerscope.early_exit.validation import Validation, in_order, read_validation, record_all
-from layerscope.early_exit.verb import DRAFTS, GOAL, Accuracy, Confidence, Disagreement, exits
 from layerscope.generation import draft_report
 from layerscope.generation.decoder import language_model
 from layerscope.generation.draft_report import DraftReport
 from layerscope.metrics import exit_speedup
-from layerscope.models import Override
-from layerscope.models.weights import HEADS
 from layerscope.truncation.costs import parameters
 
 STATED = "no guarantee: the threshold was fixed, not calibrated"
@@ -53,141 +58,149 @@ SAMPLES, BATCH = 5000, 32
 """Samples, and samples in a batch, where none are given."""
 
 
-def study_exits(asked: Asked) -> ExitReport | DraftReport:
-    """Do what `exits` is asked for."""
-    goal = asked.of(Goal)
-    if asked.out is not None and not draft_report.STORE.is_in(asked.out):
-        _folder(asked.out)  # what is wrong with it is said before the model is loaded
-    if asked.threshold is not None:
-        check_threshold(asked.threshold, asked.criterion)
-        if asked.max_disagreement is not None or asked.min_accuracy is not None:
-            bound = "max_disagreement" if asked.min_accuracy is None else "min_accuracy"
-            raise LayerscopeError(
-                f"`{bound}` calibrates the threshold and `threshold` fixes it: give one of the two"
-            )
-    loading, reading = (
-        {name: vars(asked)[name] for name in kind.__annotations__} for kind in (Loading, Reading)
-    )
-    chosen = None if asked.exits is None else sorted(set(asked.exits))
+@dataclass(frozen=True)
+class Serving:
+    """Samples, what every layer says of them, and how many are served at once."""
+
+    samples: Validation
+    recorded: Recorded
+    batch_size: int
+
+    @property
+    def plan(self) -> Plan:
+        """The batches in which they are served."""
+        return self.samples.plan(self.batch_size)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Where samples leave, and from which threshold on; without a calibration both were stated."""
+
+    exits: Exits
+    threshold: float
+    calibration: Calibration | None = None
+    design: int = 0
+    """Number of samples that chose the exits."""
+
+
+def study_exits(options: ExitsOptions) -> ExitReport | DraftReport:
+    """Return the report on exits of a classifier, or on drafts of a language model."""
+    if options.out is not None and not draft_report.STORE.is_in(options.out):
+        _folder(options.out)  # what is wrong with it is said before the model is loaded
+    if options.threshold is not None:
+        check_threshold(options.threshold, options.criterion)
+        for bound in ("max_disagreement", "min_accuracy"):
+            if bound in options.changed:
+                raise LayerscopeError(
+                    f"`{bound}` calibrates the threshold and `threshold` fixes it: give one of the two"
+                )
     try:
         model = ExitModel(
-            asked.model,
-            exits=chosen,
-            criterion=asked.criterion,
-            processor=asked.processor,
-            **loading,
+            options.model,
+            exits=None if options.exits is None else sorted({*options.exits}),
+            criterion=options.criterion,
+            processor=options.processor,
+            **options.loading,
         )
-    except IsLanguageModelError as found:
-        _refuse(asked, GOAL, "is for classifiers, and this is a language model", "criterion")
-        return study_drafts(asked, language_model(found.loaded, asked.of(Override)))
-    _refuse(asked, DRAFTS, "is for language models, and this is a classifier")
-    out = None if asked.out is None else _folder(asked.out)
-    if out is not None:
-        check_can_be_saved(model)
-    read = read_validation(
-        model,
-        asked.data,
-        samples=asked.samples or SAMPLES,
-        seed=asked.seed,
-        needs_labels=goal.min_accuracy is not None,
-        **reading,
-    )
-    if model.exit_heads:
-        own = f"layers with a head of their own, from {HEADS}: {', '.join(model.exit_heads)}"
-        read = replace(read, notes=(own, *read.notes))
-    team = processes.team()
-    reporter = reporting(asked.progress and team.leads)
-    for note in read.notes:
-        reporter.say(note)
-    batch_size = (asked.batch_size or BATCH) if read.together else 1
-    plan, parts = read.plan(batch_size), _parts(len(read), goal, asked)
+    except IsLanguageModelError as error:
+        options.refuse(FOR_CLASSIFIERS, "is for classifiers, and this is a language model")
+        return study_drafts(options, language_model(error.loaded, options.override))
+    options.refuse(FOR_LANGUAGE_MODELS, "is for language models, and this is a classifier")
+    return study_classifier(options, model)
 
-    with reporter.bar("every layer", len(read), "samples") as advance:
-        recorded = record_all(model, read, batch_size, advance, team.each)
+
+def study_classifier(options: ExitsOptions, model: ExitModel) -> ExitReport:
+    """Choose exits and threshold on the data, certify them, and measure what they gain."""
+    out, goal = options.out, options.goal
+    if out is not None:
+        _folder(out)
+        check_can_be_saved(model.model, model.layered.loaded.name)
+    samples = read_validation(
+        model,
+        options.data,
+        samples=options.samples or SAMPLES,
+        seed=options.seed,
+        needs_labels=goal.min_accuracy is not None,
+        **options.reading,
+    )
+    team = processes.team()
+    reporter = reporting(options.progress and team.leads)
+    for note in samples.notes:
+        reporter.say(note)
+    batch_size = (options.batch_size or BATCH) if samples.together else 1
+    design, tested = np.arange(0), np.arange(len(samples))
+    if options.threshold is None:  # too few samples are refused before the long pass
+        if options.exits is None:
+            design, tested = exact.split(len(samples), goal, options.seed)
+        exact.check_enough(len(tested), goal)
+    with reporter.bar("every layer", len(samples), "samples") as advance:
+        recorded = record_all(model, samples, batch_size, advance, team.each)
+    serving = Serving(samples, recorded, batch_size)
 
     def measured() -> ExitReport:
-        report, calibration = _report(model, read, recorded, plan, parts, goal, asked, reporter)
-        return report if out is None else _written(report, model, calibration, out)
+        times = measure_times(model, samples, recorded.lengths, serving.plan, reporter)
+        if options.threshold is None:
+            calibration = certify(model, recorded, times, goal, design, tested, batch_size)
+            choice = Choice(calibration.exits, calibration.threshold, calibration, len(design))
+        else:
+            choice = Choice(model.exits, float(options.threshold))
+        report = _report(model, serving, choice, times, options.min_speedup, reporter)
+        return report if out is None else _saved(report, model, choice.calibration, out)
 
     return team.lead(measured)
 
 
-def _parts(n: int, goal: Goal, asked: Asked) -> tuple[Rows, Rows]:
-    """Return which of n samples choose exits and which certify them, refused before the long pass where too few."""
-    parts = np.arange(0), np.arange(n)
-    if asked.threshold is None:
-        if asked.exits is None:
-            parts = exact.split(n, goal, asked.seed)
-        exact.check_enough(len(parts[1]), goal)
-    return parts
-
-
-def _refuse(asked: Asked, group: str, why: str, *names: str) -> None:
-    """Raise for an option of a group, or of these names, that is not as it is by default."""
-    for name, option in declared(exits).items():
-        if (option.group == group or name in names) and getattr(asked, name) != option.default:
-            raise LayerscopeError(f"`{name}` {why}: leave it out")
-
-
 def _report(
     model: ExitModel,
-    read: Validation,
-    recorded: Recorded,
-    plan: Plan,
-    parts: tuple[Rows, Rows],
-    goal: Goal,
-    asked: Asked,
+    serving: Serving,
+    choice: Choice,
+    times: Times,
+    min_speedup: float,
     reporter: Reporter,
-) -> tuple[ExitReport, Calibration | None]:
-    """Return the report of exits, and the calibration behind it, None for a threshold that was stated.
-
-    Of a calibration the first of `parts` chooses exits, and the other certifies them.
-    """
-    (design, tested), batch_size = parts, (asked.batch_size or BATCH) if read.together else 1
-    times = measure_times(model, read, recorded.lengths, plan, reporter)
-    chosen, threshold, calibration = model.exits, asked.threshold, None
-    if threshold is None:
-        calibration = certify(model, recorded, times, goal, design, tested, batch_size)
-        chosen, threshold = calibration.exits, calibration.threshold
-    shown, threshold = chosen or tuple(range(1, model.depth)), float(threshold) if chosen else NEVER
-    thresholds = exact.thresholds_shown(recorded, shown, threshold)
-    raced = race_exits(model, read, plan, shown, thresholds, reporter)
+) -> ExitReport:
+    """Race the chosen exits, the plain model and the truncated ones, and return the report."""
+    samples, recorded = serving.samples, serving.recorded
+    exits, threshold = choice.exits, choice.threshold
+    drawn = exits or tuple(range(1, model.depth))
+    if not exits:
+        threshold = NEVER
+    thresholds = exact.thresholds_shown(recorded, drawn, threshold)
+    raced = race_exits(model, samples, serving.plan, drawn, thresholds, reporter)
     simulation = Simulation(recorded, raced.plan, times, trims=model.trims)
-    curve = curve_table(recorded, shown, thresholds, threshold, simulation, raced)
+    curve = curve_table(recorded, drawn, thresholds, threshold, simulation, raced)
     row = curve[curve["chosen"]].iloc[0]
     predicted, measured = float(row["predicted"]), float(row["measured"])
-    error, ceiling = float(row["error"]), simulation.run(chosen, threshold).ceiling
-    busy = disturbance(
-        measured, error, ceiling, *raced.never, raced.plain_milliseconds * batch_size
-    )
-    pays, verdict = judged(predicted, measured, asked.min_speedup, error, busy)
-    verdict += "" if pays else "; use the plain model"
-    leaving = recorded.leaves(chosen, threshold)
-    layers, depths = _by_layer(model, recorded, raced, chosen, leaving)
+    batch_size, error = serving.batch_size, float(row["error"])
+    ceiling = simulation.run(exits, threshold).ceiling
+    milliseconds = raced.plain_milliseconds * batch_size
+    busy = disturbance(measured, error, ceiling, *raced.never, milliseconds)
+    pays, verdict = judged(predicted, measured, min_speedup, error, busy)
+    leaving = recorded.leaves(exits, threshold)
+    layers, depths = _by_layer(model, recorded, raced, exits, leaving)
     alone, alone_error = None, math.nan
     if threshold != NEVER:
-        alone, alone_error = race_alone(model, read, chosen, threshold, reporter)
-    report = ExitReport(
+        alone, alone_error = race_alone(model, samples, exits, threshold, reporter)
+    return ExitReport(
         model=model.layered.loaded.name,
         depth=model.depth,
         classes=model.classes,
         criterion=model.criterion,
-        exits=chosen,
+        exits=exits,
         threshold=threshold,
         batch_size=batch_size,
-        samples=len(read),
-        design=len(design),
-        data=read.name,
+        samples=len(samples),
+        design=choice.design,
+        data=samples.name,
         machine=machine(model.device),
-        goal=str(calibration or STATED),
-        calibration=jsonable(calibration),
+        goal=str(choice.calibration or STATED),
+        calibration=jsonable(choice.calibration),
         pays=pays,
-        verdict=verdict,
+        verdict=verdict if pays else f"{verdict}; use the plain model",
         predicted=predicted,
         measured=measured,
         exit_speedup=float(row["exit_speedup"]),
         accuracy=recorded.accuracy(leaving),
-        plain_accuracy=recorded.accuracy(np.full(len(read), model.depth)),
+        plain_accuracy=recorded.accuracy(np.full(len(samples), model.depth)),
         disagreement=float(recorded.disagrees(leaving).mean()),
         plain_milliseconds=raced.plain_milliseconds,
         path=None,
@@ -196,21 +209,19 @@ def _report(
         depths=depths,
         busy=busy,
         error=error,
-        notes=(*read.notes, *raced.notes, *([busy] if busy else [])),
+        notes=(*samples.notes, *raced.notes, *filter(None, [busy])),
         alone=alone,
         alone_error=alone_error,
     )
-    return report, calibration
 
 
-def _written(
+def _saved(
     report: ExitReport, model: ExitModel, calibration: Calibration | None, out: Path
 ) -> ExitReport:
     """Write the report, and the exit model where exits pay; what an earlier report left there is gone."""
     _folder(out)  # the job was long: what came into the folder since is not ours to delete
-    report.save(
-        out
-    )  # without the model until that is whole: a run that is killed here can be repeated
+    # without the model until that is whole: a run that is killed here can be repeated
+    report.save(out)
     if (out / MODEL).is_dir():
         shutil.rmtree(out / MODEL)
     if report.pays and not hasattr(model.model, "save_pretrained"):
@@ -220,7 +231,9 @@ def _written(
     elif report.pays:
         model.leave(report.exits, report.threshold, report.criterion)
         with folder_aside(out / MODEL) as aside:
-            save(model if calibration is None else model.use(calibration), aside, report)
+            (model if calibration is None else model.use(calibration)).save_pretrained(
+                aside, report
+            )
         report = replace(report, path=str(out / MODEL))
         report.save(out)
     return report
@@ -230,7 +243,7 @@ def _folder(out: str | Path) -> Path:
     """Return the folder of a report, new or an earlier one's, whose model holds nothing but what was saved with it."""
     folder = STORE.folder(out)
     MODELS.folder(folder / MODEL)
-    if others := strangers(folder / MODEL):
+    if others := foreign_files(folder / MODEL):
         raise LayerscopeError(
             f"{str(folder / MODEL)!r} holds {others[0]!r}, which no exit model was saved with: name a new folder"
         )
@@ -343,19 +356,18 @@ def calibrate(
         ('confidence', True)
 
     """
-    asked = checked(calibrate, locals())
+    goal = checked(calibrate, locals(), CalibrateOptions).goal
     if not isinstance(model, ExitModel):
         raise LayerscopeError(
             f"calibrate takes an ExitModel, not a {type(model).__name__}: wrap it, ExitModel(model)"
         )
-    goal = asked.of(Goal)
     reporter = reporting(progress)
-    read = read_validation(model, data, needs_labels=min_accuracy is not None, **reading)
-    exact.check_enough(len(read), goal)
-    for note in read.notes:
+    samples = read_validation(model, data, needs_labels=min_accuracy is not None, **reading)
+    exact.check_enough(len(samples), goal)
+    for note in samples.notes:
         reporter.say(note)
-    with reporter.bar("calibration", len(read), "samples") as advance:
-        recorded = record_all(model, read, batch_size, advance)
+    with reporter.bar("calibration", len(samples), "samples") as advance:
+        recorded = record_all(model, samples, batch_size, advance)
     return _certified(model, recorded, model.exits, goal)
 
 
@@ -393,5 +405,5 @@ def certify(
 
 def _certified(model: ExitModel, recorded: Recorded, exits: Exits, goal: Goal) -> Calibration:
     return exact.calibrate_recorded(
-        recorded, exits, goal, fingerprint=fingerprint(model), dtype=precision(model.model)
+        recorded, exits, goal, fingerprint=model.fingerprint(), dtype=precision(model.model)
     )

@@ -6,10 +6,10 @@ not changed.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,10 +18,6 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.option_kinds import Number, Whole
-from layerscope.models.forward import Inputs
-
-if TYPE_CHECKING:
-    from layerscope.early_exit.exit_model import ExitModel
 
 NEVER = math.inf
 """The threshold that no score reaches: every row runs through all layers."""
@@ -155,47 +151,6 @@ class Recorded:
             if self.labels is None
             else float(np.equal(self.predicted(layers), self.labels).mean())
         )
-
-
-def record(
-    model: "ExitModel",
-    batches: Iterable[Any],
-    advance: Callable[[int], None] = lambda rows: None,
-    share: Callable[..., Iterator[Any]] = map,
-) -> Recorded:
-    """Return what every layer of a model says of each sample of some batches; `advance` counts the rows of each.
-
-    `share` maps as `map` does, in several processes, and may make inputs of what the batches are.
-    """
-    parts = []
-    for part in share(lambda inputs: _batch(model, inputs.to(model.device)), batches):
-        parts.append(part)
-        advance(len(part[2]))
-    scores, predictions, lengths = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return Recorded(model.criterion, model.classes, scores, predictions, lengths)
-
-
-def _batch(model: "ExitModel", inputs: Inputs) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the scores [B, L], the predictions [B, L] and the real positions [B] of a batch."""
-    scores: list[Tensor] = []
-    predictions: list[Tensor] = []
-    width = 1
-
-    def keep(layer: int, logits: Tensor, rows: Tensor) -> Tensor:
-        scores.append(sureness(logits, model.criterion, f"layer {layer}"))
-        predictions.append(logits.argmax(-1).cpu())
-        return torch.zeros(len(rows), dtype=torch.bool)
-
-    def watch(event: str, rows: int, positions: int) -> None:
-        nonlocal width
-        width = positions if event == "front" else width
-
-    outcome = model.run(inputs, range(1, model.depth), keep, watch)
-    keep(model.depth, outcome.logits, outcome.layers)
-    rows = len(outcome.logits)
-    mask = model.layered.mask(inputs, torch.empty(rows, width, 0)) if width > 1 else None
-    lengths = np.full(rows, width) if mask is None else last_real(mask).cpu().numpy()
-    return torch.stack(scores, 1).numpy(), torch.stack(predictions, 1).numpy(), lengths
 
 
 def last_real(mask: Tensor) -> Tensor:

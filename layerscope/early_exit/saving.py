@@ -8,15 +8,17 @@ import tempfile
 from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.hub import CARD, HERE
-from layerscope.core.saved import Store, write_facts
-from layerscope.early_exit.calibration import Calibration, Goal
+from layerscope.core.hub import HERE
+from layerscope.core.saved import Store
+from layerscope.early_exit.calibration import Calibration
+from layerscope.early_exit.exit_report import ExitReport
+from layerscope.early_exit.options import Goal
 from layerscope.models.loading import without_bars
 from layerscope.models.mean_head import is_mean_head
 from layerscope.models.weights import is_quantised, numbers_of
@@ -24,10 +26,6 @@ from layerscope.show.plain import escape
 from layerscope.truncation.card import head, pipeline_of, write_card
 from layerscope.truncation.checkpoint import auto_class
 from layerscope.truncation.source import copy_terms, whereabouts
-
-if TYPE_CHECKING:
-    from layerscope.early_exit.exit_model import ExitModel
-    from layerscope.early_exit.exit_report import ExitReport
 
 FILE = "early_exit.json"
 STORE = Store(
@@ -37,20 +35,20 @@ SAMPLED = 1024
 """Numbers of each weight that its fingerprint reads."""
 
 
-def fingerprint(model: "ExitModel") -> str:
+def fingerprint(classifier: nn.Module, heads: nn.Module) -> str:
     """Return a sha256 (hex) of the weights of a model and its layers' heads: names, shapes, and some numbers of each.
 
     They are read in bfloat16: the precision in which a checkpoint is loaded makes no other model of
     it.
     """
-    found = hashlib.sha256()
-    own = ((f"exit_heads.{name}", tensor) for name, tensor in numbers_of(model.exit_heads))
-    for name, tensor in sorted((*numbers_of(model.model), *own), key=itemgetter(0)):
+    digest = hashlib.sha256()
+    of_heads = ((f"exit_heads.{name}", tensor) for name, tensor in numbers_of(heads))
+    for name, tensor in sorted((*numbers_of(classifier), *of_heads), key=itemgetter(0)):
         flat = tensor.detach().reshape(-1)
         some = flat[:: max(1, math.ceil(len(flat) / SAMPLED))].to("cpu", torch.bfloat16)
-        found.update(f"{name}{tuple(tensor.shape)}".encode())
-        found.update(some.contiguous().view(torch.int16).numpy().tobytes())
-    return found.hexdigest()
+        digest.update(f"{name}{tuple(tensor.shape)}".encode())
+        digest.update(some.contiguous().view(torch.int16).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def precision(module: nn.Module) -> str:
@@ -58,83 +56,35 @@ def precision(module: nn.Module) -> str:
     return str(next(module.parameters()).dtype).removeprefix("torch.")
 
 
-def check_made_for(model: "ExitModel", calibration: Calibration) -> None:
-    """Raise `LayerscopeError` where a calibration was made for another model, or for it in another precision."""
-    name, runs_in = model.layered.loaded.name, precision(model.model)
-    for theirs, own, other in (
-        (calibration.depth, model.depth, "is of a model of {} layers, and {} has {}"),
-        (calibration.classes, model.classes, "is of a model of {} classes, and {} has {}"),
-        (calibration.fingerprint, fingerprint(model), "is of other weights than {1}'s"),
-        (calibration.dtype, runs_in, "was made in {}, and {} runs in {}"),
-    ):
-        if theirs != own:
-            raise LayerscopeError(
-                f"this calibration {other.format(theirs, name, own)}: calibrate this model as it is"
-            )
-
-
-def check_can_be_saved(model: "ExitModel") -> None:
+def check_can_be_saved(classifier: Any, name: str) -> None:
     """Raise `LayerscopeError` before the work where transformers cannot write the quantised weights of a model."""
-    if not is_quantised(model.model):
+    if not is_quantised(classifier):
         return
     try:
         with tempfile.TemporaryDirectory() as folder, without_bars():
-            model.model.save_pretrained(folder)
+            classifier.save_pretrained(folder)
     except RuntimeError as error:  # torch, of a weight without a storage that could be written
-        name = model.layered.loaded.name
         raise LayerscopeError(
             f"the quantised weights of {name} cannot be written again: leave `out` out"
         ) from error
 
 
-def save(model: "ExitModel", folder: str | Path, report: "ExitReport | None" = None) -> Path:
-    """Write the model with card, processor, heads and `early_exit.json`; transformers loads the plain model."""
-    out = Path(folder).expanduser()
-    if out.is_file():
-        raise LayerscopeError(f"{str(out)!r} is a file: name a folder")
-    if not hasattr(model.model, "save_pretrained"):
-        raise LayerscopeError(
-            f"{type(model.model).__name__} is a plain torch module: save its weights yourself"
-        )
-    before = _files(out)
-    try:
-        with without_bars():
-            model.model.save_pretrained(out)
-            if model.processor is not None:
-                model.processor.save_pretrained(out)
-            if (heads := model.own_heads()) is not None:
-                heads.save(out)
-            if not (out / CARD).exists():
-                _describe(model, out, report)
-    except OSError as error:
-        raise LayerscopeError(
-            f"{str(out)!r} cannot be written ({error.strerror}): name another folder"
-        ) from error
-    names = ("exits", "criterion", "threshold", "override", "calibration")
-    facts = {"fingerprint": fingerprint(model), "files": sorted(_files(out) - before), "sha256": {}}
-    write_facts(out / FILE, STORE.what, {name: getattr(model, name) for name in names} | facts)
-    return out
-
-
-def _describe(model: "ExitModel", out: Path, report: "ExitReport | None") -> None:
-    """Write the card of an exit model, with what a report measured of it; the licence beside its source comes too."""
-    whence = whereabouts(getattr(model.config, "_name_or_path", ""), model.layered.loaded.revision)
-    copy_terms(whence[1], out)
-    auto, name, mean = (
-        auto_class(model.model),
-        model.layered.loaded.name,
-        is_mean_head(model.config),
-    )
-    score = (
-        ("accuracy with early exits", report.accuracy, report.data) if report else ("", None, "")
-    )
-    pipeline = "text-classification" if mean else pipeline_of(auto)
+def write_exit_card(model: Any, out: Path, report: ExitReport | None) -> None:
+    """Write the card of an `ExitModel`, with what a report measured of it; the licence of its source comes too."""
+    source = whereabouts(getattr(model.config, "_name_or_path", ""), model.layered.loaded.revision)
+    copy_terms(source[1], out)
+    auto, mean = auto_class(model.model), is_mean_head(model.config)
+    name = model.layered.loaded.name
+    title, pipeline = f"{name} with early exits", pipeline_of(auto)
+    if mean:
+        pipeline = "text-classification"
+    score: tuple[str, float | None, str] = ("", None, "")
+    if report is not None:
+        score = ("accuracy with early exits", report.accuracy, report.data)
     write_card(
         "exits",
         out,
-        head=head(
-            whence, "transformers", pipeline, ["early-exit"], f"{name} with early exits", score
-        ),
+        head=head(source, "transformers", pipeline, ["early-exit"], title, score),
         name=escape(name),
         mean=mean,
         model=model,
@@ -146,17 +96,17 @@ def _describe(model: "ExitModel", out: Path, report: "ExitReport | None") -> Non
     )
 
 
-def strangers(folder: Path) -> list[str]:
+def foreign_files(folder: Path) -> list[str]:
     """Return the files in the folder of an exit model that were not saved with it; none where there is no folder."""
-    own: list[str] = []
-    with suppress(
-        OSError, ValueError, KeyError, TypeError
-    ):  # written by no save of ours: nothing in there is
-        own = json.loads((folder / FILE).read_text(encoding="utf-8"))["files"]
-    return sorted(_files(folder) - {FILE, *own})
+    ours: list[str] = []
+    # written by no save of ours: nothing in there is
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        ours = json.loads((folder / FILE).read_text(encoding="utf-8"))["files"]
+    return sorted(files_in(folder) - {FILE, *ours})
 
 
-def _files(folder: Path) -> set[str]:
+def files_in(folder: Path) -> set[str]:
+    """Return the files in a folder, by their paths within it."""
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
 
 

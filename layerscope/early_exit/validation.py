@@ -1,18 +1,20 @@
 """Samples that exits are chosen, calibrated and measured on, with class numbers where their labels name classes."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError, choices, count
 from layerscope.core.options import Reading
 from layerscope.early_exit.cost_model import Rows
 from layerscope.early_exit.exit_model import ExitModel
-from layerscope.early_exit.predictions import Recorded, record
+from layerscope.early_exit.predictions import Recorded, last_real, sureness
 from layerscope.inputs import Corpus, open_corpus
 from layerscope.inputs.corpus import seen_of
 from layerscope.inputs.pairs import encoded, paired
@@ -121,6 +123,47 @@ def read_validation(
     return Validation(
         corpus.name, encoder, read, [lengths[i] for i in real], labels, tuple(notes), together
     )
+
+
+def record(
+    model: ExitModel,
+    batches: Iterable[Any],
+    advance: Callable[[int], None] = lambda rows: None,
+    share: Callable[..., Iterator[Any]] = map,
+) -> Recorded:
+    """Return what every layer of a model says of each sample of some batches; `advance` counts the rows of each.
+
+    `share` maps as `map` does, in several processes, and may make inputs of what the batches are.
+    """
+    parts = []
+    for part in share(lambda inputs: _batch(model, inputs.to(model.device)), batches):
+        parts.append(part)
+        advance(len(part[2]))
+    scores, predictions, lengths = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return Recorded(model.criterion, model.classes, scores, predictions, lengths)
+
+
+def _batch(model: ExitModel, inputs: Inputs) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the scores [B, L], the predictions [B, L] and the real positions [B] of a batch."""
+    scores: list[Tensor] = []
+    predictions: list[Tensor] = []
+    width = 1
+
+    def keep(layer: int, logits: Tensor, rows: Tensor) -> Tensor:
+        scores.append(sureness(logits, model.criterion, f"layer {layer}"))
+        predictions.append(logits.argmax(-1).cpu())
+        return torch.zeros(len(rows), dtype=torch.bool)
+
+    def watch(event: str, rows: int, positions: int) -> None:
+        nonlocal width
+        width = positions if event == "front" else width
+
+    outcome = model.run(inputs, range(1, model.depth), keep, watch)
+    keep(model.depth, outcome.logits, outcome.layers)
+    rows = len(outcome.logits)
+    mask = model.layered.mask(inputs, torch.empty(rows, width, 0)) if width > 1 else None
+    lengths = np.full(rows, width) if mask is None else last_real(mask).cpu().numpy()
+    return torch.stack(scores, 1).numpy(), torch.stack(predictions, 1).numpy(), lengths
 
 
 def record_all(

@@ -5,18 +5,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack
 from layerscope.core import processes
 from layerscope.core.option_kinds import IN_CODE, SEED, Folder, Number, OneOf, Several, Whole
 from layerscope.core.options import DATA, MODEL, OUTPUT, LoadingAndReading, checked
+from layerscope.early_exit.options import (
+    CRITERIA,
+    DRAFTS,
+    LEAVING,
+    Accuracy,
+    Confidence,
+    Disagreement,
+    ExitsOptions,
+)
 
 if TYPE_CHECKING:
     from layerscope.early_exit.exit_report import ExitReport
     from layerscope.generation.draft_report import DraftReport
-
-GOAL = "Guarantee"
-LEAVING = "Leaving"
-DRAFTS = "Language models"
-CRITERIA = ("confidence", "margin", "entropy", "patience")
-Disagreement = Annotated[float | None, Number(above=0, below=1, such_as="0.01"), GOAL]
-Accuracy = Annotated[float | None, Number(above=0, below=1, such_as="0.9"), GOAL]
-Confidence = Annotated[float, Number(above=0, below=1, such_as="0.95"), GOAL]
 
 
 @processes.as_one
@@ -99,10 +100,10 @@ def exits(
         at most 30 % of predictions on new samples like these differ from the full model's, with 95 % confidence (...)
 
     """
-    asked = checked(_exits, locals())
+    options = checked(_exits, locals(), ExitsOptions)
     from layerscope.early_exit.pipeline import study_exits
 
-    return study_exits(asked)
+    return study_exits(options)
 
 
 _exits = exits  # within, the name is that of the layers

@@ -1,16 +1,13 @@
 """A language model at one depth, fed token by token with its own cache."""
 
 import sys
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from copy import copy
-from itertools import chain
-from typing import Any, Literal, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.options import Asked
 from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load
 from layerscope.models.encode import modality_of, positions
 from layerscope.models.forward import accepts
@@ -22,8 +19,6 @@ from layerscope.truncation.pipeline import checked_layers
 PROBE_TOKENS = 12
 EXACT, HALF = 1e-3, 1e-1
 """How far, relative to their norm, logits by the cache may be from those of the whole text."""
-MEMORY = "_layerscope_kept"
-T = TypeVar("T")
 
 
 class Decoder:
@@ -76,20 +71,13 @@ def ends_of(module: Any) -> tuple[int, ...]:
 
 def open_decoder(model: LayeredModel, layer: int) -> Decoder:
     """Return the decoder of one depth, cached and batched where a probe gives what each text gives alone."""
-    return copy(
-        _remembered(model.module, ("decoder", layer, model.stack), lambda: _probed(model, layer))
-    )
-
-
-def _probed(model: LayeredModel, layer: int) -> Decoder:
     module = model.module
     if layer < model.stack.depth:  # the model that ends there, in the same memory
         module = depth_of(model, kept=range(layer)).build(module, range(layer))
     assert model.lens is not None and model.max_length is not None
     seeded = torch.Generator().manual_seed(0)
-    ids = torch.randint(
-        model.lens.classes, (2, min(PROBE_TOKENS, model.max_length)), generator=seeded
-    )
+    tokens = min(PROBE_TOKENS, model.max_length)
+    ids = torch.randint(model.lens.classes, (2, tokens), generator=seeded)
     for alone in (False, True) if model.batching else (True,):
         decoder = Decoder(module, layer, alone=alone)
         if _steps_agree(decoder, ids[: 1 if alone else 2].to(decoder.device)):
@@ -114,24 +102,11 @@ def _steps_agree(decoder: Decoder, ids: Tensor) -> bool:
     return True
 
 
-def open_language_model(asked: Asked) -> LayeredModel:
-    """Load the model of a call and find its layers; what is found in one given as an object is kept for the next call.
-
-    Raises `LayerscopeError` for what cannot be loaded, and for a model that does not continue a
-    text.
-    """
-    model, override = asked.model, asked.of(Override)
-    if not isinstance(model, nn.Module):
-        return _opened(asked, override)
-    key = "layers", id(asked.processor), override
-    found, _ = _remembered(
-        model, key, lambda: (_opened(asked, override), asked.processor)
-    )  # an id is of what lives
-    return found
-
-
-def _opened(asked: Asked, override: Override) -> LayeredModel:
-    return language_model(load(asked.model, asked.of(LoadOptions), asked.processor), override)
+def open_language_model(
+    model: Any, processor: Any, options: LoadOptions, override: Override
+) -> LayeredModel:
+    """Load a model and find its layers; raises `LayerscopeError` for one that does not continue a text."""
+    return language_model(load(model, options, processor), override)
 
 
 def language_model(loaded: Loaded, override: Override) -> LayeredModel:
@@ -189,44 +164,3 @@ def check_room(model: LayeredModel, rows: Iterable[Sequence[int]], what: str, ne
             raise LayerscopeError(
                 f"{long}: the model has {model.max_length} positions, shorten it{mend}"
             )
-
-
-class Memory(dict[Hashable, Any]):
-    """Findings on a module in one state; copies and pickles of the module start without any."""
-
-    state: Hashable = None
-
-    def __deepcopy__(self, memo: Any) -> dict[Hashable, Any]:
-        return {}
-
-    def __reduce__(self) -> Any:
-        return dict, ()  # which loads without this package
-
-
-def _remembered(module: nn.Module, key: Hashable, find: Callable[[], T]) -> T:
-    """Return what was found under this key, kept in the module; found now where it is new or the module changed."""
-    memory = module.__dict__.get(MEMORY)
-    if not isinstance(memory, Memory) or memory.state != _state(module):
-        memory = module.__dict__[MEMORY] = Memory()
-    if key not in memory:
-        memory[key] = find()
-        memory.state = _state(module)  # a probe may fill buffers
-    found: T = memory[key]
-    return found
-
-
-def _state(module: nn.Module) -> Hashable:
-    """Return what changes with the module's parts, its weights, and what its configs say."""
-    tensors = tuple(
-        (
-            id(tensor),
-            tensor.data_ptr(),
-            0 if tensor.is_inference() else tensor._version,
-            tensor.dtype,
-            tensor.device,
-        )
-        for tensor in chain(module.parameters(), module.buffers())
-    )
-    configs = (getattr(module, name, None) for name in ("config", "generation_config"))
-    texts = tuple(None if config is None else repr(config.to_dict()) for config in configs)
-    return tuple(map(id, module.modules())), tensors, texts

@@ -1,7 +1,6 @@
 """How tokens are chosen, the likeliest or drawn from the nucleus; prompts continued with them, plainly or by drafts."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +10,7 @@ from torch import Tensor
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.progress import Reporter
 from layerscope.generation.decoder import Decoder, ends_of
+from layerscope.generation.options import Sampling
 from layerscope.generation.speculation import SelfSpeculation
 from layerscope.generation.speculative_rounds import Speculated
 from layerscope.models import LayeredModel
@@ -27,48 +27,37 @@ class Continued(NamedTuple):
     log_probs: tuple[float, ...]
 
 
-@dataclass(frozen=True)
-class Sampling:
-    """How many tokens are chosen, and how; `top_p` None takes the likeliest."""
-
-    max_new_tokens: int = 64
-    top_p: float | None = None
-    temperature: float = 1.0
-    seed: int = 0
-    batch_size: int = 8
-
-    def batches(self, lengths: Sequence[int], alone: bool = False) -> Iterator[list[int]]:
-        """Yield rows, shortest first; reading a longer prompt token by token must cost less than its own batch."""
-        batch: list[int] = []
-        for i in sorted(range(len(lengths)), key=lambda i: (lengths[i], i)):
-            full = alone or len(batch) == self.batch_size
-            if batch and (full or lengths[i] - lengths[batch[0]] > self.max_new_tokens):
-                yield batch
-                batch = []
-            batch.append(i)
-        if batch:
+def prompt_batches(
+    prompts: Sequence[Sequence[int]], sampling: Sampling, alone: bool = False
+) -> Iterator[list[int]]:
+    """Yield rows, shortest first; reading a longer prompt token by token must cost less than its own batch."""
+    batch: list[int] = []
+    for i in sorted(range(len(prompts)), key=lambda i: len(prompts[i])):
+        full = alone or len(batch) == sampling.batch_size
+        if batch and (full or len(prompts[i]) - len(prompts[batch[0]]) > sampling.max_new_tokens):
             yield batch
+            batch = []
+        batch.append(i)
+    if batch:
+        yield batch
 
-    def chooser(self, prompts: Sequence[int]) -> Choose:
-        """Return what chooses the tokens of a batch, by the seed and each prompt's index alone."""
-        if (top_p := self.top_p) is None:
-            return lambda log_p, _: log_p.argmax(-1)
-        most = self.max_new_tokens
-        uniform = torch.from_numpy(
-            np.stack([np.random.default_rng([self.seed, i]).random(most) for i in prompts])
-        )
 
-        def choose(log_p: Tensor, done: Tensor) -> Tensor:
-            mass = nucleus(log_p, top_p, self.temperature).cumsum(-1)
-            level = (
-                uniform.to(mass.device).gather(1, done.clamp(0, most - 1)[:, None]) * mass[:, -1:]
-            )
-            found = torch.searchsorted(mass, level, right=True)[:, 0]
-            return found.clamp(
-                max=mass.shape[1] - 1
-            )  # beyond the last only where a text that has ended gives NaN
+def chooser(sampling: Sampling, prompts: Sequence[int]) -> Choose:
+    """Return what chooses the tokens of a batch, by the seed and each prompt's index alone."""
+    top_p, most = sampling.top_p, sampling.max_new_tokens
+    if top_p is None:
+        return lambda log_p, _: log_p.argmax(-1)
+    draws = [np.random.default_rng([sampling.seed, i]).random(most) for i in prompts]
+    uniform = torch.from_numpy(np.stack(draws))
 
-        return choose
+    def choose(log_p: Tensor, done: Tensor) -> Tensor:
+        mass = nucleus(log_p, top_p, sampling.temperature).cumsum(-1)
+        draw = uniform.to(mass.device).gather(1, done.clamp(0, most - 1)[:, None])
+        token = torch.searchsorted(mass, draw * mass[:, -1:], right=True)[:, 0]
+        # beyond the last only where a text that has ended gives NaN
+        return token.clamp(max=mass.shape[1] - 1)
+
+    return choose
 
 
 def nucleus(log_p: Tensor, top_p: float, temperature: float = 1.0) -> Tensor:
@@ -132,77 +121,47 @@ def continued(
     return out
 
 
-class Drafts:
-    """Continues prompts by self-speculation; `report` sums up what was drafted for all of them."""
+def drafted(
+    model: LayeredModel,
+    speculation: SelfSpeculation,
+    prompts: Sequence[list[int]],
+    sampling: Sampling,
+    reporter: Reporter,
+) -> tuple[list[Continued], Speculated]:
+    """Return what continues each prompt by self-speculation, and what was drafted for all of them."""
+    from transformers import generation as hf
 
-    def __init__(
-        self,
-        model: LayeredModel,
-        layer: int | str,
-        tokens: int | str,
-        threshold: float | None,
-        lens: Any = None,
-    ) -> None:
-        self.model, self.report, falls = model, Speculated(), "auto" in (layer, tokens)
-        self.decoding = SelfSpeculation(
-            model.module, layer, tokens, threshold, lens=lens, fall_back=falls
-        )
-        self.decoding.scored = True
-
-    @property
-    def summary(self) -> str:
-        """What was drafted, in a line."""
-        return f"{self.report}; {self.report.tokens / self.report.seconds:,.0f} tokens per second"
-
-    def continuations(
-        self, prompts: Sequence[list[int]], sampling: Sampling, reporter: Reporter
-    ) -> list[Continued]:
-        """Return what continues each prompt."""
-        from transformers import (
-            GenerationConfig,
-            LogitsProcessorList,
-            StoppingCriteriaList,
-            generation as hf,
-        )
-
-        sample, processors = sampling.top_p is not None, LogitsProcessorList()
-        if sample:
-            processors += [
-                hf.TemperatureLogitsWarper(sampling.temperature),
-                hf.TopPLogitsWarper(sampling.top_p),
-            ]
-        config = GenerationConfig(do_sample=sample)
-        ends, found = list(ends_of(self.model.module)), dict[int, Continued]()
-        bar = reporter.bar("self-speculation", len(prompts), "texts")
-        with evaluating(self.model.module), torch.random.fork_rng(), bar as advance:
-            torch.manual_seed(sampling.seed)
-            for batch in sampling.batches(
-                [len(prompt) for prompt in prompts], not self.model.batching
-            ):
-                longest = max(len(prompts[i]) for i in batch)
-                pads = [longest - len(prompts[i]) for i in batch]
-                ids = torch.tensor(
-                    [[0] * pad + prompts[i] for i, pad in zip(batch, pads, strict=True)]
-                )
-                mask = torch.arange(longest)[None] >= torch.tensor(pads)[:, None]
-                criteria = StoppingCriteriaList(
-                    [hf.MaxLengthCriteria(longest + sampling.max_new_tokens)]
-                )
-                criteria += [hf.EosTokenCriteria(ends)] if ends else []
-                ids, mask = ids.to(self.model.device), mask.long().to(self.model.device)
-                made = self.decoding(
-                    self.model.module, ids, processors, criteria, config, attention_mask=mask
-                )
-                for i, row, values in zip(batch, made, self.decoding.log_probs, strict=True):
-                    found[i] = Continued(
-                        tuple(row[longest : longest + len(values)].tolist()), tuple(values)
-                    )
-                self._add(self.decoding.report)
-                advance(len(batch))
-        return [found[i] for i in range(len(prompts))]
-
-    def _add(self, report: Speculated) -> None:
-        for each in fields(report):
-            old, new = getattr(self.report, each.name), getattr(report, each.name)
-            latest = each.name in ("layer", "draft_tokens", "expected")
-            setattr(self.report, each.name, new if latest else old + new)
+    warpers: list[Any] = []
+    if sampling.top_p is not None:
+        warpers = [
+            hf.TemperatureLogitsWarper(sampling.temperature),
+            hf.TopPLogitsWarper(sampling.top_p),
+        ]
+    config = hf.GenerationConfig(do_sample=bool(warpers))
+    ends, total, device = list(ends_of(model.module)), Speculated(), model.device
+    by_prompt: dict[int, Continued] = {}
+    bar = reporter.bar("self-speculation", len(prompts), "texts")
+    with evaluating(model.module), torch.random.fork_rng(), bar as advance:
+        torch.manual_seed(sampling.seed)
+        for batch in prompt_batches(prompts, sampling, not model.batching):
+            longest = max(len(prompts[i]) for i in batch)
+            pads = [longest - len(prompts[i]) for i in batch]
+            rows = [[0] * pad + prompts[i] for i, pad in zip(batch, pads, strict=True)]
+            mask = torch.arange(longest) >= torch.tensor(pads)[:, None]
+            criteria: list[Any] = [hf.MaxLengthCriteria(longest + sampling.max_new_tokens)]
+            if ends:
+                criteria.append(hf.EosTokenCriteria(ends))
+            made = speculation(
+                model.module,
+                torch.tensor(rows).to(device),
+                hf.LogitsProcessorList(warpers),
+                hf.StoppingCriteriaList(criteria),
+                config,
+                attention_mask=mask.long().to(device),
+            )
+            for i, row, log_probs in zip(batch, made, speculation.log_probs, strict=True):
+                new = row[longest : longest + len(log_probs)].tolist()
+                by_prompt[i] = Continued(tuple(new), tuple(log_probs))
+            total += speculation.report
+            advance(len(batch))
+    return [by_prompt[i] for i in range(len(prompts))], total

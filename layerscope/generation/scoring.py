@@ -15,6 +15,7 @@ from layerscope.core.option_kinds import IN_CODE, Several, Whole
 from layerscope.core.options import Loading, checked
 from layerscope.core.progress import Reporter, reporting
 from layerscope.generation.decoder import check_room, layers_of, open_language_model, token_ids
+from layerscope.generation.options import ScoreOptions
 from layerscope.metrics import perplexity
 from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
@@ -108,12 +109,12 @@ def score(
         ((1, 3), (2,))
 
     """
-    asked = checked(score, locals())
-    found = open_language_model(asked)
-    kept = layers_of(found, "all" if layers is None else asked.layers)
-    rows = token_ids(found, texts, "text")
-    check_room(found, rows, "text")
-    return scores_of(found, rows, kept, reporting(progress))
+    options = checked(score, locals(), ScoreOptions)
+    opened = open_language_model(model, processor, options.load, options.override)
+    kept = layers_of(opened, options.layers or "all")
+    rows = token_ids(opened, texts, "text")
+    check_room(opened, rows, "text")
+    return scores_of(opened, rows, kept, reporting(progress))
 
 
 def scores_of(

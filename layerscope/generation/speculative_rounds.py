@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,8 @@ from torch import Tensor
 from layerscope.core.errors import LayerscopeError
 from layerscope.generation.draft_scheduler import SURVEYS, DraftScheduler
 from layerscope.generation.split_model import SURVEY, SplitModel
+
+COUNTS = ("rounds", "drafted", "accepted", "tokens", "rerun", "plain", "seconds")
 
 
 @dataclass
@@ -41,6 +43,11 @@ class Speculated:
     def acceptance(self) -> float:
         """Share of drafted tokens that were accepted, NaN where none was drafted."""
         return self.accepted / self.drafted if self.drafted else float("nan")
+
+    def __add__(self, later: "Speculated") -> "Speculated":
+        """Return the counts of two calls together, with what else the later one says."""
+        counts = {name: getattr(self, name) + getattr(later, name) for name in COUNTS}
+        return replace(later, **counts)
 
     def __str__(self) -> str:
         drafted = f"{self.accepted} of {self.drafted} draft tokens accepted ({self.acceptance:.0%})"

@@ -4,13 +4,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from layerscope.core.option_kinds import IN_CODE, SEED, Folder, Number, Repeated, Several, Whole
 from layerscope.core.options import DATA, OUTPUT, LoadingAndReading, checked
+from layerscope.generation.options import (
+    AUTO,
+    MEASURES,
+    SAMPLING,
+    SPECULATION,
+    GenerateOptions,
+)
 
 if TYPE_CHECKING:
     from layerscope.generation.generation import Generation
-
-SAMPLING = "Sampling"
-SPECULATION = "Self-speculation"
-MEASURES = "Measures"
 
 
 def generate(
@@ -28,8 +31,8 @@ def generate(
     temperature: Annotated[float, Number(above=0), SAMPLING] = 1.0,
     seed: Annotated[int, SEED, SAMPLING] = 0,
     batch_size: Annotated[int, Whole(1), SAMPLING] = 8,
-    draft_layer: Annotated[int | str | None, Whole(1, words=("auto",)), SPECULATION] = None,
-    draft_tokens: Annotated[int | str, Whole(1, words=("auto",)), SPECULATION] = "auto",
+    draft_layer: Annotated[int | str | None, Whole(1, words=AUTO), SPECULATION] = None,
+    draft_tokens: Annotated[int | str, Whole(1, words=AUTO), SPECULATION] = "auto",
     draft_threshold: Annotated[float | None, Number(0, 1), SPECULATION] = None,
     draft_lens: Annotated[str | Path | None, SPECULATION] = None,
     drafts: Annotated[str | Path | None, SPECULATION] = None,
@@ -105,7 +108,7 @@ def generate(
         [[2, ' was was was was'], [3, ' was was was was']]
 
     """
-    asked = checked(generate, locals())
+    options = checked(generate, locals(), GenerateOptions)
     from layerscope.generation.pipeline import run_generate
 
-    return run_generate(asked)
+    return run_generate(options)

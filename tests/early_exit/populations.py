@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from layerscope.early_exit.calibration import Goal
+from layerscope.early_exit.options import Goal
 from layerscope.early_exit.predictions import Recorded, sureness
 
 ONE_PERCENT = Goal(max_disagreement=0.01)

@@ -19,8 +19,8 @@ from layerscope.early_exit.calibration import (
     path,
     upper_bound,
 )
+from layerscope.early_exit.options import CRITERIA
 from layerscope.early_exit.predictions import Recorded
-from layerscope.early_exit.verb import CRITERIA
 
 # by hand: a loop over thresholds, rows and exits, and sums of exact fractions
 

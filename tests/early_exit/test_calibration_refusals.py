@@ -8,7 +8,8 @@ import pytest
 from populations import ONE_PERCENT, constant, population, recorded
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.early_exit.calibration import NEVER, Goal, calibrate_recorded, check_exits
+from layerscope.early_exit.calibration import NEVER, calibrate_recorded, check_exits
+from layerscope.early_exit.options import Goal
 
 # what is too little
 

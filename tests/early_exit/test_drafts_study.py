@@ -15,27 +15,18 @@ from models import zoo
 import layerscope
 from layerscope import LayerscopeError, exits, generate
 from layerscope.core.memory import peak_bytes
-from layerscope.core.options import Asked
 from layerscope.generation import DraftReport, SelfSpeculation, open_draft_report
 from layerscope.generation.decoder import open_language_model
 from layerscope.generation.draft_replay import DraftCosts, Reading, Setting, best, read, replay
 from layerscope.generation.draft_scheduler import RoundCosts
+from layerscope.models import LoadOptions, Override
 
 NEW = 24
 QUIET: dict[str, Any] = {"processor": TOKENIZER, "progress": False}
 
 
 def opened(model: Any) -> Any:
-    names = {
-        "part": None,
-        "blocks": None,
-        "norm": None,
-        "revision": None,
-        "dtype": "auto",
-        "device": "auto",
-    }
-    trust = {"trust_remote_code": False, "allow_pickle": False}
-    return open_language_model(Asked(model=model, processor=TOKENIZER, **names, **trust))
+    return open_language_model(model, TOKENIZER, LoadOptions(), Override())
 
 
 @torch.no_grad()

@@ -25,9 +25,8 @@ from classifiers import (
 import layerscope
 from layerscope.core.errors import LayerscopeError
 from layerscope.early_exit import ExitModel
-from layerscope.early_exit.predictions import record
-from layerscope.early_exit.saving import fingerprint
-from layerscope.early_exit.verb import CRITERIA
+from layerscope.early_exit.options import CRITERIA
+from layerscope.early_exit.validation import record
 from layerscope.models.forward import Inputs
 from layerscope.models.weights import ExitHeads
 
@@ -89,7 +88,7 @@ def test_a_truncated_checkpoint_agrees(tmp_path: Path) -> None:
         found = model.run(inputs, [layer], leaving(torch.full((4,), layer)))
         close(found.logits, plain(cut, inputs))
     shared = ExitModel(model.model, processor=model.processor)
-    assert fingerprint(shared) != fingerprint(model) == fingerprint(ExitModel(model))
+    assert shared.fingerprint() != model.fingerprint() == ExitModel(model).fingerprint()
     ExitHeads("score", {1: {"weight": torch.randn(CLASSES, D + 1)}}).save(tmp_path / "full")
     with pytest.raises(
         LayerscopeError, match="holds a head for layer 1 that is unlike this model's own"
@@ -198,7 +197,7 @@ def test_how_exits_are_read() -> None:
     }
     for name, wanted in steps.items():
         module, processor = CASES[name]()
-        tail = ExitModel(module, processor=processor)._tail
+        tail = ExitModel(module, processor=processor)._head
         assert [path for path, _ in tail.steps] == wanted and tail.skips == (not wanted)
 
 

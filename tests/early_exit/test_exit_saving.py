@@ -15,9 +15,9 @@ from torch import nn
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.early_exit import ExitModel
-from layerscope.early_exit.calibration import Goal, calibrate_recorded
-from layerscope.early_exit.predictions import record
-from layerscope.early_exit.saving import fingerprint
+from layerscope.early_exit.calibration import calibrate_recorded
+from layerscope.early_exit.options import Goal
+from layerscope.early_exit.validation import record
 
 
 def test_nan_logits_name_the_layer(bert: ExitModel) -> None:
@@ -40,7 +40,7 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
     encoder = model.layered.encoder
     recorded = record(model, [encoder.batch(corpus[i : i + 50]) for i in range(0, 400, 50)])
     made = calibrate_recorded(recorded, (1, 2), Goal(max_disagreement=0.9))
-    made = replace(made, fingerprint=fingerprint(model), dtype="float32")
+    made = replace(made, fingerprint=model.fingerprint(), dtype="float32")
     model.use(made).save_pretrained(tmp_path / "exits")
     again = ExitModel.from_pretrained(tmp_path / "exits")
     assert (again.exits, again.threshold, again.criterion) == ((1, 2), made.threshold, "confidence")

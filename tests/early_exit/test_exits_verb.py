@@ -19,8 +19,7 @@ import layerscope
 from layerscope.core.errors import LayerscopeError
 from layerscope.early_exit import ExitModel, calibrate
 from layerscope.early_exit.findings import findings
-from layerscope.early_exit.predictions import record
-from layerscope.early_exit.validation import read_validation, record_all
+from layerscope.early_exit.validation import read_validation, record, record_all
 from layerscope.inputs import corpus as corpora, open_corpus
 from layerscope.inputs.corpus import TRAINED_ON, kept_digests, seen_of
 from layerscope.training.data import describe

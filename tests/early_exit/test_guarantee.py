@@ -8,7 +8,8 @@ import pytest
 from scipy.stats import binomtest
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.early_exit.calibration import Goal, least_samples, p_value, split, upper_bound
+from layerscope.early_exit.calibration import least_samples, p_value, split, upper_bound
+from layerscope.early_exit.options import Goal
 
 
 def exact_tail(errors: int, n: int, risk: float) -> Fraction:

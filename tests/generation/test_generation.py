@@ -25,10 +25,11 @@ from models.zoo import L
 from torch import nn
 
 from layerscope import LayerscopeError, metrics
-from layerscope.core.options import Asked
 from layerscope.generation import generate, score
 from layerscope.generation.decoder import open_decoder, open_language_model
-from layerscope.generation.sampling import Sampling, continued
+from layerscope.generation.options import Sampling
+from layerscope.generation.sampling import chooser, continued
+from layerscope.models import LoadOptions, Override
 from layerscope.truncation import truncate_layers
 
 
@@ -54,7 +55,7 @@ def test_every_depth_says_what_generate_of_the_truncated_model_says(family: Fami
 
 def test_the_cache_is_used(family: Family) -> None:
     """A decoder that does not trust its cache would say the same, slowly."""
-    found = open_language_model(Asked(model=family.model, processor=TOKENIZER))
+    found = open_language_model(family.model, TOKENIZER, LoadOptions(), Override())
     for layer in family.cuts:
         decoder = open_decoder(found, layer)
         assert decoder.cached and not decoder.alone
@@ -64,7 +65,7 @@ def test_the_cache_is_used(family: Family) -> None:
             lambda _, args, __, read=read: read.append(args[0].shape[1])
         )
         continued(
-            decoder, {0: [5, 6, 7], 1: [5, 6, 7, 8]}, Sampling(max_new_tokens=4).chooser([0, 1]), 4
+            decoder, {0: [5, 6, 7], 1: [5, 6, 7, 8]}, chooser(Sampling(max_new_tokens=4), [0, 1]), 4
         )
         handle.remove()
         assert read[0] == 3 and set(read[1:]) == {1}

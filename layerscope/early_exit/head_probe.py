@@ -1,0 +1,156 @@
+"""Finds the head of a classifier, and proves it on a batch whose rows leave at every turn."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import product
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from layerscope.core.errors import LayerscopeError
+from layerscope.early_exit.batch_axes import Layout, find_layout, front_of
+from layerscope.early_exit.batch_compaction import run
+from layerscope.early_exit.classifier_head import ClassifierHead
+from layerscope.models import LayeredModel
+from layerscope.models.capture import evaluating
+from layerscope.models.forward import FAILURES, Inputs, accepts, forward
+from layerscope.models.inspection import made_up_samples
+from layerscope.models.lens import Lens, logits_of
+from layerscope.models.probe_forward import beginning, probe_sample
+from layerscope.models.stack import Stack
+from layerscope.models.trace import same, trace
+from layerscope.truncation.expected import states_at
+
+
+@torch.inference_mode()
+def find_head(model: LayeredModel) -> ClassifierHead:
+    """Return what reads the rows of a batch at every exit; raises `LayerscopeError` where rows cannot leave batches.
+
+    Of four samples each leaves at another layer, the longest first; each must have the logits it
+    has alone. Where that fails with the shortcuts (sequences trimmed, steps called one by one, the
+    front skipped), it is tried without.
+    """
+    lens, module, stack = _lens(model), model.module, model.stack
+    long = probe_sample(model.encoder, made_up_samples(model.loaded)[1])
+    short, shorter = beginning(long, 0.5), beginning(long, 0.25)
+    layout = _layout(model, [long, short, shorter])
+    samples = [long, short, shorter, short] if model.padding else [long] * 4
+    layers = [1, max(1, stack.depth - 1), stack.depth, max(1, stack.depth // 2)]
+    exits, inputs, why = {*layers} - {stack.depth}, _batch(model, samples), "their logits change"
+
+    def decide(layer: int, _: Tensor, rows: Tensor) -> Tensor:
+        return torch.tensor(layers)[rows.cpu()] == layer
+
+    with evaluating(module):
+        alone = torch.stack(
+            [_alone(model, lens, *each) for each in zip(samples, layers, strict=True)]
+        )
+        steps = find_steps(module, stack, inputs)
+        ways = [(False, steps)] * bool(steps) + [(True, ()), (False, ())]  # the quickest first
+        for trims, (skips, some) in product([True, False] if layout.trims else [False], ways):
+            head = ClassifierHead(lens, replace(layout, trims=trims), skips, some)
+            try:
+                call = partial(forward, module, inputs)
+                logits = run(model, head, call, inputs, sorted(exits), decide).logits.float()
+            except LayerscopeError:
+                raise
+            except Exception as error:  # code that looks at the batch again fails in its own way
+                why = f"{type(error).__name__}: {_line(error)}"
+                continue
+            # as far as the precision of the weights can say
+            close = 5e-2 if alone.dtype.itemsize < 4 else 1e-4
+            size = alone.float().norm(dim=-1).clamp_min(1e-3)
+            if bool(((logits - alone).norm(dim=-1) <= close * size).all()):
+                return head
+    raise LayerscopeError(f"rows cannot leave the batches of {model.loaded.name} ({why})")
+
+
+def _batch(model: LayeredModel, samples: Sequence[Any]) -> Inputs:
+    return model.encoder.batch(samples).to(model.device)
+
+
+def _alone(model: LayeredModel, lens: Lens, sample: Any, layer: int) -> Tensor:
+    """Return the logits of one sample at a layer, in the precision of its states."""
+    single = _batch(model, [sample])
+    state = states_at(model.module, model.stack, single, layer)["raw"]
+    return lens.sample_logits(state, single)[0].to(state.dtype)
+
+
+def _layout(model: LayeredModel, samples: Sequence[Any]) -> Layout:
+    """Return the layout of batches, found with two of three samples, with all, and with the two shorter ones."""
+    some = samples[:2], samples, samples[1:]
+    try:
+        return find_layout(
+            model, *(_with_positions(model.module, _batch(model, each)) for each in some)
+        )
+    except LayerscopeError:
+        raise
+    except FAILURES as error:
+        raise LayerscopeError(
+            f"{model.loaded.name} does not run on samples of several lengths ({_line(error)})"
+        ) from error
+
+
+def _with_positions(module: nn.Module, inputs: Inputs) -> Inputs:
+    """Return a batch with its positions, as a caller may give them: what follows is then each row's own."""
+    ids = inputs.named.get("input_ids")
+    if ids is None or not accepts(module, "position_ids"):
+        return inputs
+    positions = torch.arange(ids.shape[1], device=ids.device).expand(ids.shape)
+    return replace(inputs, named={**inputs.named, "position_ids": positions})
+
+
+def find_steps(module: nn.Module, stack: Stack, inputs: Inputs) -> tuple[tuple[str, bool], ...]:
+    """Return the modules, one reading what the other gives, from the last block's states to the logits; else none."""
+    beside = set(front_of(module, stack.blocks))
+    calls = trace(module, "", inputs)
+    last = max(i for i, call in enumerate(calls) if call.path == stack.blocks[-1])
+    value, steps = calls[last].returned, []
+    for call in calls[last + 1 :]:
+        if call.path not in beside:
+            continue
+        first = not same(call.given, value)
+        if first and not (value.ndim == 3 and same(call.given, value[:, 0])):
+            return ()
+        steps.append((call.path, first))
+        value = call.returned
+    logits = logits_of(forward(module, inputs))
+    return tuple(steps) if logits is not None and same(value, logits) else ()
+
+
+def _line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:150]
+
+
+def _lens(model: LayeredModel) -> Lens:
+    """Return the lens of a classifier that runs in batches; raises `LayerscopeError` for any other model."""
+    name, lens = model.loaded.name, model.lens
+    problem = getattr(getattr(model.module, "config", None), "problem_type", None)
+    broken = next((note for note in model.notes if "NaN" in note), None)
+    if lens is None and broken is not None:
+        raise LayerscopeError(
+            f"{name} cannot leave early: {broken.removesuffix(': no lens')}; check its weights"
+        )
+    if lens is None:
+        raise LayerscopeError(
+            f"{name} has no head of classes over its {model.stack.part}: give a classifier"
+        )
+    if lens.kind == "tokens":
+        raise LayerscopeError(
+            f"{name} predicts tokens: give a model with one row of classes for each sample"
+        )
+    if problem in ("regression", "multi_label_classification"):
+        raise LayerscopeError(
+            f"{name} is made for {problem}: exits need classes of which one is right"
+        )
+    if not model.batching:
+        raise LayerscopeError(
+            f"other samples in a batch change the states of {name}: no row can leave its batches"
+        )
+    if lens.alone:
+        raise LayerscopeError(
+            f"{name} takes one sample at a time: set config.pad_token_id for batches"
+        )
+    return lens

@@ -1,0 +1,66 @@
+"""The options of `generate` and `score`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from layerscope.core.options import Options, Reading
+from layerscope.models.options import LoadOptions, Override
+
+SAMPLING = "Sampling"
+SPECULATION = "Self-speculation"
+MEASURES = "Measures"
+AUTO = ("auto",)
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How many tokens are chosen, and how; `top_p` None takes the likeliest."""
+
+    max_new_tokens: int = 64
+    top_p: float | None = None
+    temperature: float = 1.0
+    seed: int = 0
+    batch_size: int = 8
+
+
+@dataclass(frozen=True)
+class Drafting:
+    """Which layer drafts, and how; `drafts` is the folder of a report that says so."""
+
+    draft_layer: int | Literal["auto"] | None = None
+    draft_tokens: int | Literal["auto"] = "auto"
+    draft_threshold: float | None = None
+    draft_lens: str | Path | None = None
+    drafts: str | Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerateOptions(Options):
+    """The options of `generate`."""
+
+    model: Any
+    prompt: list[str] | None
+    data: Any
+    layers: list[int] | Literal["all"] | None
+    samples: int | Literal["all"]
+    prefix: int
+    sampling: Sampling
+    drafting: Drafting
+    measure: bool
+    encoder: Any
+    processor: Any
+    out: Path | None
+    progress: bool
+    load: LoadOptions
+    override: Override
+    reading: Reading
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreOptions(Options):
+    """The options of `score`."""
+
+    layers: list[int] | None
+    load: LoadOptions
+    override: Override
