@@ -18,7 +18,7 @@ from layerscope.models.capture import evaluating
 from layerscope.models.forward import FAILURES, Inputs, accepts, forward
 from layerscope.models.inspection import made_up_samples
 from layerscope.models.lens import Lens, logits_of
-from layerscope.models.probe_forward import beginning, probe_sample
+from layerscope.models.probe import beginning, probe_sample
 from layerscope.models.stack import Stack
 from layerscope.models.trace import same, trace
 from layerscope.truncation.expected import states_at

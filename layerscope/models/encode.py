@@ -97,19 +97,16 @@ class TextEncoder(Encoder):
         mask = padded([[1] * len(row) for row in rows], 0)
         # a classifier on a decoder looks for its own pad id to find the last token
         config = getattr(self.module, "config", None)
-        own = getattr(config, "pad_token_id", None)
-        pad = (
-            own if isinstance(own, int) and own >= 0 else getattr(self.tokenizer, "pad_token_id", 0)
-        )
+        pad = getattr(config, "pad_token_id", None)
+        if not isinstance(pad, int) or pad < 0:
+            pad = getattr(self.tokenizer, "pad_token_id", 0)
         ids = padded(rows, int(pad or 0))
         named = {"input_ids": ids, "attention_mask": mask}
         if getattr(samples[0], "types", ()):  # which text of a pair a token is of
             named["token_type_ids"] = padded([sample.types for sample in samples], 0)
         if accepts(self.module, "decoder_input_ids"):
-            start = getattr(config, "decoder_start_token_id", None) or 0
-            named["decoder_input_ids"] = torch.cat(
-                [torch.full_like(ids[:, :1], start), ids[:, :-1]], 1
-            )
+            start = torch.full_like(ids[:, :1], _decoder_start(self.module))
+            named["decoder_input_ids"] = torch.cat([start, ids[:, :-1]], 1)
             named["decoder_attention_mask"] = mask
         return Inputs(named, mask=mask)
 
@@ -121,27 +118,37 @@ def is_ids(sample: Any) -> bool:
 
 def read_as(modality: str, sample: Any, module: nn.Module) -> str:
     """Return the modality of a corpus to this model: "ids" for rows of whole numbers where it embeds what it reads."""
-    embeds = any(isinstance(child, nn.Embedding) for child in module.modules())
-    reads = modality_of(module) == "text" or (modality_of(module) == "tensor" and embeds)
-    return "ids" if modality == "tensor" and is_ids(sample) and reads else modality
+    if modality != "tensor" or not is_ids(sample):
+        return modality
+    kind = modality_of(module)
+    embeds = kind == "tensor" and bool(embeddings(module))
+    return "ids" if kind == "text" or embeds else modality
 
 
 def vocabulary(module: nn.Module) -> int:
     """Return the number of token ids that a model embeds."""
-    table = None
+    table: Any = None
     with suppress(NotImplementedError):  # of two towers
         table = getattr(module, "get_input_embeddings", lambda: None)()
-    if not hasattr(table, "num_embeddings"):
-        tables = [child for child in module.modules() if isinstance(child, nn.Embedding)]
-        config: Any = getattr(module, "config", None)
-        rows = (
-            getattr(config.get_text_config(), "vocab_size", None)
-            if hasattr(config, "get_text_config")
-            else None
-        )
-        named = (child for child in tables if child.num_embeddings == rows)
-        table = next(named, tables[0] if tables else None)
-    return int(getattr(table, "num_embeddings", 1 << 31))
+    if hasattr(table, "num_embeddings"):
+        return int(table.num_embeddings)
+    sizes = [each.num_embeddings for each in embeddings(module)]
+    config: Any = getattr(module, "config", None)
+    if hasattr(config, "get_text_config"):
+        rows = getattr(config.get_text_config(), "vocab_size", None)
+        if rows in sizes:
+            return int(rows)
+    return sizes[0] if sizes else 1 << 31
+
+
+def embeddings(module: nn.Module) -> list[nn.Embedding]:
+    """Return the tables in which a model looks up ids and positions."""
+    return [child for child in module.modules() if isinstance(child, nn.Embedding)]
+
+
+def _decoder_start(module: Any) -> int:
+    """Return the token with which a decoder begins."""
+    return getattr(module.config, "decoder_start_token_id", None) or 0
 
 
 def padded(rows: Sequence[Sequence[int]], value: int) -> Tensor:
@@ -188,8 +195,7 @@ class AudioEncoder(Encoder):
             out = self.extractor(waves, return_attention_mask=True, return_tensors="pt", **how)
         named = {k: v for k, v in out.items() if isinstance(v, Tensor)}
         if accepts(self.module, "decoder_input_ids"):
-            start = getattr(self.module.config, "decoder_start_token_id", None) or 0
-            named["decoder_input_ids"] = torch.full((len(waves), 1), start)
+            named["decoder_input_ids"] = torch.full((len(waves), 1), _decoder_start(self.module))
         return Inputs(named, mask=named.get("attention_mask"))
 
 
@@ -204,14 +210,11 @@ class ImageEncoder(Encoder):
     def batch(self, samples: Sequence[Any]) -> Inputs:
         """Return pixel values [B, C, H, W], and for a masked autoencoder the noise that keeps its patches in order."""
         config: Any = getattr(self.module, "config", None)
-        config = (
-            getattr(config, "vision_config", None) or config
-        )  # of two towers, the one that reads images
+        # of two towers, the one that reads images
+        config = getattr(config, "vision_config", None) or config
         images = list(samples)
         if getattr(config, "num_channels", 3) == 1:
-            images = [
-                image.convert("L") if hasattr(image, "convert") else image for image in images
-            ]
+            images = [_grey(image) for image in images]
         if hasattr(self.processor, "model_input_names"):
             with clear_inputs(self.processor):
                 pixels = self.processor(images, return_tensors="pt")["pixel_values"]
@@ -248,6 +251,10 @@ class ImageEncoder(Encoder):
         return pixels
 
 
+def _grey(image: Any) -> Any:
+    return image.convert("L") if hasattr(image, "convert") else image
+
+
 @dataclass
 class TensorEncoder(Encoder):
     """Rows of an array as they are."""
@@ -268,16 +275,14 @@ def modality_of(module: nn.Module) -> str:
 
 def modalities_of(module: nn.Module) -> list[str]:
     """Return what a model reads, its main input first: of two towers that of each."""
-    dual = not getattr(getattr(module, "config", None), "is_encoder_decoder", False)
-    towers = {
-        modality_of(child)
-        for child in module.modules()
-        if dual and hasattr(child, "main_input_name")
-    }
     main = modality_of(module)
-    if not any(isinstance(child, nn.Embedding) for child in module.modules()):
+    if getattr(getattr(module, "config", None), "is_encoder_decoder", False):
+        return [main]
+    children = (child for child in module.modules() if hasattr(child, "main_input_name"))
+    towers = {modality_of(child) for child in children} - {main}
+    if not embeddings(module):
         towers -= {"text"}  # what transformers calls the input of a part that names none
-    return [main, *sorted(towers - {main})]
+    return [main, *sorted(towers)]
 
 
 def encoder_for(
@@ -290,60 +295,72 @@ def encoder_for(
     lack: str = "",
 ) -> Encoder:
     """Return the encoder for a corpus of this modality ("ids": of token ids), or say what is missing."""
-    kind, as_ids = modality_of(module), modality == "ids"
-    a_plain_module_with_a_processor = kind == "tensor" and processor is not None
-    if not as_ids and modality not in modalities_of(module) and not a_plain_module_with_a_processor:
-        reads, given = PLURAL.get(kind, kind), PLURAL.get(modality, modality)
-        raise LayerscopeError(
-            f"this model reads {reads} and the data are {given}: give {reads}, or a model of {given}"
-        )
+    if modality != "ids":
+        _check_read(modality, processor, module)
     if modality == "tensor":
         parameter = next(module.parameters(), None)
-        return TensorEncoder(parameter.dtype if parameter is not None else torch.float32)
+        return TensorEncoder(torch.float32 if parameter is None else parameter.dtype)
     if modality == "image":
         return ImageEncoder(processor, module)
     if modality == "audio":
-        if processor is None:
-            raise LayerscopeError(NO_TOKENIZER.replace("text", modality))
-        if not hasattr(processor, "sampling_rate"):
-            given = type(processor).__name__
-            raise LayerscopeError(
-                f"sounds need a feature extractor: give one as `processor`, not a {given}"
-            )
-        return AudioEncoder(processor, module)
+        return _audio_encoder(processor, module)
     most = positions(module)
-    if max_length is not None and max_length > most:
+    if max_length is None:
+        max_length = int(min(getattr(processor, "model_max_length", None) or math.inf, most, 512))
+    elif max_length > most:
         raise LayerscopeError(
             f"max length {max_length} is beyond the model's {int(most)} positions: give at most that"
         )
-    length = int(
-        max_length or min(getattr(processor, "model_max_length", None) or math.inf, most, 512)
-    )
-    encoder = TextEncoder(processor, module, length, "" if as_ids else prompt, lack or NO_TOKENIZER)
-    taken = 0 if as_ids or processor is None else len(encoder.ids([""], whole=True)[0])
-    if taken >= length and encoder.prompt:
-        left = "leaves no room for text: make it shorter"
-        raise LayerscopeError(f"the prompt takes {taken} of at most {length} tokens and {left}")
-    if taken >= length:
-        raise LayerscopeError(
-            f"`max_length={length}` has no room beside {taken} special tokens: give {taken + 1} or more"
-        )
+    if modality == "ids":
+        return TextEncoder(processor, module, max_length, lack=lack or NO_TOKENIZER)
+    encoder = TextEncoder(processor, module, max_length, prompt, lack or NO_TOKENIZER)
+    if processor is not None:
+        _check_room(encoder)
     return encoder
+
+
+def _check_read(modality: str, processor: Any, module: nn.Module) -> None:
+    """Raise where a model does not read such data; a plain module reads what its processor makes."""
+    kind = modality_of(module)
+    if modality in modalities_of(module) or (kind == "tensor" and processor is not None):
+        return
+    reads, data = PLURAL.get(kind, kind), PLURAL.get(modality, modality)
+    raise LayerscopeError(
+        f"this model reads {reads} and the data are {data}: give {reads}, or a model of {data}"
+    )
+
+
+def _audio_encoder(extractor: Any, module: nn.Module) -> AudioEncoder:
+    if extractor is None:
+        raise LayerscopeError(NO_TOKENIZER.replace("text", "audio"))
+    if not hasattr(extractor, "sampling_rate"):
+        kind = type(extractor).__name__
+        raise LayerscopeError(
+            f"sounds need a feature extractor: give one as `processor`, not a {kind}"
+        )
+    return AudioEncoder(extractor, module)
+
+
+def _check_room(encoder: TextEncoder) -> None:
+    """Raise where special tokens and the prompt leave no room for text."""
+    taken, most = len(encoder.ids([""], whole=True)[0]), encoder.max_length
+    if taken < most:
+        return
+    if encoder.prompt:
+        raise LayerscopeError(
+            f"the prompt takes {taken} of at most {most} tokens and leaves no room for text: make it shorter"
+        )
+    raise LayerscopeError(
+        f"`max_length={most}` has no room beside {taken} special tokens: give {taken + 1} or more"
+    )
 
 
 def positions(module: nn.Module) -> float:
     """Return the number of positions a model has, without the first rows that RoBERTa leaves empty, else infinity."""
     config = getattr(module, "config", None)
-    known = (
-        getattr(config, name, None)
-        for name in ("max_position_embeddings", "n_positions", "max_seq_len")
-    )
-    rows = next(
-        (rows for rows in known if rows and rows > 0), math.inf
-    )  # XLNet says -1 of no limit
-    tables = (
-        m for m in module.modules() if isinstance(m, nn.Embedding) and m.num_embeddings == rows
-    )
-    return float(rows) - max(
-        (table.padding_idx + 1 for table in tables if table.padding_idx is not None), default=0
-    )
+    names = ("max_position_embeddings", "n_positions", "max_seq_len")
+    sizes = (getattr(config, name, None) or 0 for name in names)
+    rows = next((size for size in sizes if size > 0), math.inf)  # XLNet says -1 of no limit
+    tables = (table for table in embeddings(module) if table.num_embeddings == rows)
+    padding = (table.padding_idx for table in tables if table.padding_idx is not None)
+    return float(rows) - max((index + 1 for index in padding), default=0)

@@ -16,7 +16,7 @@ from layerscope.models.checks import clear_inputs
 from layerscope.models.encode import modalities_of, modality_of, vocabulary
 from layerscope.models.forward import FAILURES
 from layerscope.models.options import InspectOptions
-from layerscope.models.probe_forward import probe_sample
+from layerscope.models.probe import probe_sample
 from layerscope.models.stack import OtherTower, SeveralParts
 from layerscope.models.sublayers.find import find_sublayers
 from layerscope.models.sublayers.watch import Sublayers

@@ -22,6 +22,8 @@ from layerscope.models.stack import Stack
 from layerscope.models.trace import same
 
 CHUNK = 1 << 24  # logits held at once
+FILL = {"input_ids": 0, "decoder_input_ids": 0, "attention_mask": 1, "decoder_attention_mask": 1}
+"""What one-token sequences hold."""
 OTHER_PART = "the model's head reads more than the states of this part: no lens"
 
 
@@ -70,18 +72,18 @@ class Lens:
         """Return the float32 logits [B, K] of a classifier on the states [B, T, D] of one layer."""
         if not self.alone or len(states) == 1:
             return self.sequence_logits(states, inputs)
-        found = []
+        rows = []
         for i in range(len(states)):
-            own = rows_of(inputs, slice(i, i + 1))
-            length = None if own.mask is None else own.mask.shape[1]
-            found.append(self.sequence_logits(states[i : i + 1, :length], own))
-        return torch.cat(found)
+            one = rows_of(inputs, slice(i, i + 1))
+            length = None if one.mask is None else one.mask.shape[1]
+            rows.append(self.sequence_logits(states[i : i + 1, :length], one))
+        return torch.cat(rows)
 
 
 def logits_of(output: object) -> Tensor | None:
     """Return the logits of a model's output: its own field, or the bare tensor of a plain module."""
-    found = output if isinstance(output, Tensor) else getattr(output, "logits", None)
-    return found if isinstance(found, Tensor) and found.ndim in (2, 3) else None
+    logits = output if isinstance(output, Tensor) else getattr(output, "logits", None)
+    return logits if isinstance(logits, Tensor) and logits.ndim in (2, 3) else None
 
 
 @contextmanager
@@ -92,38 +94,38 @@ def bypassed(module: nn.Module, stack: Stack, state: Tensor, short: bool = False
     forms = dict(zip(stack.blocks, stack.forms, strict=True))
 
     def instead(path: str) -> Callable[..., object]:
+        is_end, form = path in stack.ends, forms.get(path)
+
         def skip(*args: object, **kwargs: object) -> object:
             nonlocal calls
-            calls += path in stack.ends
+            calls += is_end
             hidden = hidden_of((*args, *kwargs.values()))
             if stack.added and hidden is not None:  # what the model adds to it
                 hidden = state - hidden if calls == last else torch.zeros_like(hidden)
-            elif calls == last and path in stack.ends:
-                if (
-                    hidden is not None
-                    and hidden.ndim == state.ndim == 3
-                    and hidden.shape[1] > state.shape[1]
-                ):
-                    # some models fill a text up to whole windows, and later cut that off
-                    hidden = torch.cat([state, hidden[:, state.shape[1] :].to(state.dtype)], 1)
-                else:
-                    hidden = state
-            return forms[path].around(hidden) if path in forms else hidden
+            elif is_end and calls == last:
+                hidden = _filled(state, hidden)
+            return hidden if form is None else form.around(hidden)
 
         return skip
 
     paths = list(dict.fromkeys(stack.blocks))[: last if short else None]
     paths += [path for path in dict.fromkeys(stack.ends) if path not in stack.blocks]
-    blocks = [module.get_submodule(path) for path in paths]
-    skips = {block: instead(path) for path, block in zip(paths, blocks, strict=True)}
+    skips = {module.get_submodule(path): instead(path) for path in paths}
     with replaced(skips), ExitStack() as after:
         if short:  # the list of blocks holds the first alone
             path = stack.blocks[0].rpartition(".")[0]
             owner, _, name = path.rpartition(".")
             parts, whole = module.get_submodule(owner)._modules, module.get_submodule(path)
-            parts[name] = nn.ModuleList([blocks[0]])
+            parts[name] = nn.ModuleList([*skips])
             after.callback(parts.__setitem__, name, whole)
         yield
+
+
+def _filled(state: Tensor, hidden: Tensor | None) -> Tensor:
+    """Return the state with what a model filled the text up with to whole windows, and later cuts off."""
+    if hidden is None or hidden.ndim != 3 or state.ndim != 3 or hidden.shape[1] <= state.shape[1]:
+        return state
+    return torch.cat([state, hidden[:, state.shape[1] :].to(state.dtype)], 1)
 
 
 @contextmanager
@@ -173,22 +175,12 @@ def _packed(inputs: Inputs, states: Tensor) -> Inputs:
     """Return a batch of one-token sequences, for a head whose states [n, D] are given."""
     n = len(states)
     if inputs.positional is not None:
-        return replace(
-            inputs, positional=inputs.positional[:1].expand(n, *inputs.positional.shape[1:])
-        )
-    fill = {
-        "input_ids": 0,
-        "decoder_input_ids": 0,
-        "attention_mask": 1,
-        "decoder_attention_mask": 1,
+        first = inputs.positional[:1]
+        return replace(inputs, positional=first.expand(n, *first.shape[1:]))
+    named = {
+        name: old.new_full((n, 1), FILL[name]) for name, old in inputs.named.items() if name in FILL
     }
-    return Inputs(
-        {
-            name: old.new_full((n, 1), fill[name])
-            for name, old in inputs.named.items()
-            if name in fill
-        }
-    )
+    return Inputs(named)
 
 
 def rows_of(inputs: Inputs, rows: slice | Tensor) -> Inputs:
@@ -217,40 +209,45 @@ def find_lens(
     if stack.entry:
         return None, None
     batch, inputs = inputs, rows_of(inputs, slice(1))
-    cut = any(
-        inputs.named[name].shape[1:] != value.shape[1:] for name, value in batch.named.items()
-    )
-    length = (
-        inputs.mask.shape[1]
-        if cut and inputs.mask is not None and last.ndim == 3
-        else last.shape[1]
-    )
+    length = last.shape[1]
+    if last.ndim == 3 and inputs.mask is not None and _is_cut(inputs, batch):
+        length = inputs.mask.shape[1]
     last, final = last[:1, :length], final[:1, :length]
     try:
-        own = logits_of(forward(module, inputs))
+        logits = logits_of(forward(module, inputs))
     except Exception as error:
         return None, f"the model does not run to its head ({type(error).__name__}): no lens"
-    if own is None or own.shape[-1] < 2 or any(same(own, states) for states in (last, final)):
+    if logits is None or logits.shape[-1] < 2 or same(logits, last) or same(logits, final):
         return None, None
-    if not bool(torch.isfinite(own).all()):
+    if not bool(torch.isfinite(logits).all()):
         return None, "the model's head gives NaN or infinity: no lens"
-    kind: Literal["tokens", "pooled"] = "tokens" if own.ndim == 3 else "pooled"
-    lens = Lens(module, stack, kind, own.shape[-1])
-    if kind == "tokens" and (own.shape[:2] != last.shape[:2] or "input_ids" not in inputs.named):
+    lens = Lens(module, stack, "tokens" if logits.ndim == 3 else "pooled", logits.shape[-1])
+    if lens.kind == "tokens" and not (
+        logits.shape[:2] == last.shape[:2] and "input_ids" in inputs.named
+    ):
         return None, OTHER_PART
     try:
-        if kind == "pooled":
-            mine = lens.sample_logits(last, inputs)
-        else:
-            mine = torch.cat(list(lens.token_logits(last.flatten(0, 1), inputs))).view(own.shape)
+        read = _logits_at_once(lens, last, inputs)
     except Exception as error:
         return None, f"{OTHER_PART} ({type(error).__name__})"
-    agrees = torch.allclose(
-        mine, own.float(), rtol=2e-2 if own.dtype != torch.float32 else 1e-4, atol=1e-4
-    )
+    tolerance = 1e-4 if logits.dtype == torch.float32 else 2e-2
+    agrees = torch.allclose(read.view(logits.shape), logits.float(), rtol=tolerance, atol=1e-4)
     if not agrees or torch.equal(_read(lens, last, inputs), _read(lens, last.flip(-1), inputs)):
         return None, OTHER_PART  # an autoencoder's other part does not read the stack at all
     return _shortened(lens, last, inputs), None
+
+
+def _is_cut(inputs: Inputs, batch: Inputs) -> bool:
+    """Return whether inputs without padding are shorter than those of the batch."""
+    return any(
+        inputs.named[name].shape[1:] != value.shape[1:] for name, value in batch.named.items()
+    )
+
+
+def _logits_at_once(lens: Lens, states: Tensor, inputs: Inputs) -> Tensor:
+    if lens.kind == "pooled":
+        return lens.sample_logits(states, inputs)
+    return torch.cat(list(lens.token_logits(states.flatten(0, 1), inputs)))
 
 
 def _shortened(lens: Lens, last: Tensor, inputs: Inputs) -> Lens:
@@ -258,11 +255,8 @@ def _shortened(lens: Lens, last: Tensor, inputs: Inputs) -> Lens:
     path = lens.stack.blocks[0].rpartition(".")[0]
     entries = lens.module.get_submodule(path)
     paths = tuple(f"{path}.{name}" for name, _ in entries.named_children())
-    if not (
-        path
-        and isinstance(entries, nn.ModuleList)
-        and paths == lens.stack.blocks == lens.stack.ends
-    ):
+    is_list = path != "" and isinstance(entries, nn.ModuleList)
+    if not (is_list and paths == lens.stack.blocks == lens.stack.ends):
         return lens
     short = replace(lens, short=True)
     try:

@@ -41,20 +41,15 @@ class Loaded:
 
     def processor_for(self, modality: str) -> Any:
         """Return what turns samples of this modality into inputs: of the processor of two towers, the part for it."""
-        part = {"text": "tokenizer", "image": "image_processor", "audio": "feature_extractor"}.get(
-            modality, ""
-        )
-        found = getattr(self.processor, part, self.processor)
-        return None if modality == "image" and hasattr(found, "convert_tokens_to_ids") else found
+        parts = {"text": "tokenizer", "image": "image_processor", "audio": "feature_extractor"}
+        processor = getattr(self.processor, parts.get(modality, ""), self.processor)
+        is_tokenizer = hasattr(processor, "convert_tokens_to_ids")
+        return None if modality == "image" and is_tokenizer else processor
 
 
 def eager(model: Any) -> Any:
     """Return the model inside one that `torch.compile` gave: layers are read by hooks, and compiled code has none."""
-    return (
-        vars(model)["_modules"]["_orig_mod"]
-        if "_orig_mod" in getattr(model, "_modules", {})
-        else model
-    )
+    return getattr(model, "_modules", {}).get("_orig_mod", model)
 
 
 def is_cross_encoder(model: Any) -> bool:
@@ -96,50 +91,45 @@ def load(model: Any, options: LoadOptions, processor: Any = None) -> Loaded:
 
 def _from_source(source: str, options: LoadOptions, processor: Any) -> Loaded:
     if source == EMBEDDED:
-        source, alone = embedded(source), options.head_only
-        loaded = (
-            _load_transformers(source, options, None)
-            if alone
-            else _load_sentence_transformer(source, options)
-        )
+        loaded = _load_saved(embedded(source), options, None, served=True)
         return replace(loaded, name="all-MiniLM-L6-v2")
     check_name(source)
     folder = Path(source).expanduser()
     if folder.exists() or source.startswith((".", "/", "~")):
         check_folder(folder, options.allow_pickle)
         if options.revision is not None:
-            revision = f"`revision={options.revision!r}`"
             raise LayerscopeError(
-                f"{revision} applies only to hub models, and {str(folder)!r} is a folder: leave it out"
+                f"`revision={options.revision!r}` applies only to hub models, and {str(folder)!r} is a folder: leave "
+                "it out"
             )
         source = str(folder)
         if (folder / "adapter_config.json").is_file():
             return _load_adapter(folder, options, processor)
     else:
         go_offline_without_hub()
-    wrapped = not options.head_only and _is_sentence_transformer(source, options)
-    loaded = (
-        _load_sentence_transformer(source, options)
-        if wrapped
-        else _load_transformers(source, options, processor)
-    )
+    loaded = _load_saved(source, options, processor, _is_sentence_transformer(source, options))
     config = _file(source, "config.json", options)
     if config is not None and config.parent.parent.name == "snapshots":
-        loaded.revision = (
-            config.parent.name
-        )  # the hub's client keeps the files of a commit in a folder of its name
+        # the hub's client keeps the files of a commit in a folder of its name
+        loaded.revision = config.parent.name
     return loaded
+
+
+def _load_saved(source: str, options: LoadOptions, processor: Any, served: bool) -> Loaded:
+    """Load a folder or a hub model, as the SentenceTransformer that it is `served` by, where its blocks are needed."""
+    if served and not options.head_only:
+        return _from_sentence_transformer(sentence_transformer(source, options), Path(source).name)
+    return _load_transformers(source, options, processor)
 
 
 def _is_sentence_transformer(source: str, options: LoadOptions) -> bool:
     """Return whether a model was saved by sentence-transformers, and not as a CrossEncoder, which is a classifier."""
     about = _file(source, "config_sentence_transformers.json", options)
-    kind = (
-        json.loads(about.read_text(encoding="utf-8")).get("model_type")
-        if about is not None
-        else None
-    )
-    return kind != "CrossEncoder" and _file(source, "modules.json", options) is not None
+    if about is not None:
+        facts = json.loads(about.read_text(encoding="utf-8"))
+        if facts.get("model_type") == "CrossEncoder":
+            return False
+    return _file(source, "modules.json", options) is not None
 
 
 @contextmanager
@@ -147,18 +137,15 @@ def without_bars() -> Iterator[None]:
     """Keep transformers' own progress bars and tables of weights off the screen: what matters of them is a note."""
     from transformers.utils import logging
 
-    shown, reports = (
-        logging.is_progress_bar_enabled(),
-        logging.get_logger("transformers.modeling_utils"),
-    )
+    shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
 
     def errors(record: LogRecord) -> bool:
         return record.levelno >= ERROR
 
-    reports.addFilter(
-        errors
-    )  # with a level of its own, loading would check plans for many devices and warn of those
+    # with a level of its own, loading would check plans for many devices and warn of those
+    reports = logging.get_logger("transformers.modeling_utils")
+    reports.addFilter(errors)
     try:
         yield
     finally:
@@ -205,30 +192,33 @@ def _load_transformers(source: str, options: LoadOptions, processor: Any) -> Loa
     loaded = Loaded(as_configured(module), processor, Path(source).name, options.revision)
     if not options.spread:
         module.to(torch_device(options))
-    missing = sorted(info["missing_keys"])
-    if missing:
-        base = getattr(module, "base_model_prefix", "")
-        if base and any(key.startswith(base + ".") for key in missing):
-            raise LayerscopeError(
-                f"{source!r} lacks weights the model needs ({missing[0]}, {len(missing)} in all)"
-            )
-        loaded.notes.append(
-            f"the checkpoint has no weights for its head ({missing[0]}): the head is left out"
-        )
-        loaded.module = getattr(module, base, module)
+    if info["missing_keys"]:
+        _leave_head_out(loaded, source, sorted(info["missing_keys"]))
     if processor is None:
         try:
             loaded.processor = load_processor(source, module, trust)
         except LayerscopeError as error:  # a text model reads token ids without one
-            damaged = any(
-                path
-                for kind in ("tokenizer*", "vocab*", "*.model")
-                for path in Path(source).glob(kind)
-            )
-            if modality_of(module) != "text" or damaged:
+            if modality_of(module) != "text" or _has_tokenizer_files(Path(source)):
                 raise
             loaded.lack = f"{error}, or give token ids as data"
     return loaded
+
+
+def _leave_head_out(loaded: Loaded, source: str, missing: list[str]) -> None:
+    """Take the model without its head, where nothing else lacks weights."""
+    base = getattr(loaded.module, "base_model_prefix", "")
+    if base and any(key.startswith(base + ".") for key in missing):
+        raise LayerscopeError(
+            f"{source!r} lacks weights the model needs ({missing[0]}, {len(missing)} in all)"
+        )
+    loaded.notes.append(
+        f"the checkpoint has no weights for its head ({missing[0]}): the head is left out"
+    )
+    loaded.module = getattr(loaded.module, base, loaded.module)
+
+
+def _has_tokenizer_files(folder: Path) -> bool:
+    return any(any(folder.glob(kind)) for kind in ("tokenizer*", "vocab*", "*.model"))
 
 
 def load_processor(source: str, module: nn.Module, trust: dict[str, Any]) -> Any:
@@ -257,9 +247,8 @@ def load_processor(source: str, module: nn.Module, trust: dict[str, Any]) -> Any
             return None
         what = "tokenizer" if kind == "input_ids" else "feature extractor"
         line = (str(error).strip().splitlines() or [""])[0][:120].rstrip()
-        why = (
-            "" if not line or line.endswith(":") else f" ({line})"
-        )  # the first line of a list says nothing
+        # the first line of a list says nothing
+        why = "" if not line or line.endswith(":") else f" ({line})"
         raise LayerscopeError(
             f"{source!r} has no {what} that can be loaded{why}: save one with the model"
         ) from error
@@ -281,17 +270,11 @@ def sentence_transformer(source: str, options: LoadOptions) -> Any:
     """Return a SentenceTransformer, with mean pooling where what is there is a plain transformer."""
     with needs("sentence-transformers", f"{source!r} is a sentence-transformers model"):
         from sentence_transformers import SentenceTransformer
-    if name := next(
-        (
-            name
-            for name in ("max_memory", "offload", "parallel")
-            if getattr(options, name) is not None
-        ),
-        None,
-    ):
-        raise LayerscopeError(
-            f"`{name}` is for transformers models, and {source!r} is a SentenceTransformer"
-        )
+    for name in ("max_memory", "offload", "parallel"):
+        if getattr(options, name) is not None:
+            raise LayerscopeError(
+                f"`{name}` is for transformers models, and {source!r} is a SentenceTransformer"
+            )
     weights = {
         "dtype": torch_dtype(options),
         "use_safetensors": None if options.allow_pickle else True,
@@ -302,10 +285,6 @@ def sentence_transformer(source: str, options: LoadOptions) -> Any:
         return SentenceTransformer(
             source, device=device, local_files_only=here, model_kwargs=weights, **trust
         )
-
-
-def _load_sentence_transformer(source: str, options: LoadOptions) -> Loaded:
-    return _from_sentence_transformer(sentence_transformer(source, options), Path(source).name)
 
 
 def _from_sentence_transformer(model: Any, name: str) -> Loaded:
@@ -326,9 +305,7 @@ def _from_sentence_transformer(model: Any, name: str) -> Loaded:
         Path(card).name if name == type(model).__name__ and card else name,
         pooling=POOLINGS.get(mode),
         max_length=model.max_seq_length,
-        prompt=(model.prompts or {}).get(model.default_prompt_name) or ""
-        if model.default_prompt_name
-        else "",
+        prompt=(model.prompts or {}).get(model.default_prompt_name) or "",
         served=model,
     )
     if loaded.pooling is None:

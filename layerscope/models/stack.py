@@ -1,6 +1,6 @@
 """Find a model's stack of blocks and its final norm by watching one small forward."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,15 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError, choices, count, first_line, near
-from layerscope.models.block_finder import (
-    LISTS,
-    candidates,
-    differ_in_width,
-    notes_on,
-    outermost_lists,
-)
+from layerscope.models.block_finder import LISTS, BlockFinder, differ_in_width, outermost_lists
 from layerscope.models.forward import Form, Inputs, forward, is_out_of_memory
-from layerscope.models.trace import Call, is_norm, same, trace
+from layerscope.models.trace import Call, Calls, Chain, is_norm, same, trace
 
 STAGE = "stage-{}"
 """Part names of a hierarchical model, from 1."""
@@ -112,44 +106,48 @@ def find_stacks(module: nn.Module, inputs: Inputs, blocks: str | None = None) ->
     gradient-checkpointing layers, else the largest run of like modules; always confirmed by calls:
     the output of one is the input of the next.
     """
-    found: list[tuple[Stack, list[Call]]] = []
+    found: list[tuple[Stack, Chain, Calls]] = []
     refused: list[str] = []
-    seen: list[Call] = []
+    seen: Calls = []
     for prefix, entry in _entries(module, inputs):
         every = trace(entry, prefix, inputs)
         calls = [call for call in every if _has_every_token(call, inputs)]
         seen += calls
-        for how, chains in candidates(entry, prefix, calls, blocks, refused):
-            unseen = (
-                notes_on(entry, prefix, chains, calls, every, named=blocks is not None)
-                if chains
-                else ()
-            )
-            notes = tuple(unseen)
-            for chain in chains:
-                state, entry_path = chain.blocks[-1].returned, prefix.rstrip(".")
-                paths, ends = (
-                    tuple(call.path for call in each) for each in (chain.blocks, chain.ends)
-                )
-                forms, turned = tuple(call.form for call in chain.blocks), _is_turned(state, inputs)
-                found_in = ("", entry_path, paths, None, state.shape[-1], how)
-                stack = Stack(*found_in, forms, ends, chain.added, turned, notes)
-                found.append((stack, calls))
-            if chains:
-                break
+        finder = BlockFinder(entry, prefix, calls, refused)
+        found_by, chains = next(finder.stacks(blocks), ("", []))
+        notes = finder.notes_on(chains, every, named=blocks is not None) if chains else []
+        for chain in chains:
+            stack = _stack_of(chain, prefix.rstrip("."), found_by, inputs)
+            found.append((replace(stack, notes=tuple(notes)), chain, calls))
     if not found:
-        where = (
-            f"blocks {blocks!r} does not name a stack of blocks"
-            if blocks
-            else "no stack of blocks was found in this model"
-        )
+        fault = "no stack of blocks was found in this model"
+        if blocks:
+            fault = f"blocks {blocks!r} does not name a stack of blocks"
         why = refused[0] if refused else _what_instead(module, seen)
-        raise LayerscopeError(f"{where}: {why}")
-    inside = tuple(path + "." for stack, _ in found for path in stack.blocks)
+        raise LayerscopeError(f"{fault}: {why}")
+    all_blocks = [call for _, chain, _ in found for call in chain.blocks]
+    names = _part_names([stack for stack, _, _ in found], [chain for _, chain, _ in found])
     return [
-        replace(stack, part=name, norm=_final_norm(stack, calls, inside))
-        for (stack, calls), name in zip(found, _part_names(found), strict=True)
+        replace(stack, part=name, norm=_final_norm(chain, calls, all_blocks))
+        for (stack, chain, calls), name in zip(found, names, strict=True)
     ]
+
+
+def _stack_of(chain: Chain, entry: str, found_by: str, inputs: Inputs) -> Stack:
+    """Return a chain as a stack, which has neither its name nor its norm yet."""
+    state = chain.blocks[-1].returned
+    return Stack(
+        part="",
+        entry=entry,
+        blocks=tuple(call.path for call in chain.blocks),
+        norm=None,
+        width=state.shape[-1],
+        found_by=found_by,
+        forms=tuple(call.form for call in chain.blocks),
+        ends=tuple(call.path for call in chain.ends),
+        added=chain.added,
+        turned=_is_turned(state, inputs),
+    )
 
 
 def choose(stacks: list[Stack], part: str | None) -> Stack:
@@ -261,68 +259,66 @@ def _is_turned(state: Tensor, inputs: Inputs) -> bool:
     return state.shape[1] == len(given) < given.shape[1] <= len(state)
 
 
-def _final_norm(stack: Stack, calls: list[Call], inside: tuple[str, ...]) -> str | None:
-    """The normalising module that reads the last layer (or a slice of it), outside every block."""
-    last = [i for i, call in enumerate(calls) if call.path == stack.ends[-1]][-1]
-    state = calls[last].given + calls[last].returned if stack.added else calls[last].returned
-    later = [call for call in calls[last + 1 :] if not call.path.startswith(inside)]
-    around = [c for c in later if c.keeps_shape and not stack.blocks[0].startswith(c.path + ".")]
-    kinds = {type(call.module) for call in calls if call.path in stack.blocks}
-    others = [c.path + "." for c in around if not is_norm(c) and not c.passes_on]
-    others += [
-        c.path + "." for c in later if type(c.module) in kinds
-    ]  # a block that changes the width
+def _final_norm(chain: Chain, calls: Calls, all_blocks: Calls) -> str | None:
+    """Return the normalising module that reads the last layer (or a slice of it), outside every block of any stack."""
+    last, width = chain.ends[-1], chain.blocks[-1].returned.shape[-1]
+    state = last.given + last.returned if chain.added else last.returned
+    later = [c for c in calls if c.number > last.number and not c.is_inside(all_blocks)]
+    others = [call for call in later if _has_own_norms(call, chain)]
     for call in later:
-        if call.path.startswith(tuple(others)):  # of another block, or of a head's inner part
+        if call.is_inside(others) or call.given.shape[-1] != width:
             continue
-        reads = (
-            call.given.untyped_storage().data_ptr() == state.untyped_storage().data_ptr()
-            or same(call.given, state)
-        )
-        if reads and call.given.shape[-1] == stack.width and is_norm(call):
+        is_slice = call.given.untyped_storage().data_ptr() == state.untyped_storage().data_ptr()
+        if (is_slice or same(call.given, state)) and is_norm(call):
             return call.path
     return None
 
 
-def _part_names(found: list[tuple[Stack, list[Call]]]) -> list[str]:
-    """Short names: stages, a tower's own name, or the first part of the stacks' paths in which all of them differ."""
-    if differ_in_width(
-        [[call for call in calls if call.path in stack.blocks] for stack, calls in found]
-    ):
-        return [STAGE.format(i + 1) for i in range(len(found))]
-    paths = [stack.blocks[0] for stack, _ in found]
-    names: Iterable[str] = [found[0][0].entry.rpartition(".")[2] or "model"]
-    if len(found) > 1:
+def _has_own_norms(call: Call, chain: Chain) -> bool:
+    """Return whether norms inside a later call are its own: a block that changes the width, or a head's inner part."""
+    if any(type(call.module) is type(block.module) for block in chain.blocks):
+        return True
+    return call.can_be_block and not chain.blocks[0].is_inside([call]) and not is_norm(call)
+
+
+def _part_names(stacks: list[Stack], chains: list[Chain]) -> list[str]:
+    """Return short names: stages, a tower's own, or the first part of the paths in which all of them differ."""
+    if differ_in_width([list(chain.blocks) for chain in chains]):
+        return [STAGE.format(i + 1) for i in range(len(stacks))]
+    names: Sequence[str] = [stacks[0].entry.rpartition(".")[2] or "model"]
+    if len(stacks) > 1:
+        paths = [stack.blocks[0] for stack in stacks]
         levels = zip(*(path.split(".") for path in paths), strict=False)
         names = next((level for level in levels if len(set(level)) == len(paths)), paths)
     return [name.removesuffix("_model").removesuffix("_tower") for name in names]
 
 
-def _what_instead(module: nn.Module, calls: list[Call]) -> str:
+def _what_instead(module: nn.Module, calls: Calls) -> str:
     """Return what to do about a model without a stack of blocks, by what its modules give."""
     for path, child in module.named_modules():
         if isinstance(child, nn.RNNBase) and child.num_layers > 1:
-            name = type(child).__name__
-            is_layer = any(call.path == path and call.keeps_shape for call in calls)
-            alone = f": `blocks={path!r}` measures it as one layer, or" if is_layer else ":"
-            return (
-                f"{path or 'the model'} is one {name} of {child.num_layers} layers, which run in a single call{alone} "
-                f"build it of {name}s of one layer each in a ModuleList"
-            )
-    maps = [call for call in calls if call.returned.ndim == 4]
-    rows = [
-        call
-        for call in calls
-        if call.keeps_shape and next(call.module.children(), None) is not None
-    ]
+            return _instead_of_one(child, path, calls)
+    maps = any(call.returned.ndim == 4 for call in calls)
+    rows = any(call.keeps_shape and call.is_compound for call in calls)
     if maps and not rows:
         return (
             "its modules give maps [B, C, H, W], and layers are states of tokens [B, T, D] or samples [B, D]: pool the "
             "maps of one width to vectors yourself, and measure these with `profile(states=...)`"
         )
-    paths = [group[0].path.rpartition(".")[0] for group in outermost_lists(module, calls)]
+    paths = [group[0].parent for group in outermost_lists(module, calls)]
     such_as = next((f", such as {path}" for path in paths if path), _such_as(module))
     return f"name the module that holds them with `blocks`{such_as}"
+
+
+def _instead_of_one(recurrent: nn.RNNBase, path: str, calls: Calls) -> str:
+    """Return what to do about a recurrent module that runs several layers in a single call."""
+    name, alone = type(recurrent).__name__, ""
+    if any(call.path == path and call.keeps_shape for call in calls):
+        alone = f" `blocks={path!r}` measures it as one layer, or"
+    return (
+        f"{path or 'the model'} is one {name} of {recurrent.num_layers} layers, which run in a single call:{alone} "
+        f"build it of {name}s of one layer each in a ModuleList"
+    )
 
 
 def _such_as(module: nn.Module) -> str:

@@ -14,8 +14,9 @@ from layerscope.models.capture import Visit
 from layerscope.models.encode import TextEncoder
 from layerscope.models.forward import Inputs
 from layerscope.models.head import pass_on
-from layerscope.models.layered import LayeredModel, find_layers
+from layerscope.models.layered import LayeredModel
 from layerscope.models.loading import Loaded
+from layerscope.models.probe import find_layers
 from layerscope.models.stack import Stack
 
 NUMBER = "sample"

@@ -1,10 +1,10 @@
 """Watch one small forward: what each module was given and gave, and which calls follow one another as blocks do."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,10 @@ from layerscope.models.forward import FAILURES, Form, Inputs, forward, hidden_of
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """One call of one module during the probe: its hidden-state input and output, and every state that it was given."""
+    """One call of one module during the probe: its hidden-state input and output, and every state that it was given.
+
+    `number` counts the calls in the order in which they end.
+    """
 
     path: str
     module: nn.Module
@@ -22,6 +25,22 @@ class Call:
     returned: Tensor
     form: Form
     read: tuple[Tensor, ...] = ()
+    number: int = 0
+
+    @property
+    def parent(self) -> str:
+        """The path of the module that holds this one."""
+        return self.path.rpartition(".")[0]
+
+    @property
+    def is_compound(self) -> bool:
+        """Whether the module holds other modules."""
+        return next(self.module.children(), None) is not None
+
+    @cached_property
+    def has_weights(self) -> bool:
+        """Whether the module has parameters."""
+        return next(self.module.parameters(), None) is not None
 
     @property
     def keeps_shape(self) -> bool:
@@ -31,7 +50,16 @@ class Call:
     @property
     def passes_on(self) -> bool:
         """Whether it hands its input on without weights that could change it: dropout, an identity."""
-        return same(self.given, self.returned) and next(self.module.parameters(), None) is None
+        return not self.has_weights and same(self.given, self.returned)
+
+    @cached_property
+    def can_be_block(self) -> bool:
+        """Whether it may be a block: it keeps the shape of its state, and changes it."""
+        return self.keeps_shape and not self.passes_on
+
+    def is_inside(self, others: Iterable["Call"]) -> bool:
+        """Return whether the module is a part of one of these."""
+        return self.path.startswith(tuple(f"{other.path}." for other in others))
 
 
 Calls = list[Call]
@@ -61,7 +89,8 @@ class _Recorder:
         returned = self._seen(number, state)
         if given is not None and state is not None and returned is not None:
             form, read = Form.of(output, state), tuple(tensors_in((args, kwargs)))
-            self.calls.append(Call(path, module, given, returned, form, read))
+            call = Call(path, module, given, returned, form, read, len(self.calls))
+            self.calls.append(call)
 
     def _seen(self, number: int, state: Tensor | None) -> Tensor | None:
         if state is None or number in self.copied:

@@ -1,6 +1,6 @@
 """Name the sub-layers of every block, and say where a forward shows them."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations, product
@@ -34,8 +34,7 @@ def find_sublayers(module: nn.Module, stack: Stack, inputs: Inputs) -> Sublayers
     """Find the sub-layers of every block in one small forward; those that cannot be identified are left out and noted.
 
     Sites: `attn` is what the branch that mixes tokens (attention, a state-space mixer) adds to the
-        stream, `mlp` what
-    the branch that treats each token alone adds, `cross_attn` what a branch that reads an encoder
+    stream, `mlp` what the branch that treats each token alone adds, `cross_attn` what a branch that reads an encoder
     adds; `attn_norm` is the norm of that branch (before it, after it, or after its addition),
     `attn_post_norm` a second one; `attn_residual` the stream after its addition. A norm that two
     branches share is `norm`. What equals the block's output is no site: it is `raw`.
@@ -58,76 +57,86 @@ def find_sublayers(module: nn.Module, stack: Stack, inputs: Inputs) -> Sublayers
 def _sites(run: BlockRun) -> tuple[dict[str, Spot], list[str]]:
     """Return the sites of one block, in the order in which they are seen, and what of it is not identified."""
     norms = list(_normalising(run))
-    found = _leading(run, _additions(run, norms), norms)
-    lacks = [] if found else ["no chain of residual additions leads to the block's output"]
+    additions = _leading(run, _additions(run, norms), norms)
+    roles, lacks = _roles(run, additions)
+    before_norm = {norm.returned: norm.given for norm in reversed(norms)}
     states: dict[str, int] = {}
-    roles: dict[int, str] = {}
-    for addition in found:
-        for branch in addition.branches:
-            name = None
-            with suppress(*FAILURES):  # a block that cannot be run again by itself
-                name = _role(run, addition, branch)
-            if name is None:
-                lacks.append(
-                    f"the input that {run.states[branch].spot.path} adds cannot be identified"
-                )
-                continue
-            name = _free(name, roles.values())
-            roles[branch] = name
-            states[name] = next((norm.given for norm in norms if norm.returned == branch), branch)
-        label = roles.get(addition.branches[0]) if len(addition.branches) == 1 else ""
-        if label is not None:
-            states[_free("_".join(filter(None, (label, "residual"))), states)] = addition.total
-    for served, norm in _norms(run, norms, found, roles):
+    for addition in additions:
+        named = [branch for branch in addition.branches if branch in roles]
+        states |= {roles[branch]: before_norm.get(branch, branch) for branch in named}
+        if len(addition.branches) > 1:
+            states[_free("residual", states)] = addition.total
+        elif named:
+            states[_free(f"{roles[named[0]]}_residual", states)] = addition.total
+    for served, norm in _norms(run, norms, additions, roles):
         name = f"{served[0]}_norm" if len(served) == 1 else "norm"
-        states[name if name not in states else _free(name.replace("norm", "post_norm"), states)] = (
-            norm
-        )
+        if name in states:
+            name = _free(name.replace("norm", "post_norm"), states)
+        states[name] = norm
     ordered = sorted((number, name) for name, number in states.items() if number != run.last)
     return {name: run.states[number].spot for number, name in ordered}, lacks
 
 
+def _roles(run: BlockRun, additions: list[Addition]) -> tuple[dict[int, str], list[str]]:
+    """Return the name of each branch, and what is not identified."""
+    roles: dict[int, str] = {}
+    if not additions:
+        return roles, ["no chain of residual additions leads to the block's output"]
+    lacks = []
+    for addition in additions:
+        for branch in addition.branches:
+            role = None
+            with suppress(*FAILURES):  # a block that cannot be run again by itself
+                role = _role(run, addition, branch)
+            if role is None:
+                path = run.states[branch].spot.path
+                lacks.append(f"the input that {path} adds cannot be identified")
+            else:
+                roles[branch] = _free(role, roles.values())
+    return roles, lacks
+
+
 def _norms(
-    run: BlockRun, norms: list[Step], found: list[Addition], roles: dict[int, str]
+    run: BlockRun, norms: list[Step], additions: list[Addition], roles: dict[int, str]
 ) -> Iterator[tuple[list[str], int]]:
     """Yield the branches and the states of norms: first of those before a branch, then after it or its addition."""
     after: list[tuple[list[str], int]] = []
-    post_norm = any(
-        addition.base == 0 for addition in found
-    )  # else the stream itself starts behind a norm
+    # else the stream itself starts behind a norm
+    post_norm = any(addition.base == 0 for addition in additions)
+    by_total = {addition.total: addition for addition in reversed(additions)}
+    bases = {addition.base for addition in additions}
     for norm in norms:
+        goes_on = norm.returned == run.last or norm.returned in bases
         if norm.returned in roles:
             after.append(([roles[norm.returned]], norm.returned))
-            continue
-        ends = [a for a in found if a.total == norm.given]
-        goes_on = norm.returned == run.last or any(a.base == norm.returned for a in found)
-        if ends and goes_on and post_norm:
-            after.append(([roles[b] for b in ends[0].branches if b in roles], norm.returned))
-            continue
-        branches = [
-            b
-            for a in found
-            if a.base in (norm.given, norm.returned)
-            for b in a.branches
-            if b in roles
-        ]
-        hand = {(norm.spot.path, norm.spot.call): _other_first(run.states[norm.given].value)}
-        served = [
-            roles[b] for b in branches if any(_changes(run, b, hand))
-        ]  # those that read what the norm gives
-        if served:
+        elif norm.given in by_total and goes_on and post_norm:
+            branches = by_total[norm.given].branches
+            after.append(([roles[b] for b in branches if b in roles], norm.returned))
+        elif served := _served(run, norm, additions, roles):
             yield served, norm.returned
     yield from after
 
 
-def _free(name: str, taken: Iterable[str]) -> str:
+def _served(
+    run: BlockRun, norm: Step, additions: list[Addition], roles: dict[int, str]
+) -> list[str]:
+    """Return the branches that read what a norm gives: those that change where it is handed another state."""
+    changed = {(norm.spot.path, norm.spot.call): _other_first(run.states[norm.given].value)}
+    served = []
+    for addition in additions:
+        if addition.base in (norm.given, norm.returned):
+            branches = [branch for branch in addition.branches if branch in roles]
+            served += [roles[branch] for branch in branches if any(_changes(run, branch, changed))]
+    return served
+
+
+def _free(name: str, taken: Collection[str]) -> str:
     """Return a name, with a number from 2 on where it is taken: a block may hold two branches of one kind."""
-    names = set(taken)
-    return (
-        name
-        if name not in names
-        else next(f"{name}_{i}" for i in range(2, 100) if f"{name}_{i}" not in names)
-    )
+    free, number = name, 2
+    while free in taken:
+        free = f"{name}_{number}"
+        number += 1
+    return free
 
 
 def _role(run: BlockRun, addition: Addition, branch: int) -> str | None:

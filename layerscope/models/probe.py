@@ -1,0 +1,339 @@
+"""Find a model's layers by a few small forwards of it, and see in them how it must be run.
+
+One short sample runs through the model while every module is watched: that gives the blocks, the
+final norm and the head. Then it runs again with one thing changed, and a change in the states says
+what depends on it: a changed token, whether the model is causal; another sample beside it, whether
+samples may share a batch; a longer one beside it, whether padding is harmless.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from layerscope.core.errors import LayerscopeError
+from layerscope.inputs.pairs import Ids
+from layerscope.models.capture import evaluating
+from layerscope.models.encode import Encoder, TextEncoder, encoder_for, read_as
+from layerscope.models.forward import Inputs
+from layerscope.models.layered import LayeredModel
+from layerscope.models.lens import find_lens, token_read
+from layerscope.models.loading import Loaded
+from layerscope.models.options import Override
+from layerscope.models.pooling import find_projection
+from layerscope.models.stack import (
+    Stack,
+    check_norm,
+    choose,
+    find_stacks,
+    is_decoder,
+    module_at,
+    tokens_read,
+)
+from layerscope.models.sublayers.find import find_sublayers
+from layerscope.models.weights import input_device, is_quantised
+
+PROBED = 8
+"""A model is probed with this many of the samples."""
+PROBE_TOKENS = 24
+SHARES = (0.81, 0.62)
+"""Of a sound, besides its half: convolutions end differently on lengths that nothing divides."""
+ROUNDING = {2: 4e-3, 4: 1e-5, 8: 1e-5}
+"""Bytes of a number to the share of a state that rounding may change: some of its last places."""
+ALONE = "other samples in a batch change this model's states: every sample is run alone"
+UNPADDED = "padding changes this model's states: batches hold only samples of equal length"
+TURNED = (
+    "reads its batch on axis 1, [T, B, D], and gets [B, T, D]: build it with `batch_first=True`, or give a module "
+    "whose forward transposes what it reads and gives"
+)
+
+States = dict[str, Tensor]
+"""Of one small batch, by site and layer, such as `raw.3`."""
+
+
+def find_layers(
+    loaded: Loaded,
+    modality: str,
+    samples: Sequence[Any],
+    override: Override = Override(),
+    *,
+    max_length: int | None = None,
+    prompt: str = "",
+    sublayers: bool = False,
+) -> LayeredModel:
+    """Find blocks, final norm and head of a model by a probe on a few samples, and test how it may be batched.
+
+    With `sublayers` the model's runs visit what comes inside its blocks too; one in which nothing
+    is found is refused.
+    """
+    module = loaded.module
+    samples = [samples[i] for i in range(min(PROBED, len(samples)))]
+    modality = read_as(modality, samples[0], module)
+    encoder = encoder_for(
+        modality,
+        loaded.processor_for("text" if modality == "ids" else modality),
+        module,
+        max_length=max_length or loaded.max_length,
+        prompt=prompt or loaded.prompt,
+        lack=loaded.lack,
+    )
+    device = input_device(module)
+    with evaluating(module):
+        sample = probe_sample(encoder, samples)
+        short = beginning(sample, 0.5)
+        stack, parts = _find_stack(module, encoder.batch([sample]).to(device), override)
+        model = LayeredModel(loaded, encoder, stack, parts, device, (*loaded.notes, *stack.notes))
+        sample, states, broken = _with_finite_states(model, sample, samples)
+        inputs = encoder.batch([sample]).to(device)
+        last = states[f"raw.{stack.depth}"]
+        _check_one(model, last, inputs)
+        tokens = last.shape[1] if last.ndim == 3 else 1
+        model = replace(model, rank=last.ndim, tokens=tokens, notes=(*model.notes, *broken))
+        inputs = replace(inputs, mask=model.mask(inputs, last))
+        model = _with_head(model, modality, inputs, states)
+        model = replace(
+            model,
+            causal=_is_causal(model, sample),
+            pooling=_auto_pooling(model, inputs, last, samples),
+        )
+        model = _tested_in_batches(model, short, sample, states)
+        return _with_sublayers(model, inputs) if sublayers else model
+
+
+def probe_sample(encoder: Encoder, samples: Sequence[Any]) -> Any:
+    """Return the sample a model is probed with: the longest, or of texts some tokens."""
+    if isinstance(encoder, TextEncoder):
+        rows = encoder.ids(samples)
+        one = next((row[0] for row in rows if row), 0)
+        # two tokens at least: among like ones attention, causal or not, and every head would look
+        # alike
+        ids = next((row for row in rows if len(set(row)) > 1), [one, 0 if one else 1])
+        return Ids(tuple((ids * PROBE_TOKENS)[: min(PROBE_TOKENS, encoder.max_length)]))
+    lengths = encoder.lengths(samples)
+    if max(lengths) == 0:
+        raise LayerscopeError("the sounds are too short for this model: give longer ones")
+    return samples[lengths.index(max(lengths))]
+
+
+def beginning(sample: Any, share: float) -> Any:
+    """Return the first part of a probe's text or of a sound; of what has one size the whole."""
+    if isinstance(sample, Ids):
+        return Ids(sample.ids[: max(1, int(share * len(sample.ids)))])
+    wave = getattr(sample, "samples", None)
+    if wave is None:
+        return sample
+    return replace(sample, samples=wave[: max(1, int(share * len(wave)))])
+
+
+def states_of(model: LayeredModel, batch: Inputs | list[Any]) -> States:
+    """Return all states of a small batch, or of samples."""
+    states: States = {}
+
+    def keep(layer: int, site: str, tokens: Tensor) -> None:
+        states[f"{site}.{layer}"] = tokens.clone()
+
+    inputs = batch if isinstance(batch, Inputs) else model.encoder.batch(batch)
+    model.run(inputs.to(model.device), keep)
+    return states
+
+
+def _find_stack(
+    module: nn.Module, inputs: Inputs, override: Override
+) -> tuple[Stack, tuple[str, ...]]:
+    """Return the chosen stack of blocks, with the norm that the user names, and the parts there are."""
+    if override.blocks is not None:
+        module_at(module, override.blocks, "blocks")
+    stacks = find_stacks(module, inputs, override.blocks)
+    stack = choose(stacks, override.part)
+    if override.norm == "none":
+        stack = replace(stack, norm=None)
+    elif override.norm is not None:
+        check_norm(module, stack, override.norm)
+        stack = replace(stack, norm=override.norm)
+    return stack, tuple(each.part for each in stacks)
+
+
+def _with_finite_states(
+    model: LayeredModel, first: Any, samples: Sequence[Any]
+) -> tuple[Any, States, list[str]]:
+    """Return the first sample whose states are finite, and them; else the first of all, and where it breaks."""
+    if isinstance(model.encoder, TextEncoder):
+        samples = [Ids(tuple(row[:PROBE_TOKENS])) for row in model.encoder.ids(samples) if row]
+    tried: list[tuple[States, list[str]]] = []
+    for sample in (first, *samples):
+        states = states_of(model, [sample])
+        broken = [key for key, state in states.items() if not bool(torch.isfinite(state).all())]
+        if not broken:
+            return sample, states, []
+        tried.append((states, broken))
+    states, broken = tried[0]
+    layers = [key.removeprefix("raw.") for key in broken if key.startswith("raw")]
+    if not layers:
+        raise LayerscopeError(
+            f"the final norm ({model.stack.norm}) gives NaN or infinity for every sample of the probe: check its "
+            "weights, or leave it out with `norm='none'`"
+        )
+    return first, states, [f"layer {layers[0]} gives NaN or infinity for every sample of the probe"]
+
+
+def _check_one(model: LayeredModel, last: Tensor, inputs: Inputs) -> None:
+    """Raise where a sample's states are not one row of states, or a text's not one for each token."""
+    tokens = tokens_read(model.module, model.stack, inputs)
+    if last.shape[0] != 1:
+        fault = f"read a sample as {last.shape[0]} rows of states: its layers have no state of one sample"
+    elif tokens is not None and last.ndim == 3 and last.shape[1] < tokens:
+        fault = f"give {last.shape[1]} states for {tokens} tokens: its layers have no state of one token"
+    else:
+        return
+    raise LayerscopeError(f"the blocks of the {model.stack.part} of {model.loaded.name} {fault}")
+
+
+def _with_head(model: LayeredModel, modality: str, inputs: Inputs, states: States) -> LayeredModel:
+    """Return the model with its lens, or of two towers with the projection into the shared space."""
+    depth, module = model.stack.depth, model.module
+    last, final = states[f"raw.{depth}"], states[f"{model.final}.{depth}"]
+    lens, note = find_lens(module, model.stack, inputs, last, final)
+    if note:
+        model = replace(model, notes=(*model.notes, note))
+    if lens is not None or model.rank != 3:
+        return replace(model, lens=lens)
+    return replace(model, projection=find_projection(module, model.stack, modality, inputs, last))
+
+
+def _is_causal(model: LayeredModel, sample: Any) -> bool:
+    """Return whether a change of one token leaves the states before it alone, but for rounding.
+
+    Experts round by their load.
+    """
+    inputs = model.encoder.batch([sample])
+    decodes = is_decoder(model.module, model.stack)
+    name = "decoder_input_ids" if decodes else "input_ids"
+    ids = inputs.named.get(name)
+    if ids is None:
+        return False
+    if ids.shape[1] < 2:
+        if not decodes:
+            return False
+        ids = torch.arange(4)[None]  # the decoder of a sound reads the token that starts a text
+    middle, changed = ids.shape[1] // 2, ids.clone()
+    others = ids[ids != ids[0, middle]]
+    changed[0, middle] = others[0] if len(others) else (ids[0, middle] - 1).clamp_min(0)
+    before, after = (
+        states_of(model, replace(inputs, named={**inputs.named, name: each}))
+        for each in (ids, changed)
+    )
+    for key, states in before.items():
+        kept = states[:, :middle].float()
+        moved = (kept - after[key][:, :middle].float()).norm(dim=-1)
+        if bool((moved > ROUNDING[states.dtype.itemsize] * kept.norm(dim=-1)).any()):
+            # activations quantised by a common range blur what was seen: there attention's own word
+            # counts
+            return is_quantised(model.module) and _declares_causal(model)
+    return True
+
+
+def _declares_causal(model: LayeredModel) -> bool:
+    block = model.module.get_submodule(model.stack.blocks[0])
+    return any(getattr(child, "is_causal", False) is True for child in block.modules())
+
+
+def _auto_pooling(
+    model: LayeredModel, inputs: Inputs, last: Tensor, samples: Sequence[Any]
+) -> tuple[str, ...]:
+    """Return what `auto` means: a SentenceTransformer's own; the token a classifier or a tower reads; else the mean."""
+    if model.loaded.pooling:
+        return model.loaded.pooling
+    if model.lens is not None and model.lens.kind == "pooled":
+        return (token_read(model.lens.sample_logits, last, inputs),)
+    if model.projection is None:
+        return ("mean",)
+    # seen on a whole text, as a tower may read the token that ends it
+    is_text = isinstance(model.encoder, TextEncoder)
+    for sample in samples:
+        if not is_text or model.encoder.lengths([sample])[0] > 1:
+            inputs = model.encoder.batch([sample]).to(model.device)
+            last = states_of(model, [sample])[f"raw.{model.stack.depth}"]
+            return (token_read(model.projection.vectors, last, inputs),)
+    return ("mean",)
+
+
+def _with_sublayers(model: LayeredModel, inputs: Inputs) -> LayeredModel:
+    sublayers = find_sublayers(model.module, model.stack, inputs)
+    if not sublayers.taps:
+        raise LayerscopeError(
+            f"no sub-layers were found in the blocks of {model.loaded.name}: leave `sublayers` out"
+        )
+    return replace(model, sublayers=sublayers, notes=(*model.notes, *sublayers.notes))
+
+
+def _tested_in_batches(model: LayeredModel, short: Any, long: Any, alone: States) -> LayeredModel:
+    """Test whether another sample beside it, or padding, changes a sample's states, and note what follows."""
+    together = states_of(model, [long, _mate(long)])
+    if not _agree(alone, {key: states[:1] for key, states in together.items()}):
+        _refuse_other_axis(model, long, alone)
+        return replace(model, batching=False, notes=(*model.notes, ALONE))
+    if short is long or model.rank != 3:
+        return model
+    tested = [short]
+    if model.encoder.modality == "audio":
+        tested += [beginning(long, share) for share in SHARES]
+    if all(_stands_padding(model, one, long) for one in tested):
+        return model
+    return replace(model, padding=False, notes=(*model.notes, UNPADDED))
+
+
+def _mate(sample: Any) -> Any:
+    """Return another sample of the same size: the first backwards, or upside down."""
+    if isinstance(sample, Ids):
+        return Ids(sample.ids[::-1])
+    if hasattr(sample, "rotate"):
+        return sample.rotate(180)
+    if hasattr(sample, "samples"):
+        return replace(sample, samples=sample.samples[::-1].copy())
+    return torch.as_tensor(sample).flip(-1)
+
+
+def _refuse_other_axis(model: LayeredModel, sample: Any, alone: States) -> None:
+    """Raise for a model that mixes samples but none of the tokens of one: it reads its batch on axis 1, [T, B, D]."""
+    if model.rank != 3 or model.encoder.modality != "tensor" or model.tokens < 2:
+        return
+    half = model.tokens // 2
+    changed = torch.as_tensor(sample).clone()
+    changed[:half] = changed[:half].flip(-1)
+    before, after = (
+        {key: tokens[:, half:] for key, tokens in states.items()}
+        for states in (alone, states_of(model, [changed]))
+    )
+    if _agree(before, after):
+        raise LayerscopeError(f"{model.loaded.name} {TURNED}")
+
+
+def _stands_padding(model: LayeredModel, short: Any, long: Any) -> bool:
+    """Return whether a sample beside a longer one keeps its states, and as many of them as it has alone."""
+    single, pair = (
+        model.encoder.batch(samples).to(model.device) for samples in ([short], [short, long])
+    )
+    alone, both = states_of(model, single), states_of(model, pair)
+    mask, padded = model.mask(single, alone["raw.0"]), model.mask(pair, both["raw.0"])
+    real = alone["raw.0"].shape[1] if mask is None else int(mask[0].sum())
+    if padded is not None and int(padded[0].sum()) != real:
+        return False
+    return _agree(
+        {key: tokens[:, :real] for key, tokens in alone.items()},
+        {key: tokens[:1, :real] for key, tokens in both.items()},
+    )
+
+
+def _agree(one: States, two: States) -> bool:
+    for key, states in one.items():
+        if states.shape != two[key].shape:
+            return False
+        if not bool(torch.isfinite(states).all()):
+            continue  # reported by the pass, with its sample
+        tolerance = 1e-4 if states.dtype in (torch.float32, torch.float64) else 5e-2
+        # token by token: next to one massive activation any other difference would look small
+        if bool(((states - two[key]).norm(dim=-1) > tolerance * states.norm(dim=-1)).any()):
+            return False
+    return True
