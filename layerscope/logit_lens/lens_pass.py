@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError, count
-from layerscope.core.options import Asked
 from layerscope.core.progress import reporting
 from layerscope.inputs import Corpus, draw, open_corpus, pack
 from layerscope.inputs.pairs import paired
+from layerscope.logit_lens.options import LensOptions
 from layerscope.logit_lens.reading import GRID, SATURATION, STORE, Reading
 from layerscope.logit_lens.subjects import Subject, Subjects
 from layerscope.logit_lens.translators import (
@@ -23,10 +23,10 @@ from layerscope.logit_lens.translators import (
     translators_for,
 )
 from layerscope.metrics.saturation_layer import saturation_layer
-from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load
+from layerscope.models import LayeredModel, find_layers, load
 from layerscope.models.capture import evaluating
 from layerscope.models.forward import Inputs
-from layerscope.models.lens import CHUNK
+from layerscope.models.lens import CHUNK, Lens
 from layerscope.profiling.pipeline import WINDOW
 
 WHOLE = 1 << 26
@@ -37,97 +37,106 @@ Tops = tuple[NDArray[np.int64], NDArray[np.float32]]
 """The ids [L+1, P, k] of the likeliest predictions at P positions, best first, and their probabilities."""
 
 
-def run_lens(asked: Asked) -> Reading:
-    """Do what `lens` is asked for."""
-    corpus = _opened(asked)
-    reporter = reporting(asked.progress)
-    loaded = load(asked.model, asked.of(LoadOptions), asked.processor)
-    name = None if asked.data is None else corpus.name
+def run_lens(options: LensOptions) -> Reading:
+    """Return what each layer of a model predicts for samples, or for a prompt."""
+    corpus = _opened(options)
+    reporter = reporting(options.progress)
     model = find_layers(
-        loaded, corpus.modality, corpus.samples, asked.of(Override), max_length=asked.max_length
+        load(options.model, options.load, options.processor),
+        corpus.modality,
+        corpus.samples,
+        options.override,
+        max_length=options.max_length,
     )
-    if model.lens is None:
-        several = len(model.parts) > 1
-        part = f"the {model.stack.part} of {loaded.name}" if several else loaded.name
-        why = "".join(f" ({note})" for note in model.notes if "head" in note)
-        other = f", or another `part` of {', '.join(model.parts)}" if several else ""
-        raise LayerscopeError(
-            f"{part} has no head over its layers{why}: give a language model or a classifier{other}"
-        )
-    corpus = _as_read(corpus, model, asked)
-    shown = draw(corpus, asked.samples, SEED)
-    translators, tuning = translators_for(model, asked, shown, reporter)
-    notes = [*shown.notes, *model.notes, *tuning]
+    lens = _lens_of(model)
+    corpus = _as_read(corpus, model, options)
+    shown = draw(corpus, options.samples, SEED)
+    translators, tuning_notes = translators_for(model, options.tuning, shown, reporter)
+    notes = [*shown.notes, *model.notes, *tuning_notes]
     if len(shown) < len(corpus):
         notes.append(
             f"{count(len(shown), 'sample')} of {len(corpus):,} are read; `samples` changes that"
         )
     for note in notes:
         reporter.say(note)
-    read, tables, apart, top = [], [], [], min(asked.top, model.lens.classes)
+    whole = options.data is None and options.max_length is None
+    subjects = Subjects(model, shown, options.tokens, whole)
+    top = min(options.top, lens.classes)
+    read, grids, settled, apart = [], [], [], []
     with evaluating(model.module), reporter.bar("every layer", len(shown), "samples") as advance:
-        subjects = Subjects(
-            model, shown, asked.tokens, whole=name is None and asked.max_length is None
-        )
         for subject in subjects:
             tops = read_layers(model, subject.inputs, subject.positions, top, translators)
             if translators is not None:
                 apart.append(divergences(model, translators, subject.inputs, subject.positions))
-            tables.append(_tables(subject, tops, subjects.prediction))
+            columns = _columns(subject)
+            grids.append(_grid(columns, tops, subjects.prediction))
+            settled.append(_saturation(columns, subject, tops, subjects.prediction))
             read.append((subject.name, subject.text, subject.continuation))
             advance(1)
     if not read:
-        raise LayerscopeError(f"no sample of {name or 'the prompt'} can be read: check the data")
+        source = "the prompt" if options.data is None else corpus.name
+        raise LayerscopeError(f"no sample of {source} can be read: check the data")
     for note in subjects.notes:
         reporter.say(note)
     names, texts, continuations = zip(*read, strict=True)
-    grid, saturation = (pd.concat(each, ignore_index=True) for each in zip(*tables, strict=True))
     reading = Reading(
-        model=loaded.name,
+        model=model.loaded.name,
         part=model.stack.part,
-        data=name,
+        data=None if options.data is None else corpus.name,
         kind=subjects.kind,
         depth=model.stack.depth,
         top=top,
         samples=names,
         texts=texts,
         continuations=continuations if subjects.new else (),
-        grid=grid[list(GRID)],
-        saturation=saturation[list(SATURATION)],
+        grid=pd.concat(grids, ignore_index=True)[list(GRID)],
+        saturation=pd.concat(settled, ignore_index=True)[list(SATURATION)],
         notes=(*notes, *subjects.notes),
         tuned=fidelity(apart),
     )
-    if asked.out is not None:
-        reading.save(asked.out)
+    if options.out is not None:
+        reading.save(options.out)
     return reading
 
 
-def _opened(asked: Asked) -> Corpus:
+def _opened(options: LensOptions) -> Corpus:
     """Return the data, or the prompt as the one sample of a corpus, where all can be written that is to be."""
-    if asked.out is not None:
-        STORE.folder(asked.out)
-    if asked.train is not None and asked.tuned in (None, asked.out):
+    if options.out is not None:
+        STORE.folder(options.out)
+    if options.tuning.train is not None and options.tuning.tuned in (None, options.out):
         raise LayerscopeError(
             "`train` needs `tuned`, a folder of its own for the translators: name one"
         )
-    prompt, data = asked.prompt, asked.data
+    prompt, data = options.prompt, options.data
     if (prompt is None) == (data is None):
         raise LayerscopeError("lens needs samples: give either a prompt or data")
     if prompt is None:
-        return open_corpus(data, text_column=asked.text_column, label_column=asked.label_column)
+        return open_corpus(data, text_column=options.text_column, label_column=options.label_column)
     if not isinstance(prompt, str) or not prompt.strip():
         raise LayerscopeError("the prompt is empty: give a text of at least one word")
     return Corpus("prompt", "text", (prompt,), ("prompt",))
 
 
-def _as_read(corpus: Corpus, model: LayeredModel, asked: Asked) -> Corpus:
+def _lens_of(model: LayeredModel) -> Lens:
+    if model.lens is not None:
+        return model.lens
+    part, other = model.loaded.name, ""
+    if len(model.parts) > 1:
+        part = f"the {model.stack.part} of {part}"
+        other = f", or another `part` of {', '.join(model.parts)}"
+    why = "".join(f" ({note})" for note in model.notes if "head" in note)
+    raise LayerscopeError(
+        f"{part} has no head over its layers{why}: give a language model or a classifier{other}"
+    )
+
+
+def _as_read(corpus: Corpus, model: LayeredModel, options: LensOptions) -> Corpus:
     """Return the samples as `profile` reads them: pairs for a classifier, windows of running text."""
     if model.lens is not None and model.lens.kind == "pooled" and corpus.modality == "text":
-        return paired(corpus, asked.data, asked.text_column)
-    if corpus.running and model.is_language_model and not asked.tokens:
-        return pack(
-            corpus, model.loaded.processor_for("text"), min(WINDOW, model.max_length or WINDOW)
-        )
+        return paired(corpus, options.data, options.text_column)
+    if corpus.running and model.is_language_model and not options.tokens:
+        length = min(WINDOW, model.max_length or WINDOW)
+        return pack(corpus, model.loaded.processor_for("text"), length)
     return corpus
 
 
@@ -170,23 +179,19 @@ def _logits(
     assert lens is not None
     if lens.kind == "pooled":
         return [lens.sample_logits(state, inputs)]
-    chosen = (torch.arange(state.shape[1]) if positions is None else torch.tensor(positions)).to(
-        state.device
-    )
-    if state.shape[1] * lens.classes > WHOLE:
+    length = state.shape[1]
+    chosen = torch.arange(length) if positions is None else torch.tensor(positions)
+    chosen = chosen.to(state.device)
+    if length * lens.classes > WHOLE:
         return lens.token_logits(state[0, chosen], inputs)
-    return torch.split(
-        lens.sequence_logits(state, inputs)[0, chosen], max(1, CHUNK // lens.classes)
-    )
+    logits = lens.sequence_logits(state, inputs)[0, chosen]
+    return torch.split(logits, max(1, CHUNK // lens.classes))
 
 
-def _tables(
-    subject: Subject, tops: Tops, name: Callable[[int], str]
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the predictions of one sample, a layer after the other, and a row on each position."""
-    ids, probabilities = tops[0], tops[1].astype(np.float64)
-    n, final = len(subject.tokens), ids[-1, :, 0]
-    columns = pd.DataFrame(
+def _columns(subject: Subject) -> pd.DataFrame:
+    """Return a row for each position that is read of a sample."""
+    n = len(subject.tokens)
+    return pd.DataFrame(
         {
             "sample": subject.name,
             "position": subject.positions or range(n),
@@ -194,21 +199,35 @@ def _tables(
             "generated": np.arange(n) >= n - subject.generated,
         }
     )
+
+
+def _grid(columns: pd.DataFrame, tops: Tops, name: Callable[[int], str]) -> pd.DataFrame:
+    """Return the predictions of one sample, a layer after the other."""
+    ids, probabilities = tops
     layer, column, rank = (axis.ravel() for axis in np.indices(ids.shape))
-    grid = columns.iloc[column].reset_index(drop=True)
-    grid = grid.assign(
-        layer=layer,
-        rank=rank + 1,
-        prediction=[*map(name, ids.ravel().tolist())],
-        id=ids.ravel(),
-        probability=probabilities.ravel(),
+    return (
+        columns.iloc[column]
+        .reset_index(drop=True)
+        .assign(
+            layer=layer,
+            rank=rank + 1,
+            prediction=[*map(name, ids.ravel().tolist())],
+            id=ids.ravel(),
+            probability=probabilities.ravel().astype(np.float64),
+        )
     )
-    saturation = columns.assign(
+
+
+def _saturation(
+    columns: pd.DataFrame, subject: Subject, tops: Tops, name: Callable[[int], str]
+) -> pd.DataFrame:
+    """Return a row for each position: from which layer on its likeliest prediction stays, and the right one."""
+    likeliest, final = tops[0][1:, :, 0], tops[0][-1, :, 0]
+    return columns.assign(
         counted=columns["generated"] if subject.generated else True,
-        layer=saturation_layer(ids[1:, :, 0].T).numpy(),
+        layer=saturation_layer(likeliest.T).numpy(),
         prediction=[*map(name, final.tolist())],
         id=final,
-        probability=probabilities[-1, :, 0],
+        probability=tops[1][-1, :, 0].astype(np.float64),
         truth=pd.Series(subject.truths, dtype=object),
     )
-    return grid, saturation

@@ -59,21 +59,12 @@ class Subjects:
             raise LayerscopeError(
                 f"`tokens={tokens}` needs a model that predicts the next token: leave it out"
             )
-        self.token, self.mask = (
-            token_names(self.tokenizer),
-            getattr(self.tokenizer, "mask_token_id", None),
-        )
-        self.samples: Sequence[Any] = (
-            corpus.samples if self.encoder is None else self._read(self.encoder)
-        )
-        self.texts = [
-            sample
-            if isinstance(sample, str)
-            else " / ".join(sample)
-            if isinstance(sample, Pair)
-            else name
-            for name, sample in zip(corpus.names, corpus.samples, strict=True)
-        ]
+        self.token = token_names(self.tokenizer)
+        self.mask = getattr(self.tokenizer, "mask_token_id", None)
+        self.samples: Sequence[Any] = corpus.samples
+        if self.encoder is not None:
+            self.samples = self._read(self.encoder)
+        self.texts = [*map(_text_of, corpus.samples, corpus.names)]
         if self.kind == "itself" and any(self.mask in sample.ids for sample in self.samples):
             self.kind = "masked"
 
@@ -81,16 +72,10 @@ class Subjects:
         """Yield a subject for each sample that has something to read; labels as the model names them, where it does."""
         empty = 0
         for i, sample in enumerate(self.samples):
-            if isinstance(sample, Ids) and not (
-                sample.ids and (self.kind != "masked" or self.mask in sample.ids)
-            ):
+            if isinstance(sample, Ids) and not self._can_be_read(sample):
                 empty += 1
             elif self.kind == "class":
-                label = None if self.corpus.labels is None else str(self.corpus.labels[i])
-                (number,) = [None] if label is None else class_numbers([label], self.model)
-                inputs = self.model.encoder.batch([sample]).to(self.model.device)
-                truth = label if number is None else self.prediction(number)
-                yield Subject(self.corpus.names[i], self.texts[i], inputs, None, (None,), (truth,))
+                yield self._classified(i, sample)
             else:
                 yield self._text(i, sample.ids)
         if empty:
@@ -98,6 +83,19 @@ class Subjects:
             self.notes.append(
                 f"{count(empty, 'sample')} of {len(self.samples):,} have {lack}: left out"
             )
+
+    def _can_be_read(self, sample: Ids) -> bool:
+        return len(sample.ids) > 0 and (self.kind != "masked" or self.mask in sample.ids)
+
+    def _classified(self, i: int, sample: Any) -> Subject:
+        truth = None
+        if self.corpus.labels is not None:
+            truth = str(self.corpus.labels[i])
+            (number,) = class_numbers([truth], self.model)
+            if number is not None:
+                truth = self.prediction(number)
+        inputs = self.model.encoder.batch([sample]).to(self.model.device)
+        return Subject(self.corpus.names[i], self.texts[i], inputs, None, (None,), (truth,))
 
     def prediction(self, number: int) -> str:
         """Return the name of what the head predicts: a class, or a token."""
@@ -109,73 +107,89 @@ class Subjects:
             return encoded(self.corpus.samples, encoder)
         texts = list(self.corpus.samples)
         if self.kind == "itself":
-            mask = getattr(self.tokenizer, "mask_token", None)
-            if self.whole and mask is None and MASK in texts[0]:
-                raise LayerscopeError(
-                    f"{self.model.loaded.name} has no mask token: leave {MASK} out of the prompt"
-                )
-            texts = [
-                text.replace(MASK, mask) if mask and isinstance(text, str) else text
-                for text in texts
-            ]
-        window = positions(self.model.module)
-        two_stacks = getattr(
-            getattr(self.model.module, "config", None), "is_encoder_decoder", False
-        )
-        room = window - (0 if two_stacks else max(0, self.new - 1))  # the last token is not read
-        most = room if self.whole else min(room, encoder.max_length)
+            texts = self._with_masks(texts)
         rows = encoder.ids(texts, whole=True)
-        longest = max(map(len, rows))
-        if longest > most and (self.whole or most < 1):
-            if self.new > 1 and longest <= window:
-                raise LayerscopeError(
-                    f"`tokens={self.new}` after {count(longest, 'token')} is beyond the model's {window:,.0f} "
-                    f"positions: give `tokens={window - longest + 1:.0f}` or fewer"
-                )
-            raise LayerscopeError(
-                f"the text has {longest:,} tokens, and the model {window:,.0f} positions: shorten it"
-            )
+        most = self._room(encoder, longest=max(map(len, rows)))
         cut = sum(len(row) > most for row in rows)
         if cut:
             self.notes.append(
-                f"{cut:,} of {count(len(rows), 'text')} are cut at {count(int(most), 'token')}"
+                f"{cut:,} of {count(len(rows), 'text')} are cut at {count(most, 'token')}"
             )
-        return [Ids(tuple(row[: int(min(most, len(row)))])) for row in rows]
+        return [Ids(tuple(row[:most])) for row in rows]
+
+    def _with_masks(self, texts: list[Any]) -> list[Any]:
+        """Return texts with the model's own mask token where [MASK] stands."""
+        mask = getattr(self.tokenizer, "mask_token", None)
+        if mask is None:
+            if self.whole and MASK in texts[0]:
+                raise LayerscopeError(
+                    f"{self.model.loaded.name} has no mask token: leave {MASK} out of the prompt"
+                )
+            return texts
+        return [text.replace(MASK, mask) if isinstance(text, str) else text for text in texts]
+
+    def _room(self, encoder: TextEncoder, longest: int) -> int:
+        """Return the number of tokens of a text that are read; of a prompt, which is not cut, too many are an error."""
+        config = getattr(self.model.module, "config", None)
+        window = room = positions(self.model.module)
+        if not getattr(config, "is_encoder_decoder", False):
+            room = window - max(0, self.new - 1)  # the last token is not read
+        most = room if self.whole else min(room, encoder.max_length)
+        if longest <= most or (not self.whole and most >= 1):
+            return int(min(most, longest))
+        if self.new > 1 and longest <= window:
+            raise LayerscopeError(
+                f"`tokens={self.new}` after {count(longest, 'token')} is beyond the model's {window:,.0f} "
+                f"positions: give `tokens={window - longest + 1:.0f}` or fewer"
+            )
+        raise LayerscopeError(
+            f"the text has {longest:,} tokens, and the model {window:,.0f} positions: shorten it"
+        )
 
     def _text(self, i: int, ids: tuple[int, ...]) -> Subject:
         assert self.encoder is not None
         encoder, device = replace(self.encoder, max_length=len(ids) + self.new), self.model.device
         inputs = encoder.batch([Ids(ids)]).to(device)
-        new: list[int] = continued(self.model, inputs, self.new) if self.new else []
+        new = continued(self.model, inputs, self.new) if self.new else []
         start = inputs.named.get("decoder_input_ids")
-        if new and start is None:
-            inputs = encoder.batch([Ids((*ids, *new[:-1]))]).to(
-                device
-            )  # nothing follows the last token
+        if new and start is None:  # nothing follows the last token
+            inputs = encoder.batch([Ids((*ids, *new[:-1]))]).to(device)
         elif new and start is not None:
             decoder = torch.cat([start[:, :1], start.new_tensor([new[:-1]])], 1)
-            named = {
-                "decoder_input_ids": decoder,
-                "decoder_attention_mask": torch.ones_like(decoder),
-            }
-            inputs = Inputs({**inputs.named, **named}, mask=named["decoder_attention_mask"])
-        read = (inputs.named["input_ids"] if start is None else inputs.named["decoder_input_ids"])[
-            0
-        ].tolist()
-        truths: list[str | None] = [None] * len(read)
-        if self.kind == "next":
-            after, old = ids[1:] if start is None else ids, len(read) - len(new)
-            truths[:old] = [*map(self.token, after), None][:old]
-        elif self.kind == "itself":
-            truths = [*map(self.token, read)]
+            mask = torch.ones_like(decoder)
+            named = {"decoder_input_ids": decoder, "decoder_attention_mask": mask}
+            inputs = Inputs({**inputs.named, **named}, mask=mask)
+        name = "input_ids" if start is None else "decoder_input_ids"
+        read = inputs.named[name][0].tolist()
         chosen = [p for p in range(len(read)) if self.kind != "masked" or ids[p] == self.mask]
-        continuation = following(self.tokenizer, ids if start is None else [], new) if new else ""
-        name, tokens, known = (
-            self.corpus.names[i],
-            [self.token(read[p]) for p in chosen],
-            [truths[p] for p in chosen],
+        truths = self._truths(ids if start is not None else ids[1:], read, len(new))
+        before = ids if start is None else []
+        return Subject(
+            name=self.corpus.names[i],
+            text=self.texts[i],
+            inputs=inputs,
+            positions=chosen,
+            tokens=[self.token(read[p]) for p in chosen],
+            truths=[truths[p] for p in chosen],
+            generated=len(new),
+            continuation=following(self.tokenizer, before, new) if new else "",
         )
-        return Subject(name, self.texts[i], inputs, chosen, tokens, known, len(new), continuation)
+
+    def _truths(self, after: Sequence[int], read: Sequence[int], new: int) -> list[str | None]:
+        """Return the right answer at each position that is read, None where there is none."""
+        if self.kind == "next":
+            known: list[str | None] = [*map(self.token, after), None]
+            return known[: len(read) - new] + [None] * new
+        if self.kind == "itself":
+            return [*map(self.token, read)]
+        return [None] * len(read)
+
+
+def _text_of(sample: Any, name: str) -> str:
+    """Return how a sample is shown: a text or a pair as it is, anything else by its name."""
+    if isinstance(sample, str):
+        return sample
+    return " / ".join(sample) if isinstance(sample, Pair) else name
 
 
 def class_names(model: LayeredModel) -> dict[int, str] | None:
@@ -198,15 +212,13 @@ def token_names(tokenizer: Any) -> Callable[[int], str]:
 
     @cache
     def name(number: int) -> str:
-        known = tokenizer is not None and number < len(tokenizer)
-        stored = tokenizer.convert_ids_to_tokens(number) if known else None
+        in_vocabulary = tokenizer is not None and number < len(tokenizer)
+        stored = tokenizer.convert_ids_to_tokens(number) if in_vocabulary else None
         if not isinstance(stored, str):  # rows of the head beyond the vocabulary
             return f"#{number}"
         text = str(tokenizer.decode([number], clean_up_tokenization_spaces=False))
-        if stored.startswith(SPACE) and not text.startswith(
-            " "
-        ):  # sentencepiece drops the first space of a text
-            text = f" {text}"
+        if stored.startswith(SPACE):  # sentencepiece drops the first space of a text
+            text = f" {text.removeprefix(' ')}"
         return stored if not text or LOST in text else text
 
     return name
@@ -244,10 +256,8 @@ def continued(model: LayeredModel, inputs: Inputs, tokens: int) -> list[int]:
             out = module.generate(**named)
         finally:
             module.generation_config = own
-        return [
-            int(token)
-            for token in out[0, 1 if "decoder_input_ids" in inputs.named else ids.shape[1] :]
-        ]
+        begin = 1 if "decoder_input_ids" in inputs.named else ids.shape[1]
+        return [int(token) for token in out[0, begin:]]
     end = getattr(getattr(module, "config", None), "eos_token_id", None)
     new: list[int] = []
     while len(new) < tokens and (not new or new[-1] != end):

@@ -26,11 +26,11 @@ from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError, first_line
 from layerscope.core.files import aside, json_object, own_folder, writing
-from layerscope.core.options import Asked
 from layerscope.core.progress import Reporter
 from layerscope.core.saved import read_facts, write_facts
 from layerscope.inputs import Corpus, open_corpus, pack
 from layerscope.inputs.corpus import TRAINED_ON, kept_digests, seen_of
+from layerscope.logit_lens.options import TuningOptions
 from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
 from layerscope.models.encode import TextEncoder
@@ -74,23 +74,26 @@ class Translators(nn.ModuleList):
 
 
 def translators_for(
-    model: LayeredModel, asked: Asked, shown: Corpus, reporter: Reporter
-) -> tuple[Translators | None, tuple[str, ...]]:
+    model: LayeredModel, options: TuningOptions, shown: Corpus, reporter: Reporter
+) -> tuple[Translators | None, list[str]]:
     """Return the translators that `lens` reads the samples `shown` through, trained if they are to be, and notes."""
-    if asked.tuned is None:
-        return None, ()
+    folder = options.tuned
+    if folder is None:
+        return None, []
     if model.lens is None or model.lens.kind == "pooled":
         raise LayerscopeError(
             f"`tuned` needs a model that predicts tokens, and {model.loaded.name} classifies samples"
         )
-    with evaluating(model.module):
-        notes = () if asked.train is None else _trained(model, asked, reporter)
-    seen, of = seen_of(shown, asked.tuned)
+    notes = []
+    if options.train is not None:
+        with evaluating(model.module):
+            notes.append(_trained(model, folder, options.train, options.steps, reporter))
+    seen, of = seen_of(shown, folder)
     if seen:
-        notes += (
-            f"{seen:,} of {of:,} samples were trained on: translators do better there than on other text",
+        notes.append(
+            f"{seen:,} of {of:,} samples were trained on: translators do better there than on other text"
         )
-    return open_translators(asked.tuned, model.module, model.stack), notes
+    return open_translators(folder, model.module, model.stack), notes
 
 
 def open_translators(folder: Path, module: nn.Module, stack: Stack) -> Translators:
@@ -173,14 +176,14 @@ def _refuse_other(folder: Path, there: Mapping[str, Any], here: Mapping[str, Any
             )
 
 
-def _trained(model: LayeredModel, asked: Asked, reporter: Reporter) -> tuple[str, ...]:
-    """Train translators, as far as their folder has none, and return notes."""
-    encoder, folder = model.encoder, asked.tuned
+def _trained(model: LayeredModel, folder: Path, text: Any, steps: int, reporter: Reporter) -> str:
+    """Train translators on a text, as far as their folder has none, and return a note."""
+    encoder = model.encoder
     if not isinstance(encoder, TextEncoder) or encoder.tokenizer is None:
         raise LayerscopeError(
             "translators are trained on text: give a model that reads text, with its tokenizer"
         )
-    corpus = open_corpus(asked.train)
+    corpus = open_corpus(text)
     windows = pack(corpus, encoder.tokenizer, encoder.max_length)
     size = len(windows.samples[0].ids)
     if (total := len(windows) * size) < TOKENS:
@@ -192,7 +195,7 @@ def _trained(model: LayeredModel, asked: Asked, reporter: Reporter) -> tuple[str
         **_about(model.module, model.stack),
         "text": corpus.fingerprint(),
         "window": size,
-        "steps": asked.steps,
+        "steps": steps,
     }
     if (folder / WEIGHTS).is_file():
         _refuse_other(folder, read_facts(folder / ABOUT, KIND, AGAIN), job)
@@ -201,10 +204,10 @@ def _trained(model: LayeredModel, asked: Asked, reporter: Reporter) -> tuple[str
             np.save(folder / TRAINED_ON, kept_digests(corpus))
             write_facts(folder / ABOUT, KIND, {"model": model.loaded.name, **job})
     per = math.ceil(TOKENS / size)
-    _train(model, folder, windows, asked.steps, per, reporter)
-    passes = f"{asked.steps * per / len(windows):.1f} passes over the text"
+    _train(model, folder, windows, steps, per, reporter)
     return (
-        f"translators trained on {corpus.name}: {asked.steps:,} steps of {per * size:,} tokens, {passes}",
+        f"translators trained on {corpus.name}: {steps:,} steps of {per * size:,} tokens, "
+        f"{steps * per / len(windows):.1f} passes over the text"
     )
 
 

@@ -3,6 +3,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from layerscope.core.option_kinds import IN_CODE, Folder, Whole
 from layerscope.core.options import DATA, OUTPUT, LoadingAndReading, checked
+from layerscope.logit_lens.options import LensOptions
 
 if TYPE_CHECKING:
     from layerscope.logit_lens.reading import Reading
@@ -61,7 +62,7 @@ def lens(
         3 of 4 tokens settle before the last layer; on average at layer 1.5 of 1–3
 
     """
-    asked = checked(lens, locals())
+    options = checked(lens, locals(), LensOptions)
     from layerscope.logit_lens.lens_pass import run_lens
 
-    return run_lens(asked)
+    return run_lens(options)

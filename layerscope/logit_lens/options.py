@@ -1,0 +1,38 @@
+"""The options of `lens`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from layerscope.core.options import Options
+from layerscope.models.options import LoadOptions, Override
+
+
+@dataclass(frozen=True)
+class TuningOptions:
+    """The folder of the translators that states go through, and the text and the steps to train them with."""
+
+    tuned: Path | None
+    train: Any
+    steps: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class LensOptions(Options):
+    """The options of `lens`."""
+
+    model: Any
+    processor: Any
+    prompt: str | None
+    data: Any
+    text_column: str | None
+    label_column: str | None
+    max_length: int | None
+    samples: int
+    tokens: int
+    top: int
+    out: Path | None
+    progress: bool
+    tuning: TuningOptions
+    load: LoadOptions
+    override: Override
