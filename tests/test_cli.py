@@ -237,8 +237,11 @@ def test_inspect(cli, bert: Path) -> None:
 def test_no_command_shows_them_all_and_says_so(cli) -> None:
     printed = cli()
     assert printed.status == 2
-    assert "profile" in printed.out
-    assert printed.line == "no command is given: start with layerscope demo"
+    assert "profile" in printed.out and "demo" not in printed.out
+    assert (
+        printed.line
+        == "no command is given: start with layerscope profile minilm --data stdlib-docs"
+    )
 
 
 def test_what_the_machine_refuses_is_a_line_of_its_own(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import NoReturn
 from cyclopts import CycloptsError
 
 from layerscope.cli import output
-from layerscope.cli.app import app, explained, machine
+from layerscope.cli.app import START, app, explained, machine
 from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError, spelled, use_flags
 from layerscope.core.progress import heed_interrupts
@@ -42,9 +42,8 @@ def _run() -> NoReturn:
         )  # it is ending: a second one would break the line
         goes_on = any(name in sys.argv[1:2] for name in GO_ON)
         _fail("stopped: run the same command to resume" if goes_on else "stopped", INTERRUPTED)
-    except (
-        BrokenPipeError
-    ):  # who reads has seen enough (| head); what was computed is in its folder
+    except BrokenPipeError:
+        # who reads has seen enough (| head); what was computed is in its folder
         output.drop_output()
     except CycloptsError as error:
         _fail(explained(error), 2)
@@ -60,7 +59,7 @@ def _run() -> NoReturn:
     finally:
         use_flags([])
     if len(sys.argv) == 1:
-        _fail("no command is given: start with layerscope demo", 2)
+        _fail(f"no command is given: start with {START}", 2)
     sys.exit(0)
 
 

@@ -28,6 +28,7 @@ from layerscope.core.errors import LayerscopeError, choices, near, spelled, use_
 from layerscope.core.removed_options import instead_of
 
 SETTINGS = "layerscope.toml"
+BUILT_IN = ("stdlib-docs", "digits")
 TRUST = ("--trust-remote-code", "--allow-pickle")
 """The options that let another's code run: a file of defaults may not give them."""
 OF_TORCH = re.compile(r"PytorchStreamWriter|inline_container\.cc:\d+\] \. unexpected pos")
@@ -59,6 +60,9 @@ COMMANDS = {
     },
 }
 """Each command's summary, the first sentence of its verb's docstring, by the module that has it."""
+HIDDEN = ("demo",)
+"""Commands that the list of all does not show: `make demo` runs this one."""
+START = "layerscope profile minilm --data stdlib-docs"
 NAMES = [name for summaries in COMMANDS.values() for name in summaries]
 
 
@@ -71,21 +75,20 @@ class _Defaults(Toml):
         The file may be another's: it lies in whatever folder the command runs in, such as a
         repository just cloned.
         """
-        if unknown := next((name for name in self.config if name not in NAMES), None):
-            raise LayerscopeError(
-                f"{SETTINGS} has {unknown!r}, which is not a command{choices(unknown, NAMES)}"
-            )
+        for name in self.config:
+            if name not in NAMES:
+                raise LayerscopeError(
+                    f"{SETTINGS} has {name!r}, which is not a command{choices(name, NAMES)}"
+                )
         super().__call__(app, commands, arguments)
-        taken = [
-            argument.name
-            for argument in arguments
-            if any(token.source == self.source for token in argument.tokens)
-        ]
-        if trust := next((flag for flag in taken if flag in TRUST), None):
-            name = trust.removeprefix("--").replace("-", "_")
-            raise LayerscopeError(
-                f"{self.source} sets {name}, which no file may: delete it there, and give {trust} yourself"
-            )
+        sources = {each.name: {token.source for token in each.tokens} for each in arguments}
+        taken = [flag for flag, of in sources.items() if self.source in of]
+        for flag in taken:
+            if flag in TRUST:
+                name = flag.removeprefix("--").replace("-", "_")
+                raise LayerscopeError(
+                    f"{self.source} sets {name}, which no file may: delete it there, and give {flag} yourself"
+                )
         if taken and os.environ.get("RANK", "0") == "0":
             print(f"defaults from {printable(self.source)}: {', '.join(taken)}", file=sys.stderr)
 
@@ -106,7 +109,7 @@ def versions(*, verbose: bool) -> Iterator[str]:
 app = App(
     name="layerscope",
     help="See what every layer of a model knows, find the layer that serves you best, and use it.",
-    help_epilogue=f"Start here: layerscope demo, then layerscope profile MODEL --data FILE.\n"
+    help_epilogue=f"Start here: {START}, then layerscope profile MODEL --data FILE.\n"
     f"To set your own defaults, give each command a table in {SETTINGS}, such as [profile] with samples = 5000.",
     help_format="plaintext",
     version=lambda: "\n".join(versions(verbose="--verbose" in sys.argv)),
@@ -124,6 +127,7 @@ for _rank, (_title, _summaries) in enumerate(COMMANDS.items()):
             help=_summary,
             group=_group,
             sort_key=_row,
+            show=_name not in HIDDEN,
         )
 app.register_install_completion_command(help="Install completion for your shell.")
 
@@ -134,23 +138,11 @@ def explained(error: CycloptsError) -> str:
     command, options = " ".join(("layerscope", *chain)), _options(chain)
     word = next(iter(error.unused_tokens or []), "")
     if isinstance(error, UnknownOptionError):
-        word = str(error.token.keyword or error.token.value)
-        if mend := instead_of(" ".join(chain), word.strip("-[]").replace("-", "_")):
-            use_flags(options)
-            return spelled(f"option {word} is gone: {mend}")
-        if error.token.source not in ("", "cli"):
-            name = word.strip("-[]")
-            lists = f"{command} --help lists them"
-            return (
-                f"{error.token.source} has {name!r}, which is not an option of {command}: {lists}"
-            )
-    if isinstance(error, (UnknownOptionError, UnknownCommandError)):
-        what, known = (
-            (f"option {word}", options) if word.startswith("-") else (f"command {word!r}", NAMES)
-        )
-        hint = near(word, known)
-        lists = f"{command} --help lists them"
-        return f"{what} does not exist{f'{hint} ({lists})' if hint else f': {lists}'}"
+        return _unknown_option(error, command, options)
+    if isinstance(error, UnknownCommandError):
+        if word.startswith("-"):
+            return _does_not_exist(f"option {word}", near(word, options), command)
+        return _does_not_exist(f"command {word!r}", near(word, NAMES), command)
     if isinstance(error, MissingArgumentError) and error.argument is not None:
         return _missing(error.argument.name, command, options)
     if isinstance(error, UnusedCliTokensError):
@@ -164,6 +156,26 @@ def explained(error: CycloptsError) -> str:
     return f"{reason}: {command} --help shows how"
 
 
+def _unknown_option(error: UnknownOptionError, command: str, options: list[str]) -> str:
+    """Return the line on an option that does not exist, or is gone, typed or from the file of defaults."""
+    word = str(error.token.keyword or error.token.value)
+    name = word.strip("-[]")
+    if mend := instead_of(command.removeprefix("layerscope").strip(), name.replace("-", "_")):
+        use_flags(options)
+        return spelled(f"option {word} is gone: {mend}")
+    if error.token.source not in ("", "cli"):
+        what = f"{error.token.source} has {name!r}, which is not an option of {command}"
+        return f"{what}: {command} --help lists them"
+    if not word.startswith("-"):
+        return _does_not_exist(f"command {word!r}", near(word, NAMES), command)
+    return _does_not_exist(f"option {word}", near(word, options), command)
+
+
+def _does_not_exist(what: str, hint: str, command: str) -> str:
+    every = f"{command} --help lists them"
+    return f"{what} does not exist{hint} ({every})" if hint else f"{what} does not exist: {every}"
+
+
 def _missing(name: str, command: str, options: list[str]) -> str:
     """Return the line on an option without a value, or on an option or argument that is needed."""
     if not name.startswith("-"):
@@ -174,37 +186,35 @@ def _missing(name: str, command: str, options: list[str]) -> str:
         return f"{command} needs {what}, such as {command} {example}"
     if name in sys.argv:
         return f"option {name} needs a value: {command} --help shows which"
-    word = next(
-        iter(sys.argv[3:4]), "-"
-    )  # data without the option's name, as in `train MODEL FILE`
-    if not word.startswith("-") and (hint := _meant(word, options, command)):
-        return f"{word!r} is one word too many for {command}{hint}"
+    for word in sys.argv[3:4]:  # data without the option's name, as in `train MODEL FILE`
+        hint = "" if word.startswith("-") else _meant(word, options, command)
+        if hint:
+            return f"{word!r} is one word too many for {command}{hint}"
     return f"{command} needs {name}: {command} --help shows an example"
 
 
 def _options(chain: Sequence[str]) -> list[str]:
     """Return the options of a command, or those of layerscope itself."""
-    own = app[chain[0]] if chain else app
-    arguments = own.assemble_argument_collection() if chain else ()
-    return [
-        *(name for argument in arguments for name in argument.names),
-        *own.help_flags,
-        *own.version_flags,
-    ]
+    command = app[chain[0]] if chain else app
+    arguments = command.assemble_argument_collection() if chain else ()
+    names = [name for argument in arguments for name in argument.names]
+    return [*names, *command.help_flags, *command.version_flags]
 
 
 def _meant(word: str, options: list[str], command: str) -> str:
     """Return the option that a file, a data set, a number or a text was meant for; empty where it may be any."""
-    is_data = (
-        "/" in word or "." in word or word.startswith("hf:") or word in ("stdlib-docs", "digits")
-    )
     is_text = " " in word
-    prompt = ("--prompt",) if command.endswith(("lens", "generate")) else ()
-    meant = prompt if is_text else ("--data", "--train") if is_data else ()
-    meant = ("--layer",) if word.isdecimal() else meant
-    option = next((name for name in meant if name in options and name not in sys.argv), None)
-    if option:
-        return f", did you mean {option} {repr(word) if is_text else word}?"
+    if word.isdecimal():
+        meant = ["--layer"]
+    elif is_text:
+        meant = ["--prompt"] if command.endswith(("lens", "generate")) else []
+    elif "/" in word or "." in word or word.startswith("hf:") or word in BUILT_IN:
+        meant = ["--data", "--train"]
+    else:
+        meant = []
+    for option in meant:
+        if option in options and option not in sys.argv:
+            return f", did you mean {option} {repr(word) if is_text else word}?"
     return ": leave it out" if is_text else ""
 
 
@@ -214,17 +224,16 @@ def machine(error: Exception) -> str | None:
         return "out of memory: take fewer samples, a smaller --batch-size or a smaller model, then run it again"
     if OF_TORCH.search(str(error)):
         return "a file cannot be written (torch does not say why, as on a full disk): make room, then run it again"
-    if "No space left on device" in str(error) and not isinstance(
-        error, OSError
-    ):  # of another library
-        return "no space left on the disk: make room, then run the same command again"
-    if not isinstance(error, OSError) and (found := OF_RUST.search(str(error))):
-        error = OSError(int(found[1]), os.strerror(int(found[1])))
-    if not isinstance(error, OSError) or error.strerror is None:
+    if not isinstance(error, OSError):  # of another library
+        if "No space left on device" in str(error):
+            return "no space left on the disk: make room, then run the same command again"
+        if (number := OF_RUST.search(str(error))) is None:
+            return None
+        error = OSError(int(number[1]), os.strerror(int(number[1])))
+    if error.strerror is None:
         return None
-    what = (
-        repr(os.fsdecode(error.filename)) if isinstance(error.filename, (str, bytes)) else "a file"
-    )
+    named = isinstance(error.filename, (str, bytes))
+    what = repr(os.fsdecode(error.filename)) if named else "a file"
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return f"{what} cannot be written ({error.strerror}): make room, then run the same command again"
     return f"{what} cannot be used ({error.strerror}): check what is there, then run the same command again"

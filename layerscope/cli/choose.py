@@ -48,9 +48,8 @@ def evaluate(
     output.write_table(table, lambda: wide_csv(found))
     output.finish(printing, found.as_dict, found.document)
     if found.failed:
-        print(
-            f"not scored: {output.printable(', '.join(found.failed))}", file=sys.stderr
-        )  # why, was printed before
+        # why, was printed before
+        print(f"not scored: {output.printable(', '.join(found.failed))}", file=sys.stderr)
         sys.exit(1)
 
 

@@ -5,7 +5,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext, redirect_stderr
 from functools import cache
 from inspect import Parameter as Declared
@@ -50,67 +50,76 @@ def command(
             for name, option in declared(verb).items()
             if not isinstance(option.kind, InCode)
         }
+        groups = _groups(options.values())
+        parameters = [_named(option, groups) for option in options.values()]
+        first = next(iter(inspect.signature(verb).parameters.values()))
+        if first.kind is Declared.POSITIONAL_OR_KEYWORD:
+            parameters[0] = _positional(options[first.name], argument)
+        # after the verb's options and how to print come those of the command itself
         own = list(inspect.signature(do, eval_str=True).parameters.values())[2:]
-        titles = [*dict.fromkeys(option.group or OPTIONS for option in options.values()), OUTPUT]
-        groups = {
-            title: Group(title, sort_key=len(titles) if title == OUTPUT else titles.index(title))
-            for title in titles
-        }
+        switches = PRINTING if prints else {"json": PRINTING["json"]}
+        own += [_switch(name, text) for name, text in {**switches, "quiet": QUIET}.items()]
+        flags = [_flag(name) for name in [*options, *(parameter.name for parameter in own)]]
 
         def run(*positional: Any, **named: Any) -> None:
-            if (started := processes.launched()) > 1 and do.__name__ not in SHARED:
-                raise LayerscopeError(
-                    f"{started} processes were started, and layerscope {do.__name__} works in one: start it without "
-                    f"torchrun or accelerate ({listed(SHARED)} work in several)"
-                )
-            use_flags([_flag(name) for name in [*options, *(parameter.name for parameter in own)]])
-            given, rest = {}, {}
-            for name, value in (dict(zip(options, positional, strict=False)) | named).items():
-                if name in options:
-                    given[name] = (
-                        options[name].kind.read(value) if isinstance(value, str) else value
-                    )
-                else:
-                    rest[name] = Folder().take(name, value) if isinstance(value, Path) else value
+            _check_alone(do.__name__)
+            use_flags(flags)
+            values = dict(zip(options, positional, strict=False)) | named
+            of_verb = {
+                name: _read(options[name], values[name]) for name in options if name in values
+            }
+            rest = {name: _taken(name, values[name]) for name in values if name not in options}
             printing = Printing(**{name: rest.pop(name, False) for name in PRINTING})
             quiet = rest.pop("quiet", False)
-            require_for(do.__name__, given | rest)
+            require_for(do.__name__, of_verb | rest)
             with (
                 open(os.devnull, "w") as nowhere,
                 redirect_stderr(nowhere) if quiet else nullcontext(),
             ):
-                do(given, printing, **rest)
+                do(of_verb, printing, **rest)
 
-        leading = (
-            next(iter(inspect.signature(verb).parameters.values())).kind
-            is Declared.POSITIONAL_OR_KEYWORD
-        )
-        parameters = [_named(option, groups) for option in options.values()]
-        if leading:
-            parameters[0] = _positional(next(iter(options.values())), argument)
-        own += [_switch(name, text) for name, text in PRINTING.items() if name == "json" or prints]
-        own.append(_switch("quiet", QUIET))
         run.__signature__ = inspect.Signature([*parameters, *own])  # type: ignore[attr-defined]  # what cyclopts reads
         run.__annotations__ = {}  # cyclopts would take these for those of the signature
         summary = str(inspect.getdoc(verb)).partition("\n\n")[0].replace("\n", " ")
-        return App(
-            name=do.__name__,
-            default_command=run,
-            help=summary,
-            help_epilogue=_examples()[do.__name__],
-        )
+        example = _examples()[do.__name__]
+        return App(name=do.__name__, default_command=run, help=summary, help_epilogue=example)
 
     return make
+
+
+def _read(option: Option, value: Any) -> Any:
+    """Return what was typed as the value of a verb's option."""
+    return option.kind.read(value) if isinstance(value, str) else value
+
+
+def _taken(name: str, value: Any) -> Any:
+    """Return the value of an option that the command itself has."""
+    return Folder().take(name, value) if isinstance(value, Path) else value
+
+
+def _check_alone(name: str) -> None:
+    """Raise where several processes were started for a command that works in one."""
+    started = processes.launched()
+    if started > 1 and name not in SHARED:
+        raise LayerscopeError(
+            f"{started} processes were started, and layerscope {name} works in one: start it without torchrun or "
+            f"accelerate ({listed(SHARED)} work in several)"
+        )
+
+
+def _groups(options: Iterable[Option]) -> dict[str, Group]:
+    """Return the groups of options in the order in which the help shows them, where the output goes last."""
+    titles = dict.fromkeys(option.group or OPTIONS for option in options)
+    titles.pop(OUTPUT, None)
+    return {title: Group(title, sort_key=i) for i, title in enumerate([*titles, OUTPUT])}
 
 
 @cache
 def _examples() -> dict[str, str]:
     """Return what the help of each command ends with, from `examples.txt`."""
     text = Path(__file__).with_name("examples.txt").read_text("utf-8")
-    return {
-        part.partition("\n")[0]: part.partition("\n")[2].strip("\n")
-        for part in re.split(r"^# ", text, flags=re.M)
-    }
+    parts = (part.partition("\n") for part in re.split(r"^# ", text, flags=re.M))
+    return {name: example.strip("\n") for name, _, example in parts}
 
 
 def command_line() -> str:
@@ -137,28 +146,18 @@ def _positional(option: Option, argument: str) -> Declared:
 
 def _named(option: Option, groups: dict[str, Group]) -> Declared:
     """Return a verb's option as a parameter that cyclopts reads; a value stays the text that was typed."""
-    group = groups[option.group or OPTIONS]
+    group, help = groups[option.group or OPTIONS], _sentence(option.help)
     if option.type in (bool, bool | None):
-        off = (
-            _flag(f"no_{option.name}")
-            if option.type == bool | None or option.default is True
-            else ()
-        )
-        about = Parameter(
-            help=_sentence(option.help), group=group, show_default=False, negative=off
-        )
-        return Declared(
-            option.name,
-            Declared.KEYWORD_ONLY,
-            default=option.default,
-            annotation=Annotated[option.type, about],
-        )
+        can_be_off = option.type == bool | None or option.default is True
+        off = _flag(f"no_{option.name}") if can_be_off else ()
+        about = Parameter(help=help, group=group, show_default=False, negative=off)
+        return _keyword(option.name, option.default, option.type, about)
     hint: Any = next((hint for kind, hint in HINTS.items() if isinstance(option.kind, kind)), str)
     # not a Literal, of which cyclopts refuses other names in words of its own where pydantic
     # happens to be loaded
     names = option.kind.names if isinstance(option.kind, OneOf) else ()
     about = Parameter(
-        help=_sentence(option.help) + (f" [choices: {', '.join(names)}]" if names else ""),
+        help=help + (f" [choices: {', '.join(names)}]" if names else ""),
         group=group,
         converter=_typed,
         completer=(lambda _: list(names)) if names else None,
@@ -170,12 +169,11 @@ def _named(option: Option, groups: dict[str, Group]) -> Declared:
     )
     # The verb has its own defaults: only what is typed is given.
     default = Declared.empty if option.default is Declared.empty else None
-    return Declared(
-        option.name,
-        Declared.KEYWORD_ONLY,
-        default=default,
-        annotation=Annotated[hint | None, about],
-    )
+    return _keyword(option.name, default, hint | None, about)
+
+
+def _keyword(name: str, default: Any, kind: Any, about: Parameter) -> Declared:
+    return Declared(name, Declared.KEYWORD_ONLY, default=default, annotation=Annotated[kind, about])
 
 
 def _metavar(option: Option) -> str:
@@ -186,7 +184,7 @@ def _metavar(option: Option) -> str:
 
 def _switch(name: str, text: str) -> Declared:
     about = Parameter(help=text, group=OUTPUT, show_default=False, negative=())
-    return Declared(name, Declared.KEYWORD_ONLY, default=False, annotation=Annotated[bool, about])
+    return _keyword(name, False, bool, about)
 
 
 def _sentence(text: str) -> str:

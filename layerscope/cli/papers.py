@@ -10,7 +10,9 @@ from layerscope.cli.making import OPTIONS, Options, command
 from layerscope.cli.output import Printing
 from layerscope.core.errors import LayerscopeError
 
-FLAG = Parameter(group=OPTIONS, show_default=False, negative=())
+
+def _flag(text: str) -> Parameter:
+    return Parameter(help=text, group=OPTIONS, show_default=False, negative=())
 
 
 @command(layerscope_papers.reproduce, argument="NAME")
@@ -18,21 +20,8 @@ def reproduce(
     options: Options,
     printing: Printing,
     *,
-    all: Annotated[
-        bool,
-        Parameter(
-            help="Run every recipe of the scale.", show_default=False, negative=(), group=OPTIONS
-        ),
-    ] = False,
-    list: Annotated[
-        bool,
-        Parameter(
-            help="List the recipes without running any.",
-            show_default=False,
-            negative=(),
-            group=OPTIONS,
-        ),
-    ] = False,
+    all: Annotated[bool, _flag("Run every recipe of the scale.")] = False,
+    list: Annotated[bool, _flag("List the recipes without running any.")] = False,
 ) -> None:
     """Print the verdicts, and write results, figures and the page."""
     from layerscope_papers.catalogue import Listing

@@ -1,7 +1,7 @@
 """The commands that look at a model: demo, profile, inspect, lens, compare."""
 
 import sys
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -13,7 +13,7 @@ from layerscope.cli.making import Options, command, command_line
 from layerscope.cli.output import Figures, Printing, into
 from layerscope.core import processes
 from layerscope.core.option_kinds import IN_CODE, Folder, Whole
-from layerscope.core.options import MODEL, OUTPUT, checked
+from layerscope.core.options import MODEL, OUTPUT, Options as VerbOptions, checked
 from layerscope.profiling import profile_checkpoints
 
 Revisions = Annotated[
@@ -28,6 +28,15 @@ Revisions = Annotated[
 ]
 Page = Annotated[str | None, into("HTML file for the grid; it opens offline.")]
 Table = Annotated[str | None, into("CSV file for all numbers, one per row.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoOptions(VerbOptions):
+    """The options of `demo`."""
+
+    out: Path
+    samples: int | str
+    command: str
 
 
 def run_demo(
@@ -48,8 +57,10 @@ def run_demo(
         command: the command line that asks for this run, kept in the run folder.
 
     """
-    asked = checked(run_demo, locals())
-    run = layerscope.profile("minilm", "stdlib-docs", **vars(asked))
+    options = checked(run_demo, locals(), DemoOptions)
+    run = layerscope.profile(
+        "minilm", "stdlib-docs", out=options.out, samples=options.samples, command=options.command
+    )
     return _answer(cast(layerscope.Selection, layerscope.select(run, progress=False))), run
 
 
@@ -79,9 +90,8 @@ def demo(options: Options, printing: Printing) -> None:
     """Print the answer and the run."""
     answer, run = run_demo(**options, command=command_line())
     page = run.report()
-    print(
-        answer, file=sys.stderr if printing.json else sys.stdout
-    )  # in one line, however narrow the terminal
+    # in one line, however narrow the terminal
+    print(answer, file=sys.stderr if printing.json else sys.stdout)
     output.finish(
         printing,
         lambda: run.as_dict() | {"page": str(page)},

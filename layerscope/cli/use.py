@@ -72,9 +72,8 @@ def extract(options: Options, printing: Printing) -> None:
     """Print what was written."""
     words = [word for word in sys.argv[1:] if not word.startswith("--shard=")]
     at = words.index("--shard") if "--shard" in words else len(words)
-    again = shlex.join(
-        ["layerscope", *words[:at], *words[at + 2 :]]
-    )  # makes whatever is missing, of any shard
+    # makes whatever is missing, of any shard
+    again = shlex.join(["layerscope", *words[:at], *words[at + 2 :]])
     found = layerscope.extract(**options, command=again)
     if processes.team().leads:
         output.finish(printing, found.as_dict, found.document, saved=found.path)
