@@ -1,8 +1,8 @@
 """Values as bytes: JSON, and arrays as numpy writes them. Reading them runs no code, whoever wrote them.
 
 `("a", np.ones(2))` is `{"tuple": ["a", {"array": 0}]}` and one array: what JSON lacks is an object
-of one member, whose name is the kind of value. A dataclass or a named tuple travels by its name,
-which must be one of layerscope's.
+of one member, whose name is the kind of value, and whose value is made of simpler ones. A dataclass
+or a named tuple travels by its name, which must be one of layerscope's.
 """
 
 import io
@@ -35,7 +35,7 @@ def packed(value: Any) -> bytes:
     import numpy as np
 
     arrays: list[Any] = []
-    text = dumps(_Packing(arrays).tree(value)).encode()
+    text = dumps(_tree(value, arrays)).encode()
     data = io.BytesIO()
     data.write(len(text).to_bytes(SIZE, "little"))
     data.write(text)
@@ -60,135 +60,141 @@ def unpacked(data: bytes) -> Any:
         arrays = []
         while rest.tell() < len(rest.getbuffer()):
             arrays.append(np.load(rest, allow_pickle=False))
-        return _Unpacking(arrays).value(tree)
+        return _value(tree, arrays)
     except Exception as error:  # what others wrote can be wrong in any way
         raise ValueError("these bytes are no message of layerscope") from error
 
 
-def _column(column: Any) -> tuple[str, Any]:
-    """Return the dtype of a frame's column, and its values in one of numpy's; what is missing in any other is None."""
+def _tree(value: Any, arrays: list[Any]) -> Any:
+    """Return a value as a tree for JSON, its arrays laid aside."""
+    import numpy as np
+
+    if type(value) in PLAIN:
+        return value
+    if type(value) is list:
+        return [_tree(entry, arrays) for entry in value]
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        arrays.append(value)
+        return {"array": len(arrays) - 1}
+    kind, parts = _simpler(value)
+    return {kind: _tree(parts, arrays)}
+
+
+def _value(tree: Any, arrays: list[Any]) -> Any:
+    """Return the value of a tree."""
+    if isinstance(tree, list):
+        return [_value(entry, arrays) for entry in tree]
+    if not isinstance(tree, dict):
+        return tree
+    ((kind, parts),) = tree.items()
+    return arrays[parts] if kind == "array" else MADE[kind](_value(parts, arrays))
+
+
+def _simpler(value: Any) -> tuple[str, Any]:
+    """Return the kind of a value, and the simpler value of which `MADE` makes it."""
+    kind = type(value)
+    if kind in (tuple, set, frozenset):
+        return kind.__name__, list(value)
+    if kind is dict:
+        return "dict", [[key, entry] for key, entry in value.items()]
+    if isinstance(value, Path):
+        return "path", str(value)
+    if isinstance(value, Exception):
+        return "error", [isinstance(value, LayerscopeError), str(value)]
+    if OURS.fullmatch(kind.__module__) and (is_dataclass(value) or isinstance(value, tuple)):
+        parts = list(value) if isinstance(value, tuple) else vars(value)
+        return "object", [kind.__module__, kind.__name__, parts]
+    return _simpler_of_library(value)
+
+
+def _simpler_of_library(value: Any) -> tuple[str, Any]:
+    """Return the same of what numpy, pandas or torch made."""
+    import numpy as np
+    import pandas as pd
+
+    if isinstance(value, np.ndarray):  # of texts
+        return "texts", [list(value.shape), value.ravel().tolist()]
+    if isinstance(value, np.generic):
+        return "number", np.asarray(value)
+    if isinstance(value, pd.DataFrame):
+        columns = [[name, str(column.dtype), _column(column)] for name, column in value.items()]
+        return "frame", [value.index.to_numpy(), columns]
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        dtype = str(value.dtype).removeprefix("torch.")
+        words = value.detach().cpu()
+        if dtype == "bfloat16":  # which numpy has not
+            words = words.view(torch.int16)
+        return "tensor", [dtype, words.numpy()]
+    raise TypeError(f"a {type(value).__name__} cannot be sent from process to process")
+
+
+def _column(column: Any) -> Any:
+    """Return the values of a frame's column as an array; what is missing in a dtype of pandas' own is None."""
     import pandas as pd
 
     if pd.api.types.is_extension_array_dtype(column.dtype):
-        return str(column.dtype), column.astype(object).where(column.notna(), None).to_numpy()
-    return str(column.dtype), column.to_numpy()
+        column = column.astype(object).where(column.notna(), None)
+    return column.to_numpy()
 
 
-class _Packing:
-    """What makes a tree for JSON of a value, and lays its arrays aside."""
-
-    def __init__(self, arrays: list[Any]) -> None:
-        self.arrays = arrays
-
-    def tree(self, value: Any) -> Any:
-        kind = type(value)
-        if kind in PLAIN:
-            return value
-        if kind is list:
-            return [self.tree(entry) for entry in value]
-        if kind in (tuple, set, frozenset):
-            return {kind.__name__: [self.tree(entry) for entry in value]}
-        if kind is dict:
-            return {"dict": [[self.tree(key), self.tree(entry)] for key, entry in value.items()]}
-        if isinstance(value, Path):
-            return {"path": str(value)}
-        if isinstance(value, Exception):
-            return {"error": [isinstance(value, LayerscopeError), str(value)]}
-        if OURS.fullmatch(kind.__module__) and (is_dataclass(value) or isinstance(value, tuple)):
-            parts = list(value) if isinstance(value, tuple) else vars(value)
-            return {"object": [kind.__module__, kind.__name__, self.tree(parts)]}
-        return self._of_library(value)
-
-    def _of_library(self, value: Any) -> Any:
-        """Return the tree of what numpy, pandas or torch made."""
-        import numpy as np
-        import pandas as pd
-
-        if isinstance(value, np.ndarray) and value.dtype == object:
-            return {"texts": [self.tree(list(value.shape)), self.tree(value.ravel().tolist())]}
-        if isinstance(value, (np.ndarray, np.generic)):
-            return {
-                "array" if isinstance(value, np.ndarray) else "number": self._laid_aside(
-                    np.asarray(value)
-                )
-            }
-        if isinstance(value, pd.DataFrame):
-            columns = [(name, *_column(column)) for name, column in value.items()]
-            return {"frame": self.tree([value.index.to_numpy(), columns])}
-        torch: Any = sys.modules.get("torch")
-        if torch is not None and isinstance(value, torch.Tensor):
-            dtype = str(value.dtype).removeprefix("torch.")
-            words = value.detach().cpu()
-            if dtype == "bfloat16":  # which numpy has not
-                words = words.view(torch.int16)
-            return {"tensor": [dtype, self._laid_aside(words.numpy())]}
-        raise TypeError(f"a {type(value).__name__} cannot be sent from process to process")
-
-    def _laid_aside(self, array: Any) -> int:
-        self.arrays.append(array)
-        return len(self.arrays) - 1
+def _error(parts: Any) -> Exception:
+    is_ours, line = parts
+    return LayerscopeError(line) if is_ours else RuntimeError(line)
 
 
-class _Unpacking:
-    """What makes a value of a tree and its arrays."""
+def _object(parts: Any) -> Any:
+    """Return a dataclass or a named tuple of layerscope's as it was; no constructor runs."""
+    module, name, values = parts
+    if not OURS.fullmatch(module):
+        raise ValueError(f"{module} is none of layerscope's modules")
+    kind = getattr(import_module(module), name)
+    if not isinstance(kind, type) or kind.__module__ != module:
+        raise ValueError(f"{module}.{name} is no class of layerscope")
+    if issubclass(kind, tuple):
+        return tuple.__new__(kind, values)
+    if not is_dataclass(kind):
+        raise ValueError(f"{module}.{name} is no dataclass")
+    made = object.__new__(kind)
+    vars(made).update(values)
+    return made
 
-    def __init__(self, arrays: list[Any]) -> None:
-        self.arrays = arrays
-        self.kinds: Mapping[str, Callable[[Any], Any]] = {
-            "tuple": lambda entries: tuple(self.value(entries)),
-            "set": lambda entries: set(self.value(entries)),
-            "frozenset": lambda entries: frozenset(self.value(entries)),
-            "dict": lambda pairs: {self.value(key): self.value(entry) for key, entry in pairs},
-            "path": Path,
-            "error": lambda parts: (
-                LayerscopeError(parts[1]) if parts[0] else RuntimeError(parts[1])
-            ),
-            "object": lambda parts: self._object(*parts),
-            "array": self.arrays.__getitem__,
-            "number": lambda number: self.arrays[number][()],
-            "texts": lambda parts: self._texts(*parts),
-            "frame": lambda parts: self._frame(*self.value(parts)),
-            "tensor": lambda parts: self._tensor(*parts),
-        }
 
-    def value(self, tree: Any) -> Any:
-        if isinstance(tree, list):
-            return [self.value(entry) for entry in tree]
-        if isinstance(tree, dict):
-            ((kind, parts),) = tree.items()
-            return self.kinds[kind](parts)
-        return tree
+def _texts(parts: Any) -> Any:
+    import numpy as np
 
-    def _object(self, module: str, name: str, tree: Any) -> Any:
-        if not OURS.fullmatch(module):
-            raise ValueError(f"{module} is none of layerscope's modules")
-        kind, parts = getattr(import_module(module), name), self.value(tree)
-        if not isinstance(kind, type) or kind.__module__ != module:
-            raise ValueError(f"{module}.{name} is no class of layerscope")
-        if issubclass(kind, tuple):
-            return tuple.__new__(kind, parts)
-        if not is_dataclass(kind):
-            raise ValueError(f"{module}.{name} is no dataclass")
-        made = object.__new__(kind)
-        vars(made).update(parts)  # as it was, frozen or not: what a constructor does has been done
-        return made
+    shape, entries = parts
+    array = np.empty(len(entries), dtype=object)
+    array[:] = entries
+    return array.reshape(shape)
 
-    def _texts(self, shape: Any, entries: Any) -> Any:
-        import numpy as np
 
-        array = np.empty(len(entries), dtype=object)
-        array[:] = self.value(entries)
-        return array.reshape(shape)
+def _frame(parts: Any) -> Any:
+    import pandas as pd
 
-    def _frame(self, index: Any, columns: Any) -> Any:
-        import pandas as pd
+    index, columns = parts
+    held = {name: pd.Series(values, dtype=dtype, index=index) for name, dtype, values in columns}
+    return pd.DataFrame(held, index=index)
 
-        held = {
-            name: pd.Series(values, dtype=dtype, index=index) for name, dtype, values in columns
-        }
-        return pd.DataFrame(held, index=index)
 
-    def _tensor(self, dtype: str, number: int) -> Any:
-        import torch
+def _tensor(parts: Any) -> Any:
+    import torch
 
-        return torch.from_numpy(self.arrays[number]).view(getattr(torch, dtype))
+    dtype, words = parts
+    return torch.from_numpy(words).view(getattr(torch, dtype))
+
+
+MADE: Mapping[str, Callable[[Any], Any]] = {
+    "tuple": tuple,
+    "set": set,
+    "frozenset": frozenset,
+    "dict": dict,
+    "path": Path,
+    "error": _error,
+    "object": _object,
+    "number": lambda array: array[()],
+    "texts": _texts,
+    "frame": _frame,
+    "tensor": _tensor,
+}
+"""By kind, what makes a value of the simpler one."""
