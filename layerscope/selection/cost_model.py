@@ -16,7 +16,8 @@ from layerscope.models import LoadOptions, Override
 from layerscope.models.checks import EMBEDDED, EMBEDDED_IN
 from layerscope.profiling.identity import weights_fingerprint
 from layerscope.scores.evaluation import ModelOrigin
-from layerscope.truncation.costs import Costs, costs_by_depth
+from layerscope.selection.options import Budget
+from layerscope.truncation.costs import Costs, costs_by_depth, sizes_by_depth
 from layerscope.truncation.source import Source, open_source
 
 POOLINGS = ("mean", "cls", "last")
@@ -56,8 +57,23 @@ class CostModel:
                 )
         return self._source
 
+    def refuse(self, budget: Budget, layers: Sequence[int]) -> None:
+        """Raise for a budget that none of these layers can meet, as far as that is known without measuring."""
+        if not budget.bounds:
+            return
+        source = self._source_of(layers)
+        for bound in budget.bounds:
+            if bound.field == "megabytes":
+                bound.refuse(sizes_by_depth(source, layers))
+
     def costs(self, layers: Sequence[int]) -> Costs:
         """Return what the model costs at these depths, measured on this machine."""
+        source = self._source_of(layers)
+        self.reporter.say(f"costs: {source.name} at {len(layers)} depths")
+        return processes.team().lead(lambda: costs_by_depth(source, layers))
+
+    def _source_of(self, layers: Sequence[int]) -> Source:
+        """Return the model; raises `LayerscopeError` where it has not all of these layers."""
         source = self.source()
         depth = source.model.stack.depth
         beyond = [layer for layer in layers if layer > depth]
@@ -65,8 +81,7 @@ class CostModel:
             raise LayerscopeError(
                 f"{source.name} has {depth} layers, and layer {beyond[0]} was scored: it is another model"
             )
-        self.reporter.say(f"costs: {source.name} at {len(layers)} depths")
-        return processes.team().lead(lambda: costs_by_depth(source, layers))
+        return source
 
     def is_pooled_by_us(self, pooling: str | None) -> bool:
         """Return whether a layer was pooled by us: by another pooling than the model's makers serve it with, if any.

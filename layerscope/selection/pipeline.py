@@ -87,6 +87,7 @@ def _of_evaluation(evaluation: Evaluation, options: SelectOptions, reporter: Rep
     cost_model = CostModel(
         model, options.device, reporter, str(grid.about["revision"]), origin.part, origin.tokens
     )
+    cost_model.refuse(options.budget, _with_costs(scored.layers, options))
     costs, no_costs = _costs(cost_model, scored.layers, options)
     sites = evaluation.scores["site"].dropna().unique()
     if costs is not None:
@@ -121,8 +122,8 @@ def _of_run(run: Run, options: SelectOptions, reporter: Reporter) -> Selection:
     if not has_scores:
         options.refuse(("rule", "max_loss", "holdout"), "needs scores, and this run has no labels")
     _refuse_first(options.first_layer, run.layers)
-    if options.budget.bounds:
-        cost_model.source()  # a model that is not here is refused before the long part, as wrong labels are
+    # a model that is not here is refused before the long part, as wrong labels are
+    cost_model.refuse(options.budget, _with_costs(run.layers, options))
     notes: list[str] = []
     scored = None
     if has_scores:
@@ -170,6 +171,11 @@ def _pooling(run: Run, options: SelectOptions) -> str:
 def _refuse_first(layer: int, layers: Sequence[int]) -> None:
     if layer > layers[-1]:
         raise LayerscopeError(f"first layer {layer} is beyond the last one, {layers[-1]}")
+
+
+def _with_costs(layers: Sequence[int], options: SelectOptions) -> list[int]:
+    """Return the layers that may be chosen and have costs: the embeddings alone are no model."""
+    return [layer for layer in layers if layer >= max(options.first_layer, 1)]
 
 
 def _costs(

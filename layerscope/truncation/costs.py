@@ -1,5 +1,6 @@
 """What truncated models cost and score beside the full one: weights, operations and milliseconds, as a table too."""
 
+import math
 import shlex
 import tempfile
 from collections.abc import Callable, Sequence
@@ -359,6 +360,17 @@ def workload(source: Source) -> Workload:
             return Workload(
                 source, inputs, size, f"{count(size, 'text')} of {tokens} tokens{mean} at once"
             )
+
+
+def sizes_by_depth(source: Source, layers: Sequence[int]) -> list[Cost]:
+    """Return what is known of a model that ends at each of these layers, 1 … L, before it runs: no time."""
+    depth = depth_of(source.model, source.samples)
+    models = [depth.build(source.module, range(layer)) for layer in layers]
+    unknown = math.nan
+    return [
+        Cost(parameters(model), megabytes(model, source.dtype), unknown, unknown, unknown)
+        for model in models
+    ]
 
 
 def costs_by_depth(source: Source, layers: Sequence[int]) -> Costs:

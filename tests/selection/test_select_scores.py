@@ -18,6 +18,7 @@ from layerscope import LayerscopeError
 from layerscope.inputs.corpus import Judged
 from layerscope.scores import Evaluation
 from layerscope.scores.tables import wide_csv
+from layerscope.selection import cost_model, pipeline
 from layerscope.selection.document import ship
 
 
@@ -142,6 +143,17 @@ def test_normed_is_what_is_chosen_among_and_raw_needs_onnx():
     assert quick(evaluation).site == "normed" and quick(evaluation).layer == 2
     raw = quick(evaluation, site="raw")
     assert raw.layer == 1 and raw.raw_only
+
+
+def test_a_size_that_no_layer_has_is_refused_before_anything_is_measured(
+    labelled, model, monkeypatch
+):
+    for module, step in ((cost_model, "costs_by_depth"), (pipeline, "probed")):
+        monkeypatch.setattr(module, step, lambda *_, step=step: pytest.fail(f"{step} came first"))
+    scores = Evaluation(scored({"a": [0.1, 0.2, 0.4, 0.3]}))
+    for given, options in ((labelled, {}), (scores, {"cost_model": model})):
+        with pytest.raises(LayerscopeError, match=r"max_mb 0\.001 is below what every layer"):
+            layerscope.select(given, max_mb=0.001, progress=False, **options)
 
 
 def test_costs_by_depth_and_bounds_on_them(labelled, model):
