@@ -40,7 +40,7 @@ def evaluate(
     table = output.table_file(csv, HEADER)
     names = [name.strip() for name in options.get("tasks", "").split(",") if name.strip()]
     options |= {"tasks": [*names, *map(_own, data or [])]}
-    options["out"] = options.get("out") or str(Path("scores") / Path(options["model_or_run"]).name)
+    options.setdefault("out", str(Path("scores") / Path(options["model_or_run"]).name))
     found = layerscope.evaluate(**options)
     if not processes.team().leads:
         return

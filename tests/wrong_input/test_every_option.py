@@ -1,0 +1,90 @@
+"""Every option of every verb refuses what its kind does not take, by call and by command line, before any work."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from inspect import Parameter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import layerscope
+import layerscope_papers
+from layerscope import LayerscopeError
+from layerscope.cli.app import NAMES
+from layerscope.cli.see import run_demo
+from layerscope.core import option_kinds as kinds
+from layerscope.core.options import Option, checked, declared
+from layerscope.scores.verb import read_scores
+
+OTHERS = {"demo": run_demo, "scores": read_scores, "reproduce": layerscope_papers.reproduce}
+VERBS = {name: OTHERS.get(name) or getattr(layerscope, name) for name in NAMES}
+
+NEEDED = {"evaluate": {"tasks": "classification:data.csv"}, "reproduce": {"names": "exits"}}
+"""What a command needs although the verb has a default."""
+
+
+def beyond(number: kinds.Number) -> Iterator[float]:
+    """Return numbers just outside the bounds."""
+    step = 1 if isinstance(number, kinds.Whole) else 0.5
+    outside = (number.least - step, number.most + step, number.above, number.below)
+    return (each for each in outside if abs(each) < float("inf"))
+
+
+BAD: dict[type[kinds.Kind], Callable[[Any], Iterable[Any]]] = {
+    kinds.Whole: lambda kind: ["many", "nan", "", "1.5", *beyond(kind)],
+    kinds.Number: lambda kind: ["many", "nan", "", *beyond(kind)],
+    kinds.Several: lambda kind: ["many", "1,,2", *beyond(kind.each)],
+    kinds.OneOf: lambda kind: ["nonesuch", ""],
+    kinds.OneOrSome: lambda kind: ["nonesuch", kind.counted, f"{kind.counted}:{kind.least - 1}"],
+    kinds.Names: lambda kind: [",", "", *(["nonesuch"] if kind.known else [])],
+    kinds.Weights: lambda kind: [",", "a=much"],
+    kinds.Memory: lambda kind: ["much", "0=much", "gpu=1GB"],
+    kinds.Folder: lambda kind: ["", f"{__file__}/below"],
+}
+"""Values that an option of a kind refuses, as a command line writes them."""
+
+
+def bad_values(kind: kinds.Kind) -> list[Any]:
+    return list(BAD[type(kind)](kind)) if type(kind) in BAD else []
+
+
+def required(options: Mapping[str, Option], tmp_path: Path) -> dict[str, Any]:
+    """Return good values of the options that have no default."""
+    folder = tmp_path / "out"
+    return {
+        name: folder if isinstance(option.kind, kinds.Folder) else "1"
+        for name, option in options.items()
+        if option.default is Parameter.empty
+    }
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_call_refuses_it(verb: str, tmp_path: Path) -> None:
+    options = declared(VERBS[verb])
+    for name, option in options.items():
+        for value in bad_values(option.kind):
+            read = option.kind.read(value) if isinstance(value, str) else value
+            with pytest.raises(LayerscopeError, match=rf"^{name}\b") as error:
+                VERBS[verb](**required(options, tmp_path) | {name: read})
+            assert "\n" not in str(error.value)
+    with pytest.raises(LayerscopeError, match="has no option 'nonesuch'"):
+        checked(VERBS[verb], {"nonesuch": 1})
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_command_refuses_it(refused: Callable[..., str], verb: str, tmp_path: Path) -> None:
+    options = declared(VERBS[verb])
+    first, *_ = options
+    words = required(options, tmp_path) | NEEDED.get(verb, {})
+    positional = [words.pop(first)] if first in words else []
+    for name, option in options.items():
+        if name == first or isinstance(option.kind, kinds.InCode):
+            continue
+        flag = f"--{name.replace('_', '-')}"
+        for value in list(bad_values(option.kind))[:2]:
+            others = {f"--{other}": word for other, word in words.items() if other != name}
+            pairs = [word for pair in others.items() for word in pair]
+            line = refused(verb, *positional, *pairs, flag, value)
+            assert re.match(rf"({flag}|{name})\b", line), line
