@@ -1,4 +1,4 @@
-"""Neural collapse from sums over chunks, against the same of all states at once, written out in numpy."""
+"""Neural collapse, of all states at once and from sums over chunks, against its definition in numpy and the oracle."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from layerscope.metrics import neural_collapse
 from layerscope.metrics.class_sums import ClassSums
 
 
-def plain(states: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+def defined(states: np.ndarray, labels: np.ndarray) -> dict[str, float]:
     """Return NC1 and NC2 of states [N, D] by their definitions."""
     near = states - states[0]
     names = np.unique(labels)
@@ -19,11 +19,10 @@ def plain(states: np.ndarray, labels: np.ndarray) -> dict[str, float]:
     nc1 = ((within @ directions[kept].T) ** 2).mean(0) / sizes[kept] ** 2
     norms = np.linalg.norm(between, axis=1)
     cosines = (between @ between.T / norms / norms[:, None])[np.triu_indices(len(names), 1)]
-    angles = np.abs(cosines + 1 / (len(names) - 1)).mean()
     return {
         "nc1": nc1.sum() / len(names),
         "nc2_norms": norms.std() / norms.mean(),
-        "nc2_angles": angles,
+        "nc2_angles": np.abs(cosines + 1 / (len(names) - 1)).mean(),
     }
 
 
@@ -38,42 +37,51 @@ CASES = {  # samples, width, classes, offset, spread within classes, factor of o
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_sums_over_chunks_are_those_of_all_states(case: tuple[int, int, int, float, float, float]):
+def test_sums_over_chunks_of_two_processes_are_those_of_all_states(
+    rng: np.random.Generator, case: tuple[int, int, int, float, float, float]
+):
     n, width, classes, offset, spread, factor = case
-    rng = np.random.default_rng(0)
-    labels = np.concatenate(
-        [np.arange(classes).repeat(2), rng.integers(classes, size=n - 2 * classes)]
-    )
-    rng.shuffle(labels)
+    others = rng.integers(classes, size=n - 2 * classes)
+    labels = rng.permutation(np.concatenate([np.arange(classes).repeat(2), others]))
     along, _ = np.linalg.qr(rng.normal(size=(width, width)))
     scale = np.r_[factor, np.ones(width - 1)]
-    layers = np.stack(
-        [
-            rng.normal(size=(classes, width))[labels]
-            + spread * rng.normal(size=(n, width)) * scale @ along
-            + offset
-            for _ in range(2)
-        ]
-    )
-    seen: list[dict[int, int]] = [
-        {},
-        {},
-    ]  # of each process, its classes in the order in which they came
+    centres = rng.normal(size=(2, classes, width))[:, labels]
+    layers = centres + spread * rng.normal(size=(2, n, width)) * scale @ along + offset
+    # each process numbers the classes in the order in which they came
+    numbers: list[dict[int, int]] = [{}, {}]
     parts = [ClassSums.empty(0, 2, width), ClassSums.empty(0, 2, width)]
-    for number, start in enumerate(range(0, n, 37)):
-        own, here = number % 2, slice(start, start + 37)
-        known = seen[own]
-        numbers = [known.setdefault(label, len(known)) for label in labels[here].tolist()]
-        parts[own].update(torch.from_numpy(layers[:, here]), torch.tensor(numbers))
-    every = {label: i for i, label in enumerate(dict.fromkeys([*seen[0], *seen[1]]))}
-    renamed = parts[1].at(torch.tensor([every[label] for label in seen[1]]), len(every))
-    found = (parts[0] + renamed).collapse()
-    exact = neural_collapse(layers, labels)
-    assert found is not None and found.nc3 is None
+    for chunk, start in enumerate(range(0, n, 37)):
+        process, rows = chunk % 2, slice(start, start + 37)
+        seen = numbers[process]
+        of_chunk = [seen.setdefault(label, len(seen)) for label in labels[rows].tolist()]
+        parts[process].update(torch.from_numpy(layers[:, rows]), torch.tensor(of_chunk))
+    common = {label: i for i, label in enumerate(dict.fromkeys([*numbers[0], *numbers[1]]))}
+    renamed = parts[1].at(torch.tensor([common[label] for label in numbers[1]]), len(common))
+    summed = (parts[0] + renamed).collapse()
+    at_once = neural_collapse(layers, labels)
+    assert summed is not None and summed.nc3 is None
     for layer in range(2):
-        for name, wanted in plain(layers[layer], labels).items():
-            assert getattr(found, name)[layer].item() == pytest.approx(wanted, rel=1e-9), name
-            assert getattr(exact, name)[layer].item() == pytest.approx(wanted, rel=1e-9), name
+        for name, exact in defined(layers[layer], labels).items():
+            assert getattr(summed, name)[layer].item() == pytest.approx(exact, rel=1e-9), name
+            assert getattr(at_once, name)[layer].item() == pytest.approx(exact, rel=1e-9), name
+
+
+def test_nc1_of_the_oracle(oracle):
+    keys = [key for key in oracle if key.startswith("nc1.")]
+    assert len(keys) == 4
+    for key in keys:
+        _, mean, name = key.split(".")
+        labels = oracle[name.replace("features", "labels").rsplit("x", 1)[0]]
+        mean = mean.removeprefix("global_mean_of_")
+        value = neural_collapse(oracle[name], labels, global_mean=mean)
+        np.testing.assert_allclose(value.nc1, oracle[key], rtol=1e-9)
+
+
+def test_a_simplex_is_collapsed_whatever_its_size():
+    corners, labels = np.eye(4) - 1 / 4, np.repeat(np.arange(4), 5)
+    value = neural_collapse(7 * corners[labels], labels, 3 * corners)
+    for part in (value.nc1, value.nc2_norms, value.nc2_angles, value.nc3):
+        assert float(part) == pytest.approx(0, abs=1e-12)
 
 
 def test_one_class_has_no_collapse_and_no_state_changes_nothing():
@@ -85,15 +93,12 @@ def test_one_class_has_no_collapse_and_no_state_changes_nothing():
 
 
 def test_states_that_are_all_equal_have_no_collapse(rng):
-    states = np.stack(
-        [np.tile(rng.normal(size=5).astype("float32"), (30, 1)), rng.normal(size=(30, 5))]
-    )
-    labels = (
-        np.arange(30) % 3
-    )  # as of class tokens at the embedding output: there is nothing to divide by
+    """As of class tokens at the embedding output: there is nothing to divide by."""
+    equal = np.tile(rng.normal(size=5).astype("float32"), (30, 1))
+    states, labels = np.stack([equal, rng.normal(size=(30, 5))]), np.arange(30) % 3
     sums = ClassSums.empty(0, 2, 5)
     for block in (slice(11), slice(11, None)):
         sums.update(torch.from_numpy(states[:, block]), torch.from_numpy(labels[block]))
-    for found in (sums.collapse(), neural_collapse(states, labels)):
-        values = torch.stack([found.nc1, found.nc2_norms, found.nc2_angles])
-        assert values.isnan().tolist() == [[True, False]] * 3
+    for value in (sums.collapse(), neural_collapse(states, labels)):
+        parts = torch.stack([value.nc1, value.nc2_norms, value.nc2_angles])
+        assert parts.isnan().tolist() == [[True, False]] * 3
