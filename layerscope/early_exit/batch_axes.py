@@ -62,21 +62,15 @@ class Layout:
             )
         for dim, each in axes.rows:
             size = tensor.shape[dim]
-            if size == left.total * each and len(left) < left.total:
-                entries = left.rows
-                if each > 1:
-                    entries = (
-                        entries[:, None] * each + torch.arange(each, device=entries.device)
-                    ).flatten()
-                tensor = tensor.index_select(dim, entries)
-            elif size not in (
-                left.total * each,
-                len(left) * each,
-                1,
-            ):  # 1: the same for all samples of this batch
+            # 1: the same for all samples of this batch
+            if size not in (left.total * each, len(left) * each, 1):
                 raise LayerscopeError(
                     f"{_words(path)} has {size} entries for {left.total} samples: none can leave"
                 )
+            if size == left.total * each and len(left) < left.total:
+                offsets = torch.arange(each, device=left.rows.device)
+                entries = (left.rows[:, None] * each + offsets).flatten()
+                tensor = tensor.index_select(dim, entries)
         for dim in axes.positions:
             if tensor.shape[dim] == left.widest and left.width < left.widest:
                 tensor = tensor.narrow(dim, 0, left.width)
@@ -95,30 +89,18 @@ class Layout:
         row = None if inputs.positional is None else self.cut_input("", inputs.positional, left)
         return Inputs(named, row, named.get("attention_mask"))
 
-    def hollow(self, name: str, output: Any) -> Any:
-        """Return what a module of the front gave, without the numbers of what is each sample's own."""
-
-        def empty(path: Path, tensor: Tensor) -> Tensor:
-            return tensor.new_zeros(()).expand(tensor.shape) if self._own(path) else tensor
-
-        return changed(output, empty, ("front", name))
-
-    def stand_in(self, name: str, hollow: Any, left: Left) -> Any:
+    def stand_in(self, name: str, output: Any, left: Left) -> Any:
         """Return zeros in the shapes of what a module of the front gave, for the rows that are left."""
 
         def blank(path: Path, tensor: Tensor) -> Tensor:
-            tensor = self.cut(path, tensor, left) if path in self.axes else tensor
-            # of its own, never the states: some models write into what comes before their blocks
-            return (
-                torch.zeros_like(tensor, memory_format=torch.contiguous_format)
-                if self._own(path)
-                else tensor
-            )
+            axes = self.axes.get(path)
+            if axes is None:
+                return tensor
+            tensor = self.cut(path, tensor, left)
+            # zeros of its own, never the states: some models write into what comes before blocks
+            return torch.zeros_like(tensor) if axes.rows else tensor
 
-        return changed(hollow, blank, ("front", name))
-
-    def _own(self, path: Path) -> bool:
-        return path in self.axes and bool(self.axes[path].rows)
+        return changed(output, blank, ("front", name))
 
 
 def changed(tree: Any, change: Callable[[Path, Tensor], Any], path: Path = ()) -> Any:
@@ -153,23 +135,38 @@ def find_layout(model: LayeredModel, batch: Inputs, one_more: Inputs, shorter: I
     trims = model.padding and model.rank == 3 and two.width != short.width
     for path in two.shapes.keys() & three.shapes.keys():
         shapes = two.shapes[path], three.shapes[path], short.shapes.get(path, two.shapes[path])
-        sizes = list(enumerate(zip(*shapes, strict=False)))
-        rows = tuple((dim, a // 2) for dim, (a, b, _) in sizes if a != b)
-        fits = all(sizes[dim][1][:2] == (2 * each, 3 * each) for dim, each in rows)
-        if not fits or len({len(shape) for shape in shapes}) > 1:
+        rows, longer = _differences(*shapes)
+        if rows is None:
             raise LayerscopeError(
                 f"{_words(path)} of {name} does not hold one entry a sample: none can leave"
             )
-        longer = [dim for dim, (a, _, c) in sizes if a != c]
-        positions = [dim for dim in longer if sizes[dim][1][::2] == (two.width, short.width)]
+        widths = two.width, short.width
+        positions = [dim for dim in longer if (shapes[0][dim], shapes[2][dim]) == widths]
         trims = trims and path in short.shapes and positions == longer
         axes[path] = Axes(rows, tuple(positions))
-    states = [axes.get(("block", i, "state")) for i in range(model.stack.depth)]
-    if any(found is None or found.rows != ((0, 1),) for found in states):
-        raise LayerscopeError(
-            f"the states of {name} do not hold one entry a sample: none can leave a batch"
-        )
+    for layer in range(model.stack.depth):
+        state = axes.get(("block", layer, "state"))
+        if state is None or state.rows != ((0, 1),):
+            raise LayerscopeError(
+                f"the states of {name} do not hold one entry a sample: none can leave a batch"
+            )
     return Layout(axes, trims, tuple(front for front in two.before if front not in two.after))
+
+
+def _differences(
+    two: Sequence[int], three: Sequence[int], short: Sequence[int]
+) -> tuple[tuple[tuple[int, int], ...] | None, list[int]]:
+    """Return which dimensions of a tensor count samples, and which change with positions.
+
+    Those of samples come with the entries a sample has there; None where a dimension changes with
+    the samples otherwise.
+    """
+    if not len(two) == len(three) == len(short):
+        return None, []
+    rows = tuple((dim, n // 2) for dim, n in enumerate(two) if n != three[dim])
+    fits = all((two[dim], three[dim]) == (2 * each, 3 * each) for dim, each in rows)
+    longer = [dim for dim, n in enumerate(two) if n != short[dim]]
+    return rows if fits else None, longer
 
 
 class _Seen:

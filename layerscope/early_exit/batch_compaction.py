@@ -93,7 +93,7 @@ class _Forward:
     def keep_front(self, name: str, _: nn.Module, __: Any, output: Any) -> None:
         """Keep what a module gives before the first block."""
         if not self.started:
-            self.front[name] = self.head.layout.hollow(name, output)
+            self.front[name] = output
 
     def before(self, _: nn.Module, args: Any, kwargs: Any) -> Any:
         """Give a block what is left of its arguments."""
@@ -104,10 +104,8 @@ class _Forward:
         state = hidden_of((*args, *kwargs.values()))
         assert state is not None
         width = state.shape[1] if state.ndim == 3 else 1
-        self.left, self.started = (
-            Left(len(state), width, torch.arange(len(state), device=state.device), width),
-            True,
-        )
+        rows = torch.arange(len(state), device=state.device)
+        self.left, self.started = Left(len(state), width, rows, width), True
         # of embeddings a decoder's head reads the last position there is, for want of ids
         trims = self.head.layout.trims and "inputs_embeds" not in self.inputs.named
         mask = self.model.mask(self.inputs, state) if trims else None
@@ -144,9 +142,8 @@ class _Forward:
         """Return what all rows took along, in the order of the batch."""
         order = torch.cat([rows for _, rows, _ in self.parts]).argsort()
         layers = torch.cat([torch.full((len(rows),), layer) for layer, rows, _ in self.parts])
-        return Outcome(
-            torch.cat([logits for _, _, logits in self.parts])[order], layers[order.cpu()]
-        )
+        logits = torch.cat([logits for _, _, logits in self.parts])
+        return Outcome(logits[order], layers[order.cpu()])
 
     def _stage(self, name: str) -> None:
         self.watch(name, len(self.left), self.left.width)
@@ -183,14 +180,11 @@ class _Forward:
 
     def _cut(self, path: Path, tensor: Tensor) -> Tensor:
         """Cut an argument once for all the blocks that are handed the same one."""
-        known = self.cuts.get(id(tensor))
-        if known is not None:
-            return known[1]
-        layout = self.head.layout
-        own = next((name for name, value in self.inputs.named.items() if value is tensor), None)
-        cut = (
-            layout.cut_input(own, tensor, self.left) if own else layout.cut(path, tensor, self.left)
-        )
+        if id(tensor) in self.cuts:
+            return self.cuts[id(tensor)][1]
+        layout, left = self.head.layout, self.left
+        names = [name for name, value in self.inputs.named.items() if value is tensor]
+        cut = layout.cut_input(names[0], tensor, left) if names else layout.cut(path, tensor, left)
         if cut is not tensor:
             self.cuts[id(tensor)] = (tensor, cut)  # kept alive, so that no other tensor gets its id
         return cut

@@ -84,8 +84,9 @@ class Calibration:
     samples, leaving at the threshold. `fingerprint` names the weights, `dtype` their precision.
 
     >>> from layerscope.early_exit import ExitModel, calibrate
-    >>> found = calibrate(ExitModel("tiny-bert", exits=[1, 2]), "reviews.csv", max_disagreement=0.3, progress=False)
-    >>> found.exits, found.n, found.p_value <= found.goal.delta
+    >>> model = ExitModel("tiny-bert", exits=[1, 2])
+    >>> calibration = calibrate(model, "reviews.csv", max_disagreement=0.3, progress=False)
+    >>> calibration.exits, calibration.n, calibration.p_value <= calibration.goal.delta
     ((1, 2), 24, True)
     """
 
@@ -108,19 +109,19 @@ class Calibration:
 
     def __str__(self) -> str:
         """Return the guarantee in one line of plain words."""
-        goal, n, sure = self.goal, self.n, f"with {percent(self.goal.confidence)} confidence"
+        goal, sure = self.goal, f"with {percent(self.goal.confidence)} confidence"
         none = "; no sample left early" if self.mean_layer == self.depth else ""
-        if goal.min_accuracy is None and not self.tested:
-            return "no sample leaves early: no exit is checked"
-        if goal.min_accuracy is None and self.threshold == NEVER:
-            most = f"at most {percent(goal.risk)} disagreement {sure}"
-            return f"no sample leaves early: no threshold was certified for {most} (n = {n:,})"
-        text = f"at most {percent(goal.risk)} of predictions on new samples like these differ from the full model's"
-        count = f"{self.errors:,} of {n:,} did"
+        new = "of predictions on new samples like these"
         if goal.min_accuracy is not None:
-            text = f"at least {percent(goal.min_accuracy)} of predictions on new samples like these are right"
-            count = f"{n - self.errors:,} of {n:,} were"
-        return f"{text}, {sure} ({count}{none})"
+            right = f"{self.n - self.errors:,} of {self.n:,} were{none}"
+            return f"at least {percent(goal.min_accuracy)} {new} are right, {sure} ({right})"
+        if not self.tested:
+            return "no sample leaves early: no exit is checked"
+        if self.threshold == NEVER:
+            most = f"at most {percent(goal.risk)} disagreement {sure}"
+            return f"no sample leaves early: no threshold was certified for {most} (n = {self.n:,})"
+        differ = f"{self.errors:,} of {self.n:,} did{none}"
+        return f"at most {percent(goal.risk)} {new} differ from the full model's, {sure} ({differ})"
 
 
 def path(criterion: str, classes: int, exits: Sequence[int]) -> tuple[float, ...]:
@@ -135,9 +136,9 @@ def path(criterion: str, classes: int, exits: Sequence[int]) -> tuple[float, ...
         return ()
     if criterion == "patience":
         return tuple(float(agreeing) for agreeing in range(len(exits) - 1, 0, -1))
-    lowest, least = (
-        (-math.log(classes - 1), 1 / classes) if criterion == "confidence" else (LOWEST, 0.0)
-    )
+    lowest, least = LOWEST, 0.0
+    if criterion == "confidence":
+        lowest, least = -math.log(classes - 1), 1 / classes
     grid = expit(np.arange(HIGHEST, lowest + STEP / 2, -STEP))
     return (1.0, *grid.tolist(), least)
 
@@ -203,9 +204,8 @@ def calibrate_recorded(
     p_values = p_value(errors, n, goal.risk)
     failed = np.flatnonzero(p_values > goal.delta)
     first = int(failed[0]) if len(failed) else len(thresholds)
-    if (
-        first == 0
-    ):  # only an accuracy: never leaving has no disagreement, and the samples are enough for that
+    # only an accuracy: never leaving has no disagreement, and the samples are enough for that
+    if first == 0:
         right = n - int(errors[0])
         certified = math.floor(1e4 * (1 - upper_bound(n - right, n, goal.confidence))) / 1e4
         raise LayerscopeError(
@@ -241,10 +241,9 @@ def check_exits(exits: Iterable[Any], depth: int) -> tuple[int, ...]:
             raise LayerscopeError(
                 f"exit {layer!r} does not exist: give layers from 1 on, before the last of {depth}"
             )
-    found = tuple(sorted({int(layer) for layer in layers}))
-    if len(found) < len(layers):
+    if len({*layers}) < len(layers):
         raise LayerscopeError(f"exits {layers} name a layer twice: name each once")
-    return found
+    return tuple(sorted(map(int, layers)))
 
 
 def thresholds_shown(recorded: Recorded, exits: Sequence[int], chosen: float) -> tuple[float, ...]:

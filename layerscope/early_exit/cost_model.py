@@ -79,34 +79,26 @@ class Simulation:
 
     def __init__(self, recorded: Recorded, plan: Plan, times: Times, *, trims: bool = True) -> None:
         sizes = [len(batch) for batch in plan]
-        self.recorded, self.trims, self.batches, self.depth = (
-            recorded,
-            trims,
-            len(plan),
-            recorded.depth,
-        )
+        self.recorded, self.trims = recorded, trims
+        self.batches, self.depth = len(plan), recorded.depth
         self.samples = np.concatenate(plan)
         self.batch = np.repeat(np.arange(self.batches), sizes)
         self.lengths, self.rank = np.unique(recorded.lengths[self.samples], return_inverse=True)
-        self.tables = {
-            stage: times.at(stage, np.arange(max(sizes) + 1), self.lengths) for stage in STAGES
-        }
+        rows = np.arange(max(sizes) + 1)
+        self.tables = {stage: times.at(stage, rows, self.lengths) for stage in STAGES}
         self.bare = times.bare
         self.plain_seconds = self.run((), NEVER).plain_seconds
 
     def run(self, exits: Sequence[int], threshold: float) -> Prediction:
         """Return what these exits (layers 1 … L − 1, ascending) cost and win with one threshold."""
-        given, exits = (
-            tuple(exits),
-            () if threshold == NEVER else exits,
-        )  # one that never leaves checks nothing
-        leaves = self.recorded.leaves(exits, threshold)[self.samples]
+        # exits that nobody takes are not checked
+        checks = () if threshold == NEVER else exits
+        leaves = self.recorded.leaves(checks, threshold)[self.samples]
         rows, tokens = self._sizes(leaves)
-        checked = np.asarray(exits, dtype=np.int64) - 1
+        checked = np.asarray(checks, dtype=np.int64) - 1
         before, after = rows[:, checked], rows[:, checked + 1]
-        remain = np.where(
-            after < before, after, 0
-        )  # none leaves, or all: the batch is not taken apart
+        # none leaves, or all: the batch is not taken apart
+        remain = np.where(after < before, after, 0)
         first, last = rows[:, 0], rows[:, -1]
         # the model's own head reads a whole batch; what remains of one is read as an exit reads it
         whole = np.where(last == first, last, 0)
@@ -121,10 +113,11 @@ class Simulation:
         )
         leaving = np.bincount(leaves - 1, minlength=self.depth)
         if not len(checked):
-            return Prediction(given, threshold, self.bare * seconds, self.bare * seconds, leaving)
+            seconds *= self.bare
+            return Prediction(tuple(exits), threshold, seconds, seconds, leaving)
         positions = rows * self.lengths[tokens]
         ceiling = self.depth * float(positions[:, 0].sum()) / float(positions.sum())
-        return Prediction(given, threshold, seconds, self.plain_seconds, leaving, ceiling)
+        return Prediction(tuple(exits), threshold, seconds, self.plain_seconds, leaving, ceiling)
 
     def _sizes(self, leaves: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return how many rows of each batch enter each block, and the rank of their length, both [batches, L]."""
@@ -158,9 +151,8 @@ def choose_exits(
     best = simulation.run((), NEVER)
     while others := set(range(1, recorded.depth)).difference(best.exits):
         larger = [tuple(sorted((*best.exits, layer))) for layer in sorted(others)]
-        choice = min(
-            (simulation.run(exits, allowed(exits)) for exits in larger), key=lambda one: one.seconds
-        )
+        predictions = [simulation.run(exits, allowed(exits)) for exits in larger]
+        choice = min(predictions, key=lambda prediction: prediction.seconds)
         if choice.seconds >= best.seconds:
             break
         best = choice

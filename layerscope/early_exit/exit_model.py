@@ -282,10 +282,8 @@ class ExitModel(nn.Module):
     def forward(self, *args: Any, **named: Any) -> Any:
         """Return an `ExitOutput`; the call is that of the wrapped model."""
         if args:  # a signature takes longer to read than an exit
-            named = (
-                dict(zip(inspect.signature(self.model.forward).parameters, args, strict=False))
-                | named
-            )
+            names = inspect.signature(self.model.forward).parameters
+            named = dict(zip(names, args, strict=False)) | named
         labels, return_dict = named.pop("labels", None), named.pop("return_dict", True)
         for name in ("output_hidden_states", "output_attentions"):
             if named.pop(name, False):
@@ -293,12 +291,10 @@ class ExitModel(nn.Module):
                     f"{name}: rows leave at different layers, call .model for what all layers hold"
                 )
         exits = () if self.threshold == NEVER else self.exits
-        outcome = self.run(
-            _inputs(named, self.model), exits, Rule(self.criterion, self.threshold), **named
-        )
-        logits = (
-            outcome.logits.clone()
-        )  # of inference mode, which gradients of what follows could not start from
+        rule = Rule(self.criterion, self.threshold)
+        outcome = self.run(_inputs(named, self.model), exits, rule, **named)
+        # a copy: gradients of what follows could not start from a tensor of inference mode
+        logits = outcome.logits.clone()
         sure = sureness(logits, self.criterion, "this model").to(logits.device, torch.float32)
         loss = None if labels is None else nn.functional.cross_entropy(logits.float(), labels)
         output = ExitOutput(loss, logits, logits.argmax(-1), outcome.layers.to(logits.device), sure)
@@ -319,15 +315,16 @@ class ExitModel(nn.Module):
         With no exits the model runs as it is, without hooks. For `decide` and `watch` see
         `layerscope.early_exit.batch_compaction`; `named` is what the model is called with besides.
         """
-        given = {**inputs.named, **named}
-        given = {
-            name: fitted(self.model, value) for name, value in given.items() if value is not None
+        arguments = {
+            name: fitted(self.model, value)
+            for name, value in {**inputs.named, **named}.items()
+            if value is not None
         }
         if accepts(self.model, "use_cache"):
-            given["use_cache"] = False
+            arguments["use_cache"] = False
 
         def call() -> Any:
-            return self.model(*inputs.args, **given)
+            return self.model(*inputs.args, **arguments)
 
         # hooks and evaluation mode stand on the model itself, which others may call at the same
         # time

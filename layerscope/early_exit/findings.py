@@ -18,38 +18,35 @@ SLACK, OVERHEAD = 1.05, 0.5
 
 def findings(report: "ExitReport") -> list[str]:
     """Return what a reader should know beside the verdict and the guarantee, a sentence each."""
-    found = [f"No sample leaves early: all go through {report.depth} layers."]
+    sentences = [f"No sample leaves early: all go through {report.depth} layers."]
     if report.exits and math.isfinite(report.threshold):
-        row, layers = report.chosen, ", ".join(map(str, report.exits))
-        mean = (
-            ""
-            if row is None
-            else f"; the mean is layer {number(float(row['mean_layer']))} of {report.depth}"
-        )
-        found = [
+        layers = ", ".join(map(str, report.exits))
+        mean = ""
+        if report.chosen is not None:
+            layer = number(float(report.chosen["mean_layer"]))
+            mean = f"; the mean is layer {layer} of {report.depth}"
+        sentences = [
             f"Samples leave at layer{'s' * (len(report.exits) > 1)} {layers} with a {report.criterion} of "
             f"{threshold(report.threshold)} or more{mean}, {times(report.exit_speedup)} by depth alone."
         ]
-    if (
-        report.alone is not None and report.batch_size > 1
-    ):  # in batches the last row to leave keeps the others waiting
+    # in batches the last row to leave keeps the others waiting
+    if report.alone is not None and report.batch_size > 1:
         in_batches = ""
         if math.isfinite(report.measured) and not report.busy:
-            in_batches = (
-                f", in batches of {report.batch_size} {timed(report.measured, report.error)}"
-            )
+            speed = timed(report.measured, report.error)
+            in_batches = f", in batches of {report.batch_size} {speed}"
         alone = timed(report.alone, report.alone_error)
-        found.append(
+        sentences.append(
             f"One sample at a time, exits are {alone} as fast as the plain model{in_batches}."
         )
     accuracy = ""
     if report.accuracy is not None and report.plain_accuracy is not None:
         accuracy = f"Accuracy {percent(report.accuracy)}, the plain model's {percent(report.plain_accuracy)}; "
-    found.append(
+    sentences.append(
         f"{accuracy}{percent(report.disagreement, 2)} of predictions differ from the plain model's; the plain model "
         f"takes {number(report.plain_milliseconds)} ms per sample."
     )
-    return [*found, *against_truncation(report)]
+    return [*sentences, *against_truncation(report)]
 
 
 def against_truncation(report: "ExitReport") -> list[str]:
@@ -57,21 +54,18 @@ def against_truncation(report: "ExitReport") -> list[str]:
     rows = truncations(report)
     if not len(rows) or not math.isfinite(report.measured):
         return []
-    own, _ = qualities(report)
-    error = (
-        math.sqrt(own * (1 - own) / report.samples) if report.labelled and report.samples else 0.0
-    )
-    what = (
-        "as accurate, within one standard error,"
-        if report.labelled
-        else "as true to the plain model"
-    )
-    good = rows[rows["quality"] >= own - error]
+    quality, _ = qualities(report)
+    error, what = 0.0, "as true to the plain model"
+    if report.labelled:
+        what = "as accurate, within one standard error,"
+        if report.samples:
+            error = math.sqrt(quality * (1 - quality) / report.samples)
+    good = rows[rows["quality"] >= quality - error]
     if not len(good):
         best = rows.loc[rows["quality"].idxmax()]
         return [
             f"No truncated model is {what.split(',')[0]}: at best layer {int(best['layer'])}, with "
-            f"{percent(float(best['quality']))} where exits have {percent(own)}."
+            f"{percent(float(best['quality']))} where exits have {percent(quality)}."
         ]
     best = good.loc[good["measured"].idxmax()]
     ahead = float(best["measured"]) - report.measured
@@ -82,15 +76,11 @@ def against_truncation(report: "ExitReport") -> list[str]:
         faster = "as fast as exits, within two standard errors"
     else:
         faster = "faster than exits" if ahead > 0 else "slower than exits"
-    differ, most = (
-        float(best["disagreement"]),
-        ((report.calibration or {}).get("goal") or {}).get("max_disagreement"),
-    )
-    more = (
-        f", which is more than the {percent(most, 2)} that exits may"
-        if most and differ > most
-        else ""
-    )
+    goal = (report.calibration or {}).get("goal") or {}
+    differ, most = float(best["disagreement"]), goal.get("max_disagreement")
+    more = ""
+    if most and differ > most:
+        more = f", which is more than the {percent(most, 2)} that exits may"
     speed = timed(float(best["measured"]), float(best["error"]))
     return [
         f"Truncated at layer {int(best['layer'])} the model is {what} and {faster}: {percent(float(best['quality']))}, "
@@ -138,17 +128,17 @@ def window(report: "ExitReport") -> tuple[tuple[float, float], tuple[float, floa
     return (min(speeds) - room, max(speeds) + room), (low, high)
 
 
-def threshold(found: float) -> str:
+def threshold(value: float) -> str:
     """Return a threshold with as many digits as tell it from 1, or its distance; `never` where it is infinite."""
-    if math.isinf(found):
+    if math.isinf(value):
         return "never"
-    if found == int(found):
-        return f"{found:.0f}"
-    if 0 < 1 - found < 1e-6:
-        figures, power = f"{1 - found:.1e}".split("e")
-        return f"1 − {figures}e{int(power)}"
-    nines = -math.floor(math.log10(1 - found)) - 1 if 0 < found < 1 else 0
-    return f"{found:.{max(3, nines + 2)}f}"
+    if value == int(value):
+        return f"{value:.0f}"
+    if 0 < 1 - value < 1e-6:
+        digits, power = f"{1 - value:.1e}".split("e")
+        return f"1 − {digits}e{int(power)}"
+    nines = -math.floor(math.log10(1 - value)) - 1 if 0 < value < 1 else 0
+    return f"{value:.{max(3, nines + 2)}f}"
 
 
 def judged(
@@ -196,8 +186,9 @@ def disturbance(
 
 def timed(factor: float, stderr: float) -> str:
     """Return a speed-up with its standard error, where both are known."""
-    known = math.isfinite(factor) and stderr >= 0.005
-    return f"{times(factor)} ±{stderr:.2f}" if known else times(factor)
+    if math.isfinite(factor) and stderr >= 0.005:
+        return f"{times(factor)} ±{stderr:.2f}"
+    return times(factor)
 
 
 def _error(stderr: float) -> float:

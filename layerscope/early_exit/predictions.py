@@ -122,17 +122,14 @@ class Recorded:
         """Return what is compared with the threshold at these exits (layers 1 … L − 1), [N, E]."""
         columns = np.asarray(exits, dtype=np.int64) - 1
         if self.criterion == "patience":
-            return (
-                unchanged(torch.from_numpy(self.predictions[:, columns])).numpy().astype(np.float64)
-            )
+            counts = unchanged(torch.from_numpy(self.predictions[:, columns]))
+            return counts.double().numpy()
         return self.scores[:, columns]
 
     def leaves(self, exits: Sequence[int], threshold: float) -> Layers:
         """Return the layer at which each sample leaves: the first exit whose score reaches the threshold, else L."""
-        sure = self.scores_at(exits) >= threshold
-        sure = np.column_stack(
-            [sure, np.ones(len(self), dtype=bool)]
-        )  # the last layer keeps nobody
+        last = np.ones(len(self), dtype=bool)  # the last layer keeps nobody
+        sure = np.column_stack([self.scores_at(exits) >= threshold, last])
         layers: Layers = np.asarray([*exits, self.depth], dtype=np.int64)[sure.argmax(1)]
         return layers
 
@@ -146,11 +143,9 @@ class Recorded:
 
     def accuracy(self, layers: Layers) -> float | None:
         """Return the share predicted right where each sample leaves at its layer, None without labels."""
-        return (
-            None
-            if self.labels is None
-            else float(np.equal(self.predicted(layers), self.labels).mean())
-        )
+        if self.labels is None:
+            return None
+        return float(np.equal(self.predicted(layers), self.labels).mean())
 
 
 def last_real(mask: Tensor) -> Tensor:

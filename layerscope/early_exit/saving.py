@@ -141,5 +141,5 @@ def class_like(base: Any, kind: Any, name: str) -> Any:
 
 def empty_like(base: Any, kind: Any, name: str) -> Any:
     """Return an object of such a class before its state is restored, as copying and pickling do."""
-    found = class_like(base, kind, name)
-    return found.__new__(found)
+    made = class_like(base, kind, name)
+    return made.__new__(made)

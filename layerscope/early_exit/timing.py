@@ -23,8 +23,9 @@ from layerscope.models.capture import evaluating
 from layerscope.models.forward import Inputs, forward
 from layerscope.truncation.depth import depth_of
 
-SECONDS = 20.0
 BARE = "bare"
+"""The share of the stages of a whole batch that the model without hooks takes."""
+SECONDS = 20.0
 FEWEST, MOST = 3, 50
 """Rounds over all sizes: as many as fit into these seconds, between these."""
 RACE, ALONE = 60.0, 10.0
@@ -46,9 +47,10 @@ def measure_times(
     """
     most = max(map(len, plan))
     rows = (*(2**k for k in range(most.bit_length()) if 2**k < most), most)
-    known = np.unique(lengths[np.concatenate(plan)])
-    middle = known[np.abs(known - (known[0] + known[-1]) / 2).argmin()]
-    tokens = tuple(sorted({int(known[0]), int(middle), int(known[-1])}))
+    occurring = np.unique(lengths[np.concatenate(plan)])
+    shortest, longest = int(occurring[0]), int(occurring[-1])
+    middle = int(occurring[np.abs(occurring - (shortest + longest) / 2).argmin()])
+    tokens = tuple(sorted({shortest, middle, longest}))
 
     def batch(rows: int, tokens: int) -> Inputs:
         longest = int((lengths == tokens).argmax())
@@ -64,23 +66,19 @@ def measure_times(
             warming += Stopwatch(model.device).seconds(partial(_measured, model, *size))
             advance(1)
     rounds = rounds_in(SECONDS - warming, warming, FEWEST, MOST)
-    found: list[dict[str, list[float]]] = [defaultdict(list) for _ in sizes]
+    timings: list[dict[str, list[float]]] = [defaultdict(list) for _ in sizes]
     with reporter.bar("measuring stages", rounds * len(sizes), "sizes") as advance:
         for _ in range(rounds):
-            for size, seconds in zip(sizes, found, strict=True):
+            for size, timing in zip(sizes, timings, strict=True):
                 for stage, took in _measured(model, *size).items():
-                    seconds[stage].append(took)
+                    timing[stage].append(took)
                 advance(1)
-    shape = len(rows), len(tokens)
-    tables = {
-        stage: np.array([max(median(seconds[stage] or [0.0]), 0.0) for seconds in found]).reshape(
-            shape
-        )
-        for stage in STAGES
-    }
-    return Times(
-        rows, tokens, tables, median(share for seconds in found for share in seconds[BARE])
-    )
+    tables = {}
+    for stage in STAGES:
+        medians = [max(median(timing[stage] or [0.0]), 0.0) for timing in timings]
+        tables[stage] = np.array(medians).reshape(len(rows), len(tokens))
+    bare = median(share for timing in timings for share in timing[BARE])
+    return Times(rows, tokens, tables, bare)
 
 
 def _measured(
@@ -91,29 +89,26 @@ def _measured(
     The second run of the largest batch counts, which is met whole, time after time; a smaller one
     is what remains of a `larger`, with cold caches. A stage that comes often counts with its mean.
     What a check, or rows that leave, add to the block that follows is their own cost: an
-    accelerator that was asked for an answer has nothing queued.
+    accelerator that has answered has nothing queued.
     """
     whole = _run(model, batch, (), rows)
     if largest:
         bare = sum(_run(model, batch, None, rows)["end"])
         whole = _run(model, batch, (), rows)
-    found = {
-        "front": sum(whole["front"]),
-        "block": fmean(whole["block"]),
-        "head": sum(whole["head"] + whole["end"]),
-    }
+    block = fmean(whole["block"])
+    seconds = {"front": sum(whole["front"]), "head": sum(whole["head"] + whole["end"])}
     if model.depth > 1:
         after_leaving, *later = _run(model, larger, (1,), rows)["block"][1:]
         if later and not largest:
-            found["block"] = fmean(later)
+            block = fmean(later)
         parted = _run(model, larger, range(1, model.depth), rows)
-        checked = fmean(parted["block"][2:] or [found["block"]])
-        found["check"] = fmean(parted["check"][1:] or parted["check"]) + checked - found["block"]
-        found["leave"] = sum(parted["leave"]) + after_leaving - found["block"]
-        found["end"] = sum(parted["end"])
+        checked = fmean(parted["block"][2:] or [block])
+        seconds["check"] = fmean(parted["check"][1:] or parted["check"]) + checked - block
+        seconds["leave"] = sum(parted["leave"]) + after_leaving - block
+        seconds["end"] = sum(parted["end"])
     if largest:
-        found[BARE] = bare / sum(map(sum, whole.values()))
-    return found
+        seconds[BARE] = bare / sum(map(sum, whole.values()))
+    return seconds | {"block": block}
 
 
 def _run(
@@ -122,7 +117,7 @@ def _run(
     """Run a batch, of which `stay` rows stay after the first exit (None: the bare model); return the times by stage."""
 
     def decide(layer: int, logits: Tensor, rows: Tensor) -> Tensor:
-        leaves = sureness(logits, model.criterion) > 2  # none: asked for the time that asking takes
+        leaves = sureness(logits, model.criterion) > 2  # none, in the time that a check takes
         leaves[stay:] = True
         return leaves
 
@@ -168,20 +163,18 @@ def race_exits(
     try:
         if model.depth > 1:
             depth = depth_of(model.layered)
-            cuts = {
-                layer: depth.build(model.model, range(layer)) for layer in range(1, model.depth)
-            }
-            runners |= {("layer", layer): partial(forward, cut) for layer, cut in cuts.items()}
+            for layer in range(1, model.depth):
+                cut = depth.build(model.model, range(layer))
+                runners["layer", layer] = partial(forward, cut)
     except LayerscopeError as error:
         notes.append(f"truncation is not measured: {error}")
     raced, seconds = _race(model, read, plan, runners, RACE, reporter)
     if len(raced) < len(plan):
         notes.append(f"times are of {len(raced)} of {len(plan)} batches, spread over the data")
-    plain = seconds[("layer", model.depth)] = seconds[PLAIN]
-    against_plain = {name: speedup(plain, took) for name, took in seconds.items()}
-    speedups, errors = (
-        {name: pair[part] for name, pair in against_plain.items()} for part in (0, 1)
-    )
+    plain = seconds["layer", model.depth] = seconds[PLAIN]
+    speedups, errors = {}, {}
+    for name, took in seconds.items():
+        speedups[name], errors[name] = speedup(plain, took)
     milliseconds = 1e3 * float(np.median(plain, axis=0).sum()) / sum(map(len, raced))
     return Raced(raced, speedups, errors, milliseconds, tuple(notes))
 
@@ -219,9 +212,8 @@ def _with_exits(
     def run(threshold: float, inputs: Inputs) -> Any:
         return model.leave(exits, threshold, model.criterion)(*inputs.args, **inputs.named)
 
-    return {PLAIN: partial(forward, model.model)} | {
-        ("threshold", t): partial(run, t) for t in thresholds
-    }
+    with_exits: dict[Name, Runner] = {("threshold", t): partial(run, t) for t in thresholds}
+    return {PLAIN: partial(forward, model.model)} | with_exits
 
 
 def _race(
@@ -240,9 +232,8 @@ def _race(
 
     def timed(inputs: Inputs, first: int = 0) -> NDArray[np.float64]:
         batch = inputs.to(model.device)
-        return Stopwatch(model.device).turn(
-            [partial(run, batch) for run in runners.values()], first
-        )
+        runs = [partial(run, batch) for run in runners.values()]
+        return Stopwatch(model.device).turn(runs, first)
 
     with evaluating(model.model):
         first = read.batch(plan[0])
@@ -253,9 +244,8 @@ def _race(
         raced = [plan[i] for i in np.unique(spread.astype(int))]
         batches = [read.batch(rows) for rows in raced]
         times = np.zeros((max(1, turns // len(batches)), len(batches), len(runners)))
-        with reporter.bar(
-            "exits and depths, interleaved", times[..., 0].size, "batches"
-        ) as advance:
+        total = times[..., 0].size
+        with reporter.bar("exits and depths, interleaved", total, "batches") as advance:
             for turn, number in np.ndindex(*times.shape[:2]):
                 times[turn, number] = timed(batches[number], turn + number)
                 advance(1)

@@ -22,6 +22,7 @@ from layerscope.inputs.samples import pick
 from layerscope.models.encode import Encoder, encoder_for, read_as
 from layerscope.models.forward import Inputs
 from layerscope.models.layered import class_numbers
+from layerscope.models.weights import HEADS
 from layerscope.profiling.plan import batches_of
 
 ABOUT = "training.json"
@@ -73,19 +74,10 @@ def read_validation(
     **reading: Unpack[Reading],
 ) -> Validation:
     """Return data as a classifier reads them: `samples` seeded ones at most, none of them empty."""
-    column = reading.get("text_column")
-    corpus = paired(
-        open_corpus(data, text_column=column, label_column=reading.get("label_column")),
-        data,
-        column,
-    )
-    loaded, notes = model.layered.loaded, list(corpus.notes)
-    different = len(set(map(str, () if corpus.labels is None else corpus.labels)))
-    if different >= max(MANY, SHARE * len(corpus)):
-        notes.append(
-            f"the labels of {corpus.name} look like ids: {different:,} different ones in {len(corpus):,} samples; name "
-            "the column of the classes with `label_column`"
-        )
+    column, loaded = reading.get("text_column"), model.layered.loaded
+    corpus = open_corpus(data, text_column=column, label_column=reading.get("label_column"))
+    corpus = paired(corpus, data, column)
+    notes = [*corpus.notes, *_labels_like_ids(corpus)]
     encoder = encoder_for(
         read_as(corpus.modality, corpus.samples[0], model.model),
         loaded.processor,
@@ -99,15 +91,16 @@ def read_validation(
         corpus = corpus.take(drawn.tolist())
         notes.append(f"{count(samples, 'sample')} of the data are taken, by seed {seed}")
     notes += _seen_in_training(model, corpus)
-    read = encoded(corpus.samples, encoder) if encoder.modality == "text" else corpus.samples
-    tokens = hasattr(read[0], "ids")
-    lengths = [len(sample.ids) for sample in read] if tokens else encoder.lengths(read)
-    real = [i for i, length in enumerate(lengths) if length]
-    if not real:
+    inputs = encoded(corpus.samples, encoder) if encoder.modality == "text" else corpus.samples
+    tokens = hasattr(inputs[0], "ids")
+    lengths = [len(one.ids) for one in inputs] if tokens else [*encoder.lengths(inputs)]
+    kept = [i for i, length in enumerate(lengths) if length]
+    if not kept:
         raise LayerscopeError(f"{corpus.name}: every sample is empty to this model: give others")
-    if len(real) < len(corpus):
-        notes.append(f"{count(len(corpus) - len(real), 'sample')} left out: empty to this model")
-        corpus, read = corpus.take(real), pick(read, real)
+    if len(kept) < len(corpus):
+        notes.append(f"{count(len(corpus) - len(kept), 'sample')} left out: empty to this model")
+        corpus, inputs = corpus.take(kept), pick(inputs, kept)
+        lengths = [lengths[i] for i in kept]
     labels, note = _labels(corpus, model)
     if labels is None and needs_labels:
         missing = f"{corpus.name} has no labels, which `min_accuracy` needs: name them, or give `max_disagreement`"
@@ -115,14 +108,28 @@ def read_validation(
     if note:
         notes.append(f"{note}; accuracy is not known")
     longest = max(lengths)
-    together = all(model.layered.joins(lengths[i], longest) for i in real)
+    together = all(model.layered.joins(length, longest) for length in lengths)
     if not together:
         notes.append(
             "padding changes this model's states: samples of different lengths are run one at a time"
         )
-    return Validation(
-        corpus.name, encoder, read, [lengths[i] for i in real], labels, tuple(notes), together
-    )
+    if model.exit_heads:
+        heads = ", ".join(model.exit_heads)
+        notes.insert(0, f"layers with a head of their own, from {HEADS}: {heads}")
+    return Validation(corpus.name, encoder, inputs, lengths, labels, tuple(notes), together)
+
+
+def _labels_like_ids(corpus: Corpus) -> list[str]:
+    """Return a note where labels look like ids rather than classes."""
+    if corpus.labels is None:
+        return []
+    different = len({str(label) for label in corpus.labels})
+    if different < max(MANY, SHARE * len(corpus)):
+        return []
+    return [
+        f"the labels of {corpus.name} look like ids: {different:,} different ones in {len(corpus):,} samples; name "
+        "the column of the classes with `label_column`"
+    ]
 
 
 def record(
@@ -200,12 +207,12 @@ def _seen_in_training(model: ExitModel, corpus: Corpus) -> list[str]:
         notes.append(
             f"{name} was trained and evaluated on the same data: its training scores say nothing about new samples"
         )
-    seen, known = seen_of(corpus, folder)
+    seen, comparable = seen_of(corpus, folder)
     if seen:
-        compared = "" if known == len(corpus) else " that can be compared"
+        compared = "" if comparable == len(corpus) else " that can be compared"
         notes.append(
-            f"{seen:,} of {count(known, 'sample')}{compared} are among those that {name} was trained on: it is surer "
-            f"of these than of new ones, so the guarantee does not hold; give samples that it has not seen"
+            f"{seen:,} of {count(comparable, 'sample')}{compared} are among those that {name} was trained on: it is "
+            f"surer of these than of new ones, so the guarantee does not hold; give samples that it has not seen"
         )
     return notes
 
@@ -218,11 +225,6 @@ def _labels(corpus: Corpus, model: ExitModel) -> tuple[Rows | None, str]:
     if None not in numbers:
         return np.asarray(numbers, dtype=np.int64), ""
     other = str(corpus.labels[numbers.index(None)])
-    classes = [
-        str(one)
-        for one in (getattr(getattr(model.model, "config", None), "id2label", None) or {}).values()
-    ]
-    return (
-        None,
-        f"label {other!r} of {corpus.name} is not a class of the model{choices(other, classes[:12])}",
-    )
+    names = getattr(getattr(model.model, "config", None), "id2label", None) or {}
+    classes = choices(other, [*map(str, names.values())][:12])
+    return None, f"label {other!r} of {corpus.name} is not a class of the model{classes}"
