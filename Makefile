@@ -50,7 +50,7 @@ bench: $(VENV)/.dev  ## what the README claims about speed and memory; takes abo
 
 # CAMPAIGN_SEED=1000 tries others, CAMPAIGN_LOG=found.jsonl keeps the counts; it is not part of `make test`
 campaign: export CAMPAIGN_MINUTES ?= 120
-campaign: $(VENV)/.dev  ## random inputs, faults, models, numbers and pages, for CAMPAIGN_MINUTES
+campaign: $(VENV)/.dev  ## random inputs, faults, models and numbers, for CAMPAIGN_MINUTES
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/campaign -s
 
 $(BIN)/python:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -52,8 +53,7 @@ class Examination:
             result = layerscope.profile(
                 self.model,
                 given,
-                processor=self.processor,
-                part=part.part if len(self.found) > 1 else None,
+                **self._named(part),
                 metrics=METRICS,
                 pooling="mean",
                 out=self.folder / f"run-{number}",
@@ -77,8 +77,7 @@ class Examination:
         self.reading = layerscope.lens(
             self.model,
             data=given,
-            processor=self.processor,
-            part=part.part if len(self.found) > 1 else None,
+            **self._named(part),
             samples=len(given),
             top=3,
             progress=False,
@@ -95,8 +94,7 @@ class Examination:
             self.model,
             layer,
             self.folder / "cut",
-            processor=self.processor,
-            part=part.part if len(self.found) > 1 else None,
+            **self._named(part),
             progress=False,
         )
         kind = type(self.model)
@@ -126,8 +124,7 @@ class Examination:
             self.model,
             exits=[part.depth - 1] if part.depth > 1 else None,
             threshold=0.0,
-            processor=self.processor,
-            part=part.part if len(self.found) > 1 else None,
+            **self._named(part),
         )
         alone = (
             getattr(self.model.config, "pad_token_id", None) is None
@@ -155,12 +152,15 @@ class Examination:
                 )
         return None
 
+    def _named(self, part: Any) -> dict[str, Any]:
+        """Return the options that name a part and what it reads with."""
+        named = part.part if len(self.found) > 1 else None
+        return {"processor": self.processor, "part": named}
+
     def _parts(self) -> list[Any]:
         """What was found; nothing where the model was refused, so that a verb must refuse it as well."""
         if self.found:
             return self.found[:2]
-        from types import SimpleNamespace
-
         return [SimpleNamespace(part=None, depth=2, modality=self.modality, blocks=())]
 
 

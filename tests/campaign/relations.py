@@ -181,13 +181,6 @@ def labelled_digits(rng: np.random.Generator, classes: int = 3, each: int = 10) 
     return pd.DataFrame({"image": images, "label": [f"number {i}" for i in data.target[rows]]})
 
 
-def scored_pairs(frame: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
-    """Return pairs of a table's texts with a made-up score, higher where their labels are one."""
-    one, two = (frame.iloc[rng.permutation(len(frame))].reset_index(drop=True) for _ in range(2))
-    score = 3.0 * (one["label"] == two["label"]) + rng.integers(0, 3, len(frame))
-    return pd.DataFrame({"text_a": one["text"], "text_b": two["text"], "score": score})
-
-
 def differing(one: pd.DataFrame, two: pd.DataFrame, relation: Relation) -> list[str]:
     """Return the metrics of two runs' tables that differ by more than a relation allows, or stay where they move."""
     both = one.merge(two, on=KEYS, how="outer", suffixes=("", "_changed"), indicator=True)

@@ -15,12 +15,10 @@ from random import Random
 import pytest
 from bench import COMMANDS, Bench, contents
 from commands import SLOW, Ended, Forks
-from trials import MINUTES, Part
+from trials import Part
 
 STARTING = 8.0
 """Seconds in which a worker starts and judges."""
-QUICK = ("truncate", "lens", "report", "evaluate results", "profile")
-"""What the ordinary tests disturb."""
 
 
 @pytest.fixture(scope="module")
@@ -207,10 +205,7 @@ def may_mount(folder: Path) -> bool:
 
 def disturb(bench: Bench, part: Part, faults: Sequence[Callable[..., str | None]]) -> None:
     """Disturb commands in each of these ways in turn, each round with other commands, then type them again."""
-    names = [name for name in COMMANDS if name != "evaluate jobs"] if MINUTES else QUICK
-    faults = [
-        fault for fault in faults if MINUTES or fault is not worker_killed
-    ]  # which takes 20 s
+    names = [name for name in COMMANDS if name != "evaluate jobs"]
     for trial in part.trials():
         turn, number = divmod(trial.seed, len(faults))
         fault = faults[number]
@@ -229,9 +224,9 @@ def disturb(bench: Bench, part: Part, faults: Sequence[Callable[..., str | None]
 
 
 def test_kills(bench: Bench) -> None:
-    disturb(bench, Part("kills", few=3, share=0.08), [killed])
+    disturb(bench, Part("kills", share=0.1), [killed])
 
 
 def test_faults(bench: Bench, tmp_path: Path) -> None:
     faults = [fault for fault in FAULTS if fault not in MOUNTS or may_mount(tmp_path)]
-    disturb(bench, Part("faults", few=len(faults) - 1, share=0.12), faults)
+    disturb(bench, Part("faults", share=0.15), faults)

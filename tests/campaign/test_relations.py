@@ -70,7 +70,7 @@ def profiled(
 
 
 def test_relations(models: list[str], tmp_path: Path) -> None:
-    part = Part("numbers", few=2, share=0.14)
+    part = Part("numbers", share=0.15)
     bases: dict[tuple[str, int], layerscope.Run] = {}
     for trial in part.trials():
         with trial:
