@@ -36,9 +36,9 @@ def pairs(curve):
     return table
 
 
-def trained(good, bad=BAD):
-    """Return a world in which a training for which `good` is true is aligned, and every other one is not."""
-    return World(lambda model: dict(GOOD if good(model) else bad))
+def trained(good, metrics=GOOD, others=BAD):
+    """Return a world in which the trainings for which `good` is true have some metrics, and every other one others."""
+    return World(lambda model: dict(metrics if good(model) else others))
 
 
 @pytest.fixture(autouse=True)
@@ -56,124 +56,80 @@ def aligned(model):
     return model.objective == "aligned"
 
 
-@pytest.mark.parametrize("name", ["T-fig6", "T-fig16"])
-def test_aligned_training_against_standard(name):
-    assert set(verdicts(name, trained(aligned)).values()) == {"held"}
-    assert set(verdicts(name, trained(lambda model: not aligned(model))).values()) == {
-        "did not hold"
-    }
-    assert set(verdicts(name, World(lambda model: GOOD)).values()) == {"not decided"}
+def standard(model):
+    return not aligned(model)
 
 
-def test_layers_of_aligned_training_lie_closer_to_the_last():
-    def about(good):
-        return lambda model: {
-            **(GOOD if good(model) else BAD),
-            "cosine_similarity": pairs((GOOD if good(model) else BAD)["cosine_similarity"]),
-        }
-
-    assert set(verdicts("T-fig1", World(about(aligned))).values()) == {"held"}
-    assert set(verdicts("T-fig1", World(about(lambda model: not aligned(model)))).values()) == {
-        "did not hold"
-    }
+def has(option, value):
+    """Return whether a training has an option, as a function of it."""
+    return lambda model: (option, value) in model.options
 
 
-def test_cosine_follows_cka_and_accuracy():
-    def about(curve):
-        return lambda model: {
-            **GOOD,
-            "cosine_similarity": pairs(curve),
-            "cka": pairs(rising(0.2, 1.0)),
-        }
-
-    assert set(verdicts("T-fig2", World(about(rising(0.1, 1.0)))).values()) == {"held"}
-    falling = verdicts("T-fig2", World(about(-rising(0.1, 1.0))))
-    assert set(falling.values()) == {"did not hold"}
-    assert verdicts("T-cosacc", World(about(rising(0.1, 1.0)))) == {"spearman": "held"}
-    assert verdicts("T-cosacc", World(about(rising(1.0, 0.1)))) == {"spearman": "did not hold"}
+def on_pairs(**curves):
+    """Return a world in which every training has these similarities to the last layer."""
+    similarities = {name: pairs(curve) for name, curve in curves.items()}
+    return World(lambda model: {**GOOD, **similarities})
 
 
-def test_the_shared_classifier_is_on_par():
-    better = {**GOOD, "cosine_similarity": rising(0.8, 1.0)}
-    on_par = World(lambda model: better if aligned(model) else GOOD)
-    assert set(verdicts("T-fig4", on_par).values()) == {"held"}
-    worse = {**BAD, "layer_accuracy": rising(0.2, 0.9)}
-    assert set(
-        verdicts("T-fig4", World(lambda model: worse if aligned(model) else GOOD)).values()
-    ) == {"did not hold"}
+def closer(good):
+    """Return a world in which the layers of the trainings for which `good` is true lie closer to the last."""
+
+    def about(model):
+        metrics = GOOD if good(model) else BAD
+        return {**metrics, "cosine_similarity": pairs(metrics["cosine_similarity"])}
+
+    return World(about)
 
 
-def test_effective_depth_and_separate_models():
-    def separate(accuracy):
-        def about(model):
-            own = {**BAD, "layer_accuracy": np.full(DEPTH, accuracy)}
-            return own if model.depth else GOOD if aligned(model) else BAD
-
-        return World(about)
-
-    assert set(verdicts("T-fig5", separate(0.9)).values()) == {"held"}
-    zigzag = {
-        **BAD,
-        "layer_accuracy": rising(0.2, 0.9) - 0.1 * (np.arange(DEPTH) % 2),
-        "effective_depth": 12.0,
-    }
-    lost = World(lambda model: {**GOOD, "effective_depth": 4.0} if not aligned(model) else zigzag)
-    assert set(verdicts("T-fig5", lost).values()) == {"did not hold"}
+def by_objective(**metrics):
+    return World(lambda model: metrics[model.objective])
 
 
-def test_a_regulariser_against_the_aligned_loss():
-    little = {**BAD, "layer_accuracy": rising(0.3, 0.97)}
-    helps = {"standard": BAD, "cosine": little, "cka": little, "aligned": GOOD}
-    assert set(verdicts("T-fig14", World(lambda model: helps[model.objective])).values()) == {
-        "held"
-    }
-    assert set(verdicts("T-ckareg", World(lambda model: helps[model.objective])).values()) == {
-        "held"
-    }
-    turned = {"standard": BAD, "cosine": GOOD, "cka": GOOD, "aligned": little}
-    assert set(verdicts("T-fig14", World(lambda model: turned[model.objective])).values()) == {
-        "did not hold"
-    }
-    best = {"cosine": BAD, "aligned": little, "cka": GOOD}
-    assert set(verdicts("T-ckareg", World(lambda model: best[model.objective])).values()) == {
-        "did not hold"
-    }
+def separate(accuracy):
+    """Return a world of models that are trained for one depth each, beside aligned ones."""
+
+    def about(model):
+        if model.depth:
+            return {**BAD, "layer_accuracy": np.full(DEPTH, accuracy)}
+        return GOOD if aligned(model) else BAD
+
+    return World(about)
 
 
-def test_what_is_changed_about_aligned_training():
-    worse = {**GOOD, "layer_accuracy": rising(0.9, 0.9)}
-    uniform = World(lambda model: worse if ("weights", "uniform") in model.options else GOOD)
-    assert verdicts("T-fig15", uniform) == {"last": "held"}
-    assert verdicts(
-        "T-fig15", World(lambda m: GOOD if ("weights", "uniform") in m.options else worse)
-    ) == {"last": "did not hold"}
-    always = World(lambda model: worse if ("schedule", "always") in model.options else GOOD)
-    assert verdicts("T-alt", always) == {"last": "held"}
-    assert verdicts(
-        "T-alt", World(lambda m: GOOD if ("schedule", "always") in m.options else worse)
-    ) == {"last": "did not hold"}
-    assert verdicts("T-kl", trained(lambda model: True)) == {"distilled": "held"}
-    assert verdicts("T-kl", World(lambda model: BAD if aligned(model) else GOOD)) == {
-        "distilled": "did not hold"
-    }
-
-
-def test_more_alike_trainings_saturate_earlier():
+def by_likeness(sign):
+    """Return a world in which trainings whose layers are more alike saturate earlier, or later."""
     order = ["standard", "cosine", "cka", "aligned"]
 
-    def about(sign):
-        def curves(model):
-            at = order.index(model.objective) + 0.2 * len(model.options)
-            return {
-                **GOOD,
-                "cosine_similarity": rising(0.1 * at, 1.0),
-                "saturated": rising(0.3 + sign * 0.05 * at, 1),
-            }
+    def about(model):
+        likeness = order.index(model.objective) + 0.2 * len(model.options)
+        saturated = rising(0.3 + sign * 0.05 * likeness, 1)
+        return {**GOOD, "cosine_similarity": rising(0.1 * likeness, 1), "saturated": saturated}
 
-        return World(curves)
+    return World(about)
 
-    assert verdicts("T-fig3", about(1)) == {"spearman": "held"}
-    assert verdicts("T-fig3", about(-1)) == {"spearman": "did not hold"}
+
+def on_states(states, **others):
+    return World(lambda model: {**GOOD, "states": states, **others})
+
+
+def residual(with_additions, without):
+    """Return a world of perceptrons: cosine and CKA to the last layer with residual additions, and without."""
+
+    def about(model):
+        cosine, cka = with_additions if model.residual else without
+        return {"cosine_similarity": pairs(cosine), "cka": pairs(cka), "layer_accuracy": cosine}
+
+    return World(about, perceptrons.Shape())
+
+
+def exiting(aligned_is_fast):
+    fast, slow = {"exits": exits(2.0, 1.0, 0.1)}, {"exits": exits(1.1, 1.0, 0.8)}
+
+    def about(model):
+        is_fast = model.objective == "classifiers" or aligned(model) == aligned_is_fast
+        return fast if is_fast else slow
+
+    return World(about)
 
 
 def states(*, straight, norms=1.0):
@@ -185,46 +141,6 @@ def states(*, straight, norms=1.0):
         found if straight else found - 5 * np.sin(np.pi * x) * end + np.sin(2 * np.pi * x) * away
     )
     return found * norms ** np.arange(DEPTH + 1)[:, None]
-
-
-def test_states_on_a_straight_line():
-    found = verdicts("T-thm1", World(lambda model: {**GOOD, "states": states(straight=True)}))
-    assert set(found.values()) == {"held"}
-    found = verdicts("T-thm1", World(lambda model: {**GOOD, "states": states(straight=False)}))
-    assert found.pop("derivative") == "held" and set(found.values()) == {"did not hold"}
-
-
-def test_the_probability_of_the_label():
-    good = {"label_probability": rising(0.2, 0.9), "states": states(straight=True)}
-    assert set(verdicts("T-thm2", World(lambda model: {**GOOD, **good})).values()) == {"held"}
-    zigzag = rising(0.2, 0.9) - 0.2 * (np.arange(DEPTH) % 2)
-    bad = {
-        "label_probability": zigzag,
-        "states": states(straight=True),
-        "nc1": rising(1.0, 50.0),
-    }
-    assert set(verdicts("T-thm2", World(lambda model: {**GOOD, **bad})).values()) == {
-        "did not hold"
-    }
-
-
-def test_samples_one_by_one():
-    assert set(
-        verdicts("T-fig10", World(lambda model: {**GOOD, "states": states(straight=True)})).values()
-    ) == {"held"}
-    away = states(straight=False)
-    assert set(verdicts("T-fig10", World(lambda model: {**GOOD, "states": away})).values()) == {
-        "did not hold"
-    }
-
-
-def test_neighbouring_layers():
-    assert set(
-        verdicts("T-fig11", World(lambda model: {**GOOD, "states": states(straight=True)})).values()
-    ) == {"held"}
-    unlike = np.random.default_rng(0).normal(size=(50, DEPTH + 1, 8))
-    found = verdicts("T-fig11", World(lambda model: {**GOOD, "states": unlike}))
-    assert set(found.values()) == {"did not hold"}
 
 
 def exits(speed, lost, last):
@@ -249,29 +165,83 @@ def exits(speed, lost, last):
     )
 
 
-def test_perceptrons_with_and_without_residual_connections():
-    close, far = rising(0.5, 1.0), np.where(np.arange(DEPTH) == DEPTH - 1, 1.0, 0.1)
+UP, DOWN = rising(0.1, 1.0), rising(1.0, 0.1)
+BETTER = {**GOOD, "cosine_similarity": rising(0.8, 1.0)}
+WORSE = {**GOOD, "layer_accuracy": rising(0.9, 0.9)}
+POOR = {**BAD, "layer_accuracy": rising(0.2, 0.9)}
+LITTLE = {**BAD, "layer_accuracy": rising(0.3, 0.97)}
+ZIGZAG = rising(0.2, 0.9) - 0.1 * (np.arange(DEPTH) % 2)
+UNSTEADY = {**BAD, "layer_accuracy": ZIGZAG, "effective_depth": 12.0}
+READ = {**GOOD, "linear_probe": GOOD["layer_accuracy"]}
+UNREAD = {**POOR, "linear_probe": rising(0.2, 0.9)}
+CLOSE, FAR = rising(0.5, 1.0), np.where(np.arange(DEPTH) == DEPTH - 1, 1.0, 0.1)
+LINE = states(straight=True)
+NOISE = np.random.default_rng(0).normal(size=(50, DEPTH + 1, 8))
+JUDGED = {  # a world in which every claim of a recipe is true, and one in which every claim is false
+    "T-fig1": (closer(aligned), closer(standard)),
+    "T-fig2": (
+        on_pairs(cosine_similarity=UP, cka=CLOSE),
+        on_pairs(cosine_similarity=-UP, cka=CLOSE),
+    ),
+    "T-fig3": (by_likeness(1), by_likeness(-1)),
+    "T-fig4": (trained(aligned, BETTER, GOOD), trained(aligned, {**BAD, **POOR}, GOOD)),
+    "T-fig5": (separate(0.9), trained(aligned, UNSTEADY, {**GOOD, "effective_depth": 4.0})),
+    "T-fig6": (trained(aligned), trained(standard)),
+    "T-fig7": (exiting(True), exiting(False)),
+    "T-fig10": (on_states(LINE), on_states(states(straight=False))),
+    "T-fig11": (on_states(LINE), on_states(NOISE)),
+    "T-fig12": (
+        residual((CLOSE, CLOSE), (FAR, CLOSE)),
+        residual((CLOSE, CLOSE[::-1]), (CLOSE, FAR)),
+    ),
+    "T-fig13": (
+        World(lambda model: {"exits": exits(1.9, 0.0, 0.1)}),
+        World(lambda model: {"exits": exits(1.1, 3.0, 0.1)}),
+    ),
+    "T-fig14": (
+        by_objective(standard=BAD, cosine=LITTLE, cka=LITTLE, aligned=GOOD),
+        by_objective(standard=BAD, cosine=GOOD, cka=GOOD, aligned=LITTLE),
+    ),
+    "T-fig15": (
+        trained(has("weights", "uniform"), WORSE, GOOD),
+        trained(has("weights", "uniform"), GOOD, WORSE),
+    ),
+    "T-fig16": (trained(aligned), trained(standard)),
+    "T-fig17": (trained(aligned, READ, UNREAD), trained(aligned, UNREAD, READ)),
+    "T-alt": (
+        trained(has("schedule", "always"), WORSE, GOOD),
+        trained(has("schedule", "always"), GOOD, WORSE),
+    ),
+    "T-ckareg": (
+        by_objective(standard=BAD, cosine=LITTLE, cka=LITTLE, aligned=GOOD),
+        by_objective(standard=BAD, cosine=BAD, aligned=LITTLE, cka=GOOD),
+    ),
+    "T-cosacc": (on_pairs(cosine_similarity=UP), on_pairs(cosine_similarity=DOWN)),
+    "T-kl": (World(lambda model: GOOD), trained(aligned, BAD, GOOD)),
+    "T-thm2": (
+        on_states(LINE, label_probability=rising(0.2, 0.9)),
+        on_states(LINE, label_probability=2 * ZIGZAG - rising(0.2, 0.9), nc1=rising(1.0, 50.0)),
+    ),
+}
 
-    def about(residual, plain):
-        def curves(model):
-            cosine, cka = residual if model.residual else plain
-            return {"cosine_similarity": pairs(cosine), "cka": pairs(cka), "layer_accuracy": cosine}
 
-        return World(curves, perceptrons.Shape())
-
-    assert set(verdicts("T-fig12", about((close, close), (far, close))).values()) == {"held"}
-    assert set(verdicts("T-fig12", about((close, close[::-1]), (close, far))).values()) == {
-        "did not hold"
-    }
+@pytest.mark.parametrize("name", JUDGED)
+def test_a_claim_holds_where_it_is_true_and_does_not_where_it_is_false(name):
+    true, false = JUDGED[name]
+    assert set(verdicts(name, true).values()) == {"held"}
+    assert set(verdicts(name, false).values()) == {"did not hold"}
 
 
-def test_changed_images_and_other_tasks():
-    read = {**GOOD, "linear_probe": GOOD["layer_accuracy"]}
-    unread = {**BAD, "layer_accuracy": rising(0.2, 0.9), "linear_probe": rising(0.2, 0.9)}
-    good = World(lambda model: read if aligned(model) else unread)
-    assert set(verdicts("T-fig17", good).values()) == {"held"}
-    bad = World(lambda model: unread if aligned(model) else read)
-    assert set(verdicts("T-fig17", bad).values()) == {"did not hold"}
+@pytest.mark.parametrize("name", ["T-fig6", "T-fig16"])
+def test_trainings_that_do_not_differ_decide_nothing(name):
+    assert set(verdicts(name, World(lambda model: GOOD)).values()) == {"not decided"}
+
+
+def test_states_on_a_straight_line():
+    assert set(verdicts("T-thm1", on_states(LINE)).values()) == {"held"}
+    found = verdicts("T-thm1", on_states(states(straight=False)))
+    assert found.pop("derivative") == "held"
+    assert set(found.values()) == {"did not hold"}
 
 
 def test_images_are_changed_alike_each_time():
@@ -291,29 +261,6 @@ def test_images_are_changed_alike_each_time():
         turned.labels[:5] == (0, 1, 2, 3, 0)
         and (np.rot90(before[5]) == np.asarray(turned.samples[5])).all()
     )
-
-
-def test_exits_by_confidence():
-    fast, slow = {"exits": exits(2.0, 1.0, 0.1)}, {"exits": exits(1.1, 1.0, 0.8)}
-
-    def world(aligned_is_fast):
-        def about(model):
-            if model.objective == "classifiers":
-                return fast
-            return fast if aligned(model) == aligned_is_fast else slow
-
-        return World(about)
-
-    assert set(verdicts("T-fig7", world(True)).values()) == {"held"}
-    assert set(verdicts("T-fig7", world(False)).values()) == {"did not hold"}
-
-
-def test_one_checkpoint_for_all_devices():
-    assert set(
-        verdicts("T-fig13", World(lambda model: {"exits": exits(1.9, 0.0, 0.1)})).values()
-    ) == {"held"}
-    found = verdicts("T-fig13", World(lambda model: {"exits": exits(1.1, 3.0, 0.1)}))
-    assert set(found.values()) == {"did not hold"}
 
 
 @pytest.mark.parametrize("name", list(catalogue.recipes()))

@@ -10,6 +10,8 @@ from layerscope_papers import released
 from layerscope_papers.catalogue import recipes
 from layerscope_papers.layers import curves, prompts, theorems
 
+COLUMNS = ["model", "revision", "dataset", "metric", "variant", "layer", "value"]
+
 
 def scores(middle):
     """Return scores of the models on 8 tasks, the middle layers better than the last by some points."""
@@ -66,23 +68,13 @@ def metrics(values, depth=12):
         ("dataset_entropy", "raw"),
     ]
     rows = [
-        {
-            "model": model,
-            "revision": "main",
-            "dataset": dataset,
-            "metric": metric,
-            "variant": variant,
-            "site": None,
-            "pooling": None,
-            "layer": layer,
-            "value": value,
-        }
+        (model, "main", dataset, metric, variant, layer, value)
         for model, depth in models.items()
         for number, dataset in enumerate(("wikitext", "mteb/a", "mteb/b", "mteb/c"))
         for metric, variant in kinds
         for layer, value in enumerate(values(model, metric, np.arange(depth + 1), number))
     ]
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=COLUMNS).assign(site=None, pooling=None)
 
 
 def valley(deep):
@@ -94,31 +86,28 @@ def valley(deep):
     return values
 
 
-def test_a_valley_of_entropy(monkeypatch):
+def by_size(sign):
+    def values(model, metric, layers, number):
+        size = np.log10(released.PARAMETERS.get(model, 1e8))
+        growth = sign * size + 1e-3 * np.sin(size * 50)
+        if metric == "prompt_entropy":
+            return -growth * np.sin(np.pi * layers / layers[-1])
+        return np.full(len(layers), -growth if metric == "curvature" else growth)
+
+    return values
+
+
+@pytest.mark.parametrize(("sign", "word"), [(1, "held"), (-1, "did not hold")])
+@pytest.mark.parametrize("name", ["L-fig2", "L-fig4", "L-fig12"])
+def test_valleys_larger_models_and_training_on_the_released_metrics(monkeypatch, name, sign, word):
+    made = {
+        "L-fig2": lambda: metrics(valley(0.5 * sign)),
+        "L-fig4": lambda: over_training(sign),
+        "L-fig12": lambda: metrics(by_size(sign)),
+    }
     monkeypatch.setattr(curves, "BIDIRECTIONAL", ("bert-base", "bert-large", "bert-huge"))
-    monkeypatch.setattr(released, "metrics", lambda assets: metrics(valley(0.5)))
-    found = verdicts("L-fig2", World(None))
-    assert set(found.values()) == {"held"}
-    monkeypatch.setattr(released, "metrics", lambda assets: metrics(valley(-0.5)))
-    found = verdicts("L-fig2", World(None))
-    assert set(found.values()) == {"did not hold"}
-
-
-def test_larger_models(monkeypatch):
-    def by_size(sign):
-        def values(model, metric, layers, number):
-            size = np.log10(released.PARAMETERS.get(model, 1e8))
-            growth = sign * size + 1e-3 * np.sin(size * 50)
-            if metric == "prompt_entropy":
-                return -growth * np.sin(np.pi * layers / layers[-1])
-            return np.full(len(layers), -growth if metric == "curvature" else growth)
-
-        return values
-
-    monkeypatch.setattr(released, "metrics", lambda assets: metrics(by_size(1)))
-    assert set(verdicts("L-fig12", World(None)).values()) == {"held"}
-    monkeypatch.setattr(released, "metrics", lambda assets: metrics(by_size(-1)))
-    assert set(verdicts("L-fig12", World(None)).values()) == {"did not hold"}
+    monkeypatch.setattr(released, "metrics", lambda assets: made[name]())
+    assert set(verdicts(name, World(None)).values()) == {word}
 
 
 def test_which_metrics_go_with_scores(monkeypatch):
@@ -179,32 +168,16 @@ def over_training(sign):
             if step == steps[-1]:
                 revisions += [("main", dataset) for dataset in ("wikitext", "mteb/a", "mteb/b")]
             for number, (revision, dataset) in enumerate(revisions):
+                names = ("Pythia-410m", revision, dataset, metric, variant)
                 rows += [
-                    {
-                        "model": "Pythia-410m",
-                        "revision": revision,
-                        "dataset": dataset,
-                        "metric": metric,
-                        "variant": variant,
-                        "site": None,
-                        "pooling": None,
-                        "layer": layer,
-                        "value": value + 0.01 * number * layer,
-                    }
+                    (*names, layer, value + 0.01 * number * layer)
                     for layer, value in enumerate(values)
                 ]
             moved = np.repeat(speeds, 4)
             if step >= curves.LATE:
                 moved[:4] *= late_speed_of_the_first
             values = values + np.r_[0.0, moved]
-    return pd.DataFrame(rows)
-
-
-def test_what_training_changes(monkeypatch):
-    monkeypatch.setattr(released, "metrics", lambda assets: over_training(1))
-    assert set(verdicts("L-fig4", World(None)).values()) == {"held"}
-    monkeypatch.setattr(released, "metrics", lambda assets: over_training(-1))
-    assert set(verdicts("L-fig4", World(None)).values()) == {"did not hold"}
+    return pd.DataFrame(rows, columns=COLUMNS).assign(site=None, pooling=None)
 
 
 def entropies(sites, texts=30):

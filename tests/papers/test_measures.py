@@ -40,16 +40,3 @@ def test_measures_of_random_paths_are_those_of_plain_loops(states):
             along = (path[layer] - path[0]) @ line / (line @ line)
             distance = np.linalg.norm(path[layer] - path[0] - along * line)
             assert away[layer - 1] == pytest.approx(distance / np.linalg.norm(line))
-
-
-def test_the_theorem_holds_for_straight_lines_and_half_of_the_time_by_chance():
-    rng = np.random.default_rng(0)
-    start, end = rng.normal(size=(2, 50, 1, 8))
-    share = np.linspace(0, 1, 6)[None, :, None]
-    assert float(monotone_share((1 - share) * start + share * end).min()) == 1.0
-    assert float(monotone_share(rng.normal(size=(4000, 6, 8))).mean()) == pytest.approx(
-        0.5, abs=0.01
-    )
-    back = (1 - share) * start + share * end
-    assert float(monotone_share(back[:, [0, 4, 3, 2, 1, 5]]).max()) < 1.0
-    np.testing.assert_allclose(line_distance(back), 0, atol=1e-12)
