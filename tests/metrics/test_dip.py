@@ -8,7 +8,6 @@ import tiny
 from scipy.optimize import linprog
 
 import layerscope
-from layerscope import LayerscopeError
 from layerscope.metrics import dip
 from layerscope.show.plots import HeatMap
 
@@ -90,8 +89,3 @@ def test_a_run_has_it_where_asked_and_a_histogram_always(tmp_path: Path) -> None
         tiny.bert(), texts, metrics="seven", out=tmp_path / "other", **options
     )
     assert "entropy_dip" not in set(other.table()["metric"])
-
-
-def test_refused() -> None:
-    with pytest.raises(LayerscopeError, match="give one dimension"):
-        dip(np.zeros((3, 2)))

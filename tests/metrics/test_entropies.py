@@ -46,13 +46,6 @@ def test_theorem_1_on_hard_inputs_and_on_those_of_the_oracle(rng, oracle):
         assert exp_entropy_is_at_most_the_rank(states)
 
 
-def test_theorem_1_as_printed_has_counter_examples():
-    """Singular values 2 and 1: exp(S_1) of (4/5, 1/5) against the effective rank of (2/3, 1/3)."""
-    Z = np.diag([2.0, 1.0])
-    assert math.exp(matrix_entropy(Z, rows="raw")) == pytest.approx(5 / 4**0.8)
-    assert effective_rank(Z) == pytest.approx(3 / 2 ** (2 / 3))
-
-
 def test_s2_needs_no_eigenvalues(rng, monkeypatch):
     Z = rng.standard_normal((40, 10))
     exact = references.matrix_entropy(Z, 2.0, "raw")

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import layerscope
-from layerscope import LayerscopeError
 from layerscope.metrics import label_information
 
 
@@ -47,20 +46,6 @@ def test_labels_that_states_know_exceed_chance_and_others_do_not(rng: np.random.
     assert known.value - known.chance > 50 * known.spread
     assert abs(unknown.value - unknown.chance) < 4 * unknown.spread
     assert unknown.chance > 0.1  # few samples in many directions look as if they knew
-
-
-@pytest.mark.parametrize(
-    ("labels", "draws", "why"),
-    [
-        ([None, *"abcde"], 8, "some labels are missing"),
-        ([0] * 6, 8, "all samples have one label"),
-        ([0, 1], 8, "give states"),
-        ([0, 1] * 3, 1, "draws is 1"),
-    ],
-)
-def test_refused(labels: list[object], draws: int, why: str) -> None:
-    with pytest.raises(LayerscopeError, match=why):
-        label_information(np.eye(6), labels, draws=draws)
 
 
 def test_a_run_has_it_by_layer(tmp_path) -> None:

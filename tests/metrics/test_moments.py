@@ -84,26 +84,6 @@ def test_metrics_of_rows_are_those_of_all_rows_at_once(name: str, metric: str, h
         assert value == pytest.approx(exact[variant], rel=1e-9), variant
 
 
-@pytest.mark.parametrize("name", STATES)
-def test_they_are_those_of_numpy(name: str):
-    states = STATES[name]()
-    rows = states.numpy().astype(np.float64)
-    found = SummedRows(summed(states))
-    p = np.linalg.svd(rows, compute_uv=False)
-    p = p[p > 1e-13 * p[0]] / p.sum()
-    assert metrics.effective_rank(found) == pytest.approx(np.exp(-(p * np.log(p)).sum()), rel=1e-8)
-    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-    q = np.linalg.svd(unit, compute_uv=False) ** 2
-    q = q[q > 1e-20] / q.sum()
-    assert metrics.dataset_entropy.__name__ == "dataset_entropy"
-    entropy = next(how for name, how in OF_SUMS if name == "dataset_entropy")
-    assert dict(entropy.measured(found, ASKED))["alpha=1"] == pytest.approx(
-        -(q * np.log(q)).sum(), rel=1e-9
-    )
-    s = np.linalg.svd(rows - rows.mean(0), compute_uv=False)
-    assert metrics.anisotropy(found) == pytest.approx(s[0] ** 2 / (s**2).sum(), rel=1e-9)
-
-
 def test_equal_rows_have_no_spread():
     found = SummedRows(summed(torch.full((50, 8), 0.1)))
     assert np.isnan(metrics.anisotropy(found)) and metrics.effective_rank(found) == pytest.approx(
