@@ -58,14 +58,15 @@ def measure(name: str, repeats: int, most: int) -> dict[str, Any]:
     from layerscope.models import LoadOptions, Override, find_layers, load, vectors_for
     from layerscope.models.capture import evaluating
     from layerscope.models.forward import forward
-    from layerscope.profiling.passing import compute
-    from layerscope.profiling.plan import Job, Options, make_plan
+    from layerscope.profiling.forward_pass import compute
+    from layerscope.profiling.options import PassOptions
+    from layerscope.profiling.plan import Job, make_plan
 
     source, tokenizer, n = case(name)
     n = min(n, most)
     loaded = load(source, LoadOptions(), tokenizer)
     corpus = open_corpus(texts(n))
-    options = Options(samples=None, views=0, max_length=TOKENS, batch_size=32)
+    options = PassOptions(samples=None, views=0, max_length=TOKENS, batch_size=32)
     model = find_layers(
         loaded, "text", corpus.samples[:4], Override(), max_length=TOKENS, prompt=""
     )

@@ -23,7 +23,6 @@ from .extraction import (
     Extraction as Extraction,
     Extractor as Extractor,
     extract as extract,
-    merge as merge,
     open_extraction as open_extraction,
 )
 from .generation import (

@@ -154,6 +154,16 @@ class Forks:
         }
         return Running(self, self.ask(request), folder)
 
+    def killed(
+        self, *words: object, when: Callable[[], bool], delay: float = 0, **limits: Any
+    ) -> None:
+        """Start a command, and kill it once it has come so far, or `delay` seconds later, when it may have ended."""
+        running = self.start(*words, **limits)
+        running.until(when, 0.0005)
+        time.sleep(delay)
+        running.kill()
+        assert running.wait().status == -signal.SIGKILL or delay
+
     def run(
         self, *words: object, cwd: Path | None = None, seconds: float = SLOW, **limits: Any
     ) -> Ended:

@@ -29,7 +29,6 @@ truncate model --layer 2 --out cut
 profile cut --data texts.csv --out small
 compare run small
 extract model --data texts.csv --layers 1,2 --out states
-merge states
 generate model --prompt w1 --max-new-tokens 4
 exits model --data texts.csv --samples 8 --max-new-tokens 16
 reproduce --list

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from layerscope.cli import main, start
 from layerscope.early_exit import timing
-from layerscope.profiling import passing
+from layerscope.profiling import forward_pass
 from layerscope.truncation import costs
 
 RANK = int(os.environ["RANK"])
@@ -45,11 +45,11 @@ if __name__ == "__main__":
     last = commands.pop("last")
     for name, arguments in commands.items():
         arguments = arguments[RANK] if isinstance(arguments[0], list) else arguments
-        whole = passing.joined
+        whole = forward_pass.joined
         if name == "fault" and RANK == 1:
-            passing.joined = broken_second
+            forward_pass.joined = broken_second
         told[name] = call(arguments)
-        passing.joined = whole
+        forward_pass.joined = whole
     (folder / f"told-{RANK}.json").write_text(json.dumps(told))
     sys.argv = ["layerscope", *last]
     start()

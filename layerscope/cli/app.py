@@ -52,7 +52,6 @@ COMMANDS = {
         "exits": "Let easy samples leave early, or early layers draft text, and see what that gains on your machine.",
         "generate": "Generate text at any depth of a language model, and measure its quality by layer.",
         "extract": "Write the states of chosen layers for all your data, in one process or in many.",
-        "merge": "Join the shards of an extraction, check every file, and mark the folder as whole.",
         "report": "Write one HTML page about results of any kind; it opens offline.",
     },
     "Papers": {
@@ -140,6 +139,8 @@ def explained(error: CycloptsError) -> str:
     if isinstance(error, UnknownOptionError):
         return _unknown_option(error, command, options)
     if isinstance(error, UnknownCommandError):
+        if mend := instead_of("", word):
+            return f"command {word} is gone: {mend}"
         if word.startswith("-"):
             return _does_not_exist(f"option {word}", near(word, options), command)
         return _does_not_exist(f"command {word!r}", near(word, NAMES), command)

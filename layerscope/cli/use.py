@@ -79,13 +79,6 @@ def extract(options: Options, printing: Printing) -> None:
         output.finish(printing, found.as_dict, found.document, saved=found.path)
 
 
-@command(layerscope.merge, argument="FOLDERS")
-def merge(options: Options, printing: Printing) -> None:
-    """Print what is there."""
-    found = layerscope.merge(**options)
-    output.finish(printing, found.as_dict, found.document, saved=found.path)
-
-
 @command(layerscope.report, argument="RUNS", prints=False)
 def report(options: Options, printing: Printing, *, figures: Figures = None) -> None:
     """Write the page and the figures."""

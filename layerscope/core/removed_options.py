@@ -10,6 +10,10 @@ NO_TARGET = "few target labels choose worse than none; `tasks` names the shifted
 NO_DIMS = "truncate --dim writes a model of fewer dimensions, and train --dims trains one to serve at several"
 
 GONE = {
+    (
+        "",
+        "merge",
+    ): "the last shard of extract marks the folder; extract without --shard checks it and fills gaps",
     ("evaluate", "dims"): NO_DIMS,
     ("select", "max_dim"): NO_DIMS,
     ("select", "evidence"): NO_RULES,
@@ -24,7 +28,7 @@ GONE = {
     ): "rules are not fitted any more; `metrics` prints what each of them would have chosen",
     ("scores", "kind"): "rules are not fitted any more, for one kind of models or another",
 }
-"""By verb, and option or option with a value: the mend."""
+"""By verb, and option or option with a value, or command: the mend."""
 
 
 def instead_of(verb: str, option: str) -> str:

@@ -23,7 +23,7 @@ from layerscope.models import LayeredModel
 from layerscope.models.encode import AudioEncoder
 from layerscope.models.forward import Inputs, accepts
 from layerscope.probes.mixes import Weights
-from layerscope.profiling.passing import report_broken, shared_run
+from layerscope.profiling.forward_pass import report_broken, shared_run
 from layerscope.profiling.plan import Job
 from layerscope.profiling.source import Source
 from layerscope.runs import Run
@@ -34,10 +34,10 @@ SHIPPED = "as shipped"
 """Stands for the pooling of a SentenceTransformer that pools as none of ours does."""
 
 
-def labelled(given: Any, samples: int | None, seed: int) -> Corpus:
+def labelled(data: Any, samples: int | None, seed: int) -> Corpus:
     """Return labelled samples of any kind that `profile` reads."""
-    corpus = open_corpus(given)
-    source = given if isinstance(given, (str, Path)) else f"the data of {corpus.name}"
+    corpus = open_corpus(data)
+    source = data if isinstance(data, (str, Path)) else f"the data of {corpus.name}"
     if corpus.labels is None:
         raise LayerscopeError(
             f"{source} has no labels to probe: give a column label, or a sub-folder for each class"
@@ -73,9 +73,9 @@ class Pooled:
         self.corpus, self.loaded, self.slots = data, model.loaded, list(slots)
         pools_itself = self.loaded.served is not None and self.loaded.pooling is None
         self.last = model.stack.depth, model.final, SHIPPED if pools_itself else model.pooling[0]
-        own = () if pools_itself else model.pooling[:1]
+        default = () if pools_itself else model.pooling[:1]
         self.kept = self.poolings = tuple(
-            dict.fromkeys([*(pooling for _, _, pooling in slots), *own])
+            dict.fromkeys([*(pooling for _, _, pooling in slots), *default])
         )
 
     def compute(
@@ -178,8 +178,8 @@ class Tokens:
             )
         self.corpus, self.slots = data, list(slots)
         self.last = model.stack.depth, model.final, model.pooling[0]
-        found = {Column(site, layer) for layer, site, _ in [*slots, self.last]}
-        self.kept = tuple(sorted(found, key=lambda column: (column.site, column.layer)))
+        columns = {Column(site, layer) for layer, site, _ in [*slots, self.last]}
+        self.kept = tuple(sorted(columns, key=lambda column: (column.site, column.layer)))
 
     def compute(
         self,

@@ -32,7 +32,8 @@ from layerscope.profiling.identity import (
     tokens_fingerprint,
     weights_fingerprint,
 )
-from layerscope.profiling.plan import Job, Options
+from layerscope.profiling.options import PassOptions
+from layerscope.profiling.plan import Job
 from layerscope.runs import Run
 from layerscope.scores.probe_results import ProbeScores, Slot
 
@@ -71,7 +72,9 @@ class Study:
         )
         self.keep_states = asked.keep_states
         # the pass keeps nothing but states for a metric of labels, and no views
-        self.options = Options(metrics=("linear_probe",), views=0, samples=None, seed=asked.seed)
+        self.options = PassOptions(
+            metrics=("linear_probe",), views=0, samples=None, seed=asked.seed
+        )
         self.model = find_layers(loaded, data.modality, first, override, max_length=None, prompt="")
         self.states = tasks[0].kind.states(data, self.model, slots_of(self.model))
         self.rows = [

@@ -1,4 +1,7 @@
-"""Pooled states of texts, images or sounds at every layer, each sample embedded once and kept on disk."""
+"""Pooled states of texts, images or sounds at every layer, each sample embedded once and kept on disk.
+
+A sample is found by a key, a hash of what it holds: tasks share texts, and so their states.
+"""
 
 import hashlib
 import shutil
@@ -6,20 +9,19 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from layerscope.core.checksums import is_intact, save_sealed
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.files import aside
 from layerscope.core.processes import Team
 from layerscope.core.progress import Reporter
+from layerscope.core.store import Store
 from layerscope.core.workers import torch_threads
 from layerscope.inputs.media import read_image, read_waveform
 from layerscope.inputs.samples import KEY_BYTES, key_of
@@ -36,7 +38,9 @@ from layerscope.scores.probe_results import Slot
 
 Floats = npt.NDArray[np.float32]
 BATCHES_PER_PART = 4
-FORMAT = 3
+FORMAT = 4
+IN_RUN = -1
+"""What stands for the run in the place of a part's number."""
 MEND = "take fewer `samples`, `layers` or poolings, or another `out`"
 
 
@@ -67,19 +71,15 @@ class StoredTexts:
         modality: str,
         run: Run | None = None,
     ) -> None:
-        self.folder, self.slots, self.widths, self.modality, self.run = (
-            folder,
-            tuple(slots),
-            widths,
-            modality,
-            run,
-        )
-        self._rows: dict[bytes, tuple[Path, int]] = {}
-        self.broken = [
-            part for part in sorted(self.folder.glob("*.safetensors")) if not self._know(part)
-        ]
+        self.folder, self.slots, self.widths = folder, tuple(slots), widths
+        self.modality, self.run = modality, run
+        self.store = Store(folder, "", "part")
+        self._rows: dict[bytes, tuple[int, int]] = {}
+        for number in self.store.there():  # one whose mark is missing is whole all the same
+            if self.store.is_intact(number):
+                self._index(number)
         if run is not None:
-            self._rows |= {key: (run.path, row) for key, row in run.keyed_rows().items()}
+            self._rows |= {key: (IN_RUN, row) for key, row in run.keyed_rows().items()}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return StoredTexts, (self.folder, self.slots, self.widths, self.modality, self.run)
@@ -106,16 +106,16 @@ class StoredTexts:
         slot = layer, site, pooling
         column = self.columns(_tensor(slot)).index(slot)
         out = np.empty((len(keys), self.width(slot)), dtype=np.float32)
-        by_part: dict[Path, list[tuple[int, int]]] = {}
-        for i, (part, row) in enumerate(map(self._rows.__getitem__, keys)):
-            by_part.setdefault(part, []).append((i, row))
-        for part, found in by_part.items():
-            to, rows = np.array(found).T
-            if self.run is not None and part == self.run.path:
-                out[to] = self.run.states(pooling, (Column(site, layer),), rows)[:][:, 0].numpy()
+        parts, rows = np.array([self._rows[key] for key in keys]).reshape(-1, 2).T
+        for part in np.unique(parts):
+            here = np.flatnonzero(parts == part)
+            if part == IN_RUN and self.run is not None:
+                states = self.run.states(pooling, (Column(site, layer),), rows[here])
+                out[here] = states[:][:, 0].numpy()
                 continue
-            with safe_open(part, framework="np") as file:
-                out[to] = file.get_slice(_tensor(slot))[column][rows]
+            with self.store.open(int(part)) as file:
+                vectors = file.get_slice(_tensor(slot))[column]
+                out[here] = vectors[torch.from_numpy(rows[here])].numpy()
         return out
 
     def columns(self, tensor: str) -> list[Slot]:
@@ -129,17 +129,11 @@ class StoredTexts:
     def _embed(self, samples: dict[bytes, Any]) -> None:
         raise MissingTextsError(f"{len(samples)} samples")
 
-    def _know(self, part: Path) -> bool:
-        """Take in the keys of a part, and return whether it can be read and is what was written."""
-        try:
-            if not is_intact(part):
-                return False
-            with safe_open(part, framework="np") as file:
-                keys: Any = file.get_tensor("keys")
-        except (SafetensorError, OSError):
-            return False
-        self._rows |= {row.tobytes(): (part, i) for i, row in enumerate(keys)}
-        return True
+    def _index(self, number: int) -> None:
+        """Take in the keys of a part."""
+        with self.store.open(number) as file:
+            keys = file.get_tensor("keys").numpy()
+        self._rows |= {row.tobytes(): (number, i) for i, row in enumerate(keys)}
 
 
 class TextStates(StoredTexts):
@@ -174,12 +168,8 @@ class TextStates(StoredTexts):
         alone: bool = False,
     ) -> None:
         slots = sorted(set(slots))
-        self.model, self.reporter, self.team, self.alone = (
-            model,
-            reporter or Reporter(),
-            team or Team(),
-            alone,
-        )
+        self.model, self.reporter = model, reporter or Reporter()
+        self.team, self.alone = team or Team(), alone
         self.forwards = self.embedded = 0
         self.seconds = 0.0
         self.lengths: list[int] = []
@@ -190,8 +180,7 @@ class TextStates(StoredTexts):
         super().__init__(
             folder / name, slots, (model.stack.width, projection), model.encoder.modality, run
         )
-        for part in self.broken:  # its samples are embedded again
-            part.unlink()
+        self.store.drop_damaged()  # those samples are embedded again
 
     def size(self, samples: int) -> int:
         """Return the bytes that the states of this many samples take on disk."""
@@ -232,20 +221,19 @@ class TextStates(StoredTexts):
             ]
 
             def embed(chosen: list[list[int]]) -> Any:
-                done = [
+                batches = [
                     self._batch([self._decoded(samples[i]) for i in rows], lengths[rows[0]])
                     for rows in chosen
                 ]
-                return (
-                    done
-                    if self.alone
-                    else self._write([samples[i] for rows in chosen for i in rows], done)
-                )
+                return batches if self.alone else self._write(samples_of(chosen), batches)
+
+            def samples_of(chosen: list[list[int]]) -> list[Any]:
+                return [samples[i] for rows in chosen for i in rows]
 
             for chosen, made in zip(parts, self.team.each(embed, parts, about), strict=True):
-                own = [samples[i] for rows in chosen for i in rows]
-                self._know(self.folder / (self._write(own, made) if self.alone else made))
-                advance(len(own))
+                embedded = samples_of(chosen)
+                self._index(self._write(embedded, made) if self.alone else made)
+                advance(len(embedded))
         self.seconds += time.perf_counter() - start
 
     def _decoded(self, sample: Any) -> Any:
@@ -258,14 +246,14 @@ class TextStates(StoredTexts):
         if longest == 0:
             return {slot: torch.zeros(len(samples), self.width(slot)) for slot in self.slots}
         inputs = self.model.encoder.batch(samples).to(self.model.device)
-        found: dict[Slot, Tensor] = {}
+        vectors_of: dict[Slot, Tensor] = {}
         held: dict[int, Tensor] = {}
         projected = {layer for layer, *_ in self.columns(PROJECTED)}
 
         def visit(layer: int, site: str, tokens: Tensor) -> None:
             for slot in self.slots:
                 if slot[:2] == (layer, site):
-                    found[slot] = pool(tokens, self.model.mask(inputs, tokens), slot[2]).cpu()
+                    vectors_of[slot] = pool(tokens, self.model.mask(inputs, tokens), slot[2]).cpu()
             if site == "raw" and layer in projected:
                 held[layer] = tokens.clone()  # a block may change its input in place
 
@@ -275,10 +263,10 @@ class TextStates(StoredTexts):
         for slot in self.columns(PROJECTED):
             projection, tokens = self.model.projection, held[slot[0]]
             assert projection is not None
-            found[slot] = projection.vectors(
+            vectors_of[slot] = projection.vectors(
                 tokens, replace(inputs, mask=self.model.mask(inputs, tokens))
             ).cpu()
-        for slot, vectors in found.items():
+        for slot, vectors in vectors_of.items():
             broken = (~torch.isfinite(vectors).all(-1)).nonzero()
             if len(broken):
                 sample = samples[int(broken[0])]
@@ -291,16 +279,17 @@ class TextStates(StoredTexts):
                     f"{self.model.loaded.name} gives NaN or infinity at layer {slot[0]} for {named}: try "
                     "`dtype='float32'`, or leave that sample out"
                 )
-        return found
+        return vectors_of
 
-    def _write(self, samples: list[Any], batches: list[dict[Slot, Tensor]]) -> str:
-        """Write a part, and return its name."""
+    def _write(self, samples: list[Any], batches: list[dict[Slot, Tensor]]) -> int:
+        """Write a part, and return its number, which no other process of the team takes."""
         keys = np.frombuffer(b"".join(map(key_of, samples)), dtype=np.uint8).reshape(-1, KEY_BYTES)
         tensors = {"keys": torch.from_numpy(keys.copy())}
         for name in set(map(_tensor, self.slots)):
             columns = [torch.cat([batch[slot] for batch in batches]) for slot in self.columns(name)]
             tensors[name] = torch.stack(columns)
-        last = max((int(part.name[:5]) for part in self.folder.glob("*.safetensors")), default=-1)
-        part = self.folder / f"{last + 1:05d}-{self.team.rank}.safetensors"
-        aside(part, lambda path: save_sealed(tensors, path))
-        return part.name
+        last = max(self.store.there(), default=-1)
+        mine = count(self.team.rank, self.team.size)
+        number = next(number for number in mine if number > last)
+        self.store.write(number, tensors)
+        return number

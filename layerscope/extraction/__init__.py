@@ -1,4 +1,4 @@
-"""The verbs `extract` and `merge`: the states themselves, written by any number of processes, and `Extractor`.
+"""The verb `extract`: the states themselves, written by any number of processes, and `Extractor`.
 
 A folder of states has, in format 1:
 

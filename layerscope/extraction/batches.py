@@ -1,6 +1,7 @@
 """A batch of columns with the states of its samples added, by a model that each process loads once."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import torch
 
 from layerscope.core.errors import LayerscopeError, choices
-from layerscope.core.options import Asked
+from layerscope.extraction.options import ExtractOptions
 from layerscope.extraction.pipeline import layered, wanted_of
 from layerscope.extraction.reading import Wanted, prepare, read_states
 from layerscope.inputs import open_corpus
@@ -18,58 +19,55 @@ from layerscope.models.capture import evaluating
 _ready: dict[Any, tuple[Any, LayeredModel, Wanted]] = {}
 
 
-def with_states(asked: Asked, column: str, batch: Mapping[str, Any]) -> dict[str, Any]:
+def with_states(options: ExtractOptions, column: str, batch: Mapping[str, Any]) -> dict[str, Any]:
     """Return a batch with the pooled states of the samples in a column, an array [n, D] for each layer and pooling."""
     if column not in batch:
         raise LayerscopeError(
             f"the batch has no column {column!r}{choices(column, batch, 'it has')}"
         )
     samples = list(batch[column])
-    is_text = any(isinstance(sample, str) for sample in samples)
-    if (
-        is_text
-        and (odd := next((one for one in samples if not isinstance(one, (str, NoneType))), None))
-        is not None
-    ):
-        raise LayerscopeError(f"column {column!r} holds {odd!r} among its texts: give texts alone")
-    kept = [
-        i
-        for i, sample in enumerate(samples)
-        if not (sample is None or (is_text and not sample.strip()))
-    ]
-    if (loaded := _loaded(asked, [samples[i] for i in kept])) is None:
+    filled = _filled(samples, column)
+    ready = _loaded(options, [samples[i] for i in filled])
+    if ready is None:
         return dict(batch)
-    model, wanted = loaded
+    model, wanted = ready
     with evaluating(model.module):
-        read = read_states(
-            model, prepare(model, [samples[i] for i in kept]), wanted, asked.batch_size
-        )
-    found, rows = dict(batch), [kept[i] for i in read.rows]
-    for name, states in read.states.items():
+        read = read_states(model, prepare(model, [samples[i] for i in filled]), wanted)
+    columns, rows = dict(batch), [filled[i] for i in read.rows]
+    for pooling, states in read.states.items():
         whole = torch.full((len(wanted.layers), len(samples), model.stack.width), torch.nan)
         whole[:, rows] = states
-        ending = f".{name}" if len(read.states) > 1 else ""
-        found |= {
-            f"layer_{layer}{ending}": own.numpy()
-            for layer, own in zip(wanted.layers, whole, strict=True)
-        }
-    return found
+        ending = f".{pooling}" if len(read.states) > 1 else ""
+        for layer, vectors in zip(wanted.layers, whole, strict=True):
+            columns[f"layer_{layer}{ending}"] = vectors.numpy()
+    return columns
 
 
-def _loaded(asked: Asked, samples: list[Any]) -> tuple[LayeredModel, Wanted] | None:
+def _filled(samples: Sequence[Any], column: str) -> list[int]:
+    """Return the numbers of the samples that are neither None nor blank; texts mixed with others are refused."""
+    is_text = any(isinstance(sample, str) for sample in samples)
+    filled = []
+    for number, sample in enumerate(samples):
+        if is_text and not isinstance(sample, (str, NoneType)):
+            raise LayerscopeError(
+                f"column {column!r} holds {sample!r} among its texts: give texts alone"
+            )
+        if not (sample is None or (is_text and not sample.strip())):
+            filled.append(number)
+    return filled
+
+
+def _loaded(options: ExtractOptions, samples: list[Any]) -> tuple[LayeredModel, Wanted] | None:
     """Return the model and what is wanted of it; None where there is no sample yet to find its layers by."""
-    named = isinstance(asked.model, (str, Path))
-    options = repr(
-        [(name, value) for name, value in vars(asked).items() if named or name != "model"]
-    )
-    key = options, 0 if named else id(asked.model)
-    if key not in _ready and not samples:
-        return None
+    plain = replace(options, changed=frozenset())  # a set is not printed in one order everywhere
+    if isinstance(options.model, (str, Path)):
+        key = repr(plain), 0
+    else:
+        key = repr(replace(plain, model=None)), id(options.model)
     if key not in _ready:
-        model = layered(asked, open_corpus(samples))
-        _ready[key] = (
-            asked.model,
-            model,
-            wanted_of(asked, model),
-        )  # a model that is kept keeps its number
+        if not samples:
+            return None
+        model = layered(options, open_corpus(samples))
+        # a model that is kept keeps its number
+        _ready[key] = options.model, model, wanted_of(options, model)
     return _ready[key][1:]

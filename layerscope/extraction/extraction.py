@@ -5,7 +5,7 @@ from typing import Any
 from layerscope.core.errors import count, spans
 from layerscope.core.hub import on_this_machine
 from layerscope.core.saved import jsonable
-from layerscope.extraction.folder import StatesFolder
+from layerscope.inputs.state_folder import StatesFolder, broken_in, total_of
 from layerscope.runs.folder import amount
 from layerscope.show.document import Document, Facts
 
@@ -41,7 +41,7 @@ class Extraction:
         return self._sum("samples")
 
     def _sum(self, name: str) -> int:
-        return sum(chunk[name] for chunk in self.chunks)
+        return total_of(list(self.chunks), name)
 
     @property
     def _layers(self) -> str:
@@ -50,23 +50,23 @@ class Extraction:
     def as_dict(self) -> dict[str, Any]:
         """Return what is known as plain values."""
         sums = {name: self._sum(name) for name in ("samples", "rows", "tokens", "bytes", "cut")}
-        broken = [entry for chunk in self.chunks for entry in chunk["broken"]]
-        known = {
+        stated = {
             name: self.info[name]
             for name in ("model", "data", "layers", "site", "poolings", "store_dtype")
         }
-        found = {
+        counted = {
             "path": str(self.path),
             "whole": self.is_whole,
             "chunks": len(self.chunks),
             **sums,
-            "broken": broken,
+            "broken": broken_in(list(self.chunks)),
         }
-        return dict(jsonable(found | known))
+        return dict(jsonable(counted | stated))
 
     def document(self) -> Document:
         """Return the result as it is shown."""
         info, lost = self.info, self._sum("rows") - self._sum("samples")
+        broken = len(broken_in(list(self.chunks)))
         how = ", ".join(info["poolings"]) or "every token"
         answer = f"{count(self.samples, 'sample')} at {self._layers}: {amount(self._sum('bytes'))} in {self.path}"
         entries = [
@@ -88,32 +88,23 @@ class Extraction:
             ),
             (
                 "NaN or infinity",
-                f"{count(self._sum_broken(), 'sample')}" if self._sum_broken() else "",
+                f"{count(broken, 'sample')}" if broken else "",
             ),
         ]
-        merge = () if self.is_whole else (f"layerscope merge {self.path}",)
-        reasons = (
-            ()
-            if self.is_whole
-            else ("Other shards may be missing: merge checks that, and marks the folder.",)
-        )
+        reasons: tuple[str, ...] = ()
+        if not self.is_whole:
+            reasons = (
+                "Other shards may be missing: the command without --shard checks every file, computes what is "
+                "missing, and marks the folder.",
+            )
         return Document(
             answer,
             (info["model"]["name"], info["data"]["name"]),
             reasons=reasons,
-            commands=merge,
+            commands=() if self.is_whole else (info["command"],),
             parts=(Facts(tuple(entry for entry in entries if entry[1])),),
             kind="states",
         )
-
-    def _sum_broken(self) -> int:
-        return sum(len(chunk["broken"]) for chunk in self.chunks)
-
-
-def of_folder(folder: StatesFolder) -> Extraction:
-    """Return what a folder of states holds so far."""
-    chunks = (folder.facts(number) for number in folder.finished())
-    return Extraction(folder.path, folder.manifest, tuple(facts for facts in chunks if facts))
 
 
 def open_extraction(folder: str | Path) -> Extraction:
@@ -125,4 +116,6 @@ def open_extraction(folder: str | Path) -> Extraction:
     >>> layerscope.open_extraction("states")
     Extraction('states': layer 6 of all-MiniLM-L6-v2, 24 samples of reviews)
     """
-    return of_folder(StatesFolder(on_this_machine(folder)))
+    states = StatesFolder(on_this_machine(folder))
+    chunks = (states.store.facts(number) for number in states.store.finished())
+    return Extraction(states.path, states.manifest, tuple(facts for facts in chunks if facts))

@@ -2,6 +2,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from layerscope.core.options import checked
+from layerscope.extraction.options import ExtractOptions
 from layerscope.extraction.verb import extract
 
 
@@ -31,19 +32,20 @@ class Extractor:
         batch_size: int | None = None,
         **options: Any,
     ) -> None:
-        given = {
+        call = {
             "model": model,
             "data": None,
             "layers": layers,
             "out": ".",
             "pooling": pooling,
             "site": site,
+            "batch_size": batch_size,
         }
-        self.asked = checked(extract, given | {"batch_size": batch_size} | options)
+        self.options = checked(extract, call | options, ExtractOptions)
         self.column = column
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Return the batch with the states of its samples."""
         from layerscope.extraction.batches import with_states
 
-        return with_states(self.asked, self.column, batch)
+        return with_states(self.options, self.column, batch)

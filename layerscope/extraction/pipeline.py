@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,104 +10,100 @@ import torch
 from layerscope.core import processes
 from layerscope.core.environment import versions
 from layerscope.core.errors import LayerscopeError, count
-from layerscope.core.options import Asked
 from layerscope.core.prefetch import ahead
 from layerscope.core.processes import Team
 from layerscope.core.progress import Reporter, reporting
-from layerscope.extraction.extraction import Extraction, of_folder
-from layerscope.extraction.folder import ChunkTable, StatesFolder
-from layerscope.extraction.merging import finish
-from layerscope.extraction.reading import TOKENS, Read, Wanted, layers_of, prepare, read_states
+from layerscope.extraction.extraction import Extraction, open_extraction
+from layerscope.extraction.options import ExtractOptions
+from layerscope.extraction.reading import Read, Wanted, layers_of, prepare, read_states
 from layerscope.inputs import Chunk, Corpus, Stream, draw_stream, open_corpus, open_stream, pack
+from layerscope.inputs.state_folder import TOKENS, ChunkTable, StatesFolder, broken_in
 from layerscope.inputs.streams import corpus_stream
-from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load, vectors_for
+from layerscope.models import LayeredModel, find_layers, load, vectors_for
 from layerscope.models.capture import evaluating
 from layerscope.models.weights import is_parallel
-from layerscope.profiling.identity import about_model, tokens_fingerprint
-from layerscope.profiling.pipeline import window_of
+from layerscope.profiling.identity import about_model, as_named, tokens_fingerprint
+from layerscope.profiling.samples import window_of
 from layerscope.runs.folder import need_room
 
 CHUNK_ROWS, WITH_TOKENS = 1024, 128
 OPTIONS = ("samples", "seed", "chunk", "prompt", "batch_size")
 
 
-def run_extraction(asked: Asked) -> Extraction:
-    """Do what `extract` is asked for, and return what the folder then holds."""
+def run_extraction(options: ExtractOptions) -> Extraction:
+    """Write the states of a model over data, those that are not there yet, and return what the folder holds."""
     team = processes.team()
-    reporter = reporting(asked.progress and team.leads)
-    rows = asked.chunk_rows or (WITH_TOKENS if asked.tokens else CHUNK_ROWS)
-    columns = {"text_column": asked.text_column, "label_column": asked.label_column}
-    stream = open_stream(
-        asked.data, labels=asked.labels, rows=rows, **columns
-    )  # wrong data is reported first
-    model = layered(asked, stream.head)
-    stream = _packed(stream, model, asked)
-    if asked.samples != "all":
-        drawn = corpus_stream(draw_stream(stream, asked.samples, asked.seed), rows)
-        stream = replace(drawn, text_column=stream.text_column, label_column=stream.label_column)
-    wanted = wanted_of(asked, model)
-    manifest = _manifest(asked, model, stream, wanted)
-    path: Path = asked.out
+    reporter = reporting(options.progress and team.leads)
+    stream, model = _opened(options)
+    wanted = wanted_of(options, model)
+    manifest = _manifest(options, model, stream, wanted)
     if stream.length is not None and wanted.poolings:
         numbers = len(wanted.layers) * len(wanted.poolings) * model.stack.width
-        there = sum(file.stat().st_size for file in path.glob("chunks/[0-9]*"))
-        need_room(
-            path,
-            stream.length * numbers * wanted.dtype.itemsize // (asked.shard or (0, 1))[1] - there,
-        )
-    folder = StatesFolder.open_or_start(path, manifest)
+        size = stream.length * numbers * wanted.dtype.itemsize // (options.shard or (0, 1))[1]
+        written = sum(file.stat().st_size for file in options.out.glob("chunks/[0-9]*"))
+        need_room(options.out, size - written)
+    folder = StatesFolder.open_or_start(options.out, manifest)
+    if options.shard is None:
+        team.lead(partial(_drop_damaged, folder, reporter))
     for note in (*stream.notes, *model.notes):
         reporter.say(note)
     together = is_parallel(model.module)
-    due = _due(asked.shard, folder, team, together)
-    with folder.working():
-        compute(
-            model,
-            stream,
-            wanted,
-            folder,
-            reporter,
-            due,
-            asked.batch_size,
-            team if together else None,
-        )
-    team.meet()
-    if asked.shard is None and team.leads:
-        finish(folder)
-    team.meet()
-    found = of_folder(folder)
-    _report_broken(found, reporter)
-    return found
+    due = _due(options.shard, folder, team, together)
+    compute(model, stream, wanted, folder, reporter, due, team if together else Team())
+    team.lead(folder.finish)
+    extraction = open_extraction(options.out)
+    _report_broken(extraction, reporter)
+    return extraction
 
 
-def layered(asked: Asked, head: Corpus) -> LayeredModel:
+def _opened(options: ExtractOptions) -> tuple[Stream, LayeredModel]:
+    """Return the data as a stream, and the model; wrong data is reported before the model is loaded."""
+    rows = options.chunk_rows or (WITH_TOKENS if options.tokens else CHUNK_ROWS)
+    stream = open_stream(
+        options.data,
+        labels=options.labels,
+        text_column=options.text_column,
+        label_column=options.label_column,
+        rows=rows,
+    )
+    model = layered(options, stream.head)
+    packed = _packed(stream, model, options)
+    if options.samples == "all":
+        return packed, model
+    drawn = corpus_stream(draw_stream(packed, int(options.samples), options.seed), rows)
+    text, label = packed.text_column, packed.label_column
+    return replace(drawn, text_column=text, label_column=label), model
+
+
+def layered(options: ExtractOptions, head: Corpus) -> LayeredModel:
     """Return the model, its layers found by a probe on the first samples."""
-    loaded = load(asked.model, asked.of(LoadOptions), asked.processor)
+    loaded = load(options.model, options.load, options.processor)
     return find_layers(
         loaded,
         head.modality,
         head.samples,
-        asked.of(Override),
-        max_length=asked.max_length,
-        prompt=asked.prompt,
+        options.override,
+        max_length=options.max_length,
+        prompt=options.prompt,
     )
 
 
-def _packed(stream: Stream, model: LayeredModel, asked: Asked) -> Stream:
-    """Return running text in windows, for a language model or where that is asked for."""
-    tokenizer, window = model.loaded.processor_for("text"), window_of(asked, stream.head, model)
+def _packed(stream: Stream, model: LayeredModel, options: ExtractOptions) -> Stream:
+    """Return running text in windows, for a language model or where `chunk` says so."""
+    tokenizer = model.loaded.processor_for("text")
+    window = window_of(options.chunk, options.prompt, stream.head, model)
     if window is None:
         return stream
-    if asked.samples != "all":  # which windows are drawn is known when all of them are
-        return corpus_stream(pack(open_corpus(asked.data), tokenizer, window), stream.rows)
+    if options.samples != "all":  # which windows are drawn is known when all of them are
+        return corpus_stream(pack(open_corpus(options.data), tokenizer, window), stream.rows)
 
     def read(wanted: Callable[[int], bool]) -> Iterator[Chunk]:
         for chunk in stream.read(wanted):
             if not chunk.samples:
                 yield replace(chunk, rows=0)
                 continue
-            own = Corpus(stream.name, "text", chunk.samples, chunk.names, running=True)
-            windows = pack(own, tokenizer, window).samples
+            lines = Corpus(stream.name, "text", chunk.samples, chunk.names, running=True)
+            windows = pack(lines, tokenizer, window).samples
             names = [f"{chunk.names[0]}.{i}" for i in range(len(windows))]
             yield replace(chunk, rows=len(windows), samples=windows, names=names)
 
@@ -116,17 +112,19 @@ def _packed(stream: Stream, model: LayeredModel, asked: Asked) -> Stream:
     return replace(stream, head=head, length=None, read=read)
 
 
-def wanted_of(asked: Asked, model: LayeredModel) -> Wanted:
+def wanted_of(options: ExtractOptions, model: LayeredModel) -> Wanted:
     """Return which states are kept; what this model or this format does not have is refused."""
-    layers, dtype = layers_of(asked.layers, model.stack.depth), getattr(torch, asked.store_dtype)
-    site = asked.site if asked.site in model.sites else "raw"
-    if asked.format == "parquet" and dtype == torch.bfloat16:
+    dtype = getattr(torch, options.store_dtype)
+    layers = layers_of(options.layers, model.stack.depth)
+    site = options.site if options.site in model.sites else "raw"
+    if options.format == "parquet" and dtype == torch.bfloat16:
         raise LayerscopeError(
             "Parquet has no bfloat16: take `store_dtype='float16'`, or `format='safetensors'`"
         )
-    if not asked.tokens:
-        return Wanted(layers, site, vectors_for(model, asked.pooling, pairs=False).poolings, dtype)
-    if asked.pooling != "auto":
+    if not options.tokens:
+        poolings = vectors_for(model, options.pooling, pairs=False).poolings
+        return Wanted(layers, site, poolings, dtype, options.batch_size)
+    if options.pooling != "auto":
         raise LayerscopeError(
             "`tokens` keeps the state of every token, and `pooling` makes one of them: give one"
         )
@@ -134,18 +132,16 @@ def wanted_of(asked: Asked, model: LayeredModel) -> Wanted:
         raise LayerscopeError(
             f"the states of {model.loaded.name} have no tokens: leave `tokens` out"
         )
-    return Wanted(layers, site, (), dtype)
+    return Wanted(layers, site, (), dtype, options.batch_size)
 
 
-def _manifest(asked: Asked, model: LayeredModel, stream: Stream, wanted: Wanted) -> dict[str, Any]:
+def _manifest(
+    options: ExtractOptions, model: LayeredModel, stream: Stream, wanted: Wanted
+) -> dict[str, Any]:
     """Return what `states.json` holds from the start: the same in every process that shares the work."""
-    named = {
-        key: str(value) if isinstance(value, (str, Path)) else type(value).__name__
-        for key, value in (("model", asked.model), ("data", asked.data))
-    }
     data = {
         "name": stream.name,
-        "source": named["data"],
+        "source": as_named(options.data),
         "modality": stream.modality,
         "text_column": stream.text_column,
         "label_column": stream.label_column,
@@ -154,21 +150,19 @@ def _manifest(asked: Asked, model: LayeredModel, stream: Stream, wanted: Wanted)
         "tokens": tokens_fingerprint(model, stream.head),
         "rows": stream.length,
     }
+    decisive = {name: getattr(options, name) for name in OPTIONS}
     return {
         **versions(),
-        "command": asked.command,
-        "model": about_model(model, named["model"]),
+        "command": options.command,
+        "model": about_model(model, as_named(options.model)),
         "data": data,
         "layers": list(wanted.layers),
         "site": wanted.site,
         "poolings": list(wanted.poolings),
-        "store_dtype": asked.store_dtype,
-        "file_format": asked.format,
+        "store_dtype": options.store_dtype,
+        "file_format": options.format,
         "chunk_rows": stream.rows,
-        "options": {
-            "max_length": model.max_length,
-            **{name: getattr(asked, name) for name in OPTIONS},
-        },
+        "options": {"max_length": model.max_length, **decisive},
     }
 
 
@@ -180,13 +174,14 @@ def _due(
     Where each has a part of every weight, all compute every chunk `together`, whatever is finished
     meanwhile.
     """
-    own, shards = shard or (0, 1)
-    there = set(team.meet(folder.finished())[0]) if together else None
+    index, shards = shard or (0, 1)
+    done = set(team.meet(folder.store.finished())[0]) if together else None
     rank, size = (0, 1) if together else (team.rank, team.size)
 
     def due(number: int) -> bool:
-        ours = number % shards == own and number // shards % size == rank
-        return ours and not (folder.is_finished(number) if there is None else number in there)
+        if number % shards != index or number // shards % size != rank:
+            return False
+        return number not in done if done is not None else not folder.store.is_finished(number)
 
     return due
 
@@ -198,25 +193,32 @@ def compute(
     folder: StatesFolder,
     reporter: Reporter,
     is_due: Callable[[int], bool],
-    batch_size: int | None,
-    together: Team | None = None,
+    together: Team,
 ) -> None:
     """Compute every chunk that is due; of a team that computes them `together`, the first process writes them."""
-    if there := len(folder.finished()):
-        reporter.say(f"resuming {str(folder.path)!r}: {count(there, 'chunk')} done")
-    chunks, team = 0, together or Team()
+    if done := len(folder.store.finished()):
+        reporter.say(f"resuming {str(folder.path)!r}: {count(done, 'chunk')} done")
+    chunks = 0
     with evaluating(model.module), reporter.bar("extract", stream.length, "samples") as advance:
         for chunk, prepared in ahead(
             lambda chunk: prepare(model, chunk.samples), stream.chunks(wanted=is_due)
         ):
             if chunk.read:
-                states = read_states(model, prepared, wanted, batch_size, reporter.say)
-                if team.leads:
+                states = read_states(model, prepared, wanted, reporter.say)
+                if together.leads:
                     write_chunk(chunk, states, wanted, folder)
-                team.meet()  # the others end too where the one that writes fails
+                together.meet()  # the others end too where the one that writes fails
             chunks = chunk.number + 1
             advance(chunk.rows)
     folder.write_end(chunks)
+
+
+def _drop_damaged(folder: StatesFolder, reporter: Reporter) -> None:
+    """Take away the chunks that have changed since they were written: they are computed again."""
+    for number in folder.store.drop_damaged():
+        reporter.say(
+            f"chunk {number} of {str(folder.path)!r} has changed since it was written: it is computed again"
+        )
 
 
 def write_chunk(chunk: Chunk, read: Read, wanted: Wanted, folder: StatesFolder) -> None:
@@ -224,41 +226,40 @@ def write_chunk(chunk: Chunk, read: Read, wanted: Wanted, folder: StatesFolder) 
     names = [str(chunk.names[i]) for i in read.rows]
     labels = None if chunk.labels is None else [str(chunk.labels[i]) for i in read.rows]
     table = ChunkTable(names, labels, wanted.layers, read.states, read.offsets, read.ids)
-    facts = {
-        "samples": len(names),
-        "rows": chunk.rows,
-        "tokens": read.offsets[-1] if TOKENS in read.states else sum(map(len, read.ids or ())),
-        "cut": read.cut,
-        "broken": _broken(names, wanted.layers, read.states, read.offsets),
-    }
-    folder.write(chunk.number, table, facts)
+    folder.store.write(
+        chunk.number,
+        table.save,
+        samples=len(names),
+        rows=chunk.rows,
+        tokens=read.offsets[-1] if TOKENS in read.states else sum(map(len, read.ids or ())),
+        cut=read.cut,
+        broken=_broken(names, wanted.layers, read),
+    )
 
 
-def _broken(
-    names: list[str], layers: tuple[int, ...], states: dict[str, torch.Tensor], offsets: list[int]
-) -> list[tuple[str, int]]:
+def _broken(names: list[str], layers: tuple[int, ...], read: Read) -> list[tuple[str, int]]:
     """Return the samples with a NaN or an infinity as they are stored, each with the first layer that has one."""
     first: dict[int, int] = {}
-    for name, found in states.items():
-        for row, place in (~torch.isfinite(found).all(-1)).nonzero().tolist():
-            starts = torch.tensor(offsets) if name == TOKENS else None
-            sample = (
-                place if starts is None else int(torch.searchsorted(starts, place, right=True)) - 1
-            )
+    starts = torch.tensor(read.offsets)
+    for pooling, states in read.states.items():
+        for row, vector in (~torch.isfinite(states).all(-1)).nonzero().tolist():
+            sample = vector
+            if pooling == TOKENS:
+                sample = int(torch.searchsorted(starts, vector, right=True)) - 1
             first[sample] = min(first.get(sample, layers[-1]), layers[row])
     return [(names[sample], layer) for sample, layer in sorted(first.items())]
 
 
-def _report_broken(found: Extraction, reporter: Reporter) -> None:
+def _report_broken(extraction: Extraction, reporter: Reporter) -> None:
     """Name the samples that hold NaN or infinity, with their first layer."""
-    broken = [entry for chunk in found.chunks for entry in chunk["broken"]]
-    if broken:
-        name, layer = broken[0]
-        narrow = found.info["store_dtype"] == "float16"
-        mend = (
-            "`store_dtype='bfloat16'` reaches further" if narrow else "`dtype='float32'` may help"
-        )
-        reporter.say(
-            f"{len(broken):,} of {found.samples:,} samples of {found.info['model']['name']} hold NaN or infinity "
-            f"(first: layer {layer}, sample {name}): they are kept as they are and listed with their chunks; {mend}"
-        )
+    broken = broken_in(list(extraction.chunks))
+    if not broken:
+        return
+    name, layer = broken[0]
+    mend = "`dtype='float32'` may help"
+    if extraction.info["store_dtype"] == "float16":
+        mend = "`store_dtype='bfloat16'` reaches further"
+    reporter.say(
+        f"{len(broken):,} of {extraction.samples:,} samples of {extraction.info['model']['name']} hold NaN or infinity "
+        f"(first: layer {layer}, sample {name}): they are kept as they are and listed with their chunks; {mend}"
+    )

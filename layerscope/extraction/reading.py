@@ -1,6 +1,6 @@
 """The states of some samples at some layers: batched by length, read in forwards that end at the deepest layer."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.prefetch import ahead
+from layerscope.inputs.state_folder import TOKENS
 from layerscope.models import LayeredModel
 from layerscope.models.capture import capture
 from layerscope.models.encode import Encoder, TextEncoder
@@ -17,8 +18,6 @@ from layerscope.models.forward import Inputs, in_halves, on_host
 from layerscope.models.pooling import pool
 from layerscope.profiling.plan import batches_of
 
-TOKENS = ""
-"""What stands in the place of a pooling for the states of every token."""
 LENGTHS = "lengths"
 
 
@@ -30,6 +29,7 @@ class Wanted:
     site: str
     poolings: tuple[str, ...]
     dtype: torch.dtype = torch.float32
+    batch_size: int | None = None
 
 
 @dataclass(frozen=True)
@@ -64,19 +64,21 @@ class Read:
     cut: int
 
 
-def layers_of(asked: Any, depth: int) -> tuple[int, ...]:
+def layers_of(layers: Iterable[int] | str, depth: int) -> tuple[int, ...]:
     """Return layers in rising order, each once, negative ones counted from the end; refuse what does not exist."""
-    given = range(depth + 1) if asked == "all" else asked
-    if wrong := next((layer for layer in given if not -depth - 1 <= layer <= depth), None):
-        raise LayerscopeError(f"layer {wrong} does not exist: this model has layers 0..{depth}")
-    return tuple(sorted({layer % (depth + 1) for layer in given}))
+    if isinstance(layers, str):  # all
+        return tuple(range(depth + 1))
+    numbers = list(layers)
+    for layer in numbers:
+        if not -depth - 1 <= layer <= depth:
+            raise LayerscopeError(f"layer {layer} does not exist: this model has layers 0..{depth}")
+    return tuple(sorted({layer % (depth + 1) for layer in numbers}))
 
 
 def read_states(
     model: LayeredModel,
     prepared: Prepared,
     wanted: Wanted,
-    batch_size: int | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Read:
     """Return the states of samples; a batch that does not fit into memory is computed in halves, which `say` hears.
@@ -96,8 +98,8 @@ def read_states(
         whole: Sequence[int], inputs: Inputs
     ) -> Iterator[tuple[Sequence[int], dict[str, list[Tensor]]]]:
         def run(batch: Sequence[int]) -> dict[str, list[Tensor]]:
-            given = inputs if batch is whole else prepared.inputs(encoder, batch)
-            return _forward(model, given.to(model.device), wanted)
+            batch_inputs = inputs if batch is whole else prepared.inputs(encoder, batch)
+            return _forward(model, batch_inputs.to(model.device), wanted)
 
         return in_halves(whole, run, halved, about)
 
@@ -105,13 +107,13 @@ def read_states(
     order: list[int] = []
     batches = (
         [rows[i] for i in batch]
-        for batch in batches_of(model, [lengths[row] for row in rows], batch_size)
+        for batch in batches_of(model, [lengths[row] for row in rows], wanted.batch_size)
     )
     for batch, inputs in ahead(partial(prepared.inputs, encoder), batches):
-        for done, found in states(batch, inputs):
+        for done, by_pooling in states(batch, inputs):
             order += done
-            for name, own in found.items():
-                parts[name] += own
+            for name, tensors in by_pooling.items():
+                parts[name] += tensors
     offsets, whole = _in_order(parts, order, wanted, model.stack.width)
     return Read(
         rows,
@@ -129,9 +131,11 @@ def prepare(model: LayeredModel, samples: Sequence[Any]) -> Prepared:
         return Prepared(samples, None, encoder.lengths(samples), getattr(encoder, "cut", 0))
     ids = encoder.ids(samples)
     longest = [
-        sample for sample, own in zip(samples, ids, strict=True) if len(own) == encoder.max_length
+        sample
+        for sample, tokens in zip(samples, ids, strict=True)
+        if len(tokens) == encoder.max_length
     ]
-    cut = sum(len(own) > encoder.max_length for own in encoder.ids(longest, whole=True))
+    cut = sum(len(tokens) > encoder.max_length for tokens in encoder.ids(longest, whole=True))
     return Prepared(samples, ids, list(map(len, ids)), cut)
 
 
@@ -141,15 +145,15 @@ def _in_order(
     """Return batches as one tensor each, in the order of the samples, and where each sample's rows start."""
     back = sorted(range(len(order)), key=order.__getitem__)
     offsets, states = list(range(len(order) + 1)), {}
-    for name, found in parts.items():
-        if not found:
+    for name, batches in parts.items():
+        if not batches:
             states[name] = torch.empty(len(wanted.layers), 0, width, dtype=wanted.dtype)
         elif name == TOKENS:
-            own = [found[i] for i in back]
-            offsets = [0, *torch.tensor([each.shape[1] for each in own]).cumsum(0).tolist()]
-            states[name] = torch.cat(own, 1)
+            by_sample = [batches[i] for i in back]
+            offsets = [0, *torch.tensor([each.shape[1] for each in by_sample]).cumsum(0).tolist()]
+            states[name] = torch.cat(by_sample, 1)
         else:
-            states[name] = torch.cat(found, 1)[:, back]
+            states[name] = torch.cat(batches, 1)[:, back]
     return offsets, states
 
 
@@ -174,13 +178,15 @@ def _forward(model: LayeredModel, inputs: Inputs, wanted: Wanted) -> dict[str, l
             )  # a block may change its input in place
 
     capture(model.module, stack, inputs, visit, wanted.layers[-1])
-    found = map(torch.stack, zip(*layers, strict=True))
+    stacked = map(torch.stack, zip(*layers, strict=True))
     kept = on_host(
-        {**dict(zip(wanted.poolings or (TOKENS,), found, strict=True)), LENGTHS: lengths}
+        {**dict(zip(wanted.poolings or (TOKENS,), stacked, strict=True)), LENGTHS: lengths}
     )
     sizes = kept.pop(LENGTHS).tolist()
     if wanted.poolings:
         return {name: [states] for name, states in kept.items()}
     return {
-        TOKENS: [own[:, :size] for own, size in zip(kept[TOKENS].unbind(1), sizes, strict=True)]
+        TOKENS: [
+            vectors[:, :size] for vectors, size in zip(kept[TOKENS].unbind(1), sizes, strict=True)
+        ]
     }

@@ -12,12 +12,12 @@ from layerscope.core.option_kinds import (
     Folder,
     Kind,
     OneOf,
-    Repeated,
     Several,
     Whole,
     shown,
 )
 from layerscope.core.options import DATA, OUTPUT, LoadingAndReading, checked, spoken
+from layerscope.extraction.options import ExtractOptions
 
 if TYPE_CHECKING:
     from layerscope.extraction.extraction import Extraction
@@ -36,12 +36,12 @@ class Shard(Kind):
     def take(self, name: str, value: Any) -> Any:
         """Return both numbers."""
         text = "/".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
-        found = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
-        if found is None or int(found[1]) >= int(found[2]):
+        match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
+        if match is None or int(match[1]) >= int(match[2]):
             raise LayerscopeError(
                 f"{name} is {shown(value)}: give I/N with I from 0 to N - 1, such as 0/4"
             )
-        return int(found[1]), int(found[2])
+        return int(match[1]), int(match[2])
 
 
 @processes.as_one
@@ -105,8 +105,8 @@ def extract(
         parallel: how the processes of torchrun share the work: tensor splits every weight over
             them, for a model too large for one device; by default each holds the whole model and
             takes a share of the chunks.
-        shard: compute only share I of N equal shares, such as 0/8; each may run anywhere, and
-            `merge` joins them.
+        shard: compute only share I of N equal shares, such as 0/8; each may run anywhere. The
+            last one marks the folder as whole; without this, the same call computes what is missing.
         progress: show progress on standard error.
         command: the command line that asks for this, kept in the folder; by default the call
             itself.
@@ -125,38 +125,9 @@ def extract(
         (2, 24, 384)
 
     """
-    given = dict(locals())
-    asked = checked(extract, given)
-    asked.command = command or spoken(extract, given, "shard")
+    call = dict(locals())
+    call["command"] = command or spoken(extract, call, "shard")
+    options = checked(extract, call, ExtractOptions)
     from layerscope.extraction.pipeline import run_extraction
 
-    return run_extraction(asked)
-
-
-def merge(
-    folders: Annotated[Any, Repeated()], *, progress: Annotated[bool, IN_CODE] = True
-) -> "Extraction":
-    """Join the shards of an extraction, check every file, and mark the folder as whole.
-
-    Args:
-        folders: the folder that all shards were written to; or several, whose chunks are brought
-            into the first.
-        progress: show progress on standard error.
-
-    Raises:
-        LayerscopeError: for missing chunks, with the command that makes them, for damaged files and
-            for chunks that differ between folders, for folders of other options, and for one that
-            is being written.
-
-    Example:
-        >>> how = {"layers": 3, "out": "states", "chunk_rows": 10, "progress": False}
-        >>> for shard in ("0/2", "1/2"):
-        ...     _ = layerscope.extract("minilm", "reviews.csv", shard=shard, **how)
-        >>> layerscope.merge("states", progress=False)
-        Extraction('states': layer 3 of all-MiniLM-L6-v2, 24 samples of reviews)
-
-    """
-    asked = checked(merge, locals())
-    from layerscope.extraction.merging import merged
-
-    return merged(asked)
+    return run_extraction(options)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from layerscope.core.errors import LayerscopeError, count, folder_name, listed, near
 from layerscope.inputs.corpus import Corpus, Labels
-from layerscope.inputs.tables import without_surrogates
+from layerscope.inputs.text_files import without_surrogates
 
 TEXT_COLUMNS = ("text", "sentence", "content", "document", "review", "question", "title", "body")
 PAIR_COLUMNS = ("text_a", "sentence1", "sentence_a", "question1", "premise")
@@ -24,10 +24,12 @@ _LOOKED_AT = 1000  # cells, to see what a column holds
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns a user named; None where they are to be guessed."""
+    """The columns of texts and labels; None where they are to be guessed, or there is none."""
 
     text: str | None = None
     label: str | None = None
+    label_is_named: bool = True
+    """Whether the user says that a column holds labels: what are none is refused, else left out."""
 
     def refuse(self, where: str) -> None:
         """Raise where a column is named and the data have none."""
@@ -47,77 +49,83 @@ def missing(cells: Sequence[Any]) -> NDArray[np.bool_]:
 
 def column_kind(cells: Sequence[Any]) -> str:
     """Return what cells hold: `text`, `numbers`, `texts and other values`, `other values` or `nothing`."""
-    found = [cell for cell, empty in zip(cells, missing(cells), strict=True) if not empty]
-    strings = [cell for cell in found if isinstance(cell, str)]
-    if not found:
+    filled = [cell for cell, empty in zip(cells, missing(cells), strict=True) if not empty]
+    strings = [cell for cell in filled if isinstance(cell, str)]
+    if not filled:
         return "nothing"
-    if len(strings) == len(found):
+    if len(strings) == len(filled):
         return "numbers" if all(map(_NUMBER.fullmatch, strings)) else "text"
     if strings:
         return "texts and other values"
     return (
         "numbers"
-        if all(isinstance(cell, (int, float, np.number, np.bool_)) for cell in found)
+        if all(isinstance(cell, (int, float, np.number, np.bool_)) for cell in filled)
         else "other values"
     )
 
 
-def choose_columns(frame: Any, columns: Columns, where: str) -> tuple[str, str | None, list[str]]:
-    """Return a frame's text column, its label column or None, and a note on each that was guessed."""
-    known = list(frame.columns)
-    twice = [name for name in known if known.count(name) > 1]
+def missing_labels(labels: Sequence[Any]) -> NDArray[np.bool_]:
+    """Return which labels hold nothing; in tables that may be written as nan."""
+    written = [str(label).strip().lower() == "nan" for label in labels]
+    return np.asarray(missing(labels) | np.array(written))
+
+
+def choose_columns(frame: Any, columns: Columns, where: str) -> tuple[Columns, list[str]]:
+    """Return a frame's text column and its label column, if it has one, with a note on each that was guessed."""
+    names = list(frame.columns)
+    twice = [name for name in names if names.count(name) > 1]
     if twice:
         raise LayerscopeError(f"{where} has two columns named {twice[0]!r}: rename one")
-    by_label = choose_column(known, columns.label, LABEL_COLUMNS, where)
-    text, note = _named(columns.text, known, where), ""
+    label = choose_column(names, columns.label, LABEL_COLUMNS, where)
+    text, notes = _named(columns.text, names, where), list[str]()
     if text is None:
-        text, note = _guess_text(frame, known, by_label, where)
+        text, note = _guess_text(frame, names, label, where)
+        notes.append(note)
     if columns.label == text:
         raise LayerscopeError(
             f"{where}: column {text!r} cannot hold both texts and labels: name another for one"
         )
-    label = None if by_label == text else by_label
-    guessed = (
-        f"label column: {label!r} (guessed)" if label is not None and columns.label is None else ""
-    )
-    return text, label, [line for line in (note, guessed) if line]
+    label = None if label == text else label
+    if label is not None and columns.label is None:
+        notes.append(f"label column: {label!r} (guessed)")
+    return Columns(text, label, columns.label is not None), notes
 
 
 def choose_column(
-    known: Sequence[str], named: str | None, usual: Sequence[str], where: str
+    names: Sequence[str], named: str | None, usual: Sequence[str], where: str
 ) -> str | None:
     """Return a column: the named one, else the first with a usual name, else None."""
-    return _named(named, known, where) or _first(known, usual)
+    return _named(named, names, where) or _first(names, usual)
 
 
-def _named(name: str | None, known: Sequence[str], where: str) -> str | None:
-    if name is not None and name not in known:
-        columns = ", ".join(known)
+def _named(name: str | None, names: Sequence[str], where: str) -> str | None:
+    if name is not None and name not in names:
+        columns = ", ".join(names)
         raise LayerscopeError(
-            f"{where} has no column {name!r}{near(name, known)} (its columns: {columns})"
+            f"{where} has no column {name!r}{near(name, names)} (its columns: {columns})"
         )
     return name
 
 
-def _first(known: Sequence[str], wanted: Sequence[str]) -> str | None:
-    lowered = {name.lower(): name for name in reversed(known)}
+def _first(names: Sequence[str], wanted: Sequence[str]) -> str | None:
+    lowered = {name.lower(): name for name in reversed(names)}
     return next((lowered[name] for name in wanted if name in lowered), None)
 
 
-def _guess_text(frame: Any, known: Sequence[str], label: str | None, where: str) -> tuple[str, str]:
+def _guess_text(frame: Any, names: Sequence[str], label: str | None, where: str) -> tuple[str, str]:
     """Return the column of texts and the note on it: by its name, else the longest texts on average."""
-    name = _first(known, TEXT_COLUMNS)
-    if name is None and (pair := _first(known, PAIR_COLUMNS)) is not None:
+    name = _first(names, TEXT_COLUMNS)
+    if name is None and (pair := _first(names, PAIR_COLUMNS)) is not None:
         return pair, f"pairs: {pair} is used"
     if name is None:
-        heads = {column: frame[column].head(_LOOKED_AT).tolist() for column in known}
+        heads = {column: frame[column].head(_LOOKED_AT).tolist() for column in names}
         kinds = {column: column_kind(cells) for column, cells in heads.items()}
         texts = {
-            column: filter(lambda cell: isinstance(cell, str), heads[column]) for column in known
+            column: filter(lambda cell: isinstance(cell, str), heads[column]) for column in names
         }
         lengths = {
             column: np.mean([*map(len, texts[column])])
-            for column in known
+            for column in names
             if kinds[column] == "text"
         }
         if not lengths:
@@ -136,10 +144,10 @@ def frame_corpus(
     if len(frame) == 0:
         raise LayerscopeError(f"{where} has no rows: give at least one text")
     frame = frame.set_axis([str(column) for column in frame.columns], axis=1)
-    text, label, guessed = choose_columns(frame, columns, where)
-    labels = None if label is None else frame[label].tolist()
-    named = Columns(text, label), columns.label is not None, [*notes, *guessed]
-    return text_corpus(frame[text].tolist(), name, where, labels, *named)
+    chosen, guessed = choose_columns(frame, columns, where)
+    labels = None if chosen.label is None else frame[chosen.label].tolist()
+    cells = frame[chosen.text].tolist()
+    return text_corpus(cells, name, where, labels, chosen, [*notes, *guessed])
 
 
 def text_corpus(
@@ -148,62 +156,67 @@ def text_corpus(
     where: str,
     labels: Sequence[Any] | None = None,
     columns: Columns = Columns(),
-    label_named: bool = True,
     notes: Sequence[str] = (),
     called: Sequence[str] | None = None,
-    first: int = 0,
 ) -> Corpus:
     """Return texts, from a list or the columns of a table, as a corpus; rows without text or label are left out.
 
-    Notes say which, by what rows are `called` or else their numbers; errors count rows from `first`
-    on. Labels that are no classes are refused where they were named, else left out.
+    Notes and errors say which, by what rows are `called` or else their numbers. Labels that are no
+    classes are refused where they were named, else left out.
     """
-    found, empty = list(notes), missing(cells)
+    lines, empty = list(notes), missing(cells)
 
-    def shown(rows: Sequence[int] | NDArray[np.intp]) -> str:
-        return (
-            f"rows {listed([*map(str, rows)])}"
-            if called is None
-            else listed([called[row] for row in rows])
-        )
+    def shown(rows: NDArray[np.intp] | Sequence[int]) -> str:
+        if called is None:
+            return f"rows {listed([*map(str, rows)])}"
+        return listed([called[row] for row in rows])
 
     texts = f"{where}: column {columns.text!r}" if columns.text else where
-    label_source = f"{where}: column {columns.label!r}" if columns.label else "the list of labels"
-    _check_texts(cells, empty, texts, bool(columns.text), first)
-    rows, left_out, classes = np.flatnonzero(~empty).tolist(), np.flatnonzero(empty), None
-    if not rows:
+    _check_texts(cells, empty, texts, bool(columns.text), called)
+    if empty.all():
         raise LayerscopeError(f"{texts} holds no text: every row is empty")
-    if len(left_out):
-        found.append(f"{count(len(left_out), 'empty text')} left out: {shown(left_out)}")
+    if empty.any():
+        lost = np.flatnonzero(empty)
+        lines.append(f"{count(len(lost), 'empty text')} left out: {shown(lost)}")
+    kept, classes = ~empty, None
     if labels is not None:
-        blank = missing(labels) | np.array(
-            [str(label).strip().lower() == "nan" for label in labels]
-        )
-        labelled, left_out = (
-            np.flatnonzero(~empty & ~blank).tolist(),
-            np.flatnonzero(~empty & blank),
-        )
-        classes, fault = _classes([labels[i] for i in labelled])
-        if fault and label_named:
-            raise LayerscopeError(f"{label_source} {fault}: leave it out")
+        classes, kept, fault = _labelled(labels, ~empty, where, columns)
+        lost = np.flatnonzero(~empty & ~kept)
         if fault:
-            found.append(f"no labels: {label_source.removeprefix(f'{where}: ')} {fault}")
-        else:
-            rows = labelled
-            if len(left_out):
-                found.append(
-                    f"{count(len(left_out), 'row')} without a label left out: {shown(left_out)}"
-                )
+            lines.append(fault)
+        if len(lost):
+            lines.append(f"{count(len(lost), 'row')} without a label left out: {shown(lost)}")
+    rows = np.flatnonzero(kept).tolist()
     mended = [without_surrogates(cells[i]) for i in rows]
-    if halves := [i for i, text in zip(rows, mended, strict=True) if text != cells[i]]:
-        found.append(
+    halves = [i for i, text in zip(rows, mended, strict=True) if text != cells[i]]
+    if halves:
+        lines.append(
             f"{count(len(halves), 'text')} held unpaired surrogates, now U+FFFD: {shown(halves)}"
         )
-    return Corpus(folder_name(name), "text", mended, tuple(map(str, rows)), classes, tuple(found))
+    return Corpus(folder_name(name), "text", mended, tuple(map(str, rows)), classes, tuple(lines))
+
+
+def _labelled(
+    labels: Sequence[Any], filled: NDArray[np.bool_], where: str, columns: Columns
+) -> tuple[Labels | None, NDArray[np.bool_], str]:
+    """Return the classes of rows that are filled, which rows have one, and a line where labels are no classes."""
+    kept = filled & ~missing_labels(labels)
+    classes, fault = _classes([labels[row] for row in np.flatnonzero(kept).tolist()])
+    if not fault:
+        return classes, kept, ""
+    source = f"column {columns.label!r}" if columns.label else "the list of labels"
+    if columns.label_is_named:
+        beginning = f"{where}: " if columns.label else ""
+        raise LayerscopeError(f"{beginning}{source} {fault}: leave it out")
+    return None, filled, f"no labels: {source} {fault}"
 
 
 def _check_texts(
-    cells: Sequence[Any], empty: NDArray[np.bool_], texts: str, in_column: bool, first: int
+    cells: Sequence[Any],
+    empty: NDArray[np.bool_],
+    texts: str,
+    in_column: bool,
+    called: Sequence[str] | None,
 ) -> None:
     filled = [(row, cell) for row, cell in enumerate(cells) if not empty[row]]
     odd = next(((row, cell) for row, cell in filled if not isinstance(cell, str)), None)
@@ -217,7 +230,7 @@ def _check_texts(
         fault = f"holds values of type {kind} (such as {value}), not texts"
         if any(isinstance(text, str) for _, text in filled):
             fault, mend = (
-                f"mixes texts and other values: row {first + odd[0]:,} holds {value} ({kind})",
+                f"mixes texts and other values: row {called[odd[0]] if called else odd[0]} holds {value} ({kind})",
                 "make it text",
             )
         raise LayerscopeError(f"{texts} {fault}: {mend}")

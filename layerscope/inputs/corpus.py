@@ -56,10 +56,10 @@ class Corpus:
     def __post_init__(self) -> None:
         if (n := len(self.samples)) == 0:
             raise LayerscopeError(f"{self.name} holds no samples: give at least one")
-        for what, given in (("names", self.names), ("labels", self.labels)):
-            if given is not None and len(given) != n:
+        for what, values in (("names", self.names), ("labels", self.labels)):
+            if values is not None and len(values) != n:
                 raise LayerscopeError(
-                    f"{self.name}: {len(given)} {what} for {n} samples: give one each"
+                    f"{self.name}: {len(values)} {what} for {n} samples: give one each"
                 )
 
     def __len__(self) -> int:
@@ -87,11 +87,11 @@ class Corpus:
     @cached_property
     def digests(self) -> Digests:
         """A number for each sample `[N]`, whatever its label: equal for equal contents."""
-        found = (
+        hashes = (
             hashlib.blake2b(content(self.samples, i), digest_size=8).digest()
             for i in range(len(self))
         )
-        return np.frombuffer(b"".join(found), "<u8").astype(np.uint64)
+        return np.frombuffer(b"".join(hashes), "<u8").astype(np.uint64)
 
     @cached_property
     def copies(self) -> npt.NDArray[np.bool_]:

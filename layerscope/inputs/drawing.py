@@ -32,8 +32,8 @@ def draw(corpus: Corpus, n: int | None, seed: int) -> Corpus:
     if n is None or n >= len(corpus):
         return corpus
     rows, notes = drawn_rows(len(corpus), corpus.labels, n, seed)
-    found = corpus.take(rows)
-    return replace(found, notes=(*found.notes, *notes), drawn_from=len(corpus))
+    drawn = corpus.take(rows)
+    return replace(drawn, notes=(*drawn.notes, *notes), drawn_from=len(corpus))
 
 
 def drawn_rows(
@@ -97,17 +97,17 @@ def draw_stream(stream: Stream, n: int, seed: int) -> Corpus:
         lowest = nsmallest(n, ((lots.random(), row, one) for row, one in enumerate(_each(stream))))
         kept = [one for _, _, one in sorted(lowest, key=itemgetter(1))]
     else:
-        total, known = 0, list[str | int]()
+        total, all_labels = 0, list[str | int]()
         for chunk in stream.chunks():
             total += len(chunk.samples)
-            known += chunk.labels or ()
+            all_labels += chunk.labels or ()
         rows, notes = drawn_rows(
-            total, None if stream.head.labels is None else _of_one_type(known), n, seed
+            total, None if stream.head.labels is None else _of_one_type(all_labels), n, seed
         )
         chosen = {*rows}
         kept = [one for row, one in enumerate(_each(stream)) if row in chosen]
-    samples, names, found = zip(*kept, strict=True)
-    classes = None if stream.head.labels is None else _of_one_type(found)
+    samples, names, labels = zip(*kept, strict=True)
+    classes = None if stream.head.labels is None else _of_one_type(labels)
     return replace(
         stream.head, samples=samples, names=names, labels=classes, notes=(*stream.notes, *notes)
     )

@@ -37,19 +37,19 @@ def hub_corpus(data: str | Path, columns: Columns) -> Corpus:
     Without a hub only what is cached opens; everything else raises `LayerscopeError` within
     seconds.
     """
-    found, name, where, split = _opened(data)
-    return dataset_corpus(found, name, columns, where, split)
+    source, name, where, split = _opened(data)
+    return dataset_corpus(source, name, columns, where, split)
 
 
 def hub_rows(data: str | Path, columns: Columns) -> tuple[str, IterableRows] | None:
     """Return the name and the rows of the texts that `hub_corpus` would open; None of images and sounds."""
-    found, name, where, split = _opened(data, streaming=True)
-    found, name, notes = _of_split(found, name, where, split)
-    files = [Path(file["filename"]) for file in getattr(found, "cache_files", ())]
-    if _media_of(found.features or {}, columns):
+    source, name, where, split = _opened(data, streaming=True)
+    source, name, notes = _of_split(source, name, where, split)
+    files = [Path(file["filename"]) for file in getattr(source, "cache_files", ())]
+    if _media_of(source.features or {}, columns):
         return None
     rows = IterableRows(
-        ArrowFiles(files, found.features, found.num_rows) if files else found, where
+        ArrowFiles(files, source.features, source.num_rows) if files else source, where
     )
     rows.notes += notes
     return name, rows
@@ -102,21 +102,23 @@ def dataset_corpus(data: Any, name: str, columns: Columns, where: str, split: st
         )
     if data.num_rows == 0:
         raise LayerscopeError(f"{where} has no rows: give at least one sample")
-    if found := _media_of(data.features, columns):
-        media, modality = found
+    if media_column := _media_of(data.features, columns):
+        media, modality = media_column
         label = choose_column(data.column_names, columns.label, LABEL_COLUMNS, where)
         return _media_corpus(data, media, label, modality, name, notes)
     head = data.select(range(min(HEAD, data.num_rows))).to_pandas()
-    text, label, guessed = choose_columns(head, columns, where)
-    named = Columns(text, label), columns.label is not None, [*notes, *guessed]
-    return text_corpus(list(data[text]), name, where, _label_cells(data, label), *named)
+    chosen, guessed = choose_columns(head, columns, where)
+    cells, labels = list(data[chosen.text]), _label_cells(data, chosen.label)
+    return text_corpus(cells, name, where, labels, chosen, [*notes, *guessed])
 
 
 def _of_split(data: Any, name: str, where: str, split: str) -> tuple[Any, str, list[str]]:
     """Return one split of a dict of them, its name, and a note where it was chosen; other data as they are."""
     if not isinstance(data, dict):
         return data, name, []
-    usual = next((known for known in _SPLITS if known in data), next(iter(data)))
+    usual = next(
+        (name_of_split for name_of_split in _SPLITS if name_of_split in data), next(iter(data))
+    )
     notes = [] if split else [f"split: {usual} (of {', '.join(data)})"]
     split = split or usual
     if split not in data:

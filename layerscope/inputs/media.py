@@ -19,6 +19,7 @@ SUFFIXES: dict[Modality, tuple[str, ...]] = {
     "image": (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm"),
     "audio": (".wav", ".flac", ".ogg"),
 }
+LOOKED_FOR = f"images ({', '.join(SUFFIXES['image'])}) or sounds ({', '.join(SUFFIXES['audio'])})"
 SPLITS = {"train", "training", "test", "dev", "val", "valid", "validation"}
 File = Path | bytes
 NamedFiles = Sequence[tuple[str, File]]
@@ -91,7 +92,7 @@ def media_corpus(
 
     Raises `LayerscopeError` where all are broken.
     """
-    found = list(notes)
+    lines = list(notes)
     fault: Callable[[File], str | None] = image_fault if modality == "image" else sound_fault
     faults = {name: reason for name, file in files if (reason := fault(file)) is not None}
     if len(faults) == len(files):
@@ -101,13 +102,13 @@ def media_corpus(
             f"{where}: none of its {amount} can be read ({first}: {reason}): replace them"
         )
     if faults:
-        found.append(
+        lines.append(
             f"{count(len(faults), f'broken {modality} file')} left out: {listed(list(faults))}"
         )
     whole = [(name, file) for name, file in files if name not in faults]
     names = tuple(name for name, _ in whole)
     samples = Files(modality, tuple(file for _, file in whole), names)
-    return Corpus(folder_name(name), modality, samples, names, _labels(names, found), tuple(found))
+    return Corpus(folder_name(name), modality, samples, names, _labels(names, lines), tuple(lines))
 
 
 def _labels(names: Sequence[str], notes: list[str]) -> Labels | None:

@@ -34,16 +34,20 @@ def paired(corpus: Corpus, data: Any, text_column: str | None) -> Corpus:
     if frame is None:
         return corpus
     named = {str(name).lower(): name for name in reversed(list(frame.columns))}
-    found = next((pair for pair in SECOND.items() if all(name in named for name in pair)), None)
-    if found is None or any(name in named for name in TEXT_COLUMNS):
+    pair_columns = next(
+        (pair for pair in SECOND.items() if all(name in named for name in pair)), None
+    )
+    if pair_columns is None or any(name in named for name in TEXT_COLUMNS):
         return corpus
-    second = frame[named[found[1]]].tolist()
+    second = frame[named[pair_columns[1]]].tolist()
     empty, rows = missing(second), map(int, corpus.names)
     others = ("" if empty[row] else str(second[row]) for row in rows)
     samples = tuple(Pair(first, other) for first, other in zip(corpus.samples, others, strict=True))
     notes = [note for note in corpus.notes if not note.startswith("pairs: ")]
     return replace(
-        corpus, samples=samples, notes=(*notes, f"pairs: {found[0]} and {found[1]}, read together")
+        corpus,
+        samples=samples,
+        notes=(*notes, f"pairs: {pair_columns[0]} and {pair_columns[1]}, read together"),
     )
 
 

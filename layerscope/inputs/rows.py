@@ -1,27 +1,30 @@
-"""Tables read in parts of some rows each, of which no more than one is in memory: files, several files, iterables."""
+"""Tables read in parts of some rows each, of which no more than one is in memory: files, several files, iterables.
+
+Each format is read in one place. `parts` yields the cells of some columns, part after part, and
+skips those that nobody wants as cheaply as the format can; `frame` gives the first rows, by which
+columns are guessed, or all of them.
+"""
 
 import csv
 import hashlib
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any, Protocol
 
-from layerscope.core.errors import LayerscopeError, first_line
-from layerscope.inputs.tables import (
-    JSON_LINES,
-    PARQUET,
-    SEPARATORS,
-    UNQUOTED,
-    as_record,
-    parsed,
-    read_lines,
-    separated,
-    separator_of,
-    whole_parquet,
-)
+from layerscope.core.errors import LayerscopeError, count, first_line, listed, unreadable
+from layerscope.inputs.text_files import read_lines, without_surrogates
 
+SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
+JSON_LINES = (".jsonl", ".ndjson", ".json")
+PARQUET = (".parquet", ".pq")
+TABLES = (*SEPARATORS, *JSON_LINES, *PARQUET)
+UNQUOTED = "quotation marks taken as text"
+"""Many TSV files quote nothing, and their texts may begin with a quotation mark."""
 HEAD = 1000  # rows, to guess the columns
 ENDS = 65536  # bytes at either end of a file, by which its contents are known
 PARQUET_BUFFER = 1 << 20  # bytes read ahead of a column
@@ -39,8 +42,8 @@ class Rows(Protocol):
     def length(self) -> int | None:
         """Number of rows, where it is known before they are read."""
 
-    def head(self) -> Any:
-        """Return the first 1,000 rows as a pandas frame."""
+    def frame(self, most: int | None = None) -> Any:
+        """Return the first rows as a pandas frame, by default all."""
 
     def parts(self, names: Sequence[str], rows: int, wanted: Wanted) -> Iterator[tuple[int, Part]]:
         """Yield how many rows part after part has, `rows` in all but the last, with the cells of these columns."""
@@ -66,13 +69,6 @@ class SeparatedRows:
         self.separator, self.notes = separator_of(first, SEPARATORS[suffix])
         self.paths, self.quoting = paths, csv.QUOTE_MINIMAL
         self.header: list[str] = []
-        try:
-            self.head()
-        except LayerscopeError:
-            if self.separator != "\t":
-                raise
-            self.quoting, self.header = csv.QUOTE_NONE, []
-            self.notes.append(UNQUOTED)
 
     def _rows(self) -> Iterator[list[str]]:
         for path in self.paths:
@@ -85,11 +81,22 @@ class SeparatedRows:
                 )
             yield from rows
 
-    def head(self) -> Any:
-        """Return the first rows as a pandas frame."""
+    def frame(self, most: int | None = None) -> Any:
+        """Return the first rows as a pandas frame; TSV with bare quotation marks is read as it stands from now on."""
         import pandas as pd
 
-        return pd.DataFrame(list(islice(self._rows(), HEAD)), columns=self.header, dtype=object)
+        try:
+            cells = list(islice(self._rows(), most))
+        except LayerscopeError:
+            if self.separator != "\t" or self.quoting == csv.QUOTE_NONE:
+                raise
+            self.quoting, self.header = csv.QUOTE_NONE, []
+            self.notes.append(UNQUOTED)
+            return self.frame(most)
+        if not cells:
+            where = f"{self.paths[0]} has a header but no rows"
+            raise LayerscopeError(f"{where}: give at least one text")
+        return pd.DataFrame(cells, columns=self.header, dtype=object)
 
     def parts(self, names: Sequence[str], rows: int, wanted: Wanted) -> Iterator[tuple[int, Part]]:
         """Yield part after part; those that are not wanted are parsed too, as a text may hold line ends."""
@@ -100,40 +107,55 @@ class SeparatedRows:
 
 
 class JsonRows:
-    """Files with a JSON object a line."""
+    """Files with a JSON object a line, or with one array of objects, which is parsed as a whole."""
 
     length = None
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self.paths, self.notes = paths, list[str]()
 
-    def _lines(self) -> Iterator[tuple[int, Path, int, str]]:
-        lines = (
-            (path, number, line)
-            for path in self.paths
-            for number, line in enumerate(read_lines(path), 1)
-        )
-        return ((i, *line) for i, line in enumerate(line for line in lines if line[2].strip()))
+    def _records(self) -> Iterator[Callable[[], dict[str, Any]]]:
+        """Yield each record as a function that parses it: what is not wanted is not parsed."""
+        row = 0
+        for path in self.paths:
+            filled = ((i, line) for i, line in enumerate(read_lines(path), 1) if line.strip())
+            number, first = next(filled, (0, ""))
+            if first.lstrip().startswith("["):
+                whole = parsed("".join([first, *(line for _, line in filled)]), path, "it")
+                records = (partial(as_record, record, path) for record in whole)
+            else:
+                lines = chain([(number, first)], filled)
+                records = (partial(_line_record, line, path, i) for i, line in lines)
+            for record in records:
+                yield partial(record, row)
+                row += 1
 
-    def head(self) -> Any:
-        """Return the first rows as a pandas frame."""
+    def frame(self, most: int | None = None) -> Any:
+        """Return the first rows as a pandas frame, and note in which of all rows texts were mended."""
         import pandas as pd
 
-        return pd.DataFrame(list(map(self._record, islice(self._lines(), HEAD))), dtype=object)
+        records = [record() for record in islice(self._records(), most)]
+        if not records:
+            raise LayerscopeError(f"{self.paths[0]} has no records: give at least one text")
+        whole = [without_surrogates(record) for record in records]
+        halves = [str(i) for i, record in enumerate(records) if whole[i] != record]
+        if halves and most is None:
+            rows = count(len(halves), "row")
+            self.notes.append(f"{rows} held unpaired surrogates, now U+FFFD: rows {listed(halves)}")
+        return pd.DataFrame(whole, dtype=object)
 
     def parts(self, names: Sequence[str], rows: int, wanted: Wanted) -> Iterator[tuple[int, Part]]:
         """Yield part after part; only wanted ones are parsed."""
         return in_parts(
-            self._lines(),
+            self._records(),
             rows,
             wanted,
-            lambda part: [_cells(self._record(line), names) for line in part],
+            lambda part: [_cells(without_surrogates(record()), names) for record in part],
         )
 
-    @staticmethod
-    def _record(line: tuple[int, Path, int, str]) -> dict[str, Any]:
-        row, path, number, text = line
-        return as_record(parsed(text, path, f"line {number}"), path, row)
+
+def _line_record(line: str, path: Path, number: int, row: int) -> dict[str, Any]:
+    return as_record(parsed(line.rstrip("\n"), path, f"line {number}"), path, row)
 
 
 class ParquetRows:
@@ -147,18 +169,31 @@ class ParquetRows:
             with whole_parquet(path):
                 self.length += pq.read_metadata(path).num_rows
 
-    def head(self) -> Any:
+    def frame(self, most: int | None = None) -> Any:
         """Return the first rows as a pandas frame."""
         import pandas as pd
         import pyarrow.parquet as pq
 
-        with whole_parquet(self.paths[0]), pq.ParquetFile(self.paths[0]) as file:
-            batch = next(file.iter_batches(HEAD), None)
-            return pd.DataFrame() if batch is None else batch.to_pandas()
+        frames = []
+        for path in self.paths if most is None else self.paths[:1]:
+            with whole_parquet(path), pq.ParquetFile(path) as file:
+                table = file.read() if most is None else next(file.iter_batches(most), None)
+                if table is not None:
+                    table.validate(full=True)  # texts that are not UTF-8 would break later
+                    frames.append(table.to_pandas())
+                    self._refuse_lost(path, frames[0], file)
+        return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
     def parts(self, names: Sequence[str], rows: int, wanted: Wanted) -> Iterator[tuple[int, Part]]:
         """Yield part after part; row groups without a wanted one are not read."""
         return in_parts(self._rows(names, rows, wanted), rows, wanted, lambda part: part)
+
+    def _refuse_lost(self, path: Path, names: Iterable[str], file: Any) -> None:
+        lost = [name for name in names if name not in file.schema_arrow.names]
+        if lost:
+            raise LayerscopeError(
+                f"{path} has no column {lost[0]!r}, which {self.paths[0]} has: leave it out"
+            )
 
     def _rows(self, names: Sequence[str], rows: int, wanted: Wanted) -> Iterator[Any]:
         import pyarrow.parquet as pq
@@ -169,10 +204,7 @@ class ParquetRows:
                 whole_parquet(path),
                 pq.ParquetFile(path, pre_buffer=False, buffer_size=PARQUET_BUFFER) as file,
             ):
-                if lost := [name for name in names if name not in file.schema_arrow.names]:
-                    raise LayerscopeError(
-                        f"{path} has no column {lost[0]!r}, which {self.paths[0]} has: leave it out"
-                    )
+                self._refuse_lost(path, names, file)
                 for group in range(file.num_row_groups):
                     end = at + file.metadata.row_group(group).num_rows
                     if any(map(wanted, range(at // rows, -(-end // rows)))):
@@ -218,11 +250,11 @@ class IterableRows:
             iter(data) is data
         )  # it does not begin again: what was looked at is kept for the first reading
 
-    def head(self) -> Any:
-        """Return the first rows as a pandas frame."""
+    def frame(self, most: int | None = None) -> Any:
+        """Return the rows that were looked at as a pandas frame, or all."""
         import pandas as pd
 
-        return pd.DataFrame(self.first, dtype=object)
+        return pd.DataFrame(self.first if most else list(self._records()), dtype=object)
 
     def parts(self, names: Sequence[str], rows: int, wanted: Wanted) -> Iterator[tuple[int, Part]]:
         """Yield part after part; raises `LayerscopeError` where the iterable raises, with what it says."""
@@ -275,11 +307,83 @@ def file_rows(paths: Sequence[Path], suffix: str) -> Rows:
 
 def file_fingerprint(paths: Sequence[Path]) -> str:
     """Return the sha256 (hex) of the sizes of files and of what they begin and end with, whatever their names."""
-    found = hashlib.sha256()
+    summed = hashlib.sha256()
     for path in paths:
         size = path.stat().st_size
         with path.open("rb") as file:
-            found.update(size.to_bytes(8, "little") + file.read(ENDS))
+            summed.update(size.to_bytes(8, "little") + file.read(ENDS))
             file.seek(max(0, size - ENDS))
-            found.update(file.read(ENDS))
-    return found.hexdigest()
+            summed.update(file.read(ENDS))
+    return summed.hexdigest()
+
+
+def separator_of(header: str, separator: str) -> tuple[str, list[str]]:
+    """Return what separates the columns of a header, and a note where that is not what the file's name says."""
+    other = next((sign for sign in ";\t" if sign in header), None)
+    if other and separator == "," and "," not in header:
+        return other, [f"separator: {'tab' if other == chr(9) else other!r} (guessed)"]
+    return separator, []
+
+
+def separated(
+    lines: Iterable[str], path: Path, separator: str, quoting: Any
+) -> Iterator[list[str]]:
+    """Yield the header and rows of as many fields; unlike with pandas, none is filled up or mended."""
+    csv.field_size_limit(2**31 - 1)  # texts may be longer than the module's 131,072 characters
+    reader = csv.reader(lines, delimiter=separator, quoting=quoting, strict=True)
+    fields = 0
+    try:
+        for row in filter(None, reader):
+            fields = fields or len(row)
+            if len(row) != fields:
+                raise LayerscopeError(
+                    f"{path}: line {reader.line_num} has {len(row)} fields where the header has {fields}: "
+                    "quote the texts that hold separators or line ends"
+                )
+            yield row
+    except csv.Error as error:
+        raise LayerscopeError(
+            f"{path}: line {reader.line_num} is broken ({error}): close quotes, and double those inside a text"
+        ) from error
+
+
+def as_record(record: Any, path: Path, number: int) -> dict[str, Any]:
+    """Return what a line of JSON holds as an object: a text is its only member."""
+    record = {"text": record} if isinstance(record, str) else record
+    if not isinstance(record, dict):
+        shown = json.dumps(record, ensure_ascii=False)
+        raise LayerscopeError(
+            f'{path}: record {number} is {shown:.40}, not an object: write {{"text": …}} a line'
+        )
+    return record
+
+
+def parsed(text: str, path: Path, what: str) -> Any:
+    """Return what a text of JSON holds; `what` names it in the line on one that is broken."""
+    try:
+        return json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        at = (
+            f"{error.msg}, column {error.colno}"
+            if isinstance(error, json.JSONDecodeError)
+            else "too deep"
+        )
+        raise LayerscopeError(
+            f"{path}: {what} is not JSON ({at}): write one object per line"
+        ) from error
+
+
+@contextmanager
+def whole_parquet(path: Path) -> Iterator[None]:
+    """Within, a Parquet file that cannot be read, or not whole, is one line."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except PermissionError as error:
+        raise unreadable(path, error) from error
+    except (pa.ArrowException, OSError) as error:
+        reason = first_line(error).rstrip(". ")
+        raise LayerscopeError(
+            f"{path} is not a complete Parquet file ({reason}): write or copy it again"
+        ) from error

@@ -63,11 +63,11 @@ class Lines(tuple[str, ...]):
     @classmethod
     def of(cls, text: str) -> "Lines":
         """Return the lines of a text; they are numbered from 1, empty ones included."""
-        found = [
+        filled = [
             (number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()
         ]
-        lines = cls(line for _, line in found)
-        lines.text, lines.numbers = text, tuple(number for number, _ in found)
+        lines = cls(line for _, line in filled)
+        lines.text, lines.numbers = text, tuple(number for number, _ in filled)
         return lines
 
 

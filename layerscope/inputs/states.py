@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from layerscope.core.errors import LayerscopeError, count, folder_name, listed
-from layerscope.core.files import HELD, existing
 from layerscope.inputs.columns import (
     LABEL_COLUMNS,
     TEXT_COLUMNS,
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
 ID = "id"
 """The column of a table that holds the names of the samples."""
-UNFINISHED = (".tmp", ".part", ".partial", ".incomplete")
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,76 +53,18 @@ class States:
 
     def check_unchanged(self) -> None:
         """Raise where files came or grew since the states were opened."""
-        if _listing(self.path) != self.listing:
+        if listing_of(self.path) != self.listing:
             raise LayerscopeError(
                 f"{self.path} changed while it was read: wait for its writer, and start in a new folder"
             )
 
 
-def open_states(
-    path: str | Path, layers: Sequence[int] | None = None, pooling: str = "auto"
-) -> States:
-    """Open the states in a folder or file: vLLM's requests, NumPy arrays, what `extract` wrote.
-
-    `layers` are their numbers, where the files do not say them. Raises `LayerscopeError` for a
-    folder that is empty, mixed or still being written, for damaged files, and for layers that do
-    not fit. Of several poolings that `extract` wrote `pooling` is read, by default the first.
-
-    >>> from layerscope.inputs.states import open_states
-    >>> import numpy as np
-    >>> np.save("states.npy", np.random.default_rng(0).standard_normal((20, 3, 8)))  # 20 samples at 3 layers
-    >>> open_states("states.npy", layers=[0, 3, 6]).layers
-    (0, 3, 6)
-    """
-    from layerscope.inputs.state_files import READERS, extracted  # with torch
-
-    where = existing(path, "states")
-    files = _files(where)
-    if (where / "states.json").is_file():
-        return replace(extracted(where, layers, pooling), listing=_listing(where))
-    names = {file.name for file in files}
-    for file in files:  # vLLM makes a request's lock first, and leaves it there
-        waits = file.suffix == ".lock" and file.stem not in names
-        if file.suffix in UNFINISHED or file.name == HELD or waits:
-            raise LayerscopeError(
-                f"{where} is being written ({file.name}): wait for its writer, or delete that file"
-            )
-    kinds = [suffix for suffix in READERS if any(file.suffix == suffix for file in files)]
-    if len(kinds) != 1:
-        packed = [file.name for file in files if file.suffix in (".zst", ".gz")]
-        fault = f"holds {' and '.join(kinds)} files: give one kind" if kinds else "holds no states"
-        if any(file.suffix == ".parquet" for file in files):
-            packed, fault = (
-                [],
-                "holds Parquet, which is read as states only where `extract` wrote it",
-            )
-        mend = (
-            f": unpack {packed[0]} and the others first"
-            if packed
-            else f": give {', '.join(READERS)} files"
-        )
-        raise LayerscopeError(f"{where} {fault}{'' if kinds else mend}")
-    found = READERS[kinds[0]](where, [file for file in files if file.suffix == kinds[0]], layers)
-    again = (
-        next((name for name in found.names if found.names.count(name) > 1), None)
-        if _repeats(found.names)
-        else None
-    )
-    if again is not None or not found.names:
-        fault = (
-            f"holds sample {again!r} twice: give each once"
-            if found.names
-            else "holds no sample: give one at least"
-        )
-        raise LayerscopeError(f"{where} {fault}")
-    return replace(found, listing=_listing(where))
+def listing_of(where: Path) -> list[tuple[str, int]]:
+    """Return names and sizes of the files there, by which a change is noticed."""
+    return [(file.name, file.stat().st_size) for file in files_in(where) if file.suffix != ".lock"]
 
 
-def _listing(where: Path) -> list[tuple[str, int]]:
-    return [(file.name, file.stat().st_size) for file in _files(where) if file.suffix != ".lock"]
-
-
-def _files(where: Path) -> list[Path]:
+def files_in(where: Path) -> list[Path]:
     """Return a file, or those in a folder by name, 2 before 10."""
     inside = [where] if where.is_file() else [file for file in where.iterdir() if file.is_file()]
     return sorted(
@@ -133,10 +73,6 @@ def _files(where: Path) -> list[Path]:
             (p.isdigit(), int(p) if p.isdigit() else p) for p in re.split(r"(\d+)", file.name)
         ],
     )
-
-
-def _repeats(names: Sequence[str]) -> bool:
-    return len(set(names)) < len(names)
 
 
 @dataclass(frozen=True)
@@ -203,11 +139,13 @@ def corpus_of(states: States, data: Any, labels: Sequence[Any] | None, columns: 
             f"{len(labels):,} labels for the states of {count(total, 'sample')}: give one each"
         )
     texts = None if frame is None or text is None else frame[text].tolist()
-    given = frame[label].tolist() if frame is not None and label and labels is None else labels
+    cells_of_labels = (
+        frame[label].tolist() if frame is not None and label and labels is None else labels
+    )
     names = [states.names[number] for number in numbers]
-    cells, named = texts or names, labels is not None or columns.label is not None
+    chosen = Columns(text, label, labels is not None or columns.label is not None)
     called = names if frame is not None and ID in frame else None
-    read = text_corpus(cells, name, where, given, Columns(text, label), named, notes, called)
+    read = text_corpus(texts or names, name, where, cells_of_labels, chosen, notes, called)
     samples = StoredSamples(states, numbers, None if texts is None else list(map(str, texts)))
     whole = Corpus(
         name, "text" if texts or states.tokens else "tensor", samples, names, notes=read.notes

@@ -1,4 +1,8 @@
-"""Data of any size, a chunk of neighbouring samples at a time: what is in memory does not grow with their number."""
+"""Data of any size, a chunk of neighbouring samples at a time: what is in memory does not grow with their number.
+
+A list is a stream that ends: what lies in memory, and what can be read only as a whole, is cut into
+chunks as well. The formats of tables are those of `rows`, for streams and for corpora alike.
+"""
 
 import hashlib
 from collections import Counter
@@ -9,25 +13,33 @@ from typing import Any
 
 import numpy as np
 
-from layerscope.core.errors import LayerscopeError, folder_name, listed
-from layerscope.core.files import existing
-from layerscope.inputs.columns import Columns, choose_columns, class_labels, missing, text_corpus
+from layerscope.core.errors import LayerscopeError, listed
+from layerscope.inputs.archives import is_archive
+from layerscope.inputs.built_in import BUILT_IN
+from layerscope.inputs.columns import (
+    Columns,
+    choose_columns,
+    class_labels,
+    missing,
+    missing_labels,
+    text_corpus,
+)
 from layerscope.inputs.corpus import Corpus, Labels
 from layerscope.inputs.hub import hub_rows, is_dataset
 from layerscope.inputs.media import is_hidden, media_kind
-from layerscope.inputs.opening import BUILT_IN, PLAIN_TEXT, data_name, is_archive, open_corpus
+from layerscope.inputs.opening import data_name, existing_data, lines_corpus, open_corpus
 from layerscope.inputs.rows import (
     HEAD,
+    TABLES,
     IterableRows,
-    Part,
     Rows,
     Wanted,
     file_fingerprint,
     file_rows,
     in_parts,
 )
-from layerscope.inputs.samples import Lines
-from layerscope.inputs.tables import JSON_LINES, TABLES, is_a, read_lines
+from layerscope.inputs.tables import is_a
+from layerscope.inputs.text_files import read_lines
 
 ROWS = 1024
 """Rows of a chunk."""
@@ -101,8 +113,8 @@ class Stream:
 
         Raises `LayerscopeError` where the data turn out to be broken, after the chunks before that.
         """
-        found = self.read(lambda number: number >= start and wanted(number))
-        return (chunk for chunk in found if chunk.number >= start)
+        chunks = self.read(lambda number: number >= start and wanted(number))
+        return (chunk for chunk in chunks if chunk.number >= start)
 
 
 def open_stream(
@@ -135,17 +147,20 @@ def open_stream(
         if suffix not in TABLES:
             columns.refuse(where)
             return _text_stream(paths[0], name, rows)
-        return _table_stream(
-            file_rows(paths, suffix), name, columns, where, rows, file_fingerprint(paths)
+        table = file_rows(paths, suffix)
+        return _table_stream(table, name, columns, where, rows, file_fingerprint(paths))
+    if labels is None and (named := _iterable(data, columns)) is not None:
+        name, each = named
+        stream = _table_stream(
+            each, name, columns, each.where, rows, _hash((each.length, each.first))
         )
-    if labels is None and (found := _iterable(data, columns)) is not None:
-        name, each = found
-        known = hashlib.sha256(
-            repr((each.length, each.first)).encode("utf-8", "surrogatepass")
-        ).hexdigest()
-        return replace(_table_stream(each, name, columns, each.where, rows, known), once=each.once)
+        return replace(stream, once=each.once)
     corpus = open_corpus(data, labels=labels, text_column=text_column, label_column=label_column)
     return corpus_stream(corpus, rows)
+
+
+def _hash(value: Any) -> str:
+    return hashlib.sha256(repr(value).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def corpus_stream(corpus: Corpus, rows: int = ROWS) -> Stream:
@@ -173,33 +188,24 @@ def _iterable(data: Any, columns: Columns) -> tuple[str, IterableRows] | None:
 
 def _files(data: str | Path) -> list[Path]:
     """Return the files to read by rows: one of a table or of text, or all tables in a folder; else none."""
-    if isinstance(data, str) and (
-        data in BUILT_IN or data.startswith("hf:") or "://" in data or not data.strip()
-    ):
+    if isinstance(data, str) and (data in BUILT_IN or data.startswith("hf:")):
         return []
-    path = existing(data, "data", (*BUILT_IN, "hf:NAME"))
-    if path.is_dir():
-        inside = sorted(
-            file for file in path.rglob("*") if file.is_file() and not is_hidden(file.name)
+    path = existing_data(data)
+    if not path.is_dir():
+        is_read_whole = is_archive(path.name) or media_kind(path.name) or _suffix(path) == ".npy"
+        return [path] if path.is_file() and not is_read_whole else []
+    inside = sorted(file for file in path.rglob("*") if file.is_file() and not is_hidden(file.name))
+    if is_dataset(path) or any(media_kind(file.name) for file in inside):
+        return []
+    tables = [file for file in inside if _suffix(file) in TABLES]
+    kinds = Counter(map(_suffix, tables))
+    if len(kinds) > 1:
+        held = listed([f"{n:,} {kind}" for kind, n in kinds.items()])
+        raise LayerscopeError(
+            f"{path} holds tables of {len(kinds)} kinds ({held}), and a folder is read as one data set where all "
+            "are of one: give one of its files, or move those of a kind to a folder of their own"
         )
-        tables = [file for file in inside if _suffix(file) in TABLES]
-        if is_dataset(path) or _has_media(inside):
-            return []
-        kinds = Counter(map(_suffix, tables))
-        if len(kinds) > 1:
-            held = listed([f"{n:,} {kind}" for kind, n in kinds.items()])
-            raise LayerscopeError(
-                f"{path} holds tables of {len(kinds)} kinds ({held}), and a folder is read as one data set where all "
-                "are of one: give one of its files, or move those of a kind to a folder of their own"
-            )
-        return tables
-    other = (
-        not path.is_file()
-        or is_archive(path.name)
-        or media_kind(path.name)
-        or _suffix(path) == ".npy"
-    )
-    return [] if other or (_suffix(path) in JSON_LINES and _is_array(path)) else [path]
+    return tables
 
 
 def _is_iterable(data: Any) -> bool:
@@ -219,39 +225,17 @@ def _suffix(path: Path) -> str:
     return data_name(path)[1]
 
 
-def _has_media(files: Sequence[Path]) -> bool:
-    return any(media_kind(file.name) for file in files)
-
-
-def _is_array(path: Path) -> bool:
-    """Return whether a JSON file is one array, which is read as a whole."""
-    return next((line.lstrip() for line in read_lines(path) if line.strip()), "").startswith("[")
-
-
 def _text_stream(path: Path, name: str, rows: int) -> Stream:
-    def lines() -> Iterator[str]:
-        return (line.rstrip("\n") for line in read_lines(path))
-
     def read(wanted: Wanted) -> Iterator[Chunk]:
-        for number, (n, part) in enumerate(in_parts(lines(), rows, wanted, lambda part: part)):
-            full = [
-                (number * rows + i, line) for i, line in enumerate(part or ()) if str(line).strip()
-            ]
-            samples, names = [line for _, line in full], [str(i + 1) for i, _ in full]
+        parts = in_parts(read_lines(path), rows, wanted, lambda part: part)
+        for number, (n, part) in enumerate(parts):
+            lines = enumerate(part or (), number * rows + 1)
+            filled = [(str(i), str(line).rstrip("\n")) for i, line in lines if str(line).strip()]
+            names, samples = [name for name, _ in filled], [line for _, line in filled]
             yield Chunk(number, n, samples, names, read=part is not None)
 
-    head = Lines.of("\n".join(_until(lines(), HEAD)))
-    if not head:
-        raise LayerscopeError(f"{path} is empty: give a file with at least one sample")
-    corpus = Corpus(
-        folder_name(name),
-        "text",
-        head,
-        tuple(map(str, head.numbers)),
-        notes=(PLAIN_TEXT,),
-        running=True,
-    )
-    return Stream(corpus, rows, None, file_fingerprint([path]), None, None, read)
+    head = lines_corpus("".join(_until(read_lines(path), HEAD)), name)
+    return Stream(head, rows, None, file_fingerprint([path]), None, None, read)
 
 
 def _until(lines: Iterator[str], enough: int) -> Iterator[str]:
@@ -264,70 +248,66 @@ def _until(lines: Iterator[str], enough: int) -> Iterator[str]:
 
 
 def _table_stream(
-    found: Rows, name: str, columns: Columns, where: str, rows: int, fingerprint: str
+    table: Rows, name: str, columns: Columns, where: str, rows: int, fingerprint: str
 ) -> Stream:
-    frame = found.head()
+    frame = table.frame(HEAD)
     if len(frame) == 0:
         raise LayerscopeError(f"{where} has no rows: give at least one text")
     frame = frame.set_axis([str(column) for column in frame.columns], axis=1)
-    text, label, guessed = choose_columns(frame, columns, where)
-    cells = None if label is None else frame[label].tolist()
-    notes = [*found.notes, *guessed]
-    head = text_corpus(
-        frame[text].tolist(),
-        name,
-        where,
-        cells,
-        Columns(text, label),
-        columns.label is not None,
-        notes,
-    )
-    label = None if head.labels is None else label
+    chosen, guessed = choose_columns(frame, columns, where)
+    labels = None if chosen.label is None else frame[chosen.label].tolist()
+    notes = [*table.notes, *guessed]
+    head = text_corpus(frame[chosen.text].tolist(), name, where, labels, chosen, notes)
     # what was left out of the first rows is no note on the whole
-    head = replace(
-        head,
-        notes=tuple(note for note in head.notes if note in notes or note.startswith("no labels")),
-    )
-    named = (
-        ID in frame.columns and ID not in (text, label) and not missing(frame[ID].tolist()).any()
-    )
-    named = named and frame[ID].is_unique
-    names = [text, *([] if label is None else [label]), *([ID] if named else [])]
+    kept = [note for note in head.notes if note in notes or note.startswith("no labels")]
+    head = replace(head, notes=tuple(kept))
+    label = None if head.labels is None else chosen.label
+    has_ids = _names_rows(frame, chosen)
+    names = [str(chosen.text)]
+    if label is not None:
+        names.append(label)
+    if has_ids:
+        names.append(ID)
 
     def read(wanted: Wanted) -> Iterator[Chunk]:
-        for number, (n, part) in enumerate(found.parts(names, rows, wanted)):
-            if part is None:
+        texts = f"{where}: column {chosen.text!r}"
+        for number, (n, cells) in enumerate(table.parts(names, rows, wanted)):
+            if cells is None:
                 yield Chunk(number, n, read=False)
                 continue
-            first = number * rows
-            ids = [str(row[-1]) for row in part] if named else [str(first + i) for i in range(n)]
-            yield _texts(
-                number,
-                [row[:-1] for row in part] if named else part,
-                ids,
-                f"{where}: column {text!r}",
-                first,
-            )
+            ids = [str(number * rows + i) for i in range(n)]
+            if has_ids:
+                ids = [str(row[-1]) for row in cells]
+                cells = [row[:-1] for row in cells]
+            yield _texts(number, cells, ids, texts, number * rows)
 
-    known = hashlib.sha256(repr((fingerprint, names)).encode("utf-8", "surrogatepass")).hexdigest()
-    return Stream(head, rows, found.length, known, text, label, read)
+    return Stream(head, rows, table.length, _hash((fingerprint, names)), chosen.text, label, read)
 
 
-def _texts(number: int, part: Part, ids: Sequence[str], where: str, first: int) -> Chunk:
+def _names_rows(frame: Any, columns: Columns) -> bool:
+    """Return whether a frame has a column of names, none missing and each there once."""
+    if ID not in frame.columns or ID in (columns.text, columns.label):
+        return False
+    return not missing(frame[ID].tolist()).any() and bool(frame[ID].is_unique)
+
+
+def _texts(
+    number: int, cells: list[Sequence[Any]], ids: Sequence[str], where: str, first: int
+) -> Chunk:
     """Return a chunk of the rows that have a text and, where the data are labelled, a label."""
-    texts, *rest = map(list, zip(*(part or ()), strict=True))
-    blank = missing(texts)
-    for labels in rest:
-        blank = (
-            blank
-            | missing(labels)
-            | np.array([str(label).strip().lower() == "nan" for label in labels])
-        )
-    kept = np.flatnonzero(~blank).tolist()
-    if not kept:
+    texts, *columns = map(list, zip(*cells, strict=True))
+    labels = columns[0] if columns else None
+    kept = ~missing(texts)
+    if labels is not None:
+        kept &= ~missing_labels(labels)
+    rows = np.flatnonzero(kept).tolist()
+    if not rows:
         return Chunk(number, len(texts))
-    cells = [None if empty else text for text, empty in zip(texts, blank, strict=True)]
-    found = text_corpus(cells, "chunk", f"{where} from row {first:,} on", first=first)
-    own = [[labels[i] for i in kept] for labels in rest]
-    classes = next((class_labels(labels) or tuple(map(str, labels)) for labels in own), None)
-    return Chunk(number, len(texts), found.samples, [ids[i] for i in kept], classes)
+    filled = [text if is_kept else None for text, is_kept in zip(texts, kept, strict=True)]
+    called = [f"{first + row:,}" for row in range(len(texts))]
+    samples = text_corpus(filled, "chunk", f"{where} from row {first:,} on", called=called).samples
+    names, classes = [ids[row] for row in rows], None
+    if labels is not None:
+        labels = [labels[row] for row in rows]
+        classes = class_labels(labels) or tuple(map(str, labels))
+    return Chunk(number, len(texts), samples, names, classes)

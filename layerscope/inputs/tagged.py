@@ -48,18 +48,18 @@ def read_tagged(data: Any, samples: int | None, seed: int) -> Tagged:
     blanks between. Raises `LayerscopeError` for another table, and where fewer than 2 labels stand
     in 5 sentences.
     """
-    found = tagged_rows(data)
-    if samples is not None and samples < len(found.sentences):
+    tagged = tagged_rows(data)
+    if samples is not None and samples < len(tagged.sentences):
         chosen = np.sort(
-            np.random.default_rng(seed).choice(len(found.sentences), samples, replace=False)
+            np.random.default_rng(seed).choice(len(tagged.sentences), samples, replace=False)
         )
-        found = Tagged(
-            found.name,
-            tuple(found.sentences[i] for i in chosen),
-            tuple(found.labels[i] for i in chosen),
+        tagged = Tagged(
+            tagged.name,
+            tuple(tagged.sentences[i] for i in chosen),
+            tuple(tagged.labels[i] for i in chosen),
         )
     path = "the data frame" if is_frame(data) else str(data)
-    sentences = Counter(label for labels in found.labels for label in set(labels))
+    sentences = Counter(label for labels in tagged.labels for label in set(labels))
     if len(sentences) < 2:
         raise LayerscopeError(
             f"{path}: every token has the label {next(iter(sentences))!r}: give two or more"
@@ -68,7 +68,7 @@ def read_tagged(data: Any, samples: int | None, seed: int) -> Tagged:
         raise LayerscopeError(
             f"{path}: fewer than 2 labels occur in {WHOLE} sentences: give more sentences"
         )
-    return found
+    return tagged
 
 
 def tagged_rows(data: Any, reader: str = "token-probe") -> Tagged:
@@ -87,7 +87,7 @@ def tagged_rows(data: Any, reader: str = "token-probe") -> Tagged:
             raise LayerscopeError(
                 f"{path} has no column {names[0]!r}{hint} it reads tokens and labels, two lists of equal length per row"
             )
-    found: list[tuple[str, ...]] = []
+    lists: list[tuple[str, ...]] = []
     for i, cells in enumerate(zip(*(frame[column] for column in columns), strict=True)):
         where = f"{path}: row {i}"
         words, labels = (
@@ -100,8 +100,8 @@ def tagged_rows(data: Any, reader: str = "token-probe") -> Tagged:
             )
         if not words:
             raise LayerscopeError(f"{where} has no tokens: leave it out")
-        found += words, labels
-    return Tagged(folder_name(name), tuple(found[::2]), tuple(found[1::2]))
+        lists += words, labels
+    return Tagged(folder_name(name), tuple(lists[::2]), tuple(lists[1::2]))
 
 
 def _listed(cell: Any, what: str, row: str) -> tuple[str, ...]:
@@ -157,12 +157,12 @@ def first_tokens(
 
 def _starts(words: Sequence[str], offsets: Sequence[tuple[int, int]]) -> list[int]:
     """Return for each word the first token that overlaps its characters, or -1; special tokens cover none."""
-    found, start = [], 0
+    first, start = [], 0
     for word in words:
         end = start + len(word)
         over = (
             i for i, (left, right) in enumerate(offsets) if left < end and right > max(start, left)
         )
-        found.append(next(over, -1))
+        first.append(next(over, -1))
         start = end + 1
-    return found
+    return first

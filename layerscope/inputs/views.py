@@ -61,15 +61,15 @@ def check_views(
     >>> check_views("image")
     ('crop', 'flip', 'color')
     """
-    known = VIEW_KINDS[modality]
+    all_kinds = VIEW_KINDS[modality]
     for kind in kinds or ():
-        if kind not in known:
+        if kind not in all_kinds:
             raise LayerscopeError(
-                f"view kind {kind!r} does not exist for {modality}{choices(kind, known)}"
+                f"view kind {kind!r} does not exist for {modality}{choices(kind, all_kinds)}"
             )
     if not 0 < share <= 1:
         raise LayerscopeError(f"share is {share}: give more than 0 and at most 1")
-    return known if not kinds else tuple(kind for kind in known if kind in kinds)
+    return all_kinds if not kinds else tuple(kind for kind in all_kinds if kind in kinds)
 
 
 def _change_words(

@@ -110,8 +110,8 @@ def _tokens(
             spans.append(
                 np.asarray(encoded["offset_mapping"], dtype=np.int64).reshape(-1, 2) + offset
             )
-    found = np.concatenate(spans) if spans else np.empty((0, 2), dtype=np.int64)
-    return np.concatenate(ids), found[:, 0], found[:, 1]
+    offsets = np.concatenate(spans) if spans else np.empty((0, 2), dtype=np.int64)
+    return np.concatenate(ids), offsets[:, 0], offsets[:, 1]
 
 
 def _pieces(text: str) -> Iterator[tuple[int, str]]:

@@ -27,7 +27,7 @@ from layerscope.models import LayeredModel, find_layers, load
 from layerscope.models.capture import evaluating
 from layerscope.models.forward import Inputs
 from layerscope.models.lens import CHUNK, Lens
-from layerscope.profiling.pipeline import WINDOW
+from layerscope.profiling.samples import WINDOW
 
 WHOLE = 1 << 26
 """Logits of a sample up to which it is read in one go, as the model's own forward does: to the bit the same."""

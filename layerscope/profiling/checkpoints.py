@@ -47,15 +47,15 @@ def profile_checkpoints(
         raise LayerscopeError(
             "`revision` names one checkpoint and `revisions` several: give one of the two"
         )
-    known = (
+    checkpoints = (
         [path.name for path in sorted(folder.iterdir()) if path.is_dir()]
         if folder.is_dir()
         else names
     )
     for name in names:
-        if name not in known:
+        if name not in checkpoints:
             raise LayerscopeError(
-                f"checkpoint {name!r} is not in {str(folder)!r}{choices(name, known, 'it has')}"
+                f"checkpoint {name!r} is not in {str(folder)!r}{choices(name, checkpoints, 'it has')}"
             )
     target = Folder().take("out", out or Path("runs") / folder_name(f"{folder.name}-checkpoints"))
     runs = []

@@ -15,6 +15,7 @@ from torch import nn
 from layerscope.core.environment import versions
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.hub import on_this_machine
+from layerscope.core.store import first_difference
 from layerscope.inputs import Corpus
 from layerscope.inputs.samples import Window
 from layerscope.models import LayeredModel, Loaded, LoadOptions, Override
@@ -22,7 +23,8 @@ from layerscope.models.checks import EMBEDDED
 from layerscope.models.encode import AudioEncoder, ImageEncoder, TextEncoder
 from layerscope.models.stored import StatesModel
 from layerscope.models.weights import numbers_of
-from layerscope.profiling.plan import Job, Options
+from layerscope.profiling.options import PassOptions
+from layerscope.profiling.plan import Job
 from layerscope.runs import Run, open_run
 
 EXAMPLES = 3
@@ -88,11 +90,11 @@ def processing(model: LayeredModel) -> str | None:
     encoder = model.encoder
     if not isinstance(encoder, (ImageEncoder, AudioEncoder)):
         return None
-    own = encoder.processor if isinstance(encoder, ImageEncoder) else encoder.extractor
+    processor = encoder.processor if isinstance(encoder, ImageEncoder) else encoder.extractor
     text = (
-        json.dumps(own.to_dict(), sort_keys=True, default=str)
-        if hasattr(own, "to_dict")
-        else repr(own)
+        json.dumps(processor.to_dict(), sort_keys=True, default=str)
+        if hasattr(processor, "to_dict")
+        else repr(processor)
     )
     return hashlib.sha256(re.sub(" at 0x[0-9a-f]+", "", text).encode()).hexdigest()
 
@@ -127,6 +129,11 @@ def examples(corpus: Corpus) -> list[str]:
 
 def _first(corpus: Corpus, most: int) -> list[Any]:
     return [corpus.samples[i] for i in range(min(most, len(corpus)))]
+
+
+def as_named(source: Any) -> str:
+    """Return a path or a name as the user gives it; the kind of an object."""
+    return str(source) if isinstance(source, (str, Path)) else type(source).__name__
 
 
 def describe(
@@ -175,10 +182,10 @@ def about_states(model: StatesModel) -> dict[str, Any]:
     )
     for sample in np.unique(np.linspace(0, len(states.names) - 1, DIGESTED).astype(int)).tolist():
         digest.update(states.read([sample])[0].float().contiguous().numpy().tobytes())
-    found = dict.fromkeys(("weights", "states"), digest.hexdigest())
+    sums = dict.fromkeys(("weights", "states"), digest.hexdigest())
     about = {"states_from": str(states.path), "layers": list(states.layers), "whole": model.whole}
     about |= {"parameters": None, "blocks": []}
-    return {**found, **about}
+    return {**sums, **about}
 
 
 def about_model(model: LayeredModel, source: str) -> dict[str, Any]:
@@ -210,9 +217,8 @@ def about_model(model: LayeredModel, source: str) -> dict[str, Any]:
 
 def refuse_another(path: Path, there: dict[str, Any], here: dict[str, Any]) -> None:
     """Raise where a run folder holds another run, naming the first thing that differs."""
-    options = (
-        Options().identity() | there["options"]
-    )  # what an older run does not hold was as by default
+    # what an older run does not hold was as by default
+    options = PassOptions().identity() | there["options"]
     pairs = [(what, there[group].get(key), here[group][key]) for what, group, key in COMPARED]
     pairs += [(name, options.get(name), value) for name, value in here["options"].items()]
     read = "tokens" if here["data"]["modality"] == "text" else "preprocessing"
@@ -225,24 +231,11 @@ def refuse_another(path: Path, there: dict[str, Any], here: dict[str, Any]) -> N
         )
 
 
-def first_difference(pairs: Iterable[tuple[str, Any, Any]], where: str = "here") -> str:
-    """Return the first of named facts that is another there than here, in words; empty where none is."""
-    for name, *values in pairs:
-        if values[0] != values[1]:
-            texts = [
-                ",".join(map(str, value)) if isinstance(value, list) else str(value)
-                for value in values
-            ]
-            old, new = (text if len(text) <= 40 else text[:12] + "…" for text in texts)
-            return f"{name}: {old} there, {new} {where}"
-    return ""
-
-
-def run_of(given: Any) -> Run | None:
+def run_of(source: Any) -> Run | None:
     """Return the run that was given, opened where it is a folder of one; None where a model was given."""
-    if isinstance(given, Run):
-        return given
-    folder = on_this_machine(given) if isinstance(given, (str, Path)) else None
+    if isinstance(source, Run):
+        return source
+    folder = on_this_machine(source) if isinstance(source, (str, Path)) else None
     return open_run(folder) if folder is not None and (folder / "run.json").is_file() else None
 
 
@@ -259,13 +252,13 @@ def model_of(
     if not run.has_model:
         made = f"was made from states of {run.info['model']['states_from']!r}, without a model"
         raise LayerscopeError(f"run {str(run.path)!r} {made}: give the model itself")
-    source, asked = str(run.info["model"]["source"]), run.info["options"]
+    source, options_then = str(run.info["model"]["source"]), run.info["options"]
     if not run.names_model:
         raise LayerscopeError(
             f"run {str(run.path)!r} was made from a model in memory ({source}): give the model itself"
         )
     override = Override(
-        *(getattr(override, name) or asked.get(name) for name in ("part", "blocks", "norm"))
+        *(getattr(override, name) or options_then.get(name) for name in ("part", "blocks", "norm"))
     )
     is_local = Path(source).expanduser().exists() or source == EMBEDDED
     revision = options.revision or (None if is_local else run.info["model"].get("revision"))
@@ -280,9 +273,9 @@ def check_unchanged(run: Run, model: LayeredModel, *, as_stored: bool = False) -
     """
     there = run.info["model"]
     exact = torch.float32 if as_stored and there.get("dtype") == "float32" else None
-    known = there.get("dtype") == _dtype(model) or exact is not None
+    is_comparable = there.get("dtype") == _dtype(model) or exact is not None
     if run.depth != model.stack.depth or (
-        known and there.get("weights") != weights_fingerprint(model.module, exact)
+        is_comparable and there.get("weights") != weights_fingerprint(model.module, exact)
     ):
         raise LayerscopeError(
             f"the model of run {str(run.path)!r} ({there['source']}) has changed since: profile it again, "

@@ -41,9 +41,9 @@ def collapse_rows(
     source: Source, sums: ClassSums, pooling: str, columns: list[Column]
 ) -> Iterator[Row]:
     """Yield the rows of neural collapse from the sums over the states of some layers; none of a single class."""
-    found = sums.collapse()
-    for metric, _ in source.wanted(FromCollapse) if found is not None else ():
-        for column, value in zip(columns, getattr(found, metric.name), strict=True):
+    collapse = sums.collapse()
+    for metric, _ in source.wanted(FromCollapse) if collapse is not None else ():
+        for column, value in zip(columns, getattr(collapse, metric.name), strict=True):
             yield source.row(metric.name, column, value, n=int(sums.counts.sum()), pooling=pooling)
 
 
@@ -58,11 +58,11 @@ def _probe_rows(source: Source, labels: np.ndarray, pooling: str, column: Column
         yield source.row(metric.name, column, *estimate, total=total, pooling=pooling)
     for metric, how in source.wanted(FromLabels):
         name, score = metric.name, how.probe(states, labels, folds=FOLDS, seed=source.options.seed)
-        known = {"metric": name, "pooling": pooling, "layer": column.layer, "site": column.site}
+        cells = {"metric": name, "pooling": pooling, "layer": column.layer, "site": column.site}
         right = np.asarray(score.right, dtype=np.float64)
         source.keep(
             HITS,
-            pd.DataFrame({"sample": judged, **known, "value": right, "variant": None}),
+            pd.DataFrame({"sample": judged, **cells, "value": right, "variant": None}),
         )
         yield source.row(
             name, column, score.mean, score.stderr, score.n, total=total, pooling=pooling

@@ -132,15 +132,15 @@ class BatchMeasure:
             return
         vectors = projection.layers(torch.stack(self.unprojected), replace(self.inputs, mask=mask))
         first = layer + 1 - len(self.unprojected)
-        self.inside += [(first + i, found) for i, found in enumerate(vectors)]
+        self.inside += [(first + i, projected) for i, projected in enumerate(vectors)]
         self.pooled.setdefault(f"{PROJECTED}.{OWN}", []).extend(vectors)
         self.unprojected.clear()
 
     def _token_metrics(self, site: str, tokens: Tokens) -> None:
         for metric, how in self.token_metrics:
             for prefix in (None, *((how.prefixes and self.options.prefixes) or ())):
-                found = how.compute(tokens if prefix is None else tokens.first(prefix))
-                self.parts.setdefault((metric.name, how, site, prefix), []).append(found)
+                values = how.compute(tokens if prefix is None else tokens.first(prefix))
+                self.parts.setdefault((metric.name, how, site, prefix), []).append(values)
 
     def _index(self, name: str) -> tuple[Tensor, Tensor]:
         """Return sample and position of every token that the plan names so."""
@@ -176,8 +176,8 @@ class BatchMeasure:
         for rows in logits:
             predictions.append(rows.argmax(-1).int())
             if target is not None:
-                known = target.repeat(len(states))[start : start + len(rows)]
-                losses.append(torch.nn.functional.cross_entropy(rows, known, reduction="none"))
+                answers = target.repeat(len(states))[start : start + len(rows)]
+                losses.append(torch.nn.functional.cross_entropy(rows, answers, reduction="none"))
             start += len(rows)
         shape = len(states), start // len(states)
         out["lens.prediction"] = torch.cat(predictions).view(shape)

@@ -1,4 +1,9 @@
-"""What a run is asked for, and which row is computed in which batch: fixed and stored before the first one."""
+"""Which row is computed in which batch: fixed and stored before the first one.
+
+A row is a sample, or a view of one. Rows are sorted by length and cut into batches with little
+padding, batches into shards, which are computed and written whole. All that is drawn is drawn here
+by the seed, so that a run that was killed goes on to the same numbers.
+"""
 
 import hashlib
 import math
@@ -13,23 +18,15 @@ import numpy.typing as npt
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.options import Asked, declared
 from layerscope.inputs import Corpus, augment
 from layerscope.inputs.samples import content, key_of
-from layerscope.metrics.factors import FromTokens
 from layerscope.metrics.readings import FromReadings
 from layerscope.models import LayeredModel, Vectors
 from layerscope.models.encode import TOKENISED_AT_ONCE, TextEncoder
 from layerscope.models.layered import class_numbers
-from layerscope.models.pooling import parse as parse_pooling
-from layerscope.profiling.verb import profile
-from layerscope.runs.registry import METRICS, Metric, choose_metrics, measured
+from layerscope.profiling.options import PassOptions
+from layerscope.runs.registry import measured
 
-ELSEWHERE = (
-    "model", "data", "states", "layers", "head", "labels", "processor", "text_column", "label_column", "revision",
-    "device", "max_memory", "offload", "parallel", "trust_remote_code", "allow_pickle", "out", "progress", "command",
-)  # fmt: skip
-"""Options of `profile` that name what is measured, or where; the run folder knows it otherwise."""
 BATCHES_PER_SHARD = 4
 TOKENS_PER_BATCH = {"cpu": 2048, "cuda": 32768}
 TOKENS_WORTH_A_BATCH = {"cpu": 512, "cuda": 8192}
@@ -39,101 +36,7 @@ LENS_SHARE, LENS_MOST, LENS_LEAST = 1 / 32, 4096, 256
 LENS_WHOLE = (
     1 << 39
 )  # products of a head that may read every token of all layers: some 20 s of a CPU core
-RESERVOIR = 1000
-"""Samples of a stream whose states metrics are computed from that are no sums, unless the user says how many."""
 ENTROPY_SAMPLES = 256  # eigenvalues are what a pass spends its time on where the forward is fast
-
-
-class Options(Asked):
-    """The options of `profile` that decide a run's numbers: equal ones on equal data give equal tables.
-
-    One that is not given has its default; "all" is None here.
-    """
-
-    def __init__(self, **given: Any) -> None:
-        options = {
-            name: option.default
-            for name, option in declared(profile).items()
-            if name not in ELSEWHERE
-        }
-        options |= {name: value for name, value in given.items() if name in options}
-        for name in ("samples", "lens_tokens"):
-            options[name] = None if options[name] == "all" else options[name]
-        options["view_kinds"] = options["view_kinds"] and tuple(options["view_kinds"])
-        alpha = (
-            options["alpha"] if isinstance(options["alpha"], (list, tuple)) else [options["alpha"]]
-        )
-        options["alpha"] = tuple(dict.fromkeys(map(float, alpha)))
-        options["prefixes"] = options["prefixes"] and tuple(
-            sorted(set(map(int, options["prefixes"])))
-        )
-        options["metrics"] = choose_metrics(options["metrics"])
-        for name in ("rows", "cka", "cosine"):
-            options[name] = tuple(
-                dict.fromkeys(declared(profile)[name].kind.take(name, options[name]))
-            )
-        super().__init__(**options)
-        if self.prefixes and "prompt_entropy" not in self.metrics:
-            raise LayerscopeError(
-                "prefixes apply only to prompt_entropy: add it to metrics, or leave prefixes out"
-            )
-        if self.repeat_tokens is not None and self.random_tokens is not None:
-            raise LayerscopeError(
-                "repeat_tokens and random_tokens need a run each: give one of the two"
-            )
-        if not self.metrics:
-            raise LayerscopeError("metrics is empty: give names, default, seven or all")
-        if not isinstance(self.pooling, str):
-            raise LayerscopeError(f"pooling is {self.pooling!r}: give auto, or names with commas")
-        if self.pooling != "auto":
-            parse_pooling(self.pooling)
-        self._check_stream()
-
-    @property
-    def reservoir(self) -> int | None:
-        """How many samples of a stream have their states looked at together; None where all data are."""
-        _, _, number = self.keep_states.partition(":")
-        return None if self.keep_states == "all" else int(number or RESERVOIR)
-
-    def _check_stream(self) -> None:
-        """Raise where options of a stream and of samples that are drawn are mixed."""
-        if self.reservoir is None:
-            if self.until_stderr is not None:
-                raise LayerscopeError(
-                    "`until_stderr` ends a stream early: give `keep_states='none'` as well"
-                )
-            return
-        watched = any(isinstance(METRICS[name].how, FromTokens) for name in self.metrics)
-        if self.until_stderr is not None and not watched:
-            raise LayerscopeError(
-                "`until_stderr` watches metrics of tokens, such as curvature: include one"
-            )
-        whole = f"`keep_states={self.keep_states!r}` takes every sample as it is"
-        defaults = Options()
-        for name in ("samples", "chunk", "repeat_tokens", "random_tokens"):
-            given = getattr(self, name)
-            if given not in (None, getattr(defaults, name)):
-                raise LayerscopeError(
-                    f"`{name}` is for data that are read at once, and {whole}: leave `{name}` out"
-                )
-
-    def measures(self, metric: Metric) -> bool:
-        """Return whether a metric was asked for, or comes along with what was."""
-        asked = (
-            name in self.metrics or getattr(self, name, False) is True for name in metric.beside
-        )
-        return metric.name in self.metrics or any(asked)
-
-    def wants(self, needs: str) -> bool:
-        """Return whether some metric of this kind was asked for."""
-        return any(METRICS[name].needs == needs for name in self.metrics)
-
-    def identity(self) -> dict[str, Any]:
-        """Return the options that must match for a run folder to be resumed."""
-        return {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in vars(self).items()
-        }
 
 
 @dataclass(frozen=True)
@@ -142,7 +45,7 @@ class Job:
 
     model: LayeredModel
     corpus: Corpus
-    options: Options
+    options: PassOptions
     vectors: Vectors
 
 
@@ -178,9 +81,11 @@ def make_plan(job: Job) -> pd.DataFrame:
         rows = []  # views are measured differently from originals, so no batch holds both
         chosen = seeded(kept, options.view_samples, options.seed)
         for view in range(1, options.views + 1):
-            own = model.encoder.lengths(view_of(job, int(i), view) for i in chosen)
+            view_lengths = model.encoder.lengths(view_of(job, int(i), view) for i in chosen)
             rows.append(
-                pd.DataFrame({"sample": chosen, "view": view, "length": np.maximum(own, 1)})
+                pd.DataFrame(
+                    {"sample": chosen, "view": view, "length": np.maximum(view_lengths, 1)}
+                )
             )
         parts.append(_batched(pd.concat(rows, ignore_index=True), job))
     plan = pd.concat(parts, ignore_index=True)
@@ -211,20 +116,20 @@ def make_plan(job: Job) -> pd.DataFrame:
 
 def view_of(job: Job, sample: int, view: int) -> Any:
     """Return a sample, or one of its seeded augmentations."""
-    given, options = job.corpus.samples[sample], job.options
+    original, options = job.corpus.samples[sample], job.options
     if view == 0:
-        return given
+        return original
     kinds, share = options.view_kinds, options.view_share
-    own = zlib.crc32(
+    sample_id = zlib.crc32(
         job.corpus.names[sample].encode()
     )  # by its name: the same views whatever else is drawn
     return augment(
-        given,
+        original,
         job.corpus.modality,
         kinds=kinds,
         share=share,
         seed=options.seed,
-        sample_id=own,
+        sample_id=sample_id,
         view=view,
     )
 
@@ -281,31 +186,35 @@ def _with_positions(plan: pd.DataFrame, job: Job) -> pd.DataFrame:
     if "position" in job.vectors.pairs:
         plan["position"] = (_shares(plan["sample"].tolist(), job) * lengths).astype(int)
     if model.lens is not None and model.lens.kind == "tokens" and options.wants("lens"):
-        readable = (
-            np.maximum(lengths - 1, 0) if model.causal else lengths
-        )  # the last token has no next one
-        products = len(model.layers) * model.stack.width * model.lens.classes * int(readable.sum())
-        total, most = int(readable.sum()), options.lens_tokens
-        if most == "auto":
-            most = (
-                None
-                if products <= LENS_WHOLE
-                else min(LENS_MOST, max(LENS_LEAST, int(total * LENS_SHARE)))
-            )
-        drawn = np.random.default_rng([options.seed, 4]).choice(
-            total, min(most or total, total), replace=False
-        )
-        ends = np.cumsum(readable)
-        kept = model.causal and any(
-            how.states for m, how in measured(FromReadings) if options.measures(m)
-        )
-        positions = {"lens": drawn} | ({"next": drawn[:LENS_MOST]} if kept else {})
-        for name, chosen in positions.items():
-            by_row = np.split(np.sort(chosen), np.searchsorted(np.sort(chosen), ends)[:-1])
-            plan[name] = [
-                (own - start).tolist() for own, start in zip(by_row, ends - readable, strict=True)
-            ]
+        # the last token has no next one
+        readable = np.maximum(lengths - 1, 0) if model.causal else lengths
+        total = int(readable.sum())
+        most = min(_lens_tokens(job, model.lens.classes, total) or total, total)
+        drawn = np.random.default_rng([options.seed, 4]).choice(total, most, replace=False)
+        plan["lens"] = _by_row(drawn, readable)
+        readings = [how for metric, how in measured(FromReadings) if options.measures(metric)]
+        if model.causal and any(how.states for how in readings):
+            plan["next"] = _by_row(drawn[:LENS_MOST], readable)
     return plan
+
+
+def _lens_tokens(job: Job, classes: int, total: int) -> int | None:
+    """Return how many tokens the head reads; None is all."""
+    most = job.options.lens_tokens
+    if most != "auto":
+        return None if most is None else int(most)
+    products = len(job.model.layers) * job.model.stack.width * classes * total
+    if products <= LENS_WHOLE:
+        return None
+    return min(LENS_MOST, max(LENS_LEAST, int(total * LENS_SHARE)))
+
+
+def _by_row(drawn: npt.NDArray[np.int64], readable: npt.NDArray[np.int64]) -> list[list[int]]:
+    """Return the positions in each row of tokens that are numbered through all rows."""
+    ends, tokens = np.cumsum(readable), np.sort(drawn)
+    rows = np.split(tokens, np.searchsorted(tokens, ends)[:-1])
+    starts = ends - readable
+    return [(row - start).tolist() for row, start in zip(rows, starts, strict=True)]
 
 
 def _shares(samples: Sequence[int], job: Job) -> npt.NDArray[np.float64]:
@@ -313,16 +222,18 @@ def _shares(samples: Sequence[int], job: Job) -> npt.NDArray[np.float64]:
 
     Of a text that is the token ids, which may as well be given themselves.
     """
-    encoder, given = job.model.encoder, job.corpus.samples
+    encoder, texts = job.model.encoder, job.corpus.samples
     if isinstance(encoder, TextEncoder):
         chunks = (
             samples[low : low + TOKENISED_AT_ONCE]
             for low in range(0, len(samples), TOKENISED_AT_ONCE)
         )
-        ids = chain.from_iterable(encoder.ids([given[i] for i in chunk]) for chunk in chunks)
-        read = (np.array(own, dtype="<i8").tobytes() for own in ids)
+        ids = chain.from_iterable(encoder.ids([texts[i] for i in chunk]) for chunk in chunks)
+        read = (np.array(content_bytes, dtype="<i8").tobytes() for content_bytes in ids)
     else:
-        read = (content(given, i) for i in samples)
+        read = (content(texts, i) for i in samples)
     salt = f"position {job.options.seed} ".encode()
-    digests = (hashlib.blake2b(salt + own, digest_size=8).digest() for own in read)
+    digests = (
+        hashlib.blake2b(salt + content_bytes, digest_size=8).digest() for content_bytes in read
+    )
     return (np.frombuffer(b"".join(digests), dtype="<u8") >> 11) / (1 << 53)

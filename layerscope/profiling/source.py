@@ -1,4 +1,8 @@
-"""What tables are computed from: the finite rows of a run, its layers and its poolings."""
+"""What tables are computed from: the finite rows of a run, its layers and its poolings.
+
+Processes share a table block by block: each walks through all blocks, and computes those whose
+turn it gets.
+"""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -10,7 +14,8 @@ import pandas as pd
 
 from layerscope.core.processes import Team
 from layerscope.metrics.metric import How, Metric
-from layerscope.profiling.plan import Options, seeded
+from layerscope.profiling.options import PassOptions
+from layerscope.profiling.plan import seeded
 from layerscope.runs import Run
 from layerscope.runs.registry import measured
 from layerscope.runs.states import OWN, Column, StoredStates
@@ -41,7 +46,7 @@ class Source:
     tables of samples, and frames for these.
     """
 
-    def __init__(self, run: Run, options: Options, team: Team | None = None) -> None:
+    def __init__(self, run: Run, options: PassOptions, team: Team | None = None) -> None:
         self.run, self.options, self.folder, self.team = run, options, run.folder, team or Team()
         self.numbers = self.team.numbers()
         self.block = self.mine = -1
@@ -107,7 +112,7 @@ class Source:
         """Return one row of the long frame; `n` samples (by default all finite ones) out of the total."""
         used = len(self.rows) if n is None else n
         total = more.pop("total", self.total)
-        known = {
+        cells = {
             "layer": column.layer,
             "site": column.site,
             "value": float(value),
@@ -117,7 +122,7 @@ class Source:
             "metric": name,
             "variant": None,
             "pooling": None,
-            **known,
+            **cells,
             "n": used,
             "n_skipped": total - used,
             **more,

@@ -21,7 +21,7 @@ from layerscope.metrics.dip import FromValues
 from layerscope.metrics.pairs import CENTERING, Found, FromPairs, FromPath
 from layerscope.metrics.readings import FromReadings, Readings
 from layerscope.profiling.labels import label_rows
-from layerscope.profiling.plan import Options
+from layerscope.profiling.options import PassOptions
 from layerscope.profiling.source import Numbers, Row, Source
 from layerscope.runs import COLUMNS, Run
 from layerscope.runs.registry import Needs, about, is_scalar, parse_key
@@ -36,7 +36,7 @@ GROUPS = 5
 """Parts of a single block that are left out in turn to find its error."""
 
 
-def write_tables(run: Run, options: Options, reporter: Reporter, team: Team) -> None:
+def write_tables(run: Run, options: PassOptions, reporter: Reporter, team: Team) -> None:
     """Compute every metric asked for that is not yet in the run folder, and keep each kind as soon as it is known."""
     source = Source(run, options, team)
     todo: list[Needs] = team.meet(
@@ -47,8 +47,8 @@ def write_tables(run: Run, options: Options, reporter: Reporter, team: Team) -> 
         for kind in todo:
             source.turn()
             source.kept = []
-            own = [(source.block, row) for row in STEPS[kind](source) if source.is_ours]
-            made.append((kind, team.bring((own, source.kept))))
+            made_here = [(source.block, row) for row in STEPS[kind](source) if source.is_ours]
+            made.append((kind, team.bring((made_here, source.kept))))
             while team.leads and made and (kind is todo[-1] or team.is_ready(made[0][1])):
                 done, meeting = made.popleft()
                 _write(run, done, team.found(meeting))
@@ -94,11 +94,11 @@ def token_rows(source: Source) -> Iterator[Row]:
         for layer, values in (
             zip(source.run.layers_at(site), layers.double(), strict=True) if dips else ()
         ):
-            known = values[~values.isnan()]
-            for metric, how in dips if len(known) else ():
-                value = how.compute(known)
+            defined = values[~values.isnan()]
+            for metric, how in dips if len(defined) else ():
+                value = how.compute(defined)
                 yield source.row(
-                    metric.name, Column(site, layer), value, n=len(known), variant=variant
+                    metric.name, Column(site, layer), value, n=len(defined), variant=variant
                 )
 
 
@@ -153,15 +153,15 @@ def view_rows(source: Source) -> Iterator[Row]:
     for pooling, column, _ in source.layers():
         states = source.run.states(pooling, (column,), groups.T.reshape(-1))[:]
         views = states[:, 0].view(groups.shape[1], n, -1).transpose(0, 1)
-        known: Row = {"total": total, "pooling": pooling}
+        cells: Row = {"total": total, "pooling": pooling}
         for name, more, value, error in _in_blocks(source, views, blocks):
             yield source.row(
-                name, column, value, error, size * len(blocks), variant=f"N={size}{more}", **known
+                name, column, value, error, size * len(blocks), variant=f"N={size}{more}", **cells
             )
         for metric, how in source.wanted(factors.FromAllViews):
             value = float(how.compute(views))
             yield source.row(
-                metric.name, column, value, n=n, variant=f"q={views.shape[1]}", **known
+                metric.name, column, value, n=n, variant=f"q={views.shape[1]}", **cells
             )
 
 
@@ -177,20 +177,20 @@ def _in_blocks(
                 views[block, 0].double(), views[block, 1].double(), source.options.seed
             )
 
-    asked = [
+    computed = [
         (metric.name, variant, compute, rough)
         for metric, how in source.wanted(factors.FromViews)
         for variant, compute, rough in how.measured(source.options.alpha)
     ]
-    values = [[float(compute(pair)) for *_, compute, _ in asked] for pair in pairs(blocks)]
+    values = [[float(compute(pair)) for *_, compute, _ in computed] for pair in pairs(blocks)]
     once = len(blocks) == 1
     parts = [
-        [float(rough(pair)) for *_, rough in asked]
+        [float(rough(pair)) for *_, rough in computed]
         for pair in pairs(_jackknifed(blocks[0]) if once else [])
     ]
-    for i, (name, variant, _, _) in enumerate(asked):
-        value, error, _ = mean(torch.tensor([found[i] for found in values]))
-        yield name, variant, value, _jackknife([found[i] for found in parts]) if once else error
+    for i, (name, variant, _, _) in enumerate(computed):
+        value, error, _ = mean(torch.tensor([row[i] for row in values]))
+        yield name, variant, value, _jackknife([row[i] for row in parts]) if once else error
 
 
 def _jackknifed(block: Numbers) -> list[Numbers]:
@@ -229,9 +229,11 @@ def pair_rows(source: Source) -> Iterator[Row]:
         yield from of_pairs(source, metric.name, how.variant, pooling, (values, errors, counts))
 
 
-def of_pairs(source: Source, name: str, variant: str, pooling: str, found: Found) -> Iterator[Row]:
+def of_pairs(
+    source: Source, name: str, variant: str, pooling: str, numbers: Found
+) -> Iterator[Row]:
     """Yield the rows of one similarity of every two layers, from values, errors and numbers `[L, L]`."""
-    values, errors, counts = (part.tolist() for part in found)
+    values, errors, counts = (part.tolist() for part in numbers)
     for (i, a), (j, b) in product(enumerate(source.run.columns), repeat=2):
         other: Row = {"layer_b": b.layer, "site_b": b.site, "variant": variant, "pooling": pooling}
         yield source.row(name, a, values[i][j], errors[i][j], int(counts[i][j]), **other)
@@ -256,8 +258,10 @@ def path_rows(source: Source) -> Iterator[Row]:
             source.run.states(pooling, layers, source.rows), source.options
         ):
             columns = layers[how.first :][: values.shape[1]] if metric.curve else layers[-1:]
-            for column, own in zip(columns, values.T, strict=True):
-                yield source.row(metric.name, column, *mean(own), variant=variant, pooling=pooling)
+            for column, by_sample in zip(columns, values.T, strict=True):
+                yield source.row(
+                    metric.name, column, *mean(by_sample), variant=variant, pooling=pooling
+                )
             if pooling == poolings[0]:
                 for part in _by_sample(source, metric.name, variant, pooling, columns, values):
                     source.keep("samples.path", part)
@@ -272,7 +276,7 @@ def _by_sample(
     values: Tensor,
 ) -> Iterator[pd.DataFrame]:
     """Yield the values `[N, layers]` of samples, a part of them at a time."""
-    known = {"metric": metric, "variant": variant, "pooling": pooling}
+    cells = {"metric": metric, "variant": variant, "pooling": pooling}
     for start in range(0, len(values), PART):
         some = source.sample[source.rows][start : start + PART]
         layer, site = (
@@ -282,21 +286,21 @@ def _by_sample(
         value = values[start : start + PART].reshape(-1).numpy()
         samples = np.repeat(some, len(columns))
         frame = pd.DataFrame(
-            {"sample": samples, **known, "layer": layer, "site": site, "value": value}
+            {"sample": samples, **cells, "layer": layer, "site": site, "value": value}
         )
         yield frame.astype({"variant": "string"})  # of parts without one, too
 
 
 def lens_rows(source: Source) -> Iterator[Row]:
     """Yield accuracy and perplexity by layer where the answers are known, and where predictions stop changing."""
-    (found, drawn), (some, kept) = (_of_tokens(source, kind) for kind in ("lens", "next"))
-    if "prediction" not in found or not found["prediction"].shape[1]:
+    (readings_of, drawn), (some, kept) = (_of_tokens(source, kind) for kind in ("lens", "next"))
+    if "prediction" not in readings_of or not readings_of["prediction"].shape[1]:
         return
-    nll = found.get("nll") if source.run.info["model"]["language_model"] else None
+    nll = readings_of.get("nll") if source.run.info["model"]["language_model"] else None
     layers = source.run.layers
     readings = Readings(
-        found["prediction"],
-        found.get("target"),
+        readings_of["prediction"],
+        readings_of.get("target"),
         nll,
         some.get("states"),
         some.get("following"),

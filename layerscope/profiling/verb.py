@@ -23,6 +23,7 @@ from layerscope.core.options import (
     checked,
     spoken,
 )
+from layerscope.profiling.options import ProfileOptions
 
 if TYPE_CHECKING:
     from layerscope.runs import Run
@@ -154,12 +155,12 @@ def profile(
         [0, 1, 2, 3, 4, 5, 6]
 
     """
-    given = dict(locals())
-    asked = checked(profile, given)
-    asked.command = command or spoken(profile, given)
+    call = dict(locals())
+    call["command"] = command or spoken(profile, call)
+    options = checked(profile, call, ProfileOptions)
     from layerscope.core.folder_lock import refuse_held
 
-    refuse_held(asked.out)
+    refuse_held(options.out)
     from layerscope.profiling.pipeline import run_profile
 
-    return run_profile(asked)
+    return run_profile(options)

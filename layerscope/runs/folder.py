@@ -11,16 +11,14 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
@@ -28,15 +26,13 @@ from layerscope.core.files import (
     aside,
     digest,
     foreign,
-    json_object,
-    once,
-    page_sums,
     read_json,
     read_parquet,
     unwritable,
     write_json,
     write_parquet,
 )
+from layerscope.core.store import Store
 
 FORMAT = 1
 PLANNED = {"sample", "name", "view", "length", "batch", "shard", "offset"}
@@ -47,10 +43,6 @@ COLUMNS = {
     "n": "Int64", "n_skipped": "Int64", "step": "Int64",
 }  # fmt: skip
 """The long frame: a row for each metric, layer (and second layer), site and pooling, and step of a training."""
-
-PAGE_SUMS = "page_sums"
-CHECKSUMS = {PAGE_SUMS: page_sums, "sha256": digest}
-"""What a shard's checksum is called in its file, and what computes it: runs of earlier versions have a sha256."""
 
 OWN = {".lock", ".owner", "log.jsonl", "plan.parquet", ".plan.parquet.part", ".run.json.part"}
 OWN |= {"shards", "tables", "stream"}
@@ -71,13 +63,13 @@ class RunFolder:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path, self.store = path, Store(path, "shards", "shard")
         self.manifest: dict[str, Any] = read_json(path / "run.json")
         written = self.manifest.get("format")
-        known = all(
+        is_run = all(
             isinstance(self.manifest.get(name), dict) for name in ("model", "data", "options")
         )
-        if not isinstance(written, int) or not known:
+        if not isinstance(written, int) or not is_run:
             raise LayerscopeError(
                 f"{str(path / 'run.json')!r} is not a run of layerscope: choose another folder"
             )
@@ -114,8 +106,8 @@ class RunFolder:
         """Return the run's own files, without what else lies in its folder, such as a page."""
         return [
             path.relative_to(self.path).as_posix()
-            for own in FILES
-            for path in sorted(self.path.glob(own))
+            for pattern in FILES
+            for path in sorted(self.path.glob(pattern))
         ]
 
     @property
@@ -125,21 +117,12 @@ class RunFolder:
 
     def is_finished(self, shard: int) -> bool:
         """Return whether a shard is there in full."""
-        return self._shard(shard).is_file() and self._checksum(shard).is_file()
+        return self.store.is_finished(shard)
 
     def drop_damaged(self) -> list[str]:
         """Remove shards and tables that are not what was written, so that they are computed again, and name them."""
-        dropped = []
-        for left in (self.path / "shards").glob(
-            ".tmp*"
-        ):  # safetensors' own, of a process that was killed
-            left.unlink()
-        for shard in filter(self.is_finished, self.shards):
-            if self._is_intact(shard):
-                continue
-            self._checksum(shard).unlink()
-            self._shard(shard).unlink()
-            dropped.append(f"shard {shard}")
+        self.store.drop_leftovers()
+        dropped = [f"shard {shard}" for shard in self.store.drop_damaged()]
         for name in self.tables():
             try:
                 self.read_table(name)
@@ -149,11 +132,8 @@ class RunFolder:
         return dropped
 
     def write_shard(self, shard: int, tensors: dict[str, Tensor]) -> None:
-        """Write one shard: its tensors first, then the checksum that says it is whole."""
-        ready = {key: tensor.contiguous() for key, tensor in tensors.items()}
-        aside(self._shard(shard), lambda p: save_file(ready, p))
-        whole = json.dumps({PAGE_SUMS: page_sums(self._shard(shard))})
-        aside(self._checksum(shard), lambda p: p.write_text(whole, encoding="utf-8"))
+        """Write one shard."""
+        self.store.write(shard, tensors)
 
     def drop_states(self) -> None:
         """Leave in the shards the values of samples, and none of their vectors."""
@@ -186,32 +166,19 @@ class RunFolder:
 
     def broken(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """Return for every row of the plan the first layer with a NaN or an infinity, −1 where all are finite."""
-        found = np.full(len(self.plan), -1)
+        first = np.full(len(self.plan), -1)
         for shard in self.shards:
             with self.shard(shard) as file:
-                found[self.rows(shard).index] = file.get_tensor("broken").numpy()
-        return found
+                first[self.rows(shard).index] = file.get_tensor("broken").numpy()
+        return first
 
     def finite(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Return which rows of the plan have no NaN and no infinity in their states."""
         return self.broken() < 0
 
-    @contextmanager
-    def shard(self, shard: int) -> Iterator[Any]:
+    def shard(self, shard: int) -> AbstractContextManager[Any]:
         """Open a shard for reading its tensors one by one; one that is not what was written is refused."""
-        try:
-            if not self._is_intact(shard):
-                raise LayerscopeError(
-                    f"shard {shard} of {str(self.path)!r} is damaged ({self._shard(shard)} has changed since it was "
-                    "written): repeat the command that made it, which computes this shard again"
-                )
-            with safe_open(self._shard(shard), framework="pt") as file:
-                yield file
-        except (SafetensorError, OSError) as error:
-            raise LayerscopeError(
-                f"shard {shard} of {str(self.path)!r} cannot be read ({error}): "
-                "run the same command to compute it again"
-            ) from error
+        return self.store.open(shard)
 
     def has_table(self, name: str) -> bool:
         """Return whether a metric's rows are there."""
@@ -249,7 +216,7 @@ class RunFolder:
 
     def events(self, event: str | None = None) -> list[dict[str, Any]]:
         """Return the log's lines, or those of one kind; half a line is no line."""
-        path, found = self.path / "log.jsonl", []
+        path, entries = self.path / "log.jsonl", []
         for line in (
             path.read_text(encoding="utf-8", errors="replace").splitlines()
             if path.is_file()
@@ -258,23 +225,8 @@ class RunFolder:
             with suppress(ValueError):
                 entry = json.loads(line)
                 if isinstance(entry, dict) and "event" in entry and event in (None, entry["event"]):
-                    found.append(entry)
-        return found
-
-    def _is_intact(self, shard: int) -> bool:
-        """Return whether a shard is what was written; one without a checksum, as of another's run, counts as whole."""
-        facts = json_object(self._checksum(shard)) if self._checksum(shard).is_file() else {}
-        return facts is not None and all(
-            facts[name] == once(checksum, self._shard(shard))
-            for name, checksum in CHECKSUMS.items()
-            if name in facts
-        )
-
-    def _shard(self, shard: int) -> Path:
-        return self.path / "shards" / f"{shard:05d}.safetensors"
-
-    def _checksum(self, shard: int) -> Path:
-        return self._shard(shard).with_suffix(".json")
+                    entries.append(entry)
+        return entries
 
     def _table(self, name: str) -> Path:
         return self.path / "tables" / f"{name}.parquet"

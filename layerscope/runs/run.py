@@ -148,8 +148,8 @@ class Run(Saved):
         """Return the long frame at one step of a training, by default the last; of a run without steps, all of it."""
         table, steps = self._long()
         if step is not None and step not in steps:
-            known = ", ".join(map(str, steps)) or "no steps"
-            raise LayerscopeError(f"step {step} is not in this run: it has {known}")
+            named = ", ".join(map(str, steps)) or "no steps"
+            raise LayerscopeError(f"step {step} is not in this run: it has {named}")
         return (
             table[table["step"] == (steps[-1] if step is None else step)] if steps else table.copy()
         )
@@ -172,9 +172,9 @@ class Run(Saved):
         table = self.at(step)
         rows = table[table["metric"] == name]
         if rows.empty:
-            known = list(table["metric"].unique())
+            names = list(table["metric"].unique())
             raise LayerscopeError(
-                f"metric {name!r} is not in this run{near(name, known)}: it has {', '.join(known)}"
+                f"metric {name!r} is not in this run{near(name, names)}: it has {', '.join(names)}"
             )
         if site == PROJECTED and pooling is None and self.projected:
             pooling = OWN
@@ -227,21 +227,23 @@ class Run(Saved):
                 f"layer {layer} is not among these states: they have {', '.join(map(str, self.layers))}"
             )
         if site not in (
-            known := [*self.info["model"]["sites"], *inside, *{c.site for c in self.projected}]
+            choices := [*self.info["model"]["sites"], *inside, *{c.site for c in self.projected}]
         ):
-            raise LayerscopeError(f"site {site!r} is not in this run: it has {', '.join(known)}")
+            raise LayerscopeError(f"site {site!r} is not in this run: it has {', '.join(choices)}")
         if layer not in inside.get(site, [layer]):
             raise LayerscopeError(
                 f"layer {layer} has no {site}: layers {', '.join(map(str, inside[site]))} have it"
             )
-        known = [OWN] if site == PROJECTED else self.info["pooling"]
-        pooling = pooling or known[0]
-        known = (
-            [*known, *self.info["pair_pooling"]] if site in self.info["model"]["sites"] else known
+        choices = [OWN] if site == PROJECTED else self.info["pooling"]
+        pooling = pooling or choices[0]
+        choices = (
+            [*choices, *self.info["pair_pooling"]]
+            if site in self.info["model"]["sites"]
+            else choices
         )
-        if pooling not in known:
+        if pooling not in choices:
             raise LayerscopeError(
-                f"pooling {pooling!r} is not in this run: it has {', '.join(known)}"
+                f"pooling {pooling!r} is not in this run: it has {', '.join(choices)}"
             )
         plan = self.folder.plan
         order = plan.loc[plan["view"] == 0, "sample"].sort_values().index
@@ -304,8 +306,8 @@ class Run(Saved):
         frames = []
         for number, rows in alone[keys].groupby(alone["shard"]):
             with self.folder.shard(int(str(number))) as file:
-                found = {key: file.get_tensor(key) for key in filter(is_scalar, file.keys())}
-            for key, values in found.items():
+                scalars = {key: file.get_tensor(key) for key in filter(is_scalar, file.keys())}
+            for key, values in scalars.items():
                 metric, variant, site = parse_key(key)
                 frame = rows.loc[rows.index.repeat(len(values))].reset_index(drop=True)
                 layers, flat = (
@@ -337,6 +339,6 @@ def _chosen(
     if wanted is None:
         wanted = default if default in values else values[0]
     if wanted not in values:
-        metric, known = rows["metric"].iloc[0], ", ".join(map(str, values)) or "none"
-        raise LayerscopeError(f"{column} {wanted!r} is not there for {metric}: it has {known}")
+        metric, named = rows["metric"].iloc[0], ", ".join(map(str, values)) or "none"
+        raise LayerscopeError(f"{column} {wanted!r} is not there for {metric}: it has {named}")
     return rows[rows[column] == wanted]

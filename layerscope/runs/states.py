@@ -63,10 +63,10 @@ def gather(folder: RunFolder, pooling: str, columns: Sequence[Column], rows: obj
     inside, layers = sublayers_in(folder.manifest), folder.manifest["model"].get("layers")
     # a sub-layer's site has a row only for the layers where it is found, and some states are of
     # some layers alone
-    found = [(c, inside.get(c.site, layers)) for c in columns]
+    places = [(c, inside.get(c.site, layers)) for c in columns]
     at = [
         (f"{c.site}.{pooling}", c.layer if rows is None else rows.index(c.layer))
-        for c, rows in found
+        for c, rows in places
     ]
     parts: list[Tensor] = []
     order: list[np.ndarray[tuple[int], np.dtype[np.int64]]] = []

@@ -16,7 +16,7 @@ from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.progress import Reporter
 from layerscope.inputs import Corpus, open_corpus, pack
-from layerscope.inputs.opening import BUILT_IN
+from layerscope.inputs.built_in import BUILT_IN
 from layerscope.metrics import angular_distance
 from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating

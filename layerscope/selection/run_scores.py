@@ -11,7 +11,7 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.core.progress import Reporter
 from layerscope.inputs.corpus import Judged
 from layerscope.probes.linear import held_out, linear_probe_hits
-from layerscope.profiling.plan import Options
+from layerscope.profiling.options import PassOptions
 from layerscope.profiling.source import FOLDS, Source, can_be_probed
 from layerscope.runs.probed import drawn_from
 from layerscope.runs.run import Run
@@ -35,7 +35,7 @@ def probed(
     the samples, None for none, is in no fold: `held` says which of them the probes of all the
     others get right.
     """
-    options = Options(**run.info["options"])
+    options = PassOptions.of_run(run.info["options"])
     rows = Source(run, options).probed
     classes = _labels(run, labels)[rows]
     apart = held_out(classes, holdout or 0, options.seed)

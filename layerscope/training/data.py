@@ -13,8 +13,9 @@ from torch.utils.data import Dataset, Sampler
 from layerscope.core.errors import LayerscopeError, count, listed, needs
 from layerscope.inputs import Corpus, open_corpus, pack
 from layerscope.inputs.pairs import encoded, paired
+from layerscope.inputs.rows import JSON_LINES, PARQUET
 from layerscope.inputs.samples import pick
-from layerscope.inputs.tables import JSON_LINES, PARQUET, is_frame, table_of, table_suffix
+from layerscope.inputs.tables import is_frame, table_of, table_suffix
 from layerscope.inputs.tagged import LABELS, WORDS, first_tokens, tagged_rows
 from layerscope.models.encode import padded
 from layerscope.training.loss import IGNORED

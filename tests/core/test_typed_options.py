@@ -12,6 +12,7 @@ import layerscope
 from layerscope.core import LayerscopeError
 from layerscope.core.options import Options, checked, declared
 from layerscope.models.options import InspectOptions
+from layerscope.profiling.options import PassOptions, ProfileOptions
 
 VERBS = {name: getattr(layerscope, name) for name in layerscope.__all__}
 
@@ -51,3 +52,8 @@ def test_options_are_grouped_and_know_what_is_not_at_its_default():
     assert options.changed == {"model", "dtype", "part"}
     with pytest.raises(LayerscopeError, match="`dtype` is for others: leave it out"):
         options.refuse(["device", "dtype"], "is for others")
+
+
+def test_the_pass_has_the_defaults_of_profile():
+    call = {"model": "minilm"}
+    assert checked(layerscope.profile, call, ProfileOptions).measuring == PassOptions()

@@ -8,7 +8,7 @@ from tiny import one_thread
 from typed import cli
 
 from layerscope.probes import attention
-from layerscope.profiling import passing
+from layerscope.profiling import forward_pass
 
 __all__ = ["cli", "one_thread"]
 
@@ -56,11 +56,11 @@ def brief(monkeypatch: pytest.MonkeyPatch) -> None:
 def forwards(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many samples each forward of the pass held."""
     seen: list[int] = []
-    forward = passing._forward
+    forward = forward_pass._forward
 
     def counting(job: object, rows: pd.DataFrame, *more: object) -> dict:
         seen.append(len(rows))
         return forward(job, rows, *more)
 
-    monkeypatch.setattr(passing, "_forward", counting)
+    monkeypatch.setattr(forward_pass, "_forward", counting)
     return seen

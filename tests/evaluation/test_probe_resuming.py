@@ -13,7 +13,7 @@ from tiny import one_thread
 import layerscope
 from layerscope.core.errors import LayerscopeError
 from layerscope.evaluation.kinds import kind_of
-from layerscope.profiling import passing
+from layerscope.profiling import forward_pass
 
 __all__ = ["one_thread"]
 
@@ -81,7 +81,7 @@ def test_killed_between_layers_it_keeps_what_is_done(
     before = json.loads(kept[0].read_text())["rows"]
     assert 2 <= len(before) < 5
     computed = counted("attention-probe", monkeypatch)
-    monkeypatch.setattr(passing, "_forward", lambda *a: pytest.fail("its states are there"))
+    monkeypatch.setattr(forward_pass, "_forward", lambda *a: pytest.fail("its states are there"))
     found = layerscope.evaluate(vit, "attention-probe:digits", out, samples=60, progress=False)
     after = json.loads(kept[0].read_text())["rows"]
     assert after[: len(before)] == before and len(after) == 5 and len(computed) <= 5 - len(before)

@@ -2,15 +2,14 @@
 
 import itertools
 import json
+import os
 import random
 import shutil
-import signal
 
 import pandas as pd
 import pytest
 import tiny
 import torch
-from filelock import FileLock
 from safetensors import safe_open
 from tiny import one_thread
 from typed import cli
@@ -42,7 +41,7 @@ def extract(model, data, out, **options):
 
 
 def contents(folder):
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    files = sorted(path for path in folder.rglob("[!.]*") if path.is_file())
     found = {str(path.relative_to(folder)): path.read_bytes() for path in files}
     facts = json.loads(found.pop("states.json"))
     return found, {
@@ -61,9 +60,8 @@ def whole(model, data, tmp_path_factory):
 def test_shards_are_one_process(model, data, whole, tmp_path):
     for shard in ("2/3", "0/3", "1/3"):
         found = extract(model, data, tmp_path / "states", shard=shard)
-        assert not found.is_whole
-    merged = layerscope.merge(tmp_path / "states", progress=False)
-    assert merged.is_whole and contents(tmp_path / "states") == whole
+        assert found.is_whole == (shard == "1/3"), "the last one marks the folder"
+    assert contents(tmp_path / "states") == whole
     assert extract(model, data, tmp_path / "states").samples == 95  # all is there
     assert contents(tmp_path / "states") == whole
 
@@ -76,7 +74,6 @@ def test_running_text_is_packed_chunk_by_chunk(tmp_path):
     extract(model, tmp_path / "novel.txt", tmp_path / "one", **how)
     for i in range(2):
         extract(model, tmp_path / "novel.txt", tmp_path / "two", shard=(i, 2), **how)
-    layerscope.merge(tmp_path / "two", progress=False)
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
     tokenizer = tiny.tokenizer(special=False)
     for number in range(3):
@@ -118,8 +115,12 @@ def test_samples_are_those_that_profile_draws(model, tmp_path):
 def test_folders_are_joined(model, data, whole, tmp_path):
     for i in range(3):
         extract(model, data, tmp_path / f"{i}", shard=(i, 3))
-    extract(model, data, tmp_path / "2", shard=(1, 3))  # twice, the same
-    layerscope.merge([tmp_path / f"{i}" for i in range(3)], progress=False)
+    for i in (1, 2):
+        for name in ("chunks", "done"):
+            shutil.copytree(tmp_path / f"{i}" / name, tmp_path / "0" / name, dirs_exist_ok=True)
+    written = {path: path.stat().st_mtime_ns for path in (tmp_path / "0" / "chunks").iterdir()}
+    assert extract(model, data, tmp_path / "0").is_whole
+    assert written == {path: path.stat().st_mtime_ns for path in written}, "nothing is computed"
     assert contents(tmp_path / "0") == whole
 
 
@@ -139,67 +140,37 @@ def test_killed_at_random_moments(model, data, whole, forks, tmp_path):
     lots, done = random.Random(0), tmp_path / "states" / "done"
     for _ in range(3):
         enough = len(list(done.glob("*.json"))) + lots.randint(1, 3)
-        running = forks.start(*command)
-        running.until(
-            lambda enough=enough: len(list(done.glob("*.json"))) >= enough, lots.random() / 300
+        forks.killed(
+            *command,
+            when=lambda enough=enough: len(list(done.glob("*.json"))) >= enough,
+            delay=lots.random() / 300,
         )
-        running.kill()
-        assert running.wait().status == -signal.SIGKILL
     two = [forks.start(*command, "--shard", "0/1") for _ in range(2)]  # of one shard
     assert [running.wait().status for running in two] == [0, 0]
-    assert forks.run("merge", tmp_path / "states").status == 0
     assert contents(tmp_path / "states") == whole
 
 
-def test_what_merge_refuses(model, data, whole, tmp_path, cli):
+def test_gaps_and_damage_are_computed_again(model, data, whole, tmp_path, cli):
     out = tmp_path / "states"
-    typed = [
-        "extract",
-        model,
-        "--data",
-        data,
-        "--layers",
-        "1,3",
-        "--chunk-rows",
-        ROWS,
-        "--out",
-        out,
-    ]
-    assert cli(*typed, "--shard", "1/3").status == 0
-    again = f"layerscope extract {model} --data {data} --layers 1,3 --chunk-rows 8 --out {out}"
-    assert (
-        cli("merge", out).line
-        == f"chunks 0,2-3,5-6,8-9,11 of 12 chunks are missing in '{out}': make them with {again}"
-    )
-    assert cli(*typed).status == 0 and contents(out) == whole
+    extract(model, data, out, shard="1/3")
+    left, fresh = out / "chunks" / ".000002.part", out / "done" / ".000003.part"  # as a kill leaves
+    left.touch()
+    fresh.touch()
+    os.utime(left, (0, 0))
+    assert extract(model, data, out).is_whole and contents(out) == whole
+    assert not left.exists() and fresh.exists(), "another process may be writing it"
 
     chunk = out / "chunks" / "000004.safetensors"
     chunk.write_bytes(chunk.read_bytes()[:-1] + b"\1")
-    line = f"chunk 4 of '{out}' is not what was written, and now gone: make it again with {again}"
-    assert cli("merge", out).line == line
-    assert not chunk.exists() and cli(*typed).status == 0 and contents(out) == whole
+    with pytest.raises(LayerscopeError, match=f"chunk 4 of '{out}' is damaged"):
+        layerscope.profile(states=out, out=tmp_path / "run", progress=False)
+    extract(model, data, out)
+    assert contents(out) == whole
 
-    with FileLock(out / ".worker-abc.lock"):
-        assert (
-            cli("merge", out).line
-            == f"'{out}' is being written: merge it when its workers are done"
-        )
-    other = tmp_path / "other"
-    extract(model, data, other, site="raw", layers=[1, 2])
-    line = f"'{out}' holds other states (layers: 1,3 there, 1,2 in '{other}'): name another folder with `out`"
-    assert cli("merge", out, other).line == line
-    shutil.copytree(out, tmp_path / "copy")
-    changed = tmp_path / "copy" / "done" / "000002.json"
-    shutil.copy(tmp_path / "copy" / "done" / "000003.json", changed)
-    shutil.copy(
-        tmp_path / "copy" / "chunks" / "000003.safetensors",
-        tmp_path / "copy" / "chunks" / "000002.safetensors",
-    )
-    assert "chunk 2 is in" in cli("merge", out, tmp_path / "copy").line
-    assert (
-        cli("merge", tmp_path).line
-        == f"'{tmp_path}' holds no states (states.json): give the folder of an extraction"
-    )
+    with pytest.raises(LayerscopeError, match="holds no states .states.json.: give the folder"):
+        layerscope.open_extraction(tmp_path)
+    gone = "command merge is gone: the last shard of extract marks the folder"
+    assert cli("merge", out).line.startswith(gone)
 
 
 @pytest.mark.parametrize(
@@ -273,7 +244,7 @@ def test_data_that_break_in_the_middle_keep_what_is_finished(model, tmp_path, cl
     ]
     assert "line 1031 is not JSON" in cli(*typed, tmp_path / "a").line
     assert len(layerscope.open_extraction(tmp_path / "a").chunks) == 5
-    assert "have not been read to their end yet" in cli("merge", tmp_path / "a").line
+    assert not layerscope.open_extraction(tmp_path / "a").is_whole
 
     def failing():
         yield from itertools.repeat("w1 w2", 1500)

@@ -9,9 +9,7 @@ import soundfile
 from PIL import Image
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.inputs import Waveform, open_corpus, opening, resample
-
-LOOKED_FOR = "images (.jpg, .jpeg, .png, .bmp, .gif, .tif, .tiff, .webp, .ppm, .pgm) or sounds (.wav, .flac, .ogg)"
+from layerscope.inputs import Waveform, archives, open_corpus, resample
 
 
 def refusal(data, **options):
@@ -183,30 +181,15 @@ def test_an_archive_equals_its_folder(tmp_path, suffix):
     assert inside.fingerprint() == corpus.fingerprint()
 
 
-def test_damaged_large_and_empty_archives(tmp_path, monkeypatch):
+def test_an_archive_that_memory_does_not_hold(tmp_path, monkeypatch):
     path = tmp_path / "a.tar.xz"
     with tarfile.open(path, "w:xz") as archive:
         archive.add(image_file(tmp_path / "x.png", size=(99, 99)), "x.png")
-    monkeypatch.setattr(opening, "MEMORY_LIMIT", 1000)
+    monkeypatch.setattr(archives, "MEMORY_LIMIT", 1000)
     assert refusal(path) == f"{path} holds more than 9.31e-07 GiB: unpack it first"
     monkeypatch.undo()
     path.write_bytes(path.read_bytes()[:-3000])
-    message = refusal(path)
-    assert message.startswith(f"{path} is not a complete archive (")
-    assert message.endswith("): download or pack it again")
-    path.write_bytes(b"")
-    assert refusal(path) == f"{path} is empty: give an archive of {LOOKED_FOR}"
-    junk = tmp_path / "a.zip"
-    junk.write_bytes(b"junk")
-    assert (
-        refusal(junk)
-        == f"{junk} is not a complete archive (File is not a zip file): download or pack it again"
-    )
-    with zipfile.ZipFile(junk, "w") as archive:
-        archive.writestr("data.csv", "text\na\n")
-    assert (
-        refusal(junk) == f"{junk} holds no {LOOKED_FOR}; it holds data.csv: unpack it and give that"
-    )
+    assert refusal(path).startswith(f"{path} is not a complete archive (")
 
 
 def test_resample_keeps_a_tone_and_its_length():

@@ -12,8 +12,8 @@ from layerscope import metrics, profile
 from layerscope.inputs import open_corpus
 from layerscope.metrics.pairs import MOST
 from layerscope.models import LoadOptions, Override, find_layers, load
+from layerscope.profiling.options import PassOptions
 from layerscope.profiling.pipeline import check_available
-from layerscope.profiling.plan import Options
 from layerscope.runs.curves import _stands_out, curves
 from layerscope.runs.registry import METRICS
 from layerscope.show.plots import HeatMap
@@ -63,7 +63,7 @@ def test_canonical_correlations_of_few_samples_are_undefined_and_the_reason_is_r
             getattr(metrics, name)(*noise[60]) > 0.75 and getattr(metrics, name)(*noise[480]) < 0.4
         )
         assert METRICS[name].how.needed(48) == 97 and METRICS["cka"].how.needed(48) == 4
-    options = Options(metrics=NAMES, samples=None)
+    options = PassOptions(metrics=NAMES, samples=None)
     loaded = load(zoo.bert(), LoadOptions(), word_tokenizer())
     model = find_layers(loaded, "text", ["w5 w6"], Override())
     lines = check_available(options, model, open_corpus(["a text of words"] * N))

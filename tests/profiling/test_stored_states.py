@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 import layerscope
 from layerscope.core.errors import LayerscopeError
-from layerscope.inputs.states import open_states
+from layerscope.inputs.state_files import open_states
 
 TEXTS = tiny.texts(60)
 LABELS = ["a" if i % 3 else "b" for i in range(60)]
@@ -292,7 +292,7 @@ def test_what_extract_wrote_is_read(gpt2: Path, tmp_path: Path, kind: str) -> No
         table = layerscope.extract(str(gpt2 / "model"), data[:3], [0, 2], **form)
         with pytest.raises(
             LayerscopeError,
-            match="every token as Parquet, and these are read only from safetensors",
+            match="every token as Parquet, and only one pooling is read from that",
         ):
             layerscope.profile(states=table.path, out=tmp_path / "other", progress=False)
         np.testing.assert_allclose(

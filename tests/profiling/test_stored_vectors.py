@@ -12,7 +12,8 @@ from test_stored_states import LABELS, TEXTS
 import layerscope
 from layerscope.core.errors import LayerscopeError
 from layerscope.inputs.columns import Columns
-from layerscope.inputs.states import corpus_of, open_states
+from layerscope.inputs.state_files import open_states
+from layerscope.inputs.states import corpus_of
 
 
 @pytest.fixture
@@ -145,15 +146,15 @@ def test_a_sample_with_nan_is_named_left_out_and_counted(
 def test_files_that_come_meanwhile_are_noticed(
     tmp_path: Path, vectors: np.ndarray, monkeypatch: Any
 ) -> None:
-    from layerscope.profiling import passing
+    from layerscope.profiling import forward_pass
 
-    path, passes = as_layers(vectors, tmp_path), passing.run_pass
+    path, passes = as_layers(vectors, tmp_path), forward_pass.run_pass
 
     def grows(*args: Any, **options: Any) -> None:
         passes(*args, **options)
         np.save(tmp_path / "layer_24.npy", vectors[:, 0])
 
-    monkeypatch.setattr(passing, "run_pass", grows)
+    monkeypatch.setattr(forward_pass, "run_pass", grows)
     with pytest.raises(LayerscopeError, match="changed while it was read"):
         layerscope.profile(states=path, out=tmp_path / "out" / "run", progress=False)
 

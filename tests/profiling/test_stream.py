@@ -14,7 +14,7 @@ from hooked import profile
 
 import layerscope
 from layerscope.core.errors import LayerscopeError
-from layerscope.profiling import pipeline, summing
+from layerscope.profiling import chunk_sums, pipeline
 from layerscope.runs import Run
 
 SAMPLES = 110
@@ -26,7 +26,7 @@ KINDS = (
 MIXED = "prompt_entropy,curvature,effective_rank,dataset_entropy,cka,infonce,perplexity,linear_probe,nc1,nc2_angles"
 COLLAPSE = "nc1,nc2_norms,nc2_angles"
 SMALL = (
-    "from layerscope.profiling import pipeline, summing; pipeline.CHUNK = 20; "
+    "from layerscope.profiling import pipeline, chunk_sums; pipeline.CHUNK = 20; "
     "from layerscope.cli import main; main()"
 )
 OPTIONS = {
@@ -232,7 +232,7 @@ def test_samples_with_nothing_to_measure_are_counted(tmp_path: Path):
 def test_similarities_that_outgrow_memory_are_of_the_kept_samples(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(summing, "MOST_BYTES", 1000)
+    monkeypatch.setattr(chunk_sums, "MOST_BYTES", 1000)
     run = profile(
         tiny.bert(), data, tmp_path / "run", metrics="curvature,cka", keep_states="sample:20"
     )
@@ -274,7 +274,7 @@ def test_too_many_classes_are_of_the_kept_samples_and_a_single_one_of_none(
     model, options = tiny.gpt2(), {"metrics": f"norm_mean,{COLLAPSE}", "keep_states": "sample:60"}
     layers = model.config.num_hidden_layers + 1
     monkeypatch.setattr(
-        summing, "MOST_BYTES", 8 * layers * 32 * (32 + 2 * 4)
+        chunk_sums, "MOST_BYTES", 8 * layers * 32 * (32 + 2 * 4)
     )  # room for four classes
     for classes, n in ((4, SAMPLES), (5, 60)):
         run = profile(model, iter(sorted_by_class(classes)), tmp_path / str(classes), **options)

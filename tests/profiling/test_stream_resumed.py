@@ -16,7 +16,7 @@ from test_stream import MIXED, SAMPLES, SMALL, assert_close, labelled
 import layerscope
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.moments import ValueSums
-from layerscope.profiling.gathered import Gathered, as_first
+from layerscope.profiling.stream_sums import StreamSums, as_first
 from layerscope.profiling.streaming import WHOLE, share_anew
 
 
@@ -29,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def asked(folder: Path, out: Path, *more: str) -> list[str]:
+def command(folder: Path, out: Path, *more: str) -> list[str]:
     return [
         "profile",
         str(folder / "llama"),
@@ -48,7 +48,7 @@ def asked(folder: Path, out: Path, *more: str) -> list[str]:
 @pytest.fixture(scope="module")
 def whole(folder: Path, forks: Forks) -> Path:
     """The run of one process that nothing disturbed."""
-    assert forks.run(*asked(folder, folder / "whole"), script=SMALL).complaint() is None
+    assert forks.run(*command(folder, folder / "whole"), script=SMALL).complaint() is None
     return folder / "whole"
 
 
@@ -61,13 +61,14 @@ def test_killed_at_any_moment_it_ends_with_the_same_bytes(
 ):
     rng, out, moments = random.Random(time.time_ns()), tmp_path / "run", []
     for _ in range(3):
-        running = forks.start(*asked(folder, out), script=SMALL)
-        running.until(lambda: (out / "stream").is_dir() or (out / "run.json").is_file())
-        time.sleep(rng.random() * 0.7)
-        running.kill()
+        forks.killed(
+            *command(folder, out),
+            script=SMALL,
+            when=lambda: (out / "stream").is_dir() or (out / "run.json").is_file(),
+            delay=rng.random() * 0.7,
+        )
         moments.append(sorted(path.name for path in out.iterdir()))
-        running.wait()
-    end = forks.run(*asked(folder, out), script=SMALL)
+    end = forks.run(*command(folder, out), script=SMALL)
     assert end.complaint() is None, (end, moments)
     assert tables(out) == tables(whole), moments
     assert not (out / "stream").exists()
@@ -78,10 +79,7 @@ def test_a_run_that_was_killed_before_its_end_is_unfinished_to_those_that_read_i
     folder: Path, forks: Forks, tmp_path: Path
 ):
     out = tmp_path / "run"
-    running = forks.start(*asked(folder, out), script=SMALL)
-    running.until(lambda: (out / ".owner").is_file(), 0.0005)
-    running.kill()
-    running.wait()
+    forks.killed(*command(folder, out), script=SMALL, when=(out / ".owner").is_file)
     assert not (out / "run.json").exists()
     line = "is an unfinished run: repeat the command that began it to finish it$"
     for read in (layerscope.select, layerscope.report, layerscope.open_run):
@@ -91,32 +89,34 @@ def test_a_run_that_was_killed_before_its_end_is_unfinished_to_those_that_read_i
 
 def test_two_processes_make_the_run_of_one(folder: Path, whole: Path, forks: Forks, tmp_path: Path):
     out = tmp_path / "run"
-    both = forks.together(*asked(folder, out), script=SMALL)
+    both = forks.together(*command(folder, out), script=SMALL)
     both[0].until(lambda: len(list((out / "stream").glob("*.safetensors"))) == 2, 0.0005)
     both[1].kill()
     both[1].wait()
     assert both[0].wait().line.startswith("layerscope: process 1 on ")
-    one = forks.start(*asked(folder, out), script=SMALL)
     alone = out / "stream" / "0-of-1.safetensors"
-    one.until(lambda: alone.is_file() or (out / "run.json").is_file(), 0.0005)  # it may be fast
-    one.kill()
-    one.wait()
-    ends = [each.wait() for each in forks.together(*asked(folder, out), script=SMALL)]
+    forks.killed(
+        *command(folder, out),
+        script=SMALL,
+        when=lambda: alone.is_file() or (out / "run.json").is_file(),
+        delay=0.001,  # it may be fast
+    )
+    ends = [each.wait() for each in forks.together(*command(folder, out), script=SMALL)]
     assert [end.complaint() for end in ends] == [None, None]
     assert_close(layerscope.open_run(out), layerscope.open_run(whole))
     assert layerscope.open_run(out).folder.plan.equals(layerscope.open_run(whole).folder.plan)
 
 
-def pass_of(chunks: list[int], **facts: Any) -> Gathered:
-    """Return what a process has that gathered some chunks of ten texts, each of its own value."""
-    gathered = Gathered({"data": "texts"}, **facts)
+def pass_of(chunks: list[int], **facts: Any) -> StreamSums:
+    """Return what a process has that totals some chunks of ten texts, each of its own value."""
+    totals = StreamSums({"data": "texts"}, **facts)
     for number in chunks:
-        own = ValueSums.of(torch.arange(number * 10.0, number * 10 + 10)[None])
-        gathered.sums["tokens x.raw"] = (
-            gathered.sums["tokens x.raw"] + own if gathered.sums else own
+        summed = ValueSums.of(torch.arange(number * 10.0, number * 10 + 10)[None])
+        totals.sums["tokens x.raw"] = (
+            totals.sums["tokens x.raw"] + summed if totals.sums else summed
         )
-        gathered.seen += 10
-    return gathered
+        totals.seen += 10
+    return totals
 
 
 @pytest.mark.parametrize("killed", [None, "written", "half removed", "removed"])
@@ -131,26 +131,26 @@ def test_parts_of_another_number_of_processes_are_the_first_part(
         [tmp_path / f"{rank}-of-2.safetensors" for rank in range(2)],
     )
     if killed:
-        as_first({file: Gathered.load(file) for file in files}, 9).save(tmp_path / WHOLE)
+        as_first({file: StreamSums.load(file) for file in files}, 9).save(tmp_path / WHOLE)
         for file in files[: {"written": 0, "half removed": 2, "removed": 3}[killed]]:
             file.unlink()
     share_anew(sorted(tmp_path.iterdir()), two, 9)
     assert [path.name for path in tmp_path.iterdir()] == ["0-of-2.safetensors"]
-    found = Gathered.load(two[0])
-    assert (found.seen, found.before, found.next, found.done) == (60, 4, 4, [5, 6])
+    joined = StreamSums.load(two[0])
+    assert (joined.seen, joined.before, joined.next, joined.done) == (60, 4, 4, [5, 6])
     values = [
         number * 10.0 + i for chunks in begun.values() for number in chunks for i in range(10)
     ]
-    assert found.sums["tokens x.raw"].mean.item() == pytest.approx(np.mean(values), rel=1e-12)
-    assert found.sums["tokens x.raw"].stderr.item() == pytest.approx(
+    assert joined.sums["tokens x.raw"].mean.item() == pytest.approx(np.mean(values), rel=1e-12)
+    assert joined.sums["tokens x.raw"].stderr.item() == pytest.approx(
         np.std(values, ddof=1) / 60**0.5, rel=1e-12
     )
-    assert [number for number in range(9) if not found.has(number)] == [4, 7, 8]
-    # two go on: one has gathered chunk 4, the other nothing, and one alone takes over
-    found.next = 6
-    found.save(two[0])
+    assert [number for number in range(9) if not joined.has(number)] == [4, 7, 8]
+    # two go on: one has totals chunk 4, the other nothing, and one alone takes over
+    joined.next = 6
+    joined.save(two[0])
     share_anew(two[:1], [tmp_path / "0-of-1.safetensors"], 9)
-    last = Gathered.load(tmp_path / "0-of-1.safetensors")
+    last = StreamSums.load(tmp_path / "0-of-1.safetensors")
     assert [number for number in range(9) if not last.has(number)] == [
         7,
         8,
@@ -164,27 +164,28 @@ def test_a_damaged_part_is_not_gone_on_from(tmp_path: Path):
     data[-12:] = bytes.fromhex("ffff7f7f") * 3  # the largest float
     part.write_bytes(data)
     with pytest.raises(LayerscopeError, match="is not the file that layerscope wrote"):
-        Gathered.load(part)
+        StreamSums.load(part)
 
 
 def test_other_data_are_refused_and_a_finished_run_is_opened(
     folder: Path, whole: Path, forks: Forks, tmp_path: Path
 ):
-    again = forks.run(*asked(folder, whole), script=SMALL)
+    again = forks.run(*command(folder, whole), script=SMALL)
     assert again.complaint() is None and "forward" not in again.err
     other = tmp_path / "given"
     shutil.copytree(folder / "llama", other / "llama")
     labelled(SAMPLES + 1).to_csv(other / "texts.csv", index=False)
-    assert "holds another run (data contents" in forks.run(*asked(other, whole), script=SMALL).line
+    assert (
+        "holds another run (data contents" in forks.run(*command(other, whole), script=SMALL).line
+    )
     assert (
         "holds another run (seed: 0 there, 1 here)"
-        in forks.run(*asked(folder, whole, "--seed", "1")).line
+        in forks.run(*command(folder, whole, "--seed", "1")).line
     )
     out = tmp_path / "run"
-    running = forks.start(*asked(folder, out), script=SMALL)
-    running.until(
-        lambda: (out / "stream").is_dir() and any((out / "stream").glob("*.safetensors")), 0.0005
+    forks.killed(
+        *command(folder, out),
+        script=SMALL,
+        when=lambda: any(out.glob("stream/*.safetensors")),
     )
-    running.kill()
-    running.wait()
-    assert "holds another run (data contents" in forks.run(*asked(other, out), script=SMALL).line
+    assert "holds another run (data contents" in forks.run(*command(other, out), script=SMALL).line

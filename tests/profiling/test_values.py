@@ -111,14 +111,15 @@ def test_pooled_and_view_metrics_are_the_public_functions(measured) -> None:
 
 def test_a_sample_has_the_same_views_whatever_else_is_drawn(tmp_path) -> None:
     from layerscope.models import LoadOptions, Override, find_layers, load, vectors_for
-    from layerscope.profiling.plan import Job, Options, view_of
+    from layerscope.profiling.options import PassOptions
+    from layerscope.profiling.plan import Job, view_of
 
     corpus = open_corpus(texts())
     loaded = load(zoo.bert(), LoadOptions(), word_tokenizer())
     model = find_layers(loaded, "text", corpus.samples[:3], Override())
 
     def views(corpus, seed: int = 0) -> dict[str, str]:
-        options = Options(samples=None, seed=seed)
+        options = PassOptions(samples=None, seed=seed)
         job = Job(model, corpus, options, vectors_for(model, "auto"))
         return {corpus.names[i]: view_of(job, i, 1) for i in range(len(corpus))}
 

@@ -275,20 +275,3 @@ def test_a_run_of_an_earlier_version_is_checked_by_its_sha256(run) -> None:
     overwrite(shard_file(run, 0))
     with pytest.raises(LayerscopeError, match=r"shard 0 of .* is damaged"):
         layerscope.open_run(run.path).pooled(3)
-
-
-def test_a_damaged_chunk_of_an_extraction_is_refused_by_name_and_made_again(tmp_path: Path) -> None:
-    model = tiny.saved(tiny.bert(), tmp_path / "bert", special=True)
-    options = {"layers": 2, "out": tmp_path / "states", "progress": False}
-    layerscope.extract(model, tiny.texts(20), **options)
-    (file,) = (tmp_path / "states" / "chunks").iterdir()
-    whole = file.read_bytes()
-    overwrite(file)
-    with pytest.raises(
-        LayerscopeError,
-        match=r"000000.safetensors is damaged .*: delete it, and make it again with",
-    ):
-        layerscope.profile(states=tmp_path / "states", out=tmp_path / "run", progress=False)
-    file.unlink()
-    layerscope.extract(model, tiny.texts(20), **options)
-    assert file.read_bytes() == whole

@@ -1,7 +1,6 @@
 """Runs killed with SIGKILL at any moment go on where they stopped and end with the same numbers."""
 
 import random
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import tiny
-from commands import Forks, Running
+from commands import Forks
 
 import layerscope
 from layerscope.runs import RunFolder
@@ -40,11 +39,6 @@ def worked(forks: Forks, model: Path, out: Path) -> None:
     assert ended.status == 0, ended.err
 
 
-def killed(running: Running) -> None:
-    running.kill()
-    assert running.wait().status == -9
-
-
 def progress_of(out: Path) -> tuple[int, int]:
     """Return how many shards and tables are there."""
     return len(list((out / "shards").glob("*.json"))), len(list((out / "tables").glob("*.parquet")))
@@ -73,10 +67,13 @@ def test_ten_kills_end_in_the_same_table(
     killed_at = []
     for kill in range(KILLS):
         after = (progress_of(out)[0] + rng.randint(1, 3), 0) if kill < 8 else (shards, kill - 7)
-        running = forks.start(model, out, script=WORK)
-        running.until(lambda after=after: progress_of(out) >= after, 0.0005)
-        time.sleep(rng.random() * 0.004)
-        killed(running)
+        forks.killed(
+            model,
+            out,
+            script=WORK,
+            when=lambda after=after: progress_of(out) >= after,
+            delay=rng.random() * 0.004,
+        )
         killed_at.append(progress_of(out))
     assert killed_at[7] < (shards, 0), "the kills were to fall into the pass"
     assert sorted(set(killed_at)) == killed_at
@@ -92,26 +89,6 @@ def test_ten_kills_end_in_the_same_table(
     assert len(computed) >= shards - KILLS
     began = [event["finished"] for event in two.folder.events("resumed")]
     assert began == sorted(began)
-
-
-def test_a_finished_shard_is_never_written_again(forks: Forks, model: Path, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    running = forks.start(model, out, script=WORK)
-    running.until(lambda: progress_of(out)[0] >= 9)
-    killed(running)
-    folder = RunFolder(out)
-    before = {
-        s: (out / "shards" / f"{s:05d}.safetensors").stat()
-        for s in folder.shards
-        if folder.is_finished(s)
-    }
-    assert 9 <= len(before) < len(folder.shards)
-    worked(forks, model, out)
-    for shard, old in before.items():
-        new = (out / "shards" / f"{shard:05d}.safetensors").stat()
-        assert (new.st_ino, new.st_mtime_ns) == (old.st_ino, old.st_mtime_ns)
-    forwards = [event["shard"] for event in folder.events("shard")]
-    assert not set(forwards[len(before) :]) & set(before)
 
 
 def test_the_command_killed_goes_on_with_the_same_command(
@@ -136,15 +113,17 @@ def test_the_command_killed_goes_on_with_the_same_command(
         out,
         "--json",
     )
-    first = forks.start(*command)
-    first.until(lambda: progress_of(out)[0] >= 5)
-    killed(first)
-    finished = progress_of(out)[0]
-    total = len(RunFolder(out).shards)
-    assert finished < total
+    forks.killed(*command, when=lambda: progress_of(out)[0] >= 5)
+    folder = RunFolder(out)
+    before = {shard: folder.store.path(shard).stat() for shard in folder.store.finished()}
+    assert 5 <= len(before) < len(folder.shards)
     second = forks.run(*command)
     assert second.status == 0, second.err
-    assert f"{finished} of {total} shards are done" in " ".join(second.err.split())
+    line = f"{len(before)} of {len(folder.shards)} shards are done"
+    assert line in " ".join(second.err.split())
+    for shard, old in before.items():
+        new = folder.store.path(shard).stat()
+        assert (new.st_ino, new.st_mtime_ns) == (old.st_ino, old.st_mtime_ns), "not written again"
     run = layerscope.open_run(out)
     assert Counter(e["shard"] for e in run.folder.events("shard")).most_common(1)[0][1] == 1
     whole = layerscope.profile(

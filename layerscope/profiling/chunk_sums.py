@@ -1,7 +1,10 @@
-"""What a pass over a stream adds up of every chunk, and the rows of a table that come of the sums."""
+"""What a pass over a stream adds up of every chunk, and the rows of a table that come of the sums.
+
+Means of values, second moments of pooled states, products between layers and sums by class give
+most metrics exactly; what needs all samples at once is left to those that are kept.
+"""
 
 from collections.abc import Iterator
-from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -11,15 +14,17 @@ from torch import Tensor
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.class_sums import ClassSums
 from layerscope.metrics.factors import FromRows
+from layerscope.metrics.metric import How
 from layerscope.metrics.moments import PairSums, RowSums, SummedRows, ValueSums
 from layerscope.metrics.neural_collapse import FromCollapse
 from layerscope.metrics.pairs import FromPairs
 from layerscope.models import Vectors
 from layerscope.profiling.labels import collapse_rows
-from layerscope.profiling.plan import Job, Options
+from layerscope.profiling.options import PassOptions
+from layerscope.profiling.plan import Job
 from layerscope.profiling.source import Row, Source
 from layerscope.profiling.tables import has_values, of_pairs, of_rows, of_tokens
-from layerscope.runs.registry import METRICS, is_scalar, measured
+from layerscope.runs.registry import is_scalar, measured
 from layerscope.runs.states import OWN, PROJECTED, Column
 
 Tensors = dict[str, Tensor]
@@ -36,31 +41,25 @@ KINDS = {
 
 def of_stream(job: Job) -> Job:
     """Return the job with the metrics that sums over chunks give, as far as these fit into memory."""
-    found, model = copy(job.options), job.model
+    options, model = job.options, job.model
     poolings = {*job.vectors.poolings, *job.vectors.pairs}
     layers = model.stack.depth + len(model.sites)
     is_large = PairSums.memory(layers, model.stack.width) * len(poolings) > MOST_BYTES
-    kinds = {name: METRICS[name].how for name in job.options.metrics}
-    left_out = {
-        name
-        for name, how in kinds.items()
-        if is_large and isinstance(how, FromPairs) and how.of_sums
-    }
-    left_out |= {
-        name
-        for name, how in kinds.items()
-        if isinstance(how, FromCollapse) and most_classes(job) < 2
-    }
-    found.metrics = tuple(
-        name for name, how in kinds.items() if how.streams(found) and name not in left_out
-    )
-    found.store_dtype = "float32"
-    if not found.metrics:
+
+    def fits(how: How) -> bool:
+        if isinstance(how, FromPairs) and how.of_sums:
+            return not is_large
+        return not isinstance(how, FromCollapse) or most_classes(job) >= 2
+
+    summed = [
+        metric.name for metric in options.chosen if metric.how.streams(options) and fits(metric.how)
+    ]
+    if not summed:
         raise LayerscopeError(
-            f"{', '.join(kinds)} cannot be computed from sums over samples, and `keep_states={found.keep_states!r}` "
-            "keeps only sums of most: leave `keep_states` out"
+            f"{', '.join(options.metrics)} cannot be computed from sums over samples, and "
+            f"`keep_states={options.keep_states!r}` keeps only sums of most: leave `keep_states` out"
         )
-    return replace(job, options=found)
+    return replace(job, options=replace(options, metrics=tuple(summed), store_dtype="float32"))
 
 
 def most_classes(job: Job) -> int:
@@ -69,15 +68,14 @@ def most_classes(job: Job) -> int:
     return (MOST_BYTES // (8 * layers * width) - width) // 2
 
 
-def as_summed(options: Options) -> Options:
+def as_summed(options: PassOptions) -> PassOptions:
     """Return options without what depends on the mean of all samples."""
-    found = copy(options)
-    found.rows = tuple(rows for rows in options.rows if rows != "centered")
-    found.cosine = tuple(form for form in options.cosine if form == "uncentered")
-    return found
+    rows = tuple(rows for rows in options.rows if rows != "centered")
+    cosine = tuple(form for form in options.cosine if form == "uncentered")
+    return replace(options, rows=rows, cosine=cosine)
 
 
-class Summing:
+class ChunkSums:
     """Adds up chunks; `found` holds the sums by kind and what they are of, such as "rows raw.mean"."""
 
     def __init__(self, job: Job, found: dict[str, Any]) -> None:
@@ -157,31 +155,31 @@ class Summing:
             for form in how.forms(source.options):
                 if form.of_sums and form.lack(int(sums.count), sums.shift.shape[1]) is None:
                     values = form.of_sums(sums)
-                    found = (
+                    numbers = (
                         values,
                         torch.full_like(values, torch.nan),
                         torch.full_like(values, int(sums.count)),
                     )
-                    yield from of_pairs(source, metric.name, form.variant, pooling, found)
+                    yield from of_pairs(source, metric.name, form.variant, pooling, numbers)
 
 
 def pooled_of(tensors: Tensors) -> Tensors:
     """Return the states `[layers, n, D]` of finite samples by site and pooling; after the final norm, the last ones."""
     fine = tensors["broken"] < 0
-    found = {
+    finite = {
         key: values[:, fine]
         for key, values in tensors.items()
         if key != "broken" and not is_scalar(key)
     }
     return {
-        key: states[-1:] if key.startswith("normed.") else states for key, states in found.items()
+        key: states[-1:] if key.startswith("normed.") else states for key, states in finite.items()
     }
 
 
 def compared(pooled: Tensors, vectors: Vectors) -> Tensors:
     """Return by pooling the states `[L', n, D]` of the layers that are compared: all raw ones, and the normed last."""
-    found = {}
+    by_pooling = {}
     for pooling in (*vectors.pairs, *vectors.poolings):
-        own = [pooled.get(f"{site}.{pooling}") for site in ("raw", "normed")]
-        found[pooling] = torch.cat([states for states in own if states is not None])
-    return found
+        parts = [pooled.get(f"{site}.{pooling}") for site in ("raw", "normed")]
+        by_pooling[pooling] = torch.cat([states for states in parts if states is not None])
+    return by_pooling

@@ -241,12 +241,12 @@ def compute(
     def about(one: pd.DataFrame) -> str:
         return f"of {one['length'].iloc[0]} tokens ({one['name'].iloc[0]})"
 
-    def forward(own: pd.DataFrame) -> Tensors:
+    def forward(part: pd.DataFrame) -> Tensors:
         return _forward(
-            job, own, measure, inputs if own is rows and inputs is not None else read(job, own)
+            job, part, measure, inputs if part is rows and inputs is not None else read(job, part)
         )
 
-    return (found for _, found in in_halves(rows, forward, halved, about))
+    return (tensors for _, tensors in in_halves(rows, forward, halved, about))
 
 
 @torch.inference_mode()
@@ -263,11 +263,11 @@ def joined(parts: list[Tensors]) -> Tensors:
     starts = np.cumsum([0, *(len(part["broken"]) for part in parts)]).tolist()
     for key, first in parts[0].items():
         moved = key.endswith(".row")
-        found = [
+        pieces = [
             part[key] + start if moved else part[key]
             for part, start in zip(parts, starts, strict=False)
         ]
-        out[key] = torch.cat(found, 0 if first.ndim == 1 else 1)
+        out[key] = torch.cat(pieces, 0 if first.ndim == 1 else 1)
     return out
 
 
@@ -283,13 +283,13 @@ def refuse_hopeless(model: LayeredModel, names: Sequence[str], broken: Tensor) -
 def _refuse_hopeless(folder: RunFolder, model: LayeredModel) -> None:
     """Stop where none of the samples whose shards are finished has a finite state at every layer."""
     originals = np.flatnonzero(folder.plan["view"].to_numpy() == 0)
-    found = [torch.empty(0, dtype=torch.int32)]
+    broken = [torch.empty(0, dtype=torch.int32)]
     for shard in pd.unique(folder.plan["shard"].to_numpy()[originals]):
         if not folder.is_finished(shard):
             break
         with folder.shard(shard) as file:
-            found.append(file.get_tensor("broken"))
-        if bool((found[-1] < 0).any()):
+            broken.append(file.get_tensor("broken"))
+        if bool((broken[-1] < 0).any()):
             return
     names = folder.plan["name"].iloc[originals].tolist()
-    refuse_hopeless(model, names, torch.cat(found))
+    refuse_hopeless(model, names, torch.cat(broken))

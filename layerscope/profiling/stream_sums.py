@@ -1,4 +1,8 @@
-"""What a pass over a stream has gathered, as a file keeps it: sums, counts, and a seeded sample of the samples."""
+"""What a pass over a stream sums up, as a file keeps it: sums, counts, and a seeded sample of the samples.
+
+The file is written again and again, so that a killed pass goes on from its last checkpoint. It
+holds its own checksum: a mark beside it, as of shards, could be one checkpoint older.
+"""
 
 import json
 import math
@@ -21,9 +25,9 @@ from layerscope.inputs.streams import Stream
 from layerscope.metrics.class_sums import ClassSums
 from layerscope.metrics.moments import ValueSums
 from layerscope.metrics.neural_collapse import FromCollapse
-from layerscope.profiling.passing import Tensors
+from layerscope.profiling.chunk_sums import KINDS
+from layerscope.profiling.forward_pass import Tensors
 from layerscope.profiling.plan import Job
-from layerscope.profiling.summing import KINDS
 from layerscope.runs.registry import METRICS, is_scalar, parse_key
 
 FACTS = "facts"
@@ -34,8 +38,8 @@ Kept = tuple[float, int, int, str, str, str | int | None]
 
 
 @dataclass
-class Gathered:
-    """What a pass has gathered of its chunks before `next`, as a file keeps it.
+class StreamSums:
+    """What a pass has summed up of its chunks before `next`, as a file keeps it.
 
     `begun` is the manifest that the pass was started with; `seen` counts rows of the data, `empty`
     those without a token or a text, `cut` texts cut at the maximal length, `broken` samples with
@@ -43,7 +47,7 @@ class Gathered:
     reads them, and when; `classes` the labels in the order in which they came, by which sums by
     class are numbered, None where these are too many. A pass has `ended` with the data or has
     `reached` the errors that were asked for. Chunks before `before`, and those in `done`, were
-    gathered by another number of processes, and are in the first part.
+    summed up by another number of processes, and are in the first part.
     """
 
     begun: dict[str, Any]
@@ -65,15 +69,15 @@ class Gathered:
         facts = {name: value for name, value in vars(self).items() if name != "sums"}
         tensors = {
             f"{key}|{name}": value
-            for key, own in self.sums.items()
-            for name, value in own.tensors().items()
+            for key, summed in self.sums.items()
+            for name, value in summed.tensors().items()
         }
         tensors[FACTS] = torch.frombuffer(bytearray(json.dumps(facts).encode()), dtype=torch.uint8)
         path.parent.mkdir(parents=True, exist_ok=True)
         aside(path, lambda part: save_sealed(tensors, part))
 
     @classmethod
-    def load(cls, path: Path) -> "Gathered":
+    def load(cls, path: Path) -> "StreamSums":
         """Return what was written; raise `LayerscopeError` where a file is damaged."""
         try:
             if not is_intact(path):
@@ -84,89 +88,82 @@ class Gathered:
             raise foreign(path) from error
         parts: dict[str, Tensors] = {}
         for key, value in sorted(tensors.items()):
-            name, _, own = key.rpartition("|")
-            parts.setdefault(name, {})[own] = (
+            name, _, field_name = key.rpartition("|")
+            parts.setdefault(name, {})[field_name] = (
                 value.clone()
             )  # what is mapped to a file keeps it from being replaced
-        sums = {key: KINDS[key.partition(" ")[0]](**own) for key, own in parts.items()}
+        sums = {
+            key: KINDS[key.partition(" ")[0]](**field_name) for key, field_name in parts.items()
+        }
         return cls(**{**facts, "kept": [tuple(one) for one in facts["kept"]]}, sums=sums)
 
-    def begin(self) -> "Gathered":
+    def begin(self) -> "StreamSums":
         """Return what another process of the same number has at its beginning."""
-        return Gathered(self.begun, next=self.before, before=self.before, done=self.done)
+        return StreamSums(self.begun, next=self.before, before=self.before, done=self.done)
 
     def has(self, number: int) -> bool:
-        """Return whether other numbers of processes have gathered a chunk."""
+        """Return whether other numbers of processes have summed up a chunk."""
         return number < self.before or number in self.done
 
     def numbered(self, labels: Sequence[Any] | None, most: int) -> Tensor | None:
         """Return the numbers of labels `[n]`, new ones last; None once more than `most` are known, or with None."""
-        known = (
+        classes = (
             None
             if self.classes is None or labels is None
             else [*dict.fromkeys([*self.classes, *map(str, labels)])]
         )
-        if known is None or labels is None or len(known) > most:
+        if classes is None or labels is None or len(classes) > most:
             self.classes = None
-            for key in [key for key, own in self.sums.items() if isinstance(own, ClassSums)]:
+            for key in [key for key, summed in self.sums.items() if isinstance(summed, ClassSums)]:
                 del self.sums[key]
             return None
-        self.classes, numbers = known, dict(zip(known, range(len(known)), strict=True))
+        self.classes, numbers = classes, dict(zip(classes, range(len(classes)), strict=True))
         return torch.tensor([numbers[str(label)] for label in labels], dtype=torch.int64)
 
-    def join(self, other: "Gathered", most: int) -> None:
-        """Add what another process has gathered of other chunks, `most` classes at most."""
+    def join(self, other: "StreamSums", most: int) -> None:
+        """Add what another process has summed up of other chunks, `most` classes at most."""
         numbers = self.numbered(other.classes, most)
-        for key, own in other.sums.items():
-            if isinstance(own, ClassSums):
+        for key, summed in other.sums.items():
+            if isinstance(summed, ClassSums):
                 if numbers is None:
                     continue
-                own = own.at(numbers, len(self.classes or ()))
-            self.sums[key] = self.sums[key] + own if key in self.sums else own
+                summed = summed.at(numbers, len(self.classes or ()))
+            self.sums[key] = self.sums[key] + summed if key in self.sums else summed
         for name in ("seen", "empty", "cut", "broken"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.kept = sorted([*self.kept, *other.kept])
 
     def notes(self, job: Job, stream: Stream, kept: int, rest: Sequence[str]) -> list[str]:
         """Return the lines on what was read and left out, and on which metrics rest on how many samples."""
-        summed, until = job.options.metrics, job.options.until_stderr
-        by_class = [name for name in summed if isinstance(METRICS[name].how, FromCollapse)]
+        options = job.options
+        by_class = [m.name for m in options.chosen if isinstance(m.how, FromCollapse)]
         lack = _lack_of(self.classes)
-        summed = tuple(name for name in summed if not (lack and name in by_class))
-        titles = [
-            ", ".join(METRICS[name].title for name in names) for names in (summed, rest, by_class)
-        ]
-        lines = [f"all {count(self.seen - self.empty, 'sample')}: {titles[0]}"] if summed else []
-        lines += [f"a seeded sample of {kept:,} of them: {titles[1]}"] if rest else []
-        lines += [f"{titles[2]}: {lack}"] if by_class and lack else []
-        lines += (
-            [f"{count(self.empty, 'row')} without a text, or a label: left out"]
-            if self.empty
-            else []
-        )
-        lines += (
-            [f"{self.cut:,} texts are cut at {count(job.model.max_length or 0, 'token')}"]
-            if self.cut
-            else []
-        )
-        lines += (
-            [f"{self.broken:,} samples hold NaN or infinity: they are left out and counted"]
-            if self.broken
-            else []
-        )
-        if until is not None:
-            errors = [relative_error(sums) for key, sums in values_in(self.sums, summed).items()]
-            of = "" if stream.length is None else f" of {stream.length:,}"
-            ended = "took all data"
-            if self.reached:
-                ended = (
-                    f"ended after the first {self.seen:,}{of} rows, which represent the rest if "
-                    "their order is random"
-                )
-            lines.append(
-                f"the pass {ended}: standard errors are at most {max(errors):.2%} of their range over layers"
+        summed = [name for name in options.metrics if not (lack and name in by_class)]
+        texts = count(job.model.max_length or 0, "token")
+        lines = {
+            f"all {count(self.seen - self.empty, 'sample')}: {_titles(summed)}": summed,
+            f"a seeded sample of {kept:,} of them: {_titles(rest)}": rest,
+            f"{_titles(by_class)}: {lack}": by_class and lack,
+            f"{count(self.empty, 'row')} without a text, or a label: left out": self.empty,
+            f"{self.cut:,} texts are cut at {texts}": self.cut,
+            f"{self.broken:,} samples hold NaN or infinity: they are left out and counted": self.broken,
+        }
+        shown = [line for line, is_due in lines.items() if is_due]
+        if options.until_stderr is not None:
+            shown.append(self._end(summed, stream))
+        return shown
+
+    def _end(self, summed: Sequence[str], stream: Stream) -> str:
+        """Return the line on where a pass ended that watches its errors."""
+        errors = [relative_error(sums) for sums in values_in(self.sums, summed).values()]
+        ended = "took all data"
+        if self.reached:
+            total = "" if stream.length is None else f" of {stream.length:,}"
+            ended = (
+                f"ended after the first {self.seen:,}{total} rows, which represent the rest if "
+                "their order is random"
             )
-        return lines
+        return f"the pass {ended}: standard errors are at most {max(errors):.2%} of their range over layers"
 
     def corpus(self, stream: Stream, most: int) -> Corpus:
         """Return the samples of the reservoir in the order of the data."""
@@ -175,8 +172,12 @@ class Gathered:
         )
         if len({*map(type, labels)}) > 1:  # no column mixes numbers and texts
             labels = tuple(map(str, labels))
-        known = None if stream.label_column is None and stream.head.labels is None else labels
-        return Corpus(stream.name, "text", samples, names, known, stream.notes)
+        classes = None if stream.label_column is None and stream.head.labels is None else labels
+        return Corpus(stream.name, "text", samples, names, classes, stream.notes)
+
+
+def _titles(names: Sequence[str]) -> str:
+    return ", ".join(METRICS[name].title for name in names)
 
 
 def _lack_of(classes: Sequence[str] | None) -> str:
@@ -186,8 +187,8 @@ def _lack_of(classes: Sequence[str] | None) -> str:
     return "" if len(classes) > 1 else "not measured, as the data have no two labels"
 
 
-def as_first(parts: Mapping[Path, Gathered], most: int) -> Gathered:
-    """Return what the parts of some number of processes have gathered as the first part of another number."""
+def as_first(parts: Mapping[Path, StreamSums], most: int) -> StreamSums:
+    """Return what the parts of some number of processes have summed up as the first part of another number."""
     done = set[int]()
     for path, part in parts.items():
         rank, size = map(int, path.stem.split("-of-"))
@@ -201,24 +202,26 @@ def as_first(parts: Mapping[Path, Gathered], most: int) -> Gathered:
     return whole
 
 
-def values_in(sums: dict[str, Any], asked: Sequence[str]) -> dict[str, ValueSums]:
+def values_in(sums: dict[str, Any], metrics: Sequence[str]) -> dict[str, ValueSums]:
     """Return the sums whose errors decide about the end of a pass: of metrics of tokens, at the layers themselves."""
-    found = {
-        key.removeprefix("tokens "): own for key, own in sums.items() if isinstance(own, ValueSums)
+    values = {
+        key.removeprefix("tokens "): summed
+        for key, summed in sums.items()
+        if isinstance(summed, ValueSums)
     }
-    keys = {key: parse_key(key) for key in found if is_scalar(key)}
+    keys = {key: parse_key(key) for key in values if is_scalar(key)}
     return {
-        key: found[key]
+        key: values[key]
         for key, (metric, _, site) in keys.items()
-        if metric in asked and site == "raw"
+        if metric in metrics and site == "raw"
     }
 
 
 def relative_error(sums: ValueSums) -> float:
     """Return the largest standard error of a value over the range of its means, both over layers."""
-    known = sums.count > 1
-    if not bool(known.any()):
+    defined = sums.count > 1
+    if not bool(defined.any()):
         return 0.0
-    means, error = sums.mean[known], float(sums.stderr[known].max())
+    means, error = sums.mean[defined], float(sums.stderr[defined].max())
     spread = float(means.max() - means.min())
     return error / spread if spread else math.inf if error else 0.0

@@ -1,0 +1,81 @@
+"""Which samples a model reads: drawn, running text packed into windows, tokens replaced."""
+
+from dataclasses import replace
+
+from layerscope.core.errors import LayerscopeError, count
+from layerscope.inputs import Corpus, draw, make_extreme, pack
+from layerscope.models import LayeredModel
+from layerscope.models.encode import TextEncoder
+from layerscope.profiling.options import PassOptions
+
+WINDOW = 256
+"""Running text is packed into windows of this many tokens for a language model."""
+
+
+def window_of(chunk: int | None, prompt: str, corpus: Corpus, model: LayeredModel) -> int | None:
+    """Return how many tokens the windows of running text have, None where samples are taken as they are."""
+    if chunk and not corpus.running:
+        raise LayerscopeError(
+            "`chunk` packs running text, and this data has samples of its own: leave it out"
+        )
+    if not (chunk or (corpus.running and model.is_language_model)):
+        return None
+    if prompt:
+        raise LayerscopeError(
+            "`prompt` goes before texts, and these are packed into windows: leave one of the two out"
+        )
+    return min(chunk or WINDOW, model.max_length or WINDOW)
+
+
+def as_read(corpus: Corpus, model: LayeredModel, options: PassOptions) -> Corpus:
+    """Return the samples drawn, running text packed for a language model, tokens replaced where options say so."""
+    replaced = next(
+        (name for name in ("repeat_tokens", "random_tokens") if getattr(options, name) is not None),
+        None,
+    )
+    _refuse_for_others(corpus, model, options, replaced)
+    tokenizer = model.loaded.processor_for("text")
+    window = window_of(options.chunk, options.prompt, corpus, model)
+    if replaced and tokenizer is None:
+        raise LayerscopeError(
+            f"`{replaced}` needs the tokenizer of {model.loaded.name}: leave it out"
+        )
+    if window is not None:
+        corpus = pack(corpus, tokenizer, window)
+    corpus = draw(corpus, options.samples, options.seed)
+    if replaced is None:
+        return corpus
+    encoder = model.encoder
+    assert isinstance(encoder, TextEncoder)
+    encoder.lengths(corpus.samples)  # counts what is cut, which the new ids no longer show
+    if encoder.cut:
+        cut = f"{encoder.cut:,} of {len(corpus):,} texts are cut at {count(encoder.max_length, 'token')}"
+        corpus = replace(corpus, notes=(*corpus.notes, cut))
+    table = model.module.get_input_embeddings()  # type: ignore[operator]  # to torch it is no method
+    return make_extreme(
+        corpus,
+        "repeat" if replaced == "repeat_tokens" else "random",
+        getattr(options, replaced),
+        tokenizer=tokenizer,
+        tokenised=encoder.ids,
+        rows=table.num_embeddings,
+        seed=options.seed,
+    )
+
+
+def _refuse_for_others(
+    corpus: Corpus, model: LayeredModel, options: PassOptions, replaced: str | None
+) -> None:
+    """Raise for an option of texts where samples are none."""
+    is_text, is_tokens = corpus.modality == "text", isinstance(model.encoder, TextEncoder)
+    applies = {"chunk": is_text, "prompt": is_text, "max_length": is_tokens}
+    if replaced:
+        applies[replaced] = is_tokens
+    for name, fits in applies.items():
+        if not fits and getattr(options, name) not in (None, ""):
+            raise LayerscopeError(
+                f"`{name}` is for texts, and {corpus.name} holds {corpus.modality} samples: leave it out"
+            )
+    if options.prompt and replaced:
+        made = f"`{replaced}` makes token ids of them"
+        raise LayerscopeError(f"`prompt` goes before texts, and {made}: leave one of the two out")
