@@ -69,7 +69,7 @@ def run_select(options: SelectOptions) -> Selection | Removal:
 def _of_evaluation(evaluation: Evaluation, options: SelectOptions, reporter: Reporter) -> Selection:
     if options.holdout is not None:
         raise LayerscopeError(
-            "holdout needs the states of samples, and an evaluation keeps one score per task: give a run with labels"
+            "`holdout` needs the states of samples, and an evaluation keeps one score per task: give a run with labels"
         )
     tasks = options.tasks
     if tasks is not None:
@@ -170,7 +170,7 @@ def _pooling(run: Run, options: SelectOptions) -> str:
 
 def _refuse_first(layer: int, layers: Sequence[int]) -> None:
     if layer > layers[-1]:
-        raise LayerscopeError(f"first layer {layer} is beyond the last one, {layers[-1]}")
+        raise LayerscopeError(f"`first_layer={layer}` is beyond the last layer, {layers[-1]}")
 
 
 def _with_costs(layers: Sequence[int], options: SelectOptions) -> list[int]:

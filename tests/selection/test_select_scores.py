@@ -199,7 +199,7 @@ def test_costs_are_those_of_texts_as_long_as_the_runs_own(labelled):
         ({"max_mb": "much"}, "max_mb is 'much'"),
         ({"max_ms": 3}, "needs measured costs: do not switch them off"),
         ({"first_layer": -1}, "first_layer is -1"),
-        ({"first_layer": 9}, "beyond the last one, 3"),
+        ({"first_layer": 9}, "`first_layer=9` is beyond the last layer, 3"),
         ({"rule": "best-of-all"}, "rule 'best-of-all' does not exist"),
         ({"pooling": "cls"}, "pooling 'cls' is not in this run"),
         ({"site": "raw"}, "a truncated model yields normed"),
