@@ -21,7 +21,7 @@ from torch import Tensor
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.processes import Team
 from layerscope.core.progress import Reporter
-from layerscope.core.store import Store
+from layerscope.core.state_store import StateStore
 from layerscope.core.workers import torch_threads
 from layerscope.inputs.media import read_image, read_waveform
 from layerscope.inputs.samples import KEY_BYTES, key_of
@@ -73,7 +73,7 @@ class StoredTexts:
     ) -> None:
         self.folder, self.slots, self.widths = folder, tuple(slots), widths
         self.modality, self.run = modality, run
-        self.store = Store(folder, "", "part")
+        self.store = StateStore(folder, "", "part")
         self._rows: dict[bytes, tuple[int, int]] = {}
         for number in self.store.there():  # one whose mark is missing is whole all the same
             if self.store.is_intact(number):

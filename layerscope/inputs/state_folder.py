@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import read_json, unwritable, write_json
-from layerscope.core.store import SHA256, Store, first_difference
+from layerscope.core.state_store import SHA256, StateStore, first_difference
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -48,7 +48,7 @@ class StatesFolder:
                 f"{str(path)!r} holds states of format {written}: this layerscope reads {FORMAT}"
             )
         suffix = SUFFIX[self.manifest["file_format"]]
-        self.store = Store(path, "chunks", "chunk", "done", suffix, digits=6, checksum=SHA256)
+        self.store = StateStore(path, "chunks", "chunk", "done", suffix, digits=6, checksum=SHA256)
 
     @classmethod
     def open_or_start(cls, path: Path, manifest: Mapping[str, Any]) -> "StatesFolder":

@@ -15,7 +15,7 @@ from torch import nn
 from layerscope.core.environment import versions
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.hub import on_this_machine
-from layerscope.core.store import first_difference
+from layerscope.core.state_store import first_difference
 from layerscope.inputs import Corpus
 from layerscope.inputs.samples import Window
 from layerscope.models import LayeredModel, Loaded, LoadOptions, Override

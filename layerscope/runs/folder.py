@@ -32,7 +32,7 @@ from layerscope.core.files import (
     write_json,
     write_parquet,
 )
-from layerscope.core.store import Store
+from layerscope.core.state_store import StateStore
 
 FORMAT = 1
 PLANNED = {"sample", "name", "view", "length", "batch", "shard", "offset"}
@@ -63,7 +63,7 @@ class RunFolder:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path, self.store = path, Store(path, "shards", "shard")
+        self.path, self.store = path, StateStore(path, "shards", "shard")
         self.manifest: dict[str, Any] = read_json(path / "run.json")
         written = self.manifest.get("format")
         is_run = all(

@@ -16,7 +16,6 @@ from layerscope.core.saved import typed
 from layerscope.runs.folder import COLUMNS, RunFolder
 from layerscope.runs.registry import is_scalar, parse_key
 from layerscope.runs.states import OWN, PROJECTED, Column, StoredStates, gather, sublayers_in
-from layerscope.show.document import Document
 from layerscope.show.pushed import Saved
 from layerscope.show.written import write_page
 
@@ -32,6 +31,10 @@ class Run(Saved):
     >>> run.pooled(3).shape
     (24, 384)
     """
+
+    DOCUMENT = "layerscope.runs.document"
+    HISTORY = "layerscope.runs.history"
+    """Shows the last step of the history of a training."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -249,17 +252,12 @@ class Run(Saved):
         order = plan.loc[plan["view"] == 0, "sample"].sort_values().index
         return gather(self.folder, pooling, [Column(site, layer)], order)[:, 0].numpy()
 
-    def document(self) -> Document:
-        """Return what stands out and every metric by layer; of the history of a training its last step."""
-        module = import_module(
-            "layerscope.runs.history" if self.steps else "layerscope.runs.document"
-        )
-        document: Document = module.document(self)
-        return document
+    def _shown_by(self) -> Any:
+        return import_module(self.HISTORY if self.steps else self.DOCUMENT)
 
     def as_dict(self) -> dict[str, Any]:
         """Return answer, model, data, depth, pooling, path, rows, what stands out, for JSON; no number is null."""
-        entries: dict[str, Any] = import_module("layerscope.runs.document").as_dict(self)
+        entries: dict[str, Any] = import_module(self.DOCUMENT).as_dict(self)
         return entries
 
     def report(self, path: str | Path | None = None) -> Path:

@@ -28,7 +28,7 @@ CHECKSUMS = {PAGE_SUMS: page_sums, SHA256: digest}
 Save = Callable[[Path], object]
 
 
-class Store:
+class StateStore:
     """The numbered files in one place of a folder.
 
     `item` is what one is called, `marks` where the marks lie, if apart, and `checksum` what new
@@ -154,7 +154,7 @@ def _saving(tensors: "Mapping[str, Tensor]") -> Save:
 def first_difference(pairs: Iterable[tuple[str, Any, Any]]) -> str:
     """Return the first of named facts that is another there than here, in words; empty where none is.
 
-    >>> from layerscope.core.store import first_difference
+    >>> from layerscope.core.state_store import first_difference
     >>> first_difference([("site", "raw", "raw"), ("layers", [1, 2], [1, 3])])
     'layers: 1,2 there, 1,3 here'
     """

@@ -7,17 +7,17 @@ import pytest
 import torch
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.store import SHA256, Store
+from layerscope.core.state_store import SHA256, StateStore
 
 TENSORS = {"states": torch.arange(12.0).view(3, 4)}
 
 
 @pytest.fixture(params=[{}, {"marks": "done", "digits": 6, "checksum": SHA256}])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    return Store(tmp_path, "chunks", "chunk", **request.param)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> StateStore:
+    return StateStore(tmp_path, "chunks", "chunk", **request.param)
 
 
-def test_what_is_written_is_finished_and_read_with_what_is_known_of_it(store: Store) -> None:
+def test_what_is_written_is_finished_and_read_with_what_is_known_of_it(store: StateStore) -> None:
     assert store.finished() == [] and store.facts(7) is None
     for number in (7, 2):
         store.write(number, TENSORS, samples=3)
@@ -38,7 +38,9 @@ def changed(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [cut, changed, Path.unlink])
-def test_a_file_that_is_not_what_was_written_is_refused_and_dropped(store: Store, damage) -> None:
+def test_a_file_that_is_not_what_was_written_is_refused_and_dropped(
+    store: StateStore, damage
+) -> None:
     for number in (1, 2):
         store.write(number, TENSORS)
     damage(store.path(1))
@@ -49,7 +51,7 @@ def test_a_file_that_is_not_what_was_written_is_refused_and_dropped(store: Store
     assert store.drop_damaged() == [1] and store.finished() == [2]
 
 
-def test_a_file_is_nothing_before_its_mark(store: Store) -> None:
+def test_a_file_is_nothing_before_its_mark(store: StateStore) -> None:
     """A process that is killed between the two leaves a file that is written again."""
     store.write(1, TENSORS)
     store.mark(1).unlink()
