@@ -54,9 +54,9 @@ def model_time(texts: list[str]) -> bool:
     """Measure both sides, and one run per layer beside them; return whether the bar is met."""
     from layerscope.evaluation.stored_texts import TextStates
     from layerscope.models import LoadOptions, Override, find_layers, load
+    from layerscope.models.batching import batches_of
     from layerscope.models.inspection import made_up_samples
     from layerscope.models.pooling import pool
-    from layerscope.profiling.plan import batches_of
 
     loaded = load("minilm", LoadOptions(device="cpu"), None)
     model = find_layers(

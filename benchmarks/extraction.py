@@ -59,9 +59,9 @@ def overhead(data: Path, repeats: int) -> list[float]:
     from layerscope.extraction import pipeline
     from layerscope.inputs import open_stream
     from layerscope.models import LoadOptions, Override, find_layers, load
+    from layerscope.models.batching import batches_of
     from layerscope.models.capture import evaluating
     from layerscope.models.forward import forward
-    from layerscope.profiling.plan import batches_of
 
     stream, batches, compute = open_stream(data), [], pipeline.compute
     model = find_layers(load("minilm", LoadOptions()), "text", stream.head.samples, Override())

@@ -25,8 +25,8 @@ from torch import nn
 
 import layerscope
 from layerscope.models import LoadOptions, Override, find_layers, load
+from layerscope.models.batching import batches_of
 from layerscope.models.checks import embedded
-from layerscope.profiling.plan import batches_of
 
 TOKENS = 32
 WORDS = (

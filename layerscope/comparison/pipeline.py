@@ -19,8 +19,8 @@ from layerscope.core.options import Asked, declared
 from layerscope.core.progress import Reporter, reporting
 from layerscope.metrics.pairs import Found, FromPairs
 from layerscope.profiling import profile
-from layerscope.profiling.identity import run_of
 from layerscope.runs import Run
+from layerscope.runs.opening import run_of
 from layerscope.runs.registry import measured as registered
 from layerscope.runs.states import Column, StoredStates
 

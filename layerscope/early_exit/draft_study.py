@@ -40,7 +40,7 @@ from layerscope.generation.speculation import SelfSpeculation
 from layerscope.logit_lens.translators import Translators
 from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
-from layerscope.profiling.identity import weights_fingerprint
+from layerscope.models.identity import weights_fingerprint
 
 PROMPTS, BATCH = 32, 1
 """Prompts, and prompts in a batch, where none are given."""

@@ -19,11 +19,11 @@ from layerscope.inputs import Corpus, open_corpus
 from layerscope.inputs.corpus import seen_of
 from layerscope.inputs.pairs import encoded, paired
 from layerscope.inputs.samples import pick
+from layerscope.models.batching import batches_of
 from layerscope.models.encode import Encoder, encoder_for, read_as
 from layerscope.models.forward import Inputs
 from layerscope.models.layered import class_numbers
 from layerscope.models.weights import HEADS
-from layerscope.profiling.plan import batches_of
 
 ABOUT = "training.json"
 """What `train` leaves beside a checkpoint, with a digest of each of its data sets."""

@@ -16,9 +16,10 @@ from layerscope.evaluation.layer_encoder import LayerEncoder, Serving, wrapped
 from layerscope.evaluation.stored_texts import TextStates
 from layerscope.models import LayeredModel, Loaded, Override, find_layers, vectors_for
 from layerscope.models.encode import PLURAL, TextEncoder, modalities_of
+from layerscope.models.identity import revision_of
 from layerscope.models.inspection import made_up_samples
+from layerscope.models.of_run import reusable
 from layerscope.probes.mixes import as_text, fixed_mixes
-from layerscope.profiling.identity import reusable, revision_of
 from layerscope.runs import Run
 from layerscope.runs.states import OWN, PROJECTED
 from layerscope.scores.opening import LOCAL

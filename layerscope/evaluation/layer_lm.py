@@ -19,12 +19,12 @@ from layerscope.core.progress import reporting
 from layerscope.evaluation.judging import quiet
 from layerscope.inputs.samples import key_of
 from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load
+from layerscope.models.batching import batches_of
 from layerscope.models.capture import evaluating
 from layerscope.models.encode import padded
 from layerscope.models.forward import Inputs, forward
 from layerscope.models.inspection import made_up_samples
 from layerscope.models.lens import logits_of
-from layerscope.profiling.plan import batches_of
 
 with needs("lm-eval", "tasks of language models need lm-evaluation-harness"):
     from lm_eval.api.registry import register_model

@@ -22,7 +22,8 @@ from layerscope.evaluation.probing import Study
 from layerscope.evaluation.tasks import open_tasks
 from layerscope.models import LoadOptions, Override, load
 from layerscope.models.encode import modalities_of
-from layerscope.profiling.identity import check_unchanged, model_of, run_of
+from layerscope.models.of_run import check_unchanged, model_of
+from layerscope.runs.opening import run_of
 from layerscope.scores.evaluation import ORIGINS, Evaluation, ModelOrigin, add_origin
 from layerscope.scores.opening import META, holds_scores, open_evaluation
 from layerscope.scores.probe_results import has_probes, refuse_other_data

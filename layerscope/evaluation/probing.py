@@ -21,17 +21,13 @@ from layerscope.evaluation.judges import STATES
 from layerscope.evaluation.probe_states import SHIPPED
 from layerscope.evaluation.probe_tasks import ProbeTask
 from layerscope.models import LayeredModel, Loaded, Override, Vectors, find_layers
+from layerscope.models.identity import revision_of, tokens_fingerprint, weights_fingerprint
+from layerscope.models.of_run import reusable
 from layerscope.probes import ProbeScore
 from layerscope.probes.linear import shifted_probe
 from layerscope.probes.mixes import MixScore, Weights, as_text, fixed_mixes, linear_mixes, mix_names
 from layerscope.probes.scores import error_of
-from layerscope.profiling.identity import (
-    describe,
-    reusable,
-    revision_of,
-    tokens_fingerprint,
-    weights_fingerprint,
-)
+from layerscope.profiling.identity import describe
 from layerscope.profiling.options import PassOptions
 from layerscope.profiling.plan import Job
 from layerscope.runs import Run

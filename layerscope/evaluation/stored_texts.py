@@ -26,11 +26,11 @@ from layerscope.core.workers import torch_threads
 from layerscope.inputs.media import read_image, read_waveform
 from layerscope.inputs.samples import KEY_BYTES, key_of
 from layerscope.models import LayeredModel
+from layerscope.models.batching import batches_of
 from layerscope.models.capture import evaluating
 from layerscope.models.encode import PLURAL
+from layerscope.models.identity import states_fingerprint
 from layerscope.models.pooling import pool
-from layerscope.profiling.identity import states_fingerprint
-from layerscope.profiling.plan import batches_of
 from layerscope.runs import Run
 from layerscope.runs.folder import need_room
 from layerscope.runs.states import PROJECTED, Column

@@ -21,8 +21,9 @@ from layerscope.inputs.state_folder import TOKENS, ChunkTable, StatesFolder, bro
 from layerscope.inputs.streams import corpus_stream
 from layerscope.models import LayeredModel, find_layers, load, vectors_for
 from layerscope.models.capture import evaluating
+from layerscope.models.identity import about_model, tokens_fingerprint
 from layerscope.models.weights import is_parallel
-from layerscope.profiling.identity import about_model, as_named, tokens_fingerprint
+from layerscope.profiling.identity import as_named
 from layerscope.profiling.samples import window_of
 from layerscope.runs.folder import need_room
 

@@ -12,11 +12,11 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.core.prefetch import ahead
 from layerscope.inputs.state_folder import TOKENS
 from layerscope.models import LayeredModel
+from layerscope.models.batching import batches_of
 from layerscope.models.capture import capture
 from layerscope.models.encode import Encoder, TextEncoder
 from layerscope.models.forward import Inputs, in_halves, on_host
 from layerscope.models.pooling import pool
-from layerscope.profiling.plan import batches_of
 
 LENGTHS = "lengths"
 

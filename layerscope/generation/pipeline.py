@@ -42,7 +42,7 @@ from layerscope.metrics.arrays import mean
 from layerscope.models import LayeredModel, LoadOptions, load
 from layerscope.models.capture import evaluating
 from layerscope.models.encode import TextEncoder
-from layerscope.profiling.identity import weights_fingerprint
+from layerscope.models.identity import weights_fingerprint
 
 LONGEST, WINDOW = 512, 256
 """Most tokens of a text, and of a window of running text, where no `max_length` is given."""

@@ -18,9 +18,9 @@ from layerscope.generation.decoder import check_room, layers_of, open_language_m
 from layerscope.generation.options import ScoreOptions
 from layerscope.metrics import perplexity
 from layerscope.models import LayeredModel
+from layerscope.models.batching import batches_of
 from layerscope.models.capture import evaluating
 from layerscope.models.encode import TextEncoder
-from layerscope.profiling.plan import batches_of
 
 Found = tuple[NDArray[np.float64], NDArray[np.bool_]]
 

@@ -17,6 +17,8 @@ from layerscope.core.errors import LayerscopeError, count
 from layerscope.inputs.corpus import Corpus
 from layerscope.inputs.samples import Lines, Window
 
+WINDOW = 256
+"""Running text is packed into windows of this many tokens for a language model."""
 PIECE = 1_000_000  # characters tokenised at once
 _PROBES = ("a", "the", "1")
 Extreme = Literal["repeat", "random"]

@@ -12,6 +12,7 @@ from layerscope.core.errors import LayerscopeError, count
 from layerscope.core.progress import reporting
 from layerscope.inputs import Corpus, draw, open_corpus, pack
 from layerscope.inputs.pairs import paired
+from layerscope.inputs.windows import WINDOW
 from layerscope.logit_lens.options import LensOptions
 from layerscope.logit_lens.reading import GRID, SATURATION, STORE, Reading
 from layerscope.logit_lens.subjects import Subject, Subjects
@@ -27,7 +28,6 @@ from layerscope.models import LayeredModel, find_layers, load
 from layerscope.models.capture import evaluating
 from layerscope.models.forward import Inputs
 from layerscope.models.lens import CHUNK, Lens
-from layerscope.profiling.samples import WINDOW
 
 WHOLE = 1 << 26
 """Logits of a sample up to which it is read in one go, as the model's own forward does: to the bit the same."""

@@ -35,9 +35,9 @@ from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
 from layerscope.models.encode import TextEncoder
 from layerscope.models.forward import Inputs
+from layerscope.models.identity import weights_fingerprint
 from layerscope.models.lens import CHUNK
 from layerscope.models.stack import Stack
-from layerscope.profiling.identity import weights_fingerprint
 
 HASH = "unembed_hash"
 KIND, ABOUT, WEIGHTS, STEP = "translators", "translators.json", "translators.safetensors", "step"

@@ -6,11 +6,10 @@ by the seed, so that a run that was killed goes on to the same numbers.
 """
 
 import hashlib
-import math
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -22,16 +21,13 @@ from layerscope.inputs import Corpus, augment
 from layerscope.inputs.samples import content, key_of
 from layerscope.metrics.readings import FromReadings
 from layerscope.models import LayeredModel, Vectors
+from layerscope.models.batching import batch_starts
 from layerscope.models.encode import TOKENISED_AT_ONCE, TextEncoder
 from layerscope.models.layered import class_numbers
 from layerscope.profiling.options import PassOptions
 from layerscope.runs.registry import measured
 
 BATCHES_PER_SHARD = 4
-TOKENS_PER_BATCH = {"cpu": 2048, "cuda": 32768}
-TOKENS_WORTH_A_BATCH = {"cpu": 512, "cuda": 8192}
-RAGGED = 0.8  # a batch that is worth its while ends where a sample would be a fifth padding
-ROWS_PER_BATCH = {"cpu": 64, "cuda": 512}
 LENS_SHARE, LENS_MOST, LENS_LEAST = 1 / 32, 4096, 256
 LENS_WHOLE = (
     1 << 39
@@ -142,41 +138,6 @@ def _batched(frame: pd.DataFrame, job: Job) -> pd.DataFrame:
     starts = batch_starts(job.model, frame["length"], job.options.batch_size)
     shards = starts & ((np.cumsum(starts) - 1) % BATCHES_PER_SHARD == 0)
     return frame.assign(batch_starts=starts, shard_starts=shards)
-
-
-def batch_starts(
-    model: LayeredModel, lengths: Iterable[int], batch_size: int | None = None
-) -> npt.NDArray[np.bool_]:
-    """Return where batches start among samples sorted by length, longest first: [N].
-
-    A batch has little padding, none where padding changes the states, and its samples fit together
-    in memory.
-    """
-    kind = "cpu" if model.device.type == "cpu" else "cuda"
-    enough = TOKENS_WORTH_A_BATCH[kind] if batch_size is None else math.inf
-    size = limit = longest = 0
-    starts: list[bool] = []
-    for length in lengths:
-        ragged = length < RAGGED * longest and size * longest >= enough
-        alone = not model.joins(length, longest) or (length == 0 and longest > 0)
-        starts.append(size >= limit or ragged or alone)
-        if starts[-1]:
-            tokens = length if model.encoder.modality == "text" else model.tokens
-            limit = batch_size or max(
-                1, min(ROWS_PER_BATCH[kind], TOKENS_PER_BATCH[kind] // max(1, tokens))
-            )
-            size, limit, longest = 0, limit if model.batching else 1, length
-        size += 1
-    return np.array(starts, dtype=bool)
-
-
-def batches_of(
-    model: LayeredModel, lengths: Sequence[int], batch_size: int | None = None
-) -> list[list[int]]:
-    """Return the rows of each batch, longest first."""
-    rows = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
-    starts = np.flatnonzero(batch_starts(model, (lengths[i] for i in rows), batch_size))
-    return [rows[start:end] for start, end in pairwise([*starts.tolist(), len(rows)])]
 
 
 def _with_positions(plan: pd.DataFrame, job: Job) -> pd.DataFrame:

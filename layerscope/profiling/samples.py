@@ -4,12 +4,10 @@ from dataclasses import replace
 
 from layerscope.core.errors import LayerscopeError, count
 from layerscope.inputs import Corpus, draw, make_extreme, pack
+from layerscope.inputs.windows import WINDOW
 from layerscope.models import LayeredModel
 from layerscope.models.encode import TextEncoder
 from layerscope.profiling.options import PassOptions
-
-WINDOW = 256
-"""Running text is packed into windows of this many tokens for a language model."""
 
 
 def window_of(chunk: int | None, prompt: str, corpus: Corpus, model: LayeredModel) -> int | None:

@@ -1,6 +1,7 @@
 """A run opened by the path of its folder, or by its name on the hub."""
 
 from pathlib import Path
+from typing import Any
 
 from layerscope.core.errors import LayerscopeError, near, refuse_dangling
 from layerscope.core.folder_lock import OWNER
@@ -31,6 +32,14 @@ def open_run(path: str | Path) -> Run:
             f"{str(path)!r} is not a run but holds some: give {', '.join(map(str, inside[:5]))}"
         )
     return Run(folder)
+
+
+def run_of(source: Any) -> Run | None:
+    """Return the run that was given, opened where it is a folder of one; None where a model was given."""
+    if isinstance(source, Run):
+        return source
+    folder = on_this_machine(source) if isinstance(source, (str, Path)) else None
+    return open_run(folder) if folder is not None and (folder / "run.json").is_file() else None
 
 
 def refuse_unfinished(folder: Path) -> None:

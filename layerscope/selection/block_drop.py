@@ -19,12 +19,12 @@ from layerscope.inputs import Corpus, open_corpus, pack
 from layerscope.inputs.built_in import BUILT_IN
 from layerscope.metrics import angular_distance
 from layerscope.models import LayeredModel
+from layerscope.models.batching import batches_of
 from layerscope.models.capture import evaluating
 from layerscope.models.encode import TextEncoder
 from layerscope.models.forward import Inputs
 from layerscope.models.lens import CHUNK, skipping
 from layerscope.models.pooling import pool, served
-from layerscope.profiling.plan import batches_of
 from layerscope.runs.run import Run
 from layerscope.selection.removal import Choice, Removal
 from layerscope.selection.scored import Floats, mean_of

@@ -14,7 +14,7 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.core.progress import Reporter
 from layerscope.models import LoadOptions, Override
 from layerscope.models.checks import EMBEDDED, EMBEDDED_IN
-from layerscope.profiling.identity import weights_fingerprint
+from layerscope.models.identity import weights_fingerprint
 from layerscope.scores.evaluation import ModelOrigin
 from layerscope.selection.options import Budget
 from layerscope.truncation.costs import Costs, costs_by_depth, sizes_by_depth

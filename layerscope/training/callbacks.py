@@ -18,7 +18,7 @@ from layerscope.core.environment import versions
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import aside, read_json
 from layerscope.models.capture import evaluating
-from layerscope.profiling.identity import about_model
+from layerscope.models.identity import about_model
 from layerscope.runs import COLUMNS, RunFolder
 from layerscope.runs.folder import PLANNED
 from layerscope.training.layer_scores import Row

@@ -15,11 +15,12 @@ from layerscope.models import LayeredModel, Loaded, LoadOptions, Override, find_
 from layerscope.models.checks import EMBEDDED, embedded, hub_files
 from layerscope.models.encode import modalities_of
 from layerscope.models.inspection import made_up_samples
+from layerscope.models.of_run import check_unchanged, model_of
 from layerscope.models.weights import HEADS, ExitHeads, exit_heads, is_offloaded, is_quantised
 from layerscope.probes.mixes import Weights
-from layerscope.profiling.identity import check_unchanged, model_of, run_of
 from layerscope.runs import Run, open_run
 from layerscope.runs.history import DEPTHS, depths
+from layerscope.runs.opening import run_of
 
 EMBEDDED_HUB = "sentence-transformers/all-MiniLM-L6-v2"
 TERMS = ("LICENSE*", "LICENCE*", "NOTICE*", "COPYING*")

@@ -13,7 +13,7 @@ from layerscope.evaluation.encoders import layered
 from layerscope.evaluation.stored_texts import MissingTextsError, StoredTexts, TextStates
 from layerscope.inputs.samples import key_of
 from layerscope.models import LayeredModel, LoadOptions, Override, load
-from layerscope.profiling.plan import batches_of
+from layerscope.models.batching import batches_of
 
 __all__ = ["one_thread"]
 

@@ -14,9 +14,9 @@ from PIL import Image
 import layerscope
 from layerscope.core.errors import LayerscopeError
 from layerscope.inputs import open_corpus
-from layerscope.models import LoadOptions, Override, find_layers, load
-from layerscope.profiling import identity
-from layerscope.profiling.identity import processing, reusable, states_fingerprint
+from layerscope.models import LoadOptions, Override, find_layers, identity, load
+from layerscope.models.identity import processing, states_fingerprint
+from layerscope.models.of_run import reusable
 
 SMALL = {
     "hidden_size": 32,

@@ -1,0 +1,120 @@
+"""What a model is known by: fingerprints of its weights and of how it reads, and what a manifest keeps of it."""
+
+import hashlib
+import json
+import re
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from layerscope.inputs import Corpus
+from layerscope.models.encode import AudioEncoder, ImageEncoder, TextEncoder
+from layerscope.models.layered import LayeredModel
+from layerscope.models.loading import Loaded
+from layerscope.models.weights import numbers_of
+
+VALUES_PER_WEIGHT = 64
+TOKENISED = 64
+PROBE = "The quick brown fox, 0123456789: ÀÉ あ."
+
+
+def weights_fingerprint(module: nn.Module, dtype: torch.dtype | None = None) -> str:
+    """Return a hash of every weight's name, shape and some of its values: another checkpoint gives another.
+
+    With a dtype it is that of the weights in it, though they are held in another.
+    """
+    digest = hashlib.sha256()
+    for name, tensor in numbers_of(module):
+        flat = tensor.detach().reshape(-1)
+        step = max(1, flat.numel() // VALUES_PER_WEIGHT)
+        held = dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype
+        digest.update(f"{name}{tuple(tensor.shape)}{held}".encode())
+        digest.update(flat[::step].to(held).float().cpu().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def dtype_of(model: LayeredModel) -> str:
+    """Return the name of the dtype of a model's weights."""
+    return str(next((p.dtype for p in model.module.parameters()), torch.float32)).removeprefix(
+        "torch."
+    )
+
+
+def states_fingerprint(model: LayeredModel) -> str:
+    """Return a hash of all that a sample's states depend on, but for the sample itself."""
+    encoder, ids = model.encoder, None
+    if isinstance(encoder, TextEncoder) and encoder.tokenizer is not None:
+        ids = replace(encoder, prompt="").ids([PROBE], whole=True)  # a prompt is part of the text
+    about = (
+        weights_fingerprint(model.module),
+        f"torch.{dtype_of(model)}",
+        model.device.type,
+        model.max_length,
+        model.stack,
+        processing(model) or ids,
+    )
+    return hashlib.sha256(repr(about).encode()).hexdigest()
+
+
+def processing(model: LayeredModel) -> str | None:
+    """Return a hash of the settings by which images or sounds become inputs, None of anything else.
+
+    They are those that a processor saves; of a function what it prints, as a composition of
+    transforms does.
+    """
+    encoder = model.encoder
+    if not isinstance(encoder, (ImageEncoder, AudioEncoder)):
+        return None
+    processor = encoder.processor if isinstance(encoder, ImageEncoder) else encoder.extractor
+    text = (
+        json.dumps(processor.to_dict(), sort_keys=True, default=str)
+        if hasattr(processor, "to_dict")
+        else repr(processor)
+    )
+    return hashlib.sha256(re.sub(" at 0x[0-9a-f]+", "", text).encode()).hexdigest()
+
+
+def revision_of(loaded: Loaded) -> str:
+    """Return a hub model's revision; of any other model a name made of its weights, those after the pooling too."""
+    weights = loaded.served if loaded.served is not None else loaded.module
+    return loaded.revision or f"weights-{weights_fingerprint(weights)[:12]}"
+
+
+def tokens_fingerprint(model: LayeredModel, corpus: Corpus) -> str | None:
+    """Return a hash of the first samples' token ids, so that another tokenizer or prompt is another run.
+
+    Of images and sounds it is that of their `processing`.
+    """
+    if not isinstance(model.encoder, TextEncoder):
+        return processing(model)
+    first = [corpus.samples[i] for i in range(min(TOKENISED, len(corpus)))]
+    return hashlib.sha256(repr(model.encoder.ids(first)).encode()).hexdigest()
+
+
+def about_model(model: LayeredModel, source: str) -> dict[str, Any]:
+    """Return what a manifest keeps of a model that came from `source`."""
+    return {
+        "name": model.loaded.name,
+        "source": source,
+        "revision": model.loaded.revision,
+        "weights": weights_fingerprint(model.module),
+        "class": type(model.module).__name__,
+        "parameters": sum(p.numel() for p in model.module.parameters()),
+        "device": model.device.type,
+        "dtype": dtype_of(model),
+        **{
+            name: getattr(model.stack, name)
+            for name in ("part", "depth", "width", "norm", "found_by")
+        },
+        "blocks": list(model.stack.blocks),
+        "sites": list(model.sites),
+        "sublayers": {site: list(layers) for site, layers in model.sublayers.sites.items()},
+        "projected": None if model.projection is None else {"width": model.projection.width},
+        "states": states_fingerprint(model),
+        "lens": None if model.lens is None else model.lens.kind,
+        "language_model": model.is_language_model,
+        "padding": model.padding,
+        "batching": model.batching,
+    }

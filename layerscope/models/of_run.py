@@ -1,0 +1,69 @@
+"""The model of a run, for verbs that take a run: where it is, and whether it is still what it was."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from layerscope.core.errors import LayerscopeError
+from layerscope.models.checks import EMBEDDED
+from layerscope.models.identity import dtype_of, states_fingerprint, weights_fingerprint
+from layerscope.models.layered import LayeredModel
+from layerscope.models.options import LoadOptions, Override
+from layerscope.runs import Run
+
+
+def model_of(
+    run: Run, override: Override, options: LoadOptions
+) -> tuple[str, Override, LoadOptions]:
+    """Return where a run's model is, and how it was overridden and loaded; what is given now goes first.
+
+    Raises `LayerscopeError` for a run of a model that was in memory, and for the history of a
+    training.
+    """
+    if run.is_history:
+        run.need_states()
+    if not run.has_model:
+        made = f"was made from states of {run.info['model']['states_from']!r}, without a model"
+        raise LayerscopeError(f"run {str(run.path)!r} {made}: give the model itself")
+    source, options_then = str(run.info["model"]["source"]), run.info["options"]
+    if not run.names_model:
+        raise LayerscopeError(
+            f"run {str(run.path)!r} was made from a model in memory ({source}): give the model itself"
+        )
+    override = Override(
+        *(getattr(override, name) or options_then.get(name) for name in ("part", "blocks", "norm"))
+    )
+    is_local = Path(source).expanduser().exists() or source == EMBEDDED
+    revision = options.revision or (None if is_local else run.info["model"].get("revision"))
+    return source, override, replace(options, revision=revision)
+
+
+def check_unchanged(run: Run, model: LayeredModel, *, as_stored: bool = False) -> None:
+    """Raise where the model of a run is no longer what it was: its scores would be another model's.
+
+    Weights are compared where they are in the run's dtype; `as_stored`, in float32 too, which holds
+    them exactly.
+    """
+    there = run.info["model"]
+    exact = torch.float32 if as_stored and there.get("dtype") == "float32" else None
+    is_comparable = there.get("dtype") == dtype_of(model) or exact is not None
+    if run.depth != model.stack.depth or (
+        is_comparable and there.get("weights") != weights_fingerprint(model.module, exact)
+    ):
+        raise LayerscopeError(
+            f"the model of run {str(run.path)!r} ({there['source']}) has changed since: profile it again, "
+            "or give the model without the run"
+        )
+
+
+def reusable(
+    run: Run | None, model: LayeredModel, vectors: Iterable[tuple[int, str, str]]
+) -> Run | None:
+    """Return the run if its states of these layers, sites and poolings are those that the model would give again."""
+    if run is None or run.info["model"].get("states") != states_fingerprint(model):
+        return None
+    sites, poolings = run.info["model"]["sites"], run.info["pooling"]
+    there = all(site in sites and pooling in poolings for _, site, pooling in vectors)
+    return run if there and run.info["options"]["store_dtype"] == "float32" else None
