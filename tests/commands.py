@@ -30,10 +30,10 @@ ROOMY = 6 * 2**30
 """Bytes a command may take beyond those of the warm process."""
 WARM = (
     "pyarrow.parquet scipy.stats sklearn.linear_model sklearn.neighbors sklearn.cluster PIL.Image safetensors.torch "
-    "jinja2 plotly.offline soundfile accelerate mteb peft transformers.trainer sentence_transformers "
+    "jinja2 vl_convert soundfile accelerate mteb peft transformers.trainer sentence_transformers "
     "transformers.models.bert.modeling_bert transformers.models.gpt2.modeling_gpt2 "
     "transformers.models.llama.modeling_llama transformers.models.vit.modeling_vit "
-    "transformers.models.wav2vec2.modeling_wav2vec2 matplotlib.pyplot matplotlib.backends.backend_pdf rich._emoji_codes"
+    "transformers.models.wav2vec2.modeling_wav2vec2 rich._emoji_codes"
 )
 """What commands need beside layerscope's own modules."""
 

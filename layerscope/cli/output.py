@@ -99,8 +99,8 @@ def page_and_figures(found: Any, out: str | None, figures: Path | None = None) -
     draw(found, figures)
     if out is None:
         return []
-    if package := lacking("report"):
-        print(f'no page: it needs {package} (pip install "layerscope[report]")', file=sys.stderr)
+    if package := lacking("charts"):
+        print(f'no page: it needs {package} (pip install "layerscope[charts]")', file=sys.stderr)
         return []
     return [report(found, Path(out).expanduser() / "report.html")]
 

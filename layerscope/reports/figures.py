@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from layerscope.core.errors import LayerscopeError, needs
+from layerscope.core.errors import LayerscopeError
+from layerscope.core.extras import require
 from layerscope.reports.results import opened
 from layerscope.runs.details import run_names
+from layerscope.show.drawing import draw as drawn, figures
 
 
 def draw(shown: Any, folder: str | Path, names: Sequence[str] | None = None) -> list[Path]:
@@ -27,11 +29,10 @@ def draw(shown: Any, folder: str | Path, names: Sequence[str] | None = None) -> 
     layers across runs, `differences`, and for a series of checkpoints `checkpoints`; a reading of
     the lens a grid for each sample; generated texts that were measured, `generated`.
 
-    Raises `LayerscopeError` where matplotlib is missing, the folder cannot be written, or there is
+    Raises `LayerscopeError` where vl-convert is missing, the folder cannot be written, or there is
     nothing to draw.
     """
-    with needs("figures", "figures need matplotlib"):
-        from layerscope.show.figures.draw import draw as drawn, figures
+    require("charts", "figures")
     runs, evaluations, others = opened(shown)
     called = run_names(runs) if names is None else list(names)
     if len(called) != len(runs):

@@ -27,7 +27,7 @@ def report(
 
     Raises:
         LayerscopeError: for no result, one given twice, a path that holds none, a run that has no
-            table yet, a file that cannot be written, and where plotly is not installed.
+            table yet, a file that cannot be written, and where vl-convert is not installed.
 
     Example:
         >>> layerscope.report("runs/minilm").as_posix()

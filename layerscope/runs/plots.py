@@ -119,10 +119,10 @@ def axis_of(curves: Sequence[Curve]) -> Axis:
 
 def series(curve: Curve, run: "Run") -> Series:
     """Return a curve as points by layer, the value after the final norm apart from the line."""
-    points = [(f"layer {layer}", float(layer), *curve.at(layer)) for layer in curve.layers]
+    points = [(float(layer), *curve.at(layer)) for layer in curve.layers]
     if curve.final is not None:
-        points.append(("after the final norm", float(run.depth), *curve.last()))
-    names, layers, values, errors = zip(*points, strict=True)
+        points.append((float(run.depth), *curve.last()))
+    layers, values, errors = zip(*points, strict=True)
     by_token = about(curve.metric).needs == "tokens" or run.info["model"].get("lens") == "tokens"
     counted = f"N: {curve.n:,}" + (f", {curve.n_skipped:,} skipped" if curve.n_skipped else "")
     name = pooling_name(curve.pooling) if curve.pooling else ""
@@ -136,10 +136,6 @@ def series(curve: Curve, run: "Run") -> Series:
         name,
         layers,
         values,
-        tuple(
-            f"{where}: {value_text(curve, v, e)}"
-            for where, v, e in zip(names, values, errors, strict=True)
-        ),
         errors=errors if np.isfinite(errors).any() else (),
         marked=()
         if curve.stands_out is None or not curve.differs
@@ -222,10 +218,6 @@ def _settling(run: "Run", known: Sequence[Curve]) -> Iterator[Chart]:
             "",
             tuple(map(float, curve.layers)),
             tuple(map(float, shares)),
-            tuple(
-                f"layer {layer}: {100 * share:.1f} %"
-                for layer, share in zip(curve.layers, shares, strict=True)
-            ),
             mark="bars",
         )
         yield Chart(

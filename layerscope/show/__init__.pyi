@@ -12,7 +12,8 @@ from .document import (
     row as row,
     words as words,
 )
-from .figures.draw import draw as draw
+from .drawing import draw as draw
+from .figure import Figure as Figure
 from .notebook import Shown as Shown
 from .page.page import render as render
 from .plots import (

@@ -2,13 +2,16 @@
 
 import math
 from importlib import import_module
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from layerscope.core.errors import needs
+from layerscope.core.extras import require
 from layerscope.show.document import MARK, Document
 from layerscope.show.numbers import bar, spark
 from layerscope.show.plain import plain
 from layerscope.show.plots import ends
+
+if TYPE_CHECKING:
+    from layerscope.show.figure import Figure
 
 
 class Shown:
@@ -25,8 +28,8 @@ class Shown:
     def _shown_by(self) -> Any:
         return import_module(self.DOCUMENT)
 
-    def plot(self, name: str | None = None, *, width: float | None = None) -> Any:
-        """Return one of the figures that `report(figures=…)` writes, as a matplotlib figure.
+    def plot(self, name: str | None = None, *, width: float | None = None) -> "Figure":
+        """Return one of the figures that `report(figures=…)` writes: a notebook shows it, and it can be saved.
 
         Args:
             name: name of the figure, as its file is called (`curves`, `cka`, `scores`), or of a
@@ -34,18 +37,23 @@ class Shown:
             width: its width in inches: 5.5, the text of ICLR's style, by default; 3.25 is a column
                 of ICML's.
 
+        Returns:
+            The figure: `save("x.pdf")` writes it (as PDF, PNG or SVG), `data` is the table behind
+            it, `spec` its Vega-Lite specification.
+
         Raises:
             LayerscopeError: for a figure that this result does not have, with those it has; where
-                matplotlib is missing.
+                vl-convert is missing.
 
         Example:
             >>> figure = layerscope.open_run("runs/minilm").plot("effective_rank", width=3.25)
-            >>> [panel.get_title(loc="left") for panel in figure.axes]
-            ['Effective rank']
+            >>> figure.data["value"].round(1).tolist()[:2]
+            [7.6, 8.6]
 
         """
-        with needs("figures", "figures need matplotlib"):
-            from layerscope.show.figures.draw import figure
+        require("charts", "a figure")
+        from layerscope.show.drawing import figure
+
         return figure(self.document(), name, width)
 
     def _repr_html_(self) -> str:

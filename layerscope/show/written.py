@@ -56,7 +56,7 @@ def write(path: Path, text: str, what: str, option: str) -> Path:
 def write_page(out: str | Path, text: Callable[[], str]) -> Path:
     """Write a page, rendered once it is known that the file can be one; a page of ours that is there is replaced."""
     target = ending(Path(out), "page", "`out`", PAGES, PAGE_MARK)
-    require("report", "the page")
+    require("charts", "the page")
     return write(target, text(), "page", "`out`")
 
 

@@ -111,7 +111,7 @@ def run_training(asked: Asked, settings: dict[str, Any]) -> Trained:
             open_run(folder.history).report(folder.path / REPORT)
         except (
             LayerscopeError
-        ) as error:  # plotly is an extra, and the training is whole without a page
+        ) as error:  # vl-convert is an extra, and the training is whole without a page
             reporter.say(f"no page: {error}")
         return done
 

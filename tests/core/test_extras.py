@@ -19,18 +19,18 @@ from layerscope.show.terminal import show
 __all__ = ["cli", "labelled", "rows"]
 
 LINES = {
-    "demo": ("plotly", "demo needs plotly", "demo"),
-    "report none": ("plotly", "report needs plotly", "report"),
+    "demo": ("vl_convert", "demo needs vl_convert", "demo"),
+    "report none": ("vl_convert", "report needs vl_convert", "charts"),
     "train none --train none --out none": ("accelerate", "train needs accelerate", "accelerate"),
-    "profile none --data none --figures none": ("matplotlib", "--figures needs matplotlib", "figures"),
-    "compare none none --figures none": ("matplotlib", "--figures needs matplotlib", "figures"),
-    "exits none --data none --figures none": ("matplotlib", "--figures needs matplotlib", "figures"),
-    "lens none --data none --page none.html": ("plotly", "--page needs plotly", "report"),
+    "profile none --data none --figures none": ("vl_convert", "--figures needs vl_convert", "charts"),
+    "compare none none --figures none": ("vl_convert", "--figures needs vl_convert", "charts"),
+    "exits none --data none --figures none": ("vl_convert", "--figures needs vl_convert", "charts"),
+    "lens none --data none --page none.html": ("vl_convert", "--page needs vl_convert", "charts"),
     "truncate none --layer 1 --format onnx --out none": ("onnxscript", "--format onnx needs onnxscript", "onnx"),
     "truncate none --layer 1 --format sentence-transformers --out none": (
         "sentence_transformers", "--format sentence-transformers needs sentence_transformers", "sentence-transformers",
     ),
-    "reproduce T-tab1": ("matplotlib", "reproduce needs matplotlib", "figures"),
+    "reproduce T-tab1": ("vl_convert", "reproduce needs vl_convert", "charts"),
 }  # fmt: skip
 """A command line, a package that it lacks, and how the line on it begins; none of the inputs exists."""
 
@@ -66,7 +66,7 @@ def test_what_comes_next_can_run_here(labelled, monkeypatch):
 
     report = f"layerscope report {labelled.path}"
     assert report in proposed()
-    without("plotly", monkeypatch)
+    without("vl_convert", monkeypatch)
     assert report not in proposed() and f"layerscope select {labelled.path}" in proposed()
 
 
@@ -92,12 +92,12 @@ def test_a_command_line_lacks_what_its_verb_and_its_options_need(monkeypatch):
 
 
 def test_a_folder_is_written_without_the_package_of_its_page(labelled, cli, tmp_path, monkeypatch):
-    without("plotly", monkeypatch)
+    without("vl_convert", monkeypatch)
     printed: Printed = cli(
         "select", labelled.path, "--rule", "one-standard-error", "--out", tmp_path / "choice"
     )
     assert printed.status == 0 and printed.err.endswith(
-        'no page: it needs plotly (pip install "layerscope[report]")\n'
+        'no page: it needs vl_convert (pip install "layerscope[charts]")\n'
     )
     assert f"written: {tmp_path / 'choice'}" in printed.out
     assert layerscope.open_selection(tmp_path / "choice").layer == 1

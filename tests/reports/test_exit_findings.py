@@ -4,7 +4,6 @@ import io
 import math
 import re
 
-import numpy as np
 import pytest
 from exit_reports import HOSTILE, made, never, recorded
 from rich.console import Console
@@ -17,10 +16,7 @@ from layerscope.early_exit.findings import (
     truncations,
     window,
 )
-from layerscope.reports.figures import draw
 from layerscope.runs.registry import capital
-from layerscope.show.figures import style
-from layerscope.show.figures.draw import figures
 from layerscope.show.numbers import bar
 from layerscope.show.terminal import show
 
@@ -31,12 +27,6 @@ def printed(report, width=80):
     console = Console(file=io.StringIO(), width=width)
     show(report.document(), console)
     return console.file.getvalue()
-
-
-def figure(report, number, width=style.TEXT_WIDTH):
-    """Return the panel of a report's chart in a figure for print."""
-    drawers = list(figures([("one", report.document())]))
-    return drawers[number][1](width).axes
 
 
 def rows(text, title):
@@ -168,9 +158,8 @@ def test_what_was_not_measured_is_a_dash():
     text = printed(bare)
     assert [row[-3] for row in rows(text, "By threshold (● chosen)")] == ["–"] * 5
     assert against_truncation(bare) == []
-    with style.styled():
-        (axis,) = figure(bare, 0)
-        assert len(axis.lines[1].get_xdata()) == 0 and len(axis.lines[0].get_xdata()) == 4
+    series = bare.plot().data.groupby("series", sort=False).size()
+    assert series.to_dict() == {"truncated at a layer": 4, "plain model": 1}
 
 
 def test_numbers_are_told_with_the_digits_they_need():
@@ -199,55 +188,3 @@ def test_a_plot_is_as_large_as_what_exits_reach():
 
 
 REPORTS = {"one": [made()], "all": [made(), made(labelled=False, model="other"), never()]}
-
-
-@pytest.mark.parametrize("reports", REPORTS.values(), ids=REPORTS)
-def test_figures_are_files_in_both_widths(reports, tmp_path):
-    paths = draw(reports, tmp_path)
-    names = ["accuracy_against_speed", "where_samples_leave", "predicted_and_measured_speed"]
-    names += ["agreement_against_speed"] * (len(reports) > 1)
-    stems = [f"exits_{name}{width}" for name in names for width in ("", "-column")]
-    assert {path.name for path in paths} == {
-        f"{stem}.{kind}" for stem in stems for kind in ("png", "pdf", "svg")
-    }
-    assert all(path.read_bytes()[:4] in (b"\x89PNG", b"%PDF", b"<?xm") for path in paths)
-
-
-def test_figures_hold_the_values():
-    report = made()
-    with style.styled():
-        (axis,) = figure(report, 0)
-        cut, exits, chosen, plain = (np.array(line.get_xydata()) for line in axis.lines)
-        assert cut[:, 0] == pytest.approx([3.0, 2.0, 1.5, 1.2])
-        assert exits == pytest.approx(
-            report.curve[["measured", "accuracy"]].to_numpy()[::-1] * [1, 100]
-        )
-        assert chosen.tolist() == [
-            [pytest.approx(report.measured), pytest.approx(100 * report.accuracy)]
-        ]
-        assert plain.tolist() == [[1, pytest.approx(100 * report.plain_accuracy)]]
-        assert axis.get_ylabel() == "accuracy (%)" and [text.get_text() for text in axis.texts] == [
-            "2",
-            "3",
-            "4",
-            "5",
-        ]
-        (axis,) = figure(report, 1, style.COLUMN_WIDTH)
-        assert [bar.get_height() for bar in axis.patches] == pytest.approx(
-            list(100 * report.layers["share"])
-        )
-        assert axis.get_ylabel() == "% of 400 samples"
-        charts = [
-            next(part for part in report.document().sections[0].parts) for report in REPORTS["all"]
-        ]
-        given = [
-            (name, report.document())
-            for name, report in zip(("first", "second"), REPORTS["all"][::2], strict=True)
-        ]
-        axes = dict(figures(given))["exits_accuracy_against_speed"](style.TEXT_WIDTH).axes
-        assert [axis.get_title(loc="left") for axis in axes] == ["first", "second"]
-        assert [chart.y.title for chart in charts] == [
-            "accuracy (%)",
-            "agreement (%)",
-            "accuracy (%)",
-        ]

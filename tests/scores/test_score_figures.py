@@ -10,8 +10,8 @@ from frames import scored
 from layerscope.reports.figures import draw
 from layerscope.scores import Evaluation, correlate
 from layerscope.scores.pairing import pairings
-from layerscope.show.figures.draw import figures
-from layerscope.show.figures.style import COLUMN_WIDTH, TEXT_WIDTH, styled
+from layerscope.show.drawing import figures
+from layerscope.show.figure import COLUMN_WIDTH, TEXT_WIDTH
 
 M, N = [0.1, 0.6, 0.8, 0.4], [0.9, 0.1, 0.2, 0.4]
 LONG = "AVeryLongNameOfATaskThatNobodyWouldWriteOutTwiceClassification"
@@ -34,59 +34,54 @@ def drawn(name, evaluation, width=TEXT_WIDTH, runs=()):
     """Return one figure of an evaluation, by its name."""
     document = evaluation.document(runs=runs)
     given = [(" on ".join(member.title), member) for member in document.members or (document,)]
-    with styled():
-        return dict(figures(given))[name](width)
+    return dict(figures(given))[name](width)
 
 
 def test_averages_lie_over_each_other_by_percent(evaluation):
-    (axis,) = drawn("scores", evaluation).axes
-    lines = [line for line in axis.lines if len(line.get_xdata()) > 3]
-    assert [list(line.get_xdata()) for line in lines] == [
-        pytest.approx([0, 100 / 3, 200 / 3, 100]),
-        [0, 20, 40, 60, 100],
-    ]
-    assert list(lines[0].get_ydata()) == pytest.approx(100 * np.mean([M, N], axis=0))
-    rings = [line for line in axis.lines if line.get_marker() == "o" and len(line.get_xdata()) == 1]
-    assert [ring.get_xdata()[0] for ring in rings] == pytest.approx(
-        [200 / 3, 40]
-    )  # layer 0 is not a candidate
-    assert any(list(line.get_ydata()) == [40.0, 40.0] for line in axis.lines)
-    assert axis.get_xlabel() == "depth (%)"
+    figure = drawn("scores", evaluation)
+    (panel,) = figure.spec["concat"]
+    assert figure.spec["params"][0]["value"], "by percent of depth"
+    rows = [row for row in panel["data"]["values"] if row["mark"] == "line"]
+    curves = pd.DataFrame(rows).groupby("run", sort=False)
+    assert [own["depth"].iloc[0] for _, own in curves] == [3, 5]
+    first = next(own for _, own in curves)
+    assert list(first["y"]) == pytest.approx(100 * np.mean([M, N], axis=0))
+    best = [row["x"] for row in rows if row.get("marked")]
+    assert best == [2, 2]  # layer 0 is not a candidate
+    levels = [row["y"] for row in panel["data"]["values"] if row["mark"] == "level"]
+    assert levels == [40, 40]
 
 
 @pytest.mark.parametrize("width", [TEXT_WIDTH, COLUMN_WIDTH])
 def test_maps_hold_what_layers_win_on_each_task(evaluation, width):
     figure = drawn("scores_by_task", evaluation, width)
-    first, second, bar = figure.axes
-    assert np.array(first.collections[0].get_array()) == pytest.approx(
-        100 * (np.array([M, N]) - [[0.5], [0.3]])
+    assert float(figure.svg.partition('width="')[2].partition('"')[0]) == pytest.approx(
+        72 * width, abs=6
     )
+    first, second = [
+        pd.DataFrame(panel["data"]["values"]).pivot_table(
+            index="row", columns="column", values="value", sort=False, dropna=False
+        )
+        for panel in figure.spec["concat"]
+    ]
+    assert first.to_numpy() == pytest.approx(100 * (np.array([M, N]) - [[0.5], [0.3]]))
     gains = 100 * (np.array([[*M, 0.5, 0.6], [*N, math.nan, 0.1]]) - [[0.6], [0.1]])
-    assert np.ma.filled(second.collections[0].get_array(), math.nan) == pytest.approx(
-        gains, nan_ok=True
+    assert second.to_numpy() == pytest.approx(gains, nan_ok=True)
+    assert "less that of the model as shipped or the last layer" in " ".join(
+        figure.spec["title"]["subtitle"]
     )
-    assert "less that of the model as shipped or the last layer" in bar.get_xlabel().replace(
-        "\n", " "
-    )
-    box, renderer = figure.bbox, figure.canvas.get_renderer()
-    for text in (*first.get_yticklabels(), *second.get_xticklabels(), bar.xaxis.label):
-        extent = text.get_window_extent(renderer)
-        assert extent.x0 >= box.x0 - 1 and extent.x1 <= box.x1 + 1, text.get_text()
 
 
 def test_bars_are_the_correlations_of_the_runs_metrics(evaluation, labelled):
     assert list(map(len, pairings([labelled], evaluation, evaluation.grids()))) == [1, 0]
-    figure = drawn("correlations", evaluation, runs=[labelled])
-    panels = {axis.get_title(loc="left"): axis for axis in figure.axes}
+    data = drawn("correlations", evaluation, runs=[labelled]).data
     wanted = correlate(labelled, evaluation, statistics=["kendall"])
     wanted = wanted[(wanted["target"] == "mean score") & wanted["estimate"].notna()].set_index(
         "metric"
     )
-    titles = [label.get_text() for label in panels["Spearman's ρ"].get_yticklabels()]
-    row = titles.index("effective rank")
-    bar = panels["Kendall's τ"].patches[row]
-    assert bar.get_width() == wanted.loc["effective_rank", "estimate"]
-    assert panels["Kendall's τ"].lines[row].get_xdata()[1] == wanted.loc["effective_rank", "high"]
+    row = data[(data["name"] == "effective rank") & data["Kendall's τ"].notna()].iloc[0]
+    assert row["Kendall's τ"] == pytest.approx(wanted.loc["effective_rank", "estimate"], rel=1e-5)
+    assert row["high"] == pytest.approx(wanted.loc["effective_rank", "high"], rel=1e-5)
 
 
 def test_scores_alone_have_their_files(evaluation, tmp_path):

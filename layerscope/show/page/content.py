@@ -7,40 +7,35 @@ with its result.
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass
 from itertools import chain, count
 from typing import Any, TypeVar
 
 import pandas as pd
 
 from layerscope.show.document import Cell, Document, Frame, Row, Sentences, Table
-from layerscope.show.plots import Bars, Boxes, Chart, HeatMap, Meaning, Plot
+from layerscope.show.looks import SHAPES, Owned, numbered
+from layerscope.show.plots import Bars, Chart, HeatMap, Meaning, Plot
+from layerscope.show.rows import titles
+from layerscope.show.specification import Room, drawn, notes, view
 
 Json = dict[str, Any]
 T = TypeVar("T")
-KINDS: dict[type[Plot], str] = {Chart: "chart", HeatMap: "map", Boxes: "boxes", Bars: "bars"}
+SIGNS = dict(zip(SHAPES, "●■▲◆✚", strict=True))
 SIDE_BY_SIDE = 3
 """Plots that hold one result each stand beside each other up to this many; then each offers the choice of a result."""
-AROUND = {
-    "title",
-    "variant",
-    "summary",
-    "about",
-    "note",
-    "unit",
-    "group",
-    "name",
-    "sheet",
-    "height",
-    "corner",
-    "aside",
-}
-"""What is written around a plot or not shown on a page."""
-NEEDED = {"x", "y", "series", "rows", "columns", "values", "boxes"}
-DRAWN = ("kind", "title", "file", "unit", "choices", "places", "overlaid", "note")
+DRAWN = (
+    "title", "file", "unit", "spec", "choices", "places", "overlaid", "names", "tall", "square", "printed",
+)  # fmt: skip
 """What the script needs of a figure."""
+SIZE = 11
+"""Pixels: the size of the text of a chart."""
+CARD, WIDE = Room(240.0, 240.0), Room(430.0, 240.0)
+"""Widths of a small and of a wide figure for which legends and labels are laid out, in points of paper."""
 FOLDED = 12
 """Figures of a section from which on its groups are folded."""
+RARE = 4
+"""A column of which no more than one row in this many has a value is held by its rows."""
 SHORT = 5
 """Characters of the names of layers and steps, at most."""
 
@@ -53,6 +48,18 @@ class Named:
     name: str = ""
     look: int | None = None
     number: int = 0
+    alone: bool = True
+    """Whether there is no other of its kind."""
+
+    @property
+    def color(self) -> str:
+        """What the result is drawn in."""
+        return numbered(self.look or 0).color
+
+    @property
+    def sign(self) -> str:
+        """The shape of the dots of its lines, as a character."""
+        return SIGNS[numbered(self.look or 0).shape]
 
     @property
     def findings(self) -> list[str]:
@@ -76,53 +83,112 @@ def in_order(lists: Iterable[Sequence[T]]) -> list[T]:
     return found
 
 
-def figures(shown: Sequence[tuple[Named, Sequence[Plot]]]) -> Iterator[Json]:
+def figures(shown: Sequence[tuple[Named, Sequence[Plot]]], names: list[str]) -> Iterator[Json]:
     """Yield a figure for each title, of the plots that results have under it: what the template and the script need."""
     keys = in_order(
         [list(dict.fromkeys((plot.title, plot.variant) for plot in plots)) for _, plots in shown]
     )
     for key in keys:
-        title, variant = key
-        title += f" ({variant})" if variant and sum(other == title for other, _ in keys) > 1 else ""
         owned = [
             (m, plot) for m, plots in shown for plot in plots if (plot.title, plot.variant) == key
         ]
-        several = len({member.number for member, _ in owned}) > 1
-        seen = [
-            f"{member.name}: {plot.summary}" if several else plot.summary
-            for member, plot in owned
-            if plot.summary
-        ]
-        noted = [(member.name, plot.note) for member, plot in owned if plot.note]
-        notes = dict.fromkeys(
-            note for _, note in noted
-        )  # of several results with other notes each has its name
-        notes = (
-            dict.fromkeys(f"{name}: {note}" for name, note in noted) if len(notes) > 1 else notes
+        yield _figure(_called(key, keys), owned, names)
+
+
+def _called(key: tuple[str, str], keys: Sequence[tuple[str, str]]) -> str:
+    """Return the title of a figure, with the variant where another has the same title."""
+    title, variant = key
+    alike = sum(other == title for other, _ in keys)
+    return f"{title} ({variant})" if variant and alike > 1 else title
+
+
+def _figure(title: str, owned: Sequence[tuple[Named, Plot]], names: list[str]) -> Json:
+    first = owned[0][1]
+    overlaid = isinstance(first, Chart) and first.overlaid
+    plots = [Owned(plot, member.name, member.look or 0, member.alone) for member, plot in owned]
+    together = overlaid and view(plots, names, CARD, plots)
+    places = [0] if overlaid else _places(owned)
+    long_names = isinstance(first, HeatMap) and any(len(name) > SHORT for name in first.rows)
+    choices = []
+    for (member, plot), one in zip(owned, plots, strict=True):
+        own = {} if overlaid else {"spec": view([one], names, WIDE, plots)}
+        found = drawn(one)
+        choices.append(
+            {
+                "run": member.number,
+                "choice": plot.choice,
+                "columns": columns(found),
+                "count": len(found),
+                **own,
+            }
         )
-        first = owned[0][1]
-        overlaid = isinstance(first, Chart) and first.overlaid
-        places = [0] if overlaid else _places(owned)
-        names = first.rows if isinstance(first, HeatMap) else ()
-        yield {
-            "title": title,
-            "kind": KINDS[type(first)],
-            "name": first.name or title,
-            "variant": variant,
-            "file": re.sub(r"[^\w.-]+", "-", title.lower()).strip("-.")[:80],
-            "summary": "; ".join(dict.fromkeys(seen)),
-            "about": next(
-                (plot.about for _, plot in owned if plot.about != Meaning()), first.about
-            ),
-            "unit": first.unit,
-            "group": first.group,
-            "note": "; ".join(notes),
-            "choices": [_choice(*one) for one in owned],
-            "places": places,
-            "overlaid": overlaid,
-            "choosable": not overlaid and len(owned) > 1,
-            "wide": len(places) > 1 or any(len(name) > SHORT for name in names),
-        }
+    abouts = [plot.about for _, plot in owned if plot.about != Meaning()]
+    return {
+        "title": title,
+        "name": first.name or title,
+        "variant": first.variant,
+        "file": re.sub(r"[^\w.-]+", "-", title.lower()).strip("-.")[:80],
+        "summary": _by_member([(member, plot.summary) for member, plot in owned]),
+        "about": abouts[0] if abouts else first.about,
+        "unit": first.unit,
+        "group": first.group,
+        "key": _key(owned, plots),
+        "spec": together or None,
+        "choices": choices,
+        "places": places,
+        "overlaid": overlaid,
+        "choosable": not overlaid and len(owned) > 1,
+        "wide": len(places) > 1 or long_names,
+        "names": titles(first),
+        "tall": _tall(first),
+        "square": isinstance(first, HeatMap) and first.square,
+        "printed": _printed_width(first),
+    }
+
+
+def _by_member(texts: Sequence[tuple[Named, str]]) -> str:
+    """Return what is said of each result, with its name where several say different things."""
+    said = [(member, text) for member, text in texts if text]
+    if len({text for _, text in said}) < 2 or len({member.number for member, _ in said}) < 2:
+        return "; ".join(dict.fromkeys(text for _, text in said))
+    return "; ".join(dict.fromkeys(f"{member.name}: {text}" for member, text in said))
+
+
+def _key(owned: Sequence[tuple[Named, Plot]], plots: Sequence[Owned]) -> str:
+    """Return what the marks of a figure stand for, and how many samples it rests on."""
+    found = list(dict.fromkeys(note for one in plots for note in notes([one])))
+    if isinstance(owned[0][1], Chart):
+        counted = [
+            (member, series.note)
+            for member, plot in owned
+            if isinstance(plot, Chart)
+            for series in plot.series
+        ]
+        found.append(_by_member(counted))
+    return " · ".join(filter(None, found))
+
+
+def _tall(plot: Plot) -> int:
+    """Return the height of a plot in pixels."""
+    if isinstance(plot, (HeatMap, Bars)) and not (
+        isinstance(plot, HeatMap) and (plot.square or plot.upward)
+    ):
+        return max(90, 20 * len(plot.rows))
+    return 250 if isinstance(plot, HeatMap) else 190
+
+
+def _printed_width(plot: Plot) -> int:
+    """Return from which width in pixels on there is room for the values in the cells of a map."""
+    if not isinstance(plot, HeatMap):
+        return 0
+    digits = max((len(text) for line in plot.shown for text in line), default=4)
+    return 130 + 7 * digits * len(plot.columns)
+
+
+def columns(found: Sequence[Json]) -> list[Json]:
+    """Return rows by columns, each as short as it can be written."""
+    frame = pd.DataFrame(found)
+    return [column(str(name), frame[name]) for name in frame if name != "run"]
 
 
 def anchor(taken: set[str], *names: str) -> str:
@@ -158,28 +224,6 @@ def _rows(found: Sequence[Json]) -> list[Sequence[Json]]:
     wide = [figure for figure in found if not figure["overlaid"]]
     rows = (wide[:1], wide[1:]) if len(wide) == SIDE_BY_SIDE and not small else (small, wide)
     return [row for row in rows if row]
-
-
-def _choice(member: Named, plot: Plot) -> Json:
-    """Return a plot as the script draws it, without what is empty."""
-    drawn = {name: entry for name, entry in _slim(plot).items() if name not in AROUND}
-    return {"run": member.number, **drawn, "choice": plot.choice, "unit": plot.unit}
-
-
-def _slim(value: Any) -> Any:
-    if is_dataclass(value):
-        kept = {
-            n: v
-            for n, v in vars(value).items()
-            if n in NEEDED or not (v is None or v is False or v in ((), ""))
-        }
-        return {name: _slim(entry) for name, entry in kept.items()}
-    nested = (
-        isinstance(value, tuple)
-        and value
-        and (is_dataclass(value[0]) or isinstance(value[0], tuple))
-    )
-    return [_slim(entry) for entry in value] if nested else value
 
 
 def _places(owned: Sequence[tuple[Named, Plot]]) -> list[int]:
@@ -277,10 +321,10 @@ def _cells(table: Table, row: Row, titles: list[tuple[str, str]]) -> list[Json |
             text = " ".join(filter(None, (text, cell.detail)))
             marked = row.marked or cell.marked
             known[column.title, column.unit] = {
-                "value": cell.value,
+                "value": _short(cell.value),
                 "text": text,
                 "marked": marked,
-                **dict(cell.more),
+                **{name: _short(value) for name, value in cell.more},
             }
     return [known.get(title) for title in titles]
 
@@ -305,14 +349,24 @@ def _long(owned: Sequence[tuple[Named, Frame]]) -> Json:
     }
 
 
+def _short(value: Any) -> Any:
+    """Return a value as JSON can hold it, a whole number without a point."""
+    if value is None or pd.isna(value) or value in (math.inf, -math.inf):
+        return None
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def column(name: str, values: pd.Series) -> Json:
-    """Return a column of a long frame, its texts as numbers of a list of texts, a constant once."""
+    """Return a column of a table, its texts as numbers of a list of texts, a constant once, rare values by row."""
     found: Json = {"name": name}
     if values.dtype == object or isinstance(values.dtype, pd.StringDtype):
         numbers, texts = pd.factorize(values)
         found["texts"] = list(texts)
-        entries = [None if n < 0 else n for n in numbers.tolist()]
+        entries = [None if number < 0 else number for number in numbers.tolist()]
     else:
-        entries = values.astype(object).where(values.notna(), None).tolist()
+        entries = [_short(value) for value in values.tolist()]
+    there = [row for row, value in enumerate(entries) if value is not None]
+    if len(there) * RARE < len(entries):
+        return found | {"at": there, "values": [entries[row] for row in there]}
     same = entries and all(value == entries[0] for value in entries)
     return found | ({"all": entries[0]} if same else {"values": entries})

@@ -1,6 +1,7 @@
 """From documents to the HTML of a page: every text escaped, scripts and styles embedded, nothing fetched."""
 
 import base64
+import gzip
 import hashlib
 import json
 import re
@@ -10,13 +11,15 @@ from importlib.resources import files
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
-from plotly.offline import get_plotlyjs
 
 from layerscope.core.saved import jsonable
 from layerscope.show.document import Document, Facts, Frame, Table, TokenGrid
+from layerscope.show.looks import DARK, config, series_names
 from layerscope.show.numbers import chance
+from layerscope.show.page.bundle import bundle
 from layerscope.show.page.content import (
     DRAWN,
+    SIZE,
     Json,
     Named,
     anchor,
@@ -26,10 +29,10 @@ from layerscope.show.page.content import (
     tables,
 )
 from layerscope.show.plain import plain
-from layerscope.show.plots import Plot
+from layerscope.show.plots import Chart, Plot
 from layerscope.show.sources import bibtex, cited
 
-SCRIPTS = ("values.js", "table.js", "plots.js", "grid.js", "cards.js", "page.js", "anchors.js")
+SCRIPTS = ("values.js", "table.js", "charts.js", "grid.js", "page.js", "anchors.js")
 OWN = ("findings", "runs", "cite", "contents", "controls", "content", "theme", "overlay")
 """The anchors that every page has."""
 
@@ -53,31 +56,29 @@ def render(
     for m in shown:
         kinds.setdefault(m.document.kind, []).append(m)
     depths = {m.document.depth for m in shown if m.document.depth}
-    parts, single = _sections(shown), named[0].document
+    every = [part for m in shown for section in m.document.sections for part in section.parts]
+    names = series_names([part for part in every if isinstance(part, Plot)])
+    parts, single = _sections(shown, names), named[0].document
     kind = single.kind if len({entry.document.kind for entry in named}) == 1 else "results"
     title = title or (_name(named[0]) if len(named) == 1 else f"{len(named)} {kind} compared")
-    scripts = [_own("theme.js"), get_plotlyjs(), "\n".join(map(_own, SCRIPTS))]
+    vega, scripts = bundle(), [_own("theme.js"), "\n".join(map(_own, SCRIPTS))]
     drawn = [figure for part in parts for figure in part["figures"]]
-    choices = [choice for figure in drawn for choice in figure["choices"]]
-    over = [
-        (choice["run"], s["name"])
-        for choice in choices
-        for s in choice.get("series", ())
-        if "right" in s
-    ]
+    charts = [part for part in every if isinstance(part, Chart)]
+    over = [series.name for chart in charts for series in chart.series if series.right]
     content: Json = {
         "title": title,
         "runs": [
             {
                 "name": m.name,
                 "depth": m.document.depth or 0,
-                "look": m.look,
-                "alone": len(kinds[m.document.kind]) == 1,
+                "alone": m.alone,
             }
             for m in shown
         ],
         "figures": [{name: figure[name] for name in DRAWN} for figure in drawn],
         "tables": [table for part in parts for table in part["tables"]],
+        "config": config(SIZE),
+        "dark": DARK,
     }
     papers = cited([m.document for m in shown])
     return (
@@ -101,14 +102,15 @@ def render(
             sections=parts,
             papers=papers,
             bibtex=bibtex(paper for paper, _ in papers),
-            by_layer=any("depth" in choice.get("x", choice) for choice in choices),
-            overlays=over[0][1] if over else "",
-            overlaid=len({run for run, _ in over}) == 1,
+            by_layer=any(chart.x.depth for chart in charts),
+            overlays=over[0] if over else "",
+            overlaid=bool(over) and len(shown) == 1,
             percent=len(depths) > 1 if percent is None else percent,
-            content=jsonable(content),
+            content=_packed(_json(content)),
+            vega=_packed(vega),
             style=Markup(_own("page.css") + _own("grid.css")),
             scripts=[Markup(script) for script in scripts],
-            policy=_policy(scripts),
+            policy=_policy([*scripts, vega]),
             version=version("layerscope"),
         )
     )
@@ -131,17 +133,17 @@ def _name(entry: Named) -> str:
 def _numbered(named: Sequence[Named]) -> list[Named]:
     """Return documents with a number, a colour and a name each, the names numbered where two are the same."""
     names = [_name(entry) for entry in named]
+    kinds = [entry.document.kind for entry in named]
     free = (i for i in range(2 * len(named)) if i not in {entry.look for entry in named})
     found = []
     for i, (name, entry) in enumerate(zip(names, named, strict=True)):
         called = f"{name} ({names[: i + 1].count(name)})" if names.count(name) > 1 else name
-        found.append(
-            Named(entry.document, called, next(free) if entry.look is None else entry.look, i)
-        )
+        color = next(free) if entry.look is None else entry.look
+        found.append(Named(entry.document, called, color, i, kinds.count(kinds[i]) == 1))
     return found
 
 
-def _sections(shown: Sequence[Named]) -> list[Json]:
+def _sections(shown: Sequence[Named], names_of_series: list[str]) -> list[Json]:
     """Return the sections of all documents, those of one name as one; one without anything in it is left out."""
     found = []
     names = in_order([[section.name for section in m.document.sections] for m in shown])
@@ -153,7 +155,8 @@ def _sections(shown: Sequence[Named]) -> list[Json]:
         tabled = list(
             tables([(m, [p for p in s.parts if isinstance(p, (Table, Frame))]) for m, s in owned])
         )
-        drawn = list(figures([(m, [p for p in s.parts if isinstance(p, Plot)]) for m, s in owned]))
+        plots = [(m, [p for p in s.parts if isinstance(p, Plot)]) for m, s in owned]
+        drawn = list(figures(plots, names_of_series))
         grids = [
             (m, part)
             for m, section in owned
@@ -216,7 +219,6 @@ def _environment() -> Environment:
         "plain_lines": lambda text: "\n".join(map(plain, text.split("\n"))),
         "sentence": _sentence,
         "chance": chance,
-        "script_json": _script_json,
     }
     return found
 
@@ -240,7 +242,10 @@ def _policy(scripts: Sequence[str]) -> str:
     )
 
 
-def _script_json(value: object) -> Markup:
-    """Return JSON that cannot end the script element it stands in."""
-    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
-    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
+def _json(content: Json) -> str:
+    return json.dumps(jsonable(content), allow_nan=False, separators=(",", ":"))
+
+
+def _packed(text: str) -> str:
+    """Return a text compressed: long tables and Vega are most of a page."""
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()

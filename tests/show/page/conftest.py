@@ -1,3 +1,3 @@
-from chromium import content_of, frame_of, language
+from chromium import content_of, frame_of
 
-__all__ = ["content_of", "frame_of", "language"]
+__all__ = ["content_of", "frame_of"]

@@ -5,13 +5,17 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
+from exit_reports import HOSTILE, made
 from PIL import Image
 
 from layerscope.reports.verb import report
-from layerscope.runs.curves import curves
 from layerscope.runs.registry import METRICS
 
-PLOTS = "[...document.querySelectorAll('.plot')]"
+DATA = "(id) => [...document.querySelectorAll(`#${CSS.escape(id)} .plot`)].map(p => p.chart.data('source_0'))"
+DOMAINS = (
+    "(id) => [...document.querySelectorAll(`#${CSS.escape(id)} .plot`)]"
+    ".map(p => ['x', 'y'].map(n => p.chart.scale(n).domain()))"
+)
 SHOWN = "(name) => [...document.querySelectorAll(name + ' tbody tr')].map(r => [...r.cells].map(c => c.textContent))"
 
 
@@ -25,117 +29,19 @@ def several(labelled, language, bare, tmp_path_factory):
     return report([labelled, language, bare], tmp_path_factory.mktemp("page") / "several.html")
 
 
+@pytest.fixture(scope="module")
+def exits(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("exits") / "a"
+    hostile = made(model=HOSTILE, notes=(HOSTILE,), machine=HOSTILE).save(folder)
+    return report([hostile, made(labelled=False, model="other")], folder / "report.html")
+
+
 def card(title):
     return f"figure.card:has(h3:text-is('{title}'))"
 
 
 def rows_of(path):
     return pd.read_csv(path, dtype=str, keep_default_na=False).to_dict("records")
-
-
-@pytest.mark.parametrize(("width", "scheme"), [(1300, "light"), (1300, "dark"), (360, "light")])
-@pytest.mark.parametrize("page", ["one", "several"])
-def test_opens_without_a_word_on_the_console_and_without_a_request(
-    browser, request, page, width, scheme
-):
-    path = request.getfixturevalue(page)
-    with browser.open(path, width, scheme) as opened:
-        assert opened.console == []
-        outside = [url for url in opened.requests if not url.startswith(("data:", "blob:"))]
-        assert outside == [path.absolute().as_uri()]
-        assert opened.ask("document.documentElement.dataset.theme") == scheme
-        assert opened.ask("document.documentElement.scrollWidth <= innerWidth"), (
-            "the page is wider than the window"
-        )
-
-
-@pytest.mark.parametrize("page", ["one", "several"])
-def test_every_plot_is_drawn(browser, request, page):
-    with browser.open(request.getfixturevalue(page)) as opened:
-        drawn = opened.ask(
-            f"{PLOTS}.map(p => [p.className, p.querySelectorAll('.main-svg').length, p.data.length])"
-        )
-        assert len(drawn) == opened.ask("page.figures.reduce((n, f) => n + f.places.length, 0)")
-        # no difference lies in the middle of a small range
-        assert opened.ask("upright({}, [{ series: { y: [0, 0] } }]).range") == [-0.05, 0.05]
-        for name, sheets, traces in drawn:
-            assert sheets and traces, name
-        marks = {
-            "chart": "path.js-line, .bars path",
-            "map": ".heatmaplayer image, .heatmaplayer path",
-            "boxes": "path.box",
-        }
-        for kind, mark in marks.items():
-            seen = opened.ask(
-                f"{PLOTS}.filter(p => p.matches('.{kind}')).map(p => p.querySelectorAll('{mark}').length)"
-            )
-            assert seen, kind
-            assert all(seen), kind
-
-
-def test_curves_are_the_runs_values_with_their_bands(browser, one, language):
-    curve = next(c for c in curves(language) if c.metric == "prompt_entropy")
-    with browser.open(one) as opened:
-        drawn = opened.ask(f"{PLOTS}.find(p => p.ariaLabel.startsWith('Prompt entropy')).data")
-        band, line, marks = drawn
-        assert line["x"] == list(curve.layers)
-        assert line["y"] == list(curve.values)
-        upper = [y for _, y in sorted(zip(band["x"], band["y"], strict=True))[1::2]]
-        assert upper == pytest.approx(list(curve.values + curve.stderr))
-        assert marks["y"][0] == curve.final
-        assert marks["x"][0] == language.depth
-        assert [round(v, 12) for v in marks["y"][1:]] == [round(curve.at(curve.stands_out)[0], 12)]
-
-
-def test_heat_maps_hold_every_two_layers(browser, one, language):
-    with browser.open(one) as opened:
-        found = opened.ask(
-            f"{PLOTS}.filter(p => p.ariaLabel.startsWith('CKA of every'))"
-            ".map(p => [p.layout.xaxis.ticktext, p.data[0].z])"
-        )
-    for (names, values), pooling in zip(found, ("position", "mean"), strict=True):
-        square = language.metric("cka", pooling=pooling)
-        assert names == [str(name) for name in square.index]
-        assert np.array(values, dtype=float) == pytest.approx(square.to_numpy())
-
-
-def test_runs_lie_over_each_other_by_percent_of_depth(browser, several, labelled, bare):
-    lines = "cards.find(c => c.figure.file === 'effective-rank').plots[0].data.filter(t => t.mode.startsWith('lines+'))"
-    with browser.open(several) as opened:
-        found = opened.ask(f"{lines}.map(t => [t.x, t.y, t.line.color, t.marker.symbol])")
-        assert [x for x, *_ in found] == [
-            pytest.approx([100 * layer / run.depth for layer in range(run.depth + 1)])
-            for run in (labelled, labelled, bare)  # the language model is as deep as the first
-        ]
-        assert found[2][1] == list(bare.metric("effective_rank"))
-        assert len({color for *_, color, _ in found}) == len({symbol for *_, symbol in found}) == 3
-        opened.tab.check("input[name=axis][value=layer]")
-        opened.drawn()
-        assert opened.ask(f"{lines}.map(t => t.x)")[2] == list(range(bare.depth + 1))
-        opened.tab.uncheck("[data-run='0']")
-        opened.drawn()
-        assert len(opened.ask(f"{lines}.map(t => t.x)")) == 2
-        names = {row[0] for row in opened.ask(SHOWN, "#layers")}
-        assert len(names) == 2
-        assert not any("labelled" in name for name in names)
-
-
-def test_a_plot_of_one_run_can_show_another(browser, several, labelled, language):
-    box = card("Cosine of every two layers") + " select >> nth=0"
-    plot = "cards.find(c => c.figure.file === 'cosine-of-every-two-layers').plots[0].data[0].z"
-    with browser.open(several) as opened:
-        choices = opened.texts(f"{box} >> option")
-        assert [text.rpartition(", ")[2] for text in choices] == [
-            "mean pooling",
-            "one token of each sample",
-            "mean pooling",
-        ]
-        for value, (run, pooling) in enumerate(
-            [(labelled, "mean"), (language, "position"), (language, "mean")]
-        ):
-            opened.tab.select_option(box, str(value))
-            square = run.metric("cosine_similarity", pooling=pooling).to_numpy()
-            assert np.array(opened.ask(plot)) == pytest.approx(square)
 
 
 def test_tables_sort_by_any_heading(browser, one, language):
@@ -199,71 +105,6 @@ def test_the_download_of_every_number_is_the_runs_table(
     assert set(wanted) - set(found) <= {"step"}
 
 
-def test_the_download_of_chosen_rows_holds_these_rows(browser, one, language, tmp_path, frame_of):
-    with browser.open(one) as opened:
-        opened.tab.select_option("#numbers select[aria-label^='metric']", "curvature")
-        opened.tab.click("#numbers th:has-text('value') button")
-        found = frame_of(opened.save("#numbers [data-csv]", tmp_path))
-    table = language.table()
-    wanted = table[table["metric"] == "curvature"]["value"].sort_values(ascending=False)
-    assert list(found["value"]) == list(wanted)
-
-
-def test_the_download_of_a_figure_holds_its_numbers(browser, one, language, tmp_path):
-    table = language.table()
-    with browser.open(one) as opened:
-        found = rows_of(opened.save(card("Perplexity") + " [data-csv]", tmp_path))
-        wanted = table[table["metric"] == "perplexity"].sort_values("layer")
-        assert [float(row["value"]) for row in found] == list(wanted["value"])
-        assert [float(row["stderr"]) for row in found] == list(wanted["stderr"])
-        assert [int(row["layer"]) for row in found] == list(wanted["layer"])
-        assert [row["point"].partition(":")[0] for row in found] == [
-            f"layer {layer}" for layer in wanted["layer"]
-        ]
-        found = rows_of(opened.save(card("Cosine of every two layers") + " [data-csv]", tmp_path))
-        square = language.metric("cosine_similarity", pooling="mean").to_numpy()
-        values = [float(row["value"]) for row in found if row["series"] == "mean pooling"]
-        assert values == list(square.reshape(-1))
-        found = rows_of(opened.save("#layers [data-csv]", tmp_path))
-        entropy = language.metric("prompt_entropy", site="raw")
-        assert [float(row["prompt entropy, nats"]) for row in found[:-1]] == list(entropy)
-
-
-def test_a_plot_is_saved_as_an_image(browser, one, tmp_path):
-    with browser.open(one) as opened:
-        opened.tab.click("#theme")
-        path = opened.save(card("Curvature") + " [data-png]", tmp_path)
-        size = opened.ask(
-            "(p => [p.clientWidth, p.clientHeight])(cards.find(c => c.figure.file === 'curvature').plots[0])"
-        )
-    image = Image.open(path).convert("RGB")
-    assert image.size == (3 * size[0], 3 * (size[1] + 36))  # with room for a title of two lines
-    colors = image.getcolors(1 << 24)
-    assert len(colors) > 10
-    assert max(colors)[1] == (255, 255, 255)  # whatever the page's theme: an image goes onto paper
-
-
-def test_unchosen_runs_leave_plots_and_downloads(browser, several, labelled, tmp_path):
-    with browser.open(several) as opened:
-        opened.tab.uncheck("[data-run='1']")
-        opened.tab.uncheck("[data-run='2']")
-        opened.drawn()
-        slots = opened.ask("[...document.querySelectorAll('.slot')].map(s => s.hidden)")
-        assert any(slots) and not all(slots)
-        found = rows_of(opened.save(card("Effective rank") + " [data-csv]", tmp_path))
-        assert [float(row["value"]) for row in found[:-1]] == list(
-            labelled.metric("effective_rank")
-        )
-        opened.tab.uncheck("[data-run='0']")
-        opened.drawn()
-        assert (
-            opened.text(card("Effective rank") + " .plot")
-            .strip()
-            .endswith("no run with this metric is chosen")
-        )
-        assert opened.console == []
-
-
 def test_the_meaning_of_a_metric_is_one_click_away(browser, one, language):
     with browser.open(one) as opened:
         for name in ("prompt_entropy", "curvature", "perplexity"):
@@ -302,34 +143,149 @@ def test_the_keyboard_reaches_everything(browser, one):
         assert all(names)
 
 
-def test_light_and_dark_are_switched(browser, one):
-    paper = f"getComputedStyle({PLOTS}[0].querySelector('.main-svg')).backgroundColor"
-    with browser.open(one, scheme="light") as opened:
-        light = opened.ask(paper)
-        opened.tab.click("#theme")
+def test_three_copies_of_a_run_have_three_names(browser, labelled, tmp_path):
+    copies = [shutil.copytree(labelled.path, tmp_path / name) for name in "abc"]
+    with browser.open(report(copies, tmp_path / "page.html")) as opened:
+        for name, text in zip("abc", opened.texts(".runs label"), strict=True):
+            assert text.endswith(f"Sequential ({name})")
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1300, "light"), (1300, "dark"), (360, "light")])
+@pytest.mark.parametrize("page", ["one", "several", "exits"])
+def test_opens_without_a_word_and_draws_every_plot(browser, request, page, width, scheme):
+    path = request.getfixturevalue(page)
+    with browser.open(path, width, scheme) as opened:
+        assert opened.console == []
+        outside = [url for url in opened.requests if not url.startswith(("data:", "blob:"))]
+        assert outside == [path.absolute().as_uri()]
+        assert opened.ask("document.documentElement.dataset.theme") == scheme
+        assert opened.ask("document.documentElement.scrollWidth <= innerWidth"), (
+            "wider than the window"
+        )
+        plots = opened.ask("page.figures.reduce((n, f) => n + f.places.length, 0)")
+        assert opened.tab.locator(".plot canvas").count() == plots
+        paper = opened.ask(
+            "[...document.querySelector('.plot canvas').getContext('2d').getImageData(0, 0, 1, 1).data]"
+        )
+        assert paper == ([255, 255, 255, 255] if scheme == "light" else [0x1E, 0x21, 0x25, 255])
+        assert "[object" not in opened.text("body") and opened.ask("window.hit") is None
+
+
+def test_charts_and_maps_are_the_runs_values(browser, one, language):
+    with browser.open(one) as opened:
+        (rows,) = opened.ask(DATA, "curve-prompt_entropy")
+        table = language.table()
+        own = table[(table["metric"] == "prompt_entropy") & (table["site"] == "raw")].sort_values(
+            "layer"
+        )
+        line = [row for row in rows if row["mark"] != "after"]
+        assert [row["y"] for row in line] == pytest.approx(list(own["value"]), rel=1e-5)
+        assert [row["error"] for row in line] == pytest.approx(list(own["stderr"]), rel=1e-5)
+        ((_, (low, high)),) = opened.ask(DOMAINS, "curve-prompt_entropy")
+        assert low <= min(row["y"] - row["error"] for row in rows)
+        assert high >= max(row["y"] + row["error"] for row in rows)
+        maps = opened.ask(DATA, "cosine_similarity")
+        wanted = language.metric("cosine_similarity", pooling="mean").to_numpy().reshape(-1)
+        assert any(
+            [row["value"] for row in rows] == pytest.approx(list(wanted), rel=1e-5) for rows in maps
+        )
+
+
+def test_runs_lie_over_each_other_or_stand_side_by_side_with_the_same_axes(
+    browser, several, labelled, bare, tmp_path
+):
+    one = "curve-effective_rank"
+    with browser.open(several) as opened:
+        ((across, _),) = opened.ask(DOMAINS, one)
+        assert across[0] <= 0 and across[1] >= 100
+        opened.tab.check("input[name=axis][value=layer]")
         opened.drawn()
-        assert opened.ask("document.documentElement.dataset.theme") == "dark"
-        assert opened.ask(paper) != light
+        (rows,) = opened.ask(DATA, one)
+        names = list(dict.fromkeys(row["run"] for row in rows))
+        last = [row["y"] for row in rows if row["run"] == names[2]]
+        assert last == pytest.approx(list(bare.metric("effective_rank")), rel=1e-5)
+        ((across, _),) = opened.ask(DOMAINS, one)
+        assert labelled.depth <= across[1] < 100
+        opened.tab.check("input[name=beside][value=beside]")
+        opened.drawn()
+        domains = opened.ask(DOMAINS, one)
+        assert len(domains) == 3
+        for other in domains[1:]:  # but for the points of paper at the ends
+            assert np.array(other) == pytest.approx(np.array(domains[0]), abs=0.01)
+        opened.tab.uncheck("[data-run='1']")
+        opened.drawn()
+        assert len(opened.ask(DATA, one)) == 2
+        heads = "[...document.querySelectorAll('#layers tr.over th')].map(c => c.textContent)"
+        assert "effective rank, dimensions" in opened.ask(heads)
+        opened.tab.check("input[name=beside][value='']")
+        opened.drawn()
+        assert {row["run"] for row in opened.ask(DATA, one)[0]} == {names[0], names[2]}
+        found = rows_of(opened.save(card("Effective rank") + " [data-csv]", tmp_path))
+        assert {row["run"] for row in found} == {names[0], names[2]}
+        for run in "02":
+            opened.tab.uncheck(f"[data-run='{run}']")
+        opened.drawn()
+        assert opened.text(card("Effective rank") + " .plot") == "no run with this metric is chosen"
+        assert opened.console == []
+
+
+def test_a_plot_of_one_run_can_show_another(browser, several, labelled, language):
+    box = card("Cosine of every two layers") + " select >> nth=0"
+    with browser.open(several) as opened:
+        for value, (run, pooling) in enumerate(
+            [(labelled, "mean"), (language, "position"), (language, "mean")]
+        ):
+            opened.tab.select_option(box, str(value))
+            square = run.metric("cosine_similarity", pooling=pooling).to_numpy().reshape(-1)
+            opened.tab.wait_for_timeout(300)
+            rows = opened.ask(DATA, "cosine_similarity")[0]
+            assert [row["value"] for row in rows] == pytest.approx(list(square), rel=1e-5)
+
+
+def test_the_downloads_of_a_figure_hold_its_numbers_and_its_picture(
+    browser, one, language, tmp_path
+):
+    table = language.table()
+    with browser.open(one) as opened:
+        opened.tab.click("#theme")
+        found = rows_of(opened.save(card("Perplexity") + " [data-csv]", tmp_path))
+        wanted = table[table["metric"] == "perplexity"].sort_values("layer")
+        for name in ("value", "stderr", "layer"):
+            assert [float(row[name]) for row in found] == pytest.approx(
+                list(wanted[name]), rel=1e-5
+            )
+        image = Image.open(opened.save(card("Curvature") + " [data-png]", tmp_path)).convert("RGB")
+    colors = image.getcolors(1 << 24)
+    assert len(colors) > 10
+    assert max(colors)[1] == (255, 255, 255)  # whatever the page's theme: an image goes onto paper
+
+
+def test_a_pointer_is_told_the_value_and_its_error(browser, one, language):
+    with browser.open(one) as opened:
+        plot = opened.tab.locator("#curve-prompt_entropy .plot canvas")
+        plot.scroll_into_view_if_needed()
+        place = """() => { const view = document.querySelector('#curve-prompt_entropy .plot').chart;
+            const row = view.data('source_0')[1], [left, top] = view.origin().map(side => side + view.padding().left);
+            return [left + view.scale('x')(row.x), top + view.scale('y')(row.y)]; }"""
+        x, y = opened.ask(place)
+        plot.hover(position={"x": x, "y": y})
+        opened.tab.wait_for_selector("#vg-tooltip-element.visible")
+        told = opened.text("#vg-tooltip-element")
+        value = language.metric("prompt_entropy", site="raw").iloc[1]
+        assert f"{value:.4g}" in told and "±" in told and "layer" in told
 
 
 def test_paper_is_light_and_holds_every_plot(browser, several, tmp_path):
     with browser.open(several, scheme="dark") as opened:
         opened.ask("dispatchEvent(new Event('beforeprint'))")
         assert opened.ask("document.documentElement.dataset.theme") == "light"
-        room = opened.ask(
-            f"{PLOTS}.map(p => [p._fullLayout.width, p.clientWidth, p.closest('.card').clientWidth])"
-        )
-        for drawn, slot, whole in room:
-            assert drawn == slot <= whole <= 680
+        plots = "[...document.querySelectorAll('.plot canvas')].filter(c => c.checkVisibility())"
+        room = opened.ask(f"{plots}.map(c => [c.clientWidth, c.closest('.card').clientWidth])")
+        assert all(drawn <= whole <= 680 for drawn, whole in room)
+        assert set(opened.ask(f"{plots}.map(c => getComputedStyle(c).filter)")) == {
+            "invert(1) hue-rotate(180deg)"
+        }
         opened.ask("dispatchEvent(new Event('afterprint'))")
-        opened.drawn()
         assert opened.ask("document.documentElement.dataset.theme") == "dark"
         opened.tab.pdf(path=tmp_path / "page.pdf")
     assert (tmp_path / "page.pdf").stat().st_size > 50_000
-
-
-def test_three_copies_of_a_run_have_three_names(browser, labelled, tmp_path):
-    copies = [shutil.copytree(labelled.path, tmp_path / name) for name in "abc"]
-    with browser.open(report(copies, tmp_path / "page.html")) as opened:
-        for name, text in zip("abc", opened.texts(".runs label"), strict=True):
-            assert text.endswith(f"Sequential ({name})")

@@ -48,9 +48,6 @@ def test_a_link_ends_at_its_part(browser, several, name, width):
             0 <= opened.ask(f"document.getElementById('{name}').getBoundingClientRect().top") < 40
         )
         assert opened.ask(f"document.getElementById('{name}').checkVisibility()")
-        assert opened.ask(
-            "cards.filter(c => c.card.matches(':target')).every(c => c.plots.every(p => p.data))"
-        )
         section = opened.ask(
             f"document.getElementById('{name}').closest('section').querySelector('h2').innerText"
         )
@@ -69,44 +66,6 @@ def test_contents_are_plain_links_without_scripts(browser, several):
     assert tab.url.endswith("#cka")
     assert "CKA" in tab.inner_text("#cka")
     context.close()
-
-
-def test_the_same_figure_of_several_runs_stands_side_by_side_with_the_same_axes(
-    browser, several, labelled, bare
-):
-    with browser.open(several, 1400) as opened:
-        assert opened.ask(f"{PLOTS}.length") == 1
-        opened.tab.check("input[name=beside][value=beside]")
-        opened.drawn()
-        ranges = opened.ask(
-            f"{PLOTS}.map(p => [p._fullLayout.xaxis.range, p._fullLayout.yaxis.range])"
-        )
-        assert len(ranges) == 3
-        assert ranges[0] == ranges[1] == ranges[2]
-        lines = opened.ask(f"{PLOTS}.map(p => p.data.find(t => t.mode.startsWith('lines+')).y)")
-        assert lines[0] == list(labelled.metric("effective_rank"))
-        opened.tab.uncheck("[data-run='1']")
-        opened.drawn()
-        assert opened.ask(f"{PLOTS}.length") == 2
-        names = opened.ask(
-            "[...document.querySelectorAll('#layers tr.over th')].map(c => c.textContent)"
-        )
-        assert "effective rank, dimensions" in names
-        rows = opened.ask(
-            f"[...document.querySelectorAll('#layers tbody tr')].map(r => {CELLS}(r.cells))"
-        )
-        assert [row[0] for row in rows][:2] == ["0", "1"]
-        above = "[...document.querySelectorAll('#layers tr.over > *')]"
-        heads = opened.ask(f"{above}.flatMap(c => Array(c.colSpan).fill(c.textContent))")
-        at = heads.index("effective rank, dimensions")
-        one, two = (run.metric("effective_rank").iloc[1] for run in (labelled, bare))
-        assert float(rows[1][at + 2].replace("−", "-").replace(",", "")) == pytest.approx(
-            two - one, rel=0.01
-        )
-        opened.tab.check("input[name=beside][value='']")
-        opened.drawn()
-        assert opened.ask(f"{PLOTS}.length") == 1
-        assert opened.console == []
 
 
 def test_the_sources_are_copied_as_bibtex(browser, several):

@@ -6,13 +6,12 @@ function linked() {
   return location.hash.length > 1 ? document.getElementById(decodeURIComponent(location.hash.slice(1))) : null;
 }
 
-// What the address names is unfolded and brought to the top; returns how far the page is then scrolled.
+// What the address names is unfolded and brought to the top.
 function reveal() {
   const target = linked();
-  if (!target) return null;
+  if (!target) return;
   for (let fold = target.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
   target.scrollIntoView({ behavior: "instant" });
-  return scrollY;
 }
 addEventListener("hashchange", () => {
   if (linked()?.closest("details:not([open])")) reveal();

@@ -147,7 +147,7 @@ themeButton.addEventListener("click", () => {
   drawAll();
 });
 
-// Paper is light and narrow: the plots are drawn for it, and for the screen again afterwards.
+// Paper is light and narrow; charts that were drawn for a dark screen are inverted there.
 let screenTheme = "light";
 let opened = [];
 const LEGIBLE = 0.5; // a table that had to shrink more stays off the paper
@@ -158,8 +158,6 @@ addEventListener("beforeprint", () => {
   opened.forEach((details) => { details.open = true; });
   setTheme("light");
   root.classList.add("printing");
-  drawing += 1;
-  cards.filter(({ card }) => !card.closest("details:not([open])")).forEach((card) => drawCard(card, theme()));
   wideTables().forEach((wide) => { // every column on the sheet
     const zoom = Math.min(1, wide.clientWidth / wide.querySelector("table").scrollWidth);
     wide.style.zoom = zoom;
@@ -176,5 +174,4 @@ addEventListener("afterprint", () => {
   setTheme(screenTheme);
   root.classList.remove("printing");
   wideTables().forEach((wide) => { wide.style.zoom = ""; });
-  drawAll();
 });

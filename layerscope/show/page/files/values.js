@@ -1,19 +1,26 @@
 "use strict";
 // Values as the page holds them, and files made of them. Texts from data reach the page by textContent alone, and
-// plots through `escaped`, because plotly reads a few tags and entities in its texts.
+// charts as rows of a table.
 
-const page = JSON.parse(document.getElementById("content").textContent);
-// The columns of a long frame, each with the value of a row, null where there is none.
+async function unpacked(id) {
+  const packed = Uint8Array.from(atob(document.getElementById(id).textContent), (letter) => letter.charCodeAt(0));
+  return new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip")));
+}
+
+// Vega's script runs as the page's own ones do: the page's policy knows its digest.
+document.head.append(element("script", {}, await (await unpacked("vega")).text()));
+const page = await (await unpacked("content")).json();
+globalThis.page = page;
+
+// The columns of a table, each with the value of a row, null where there is none: one for all rows, one for each, or
+// some of rows by their numbers.
 function columnsOf(given) {
   return given.map((column) => {
-    const stored = column.values ? (row) => column.values[row] : () => column.all;
+    const some = column.at ? new Map(column.at.map((row, i) => [row, column.values[i]])) : null;
+    const stored = some ? (row) => some.get(row) ?? null : column.values ? (row) => column.values[row] : () => column.all;
     const value = column.texts ? (row) => column.texts[stored(row)] ?? null : stored;
     return { name: column.name, number: !column.texts, value };
   });
-}
-
-function escaped(text) {
-  return text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 }
 
 function element(name, attributes = {}, ...children) {
@@ -45,4 +52,8 @@ function runName(index) {
 // What tells a result from the others of its kind: nothing where there is no other.
 function calledBy(index) {
   return page.runs[index].alone ? "" : runName(index);
+}
+
+function digits(value, most) {
+  return Math.abs(value) >= 1000 ? Math.round(value).toLocaleString("en") : String(Number(value.toPrecision(most)));
 }

@@ -1,1 +1,0 @@
-"""Documents as figures for a paper: PNG, PDF and SVG, in one style."""
