@@ -25,9 +25,13 @@ COLUMNS: list[tuple[list[str], str]] = [
 ]
 
 
-@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "parquet"])
 @pytest.mark.parametrize(
-    ("options", "message"), COLUMNS, ids=[" ".join(options) for options, _ in COLUMNS]
+    ("suffix", "options", "message"),
+    [
+        *(("csv", *row) for row in COLUMNS),
+        *((suffix, *COLUMNS[0]) for suffix in ("tsv", "jsonl", "parquet")),
+        *((suffix, *COLUMNS[-1]) for suffix in ("tsv", "jsonl", "parquet")),
+    ],
 )
 def test_a_wrong_column(
     refused, bert: Path, tmp_path: Path, suffix: str, options: list[str], message: str

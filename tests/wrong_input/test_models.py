@@ -183,8 +183,17 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", BROKEN)
-@pytest.mark.parametrize("verb", ["profile", "inspect"])
+SEEN_BY_INSPECT = ("config cut", "weights cut", "one part missing", "remote code", "a run")
+"""What a second verb refuses as well; it loads a model in the same way."""
+
+
+@pytest.mark.parametrize(
+    ("verb", "name"),
+    [
+        *(("profile", name) for name in BROKEN),
+        *(("inspect", name) for name in SEEN_BY_INSPECT),
+    ],
+)
 def test_a_broken_model_folder(
     refused, bert: Path, reviews: Path, tmp_path: Path, verb: str, name: str
 ) -> None:
@@ -294,8 +303,10 @@ NAMES: dict[str, str] = {
 }
 
 
-@pytest.mark.parametrize("name", NAMES, ids=[repr(name) for name in NAMES])
-@pytest.mark.parametrize("verb", ["profile", "inspect"])
+@pytest.mark.parametrize(
+    ("verb", "name"),
+    [*(("profile", name) for name in NAMES), ("inspect", ""), ("inspect", "./brt")],
+)
 def test_a_model_that_is_no_folder(
     refused, bert: Path, reviews: Path, tmp_path, monkeypatch, verb, name
 ) -> None:
