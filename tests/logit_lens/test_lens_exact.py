@@ -4,12 +4,12 @@ import pytest
 import tiny
 import torch
 import transformers as hf
+from logit_lens.readers import PLAIN, read
 from models.test_capture import IDS, TEXTS, layered
 from models.tokenizer import word_tokenizer, words
 from models.zoo import COMMON, MLP, TEXT, Case, build, llama, t5, vit
 from tiny import one_thread  # noqa: F401  a fixture
 
-from layerscope import lens
 from layerscope.logit_lens import lens_pass
 from layerscope.logit_lens.lens_pass import read_layers
 from layerscope.models.forward import forward
@@ -85,7 +85,7 @@ def test_a_continuation_is_the_models_own_and_its_tokens_are_the_last_layers_pre
     own = model.generate(ids, do_sample=False, max_new_tokens=5, pad_token_id=0)[
         0, ids.shape[1] :
     ].tolist()
-    reading = lens(model, words(IDS[0]), processor=word_tokenizer(), tokens=5, progress=False)
+    reading = read(model, words(IDS[0]), processor=word_tokenizer(), tokens=5)
     new = reading.saturation[reading.saturation["generated"]]
     assert new["id"].tolist() == own and reading.kind == "next"
     assert reading.counted.equals(new) and len(reading.saturation) == len(IDS[0]) + len(own) - 1
@@ -94,13 +94,9 @@ def test_a_continuation_is_the_models_own_and_its_tokens_are_the_last_layers_pre
 
 def test_a_continuation_without_a_generate_of_its_own_is_the_same():
     model = tiny.llama()
-    told = lens(
-        model, "w1 w2 w3", processor=tiny.tokenizer(special=False), tokens=6, progress=False
-    )
+    told = read(model, "w1 w2 w3", processor=PLAIN, tokens=6)
     model.generation_config = None
-    plain = lens(
-        model, "w1 w2 w3", processor=tiny.tokenizer(special=False), tokens=6, progress=False
-    )
+    plain = read(model, "w1 w2 w3", processor=PLAIN, tokens=6)
     assert told.grid.equals(plain.grid) and told.continuations == plain.continuations
 
 
@@ -114,9 +110,7 @@ def test_a_continuation_is_of_the_likeliest_tokens_whatever_the_models_settings_
         2,
         True,
     )
-    reading = lens(
-        model, words(IDS[0]), processor=word_tokenizer(), tokens=6, part=part, progress=False
-    )
+    reading = read(model, words(IDS[0]), processor=word_tokenizer(), tokens=6, part=part)
     new = reading.saturation[reading.saturation["generated"]]["prediction"].tolist()
     # a token that is no word has no text
     assert [token for token in new if token.startswith("w")] == reading.continuations[0].split()
@@ -131,13 +125,12 @@ def test_the_decoder_of_two_stacks_goes_on_from_its_start_token(prompt, tokens):
     own = model.generate(torch.tensor([prompt]), do_sample=False, max_new_tokens=tokens)[
         0, 1:
     ].tolist()
-    reading = lens(
+    reading = read(
         model,
         words(prompt),
         processor=word_tokenizer(),
         tokens=tokens,
         part="decoder",
-        progress=False,
     )
     assert reading.saturation["id"].tolist() == own and reading.saturation["generated"].all()
     assert reading.part == "decoder" and reading.depth == 2

@@ -4,9 +4,10 @@ import re
 
 import pytest
 import tiny
+from logit_lens.readers import read
 from tiny import one_thread  # noqa: F401  a fixture
 
-from layerscope import LayerscopeError, lens
+from layerscope import LayerscopeError
 from layerscope.show.page.page import render
 from layerscope.show.plots import Chart
 from layerscope.show.written import write_page
@@ -19,9 +20,7 @@ def reading():
     """Return what a model makes of a text, its tokens named as an attacker would."""
     tokenizer = tiny.tokenizer(special=False)
     model = tiny.llama()
-    found = lens(
-        model, data=[f"w1 w2 {HOSTILE}", "w3 w4"], tokens=6, processor=tokenizer, progress=False
-    )
+    found = read(model, data=[f"w1 w2 {HOSTILE}", "w3 w4"], tokens=6, processor=tokenizer)
     renamed = {"prediction": {"w1": HOSTILE}, "token": {"w1": HOSTILE, "[UNK]": "日本\n"}}
     found.grid.replace(renamed, inplace=True)
     found.saturation.replace(renamed, inplace=True)

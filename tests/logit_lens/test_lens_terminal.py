@@ -4,11 +4,11 @@ import io
 
 import pytest
 import tiny
+from logit_lens.readers import PLAIN, read
 from rich.cells import cell_len
 from rich.console import Console
 from tiny import one_thread  # noqa: F401  a fixture
 
-from layerscope import lens
 from layerscope.logit_lens.reading import grids, visible
 from layerscope.reports.figures import draw
 from layerscope.show.numbers import chance
@@ -17,14 +17,7 @@ from layerscope.show.terminal import show
 
 @pytest.fixture(scope="module")
 def reading():
-    found = lens(
-        tiny.llama(),
-        "w1 w2 w3",
-        tokens=20,
-        processor=tiny.tokenizer(special=False),
-        progress=False,
-        top=2,
-    )
+    found = read(tiny.llama(), "w1 w2 w3", tokens=20, processor=PLAIN, top=2)
     found.saturation["token"] = ["日本語の長い言葉です", " x\n", *found.saturation["token"][2:]]
     return found
 

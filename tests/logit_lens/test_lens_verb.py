@@ -8,6 +8,7 @@ import pytest
 import tiny
 import torch
 import transformers as hf
+from logit_lens.readers import PLAIN, SPECIAL, read
 from models.test_capture import layered, states
 from models.tokenizer import word_tokenizer
 from models.zoo import t5, vit
@@ -29,13 +30,12 @@ def masked_tokenizer():
 @pytest.fixture(scope="module")
 def written():
     """Return a text that a tiny language model has gone on with."""
-    return lens(
+    return read(
         tiny.llama(),
         "w1 w2 w3",
-        processor=tiny.tokenizer(special=False),
+        processor=PLAIN,
         tokens=4,
         top=3,
-        progress=False,
     )
 
 
@@ -93,21 +93,21 @@ def test_what_is_saved_is_what_was_read(written, tmp_path):
 
 
 def test_a_mask_is_read_where_it_stands_and_without_one_every_token_as_itself():
-    gap = lens(tiny.bert(), "w1 [MASK] w3 [MASK]", processor=masked_tokenizer(), progress=False)
+    gap = read(tiny.bert(), "w1 [MASK] w3 [MASK]", processor=masked_tokenizer())
     assert gap.kind == "masked" and gap.saturation["position"].tolist() == [2, 4]
     assert gap.saturation["truth"].isna().all() and "2 masked tokens" in gap.summary
     bare = hf.PreTrainedTokenizerFast(tokenizer_object=word_tokenizer().backend_tokenizer)
     assert (
-        lens(tiny.bert(), "w5", processor=bare, progress=False).kind == "itself"
+        read(tiny.bert(), "w5", processor=bare).kind == "itself"
     )  # one token tells nothing by itself
-    whole = lens(tiny.bert(), "w1 w2", processor=tiny.tokenizer(special=True), progress=False)
+    whole = read(tiny.bert(), "w1 w2", processor=SPECIAL)
     assert whole.kind == "itself" and whole.saturation["truth"].tolist() == [
         "[CLS]",
         "w1",
         "w2",
         "[SEP]",
     ]
-    data = lens(tiny.bert(), data=["w1 w2", "w3 w89"], processor=masked_tokenizer(), progress=False)
+    data = read(tiny.bert(), data=["w1 w2", "w3 w89"], processor=masked_tokenizer())
     assert data.texts == ("w3 w89",)
     assert "1 sample of 2 have no mask: left out" in data.notes
 
@@ -115,19 +115,18 @@ def test_a_mask_is_read_where_it_stands_and_without_one_every_token_as_itself():
 def test_tags_have_the_names_of_the_model():
     config = hf.BertConfig(**tiny.COMMON, num_labels=3, id2label={0: "O", 1: "PER", 2: "LOC"})
     model = tiny.seeded(hf.BertForTokenClassification, config)
-    tags = lens(model, "w1 w2", processor=tiny.tokenizer(special=True), progress=False)
+    tags = read(model, "w1 w2", processor=SPECIAL)
     assert tags.kind == "tag" and tags.top == 3
     assert set(tags.grid["prediction"]) == {"O", "PER", "LOC"}
 
 
 def test_samples_of_a_classifier_in_their_order_with_their_labels():
     texts = tiny.texts(6)
-    reading = lens(
+    reading = read(
         tiny.classifier(),
         data=(texts, [0, 1, 2, 0, 1, 2]),
         samples=4,
-        processor=tiny.tokenizer(special=True),
-        progress=False,
+        processor=SPECIAL,
     )
     drawn = draw(Corpus("texts", "text", texts, texts), 4, seed=0).samples
     assert reading.kind == "class" and reading.texts == tuple(drawn)
@@ -135,7 +134,7 @@ def test_samples_of_a_classifier_in_their_order_with_their_labels():
         f"LABEL_{texts.index(text) % 3}" for text in drawn
     ]
     assert any("4 samples of 6 are read" in note for note in reading.notes)
-    model = layered(tiny.classifier(), processor=tiny.tokenizer(special=True), samples=texts)
+    model = layered(tiny.classifier(), processor=SPECIAL, samples=texts)
     for i, text in enumerate(drawn):
         state = states(model, [text])["raw", 1]
         own = model.lens.sample_logits(state, model.encoder.batch([text])).softmax(-1).max()
@@ -178,18 +177,17 @@ def test_pictures_are_named_by_their_files(tmp_path):
 
     for name in ("a", "b"):
         Image.effect_noise((16, 16), 60).convert("RGB").save(tmp_path / f"{name}.png")
-    reading = lens(vit(), data=str(tmp_path), progress=False)
+    reading = read(vit(), data=str(tmp_path))
     assert [name.rpartition("/")[2] for name in reading.samples] == ["a.png", "b.png"]
     assert len(reading.saturation) == 2
 
 
 def test_long_samples_are_cut_and_empty_ones_left_out():
-    reading = lens(
+    reading = read(
         tiny.gpt2(),
         data=["w1 " * 90, "", "w2 w3"],
         tokens=3,
-        processor=tiny.tokenizer(special=False),
-        progress=False,
+        processor=PLAIN,
     )
     assert len(reading.samples) == 2 and len(reading.continuations) == 2
     assert (
@@ -208,10 +206,6 @@ def bare():
         (tiny.gpt2, {}, "give either a prompt"),
         (tiny.gpt2, {"prompt": "w1", "data": ["w1"]}, "give either a prompt or data"),
         (tiny.gpt2, {"prompt": " "}, "the prompt is empty"),
-        (tiny.gpt2, {"prompt": "w1", "top": 0}, "top is 0"),
-        (tiny.gpt2, {"prompt": "w1", "tokens": -1}, "tokens is -1"),
-        (tiny.gpt2, {"data": ["w1"], "samples": 0}, "samples is 0"),
-        (tiny.gpt2, {"prompt": "w1", "tokens": "many"}, "tokens is 'many'"),
         (tiny.gpt2, {"prompt": "w1 " * 60, "tokens": 6}, "give `tokens=5` or fewer"),
         (tiny.gpt2, {"prompt": "w1 " * 65}, "the text has 65 tokens, and the model 64 positions"),
         (tiny.bert, {"prompt": "w1 [MASK]"}, "has no mask token"),
@@ -228,11 +222,9 @@ def bare():
     ],
 )
 def test_a_wrong_input_is_one_line(make, how, line):
-    processor = (
-        word_tokenizer() if make in (t5, bare) else tiny.tokenizer(special=make is not tiny.gpt2)
-    )
+    processors = {vit: None, t5: word_tokenizer(), bare: word_tokenizer(), tiny.gpt2: PLAIN}
     with pytest.raises(LayerscopeError, match=line) as told:
-        lens(make(), processor=None if make is vit else processor, progress=False, **how)
+        read(make(), processor=processors.get(make, SPECIAL), **how)
     assert "\n" not in str(told.value)
 
 
@@ -241,11 +233,7 @@ def test_a_head_that_breaks_is_reported_with_its_layer():
     with torch.no_grad():
         model.model.layers[1].mlp.down_proj.weight.fill_(torch.nan)
     with pytest.raises(LayerscopeError, match="head|NaN"):
-        lens(model, "w1 w2", processor=tiny.tokenizer(special=False), progress=False)
-
-
-def test_the_verb_stands_at_the_top():
-    assert layerscope.lens is lens and "lens" in dir(layerscope) and "Reading" in layerscope.__all__
+        read(model, "w1 w2", processor=PLAIN)
 
 
 def test_the_command_prints_the_grid_of_a_real_model(cli, shared, tmp_path):  # noqa: F811  the fixture
@@ -280,7 +268,6 @@ def test_the_command_prints_the_grid_of_a_real_model(cli, shared, tmp_path):  # 
     ("options", "line"),
     [
         (["--prompt", "x", "--page", "grid.txt"], "let it end in .html"),
-        (["--prompt", "x", "--top", "few"], "top is 'few'"),
         (["--data", "nowhere.csv"], "does not exist"),
         ([], "give either a prompt"),
     ],

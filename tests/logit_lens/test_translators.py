@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import tiny
 import torch
+from logit_lens.readers import PLAIN, SPECIAL, read
 from models.tokenizer import word_tokenizer
 from models.zoo import t5
 from safetensors.torch import load_file
@@ -39,8 +40,8 @@ TRAIN, HELD = words(4000), words(400, 1)
 
 
 def tuned(model, folder, *, data=HELD, train=TRAIN, steps=40, special=False, **how):
-    how = {"processor": tiny.tokenizer(special=special), "progress": False, "top": 2, **how}
-    return lens(model, data=data, tuned=folder, train=train, steps=steps, **how)
+    how = {"processor": SPECIAL if special else PLAIN, "top": 2, **how}
+    return read(model, data=data, tuned=folder, train=train, steps=steps, **how)
 
 
 def llama_states(model, ids):
@@ -59,9 +60,8 @@ def llama_states(model, ids):
     model(torch.tensor([ids]))
     for hook in hooks:
         hook.remove()
-    return [
-        (each[0] if isinstance(each, tuple) else each)[0].detach() for each in kept
-    ], lambda h: model.lm_head(model.model.norm(h))
+    states = [(each[0] if isinstance(each, tuple) else each)[0].detach() for each in kept]
+    return states, lambda h: model.lm_head(model.model.norm(h))
 
 
 @torch.no_grad()
@@ -99,7 +99,7 @@ def trained(tmp_path_factory):
 def test_the_numbers_are_those_of_the_definitions(trained):
     reading, folder = trained
     read = draw(Corpus("held", "text", HELD, HELD), 8, seed=0).samples
-    rows = [tiny.tokenizer(special=False)(text)["input_ids"] for text in read]
+    rows = [PLAIN(text)["input_ids"] for text in read]
     wanted = reference(tiny.llama(), load_file(folder / WEIGHTS), rows)
     np.testing.assert_allclose(reading.tuned[NAMES], wanted, rtol=1e-4, atol=1e-6)
     assert reading.tuned["layer"].tolist() == [0, 1, 2] and (reading.tuned["n"] == 8 * 40).all()
@@ -111,7 +111,7 @@ def test_the_error_of_the_change_is_that_of_samples_drawn_anew(trained):
     _, folder = trained
     model, weights = tiny.llama(), load_file(folder / WEIGHTS)
     data = [" ".join(text.split()[: 5 * i]) for i, text in enumerate(HELD, 1)][:8]
-    rows = [tiny.tokenizer(special=False)(text)["input_ids"] for text in data]
+    rows = [PLAIN(text)["input_ids"] for text in data]
     each = torch.stack([reference(model, weights, [row]) * len(row) for row in rows])
     apart, sizes = (each[:, :, 1] - each[:, :, 0]).numpy(), np.array([[len(row)] for row in rows])
     draws = np.random.default_rng(0).integers(8, size=(4000, 8))
@@ -124,15 +124,13 @@ def test_the_error_of_the_change_is_that_of_samples_drawn_anew(trained):
 
 def test_the_grid_is_read_through_the_translators_and_the_last_layer_is_the_models_own(trained):
     reading, folder = trained
-    plain = lens(
-        tiny.llama(), data=HELD, processor=tiny.tokenizer(special=False), progress=False, top=2
-    )
+    plain = lens(tiny.llama(), data=HELD, processor=PLAIN, progress=False, top=2)
     last = [
         frame[frame["layer"] == 3].reset_index(drop=True) for frame in (reading.grid, plain.grid)
     ]
     pd.testing.assert_frame_equal(*last)
     weights, model = load_file(folder / WEIGHTS), tiny.llama()
-    states, head = llama_states(model, tiny.tokenizer(special=False)(HELD[0])["input_ids"])
+    states, head = llama_states(model, PLAIN(HELD[0])["input_ids"])
     moved = states[1] + states[1] @ weights["1.weight"].T + weights["1.bias"]
     rows = reading.grid.query("layer == 1 and rank == 1")[:40]
     assert rows["id"].tolist() == head(moved).argmax(-1).tolist()
@@ -143,7 +141,7 @@ def test_the_first_step_is_that_of_the_paper(tmp_path):
     """One step of SGD with Nesterov's momentum on the mean KL, by automatic differentiation in float64."""
     tuned(tiny.llama(), tmp_path / "new", train=TRAIN[:26], steps=1)
     found, model = load_file(tmp_path / "new" / WEIGHTS), tiny.llama().double()
-    ids = tiny.tokenizer(special=False)("\n".join(TRAIN[:26]))["input_ids"]
+    ids = PLAIN("\n".join(TRAIN[:26]))["input_ids"]
     assert len(ids) // 64 == 16  # one step reads them all
     rows = [llama_states(model, ids[i : i + 64])[0] for i in range(0, 1024, 64)]
     for k in range(3):
@@ -285,9 +283,7 @@ def test_the_command_beats_the_plain_lens_on_a_real_model(cli, shared, tmp_path)
 
 
 def test_a_reading_saved_before_there_was_a_tuned_lens_opens(tmp_path):
-    reading = lens(
-        tiny.llama(), "w1 w2 w3", processor=tiny.tokenizer(special=False), progress=False
-    )
+    reading = read(tiny.llama(), "w1 w2 w3", processor=PLAIN)
     path = reading.save(tmp_path / "old") / "lens.json"
     facts = read_facts(path, "reading of the lens", "")
     old = {name: value for name, value in facts.items() if name not in ("tuned", "format", "kind")}

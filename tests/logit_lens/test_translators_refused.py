@@ -8,12 +8,13 @@ import pandas as pd
 import pytest
 import tiny
 import torch
+from logit_lens.readers import PLAIN, read
 from logit_lens.test_translators import HELD, TRAIN, WEIGHTS, trained, tuned
 from safetensors.torch import load_file, save_file
 from tiny import one_thread
 from torch import nn
 
-from layerscope import LayerscopeError, lens
+from layerscope import LayerscopeError
 
 __all__ = ["one_thread", "trained"]
 
@@ -136,7 +137,6 @@ def quantised():
             {"tuned": "full"},
             "`tuned='.*full'` exists and holds no translators: name a new folder",
         ),
-        (tiny.llama, {"steps": 0}, "steps is 0"),
         (
             tiny.classifier,
             {"tuned": "new"},
@@ -162,12 +162,5 @@ def test_a_wrong_training_is_one_line(trained, tmp_path, monkeypatch, make, how,
         **{name: value for name, value in how.items() if name != "tuned"},
     }
     with pytest.raises(LayerscopeError, match=line) as told:
-        lens(
-            model,
-            data=HELD,
-            tuned=folder,
-            processor=tiny.tokenizer(special=False),
-            progress=False,
-            **given,
-        )
+        read(model, data=HELD, tuned=folder, processor=PLAIN, **given)
     assert "\n" not in str(told.value)

@@ -4,22 +4,15 @@ import pytest
 import tiny
 import torch
 import transformers as hf
+from models import zoo
 from models.test_capture import IDS, TEXTS, layered, states
 from models.tokenizer import word_tokenizer
-from models.zoo import HEADS, D, L, V, build
+from models.zoo import HEADS, D, L, V, build, close, refused
 
 import layerscope
-from layerscope.core.errors import LayerscopeError
 
 one_thread = tiny.one_thread
 
-COMMON = {
-    "vocab_size": V, "hidden_size": D, "num_hidden_layers": L, "num_attention_heads": HEADS, "intermediate_size": 64,
-    "max_position_embeddings": 64, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "num_key_value_heads": 2,
-    "head_dim": 8, "num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "n_routed_experts": 4,
-    "moe_intermediate_size": 32, "shared_expert_intermediate_size": 32, "embedding_size": D, "ffn_dim": 64,
-    "attention_heads": HEADS, "num_layers": L, "rotary_dim": 8, "state_size": 8, "sliding_window": 8,
-}  # fmt: skip
 CAUSAL = {
     "Falcon": {}, "GPTJ": {}, "Bloom": {}, "StableLm": {}, "Olmo": {}, "Olmo2": {}, "Cohere": {}, "Granite": {},
     "Starcoder2": {}, "Persimmon": {}, "XGLM": {}, "BioGpt": {}, "CodeGen": {}, "Mpt": {}, "Rwkv": {},
@@ -36,14 +29,8 @@ MASKED = [
 
 def config(family, more=None):
     kind = getattr(hf, f"{family}Config")
-    known = kind()
-    derived = {name for name in COMMON if getattr(getattr(kind, name, None), "fset", 0) is None}
-    own = {
-        name: value
-        for name, value in COMMON.items()
-        if hasattr(known, name) and name not in derived
-    }
-    return kind(**own | (more or {}))
+    window = {"sliding_window": 8} if hasattr(kind(), "sliding_window") else {}
+    return zoo.config(kind, **window | (more or {}))
 
 
 def check(model, causal):
@@ -53,7 +40,7 @@ def check(model, causal):
     ids = torch.tensor([IDS[0]])
     found = states(scope, TEXTS[:1])
     own = getattr(model, model.base_model_prefix)(input_ids=ids).last_hidden_state
-    torch.testing.assert_close(found[scope.final, L], own, rtol=1e-5, atol=1e-5)
+    close(found[scope.final, L], own)
     inputs = scope.encoder.batch(TEXTS[:1])
     mine = torch.cat(list(scope.lens.token_logits(found["raw", L][0], inputs)))
     torch.testing.assert_close(mine, model(**inputs.named).logits[0], rtol=1e-4, atol=1e-5)
@@ -79,15 +66,13 @@ def test_what_a_model_fills_a_text_up_with_is_no_token():
     found = states(scope, TEXTS[:1])
     assert {state.shape for state in found.values()} == {(1, len(IDS[0]), D)}
     own = model(input_ids=torch.tensor([IDS[0]])).last_hidden_state
-    torch.testing.assert_close(found[scope.final, L], own, rtol=1e-5, atol=1e-5)
+    close(found[scope.final, L], own)
     inside = states(layered(model, sublayers=True), TEXTS[:1])
     assert {state.shape for state in inside.values()} == {(1, len(IDS[0]), D)} and len(
         inside
     ) > len(found)
     norm = model.encoder.layer[1].attention.output.LayerNorm
-    torch.testing.assert_close(
-        inside["attn_norm", 2], norm(inside["attn_residual", 2]), rtol=1e-5, atol=1e-5
-    )
+    close(inside["attn_norm", 2], norm(inside["attn_residual", 2]))
 
 
 @torch.inference_mode()
@@ -100,26 +85,21 @@ def test_xlnet_which_reads_tokens_before_samples_and_has_no_limit_of_positions(t
     own = model(torch.tensor([IDS[0]]), output_hidden_states=True)
     found = states(scope, TEXTS)
     for layer, state in enumerate(own.hidden_states):
-        torch.testing.assert_close(
-            found["raw", layer][:1, : len(IDS[0])], state, rtol=1e-5, atol=1e-5
-        )
+        close(found["raw", layer][:1, : len(IDS[0])], state)
     inputs = scope.encoder.batch(TEXTS[:1])
     mine = torch.cat(list(scope.lens.token_logits(found["raw", L][0], inputs)))
     torch.testing.assert_close(mine, own.logits[0], rtol=1e-4, atol=1e-5)
     layerscope.truncate(model, 2, processor=word_tokenizer(), out=tmp_path / "two")
     two = hf.XLNetLMHeadModel.from_pretrained(tmp_path / "two").transformer(torch.tensor([IDS[0]]))
-    torch.testing.assert_close(two.last_hidden_state, own.hidden_states[2], rtol=1e-5, atol=1e-5)
-    with pytest.raises(
-        LayerscopeError, match=r"sub-layers need blocks that read states \[B, T, D\]"
-    ):
+    close(two.last_hidden_state, own.hidden_states[2])
+    with refused(match=r"sub-layers need blocks that read states \[B, T, D\]"):
         layered(model, sublayers=True)
 
 
 def test_ids_of_another_tokenizer_are_refused_by_their_table():
     model = build(lambda: hf.BertModel(config("Bert", {"vocab_size": 40})))  # the words go to w98
     scope = layered(model, samples=["w5 w6"])
-    with pytest.raises(
-        LayerscopeError,
+    with refused(
         match="token id 60 or position 1 is beyond an embedding table .* 40 or 64 rows",
     ):
         states(scope, ["w60"])
@@ -129,5 +109,5 @@ def test_ids_of_another_tokenizer_are_refused_by_their_table():
 def test_a_model_without_states_of_tokens_between_its_blocks_is_reported(family):
     # one keeps channels before tokens, the other has no module that is a block
     model = build(lambda: getattr(hf, f"{family}Model")(config(family)))
-    with pytest.raises(LayerscopeError, match="no stack of blocks was found in this model: "):
+    with refused(match="no stack of blocks was found in this model: "):
         layered(model)

@@ -5,14 +5,14 @@ import pytest
 import tiny
 import torch
 import transformers as hf
+from models import walks
 from models.test_capture import TEXTS, layered, states
 from models.tokenizer import word_tokenizer
 from models.walks import _run
-from models.zoo import COMMON, D, build
+from models.zoo import COMMON, D, build, close, refused, vit
 from PIL import Image
 
 import layerscope
-from layerscope.core.errors import LayerscopeError
 from layerscope.inputs import Waveform
 from layerscope.models.capture import evaluating
 from layerscope.models.stack import SeveralParts
@@ -26,6 +26,7 @@ VISION = {
 }  # fmt: skip
 IMAGES = [Image.effect_noise((20, 20), 60).convert("RGB") for _ in range(3)]
 MODELS = {
+    "vit": vit,
     "deit": lambda: hf.DeiTForImageClassification(hf.DeiTConfig(**VISION)),
     "dinov2": lambda: hf.Dinov2Model(hf.Dinov2Config(**VISION, layerscale_value=0.3)),
     "beit": lambda: hf.BeitForImageClassification(
@@ -34,6 +35,7 @@ MODELS = {
     "vitmae": lambda: hf.ViTMAEModel(hf.ViTMAEConfig(**VISION)),
 }
 WALKS = {
+    "vit": walks.vit,
     "deit": lambda m, x: _run(m.deit.embeddings(x), m.deit.layers, m.deit.layernorm),
     "dinov2": lambda m, x: _run(m.embeddings(x), m.encoder.layer, m.layernorm),
     "beit": lambda m, x: _run(_first(m.beit.embeddings(x)), m.beit.layers, None),
@@ -55,7 +57,7 @@ def _all_patches(m, x):
 
 
 def same(a, b):
-    torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+    close(a, b)
 
 
 def check(scope, samples, walk):
@@ -86,6 +88,8 @@ def test_image_models(name):
         same(found[scope.final, 3], own.last_hidden_state)
     else:
         same(scope.lens.sample_logits(found["raw", 3], inputs), own.logits)
+    assert scope.pooling == (("first",) if name in ("vit", "deit") else ("mean",))
+    assert getattr(model.config, "mask_ratio", 0.75) == 0.75, "it is left as it was"
 
 
 def clip():
@@ -239,7 +243,7 @@ def test_stages_of_a_hierarchical_model():
         match="differ in width: .* stages with `part`, stage-1 .2 layers of 8., stage-2",
     ):
         layered(model, "image", IMAGES)
-    with pytest.raises(LayerscopeError, match="part 'stage-3' does not exist"):
+    with refused(match="part 'stage-3' does not exist"):
         layered(model, "image", IMAGES, part="stage-3")
     state, size = model.swin.embeddings(
         torch.stack([layered_pixels(model, image) for image in IMAGES])
@@ -352,7 +356,7 @@ def test_a_function_of_an_image_is_a_processor(tmp_path):
         (lambda image: image.size, "made tuple of an image"),
         (lambda image: 1 / 0, "failed on an image"),
     ):
-        with pytest.raises(LayerscopeError, match=line):
+        with refused(match=line):
             layerscope.profile(
                 model, IMAGES, processor=wrong, out=tmp_path / "wrong", progress=False
             )

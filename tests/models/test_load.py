@@ -1,14 +1,12 @@
 import json
 
-import pytest
 import torch
 import transformers as hf
 from models.test_capture import TEXTS, layered, states
 from models.tokenizer import word_tokenizer
-from models.zoo import COMMON, TEXT, build
+from models.zoo import COMMON, TEXT, build, close, of_class, refused
 
 import layerscope
-from layerscope.core.errors import LayerscopeError
 from layerscope.models import LoadOptions, Override, find_layers, load
 
 
@@ -36,7 +34,7 @@ def test_nothing_is_printed_of_weights_that_load(tmp_path, caplog):
 
 
 def test_a_head_without_weights_is_left_out(tmp_path):
-    folder = saved(tmp_path / "m", build(lambda: hf.BertModel(hf.BertConfig(**COMMON))))
+    folder = saved(tmp_path / "m", of_class("BertModel"))
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(
         json.dumps(config | {"architectures": ["BertForSequenceClassification"]})
@@ -54,8 +52,7 @@ def test_missing_weights_of_the_model_itself_are_an_error(tmp_path):
     weights = load_file(folder / "model.safetensors")
     del weights["model.layers.1.mlp.up_proj.weight"]
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
-    with pytest.raises(
-        LayerscopeError,
+    with refused(
         match=r"lacks weights the model needs \(model.layers.1.mlp.up_proj.weight, 1 in all\)",
     ):
         load(str(folder), LoadOptions())
@@ -79,7 +76,7 @@ def test_minilm_is_what_sentence_transformers_serves():
     last = states(scope, texts)["raw", 6]
     mine = torch.nn.functional.normalize(pool(last, scope.mask(inputs, last), "mean"), dim=-1)
     served = torch.from_numpy(SentenceTransformer(embedded("minilm"), device="cpu").encode(texts))
-    torch.testing.assert_close(mine, served, rtol=1e-5, atol=1e-5)
+    close(mine, served)
 
 
 def test_a_cross_encoder_is_the_classifier_of_its_folder_in_every_verb(tmp_path):
@@ -116,7 +113,7 @@ def test_a_sentence_transformer_object_with_its_prompt_and_cls_pooling(tmp_path)
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.models import Pooling, Transformer
 
-    folder = saved(tmp_path / "b", build(lambda: hf.BertModel(hf.BertConfig(**COMMON))))
+    folder = saved(tmp_path / "b", of_class("BertModel"))
     transformer = Transformer(str(folder), max_seq_length=16)
     model = SentenceTransformer(
         modules=[transformer, Pooling(32, pooling_mode="cls")],
@@ -156,7 +153,7 @@ def test_a_peft_adapter_folder(tmp_path):
 
 
 def test_dtype_and_device(tmp_path):
-    folder = str(saved(tmp_path / "m", build(lambda: hf.BertModel(hf.BertConfig(**COMMON))).half()))
+    folder = str(saved(tmp_path / "m", of_class("BertModel").half()))
 
     def dtype(**options):
         return next(load(folder, LoadOptions(**options)).module.parameters()).dtype
@@ -169,7 +166,7 @@ def test_position_tables_limit_the_length():
     roberta = next(c for c in TEXT if c.name == "roberta").make()
     scope = layered(roberta)
     assert scope.max_length == 64  # 66 rows, of which RoBERTa leaves two empty
-    with pytest.raises(LayerscopeError, match="max length 65 is beyond the model's 64 positions"):
+    with refused(match="max length 65 is beyond the model's 64 positions"):
         find_layers(
             load(roberta, LoadOptions(), word_tokenizer()),
             "text",

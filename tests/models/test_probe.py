@@ -1,6 +1,6 @@
 import torch
 import transformers as hf
-from models.test_capture import layered, states
+from models.test_capture import layered
 from models.zoo import build
 
 from layerscope.inputs import Waveform
@@ -29,31 +29,3 @@ def test_a_speech_model_without_a_mask_gets_batches_of_one_length_though_the_pro
     )
     assert not scope.padding
     assert any("equal length" in note for note in scope.notes)
-
-
-def test_a_masked_autoencoder_sees_every_patch_in_its_own_order():
-    from PIL import Image
-
-    config = hf.ViTMAEConfig(
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=64,
-        image_size=16,
-        patch_size=4,
-        decoder_hidden_size=16,
-        decoder_num_hidden_layers=1,
-        decoder_num_attention_heads=4,
-        decoder_intermediate_size=32,
-    )
-    model = build(lambda: hf.ViTMAEModel(config))
-    images = [Image.effect_noise((16, 16), 60).convert("RGB") for _ in range(2)]
-    scope = layered(model, "image", images)
-    assert scope.batching
-    from layerscope.models.capture import evaluating
-
-    with evaluating(model):
-        one, two = states(scope, images), states(scope, images)
-    assert one["raw", 0].shape[1] == 17  # the class token and all 16 patches
-    assert all(torch.equal(one[key], two[key]) for key in one)
-    assert model.config.mask_ratio == 0.75

@@ -6,154 +6,98 @@ from typing import Any
 
 import pytest
 import torch
-import transformers as hf
 from models.test_capture import IDS, TEXTS, layered, states
-from models.zoo import COMMON, HEADS, MLP, D, L, V, albert, bert, build, gpt2, llama, mamba, t5, vit
+from models.zoo import (
+    MLP,
+    D,
+    L,
+    albert,
+    bert,
+    close,
+    gemma2,
+    gpt2,
+    llama,
+    mamba,
+    mixtral,
+    of_class,
+    opt,
+    refused,
+    t5,
+    vit,
+)
 from torch import Tensor, nn
-
-from layerscope import LayerscopeError
 
 opened = partial(layered, sublayers=True)
 
 
-def gpt_neox(parallel: bool) -> nn.Module:
-    config = hf.GPTNeoXConfig(**COMMON, max_position_embeddings=64, use_parallel_residual=parallel)
-    return build(lambda: hf.GPTNeoXForCausalLM(config))
+GIVEN = ("b", "x", "mix", "first", "second", "mlp_path", "scale")
+# Each formula takes a block, its input x and `mix`, which runs its attention on what it reads; its
+# other variables are named as the sites are.
 
 
-def mixtral() -> nn.Module:
-    config = hf.MixtralConfig(**COMMON, num_key_value_heads=2, num_local_experts=4)
-    return build(lambda: hf.MixtralForCausalLM(config))
+def named(sites: dict[str, Any]) -> dict[str, Tensor]:
+    """Return the sites among the variables of a formula."""
+    return {name: value for name, value in sites.items() if name not in GIVEN}
 
 
-def gemma2() -> nn.Module:
-    return build(
-        lambda: hf.Gemma2ForCausalLM(hf.Gemma2Config(**COMMON, num_key_value_heads=2, head_dim=8))
-    )
-
-
-def granite() -> nn.Module:
-    config = hf.GraniteConfig(**COMMON, num_key_value_heads=2, residual_multiplier=0.22)
-    return build(lambda: hf.GraniteForCausalLM(config))
-
-
-def opt() -> nn.Module:
-    config = hf.OPTConfig(
-        vocab_size=V,
-        hidden_size=D,
-        num_hidden_layers=L,
-        num_attention_heads=HEADS,
-        ffn_dim=64,
-        word_embed_proj_dim=D,
-        max_position_embeddings=64,
-        pad_token_id=1,
-        bos_token_id=2,
-        eos_token_id=2,
-    )
-    return build(lambda: hf.OPTForCausalLM(config))
-
-
-# Each formula takes a block, its input x and `mix`, which runs its attention on what it reads; it
-# names every site.
-
-
-def pre_norm(names: tuple[str, str, str], scale: float = 1.0):
-    first, second, mlp = names
-
+def pre_norm(first: str, second: str, mlp_path: str, scale: float = 1.0):
     def formula(b: Any, x: Tensor, mix: Any) -> dict[str, Tensor]:
         attn_norm = b.get_submodule(first)(x)
         attn = mix(attn_norm)
-        residual = x + scale * attn
-        mlp_norm = b.get_submodule(second)(residual)
-        out = b.get_submodule(mlp)(mlp_norm)
-        return {
-            "attn_norm": attn_norm,
-            "attn": attn,
-            "attn_residual": residual,
-            "mlp_norm": mlp_norm,
-            "mlp": out,
-            "raw": residual + scale * out,
-        }
+        attn_residual = x + scale * attn
+        mlp_norm = b.get_submodule(second)(attn_residual)
+        mlp = b.get_submodule(mlp_path)(mlp_norm)
+        raw = attn_residual + scale * mlp
+        return named(locals())
 
     return formula
 
 
 def of_bert(b: Any, x: Tensor, mix: Any) -> dict[str, Tensor]:
     attn = b.attention.output.dense(mix(x))
-    norm = b.attention.output.LayerNorm(x + attn)
-    mlp = b.output.dense(b.intermediate(norm))
-    return {
-        "attn": attn,
-        "attn_residual": x + attn,
-        "attn_norm": norm,
-        "mlp": mlp,
-        "mlp_residual": norm + mlp,
-        "raw": b.output.LayerNorm(norm + mlp),
-    }
+    attn_residual = x + attn
+    attn_norm = b.attention.output.LayerNorm(attn_residual)
+    mlp = b.output.dense(b.intermediate(attn_norm))
+    mlp_residual = attn_norm + mlp
+    raw = b.output.LayerNorm(mlp_residual)
+    return named(locals())
 
 
 def of_albert(b: Any, x: Tensor, mix: Any) -> dict[str, Tensor]:
-    norm = mix(x)  # its attention holds the addition and the norm
-    mlp = b.ffn_output(b.activation(b.ffn(norm)))
-    return {
-        "attn_norm": norm,
-        "mlp": mlp,
-        "mlp_residual": norm + mlp,
-        "raw": b.full_layer_layer_norm(norm + mlp),
-    }
+    attn_norm = mix(x)  # its attention holds the addition and the norm
+    mlp = b.ffn_output(b.activation(b.ffn(attn_norm)))
+    mlp_residual = attn_norm + mlp
+    raw = b.full_layer_layer_norm(mlp_residual)
+    return named(locals())
 
 
 def of_parallel(b: Any, x: Tensor, mix: Any) -> dict[str, Tensor]:
     attn_norm, mlp_norm = b.input_layernorm(x), b.post_attention_layernorm(x)
     attn, mlp = mix(attn_norm), b.mlp(mlp_norm)
-    return {
-        "attn_norm": attn_norm,
-        "attn": attn,
-        "mlp_norm": mlp_norm,
-        "mlp": mlp,
-        "raw": x + attn + mlp,
-    }
+    raw = x + attn + mlp
+    return named(locals())
 
 
 def of_mamba(b: Any, x: Tensor, mix: Any) -> dict[str, Tensor]:
-    norm = b.norm(x)
-    return {"attn_norm": norm, "attn": mix(norm), "raw": x + mix(norm)}
-
-
-def of_t5(b: Any, x: Tensor, mix: Any) -> dict[str, Tensor]:
-    attn_norm = b.layer[0].layer_norm(x)
+    attn_norm = b.norm(x)
     attn = mix(attn_norm)
-    mlp_norm = b.layer[1].layer_norm(x + attn)
-    mlp = b.layer[1].DenseReluDense(mlp_norm)
-    return {
-        "attn_norm": attn_norm,
-        "attn": attn,
-        "attn_residual": x + attn,
-        "mlp_norm": mlp_norm,
-        "mlp": mlp,
-        "raw": x + attn + mlp,
-    }
+    raw = x + attn
+    return named(locals())
 
 
 def of_gemma2(b: Any, x: Tensor, mix: Any) -> dict[str, Tensor]:
     attn_norm = b.input_layernorm(x)
     attn = mix(attn_norm)
-    attn_post = b.post_attention_layernorm(attn)
-    mlp_norm = b.pre_feedforward_layernorm(x + attn_post)
+    attn_post_norm = b.post_attention_layernorm(attn)
+    attn_residual = x + attn_post_norm
+    mlp_norm = b.pre_feedforward_layernorm(attn_residual)
     mlp = b.mlp(mlp_norm)
-    mlp_post = b.post_feedforward_layernorm(mlp)
-    return {
-        "attn_norm": attn_norm,
-        "attn": attn,
-        "attn_post_norm": attn_post,
-        "attn_residual": x + attn_post,
-        "mlp_norm": mlp_norm,
-        "mlp": mlp,
-        "mlp_post_norm": mlp_post,
-        "raw": x + attn_post + mlp_post,
-    }
+    mlp_post_norm = b.post_feedforward_layernorm(mlp)
+    raw = attn_residual + mlp_post_norm
+    return named(locals())
 
 
+T5 = ("layer.0.layer_norm", "layer.1.layer_norm", "layer.1.DenseReluDense")
 LLAMA = ("input_layernorm", "post_attention_layernorm", "mlp")
 
 
@@ -168,17 +112,27 @@ class Case:
 
 
 CASES = [
-    Case("gpt2", gpt2, "attn", pre_norm(("ln_1", "ln_2", "mlp"))),
-    Case("llama", llama, "self_attn", pre_norm(LLAMA)),
-    Case("mixtral", mixtral, "self_attn", pre_norm(LLAMA)),
-    Case("granite", granite, "self_attn", pre_norm(LLAMA, 0.22)),
+    Case("gpt2", gpt2, "attn", pre_norm("ln_1", "ln_2", "mlp")),
+    Case("llama", llama, "self_attn", pre_norm(*LLAMA)),
+    Case("mixtral", mixtral, "self_attn", pre_norm(*LLAMA)),
+    Case(
+        "granite",
+        partial(of_class, "GraniteForCausalLM", residual_multiplier=0.22),
+        "self_attn",
+        pre_norm(*LLAMA, 0.22),
+    ),
     Case("gemma2", gemma2, "self_attn", of_gemma2),
     Case("bert", bert, "attention.self", of_bert),
     Case("albert", albert, "attention", of_albert, ("attn", "attn_residual")),
-    Case("neox-parallel", lambda: gpt_neox(True), "attention", of_parallel),
-    Case("neox-sequential", lambda: gpt_neox(False), "attention", pre_norm(LLAMA)),
+    Case("neox-parallel", partial(of_class, "GPTNeoXForCausalLM"), "attention", of_parallel),
+    Case(
+        "neox-sequential",
+        partial(of_class, "GPTNeoXForCausalLM", use_parallel_residual=False),
+        "attention",
+        pre_norm(*LLAMA),
+    ),
     Case("mamba", mamba, "mixer", of_mamba),
-    Case("t5", t5, "layer.0.SelfAttention", of_t5),
+    Case("t5", t5, "layer.0.SelfAttention", pre_norm(*T5)),
 ]
 
 
@@ -224,9 +178,7 @@ def test_every_site_equals_the_blocks_formula(case: Case) -> None:
     inside = {key for key in found if key[0] not in scope.sites and key[0] not in case.untold}
     assert inside == {key for key in expected if key[0] != "raw"}
     for key, value in expected.items():
-        torch.testing.assert_close(
-            found[key], value, rtol=1e-5, atol=1e-5, msg=lambda m, key=key: f"{key}: {m}"
-        )
+        close(found[key], value, msg=lambda m, key=key: f"{key}: {m}")
     assert scope.sublayers.notes == ()
 
 
@@ -276,9 +228,7 @@ def test_batch_mates_change_no_sub_layer(make: Any) -> None:
     assert len(together) > len(scope.sites) * (L + 1)
     for row, text in enumerate(TEXTS):
         for key, single in states(scope, [text]).items():
-            torch.testing.assert_close(
-                together[key][row, : len(IDS[row])], single[0], rtol=1e-5, atol=1e-5
-            )
+            close(together[key][row, : len(IDS[row])], single[0])
 
 
 class Odd(nn.Module):
@@ -308,8 +258,7 @@ def test_what_has_no_addition_or_no_tokens_is_refused_in_one_line() -> None:
         (Stacked(Odd(), Odd()), torch.randn(3, 9, D)),
         (MLP(True, False), torch.randn(5, 8)),
     ):
-        with pytest.raises(
-            LayerscopeError,
+        with refused(
             match="^no sub-layers were found in the blocks of .*: leave `sublayers` out$",
         ):
             opened(model.eval(), "tensor", list(rows))

@@ -8,11 +8,11 @@ import pytest
 import tiny
 import torch
 import transformers as hf
+from models.zoo import refused
 from tiny import one_thread
 from torch import Tensor, nn
 
 import layerscope
-from layerscope.core.errors import LayerscopeError
 from layerscope.show.terminal import show
 
 __all__ = ["one_thread"]
@@ -50,8 +50,7 @@ def test_ids_give_what_their_texts_give(tmp_path: Path) -> None:
     masked = layerscope.profile(model, dict(padded), out=tmp_path / "m", **OPTIONS)
     pd.testing.assert_frame_equal(texts.table(), masked.table(), check_exact=True)
     assert ragged.info["model"]["language_model"] is True
-    with pytest.raises(
-        LayerscopeError,
+    with refused(
         match=r"token id 94 is not in the vocabulary of this model: it has ids 0\.\.93",
     ):
         layerscope.profile(model, np.full((9, 4), 94), out=tmp_path / "bad", **OPTIONS)
@@ -87,9 +86,7 @@ def test_a_saved_model_without_a_tokenizer(tmp_path: Path) -> None:
     assert run.depth == 3 and run.info["data"]["name"] == "ids"
     cut = layerscope.truncate(tmp_path / "model", 2, tmp_path / "cut", progress=False)
     assert hf.AutoModelForCausalLM.from_pretrained(cut).config.n_layer == 2
-    with pytest.raises(
-        LayerscopeError, match="has no tokenizer that can be loaded.*, or give token ids as data"
-    ):
+    with refused(match="has no tokenizer that can be loaded.*, or give token ids as data"):
         layerscope.profile(tmp_path / "model", ["a text"], out=tmp_path / "none", progress=False)
 
 

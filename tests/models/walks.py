@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,12 +23,21 @@ def _run(state: Tensor, blocks: Any, norm: Any, **kwargs: Any) -> Walk:
     return states, norm
 
 
-def bert(m: Any, ids: Tensor) -> Walk:
-    return _run(m.bert.embeddings(input_ids=ids), m.bert.encoder.layer, None)
+def plainly(m: Any, x: Tensor, embeddings: str, blocks: str, norm: str = "") -> Walk:
+    """Walk through what stands at three paths."""
+    after = m.get_submodule(norm) if norm else None
+    return _run(m.get_submodule(embeddings)(x), m.get_submodule(blocks), after)
 
 
-def roberta(m: Any, ids: Tensor) -> Walk:
-    return _run(m.roberta.embeddings(input_ids=ids), m.roberta.encoder.layer, None)
+def rotated(
+    m: Any, ids: Tensor, core: str = "model", embed: str = "embed_tokens", norm: str = "norm"
+) -> Walk:
+    """Walk through blocks that are given rotations of positions."""
+    inner = getattr(m, core)
+    state = getattr(inner, embed)(ids)
+    rotation = inner.rotary_emb(state, torch.arange(ids.shape[1])[None])
+    extra = {"attention_mask": None, "position_embeddings": rotation}
+    return _run(state, inner.layers, getattr(inner, norm), **extra)
 
 
 def albert(m: Any, ids: Tensor) -> Walk:
@@ -55,44 +65,15 @@ def gpt2(m: Any, ids: Tensor) -> Walk:
     return _run(core.wte(ids) + core.wpe(torch.arange(ids.shape[1])), core.h, core.ln_f)
 
 
-def gpt_neox(m: Any, ids: Tensor) -> Walk:
-    core = m.gpt_neox
-    state = core.embed_in(ids)
-    rotation = core.rotary_emb(state, torch.arange(ids.shape[1])[None])
-    return _run(
-        state, core.layers, core.final_layer_norm, attention_mask=None, position_embeddings=rotation
-    )
-
-
 def opt(m: Any, ids: Tensor) -> Walk:
     core = m.model.decoder
     positions = core.embed_positions.weight[2 : 2 + ids.shape[1]]  # OPT's table starts at row 2
     return _run(core.embed_tokens(ids) + positions, core.layers, core.final_layer_norm)
 
 
-def llama(m: Any, ids: Tensor) -> Walk:
-    core = m.model
-    state = core.embed_tokens(ids)
-    rotation = core.rotary_emb(state, torch.arange(ids.shape[1])[None])
-    return _run(state, core.layers, core.norm, attention_mask=None, position_embeddings=rotation)
-
-
-def distilbert(m: Any, ids: Tensor) -> Walk:
-    return _run(m.distilbert.embeddings(ids), m.distilbert.transformer.layer, None)
-
-
 def electra(m: Any, ids: Tensor) -> Walk:
     core = m.electra
     return _run(core.embeddings_project(core.embeddings(input_ids=ids)), core.encoder.layer, None)
-
-
-def phi(m: Any, ids: Tensor) -> Walk:
-    core = m.model
-    state = core.embed_tokens(ids)
-    rotation = core.rotary_emb(state, torch.arange(ids.shape[1])[None])
-    return _run(
-        state, core.layers, core.final_layernorm, attention_mask=None, position_embeddings=rotation
-    )
 
 
 def gemma(m: Any, ids: Tensor) -> Walk:
@@ -112,10 +93,6 @@ def _past(n: int, window: int) -> Tensor:
     back = torch.arange(n)[:, None] - torch.arange(n)[None]
     hidden = (back < 0) | (back >= window)
     return torch.zeros(n, n).masked_fill(hidden, torch.finfo(torch.float32).min)[None, None]
-
-
-def mamba(m: Any, ids: Tensor) -> Walk:
-    return _run(m.backbone.embeddings(ids), m.backbone.layers, m.backbone.norm_f)
 
 
 def t5_encoder(m: Any, ids: Tensor) -> Walk:
@@ -150,10 +127,6 @@ def _t5(stack: Any, ids: Tensor, mask: Tensor | None = None, source: Tensor | No
     return states, stack.final_layer_norm
 
 
-def vit(m: Any, pixels: Tensor) -> Walk:
-    return _run(m.vit.embeddings(pixels), m.vit.layers, m.vit.layernorm)
-
-
 def whisper(m: Any, features: Tensor) -> Walk:
     core = m.model.encoder
     gelu = torch.nn.functional.gelu
@@ -168,9 +141,20 @@ def mlp(m: Any, rows: Tensor) -> Walk:
     return _run(m.stem(rows), m.blocks, norm)
 
 
+bert = partial(plainly, embeddings="bert.embeddings", blocks="bert.encoder.layer")
+roberta = partial(plainly, embeddings="roberta.embeddings", blocks="roberta.encoder.layer")
+distilbert = partial(
+    plainly, embeddings="distilbert.embeddings", blocks="distilbert.transformer.layer"
+)
+mamba = partial(
+    plainly, embeddings="backbone.embeddings", blocks="backbone.layers", norm="backbone.norm_f"
+)
+vit = partial(plainly, embeddings="vit.embeddings", blocks="vit.layers", norm="vit.layernorm")
+gpt_neox = partial(rotated, core="gpt_neox", embed="embed_in", norm="final_layer_norm")
+phi = partial(rotated, norm="final_layernorm")
 TEXT: dict[str, Callable[[Any, Tensor], Walk]] = {
     "bert": bert, "roberta": roberta, "modernbert": modernbert, "albert": albert, "gpt2": gpt2, "gpt_neox": gpt_neox,
-    "opt": opt, "llama": llama, "qwen3": llama, "mamba": mamba,
-    "distilbert": distilbert, "electra": electra, "qwen2": llama, "mistral": llama, "mixtral": llama, "gemma": gemma,
-    "gemma2": gemma, "gemma3": gemma, "phi": phi, "phi3": llama, "mamba2": mamba,
+    "opt": opt, "llama": rotated, "qwen3": rotated, "mamba": mamba, "distilbert": distilbert, "electra": electra,
+    "qwen2": rotated, "mistral": rotated, "mixtral": rotated, "gemma": gemma, "gemma2": gemma, "gemma3": gemma,
+    "phi": phi, "phi3": rotated, "mamba2": mamba,
 }  # fmt: skip

@@ -4,16 +4,74 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
+import pytest
 import torch
 import transformers as hf
 from torch import Tensor, nn
 
+from layerscope.core.errors import LayerscopeError
+
 D, L, V, HEADS = 32, 3, 99, 4
+close = partial(torch.testing.assert_close, rtol=1e-5, atol=1e-5)
+refused = partial(pytest.raises, LayerscopeError)
 COMMON = {
     "vocab_size": V, "hidden_size": D, "num_hidden_layers": L, "num_attention_heads": HEADS, "intermediate_size": 64,
     "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
 }  # fmt: skip
+SIZES = COMMON | {
+    "max_position_embeddings": 64, "num_key_value_heads": 2, "head_dim": 8, "num_experts": 4, "num_local_experts": 4,
+    "num_experts_per_tok": 2, "n_routed_experts": 4, "moe_intermediate_size": 32, "embedding_size": D, "ffn_dim": 64,
+    "shared_expert_intermediate_size": 32, "attention_heads": HEADS, "num_layers": L, "rotary_dim": 8, "state_size": 8,
+}  # fmt: skip
+"""What any family may call its sizes."""
+CLASSES: dict[str, tuple[str, dict[str, Any]]] = {
+    "bert": ("BertForMaskedLM", {}),
+    "roberta": ("RobertaForMaskedLM", {"pad_token_id": 1, "bos_token_id": 0, "max_position_embeddings": 66}),
+    "modernbert": (
+        "ModernBertForMaskedLM",
+        {"cls_token_id": 1, "sep_token_id": 2, "global_attn_every_n_layers": 2, "local_attention": 8},
+    ),
+    "albert": ("AlbertForMaskedLM", {"embedding_size": 16}),
+    "distilbert": ("DistilBertForMaskedLM", {"hidden_dim": 64}),
+    "electra": ("ElectraForMaskedLM", {"embedding_size": 16}),
+    "gpt2": ("GPT2LMHeadModel", {"pad_token_id": None}),
+    "gpt_neox": ("GPTNeoXForCausalLM", {}),
+    "opt": ("OPTForCausalLM", {"word_embed_proj_dim": D, "pad_token_id": 1, "bos_token_id": 2}),
+    "llama": ("LlamaForCausalLM", {}),
+    "qwen2": ("Qwen2ForCausalLM", {}),
+    "qwen3": ("Qwen3ForCausalLM", {}),
+    "mistral": ("MistralForCausalLM", {}),
+    "mixtral": ("MixtralForCausalLM", {}),
+    "gemma": ("GemmaForCausalLM", {}),
+    "gemma2": (
+        "Gemma2ForCausalLM",
+        {"sliding_window": 5, "attn_logit_softcapping": 0.5, "final_logit_softcapping": 0.5,
+         "query_pre_attn_scalar": 8},
+    ),
+    "gemma3": (
+        "Gemma3ForCausalLM",
+        {"sliding_window": 5, "query_pre_attn_scalar": 8,
+         "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]},
+    ),
+    "phi": ("PhiForCausalLM", {}),
+    "phi3": ("Phi3ForCausalLM", {}),
+    "mamba": ("MambaForCausalLM", {}),
+    "mamba2": ("Mamba2ForCausalLM", {"num_heads": 8, "n_groups": 2, "chunk_size": 8}),
+    "t5": (
+        "T5ForConditionalGeneration", {"num_decoder_layers": 2, "d_ff": 64, "d_kv": 8, "decoder_start_token_id": 0},
+    ),
+    "vit": ("ViTForImageClassification", {"image_size": 16, "patch_size": 4, "num_labels": 10}),
+    "whisper": (
+        "WhisperForConditionalGeneration",
+        {"d_model": D, "encoder_layers": L, "decoder_layers": 2, "encoder_attention_heads": HEADS,
+         "decoder_attention_heads": HEADS, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "max_source_positions": 1500,
+         "num_mel_bins": 80, "decoder_start_token_id": 1, "begin_suppress_tokens": None, "suppress_tokens": None},
+    ),
+}  # fmt: skip
+MASKED = ("bert", "roberta", "modernbert", "albert", "distilbert", "electra")
 
 
 def randomise_norms(model: nn.Module, seed: int = 0) -> nn.Module:
@@ -40,222 +98,29 @@ def build(make: Callable[[], nn.Module]) -> nn.Module:
     return randomise_norms(make())
 
 
-def bert() -> nn.Module:
-    return build(lambda: hf.BertForMaskedLM(hf.BertConfig(**COMMON, max_position_embeddings=64)))
+def config(kind: Any, **more: Any) -> Any:
+    """Return a small config of a kind: of all sizes those that it has."""
+    known = kind()
+    fixed = {name for name in SIZES if getattr(getattr(kind, name, None), "fset", 0) is None}
+    sizes = {name: size for name, size in SIZES.items() if hasattr(known, name)}
+    return kind(**{name: size for name, size in sizes.items() if name not in fixed} | more)
 
 
-def roberta() -> nn.Module:
-    return build(
-        lambda: hf.RobertaForMaskedLM(
-            hf.RobertaConfig(
-                **COMMON | {"pad_token_id": 1, "bos_token_id": 0}, max_position_embeddings=66
-            )
-        )
-    )
+def of_class(kind: str, **more: Any) -> Any:
+    """Return a small model of a class of transformers."""
+    made = getattr(hf, kind)
+    return build(lambda: made(config(made.config_class, **more)))
 
 
-def modernbert() -> nn.Module:
-    config = hf.ModernBertConfig(
-        **COMMON, cls_token_id=1, sep_token_id=2, global_attn_every_n_layers=2, local_attention=8
-    )
-    return build(lambda: hf.ModernBertForMaskedLM(config))
+def of_family(name: str) -> Any:
+    kind, more = CLASSES[name]
+    return of_class(kind, **more)
 
 
-def albert() -> nn.Module:
-    return build(
-        lambda: hf.AlbertForMaskedLM(
-            hf.AlbertConfig(**COMMON, embedding_size=16, max_position_embeddings=64)
-        )
-    )
-
-
-def gpt2() -> nn.Module:
-    config = hf.GPT2Config(
-        vocab_size=V,
-        n_embd=D,
-        n_layer=L,
-        n_head=HEADS,
-        n_positions=64,
-        bos_token_id=1,
-        eos_token_id=2,
-    )
-    return build(lambda: hf.GPT2LMHeadModel(config))
-
-
-def gpt_neox() -> nn.Module:
-    return build(
-        lambda: hf.GPTNeoXForCausalLM(hf.GPTNeoXConfig(**COMMON, max_position_embeddings=64))
-    )
-
-
-def opt() -> nn.Module:
-    config = hf.OPTConfig(
-        vocab_size=V,
-        hidden_size=D,
-        num_hidden_layers=L,
-        num_attention_heads=HEADS,
-        ffn_dim=64,
-        word_embed_proj_dim=D,
-        max_position_embeddings=64,
-        pad_token_id=1,
-        bos_token_id=2,
-        eos_token_id=2,
-    )
-    return build(lambda: hf.OPTForCausalLM(config))
-
-
-def llama() -> nn.Module:
-    return build(lambda: hf.LlamaForCausalLM(hf.LlamaConfig(**COMMON, num_key_value_heads=2)))
-
-
-def qwen3() -> nn.Module:
-    return build(
-        lambda: hf.Qwen3ForCausalLM(hf.Qwen3Config(**COMMON, num_key_value_heads=2, head_dim=8))
-    )
-
-
-def mamba() -> nn.Module:
-    config = hf.MambaConfig(
-        vocab_size=V,
-        hidden_size=D,
-        num_hidden_layers=L,
-        state_size=8,
-        pad_token_id=0,
-        bos_token_id=1,
-        eos_token_id=2,
-    )
-    return build(lambda: hf.MambaForCausalLM(config))
-
-
-def distilbert() -> nn.Module:
-    config = COMMON | {"hidden_dim": 64, "max_position_embeddings": 64}
-    return build(lambda: hf.DistilBertForMaskedLM(hf.DistilBertConfig(**config)))
-
-
-def electra() -> nn.Module:
-    config = hf.ElectraConfig(**COMMON, embedding_size=16, max_position_embeddings=64)
-    return build(lambda: hf.ElectraForMaskedLM(config))
-
-
-def qwen2() -> nn.Module:
-    return build(lambda: hf.Qwen2ForCausalLM(hf.Qwen2Config(**COMMON, num_key_value_heads=2)))
-
-
-def mistral() -> nn.Module:
-    return build(lambda: hf.MistralForCausalLM(hf.MistralConfig(**COMMON, num_key_value_heads=2)))
-
-
-def mixtral() -> nn.Module:
-    config = hf.MixtralConfig(
-        **COMMON, num_key_value_heads=2, num_local_experts=4, num_experts_per_tok=2
-    )
-    return build(lambda: hf.MixtralForCausalLM(config))
-
-
-def gemma() -> nn.Module:
-    return build(
-        lambda: hf.GemmaForCausalLM(hf.GemmaConfig(**COMMON, num_key_value_heads=2, head_dim=8))
-    )
-
-
-def gemma2() -> nn.Module:
-    config = hf.Gemma2Config(
-        **COMMON,
-        num_key_value_heads=2,
-        head_dim=8,
-        sliding_window=5,
-        attn_logit_softcapping=0.5,
-        final_logit_softcapping=0.5,
-        query_pre_attn_scalar=8,
-    )
-    return build(lambda: hf.Gemma2ForCausalLM(config))
-
-
-def gemma3() -> nn.Module:
-    config = hf.Gemma3TextConfig(
-        **COMMON,
-        num_key_value_heads=2,
-        head_dim=8,
-        sliding_window=5,
-        query_pre_attn_scalar=8,
-        layer_types=["sliding_attention", "full_attention", "sliding_attention"],
-    )
-    return build(lambda: hf.Gemma3ForCausalLM(config))
-
-
-def phi() -> nn.Module:
-    return build(lambda: hf.PhiForCausalLM(hf.PhiConfig(**COMMON)))
-
-
-def phi3() -> nn.Module:
-    return build(lambda: hf.Phi3ForCausalLM(hf.Phi3Config(**COMMON, num_key_value_heads=2)))
-
-
-def mamba2() -> nn.Module:
-    config = hf.Mamba2Config(
-        vocab_size=V,
-        hidden_size=D,
-        num_hidden_layers=L,
-        state_size=8,
-        num_heads=8,
-        head_dim=8,
-        n_groups=2,
-        chunk_size=8,
-        pad_token_id=0,
-        bos_token_id=1,
-        eos_token_id=2,
-    )
-    return build(lambda: hf.Mamba2ForCausalLM(config))
-
-
-def t5() -> nn.Module:
-    config = hf.T5Config(
-        vocab_size=V,
-        d_model=D,
-        num_layers=L,
-        num_decoder_layers=2,
-        num_heads=HEADS,
-        d_ff=64,
-        d_kv=8,
-        pad_token_id=0,
-        decoder_start_token_id=0,
-    )
-    return build(lambda: hf.T5ForConditionalGeneration(config))
-
-
-def vit() -> nn.Module:
-    config = hf.ViTConfig(
-        hidden_size=D,
-        num_hidden_layers=L,
-        num_attention_heads=HEADS,
-        intermediate_size=64,
-        image_size=16,
-        patch_size=4,
-        num_labels=10,
-    )
-    return build(lambda: hf.ViTForImageClassification(config))
-
-
-def whisper() -> nn.Module:
-    config = hf.WhisperConfig(
-        vocab_size=V,
-        d_model=D,
-        encoder_layers=L,
-        decoder_layers=2,
-        encoder_attention_heads=HEADS,
-        decoder_attention_heads=HEADS,
-        encoder_ffn_dim=64,
-        decoder_ffn_dim=64,
-        max_source_positions=1500,
-        num_mel_bins=80,
-        pad_token_id=0,
-        bos_token_id=1,
-        eos_token_id=2,
-        decoder_start_token_id=1,
-        begin_suppress_tokens=None,
-        suppress_tokens=None,
-    )
-    return build(lambda: hf.WhisperForConditionalGeneration(config))
+bert, albert, gpt2, llama, mamba, opt, mixtral, gemma2, t5, vit, whisper = (
+    partial(of_family, name)
+    for name in ("bert", "albert", "gpt2", "llama", "mamba", "opt", "mixtral", "gemma2", "t5", "vit", "whisper")
+)  # fmt: skip
 
 
 class Block(nn.Module):
@@ -295,25 +160,7 @@ class Case:
 
 
 TEXT = [
-    Case("bert", bert, False),
-    Case("roberta", roberta, False),
-    Case("modernbert", modernbert, False),
-    Case("albert", albert, False),
-    Case("gpt2", gpt2, True),
-    Case("gpt_neox", gpt_neox, True),
-    Case("opt", opt, True),
-    Case("llama", llama, True),
-    Case("qwen3", qwen3, True),
-    Case("mamba", mamba, True),
-    Case("distilbert", distilbert, False),
-    Case("electra", electra, False),
-    Case("qwen2", qwen2, True),
-    Case("mistral", mistral, True),
-    Case("mixtral", mixtral, True),
-    Case("gemma", gemma, True),
-    Case("gemma2", gemma2, True),
-    Case("gemma3", gemma3, True),
-    Case("phi", phi, True),
-    Case("phi3", phi3, True),
-    Case("mamba2", mamba2, True),
+    Case(name, partial(of_family, name), name not in MASKED)
+    for name in CLASSES
+    if name not in ("t5", "vit", "whisper")
 ]
