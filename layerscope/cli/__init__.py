@@ -76,7 +76,7 @@ def start() -> NoReturn:
 def _fail(line: str, status: int) -> NoReturn:
     # the processes of a training meet in its Trainer, and interrupted ones nowhere
     apart = status == INTERRUPTED or sys.argv[1:2] == ["train"]
-    with nullcontext(True) if apart else processes.one_voice(line) as ours:
+    with nullcontext(True) if apart else processes.reports_once(line) as ours:
         if ours:
             with suppress(OSError):  # where nobody reads standard error, the status still tells
                 print(f"layerscope: {output.printable(line)}", file=sys.stderr)

@@ -41,15 +41,15 @@ def evaluate(
     names = [name.strip() for name in options.get("tasks", "").split(",") if name.strip()]
     options |= {"tasks": [*names, *map(_own, data or [])]}
     options.setdefault("out", str(Path("scores") / Path(options["model_or_run"]).name))
-    found = layerscope.evaluate(**options)
+    evaluation = layerscope.evaluate(**options)
     if not processes.team().leads:
         return
     print(f"results: {options['out']}", file=sys.stderr)
-    output.write_table(table, lambda: wide_csv(found))
-    output.finish(printing, found.as_dict, found.document)
-    if found.failed:
+    output.write_table(table, lambda: wide_csv(evaluation))
+    output.finish(printing, evaluation.as_dict, evaluation.document)
+    if evaluation.failed:
         # why, was printed before
-        print(f"not scored: {output.printable(', '.join(found.failed))}", file=sys.stderr)
+        print(f"not scored: {output.printable(', '.join(evaluation.failed))}", file=sys.stderr)
         sys.exit(1)
 
 
@@ -82,6 +82,6 @@ def scores(options: Options, printing: Printing, *, save: Save = None, csv: Csv 
 @command(layerscope.select, argument="RUN_OR_SCORES")
 def select(options: Options, printing: Printing) -> None:
     """Print the choice, and write its page."""
-    found = layerscope.select(**options)
+    selection = layerscope.select(**options)
     if processes.team().leads:
-        output.result(found, printing, options.get("out"))
+        output.result(selection, printing, options.get("out"))

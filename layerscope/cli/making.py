@@ -56,10 +56,10 @@ def command(
         if first.kind is Declared.POSITIONAL_OR_KEYWORD:
             parameters[0] = _positional(options[first.name], argument)
         # after the verb's options and how to print come those of the command itself
-        own = list(inspect.signature(do, eval_str=True).parameters.values())[2:]
+        extra = list(inspect.signature(do, eval_str=True).parameters.values())[2:]
         switches = PRINTING if prints else {"json": PRINTING["json"]}
-        own += [_switch(name, text) for name, text in {**switches, "quiet": QUIET}.items()]
-        flags = [_flag(name) for name in [*options, *(parameter.name for parameter in own)]]
+        extra += [_switch(name, text) for name, text in {**switches, "quiet": QUIET}.items()]
+        flags = [_flag(name) for name in [*options, *(parameter.name for parameter in extra)]]
 
         def run(*positional: Any, **named: Any) -> None:
             _check_alone(do.__name__)
@@ -78,7 +78,7 @@ def command(
             ):
                 do(of_verb, printing, **rest)
 
-        run.__signature__ = inspect.Signature([*parameters, *own])  # type: ignore[attr-defined]  # what cyclopts reads
+        run.__signature__ = inspect.Signature([*parameters, *extra])  # type: ignore[attr-defined]  # what cyclopts reads
         run.__annotations__ = {}  # cyclopts would take these for those of the signature
         summary = str(inspect.getdoc(verb)).partition("\n\n")[0].replace("\n", " ")
         example = _examples()[do.__name__]

@@ -76,14 +76,14 @@ def _readers(saved: Path | None) -> Iterator[None]:
         ) from error
 
 
-def result(found: Any, printing: Printing, out: str | None, figures: Path | None = None) -> None:
+def result(result: Any, printing: Printing, out: str | None, figures: Path | None = None) -> None:
     """Print a result that was saved in a folder where one is named, and write its page there, and its figures."""
     finish(
         printing,
-        found.as_dict,
-        found.document,
+        result.as_dict,
+        result.document,
         *written(out),
-        write=lambda: page_and_figures(found, out, figures),
+        write=lambda: page_and_figures(result, out, figures),
     )
 
 
@@ -92,17 +92,17 @@ def written(out: str | None) -> list[str]:
     return [] if out is None else [f"\nwritten: {out}"]
 
 
-def page_and_figures(found: Any, out: str | None, figures: Path | None = None) -> list[Path]:
+def page_and_figures(result: Any, out: str | None, figures: Path | None = None) -> list[Path]:
     """Write the page of a result into its folder and draw its figures, where folders are named; return the pages."""
     from layerscope.reports.verb import report
 
-    draw(found, figures)
+    draw(result, figures)
     if out is None:
         return []
     if package := lacking("charts"):
         print(f'no page: it needs {package} (pip install "layerscope[charts]")', file=sys.stderr)
         return []
-    return [report(found, Path(out).expanduser() / "report.html")]
+    return [report(result, Path(out).expanduser() / "report.html")]
 
 
 def show(document: Document, printing: Printing) -> None:

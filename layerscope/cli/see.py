@@ -64,20 +64,20 @@ def run_demo(
     return _answer(cast(layerscope.Selection, layerscope.select(run, progress=False))), run
 
 
-def _answer(found: "layerscope.Selection") -> str:
+def _answer(selection: "layerscope.Selection") -> str:
     """Return the choice in a line, its score that of docstrings which had no part in choosing."""
     from layerscope.probes.margin import named
 
-    shipped = _share(found.baseline)
-    about = found.basis.replace("sample", "docstring", 1).replace("classes", "modules", 1)
-    if found.lacking:
-        return f"no layer is recommended: {found.lacking}"
-    if found.as_shipped or found.apart is None:
-        near = [layer for layer in found.within if layer < found.layer]
+    shipped = _share(selection.baseline)
+    about = selection.basis.replace("sample", "docstring", 1).replace("classes", "modules", 1)
+    if selection.lacking:
+        return f"no layer is recommended: {selection.lacking}"
+    if selection.as_shipped or selection.apart is None:
+        near = [layer for layer in selection.within if layer < selection.layer]
         others = f"{named(near)} within the margin" if near else "no earlier layer comes close"
         return f"the model as shipped: {shipped} · {others} · {about}"
-    best = f"layer {found.layer}: {_share(found.apart)}"
-    speed = [] if found.chosen.speedup is None else [f"{found.chosen.speedup:.1f}× faster"]
+    best = f"layer {selection.layer}: {_share(selection.apart)}"
+    speed = [] if selection.chosen.speedup is None else [f"{selection.chosen.speedup:.1f}× faster"]
     return " · ".join([best, f"the model as shipped: {shipped}", *speed, about])
 
 
@@ -112,13 +112,13 @@ def profile(
         )
         if processes.team().leads:
             out = str(runs[0].path.parent / "comparison")
-            found = layerscope.compare(runs, out=out)
+            comparison = layerscope.compare(runs, out=out)
             output.finish(
                 printing,
-                found.as_dict,
-                found.document,
+                comparison.as_dict,
+                comparison.document,
                 f"\nruns: {', '.join(str(run.path) for run in runs)}",
-                write=lambda: output.page_and_figures(found, out, figures),
+                write=lambda: output.page_and_figures(comparison, out, figures),
             )
         return
     run = layerscope.profile(**options, command=command_line())
@@ -132,11 +132,11 @@ def profile(
 @command(layerscope.inspect)
 def inspect(options: Options, printing: Printing) -> None:
     """Print what is found."""
-    found = layerscope.inspect(**options)
+    inspections = layerscope.inspect(**options)
     if printing.json:
-        output.as_json([asdict(entry) for entry in found])
+        output.as_json([asdict(entry) for entry in inspections])
         return
-    for entry in found:
+    for entry in inspections:
         output.show(entry.document(), printing)
 
 
@@ -164,6 +164,6 @@ def compare(
 ) -> None:
     """Print the comparison, and write its table, page and figures."""
     file = output.table_file(csv, layerscope.Comparison.HEADER)
-    found = layerscope.compare(**options)
-    output.write_table(file, lambda: found.table().to_csv(index=False))
-    output.result(found, printing, options.get("out"), figures)
+    comparison = layerscope.compare(**options)
+    output.write_table(file, lambda: comparison.table().to_csv(index=False))
+    output.result(comparison, printing, options.get("out"), figures)

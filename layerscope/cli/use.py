@@ -37,8 +37,8 @@ def _chosen(options: Options) -> Options:
         return {**options, "given": open_selection(folder)}
     if not removal.STORE.is_in(folder):
         return options
-    found = open_removal(folder)
-    return {"drop": found.blocks, **options, "given": found.source}
+    drop = open_removal(folder)
+    return {"drop": drop.blocks, **options, "given": drop.source}
 
 
 @command(layerscope.train)
@@ -54,9 +54,9 @@ def train(options: Options, printing: Printing) -> None:
 @command(layerscope.exits)
 def exits(options: Options, printing: Printing, *, figures: Figures = None) -> None:
     """Print the report, and write its page and figures."""
-    found = layerscope.exits(**options)
+    report = layerscope.exits(**options)
     if processes.team().leads:
-        output.result(found, printing, options.get("out"), figures)
+        output.result(report, printing, options.get("out"), figures)
 
 
 @command(layerscope.generate)
@@ -74,9 +74,9 @@ def extract(options: Options, printing: Printing) -> None:
     at = words.index("--shard") if "--shard" in words else len(words)
     # makes whatever is missing, of any shard
     again = shlex.join(["layerscope", *words[:at], *words[at + 2 :]])
-    found = layerscope.extract(**options, command=again)
+    states = layerscope.extract(**options, command=again)
     if processes.team().leads:
-        output.finish(printing, found.as_dict, found.document, saved=found.path)
+        output.finish(printing, states.as_dict, states.document, saved=states.path)
 
 
 @command(layerscope.report, argument="RUNS", prints=False)

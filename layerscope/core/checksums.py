@@ -33,8 +33,8 @@ def is_intact(path: Path) -> bool:
 def _sum(tensors: Iterable[tuple[str, "Tensor"]]) -> str:
     import torch
 
-    found = hashlib.sha256()
+    sums = hashlib.sha256()
     for key, tensor in tensors:
-        found.update(key.encode())
-        found.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
-    return found.hexdigest()
+        sums.update(key.encode())
+        sums.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return sums.hexdigest()

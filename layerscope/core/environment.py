@@ -18,11 +18,11 @@ PACKAGES = (
 
 def versions() -> dict[str, Any]:
     """Return the versions a manifest keeps: ours, Python's and those of the packages that compute."""
-    found = dict.fromkeys(("layerscope", *PACKAGES), "unknown")
-    for name in found:
+    installed = dict.fromkeys(("layerscope", *PACKAGES), "unknown")
+    for name in installed:
         with suppress(PackageNotFoundError):
-            found[name] = version(name)
+            installed[name] = version(name)
     return {
-        "layerscope": found.pop("layerscope"),
-        "versions": {"python": python_version(), **found},
+        "layerscope": installed.pop("layerscope"),
+        "versions": {"python": python_version(), **installed},
     }

@@ -30,9 +30,9 @@ class LayerscopeError(ValueError):
     """
 
 
-def near(name: str, known: Iterable[str]) -> str:
+def near(name: str, names: Iterable[str]) -> str:
     """Return `", did you mean X?"` for the known name nearest to a misspelt one, or an empty string."""
-    by_lower = {other.lower().lstrip("-"): other for other in reversed(list(known))}
+    by_lower = {other.lower().lstrip("-"): other for other in reversed(list(names))}
     matches = difflib.get_close_matches(name.lower().lstrip("-"), list(by_lower), n=1)
     return f", did you mean {by_lower[matches[0]]}?" if matches else ""
 
@@ -95,14 +95,10 @@ def spans(numbers: Collection[int], noun: str = "") -> str:
     >>> spans([4, 5, 6, 9], "block"), spans([2], "block"), spans([1, 2, 4])
     ('blocks 4-6,9', 'block 2', '1-2,4')
     """
-    runs = groupby(
-        enumerate(sorted(numbers)), lambda entry: entry[1] - entry[0]
-    )  # within a run both rise alike
-    ends = (
-        [*dict.fromkeys((run[0], run[-1]))]
-        for run in ([number for _, number in own] for _, own in runs)
-    )
-    text = ",".join("-".join(map(str, own)) for own in ends)
+    # within a run numbers and places rise alike
+    by_run = groupby(enumerate(sorted(numbers)), lambda entry: entry[1] - entry[0])
+    runs = [[number for _, number in entries] for _, entries in by_run]
+    text = ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
     return f"{noun}{'s' * (len(numbers) > 1)} {text}" if noun else text
 
 
@@ -128,11 +124,11 @@ def spelled(text: str) -> str:
     "try `dtype='float32'`"
     """
 
-    def as_flag(found: re.Match[str]) -> str:
-        name, value = (found[1], found[2]) if found.re is NAMED else (found[1] or found[2], None)
+    def as_flag(match: re.Match[str]) -> str:
+        name, value = (match[1], match[2]) if match.re is NAMED else (match[1] or match[2], None)
         flag = f"--{name.replace('_', '-')}"
         if flag not in _flags:
-            return found[0]
+            return match[0]
         return flag if value in (None, "True") else f"{flag} {value.strip(chr(39) + chr(34))}"
 
     return BARE.sub(as_flag, NAMED.sub(as_flag, text))

@@ -109,7 +109,7 @@ def once(checksum: Callable[[Path], str], path: Path) -> str:
 
 
 @cache
-def _checksum_of(checksum: Callable[[Path], str], path: Path, written: int, size: int) -> str:
+def _checksum_of(checksum: Callable[[Path], str], path: Path, changed: int, size: int) -> str:
     """Return a checksum of a file of that size, written at that time (in nanoseconds)."""
     return checksum(path)
 
@@ -122,27 +122,27 @@ def write_json(path: Path, facts: Mapping[str, Any], writer: str = "") -> None:
 def json_object(path: Path) -> dict[str, Any] | None:
     """Return the object in a JSON file, including its checksum; None if the file does not hold a complete object."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        facts = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise
     except OSError as error:
         raise unreadable(path, error) from error
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return facts if isinstance(facts, dict) else None
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """Return the object in a file of a run folder, which must fit its checksum where it has one."""
     try:
-        found = json_object(path)
+        facts = json_object(path)
     except FileNotFoundError:
         raise LayerscopeError(
             f"{str(path.parent)!r} is not a run folder: it has no {path.name}"
         ) from None
-    if found is None or not unchanged(found):
+    if facts is None or not unchanged(facts):
         raise foreign(path)
-    return found
+    return facts
 
 
 def write_parquet(path: Path, frames: pd.DataFrame | Iterable[pd.DataFrame]) -> None:
@@ -166,7 +166,7 @@ def read_parquet(
 ) -> pd.DataFrame:
     """Return a table of a run folder, which must have these columns, and in those of `kinds` values of that dtype."""
     try:
-        found = pd.read_parquet(path, page_checksum_verification=True)
+        frame = pd.read_parquet(path, page_checksum_verification=True)
         _give_back()
     except FileNotFoundError:
         raise LayerscopeError(
@@ -178,10 +178,10 @@ def read_parquet(
         raise LayerscopeError(
             f"{str(path)!r} is damaged: start the run again in another folder"
         ) from error
-    held = (_holds(found[name], kind) for name, kind in (kinds or {}).items() if name in found)
-    if not (columns <= set(found.columns) and all(held)):
+    held = (_holds(frame[name], kind) for name, kind in (kinds or {}).items() if name in frame)
+    if not (columns <= set(frame.columns) and all(held)):
         raise foreign(path)
-    return found
+    return frame
 
 
 def _holds(column: pd.Series, kind: str) -> bool:
@@ -207,25 +207,25 @@ def existing(path: str | Path, what: str, known: Collection[str] = ()) -> Path:
 
     `known` are names that may be given instead of a path.
     """
-    found = Path(path)
+    there = Path(path)
     try:
-        found = on_this_machine(path)
-        if found.is_dir():
-            next(found.iterdir(), None)
-        elif found.is_file():  # a pipe may be opened only once
-            found.open("rb").close()
-        if found.exists():
-            return found
-        refuse_dangling(found)
-        beside = [other.name for other in found.parent.iterdir()] if found.parent.is_dir() else []
+        there = on_this_machine(path)
+        if there.is_dir():
+            next(there.iterdir(), None)
+        elif there.is_file():  # a pipe may be opened only once
+            there.open("rb").close()
+        if there.exists():
+            return there
+        refuse_dangling(there)
+        beside = [other.name for other in there.parent.iterdir()] if there.parent.is_dir() else []
     except LayerscopeError:
         raise
     except PermissionError as error:
-        raise unreadable(found, error) from error
+        raise unreadable(there, error) from error
     except (OSError, RuntimeError) as error:  # RuntimeError: ~ of nobody
         mend = "give texts as a list" if known else "give a file or a folder"
         raise LayerscopeError(f"{what} {str(path)[:40]!r}… is not a path: {mend}") from error
-    hint = near(found.name, [*beside, *known]) or ": check the path"
+    hint = near(there.name, [*beside, *known]) or ": check the path"
     also = f" (without a path: {', '.join(known)})" if known else ""
     raise LayerscopeError(f"{what} {str(path)!r} does not exist{hint}{also}")
 

@@ -33,21 +33,21 @@ FAULTS = {
 _PATIENCE = 5.0  # seconds until the hub counts as out of reach
 
 
-def on_this_machine(given: str | Path) -> Path:
+def on_this_machine(path: str | Path) -> Path:
     """Return a path, `~` spelt out; of `hf://user/name` or `hf://user/name@revision` the folder it is fetched to.
 
     Without a network that is what was fetched before. Raises `LayerscopeError` where the hub does
     not give it.
     """
-    if not str(given).startswith("hf:/"):
-        return Path(given).expanduser()
-    if (found := NAME.fullmatch(str(given))) is None:
+    if not str(path).startswith("hf:/"):
+        return Path(path).expanduser()
+    if (match := NAME.fullmatch(str(path))) is None:
         raise LayerscopeError(
-            f"{str(given)!r} is not the name of a result: write hf://user/name, or hf://user/name@revision"
+            f"{str(path)!r} is not the name of a result: write hf://user/name, or hf://user/name@revision"
         )
     from huggingface_hub import snapshot_download
 
-    name, revision = found.groups()
+    name, revision = match.groups()
     go_offline_without_hub()
     with _one_line(f"data set hf://{name}{f'@{revision}' if revision else ''}"):
         return Path(snapshot_download(name, repo_type="dataset", revision=revision))
@@ -87,10 +87,10 @@ def push_to_hub(
 
 def files_in(folder: Path) -> list[str]:
     """Return the files in a folder, but hidden ones and what lies beside a model."""
-    found = (path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file())
+    paths = (path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file())
     return [
         path.as_posix()
-        for path in found
+        for path in paths
         if path.parts[0] not in ASIDE and not re.search(r"(^|/)\.", str(path))
     ]
 

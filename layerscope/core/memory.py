@@ -19,21 +19,21 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # of torch
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         # what is given was there before
-        given = {
+        before = {
             id(each.untyped_storage())
             for each in tree_leaves((args, kwargs))
             if isinstance(each, torch.Tensor)
         }
-        found = func(*args, **(kwargs or {}))
-        for each in tree_leaves(found):
+        results = func(*args, **(kwargs or {}))
+        for each in tree_leaves(results):
             store = each.untyped_storage() if isinstance(each, torch.Tensor) else None
-            if store is None or id(store) in given or store in self.known:
+            if store is None or id(store) in before or store in self.known:
                 continue
             self.known.add(store)
             self.held += store.nbytes()
             self.most = max(self.most, self.held)
             weakref.finalize(store, self._gone, store.nbytes())
-        return found
+        return results
 
     def _gone(self, size: int) -> None:
         self.held -= size

@@ -32,12 +32,12 @@ PAUSE = 0.02
 T = TypeVar("T")
 
 
-class Wire:
+class MessageStore:
     """One process's access to the store."""
 
     def __init__(self, rank: int, size: int, store: Any) -> None:
         self.rank, self.everyone, self.store = rank, range(size), store
-        self.given, self.gone, self.ending = deque[Key](), set[int](), Event()
+        self.sent, self.dead, self.ending = deque[Key](), set[int](), Event()
         store.set(f"beat {rank}", "0")
         store.set(f"host {rank}", socket.gethostname())
         self.names = [
@@ -57,7 +57,7 @@ class Wire:
             for start in range(0, len(data), PIECE):
                 self._ask(self.store.append, f"{key} value", data[start : start + PIECE])
             self._ask(self.store.set, str(key), "complete")
-        self.given.append(key)
+        self.sent.append(key)
 
     def take(self, key: Key) -> int:
         """Return the next number of this key, counted from 0 over all processes; raises as `get` does."""
@@ -89,26 +89,27 @@ class Wire:
 
     def forget(self, verb: int, step: int) -> None:
         """Delete what this process gave before a step that all processes have reached."""
-        while self.given[0][:2] < (verb, step):
-            self.delete(self.given.popleft())
+        while self.sent[0][:2] < (verb, step):
+            self.delete(self.sent.popleft())
 
     def first_left(self, verb: int, end: int) -> int:
         """Wait until every process has reached this end of a verb or has died; return the lowest rank left."""
         self.give((verb, end, self.rank))
         with suppress(LayerscopeError):
-            while not all(
-                other in self.gone or self.has((verb, end, other)) for other in self.everyone
+            while any(
+                other not in self.dead and not self.has((verb, end, other))
+                for other in self.everyone
             ):
                 time.sleep(PAUSE)
-            return next(other for other in self.everyone if other not in self.gone)
+            return next(other for other in self.everyone if other not in self.dead)
         return 1  # process 0 has ended, and the store with it
 
     def _check(self, key: Key) -> None:
         failed = key[0], FAILED
         if self.has(failed):
             raise self.get(failed)[0]  # of several that failed, the first
-        if self.gone:
-            raise _ended(self.names[min(self.gone)])
+        if self.dead:
+            raise _ended(self.names[min(self.dead)])
 
     def _read(self, key: Key) -> Any:
         """Return the value of a key; whoever reaches the launcher's port may have written it."""
@@ -122,9 +123,9 @@ class Wire:
                 "run the same command to resume"
             ) from error
 
-    def _ask(self, call: Callable[..., T], *given: Any) -> T:
+    def _ask(self, call: Callable[..., T], *arguments: Any) -> T:
         try:
-            return call(*given)
+            return call(*arguments)
         except RuntimeError:
             raise _ended(self.keeper) from None
 
@@ -134,15 +135,13 @@ class Wire:
         last, missed = [b""] * len(keys), [0] * len(keys)
 
         def look() -> None:
-            nonlocal last, missed
+            """Count the heartbeats that each process has missed in a row; an empty one says that it has ended."""
+            nonlocal last
             new = store.multi_get(keys)
-            missed = [
-                n + 1 if one == other else 0
-                for n, one, other in zip(missed, last, new, strict=True)
-            ]
-            self.gone = {
-                other for other in self.everyone if not new[other] or missed[other] >= MISSED
-            }
+            for other in self.everyone:
+                missed[other] = missed[other] + 1 if new[other] == last[other] else 0
+            # in one assignment, as another thread reads it
+            self.dead = {i for i in self.everyone if not new[i] or missed[i] >= MISSED}
             last = new
 
         with suppress(RuntimeError):  # the store has ended
@@ -150,7 +149,7 @@ class Wire:
                 store.add(keys[self.rank], 1)
                 look()
             store.set(keys[self.rank], b"")
-            while self.keeper == self.names[self.rank] and len(self.gone) < len(keys):
+            while self.keeper == self.names[self.rank] and len(self.dead) < len(keys):
                 time.sleep(BEAT)
                 look()
 

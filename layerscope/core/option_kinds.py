@@ -76,13 +76,13 @@ class Number(Kind):
             return f" from {self.least} to {self.most}"
         if math.isfinite(self.below - self.above):
             return f" between {self.above} and {self.below}"
-        given = (
+        ends = (
             ("of at least", self.least),
             ("above", self.above),
             ("at most", self.most),
             ("below", self.below),
         )
-        words = " and ".join(f"{word} {bound}" for word, bound in given if math.isfinite(bound))
+        words = " and ".join(f"{word} {bound}" for word, bound in ends if math.isfinite(bound))
         return words and f" {words}"
 
 
@@ -189,18 +189,18 @@ class Names(Kind):
 
     def take(self, name: str, value: Any) -> Any:
         """Return a list of names."""
-        found = [
+        taken = [
             str(each).strip() for each in (value.split(",") if isinstance(value, str) else value)
         ]
-        if not any(found):
+        if not any(taken):
             raise LayerscopeError(
                 f"{name} is {shown(value)}: give one name or several, or leave it out"
             )
-        for unknown in [each for each in found if each and self.known and each not in self.known]:
+        for unknown in [each for each in taken if each and self.known and each not in self.known]:
             raise LayerscopeError(
                 f"{name} {unknown!r} does not exist{choices(unknown, self.known)}"
             )
-        return [each for each in found if each]
+        return [each for each in taken if each]
 
 
 @dataclass(frozen=True)
@@ -217,19 +217,19 @@ class Weights(Kind):
         """Return the weight of each name."""
         if isinstance(value, Mapping):
             return value
-        found, parts = {}, Names().take(name, value)
+        taken, parts = {}, Names().take(name, value)
         if self.together and 0 < sum("=" in str(part) for part in parts) < len(parts):
             raise LayerscopeError(
                 f"{name} gives some a weight and others none: give all of them one, or none"
             )
         for part in parts:
-            own, sign, weight = part.rpartition("=")
+            weighted, sign, weight = part.rpartition("=")
             try:
-                found[own.strip() if sign else part] = float(weight) if sign else 1.0
+                taken[weighted.strip() if sign else part] = float(weight) if sign else 1.0
             except ValueError:
-                line = f"{name}: the weight of {own!r} is {weight!r}: give a number"
+                line = f"{name}: the weight of {weighted!r} is {weight!r}: give a number"
                 raise LayerscopeError(line) from None
-        return found
+        return taken
 
 
 @dataclass(frozen=True)
@@ -245,8 +245,8 @@ class Memory(Kind):
             if isinstance(value, str)
             else ()
         )
-        found = dict(value) if isinstance(value, Mapping) else dict(parts)
-        for device, amount in found.items():
+        taken = dict(value) if isinstance(value, Mapping) else dict(parts)
+        for device, amount in taken.items():
             if not DEVICE.fullmatch(str(device)) or not AMOUNT.fullmatch(str(amount)):
                 wrong = f"{device}={amount}" if amount else str(device)
                 raise LayerscopeError(
@@ -254,7 +254,7 @@ class Memory(Kind):
                 )
         return {
             int(device) if str(device) != "cpu" else "cpu": amount
-            for device, amount in found.items()
+            for device, amount in taken.items()
         }
 
 

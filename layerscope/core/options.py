@@ -90,7 +90,7 @@ class Asked(SimpleNamespace):
 @cache
 def declared(verb: Callable[..., Any]) -> Mapping[str, Option]:
     """Return the options of a verb by name, in order; those of `**shared: Unpack[…]` among them."""
-    found: dict[str, Option] = {}
+    options: dict[str, Option] = {}
     lines = _lines(verb)
     # a name that only a type checker knows stands for anything
     names = defaultdict(lambda: Any, vars(builtins) | inspect.unwrap(verb).__globals__)
@@ -100,11 +100,11 @@ def declared(verb: Callable[..., Any]) -> Mapping[str, Option]:
     for name, parameter in signature.parameters.items():
         annotation = parameter.annotation
         if parameter.kind is not inspect.Parameter.VAR_KEYWORD:
-            found[name] = _option(name, annotation, parameter.default, lines.get(name, ""))
+            options[name] = _option(name, annotation, parameter.default, lines.get(name, ""))
             continue
         for shared in get_args(annotation):
-            found |= _shared(shared)
-    return found
+            options |= _shared(shared)
+    return options
 
 
 def show_plain_types(verb: Any) -> None:
@@ -221,14 +221,14 @@ def _shared(shared: Any) -> dict[str, Option]:
     defaults = (
         {field.name: field.default for field in fields(shared)} if is_dataclass(shared) else {}
     )
-    lines, found = _lines(shared), {}
+    lines, options = _lines(shared), {}
     for name, annotation in get_type_hints(shared, include_extras=True).items():
         line = next(
             (entry for entry in get_args(annotation) if isinstance(entry, Line)),
             Line(lines.get(name, "")),
         )
-        found[name] = _option(name, annotation, defaults.get(name, line.default), line.text)
-    return found
+        options[name] = _option(name, annotation, defaults.get(name, line.default), line.text)
+    return options
 
 
 def _option(name: str, annotation: Any, default: Any, text: str) -> Option:

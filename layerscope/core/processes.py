@@ -11,7 +11,7 @@ from itertools import count
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.message_store import FAILED, OVER, SAID, Key, Wire
+from layerscope.core.message_store import FAILED, OVER, SAID, Key, MessageStore
 from layerscope.core.removed_options import refuse_gone
 
 ARRIVAL = timedelta(minutes=10)
@@ -28,7 +28,7 @@ class Team:
 
     rank: int = 0
     size: int = 1
-    wire: Wire | None = None
+    messages: MessageStore | None = None
     verb: int = 0
     step: int = 0
     failed: int = -1
@@ -45,41 +45,41 @@ class Team:
 
     def meet(self, value: Any = None) -> list[Any]:
         """Wait for all processes and return the value of each, by rank; an error in one is raised in all."""
-        if self.wire is None:
+        if self.messages is None:
             return [value]
         keys = self.bring(value)
-        found = self.wire.get(*keys)
-        self.wire.forget(self.verb, self.step)
-        return found
+        values = self.messages.get(*keys)
+        self.messages.forget(self.verb, self.step)
+        return values
 
     def bring(self, value: Any) -> Any:
         """Send a value to the first process without waiting; it passes what is returned to `is_ready` and `found`."""
-        if self.wire is None:
+        if self.messages is None:
             return [value]
         step = self._next()
         keys = [(*step, rank) for rank in range(self.size)]
-        self.wire.give(keys[self.rank], value)
+        self.messages.give(keys[self.rank], value)
         return keys
 
     def is_ready(self, meeting: Any) -> bool:
         """Return whether the values of all processes have arrived."""
-        return self.wire is None or self.wire.has(*meeting)
+        return self.messages is None or self.messages.has(*meeting)
 
     def found(self, meeting: Any) -> list[Any]:
         """Wait for the values that all processes send to this one, and return them by rank."""
-        if self.wire is None:
+        if self.messages is None:
             return list(meeting)
-        found = self.wire.get(*meeting)
-        self.wire.delete(*meeting)
-        return found
+        values = self.messages.get(*meeting)
+        self.messages.delete(*meeting)
+        return values
 
     def lead(self, call: Callable[[], T]) -> T:
         """Call in the first process and return its result in all; the others stay idle meanwhile, for clean timings."""
-        if self.wire is None:
+        if self.messages is None:
             return call()
         self.meet()
-        found: T = _or_raise(self.meet(_tried(call) if self.leads else None)[0])
-        return found
+        value: T = _or_raise(self.meet(_tried(call) if self.leads else None)[0])
+        return value
 
     def each(self, call: Callable[[S], T], items: Iterable[S], about: str = "") -> Iterator[T]:
         """Yield the result of a call for each item, in order and in every process; a free process takes the next item.
@@ -88,34 +88,38 @@ class Team:
         processes. Calls within another `each` name what they are `about`: processes join those of
         the same name as they come to them.
         """
-        if self.wire is None:
+        if self.messages is None:
             yield from map(call, items)
             return
         every, done, free = list(items), 0, True
         key = (self.verb, self.step, about) if about else self._next()
-        self.wire.given.append(key)  # the counter, which is deleted with the results
+        self.messages.sent.append(key)  # the counter, which is deleted with the results
         while done < len(every):
-            if free and (number := self.wire.take(key)) < len(every):
-                self.wire.give((*key, number), _tried(partial(call, every[number])))
+            if free and (number := self.messages.take(key)) < len(every):
+                self.messages.give((*key, number), _tried(partial(call, every[number])))
             else:
                 free = False
-            while done < len(every) and (not free or self.wire.has((*key, done))):
-                yield _or_raise(self.wire.get((*key, done))[0])
+            while done < len(every) and (not free or self.messages.has((*key, done))):
+                yield _or_raise(self.messages.get((*key, done))[0])
                 done += 1
 
     def numbers(self) -> Iterator[int]:
         """Yield 0, 1, 2 and so on, each number in one process only, whichever asks first."""
-        return count() if self.wire is None else iter(partial(self.wire.take, self._next()), None)
+        return (
+            count()
+            if self.messages is None
+            else iter(partial(self.messages.take, self._next()), None)
+        )
 
     def fail(self, error: Exception) -> None:
         """Tell the others of an error in this process; whatever they wait for in this verb raises it."""
-        if self.wire is not None:
+        if self.messages is not None:
             ours = (
                 error
                 if isinstance(error, LayerscopeError)
                 else RuntimeError(f"{type(error).__name__}: {error}")
             )
-            self.wire.give((self.verb, FAILED), ours)
+            self.messages.give((self.verb, FAILED), ours)
             self.failed = self.verb
 
     def _next(self) -> Key:
@@ -167,7 +171,9 @@ def _join() -> Team | LayerscopeError:
         attempt = os.environ.get(
             "TORCHELASTIC_RESTART_COUNT", "0"
         )  # the store still has what those before have left
-        return Team(rank, size, Wire(rank, size, PrefixStore(f"layerscope {attempt}", store)))
+        return Team(
+            rank, size, MessageStore(rank, size, PrefixStore(f"layerscope {attempt}", store))
+        )
     except RuntimeError as error:
         if "already in use" in str(error):
             port = os.environ["MASTER_PORT"]
@@ -198,9 +204,9 @@ def as_one(verb: Callable[P, T]) -> Callable[P, T]:
         ours.begin()
         try:
             refuse_gone(verb.__name__, kwargs)
-            found = verb(*args, **kwargs)
+            result = verb(*args, **kwargs)
             ours.meet()  # one that ends before the others are done has died
-            return found
+            return result
         except Exception as error:
             ours.fail(error)
             raise
@@ -209,20 +215,20 @@ def as_one(verb: Callable[P, T]) -> Callable[P, T]:
 
 
 @contextmanager
-def one_voice(line: str) -> Iterator[bool]:
+def reports_once(line: str) -> Iterator[bool]:
     """Yield whether this process reports an error, as the first that is left does; leave once it has been reported.
 
     A launcher ends all processes as soon as one has failed, so none may end before that.
     """
     joined = _join()
-    if isinstance(joined, LayerscopeError) or joined.wire is None:
+    if isinstance(joined, LayerscopeError) or joined.messages is None:
         yield True
         return
     if joined.failed != joined.verb:
         joined.begin()
         joined.fail(LayerscopeError(line))
-    yield joined.wire.first_left(joined.verb, OVER) == joined.rank
-    joined.wire.first_left(joined.verb, SAID)
+    yield joined.messages.first_left(joined.verb, OVER) == joined.rank
+    joined.messages.first_left(joined.verb, SAID)
 
 
 def leave(status: int) -> NoReturn:

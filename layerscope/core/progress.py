@@ -123,8 +123,8 @@ class Screen(Reporter):
             if _interrupted:
                 raise KeyboardInterrupt
             progress.advance(task, steps)
-            own = next(shown for shown in progress.tasks if shown.id == task)
-            speed = own.finished_speed or own.speed
+            bar = next(each for each in progress.tasks if each.id == task)
+            speed = bar.finished_speed or bar.speed
             rate = f"{speed:.1f} {unit}/s" if speed and unit else ""
             about = " ".join(filter(None, (rate, note)))
             progress.update(task, rate=about)
@@ -132,7 +132,7 @@ class Screen(Reporter):
                 printed = time.monotonic()
                 of = "" if total is None else f" of {total:,}"
                 line = ", ".join(
-                    filter(None, (f"{title}: {own.completed:,.0f}{of} {unit}".rstrip(), about))
+                    filter(None, (f"{title}: {bar.completed:,.0f}{of} {unit}".rstrip(), about))
                 )
                 self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 

@@ -119,21 +119,21 @@ class Store:
     def _read(self, name: str, path: Path, check: str) -> pd.DataFrame:
         """Return a frame that fits its checksum, the one before where a later save was killed."""
         try:
-            found = next(
+            intact = next(
                 (p for p in (path, _beside(path, "old")) if p.is_file() and digest(p) == check),
                 None,
             )
         except OSError as error:
             raise unreadable(path, error) from error
-        if found is None:
+        if intact is None:
             why = "has changed since it was written" if path.is_file() else "is missing"
             raise LayerscopeError(f"{str(path)!r} {why}: {self.again}")
         if self.suffix != "csv":
-            return read_parquet(found, set())
+            return read_parquet(intact, set())
         # "NA" and "12" are texts in a column of texts
         texts = {key: str for key, dtype in self.frames[name].items() if dtype == "object"}
         return pd.read_csv(
-            found, float_precision="round_trip", dtype=texts, keep_default_na=False, na_values=[""]
+            intact, float_precision="round_trip", dtype=texts, keep_default_na=False, na_values=[""]
         )
 
 
@@ -146,21 +146,21 @@ def write_facts(path: Path, what: str, facts: Mapping[str, Any]) -> None:
 def read_facts(path: Path, what: str, again: str) -> dict[str, Any]:
     """Return the facts in a file that `write_facts` wrote, lists as tuples; any other is refused in one line."""
     try:
-        found = json_object(path)
+        facts = json_object(path)
     except FileNotFoundError as error:
         raise unreadable(path, error) from error
-    if found is None or not isinstance(written := found.get("format"), int):
+    if facts is None or not isinstance(version := facts.get("format"), int):
         raise _damaged(path, what, again)
-    if written != FORMAT:
+    if version != FORMAT:
         other, mend = (
-            ("an older", again) if written < FORMAT else ("a newer", f"upgrade it, or {again}")
+            ("an older", again) if version < FORMAT else ("a newer", f"upgrade it, or {again}")
         )
         raise LayerscopeError(f"{str(path)!r} was written by {other} version of layerscope: {mend}")
-    if found.get("kind") != what:
+    if facts.get("kind") != what:
         raise _damaged(path, what, again)
-    if not unchanged(found):
+    if not unchanged(facts):
         raise LayerscopeError(f"{str(path)!r} has changed since it was written: {again}")
-    return {name: _back(value) for name, value in found.items() if name not in ("format", "kind")}
+    return {name: _back(value) for name, value in facts.items() if name not in ("format", "kind")}
 
 
 def jsonable(value: Any, lost: Callable[[float], Any] = lambda number: None) -> Any:
@@ -188,9 +188,9 @@ def jsonable(value: Any, lost: Callable[[float], Any] = lambda number: None) -> 
 
 def typed(frame: pd.DataFrame, columns: Mapping[str, str]) -> pd.DataFrame:
     """Return rows with these columns and dtypes, what is empty among the texts as None."""
-    found = frame.reindex(columns=list(columns)).astype(dict(columns)).reset_index(drop=True)
+    rows = frame.reindex(columns=list(columns)).astype(dict(columns)).reset_index(drop=True)
     texts = [name for name, dtype in columns.items() if dtype == "object"]
-    return found.assign(**{name: found[name].where(found[name].notna(), None) for name in texts})
+    return rows.assign(**{name: rows[name].where(rows[name].notna(), None) for name in texts})
 
 
 def _back(value: Any) -> Any:

@@ -33,10 +33,10 @@ def started(jobs: int) -> Any:
     )
 
 
-def submit(pool: Any, function: Callable[..., Any], *given: Any) -> Any:
+def submit(pool: Any, function: Callable[..., Any], *arguments: Any) -> Any:
     """Submit a job and return its future; raises `BrokenProcessPool` where a process has died."""
     with _deaf():
-        return pool.submit(function, *given)
+        return pool.submit(function, *arguments)
 
 
 @contextmanager

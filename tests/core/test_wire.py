@@ -21,7 +21,7 @@ from torch.distributed import PrefixStore, TCPStore
 from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.message_format import packed, unpacked
-from layerscope.core.message_store import Wire
+from layerscope.core.message_store import MessageStore
 from layerscope.core.processes import Team
 
 LIMIT = BEAT * MISSED
@@ -53,13 +53,13 @@ def teams(monkeypatch: pytest.MonkeyPatch):
 
     def join(rank: int) -> Team:
         own = TCPStore("127.0.0.1", store.port, is_master=False, timeout=timedelta(seconds=60))
-        return Team(rank, 3, Wire(rank, 3, PrefixStore("test", own)))
+        return Team(rank, 3, MessageStore(rank, 3, PrefixStore("test", own)))
 
     with ThreadPoolExecutor(3) as threads:
         found = list(threads.map(join, range(3)))
         yield found, threads, store
     for team in found:
-        team.wire._end()
+        team.messages._end()
 
 
 def test_values_of_any_size_arrive_and_none_stays_in_the_store(teams):
