@@ -107,15 +107,15 @@ def find_steps(module: nn.Module, stack: Stack, inputs: Inputs) -> tuple[tuple[s
     beside = set(front_of(module, stack.blocks))
     calls = trace(module, "", inputs)
     last = max(i for i, call in enumerate(calls) if call.path == stack.blocks[-1])
-    value, steps = calls[last].returned, []
+    value, steps = calls[last].output, []
     for call in calls[last + 1 :]:
         if call.path not in beside:
             continue
-        first = not same(call.given, value)
-        if first and not (value.ndim == 3 and same(call.given, value[:, 0])):
+        first = not same(call.input, value)
+        if first and not (value.ndim == 3 and same(call.input, value[:, 0])):
             return ()
         steps.append((call.path, first))
-        value = call.returned
+        value = call.output
     logits = logits_of(forward(module, inputs))
     return tuple(steps) if logits is not None and same(value, logits) else ()
 

@@ -15,17 +15,18 @@ LEGEND = "change: tuned minus plain; ±: one standard error, of samples drawn an
 TITLES = ("layer", "KL plain", "KL tuned", "change", "agree plain", "agree tuned")
 
 
-def verdict(found: pd.DataFrame) -> str:
+def verdict(divergence: pd.DataFrame) -> str:
     """Return in a sentence what translators change."""
-    nearer, mean = int((found["kl_tuned"] < found["kl_plain"]).sum()), found.mean()
+    nearer = int((divergence["kl_tuned"] < divergence["kl_plain"]).sum())
+    mean = divergence.mean()
     return (
-        f"Translated, {nearer} of the {len(found)} layers before the last come nearer to the model's own predictions: "
-        f"KL {mean['kl_tuned']:.2f} nats on average, plain {mean['kl_plain']:.2f}; agreement "
+        f"Translated, {nearer} of the {len(divergence)} layers before the last come nearer to the model's own "
+        f"predictions: KL {mean['kl_tuned']:.2f} nats on average, plain {mean['kl_plain']:.2f}; agreement "
         f"{chance(mean['agreement_tuned'])}, plain {chance(mean['agreement_plain'])}"
     )
 
 
-def table(found: pd.DataFrame) -> Table:
+def table(divergence: pd.DataFrame) -> Table:
     """Return a row for each layer before the last."""
     rows = tuple(
         row(
@@ -34,32 +35,32 @@ def table(found: pd.DataFrame) -> Table:
             Cell(f"{tuned - plain:+.3f}", error(stderr), value=tuned - plain),
             *(Cell(chance(value), value=value) for value in agreement),
         )
-        for layer, plain, tuned, *agreement, stderr, _ in found.itertuples(index=False)
+        for layer, plain, tuned, *agreement, stderr, _ in divergence.itertuples(index=False)
     )
-    title = f"Divergence and agreement by layer (of {found['n'].max():,} predictions)"
+    title = f"Divergence and agreement by layer (of {divergence['n'].max():,} predictions)"
     return Table(title, tuple(map(Column, TITLES)), rows, (LEGEND,), name="tuned-lens")
 
 
-def section(found: pd.DataFrame, depth: int) -> Section:
+def section(divergence: pd.DataFrame, depth: int) -> Section:
     """Return the divergences by both lenses as curves, and the table."""
     tones: dict[str, Tone] = {"plain": "rival", "tuned": "own"}
-    layers, note = tuple(found["layer"].astype(float)), f"N: {found['n'].max():,}"
+    layers, note = tuple(divergence["layer"].astype(float)), f"N: {divergence['n'].max():,}"
     lines = (
-        Series(lens, layers, tuple(found[f"kl_{lens}"]), tone=tone, note=note)
+        Series(lens, layers, tuple(divergence[f"kl_{lens}"]), tone=tone, note=note)
         for lens, tone in tones.items()
     )
     chart = Chart(
         title="Divergence from the model's own predictions",
         name="lens_divergence",
-        summary=verdict(found),
+        summary=verdict(divergence),
         unit="nats",
         x=Axis("layer", whole=True, depth=depth),
-        y=Axis("KL (nats)", log=bool(found["kl_tuned"].min() > 0)),
+        y=Axis("KL (nats)", log=bool(divergence["kl_tuned"].min() > 0)),
         series=tuple(lines),
     )
     return Section(
         "tuned",
         "How near each layer is to the model's own predictions",
         LEAD,
-        (chart, table(found)),
+        (chart, table(divergence)),
     )

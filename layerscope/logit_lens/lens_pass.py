@@ -146,7 +146,7 @@ def read_layers(
     inputs: Inputs,
     positions: Sequence[int] | None,
     top: int,
-    found: Translators | None = None,
+    translators: Translators | None = None,
 ) -> Tops:
     """Return the `top` predictions of layers 0 … L for a batch of one sample, without padding, on the model's device.
 
@@ -157,7 +157,7 @@ def read_layers(
     inputs, states = layer_states(model, inputs)
     ids, logs = [], []
     for layer, state in enumerate(states):
-        state = state if found is None else found.translated(layer, state)
+        state = state if translators is None else translators.translated(layer, state)
         for logits in _logits(model, state, inputs, positions):
             total = logits.logsumexp(-1, keepdim=True)
             if not bool(torch.isfinite(total).all()):

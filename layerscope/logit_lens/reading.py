@@ -167,7 +167,7 @@ class Reading(Stored):
         data = [] if self.data is None else [self.data]
         facts = [f"{self.depth} layers", *([] if self.part == "model" else [self.part])]
         total = f"{len(self.counted):,} {'new tokens' if self.continuations else 'predictions'}"
-        found, settled = tuple(grids(self)), self._settled(total)
+        drawn, settled = tuple(grids(self)), self._settled(total)
         tuned = [] if self.tuned is None else [self.tuned]
         tables = (*map(fidelity.table, tuned), settled)
         return Document(
@@ -179,11 +179,11 @@ class Reading(Stored):
                 *(f"{len(self.samples):,} samples of {name}" for name in data),
             ),
             reasons=tuple(map(fidelity.verdict, tuned)),
-            parts=(*found, *tables),
-            lead=found if self.data is None else tables,
+            parts=(*drawn, *tables),
+            lead=drawn if self.data is None else tables,
             sections=(
                 *(fidelity.section(each, self.depth) for each in tuned),
-                Section("lens", "What each layer would predict", "", found),
+                Section("lens", "What each layer would predict", "", drawn),
                 Section(
                     "settled", "Where predictions settle", SETTLED, (_curve(self, total), settled)
                 ),

@@ -178,8 +178,8 @@ class Subjects:
     def _truths(self, after: Sequence[int], read: Sequence[int], new: int) -> list[str | None]:
         """Return the right answer at each position that is read, None where there is none."""
         if self.kind == "next":
-            known: list[str | None] = [*map(self.token, after), None]
-            return known[: len(read) - new] + [None] * new
+            answers: list[str | None] = [*map(self.token, after), None]
+            return answers[: len(read) - new] + [None] * new
         if self.kind == "itself":
             return [*map(self.token, read)]
         return [None] * len(read)
@@ -238,24 +238,24 @@ def continued(model: LayeredModel, inputs: Inputs, tokens: int) -> list[int]:
     """Return the tokens that continue one prompt until the text ends: by its own `generate`, or one by one."""
     module: Any = model.module
     named = {name: inputs.named[name] for name in ("input_ids", "attention_mask")}
-    ids, own = named["input_ids"], getattr(module, "generation_config", None)
-    if own is not None and hasattr(module, "generate"):
+    ids, settings = named["input_ids"], getattr(module, "generation_config", None)
+    if settings is not None and hasattr(module, "generate"):
         from transformers import GenerationConfig
 
         # the model's own settings may forbid, force or punish tokens; as an argument, gaps would be
         # filled from them
         kept = {
-            name: getattr(own, name)
+            name: getattr(settings, name)
             for name in ("bos_token_id", "eos_token_id", "decoder_start_token_id")
         }
-        kept["pad_token_id"] = own.pad_token_id or 0  # one text: nothing is padded
+        kept["pad_token_id"] = settings.pad_token_id or 0  # one text: nothing is padded
         module.generation_config = GenerationConfig(
             do_sample=False, num_beams=1, max_new_tokens=tokens, **kept
         )
         try:
             out = module.generate(**named)
         finally:
-            module.generation_config = own
+            module.generation_config = settings
         begin = 1 if "decoder_input_ids" in inputs.named else ids.shape[1]
         return [int(token) for token in out[0, begin:]]
     end = getattr(getattr(module, "config", None), "eos_token_id", None)

@@ -108,15 +108,17 @@ def open_translators(folder: Path, module: nn.Module, stack: Stack) -> Translato
         raise LayerscopeError(
             f"{str(folder)!r} holds a training that was stopped: give `train` again to resume it"
         )
-    found = Translators(stack.depth, stack.width)
-    shapes = {name: own.shape for name, own in found.state_dict().items()}
-    if {name: own.shape for name, own in tensors.items() if torch.isfinite(own).all()} != shapes:
-        layers = f"layers 0 to {len(found) - 1} of width {stack.width}"
+    translators = Translators(stack.depth, stack.width)
+    shapes = {name: weight.shape for name, weight in translators.state_dict().items()}
+    if {
+        name: weight.shape for name, weight in tensors.items() if torch.isfinite(weight).all()
+    } != shapes:
+        layers = f"layers 0 to {len(translators) - 1} of width {stack.width}"
         raise LayerscopeError(
             f"{str(folder)!r} does not hold finite translators for {layers}: {AGAIN}"
         )
-    found.load_state_dict(tensors)
-    return found.to(next(module.parameters()).device)
+    translators.load_state_dict(tensors)
+    return translators.to(next(module.parameters()).device)
 
 
 def _read(folder: Path) -> tuple[Mapping[str, Any], dict[str, Tensor]]:
@@ -215,26 +217,26 @@ def _train(
     model: LayeredModel, folder: Path, windows: Corpus, steps: int, per: int, reporter: Reporter
 ) -> None:
     """Train from the start or the last checkpoint, `per` windows a step, in float32 whatever the model's dtype."""
-    found, begun = Translators(model.stack.depth, model.stack.width).to(model.device), 0
-    descent = torch.optim.SGD(found.parameters(), lr=RATE, momentum=MOMENTUM, nesterov=True)
+    translators, begun = Translators(model.stack.depth, model.stack.width).to(model.device), 0
+    descent = torch.optim.SGD(translators.parameters(), lr=RATE, momentum=MOMENTUM, nesterov=True)
     if (folder / WEIGHTS).is_file():
         _, tensors = _read(folder)
         if STEP not in tensors:
             return
         begun = int(tensors[STEP])
-        for name, weight in found.named_parameters():
+        for name, weight in translators.named_parameters():
             weight.data.copy_(tensors[name])
             descent.state[weight]["momentum_buffer"] = tensors[f"momentum.{name}"].to(weight.device)
 
     def save(done: int) -> None:
-        own = {name: weight.detach() for name, weight in found.named_parameters()}
+        tensors = {name: weight.detach() for name, weight in translators.named_parameters()}
         if done < steps:
-            own |= {
+            tensors |= {
                 f"momentum.{name}": descent.state[p]["momentum_buffer"]
-                for name, p in found.named_parameters()
+                for name, p in translators.named_parameters()
             }
-            own[STEP] = torch.tensor(done)
-        aside(folder / WEIGHTS, lambda part: save_file(own, part))
+            tensors[STEP] = torch.tensor(done)
+        aside(folder / WEIGHTS, lambda part: save_file(tensors, part))
 
     order = cache(lambda epoch: np.random.default_rng(epoch).permutation(len(windows)))
     last = time.monotonic()
@@ -244,11 +246,11 @@ def _train(
             turns = (divmod(number, len(windows)) for number in range(step * per, (step + 1) * per))
             loss = _backward(
                 model,
-                found,
+                translators,
                 [windows.samples[int(order(epoch)[i])].ids for epoch, i in turns],
                 step,
             )
-            for layer in found:
+            for layer in translators:
                 nn.utils.clip_grad_norm_(layer.parameters(), NORM)
             descent.param_groups[0]["lr"] = RATE * (1 - step / steps)
             descent.step()
@@ -260,11 +262,11 @@ def _train(
 
 @torch.enable_grad()
 def _backward(
-    model: LayeredModel, found: Translators, rows: Sequence[Sequence[int]], step: int
+    model: LayeredModel, translators: Translators, rows: Sequence[Sequence[int]], step: int
 ) -> float:
     """Set the gradients of the mean divergence over the tokens of some windows; return it, averaged over the layers."""
     assert isinstance(model.encoder, TextEncoder)
-    found.zero_grad()
+    translators.zero_grad()
     batches = [
         model.encoder.batch_ids([row]).to(model.device) for row in rows
     ]  # alone: a batch's others cannot matter
@@ -272,13 +274,13 @@ def _backward(
         torch.cat(each, 1)[0]
         for each in zip(*(layer_states(model, batch)[1] for batch in batches), strict=True)
     ]
-    sums = torch.zeros(len(found), device=model.device)
+    sums = torch.zeros(len(translators), device=model.device)
     for k, target, states in _layers(model, batches[0], every):
         loss = _divergence(
-            target, _predicted(model, batches[0], found.translated(k, states))
+            target, _predicted(model, batches[0], translators.translated(k, states))
         ).sum() / len(every[0])
         if loss.requires_grad:
-            torch.autograd.backward(loss, inputs=[*found[k].parameters()])
+            torch.autograd.backward(loss, inputs=[*translators[k].parameters()])
         sums[k] += loss.detach()
     if not bool(torch.isfinite(sums).all()):
         k = int(torch.isfinite(sums).int().argmin())
@@ -286,7 +288,7 @@ def _backward(
             f"layer {k} gives NaN or infinity in step {step + 1} of training: try `dtype='float32'`"
         )
     if step == 0 and not any(
-        weight.grad is not None and bool(weight.grad.any()) for weight in found.parameters()
+        weight.grad is not None and bool(weight.grad.any()) for weight in translators.parameters()
     ):
         raise LayerscopeError(
             f"{model.loaded.name} passes no gradients, as with quantised weights: give the unquantised model"
@@ -312,11 +314,11 @@ def _layers(
 ) -> Iterator[tuple[int, Tensor, Tensor]]:
     """Yield each layer before the last, what the last one predicts, and its states: rows whose logits fit a chunk."""
     assert model.lens is not None
-    for rows in zip(
-        *(torch.split(state, max(1, CHUNK // model.lens.classes)) for state in states), strict=True
-    ):
+    size = max(1, CHUNK // model.lens.classes)
+    for rows in zip(*(torch.split(state, size) for state in states), strict=True):
         target = _predicted(model, inputs, rows[-1])
-        yield from ((k, target, own) for k, own in enumerate(rows[:-1]))
+        for layer, read in enumerate(rows[:-1]):
+            yield layer, target, read
 
 
 def _predicted(model: LayeredModel, inputs: Inputs, states: Tensor) -> Tensor:
@@ -332,7 +334,7 @@ def _divergence(target: Tensor, predicted: Tensor) -> Tensor:
 
 @torch.inference_mode()
 def divergences(
-    model: LayeredModel, found: Translators, inputs: Inputs, at: Sequence[int] | None
+    model: LayeredModel, translators: Translators, inputs: Inputs, at: Sequence[int] | None
 ) -> Sums:
     """Return sums [L, 5] over the positions `at`, None is all, of one sample, for each layer before the last.
 
@@ -340,10 +342,13 @@ def divergences(
     often the likeliest is the same by each, and the number of positions.
     """
     inputs, states = layer_states(model, inputs)
-    chosen, sums = [*(range(states[0].shape[1]) if at is None else at)], np.zeros((len(found), 5))
+    chosen, sums = (
+        [*(range(states[0].shape[1]) if at is None else at)],
+        np.zeros((len(translators), 5)),
+    )
     for k, target, plain in _layers(model, inputs, [state[0, chosen] for state in states]):
-        for column, own in enumerate((plain, found.translated(k, plain))):
-            predicted = _predicted(model, inputs, own)
+        for column, read in enumerate((plain, translators.translated(k, plain))):
+            predicted = _predicted(model, inputs, read)
             sums[k, column] += float(_divergence(target, predicted).double().sum())
             sums[k, 2 + column] += int((predicted.argmax(-1) == target.argmax(-1)).sum())
     sums[:, 4] = len(chosen)
@@ -358,9 +363,9 @@ def fidelity(sums: Sequence[Sums]) -> pd.DataFrame | None:
     """
     if not sums:
         return None
-    found, n = np.stack(sums), len(sums)
-    total, apart = found.sum(0), found[:, :, 1] - found[:, :, 0]
-    residuals = apart - apart.sum(0) / total[:, 4] * found[:, :, 4]
+    stacked, n = np.stack(sums), len(sums)
+    total, apart = stacked.sum(0), stacked[:, :, 1] - stacked[:, :, 0]
+    residuals = apart - apart.sum(0) / total[:, 4] * stacked[:, :, 4]
     error = np.sqrt(n / (n - 1) * np.square(residuals).sum(0)) / total[:, 4] if n > 1 else np.nan
     names = ("kl_plain", "kl_tuned", "agreement_plain", "agreement_tuned")
     means = dict(zip(names, (total[:, :4] / total[:, 4:]).T, strict=True))

@@ -35,14 +35,14 @@ def alpha_req(Z: Array | Rows, fit: tuple[int, int] = FIT) -> float | Tensor:
         )
     rounding = torch.finfo(values.dtype).eps * max(rows.count, values.shape[-1]) * values[..., :1]
     chosen = values[..., first - 1 : last]
-    known = chosen > rounding
+    above = chosen > rounding
     ranks = torch.arange(first, last + 1, dtype=values.dtype, device=values.device)
-    weights = known / ranks
-    x, y = ranks.log().expand_as(chosen), 2.0 * chosen.masked_fill(~known, 1.0).log()
+    weights = above / ranks
+    x, y = ranks.log().expand_as(chosen), 2.0 * chosen.masked_fill(~above, 1.0).log()
     dx = x - (weights * x).sum(-1, keepdim=True) / weights.sum(-1, keepdim=True)
     # Below two ranks the line has no slope: 0 / 0.
     slope = -(weights * dx * y).sum(-1) / (weights * dx.square()).sum(-1)
-    return as_result(slope.masked_fill(known.sum(-1) < 2, torch.nan))
+    return as_result(slope.masked_fill(above.sum(-1) < 2, torch.nan))
 
 
 def _ranks(rows: Rows) -> str:

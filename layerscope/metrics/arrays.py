@@ -21,10 +21,10 @@ class Estimate(NamedTuple):
 
 def mean(values: Tensor) -> Estimate:
     """Return mean, standard error and number of the values that are not NaN."""
-    known = values[~torch.isnan(values)]
-    n = len(known)
-    error = float(known.std()) / math.sqrt(n) if n > 1 else math.nan
-    return Estimate(float(known.mean()) if n else math.nan, error, n)
+    finite = values[~torch.isnan(values)]
+    n = len(finite)
+    error = float(finite.std()) / math.sqrt(n) if n > 1 else math.nan
+    return Estimate(float(finite.mean()) if n else math.nan, error, n)
 
 
 def as_tensor(values: Array, name: str, dims: int = 0) -> Tensor:

@@ -76,12 +76,12 @@ class Blocks:
 
     def squared_norms(self) -> Tensor:
         """Return the squared norms `[L, N]` of all rows."""
-        found = torch.empty(self.layers, self.count, dtype=torch.float64, device=self.scale.device)
+        norms = torch.empty(self.layers, self.count, dtype=torch.float64, device=self.scale.device)
         for span, rows in zip(self.spans, self, strict=True):
             # Written at once: small results among large blocks would keep their memory from being
             # used again.
-            found[:, span] = torch.linalg.vector_norm(rows, dim=-1).square()
-        return found
+            norms[:, span] = torch.linalg.vector_norm(rows, dim=-1).square()
+        return norms
 
     def directions(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return a block's unit rows, zero where they have no direction, and `[L, rows]` 1 where they have one."""

@@ -37,9 +37,9 @@ def canonical_correlations(X: Array, Y: Array) -> Tensor:
     """
 
     def each(first: "Principal", second: "Principal") -> Tensor:
-        found, rank = first.correlations(second)
-        beyond = torch.arange(found.shape[-1], device=found.device) >= rank[..., None]
-        return found.masked_fill(beyond, torch.nan)
+        correlations, rank = first.correlations(second)
+        beyond = torch.arange(correlations.shape[-1], device=correlations.device) >= rank[..., None]
+        return correlations.masked_fill(beyond, torch.nan)
 
     return of_pair(_measure()._replace(between=each), X, Y)
 
@@ -64,13 +64,13 @@ class Principal(NamedTuple):
 
     def correlations(self, other: "Principal") -> tuple[Tensor, Tensor]:
         """Return the canonical correlations `[..., r]` with another, and how many there are `[...]`."""
-        found = torch.linalg.svdvals(self.basis.mT @ other.basis).clamp(max=1.0)
-        return found, self.rank.minimum(other.rank)
+        values = torch.linalg.svdvals(self.basis.mT @ other.basis).clamp(max=1.0)
+        return values, self.rank.minimum(other.rank)
 
     def mean_correlation(self, other: "Principal") -> Tensor:
         """Return their mean `[...]` over the smaller rank."""
-        found, rank = self.correlations(other)
-        return found.sum(-1) / rank
+        correlations, rank = self.correlations(other)
+        return correlations.sum(-1) / rank
 
 
 def principal(rows: Tensor) -> Principal:

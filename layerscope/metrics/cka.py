@@ -89,9 +89,9 @@ def _measure(
     inner = _linear_hsic if kernel == "linear" else _gram_hsic
 
     def prepare(rows: Tensor) -> Prepared:
-        found = centred(rows)
-        found = found if kernel == "linear" else _rbf_gram(found, bandwidth)
-        return found, inner(found, found, debiased)
+        prepared = centred(rows)
+        prepared = prepared if kernel == "linear" else _rbf_gram(prepared, bandwidth)
+        return prepared, inner(prepared, prepared, debiased)
 
     def between(first: Prepared, second: Prepared) -> Tensor:
         (k, own_k), (m, own_m) = first, second
@@ -190,8 +190,8 @@ def _of_sums(sums: PairSums, debiased: bool = True) -> Tensor:
     cross, diagonals, traces = sums.inner()
     if debiased:
         cross = hsic(cross, diagonals, traces[:, None], traces[None, :], int(sums.count))
-    own = cross.diagonal()
-    return cross / (own[:, None] * own[None, :]).sqrt()
+    variances = cross.diagonal()
+    return cross / (variances[:, None] * variances[None, :]).sqrt()
 
 
 def hsic(inner: Tensor, diagonals: Tensor, trace_x: Tensor, trace_y: Tensor, count: int) -> Tensor:
@@ -253,8 +253,8 @@ def inner_by_grams(left: Blocks, right: Blocks) -> tuple[Tensor, Tensor, Tensor]
         cross = cross.to(tiles[0].device) + weight * (tiles[0] @ tiles[-1].mT)
         if right is not left:
             owns = [
-                own.to(t.device) + weight * torch.linalg.vecdot(t, t)
-                for own, t in zip(owns, tiles, strict=True)
+                total.to(t.device) + weight * torch.linalg.vecdot(t, t)
+                for total, t in zip(owns, tiles, strict=True)
             ]
 
     for i, span in enumerate(left.spans):
@@ -282,11 +282,11 @@ def inner_by_features(left: Blocks, right: Blocks) -> tuple[Tensor, Tensor, Tens
         cross = upper + upper.triu(1).mT
         return cross, cross.diagonal(), cross.diagonal()
     cross = _features(left, right, [(a, b) for a in _groups(left) for b in _groups(right)])
-    own = [
+    variances = [
         _features(side, side, [(a, a) for a in _groups(side, 1)]).diagonal()
         for side in (left, right)
     ]
-    return cross, own[0], own[1]
+    return cross, variances[0], variances[1]
 
 
 def _groups(side: Blocks, most: int | None = None) -> list[slice]:

@@ -47,26 +47,26 @@ class ClassSums:
         rows, labels = states.to(self.moment.device).double(), labels.to(self.moment.device)
         if not len(labels):
             return
-        found, own, counts = torch.unique(labels, return_inverse=True, return_counts=True)
-        if (most := int(found[-1]) + 1) > len(self.counts):
+        classes, positions, counts = torch.unique(labels, return_inverse=True, return_counts=True)
+        if (most := int(classes[-1]) + 1) > len(self.counts):
             vars(self).update(vars(self.at(torch.arange(len(self.counts)), most)))
-        first = self.counts[found] == 0
-        means = rows.new_zeros(*rows.shape[:-2], len(found), rows.shape[-1]).index_add_(
-            -2, own, rows
+        first = self.counts[classes] == 0
+        means = rows.new_zeros(*rows.shape[:-2], len(classes), rows.shape[-1]).index_add_(
+            -2, positions, rows
         )
-        self.shifts[..., found[first], :] = (means / counts[:, None])[..., first, :]
+        self.shifts[..., classes[first], :] = (means / counts[:, None])[..., first, :]
         moved = rows - self.shifts[..., labels, :]
-        self.counts[found] += counts
+        self.counts[classes] += counts
         self.sums.index_add_(-2, labels, moved)
         self.moment += moved.mT @ moved
 
     def at(self, numbers: Tensor, classes: int) -> "ClassSums":
         """Return the same sums over `classes` classes, with class k renumbered as `numbers[k]`."""
-        found = ClassSums.empty(classes, *self.moment.shape[:-1])
-        found.to(self.moment.device)
-        found.counts[numbers], found.moment = self.counts, self.moment
-        found.shifts[..., numbers, :], found.sums[..., numbers, :] = self.shifts, self.sums
-        return found
+        moved = ClassSums.empty(classes, *self.moment.shape[:-1])
+        moved.to(self.moment.device)
+        moved.counts[numbers], moved.moment = self.counts, self.moment
+        moved.shifts[..., numbers, :], moved.sums[..., numbers, :] = self.shifts, self.sums
+        return moved
 
     def to(self, device: torch.device | str) -> None:
         """Move to a device."""

@@ -52,12 +52,12 @@ def _difference(views: Views, alpha: float, permutations: Permutations = PERMUTA
     gram_a, gram_b = views.grams
     orders = _orders(permutations, len(gram_a), views.seed).to(gram_a.device)
     paired = torch.arange(len(gram_b), device=gram_b.device)
-    found: list[Tensor] = []
+    joint: list[Tensor] = []
     # As many joint Grams at a time as there are threads for their eigenvalues: all of them would
     # take N x N each.
     for some in torch.split(torch.cat([paired[None], orders]), torch.get_num_threads()):
-        found += entropies([gram_a * gram_b[order][:, order] for order in some], alpha)
-    return torch.stack(found[1:]).mean() - found[0]
+        joint += entropies([gram_a * gram_b[order][:, order] for order in some], alpha)
+    return torch.stack(joint[1:]).mean() - joint[0]
 
 
 def _orders(permutations: Permutations, count: int, seed: int) -> Tensor:

@@ -47,7 +47,7 @@ def dip(values: Array) -> float:
     x, sizes = np.unique(tensor.cpu().numpy(), return_counts=True)
     above = sizes.cumsum() / len(tensor)
     below = above - sizes / len(tensor)
-    low, high, found = 0, len(x) - 1, 1 / len(tensor)
+    low, high, distance = 0, len(x) - 1, 1 / len(tensor)
     while low < high:  # within low … high lies the peak: convex before it, concave after it
         part = slice(low, high + 1)
         convex, concave = _hull(x[part], below[part]), _hull(x[part], -above[part])
@@ -56,18 +56,18 @@ def dip(values: Array) -> float:
         apart = over - under
         knots = np.union1d(convex, concave)
         at = int(knots[apart[knots].argmax()])
-        if apart[at] <= found:
+        if apart[at] <= distance:
             break
         start, end = int(convex[convex <= at].max()), int(concave[concave >= at].min())
-        found = max(
-            found,
+        distance = max(
+            distance,
             (above[part] - under)[:start].max(initial=0),
             (over - below[part])[end + 1 :].max(initial=0),
         )
         if (start, end) == (0, high - low):
             break
         low, high = low + start, low + end
-    return float(found / 2)
+    return float(distance / 2)
 
 
 def _hull(x: Numbers, y: Numbers) -> Numbers:

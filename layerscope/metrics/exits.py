@@ -15,14 +15,14 @@ def exit_speedup(counts: Array) -> float:
     >>> exit_speedup(np.array([0, 20, 0, 10]))  # two thirds of the samples leave after 2 of 4 layers
     1.5
     """
-    found = as_finite64(counts, "counts", 1)
-    if found.ndim != 1 or bool((found < 0).any()) or float(found.sum()) == 0:
+    leaving = as_finite64(counts, "counts", 1)
+    if leaving.ndim != 1 or bool((leaving < 0).any()) or float(leaving.sum()) == 0:
         raise LayerscopeError(
-            f"counts {found.tolist()}: give how many samples leave after each layer, at least one"
+            f"counts {leaving.tolist()}: give how many samples leave after each layer, at least one"
         )
-    depth = len(found)
-    layers = found.new_tensor(range(1, depth + 1))
-    return float(depth * found.sum() / (layers * found).sum())
+    depth = len(leaving)
+    layers = leaving.new_tensor(range(1, depth + 1))
+    return float(depth * leaving.sum() / (layers * leaving).sum())
 
 
 def exit_parameters(hidden: int, classes: int, layers: int, base: int) -> tuple[int, int, float]:
@@ -37,12 +37,8 @@ def exit_parameters(hidden: int, classes: int, layers: int, base: int) -> tuple[
     >>> separate - shared, round(saved, 3)
     (8448000, 0.089)
     """
-    for name, value in {
-        "hidden": hidden,
-        "classes": classes,
-        "layers": layers,
-        "base": base,
-    }.items():
+    sizes = {"hidden": hidden, "classes": classes, "layers": layers, "base": base}
+    for name, value in sizes.items():
         if value < 1:
             raise LayerscopeError(f"{name} is {value}: give at least 1")
     many = base + (layers - 1) * hidden * classes

@@ -1,10 +1,9 @@
 import torch
 from torch import Tensor
 
-from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array
 from layerscope.metrics.metric import Metric
-from layerscope.metrics.readings import FromReadings
+from layerscope.metrics.readings import FromReadings, as_predictions
 
 
 def f1(predictions: Array, labels: Array, classes: int | None = None) -> Tensor:
@@ -19,19 +18,10 @@ def f1(predictions: Array, labels: Array, classes: int | None = None) -> Tensor:
     >>> f1(np.array([[0, 1], [1, 1], [1, 1]]), np.array([0, 1, 0]))  # three samples, two layers
     tensor([0.6667, 0.5000], dtype=torch.float64)
     """
-    tops = torch.as_tensor(predictions)
-    truth = torch.as_tensor(labels).to(tops.device)
-    if tops.ndim < 1 or tops.shape[:-1] != truth.shape or truth.numel() == 0:
-        shapes = f"predictions has shape {tuple(tops.shape)} and labels {tuple(truth.shape)}"
-        raise LayerscopeError(
-            f"{shapes}: give [..., layers] predictions and one label for each row"
-        )
+    tops, truth = as_predictions(predictions, labels)
     count = classes or int(max(tops.max(), truth.max())) + 1
-    return f1_of(
-        torch.stack(
-            [hits(top, truth.reshape(-1), count) for top in tops.reshape(-1, tops.shape[-1]).T]
-        )
-    )
+    layers = tops.reshape(-1, tops.shape[-1]).T
+    return f1_of(torch.stack([hits(top, truth.reshape(-1), count) for top in layers]))
 
 
 def hits(top: Tensor, truth: Tensor, classes: int) -> Tensor:

@@ -60,8 +60,8 @@ class Tokens:
     def norms(self) -> Tensor:
         """The Euclidean norm of every token `[..., T]`, at least in float32."""
         exact = torch.promote_types(self.states.dtype, torch.float32)
-        found: Tensor = torch.linalg.vector_norm(self.states, dim=-1, dtype=exact)
-        return found
+        norms: Tensor = torch.linalg.vector_norm(self.states, dim=-1, dtype=exact)
+        return norms
 
     @cached_property
     def median(self) -> Tensor:
@@ -69,8 +69,8 @@ class Tokens:
         count = self.real.sum(-1, keepdim=True)
         ordered = self.norms.masked_fill(~self.real, torch.inf).sort(-1).values
         middle = [ordered.gather(-1, at.clamp(min=0)) for at in ((count - 1) // 2, count // 2)]
-        found: Tensor = ((middle[0] + middle[1]) / 2).masked_fill(count == 0, torch.nan)
-        return found.squeeze(-1)
+        median: Tensor = ((middle[0] + middle[1]) / 2).masked_fill(count == 0, torch.nan)
+        return median.squeeze(-1)
 
     @cached_property
     def sinks(self) -> Tensor:
@@ -92,14 +92,14 @@ class Tokens:
         """Return what a metric's own factor gives, computed when it is first needed."""
         if factor not in self._found:
             self._found[factor] = factor(self)
-        found: T = self._found[factor]
-        return found
+        factored: T = self._found[factor]
+        return factored
 
     def first(self, prefix: int) -> "Tokens":
         """Return the first `prefix` used tokens of samples that have as many; the other samples are empty."""
-        found = Tokens(self._fronted[..., :prefix, :], None, self.without_sinks, self.rows)
-        found.used, found.lengths = None, torch.where(self.lengths >= prefix, prefix, 0)
-        return found
+        beginning = Tokens(self._fronted[..., :prefix, :], None, self.without_sinks, self.rows)
+        beginning.used, beginning.lengths = None, torch.where(self.lengths >= prefix, prefix, 0)
+        return beginning
 
     @cached_property
     def _fronted(self) -> Tensor:
@@ -133,7 +133,7 @@ class FromTokens(How):
     rare: bool = False
     """Left out of the table of a run in which it is zero everywhere."""
 
-    def streams(self, asked: Any) -> bool:
+    def streams(self, options: Any) -> bool:
         """Return True: a sample's tokens are all at hand, and its value is added to the others'."""
         return True
 
@@ -239,9 +239,11 @@ class FromRows(How):
     of_sums: bool = True
     """Whether it takes what `moments.SummedRows` has, and not the rows themselves."""
 
-    def streams(self, asked: Any) -> bool:
+    def streams(self, options: Any) -> bool:
         """Return whether it is one of the second moments, which rows at unit norm around their mean are not."""
-        return self.of_sums and (not self.orders or any(rows != "centered" for rows in asked.rows))
+        return self.of_sums and (
+            not self.orders or any(rows != "centered" for rows in options.rows)
+        )
 
     def lack(self, count: int, width: int) -> str | None:
         """Return what `count` samples of `width` features lack for a value, or None."""
@@ -249,9 +251,9 @@ class FromRows(How):
             return None
         return f"it needs {self.least[0]} samples or more of {self.least[1]} features or more"
 
-    def measured(self, rows: Rows, asked: Any) -> Iterator[tuple[str | None, float]]:
+    def measured(self, rows: Rows, options: Any) -> Iterator[tuple[str | None, float]]:
         """Yield each variant that the options ask for with its value."""
-        for scaling, alpha in product(asked.rows, asked.alpha) if self.orders else ():
+        for scaling, alpha in product(options.rows, options.alpha) if self.orders else ():
             yield entropy_variant(alpha, scaling), float(self.compute(rows.factor(scaling), alpha))
         if not self.orders:
             yield self.variant(rows), float(self.compute(rows))

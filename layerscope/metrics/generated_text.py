@@ -38,8 +38,8 @@ def diversity(tokens: Sequence[Hashable]) -> float:
     """
     if len(tokens) < _GRAMS[-1]:
         raise LayerscopeError(f"{len(tokens)} tokens have no {_GRAMS[-1]}-gram: give a longer text")
-    found = 1.0
+    share = 1.0
     for n in _GRAMS:
         grams = list(zip(*(tokens[start:] for start in range(n)), strict=False))
-        found *= len(set(grams)) / len(grams)
-    return found
+        share *= len(set(grams)) / len(grams)
+    return share

@@ -74,7 +74,7 @@ def _ratios(stored: Rows) -> Tensor:
         # Far from zero, products of rows would lose the distances between them.
         return rows[first[span].to(rows.device)] - origin
 
-    found = []
+    ratios = []
     for i, span in enumerate(spans):
         rows = different(span)
         nearest = rows.new_full((len(rows), 2), torch.inf)
@@ -83,8 +83,8 @@ def _ratios(stored: Rows) -> Tensor:
             nearest = (
                 torch.cat([nearest, _two_nearest(rows, columns, i == j)], 1).sort(1).values[:, :2]
             )
-        found.append(nearest[:, 1] / nearest[:, 0])
-    return torch.cat(found)
+        ratios.append(nearest[:, 1] / nearest[:, 0])
+    return torch.cat(ratios)
 
 
 def _two_nearest(rows: Tensor, columns: Tensor, same: bool) -> Tensor:

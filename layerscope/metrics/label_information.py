@@ -85,7 +85,7 @@ def label_information(
     )
     rng = np.random.default_rng(seed)
     orders = (classes, *(rng.permutation(classes) for _ in range(draws)))
-    value, *chances = (float(alone - _joint(matrix, own, alpha)) for own in orders)
+    value, *chances = (float(alone - _joint(matrix, order, alpha)) for order in orders)
     return Information(value, float(np.mean(chances)), float(np.std(chances, ddof=1)))
 
 
@@ -97,8 +97,10 @@ def _joint(matrix: Tensor, classes: np.ndarray, alpha: float) -> Tensor:
 
 
 def _above_chance(states: Array, labels: Array, seed: int = 0) -> Estimate:
-    found = label_information(states, labels, seed=seed)
-    return Estimate(found.value - found.chance, found.spread, len(np.asarray(labels)))
+    information = label_information(states, labels, seed=seed)
+    return Estimate(
+        information.value - information.chance, information.spread, len(np.asarray(labels))
+    )
 
 
 def _about_next(readings: Readings) -> ByLayer:

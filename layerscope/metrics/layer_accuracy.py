@@ -1,10 +1,8 @@
-import torch
 from torch import Tensor
 
-from layerscope.core.errors import LayerscopeError
 from layerscope.metrics.arrays import Array, mean
 from layerscope.metrics.metric import Metric
-from layerscope.metrics.readings import ByLayer, FromReadings, Readings
+from layerscope.metrics.readings import ByLayer, FromReadings, Readings, as_predictions
 
 
 def layer_accuracy(predictions: Array, labels: Array) -> Tensor:
@@ -17,13 +15,7 @@ def layer_accuracy(predictions: Array, labels: Array) -> Tensor:
     >>> layer_accuracy(np.array([[0, 1, 1], [1, 1, 0]]), np.array([1, 0]))  # two samples, three layers
     tensor([0.0000, 0.5000, 1.0000], dtype=torch.float64)
     """
-    tops = torch.as_tensor(predictions)
-    truth = torch.as_tensor(labels).to(tops.device)
-    if tops.ndim < 1 or tops.shape[:-1] != truth.shape or truth.numel() == 0:
-        shapes = f"predictions has shape {tuple(tops.shape)} and labels {tuple(truth.shape)}"
-        raise LayerscopeError(
-            f"{shapes}: give [..., layers] predictions and one label for each row"
-        )
+    tops, truth = as_predictions(predictions, labels)
     return (tops == truth[..., None]).double().reshape(-1, tops.shape[-1]).mean(0)
 
 

@@ -22,7 +22,7 @@ class How:
         """Return what `count` samples of `width` features lack for a value, or None."""
         return None
 
-    def streams(self, asked: Any) -> bool:
+    def streams(self, options: Any) -> bool:
         """Return whether sums over chunks of samples give all or some of what the options ask for, to rounding."""
         return False
 

@@ -41,18 +41,18 @@ class ValueSums(Sums):
         >>> (ValueSums.of(torch.tensor([1.0, 2.0])) + ValueSums.of(torch.tensor([6.0]))).mean.item()
         3.0
         """
-        known = ~values.isnan()
-        count, held = known.sum(-1).double(), values.double().masked_fill(~known, 0.0)
+        valid = ~values.isnan()
+        count, held = valid.sum(-1).double(), values.double().masked_fill(~valid, 0.0)
         # around the first value: equal ones have no deviation
         first = (
-            held.gather(-1, known.int().argmax(-1, keepdim=True))
+            held.gather(-1, valid.int().argmax(-1, keepdim=True))
             if values.shape[-1]
             else held.sum(-1, True)
         )
-        off = (held - first) * known
+        off = (held - first) * valid
         mean = off.sum(-1) / count.clamp(min=1)
         return cls(
-            count, first.squeeze(-1) + mean, ((off - mean[..., None]) * known).square().sum(-1)
+            count, first.squeeze(-1) + mean, ((off - mean[..., None]) * valid).square().sum(-1)
         )
 
     @classmethod

@@ -52,11 +52,11 @@ def _measure(k: int = 10, distance: str = "cosine") -> Measure:
             scale = torch.where(scale == 0, typical_norm(points), scale)
             points = points / scale.masked_fill(scale == 0, 1.0)
         step = max(1, _TILE_BYTES // (8 * count * max(1, rows[..., 0, 0].numel())))
-        found = [
+        neighbours = [
             _nearest(points, slice(low, low + step), k, distance) for low in range(0, count, step)
         ]
         equal = (rows == rows[..., :1, :]).all((-2, -1))
-        return (torch.cat(found, -2).masked_fill(equal[..., None, None], -1),)
+        return (torch.cat(neighbours, -2).masked_fill(equal[..., None, None], -1),)
 
     return Measure("mutual kNN", 2, prepare, _shared)
 
@@ -65,8 +65,8 @@ def _shared(first: Prepared, second: Prepared) -> Tensor:
     (ours,), (theirs,) = first, second
     shape = np.broadcast_shapes(ours.shape, theirs.shape)
     ours, theirs = ours.expand(shape).contiguous(), theirs.expand(shape).contiguous()
-    found = torch.searchsorted(theirs, ours).clamp(max=ours.shape[-1] - 1)
-    shared = (theirs.gather(-1, found) == ours).double().mean((-2, -1))
+    places = torch.searchsorted(theirs, ours).clamp(max=ours.shape[-1] - 1)
+    shared = (theirs.gather(-1, places) == ours).double().mean((-2, -1))
     return shared.masked_fill((ours[..., 0, 0] < 0) | (theirs[..., 0, 0] < 0), torch.nan)
 
 

@@ -50,24 +50,24 @@ def neural_collapse(
     0.0062
     """
     check_choice(global_mean, "global_mean", ("samples", "classes"))
-    found = as_finite64(states, "states")
-    found = found - found[..., :1, :]  # what all states share takes no digits
-    names, classes = torch.unique(torch.as_tensor(labels).to(found.device), return_inverse=True)
-    if classes.shape != found.shape[-2:-1]:
+    rows = as_finite64(states, "states")
+    rows = rows - rows[..., :1, :]  # what all states share takes no digits
+    names, classes = torch.unique(torch.as_tensor(labels).to(rows.device), return_inverse=True)
+    if classes.shape != rows.shape[-2:-1]:
         raise LayerscopeError(
-            f"{found.shape[-2]} states and labels of shape {tuple(classes.shape)}: give one for each"
+            f"{rows.shape[-2]} states and labels of shape {tuple(classes.shape)}: give one for each"
         )
     count = len(names)
     if count < 2:
         raise LayerscopeError(
             "all states have one label: neural collapse needs two classes or more"
         )
-    members = torch.nn.functional.one_hot(classes, count).to(found)
-    means = (members / members.sum(0)).T @ found  # [..., K, D]
+    members = torch.nn.functional.one_hot(classes, count).to(rows)
+    means = (members / members.sum(0)).T @ rows  # [..., K, D]
     centre = (
-        found.mean(-2, keepdim=True) if global_mean == "samples" else means.mean(-2, keepdim=True)
+        rows.mean(-2, keepdim=True) if global_mean == "samples" else means.mean(-2, keepdim=True)
     )
-    between, within = means - centre, found - means[..., classes, :]
+    between, within = means - centre, rows - means[..., classes, :]
     return collapsed(
         between,
         lambda directions: (within @ directions.mT).square().sum(-2) / within.shape[-2],
@@ -124,7 +124,7 @@ class FromCollapse(How):
 
     needs: ClassVar[Needs] = "labels"
 
-    def streams(self, asked: Any) -> bool:
+    def streams(self, options: Any) -> bool:
         """Return True: it is made of sums by class."""
         return True
 

@@ -85,9 +85,9 @@ class FromPath(How):
     """The layer of the first value; a metric that is no curve has one, at the last layer."""
     choice: Choice | None = None
 
-    def measured(self, states: States, asked: Any) -> Iterator[tuple[str | None, Tensor]]:
+    def measured(self, states: States, options: Any) -> Iterator[tuple[str | None, Tensor]]:
         """Yield each variant with the values `[N, layers]` of every sample."""
-        for name in getattr(asked, self.choice.option) if self.choice else (None,):
+        for name in getattr(options, self.choice.option) if self.choice else (None,):
             blocks, _ = opened(states, None, center=name == "centered")
             yield name, torch.cat([self.compute(rows.transpose(0, 1)) for rows in blocks])
 
@@ -114,18 +114,18 @@ class FromPairs(How):
     of_sums: Callable[..., Tensor] | None = None
     """Where sums of products suffice: takes `moments.PairSums` and options; returns `[L, L]`."""
 
-    def streams(self, asked: Any) -> bool:
+    def streams(self, options: Any) -> bool:
         """Return whether it is one of sums of products, or a sample's value that does not depend on the mean of all."""
         return self.of_sums is not None or (
-            self.by_sample is not None and "uncentered" in asked.cosine
+            self.by_sample is not None and "uncentered" in options.cosine
         )
 
-    def forms(self, asked: Any) -> "Iterator[FromPairs]":
+    def forms(self, options: Any) -> "Iterator[FromPairs]":
         """Yield the measure in each form that the options ask for."""
         if self.choice is None:
             yield self
             return
-        for name in getattr(asked, self.choice.option):
+        for name in getattr(options, self.choice.option):
             how = {self.choice.argument: self.choice.values[name]}
             by_sample = self.by_sample and partial(self.by_sample, **how)
             compute, variant = partial(self.compute, **how), self.variant.format(name)
@@ -188,7 +188,7 @@ def every_two(measure: Measure, states: States, others: States | None) -> Tensor
     """
     left, right = opened(states, others, center=False, widths=measure.widths)
     check_count(measure.name, left.count, measure.least)
-    found = torch.full((left.layers, right.layers), torch.nan, dtype=torch.float64)
+    matrix = torch.full((left.layers, right.layers), torch.nan, dtype=torch.float64)
     start = 0
     while start < left.layers:
         held: list[Prepared] = []
@@ -207,15 +207,15 @@ def every_two(measure: Measure, states: States, others: States | None) -> Tensor
             for a, first in enumerate(held, start):
                 if right is left and b < a:
                     continue
-                found[a, b] = measure.between(first, second).nanmean()
+                matrix[a, b] = measure.between(first, second).nanmean()
                 if right is left and a != b:
-                    found[b, a] = (
-                        found[a, b]
+                    matrix[b, a] = (
+                        matrix[a, b]
                         if measure.symmetric
                         else measure.between(second, first).nanmean()
                     )
         start = stop
-    return found
+    return matrix
 
 
 def _prepared(measure: Measure, side: Blocks, start: int) -> Iterator[Prepared]:
@@ -251,13 +251,13 @@ def similarity_matrix(
     >>> similarity_matrix(states).diagonal().round(decimals=3)
     tensor([1., 1., 1., 1.], dtype=torch.float64)
     """
-    known = {
+    measures = {
         record.name: record.how
         for record in records("layerscope.metrics")
         if isinstance(record.how, FromPairs)
     }
-    check_choice(metric, "metric", tuple(known))
-    how = known[metric]
+    check_choice(metric, "metric", tuple(measures))
+    how = measures[metric]
     takes = [name for name in signature(how.compute).parameters if name not in ("states", "others")]
     for name in options:
         if name not in takes:

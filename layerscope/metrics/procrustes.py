@@ -29,11 +29,11 @@ def _measure(kind: str = "similarity") -> Measure:
 
     def between(first: Prepared, second: Prepared) -> Tensor:
         (a, known_a), (b, known_b) = first, second
-        found: Tensor = torch.linalg.svdvals(a.mT @ b).sum(-1).clamp(max=1.0) * known_a * known_b
-        squared: Tensor = 2.0 - 2.0 * found
-        angle = found.arccos()
+        overlap: Tensor = torch.linalg.svdvals(a.mT @ b).sum(-1).clamp(max=1.0) * known_a * known_b
+        squared: Tensor = 2.0 - 2.0 * overlap
+        angle = overlap.arccos()
         return {
-            "similarity": found,
+            "similarity": overlap,
             "angular": angle,
             "squared_distance": squared,
             "distance": squared.sqrt(),

@@ -43,9 +43,9 @@ def straightness(states: Array) -> Tensor:
 
 def _straightness(states: Array) -> Tensor:
     """Return the straightness of the path to each layer from 1 on, `[..., L]`."""
-    found = _layers(states)
-    steps = vector_norm(found.diff(dim=-2), dim=-1)
-    value: Tensor = vector_norm(found[..., 1:, :] - found[..., :1, :], dim=-1) / steps.cumsum(-1)
+    layers = _layers(states)
+    steps = vector_norm(layers.diff(dim=-2), dim=-1)
+    value: Tensor = vector_norm(layers[..., 1:, :] - layers[..., :1, :], dim=-1) / steps.cumsum(-1)
     return value
 
 
@@ -60,31 +60,31 @@ def monotone_triples(states: Array) -> Tensor:
     >>> monotone_triples(np.array([[0.0, 1.0], [1.0, 1.0], [1.0, 0.0], [1.0, 0.5]]))  # the last goes back a step
     tensor([1.0000, 0.6667], dtype=torch.float64)
     """
-    rising, known = _triples(states)
-    return rising / known
+    rising, counted = _triples(states)
+    return rising / counted
 
 
 def _triples(states: Array) -> tuple[Tensor, Tensor]:
     """Return for each layer from 2 on how many pairs of earlier layers rise in cosine to it, and how many there are."""
-    found = _layers(states, 3)
-    unit = directions(found, torch.zeros(()))
+    layers = _layers(states, 3)
+    unit = directions(layers, torch.zeros(()))
     cosines, counts = unit @ unit.mT, []
-    for layer in range(2, found.shape[-2]):
-        first, second = torch.triu_indices(layer, layer, 1, device=found.device)
+    for layer in range(2, layers.shape[-2]):
+        first, second = torch.triu_indices(layer, layer, 1, device=layers.device)
         earlier, later = cosines[..., first, layer], cosines[..., second, layer]
         rises, falls = earlier <= later + _TIE, earlier > later + _TIE  # neither where one is NaN
         counts.append(torch.stack([rises.sum(-1), (rises | falls).sum(-1)], -1))
-    rising, known = torch.stack(counts, -2).double().unbind(-1)
-    return rising, known
+    rising, counted = torch.stack(counts, -2).double().unbind(-1)
+    return rising, counted
 
 
 def _layers(states: Array, least: int = 2) -> Tensor:
-    found = as_finite64(states, "states")
-    if found.shape[-2] < least:
+    layers = as_finite64(states, "states")
+    if layers.shape[-2] < least:
         raise LayerscopeError(
-            f"states has shape {tuple(found.shape)}: give [..., layers, D] with {least} layers or more"
+            f"states has shape {tuple(layers.shape)}: give [..., layers, D] with {least} layers or more"
         )
-    return found
+    return layers
 
 
 MONOTONE_TRIPLES = Metric(

@@ -57,11 +57,11 @@ def prompt_entropy(
         return as_result(_by_length(states, lengths, alpha, rows, normalization))
     if any(prefix < 1 for prefix in prefixes):
         raise LayerscopeError(f"prefix {min(prefixes)} holds no token: give prefix lengths from 1")
-    found = states.new_empty(*states.shape[:-2], len(prefixes))
+    entropies = states.new_empty(*states.shape[:-2], len(prefixes))
     for i, prefix in enumerate(prefixes):
         reached = torch.where(lengths >= prefix, prefix, 0)
-        found[..., i] = _by_length(states[..., :prefix, :], reached, alpha, rows, normalization)
-    return found
+        entropies[..., i] = _by_length(states[..., :prefix, :], reached, alpha, rows, normalization)
+    return entropies
 
 
 def _by_length(
@@ -167,13 +167,13 @@ def entropy_of_grams(
 
 def _grams(tokens: Tokens) -> Grams:
     length, width = tokens.states.shape[-2:]
-    found = {rows: token_gram(tokens.states, tokens.used, rows) for rows in tokens.rows}
-    return Grams(found, tokens.lengths, length <= width, not tokens.without_sinks)
+    grams = {rows: token_gram(tokens.states, tokens.used, rows) for rows in tokens.rows}
+    return Grams(grams, tokens.lengths, length <= width, not tokens.without_sinks)
 
 
 def _entropies(layers: Sequence[Grams], orders: Sequence[float], chosen: Any) -> dict[str, Tensor]:
     """Return S_alpha `[L, B]` of all layers at once; where eigenvalues are dear, of the `chosen` samples alone."""
-    found, of_tokens = {}, layers[0].of_tokens
+    by_variant, of_tokens = {}, layers[0].of_tokens
     for rows in layers[0].grams:
         grams = torch.stack([layer.grams[rows] for layer in layers])
         for alpha in orders:
@@ -189,8 +189,8 @@ def _entropies(layers: Sequence[Grams], orders: Sequence[float], chosen: Any) ->
                 values[:, some] = torch.stack(
                     [entropy_of_grams(gram, n, alpha, of_tokens) for gram, n in parts]
                 )
-            found[entropy_variant(alpha, rows)] = values.float()
-    return found
+            by_variant[entropy_variant(alpha, rows)] = values.float()
+    return by_variant
 
 
 PROMPT_ENTROPY = Metric(

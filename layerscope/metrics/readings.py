@@ -4,9 +4,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
+import torch
 from torch import Tensor
 
-from layerscope.metrics.arrays import Estimate
+from layerscope.core.errors import LayerscopeError
+from layerscope.metrics.arrays import Array, Estimate
 from layerscope.metrics.metric import How, Needs
 
 
@@ -25,6 +27,18 @@ class Readings:
     states: Tensor | None = None
     following: Tensor | None = None
     layers: Sequence[int] = ()
+
+
+def as_predictions(predictions: Array, labels: Array) -> tuple[Tensor, Tensor]:
+    """Return predicted ids `[..., L]` and the right ones `[...]` as tensors; raise where they do not fit."""
+    tops = torch.as_tensor(predictions)
+    truth = torch.as_tensor(labels).to(tops.device)
+    if tops.ndim < 1 or tops.shape[:-1] != truth.shape or truth.numel() == 0:
+        shapes = f"predictions has shape {tuple(tops.shape)} and labels {tuple(truth.shape)}"
+        raise LayerscopeError(
+            f"{shapes}: give [..., layers] predictions and one label for each row"
+        )
+    return tops, truth
 
 
 ByLayer: TypeAlias = Iterator[tuple[int, Estimate]]

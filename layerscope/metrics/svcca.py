@@ -44,10 +44,10 @@ def _kept(rows: Tensor, variance: float) -> Principal:
         raise LayerscopeError(
             f"variance={variance} is not a share: give a number above 0, at most 1"
         )
-    found = principal(rows)
-    explained = found.values.square().cumsum(-1)
+    parts = principal(rows)
+    explained = parts.values.square().cumsum(-1)
     short = (explained < variance * explained[..., -1:]).sum(-1)
-    return found.kept((short + 1).minimum(found.rank))
+    return parts.kept((short + 1).minimum(parts.rank))
 
 
 def _measure(variance: float = 0.99) -> Measure:

@@ -80,15 +80,14 @@ class BlockFinder:
         `every` are all calls, those that can be no layers included.
         """
         blocks = [call for chain in chains for call in chain.blocks]
-        paths = [call.path for call in blocks]
         notes: list[str] = []
         if not named:
             notes += [
                 f"{path} changes the width and is not measured" for path in _wider(blocks, every)
             ]
         for group in outermost_lists(self.entry, every):
-            holds = any(path.startswith(f"{call.path}.") for call in group for path in paths)
-            if len(group) < 2 or holds or group[0].is_inside(blocks) or set(blocks) & set(group):
+            around = any(call.holds(blocks) for call in group)
+            if len(group) < 2 or around or group[0].is_inside(blocks) or set(blocks) & set(group):
                 continue
             row = f"{group[0].path} … {group[-1].path}"
             notes += _ties(chains, group, row)
@@ -152,7 +151,7 @@ class BlockFinder:
     def _stages_around(self, selected: Calls) -> list[Calls]:
         """Return the blocks of the stages of a hierarchical model: of selected calls that change a state's shape."""
         outer = [call for call in selected if not call.is_inside(selected)]
-        if all(call.given.shape == call.returned.shape for call in outer):
+        if all(call.input.shape == call.output.shape for call in outer):
             return []
         groups: list[Calls] = []
         for stage in outer:
@@ -226,7 +225,7 @@ class BlockFinder:
         if not differ_in_width(groups):
             return []
         for before, after in zip(groups, groups[1:], strict=False):
-            if before[-1].returned.shape == after[0].given.shape:
+            if before[-1].output.shape == after[0].input.shape:
                 return []  # of one shape they are blocks that do not read one another
         return self._linked(groups, refused=[])
 
@@ -260,12 +259,12 @@ class BlockFinder:
         ends = [call for chain in chains for call in chain.ends]
         if _are_followed(blocks, ends):
             return False
-        found = Chain(tuple(blocks), tuple(ends))
-        groups = [members(each, self.calls) for each in self._containers(found, direct=False)]
-        holders = [c for c in self.calls if c in blocks or any(b.is_inside([c]) for b in blocks)]
+        joined = Chain(tuple(blocks), tuple(ends))
+        groups = [members(each, self.calls) for each in self._containers(joined, direct=False)]
+        holders = [call for call in self.calls if call in blocks or call.holds(blocks)]
         kinds = {type(call.module) for call in holders if call.is_compound}
         groups.append([c for c in self.calls if type(c.module) in kinds and c.keeps_shape])
-        return not any(_left_out(group, found, refused) for group in groups)
+        return not any(_left_out(group, joined, refused) for group in groups)
 
     def _containers(self, chain: Chain, *, direct: bool) -> list[nn.Module]:
         """Return the lists that hold blocks, and unless `direct` the lists around them; of Sequentials the first."""
@@ -300,7 +299,7 @@ def outermost_lists(entry: nn.Module, calls: Calls) -> list[Calls]:
 def differ_in_width(groups: list[Calls]) -> bool:
     """Return whether the states of several stacks of like blocks differ in width: the model is hierarchical."""
     kinds = {type(group[0].module) for group in groups}
-    widths = {group[-1].returned.shape[-1] for group in groups}
+    widths = {group[-1].output.shape[-1] for group in groups}
     return len(kinds) == 1 and len(widths) > 1
 
 
@@ -336,7 +335,7 @@ def _rows(
                 continue
             if same_parent and last.parent != call.parent:
                 continue
-            follows = same(last.returned, call.given) and not call.is_inside([last])
+            follows = same(last.output, call.input) and not call.is_inside([last])
             if not follows and not same_class and not same_parent:
                 follows = end_of(last, call, calls) is not None
             if follows:
@@ -403,8 +402,9 @@ def _are_followed(blocks: Calls, ends: Calls) -> bool:
 def _left_out(group: Calls, chain: Chain, refused: list[str]) -> bool:
     """Return whether a call that looks like a block is in a group and not in a chain, nor around or inside a block."""
     for call in group:
-        around = any(block.is_inside([call]) for block in chain.blocks)
-        if call in (*chain.blocks, *chain.ends) or around or call.is_inside(chain.blocks):
+        if call in (*chain.blocks, *chain.ends):
+            continue
+        if call.holds(chain.blocks) or call.is_inside(chain.blocks):
             continue
         if call.has_weights and not is_norm(call):
             paths = [block.path for block in chain.blocks]
@@ -422,8 +422,8 @@ def _left_out(group: Calls, chain: Chain, refused: list[str]) -> bool:
 def _ties(chains: Sequence[Chain], group: Calls, row: str) -> Iterator[str]:
     """Yield what layers have to do with another list: its output is layer 0, or its outputs are the layers."""
     for chain in chains:
-        first = chain.blocks[0].given
-        feeding = next((call for call in group if same(call.returned, first)), None)
+        first = chain.blocks[0].input
+        feeding = next((call for call in group if same(call.output, first)), None)
         if feeding is not None:
             yield f"layer 0 is the output of {feeding.path}, a block of another list ({row})"
         elif set(chain.ends) & set(group):
@@ -434,7 +434,7 @@ def _wider(blocks: Calls, calls: Calls) -> list[str]:
     """Return the modules beside blocks, of their kind and no single layer, that give states of another width."""
     kinds = {(type(call.module), call.parent) for call in blocks if call.is_compound}
     like = (call for call in calls if (type(call.module), call.parent) in kinds)
-    wider = (call.path for call in like if call.given.shape[-1] != call.returned.shape[-1])
+    wider = (call.path for call in like if call.input.shape[-1] != call.output.shape[-1])
     return list(dict.fromkeys(wider))
 
 

@@ -1,16 +1,21 @@
-"""Run one forward and hand over the state of every layer as it appears."""
+"""Run one forward and hand over the state of every layer as it appears.
+
+Hooks on the blocks do it, so that nothing is stored and the model's code is as it was: layer 0 is
+what the first block reads, layer k what the k-th block gives (or a module that follows it, or the
+sum of what it reads and gives; `Stack` says which). After the last layer that is asked for, an
+exception ends the forward: later blocks and the head never run.
+"""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
-from layerscope.models.forward import Inputs, forward, hidden_of
+from layerscope.models.forward import Hook, Inputs, forward, hidden_in, hidden_of, hooked
 from layerscope.models.stack import Stack, tokens_read
 from layerscope.models.sublayers.watch import Spot, Tap, as_state
 
@@ -39,9 +44,7 @@ def capture(
     computed; one beyond the last lets the whole forward run.
     """
     visitor = _Visitor(module, stack, inputs, visit, until, taps)
-    with ExitStack() as hooks, suppress(Enough):
-        for handle in visitor.hooks(module):
-            hooks.enter_context(handle)
+    with hooked(visitor.hooks(module)), suppress(Enough):
         forward(module.get_submodule(stack.entry), inputs)
         if until is not None and until > stack.depth:
             return
@@ -69,25 +72,24 @@ class _Visitor:
         self.layer, self.entered, self.shape, self.visiting = 0, 0, torch.Size(), False
         self.calls: dict[str, int] = defaultdict(int)
 
-    def hooks(self, module: nn.Module) -> Iterator[RemovableHandle]:
-        """Set hooks on the blocks, what gives the layers, and the modules that show a sub-layer."""
+    def hooks(self, module: nn.Module) -> Iterator[tuple[nn.Module, Hook | None, Hook | None]]:
+        """Yield hooks on the blocks, on what gives the layers, and on the modules that show a sub-layer."""
         blocks = {path: module.get_submodule(path) for path in dict.fromkeys(self.stack.blocks)}
-        for block in [*blocks.values()][: None if self.taps else 1]:
-            yield block.register_forward_pre_hook(self._enter, with_kwargs=True)
+        entered = list(blocks.values()) if self.taps else list(blocks.values())[:1]
+        yield from ((block, self._enter, None) for block in entered)
         for path in dict.fromkeys(self.stack.ends):
-            yield module.get_submodule(path).register_forward_hook(self._leave, with_kwargs=True)
+            yield module.get_submodule(path), None, self._leave
         inside = (
             (blocks[self.stack.blocks[layer - 1]].get_submodule(spot.path), spot.path)
             for layer, spot in self.taps
         )
         for child, path in dict.fromkeys(inside):  # once each, as several blocks may share one
-            yield child.register_forward_pre_hook(partial(self._before, path), with_kwargs=True)
-            yield child.register_forward_hook(partial(self._after, path))
+            yield child, partial(self._before, path), partial(self._after, path)
 
     def _enter(self, _: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         if self.visiting:
             return
-        state = _state((*args, *kwargs.values()))
+        state = _checked(hidden_in(args, kwargs))
         if self.layer == 0:
             self._show(0, state)
         self.entered, self.shape = self.layer + 1, state.shape
@@ -99,10 +101,10 @@ class _Visitor:
         if self.visiting:
             return
         self.layer += 1
-        state = _state(output)
-        self._show(
-            self.layer, _state((*args, *kwargs.values())) + state if self.stack.added else state
-        )
+        state = _checked(hidden_of(output))
+        if self.stack.added:
+            state = _checked(hidden_in(args, kwargs)) + state
+        self._show(self.layer, state)
 
     def _show(self, layer: int, state: Tensor) -> None:
         self.visiting = True
@@ -118,16 +120,16 @@ class _Visitor:
         self, path: str, _: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]
     ) -> None:
         self.calls[path] += 1
-        self._show_inside(Spot(path, self.calls[path] - 1, True), (*args, *kwargs.values()))
+        self._show_inside(Spot(path, self.calls[path] - 1, True), hidden_in(args, kwargs))
 
-    def _after(self, path: str, _: nn.Module, __: object, output: object) -> None:
-        self._show_inside(Spot(path, self.calls[path] - 1, False), output)
+    def _after(self, path: str, _: nn.Module, __: object, ___: object, output: object) -> None:
+        self._show_inside(Spot(path, self.calls[path] - 1, False), hidden_of(output))
 
-    def _show_inside(self, spot: Spot, value: object) -> None:
+    def _show_inside(self, spot: Spot, hidden: Tensor | None) -> None:
         site = self.taps.get((self.entered, spot))
         if site is None:
             return
-        state = as_state(_state(value), self.shape)
+        state = as_state(_checked(hidden), self.shape)
         if state is None:
             raise RuntimeError(f"{spot.path} gave no state where its probe gave one")
         self.visit(self.entered, site, self._own(state))
@@ -142,9 +144,8 @@ def evaluating(module: nn.Module) -> Iterator[None]:
     """Put every module into evaluation mode (no dropout, no random masking) and afterwards back as it was."""
     training = [child for child in module.modules() if child.training]
     config: Any = getattr(module, "config", None)
-    masking = getattr(
-        config, "mask_ratio", None
-    )  # ViTMAE masks patches at random even in evaluation
+    # ViTMAE masks patches at random even in evaluation
+    masking = getattr(config, "mask_ratio", None)
     module.eval()
     if masking:
         config.mask_ratio = 0.0
@@ -157,8 +158,7 @@ def evaluating(module: nn.Module) -> Iterator[None]:
             child.training = True
 
 
-def _state(value: object) -> Tensor:
-    hidden = hidden_of(value)
+def _checked(hidden: Tensor | None) -> Tensor:
     if hidden is None:
         raise RuntimeError("a block gave no hidden state")
     return hidden

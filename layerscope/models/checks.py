@@ -63,10 +63,10 @@ def hub_files(name: str, revision: str | None, patterns: Sequence[str]) -> Path 
     go_offline_without_hub()
     for here in (False, True):
         with suppress(Exception):  # no hub, no such files: the weights that are here need neither
-            found = snapshot_download(
+            folder = snapshot_download(
                 name, revision=revision, allow_patterns=list(patterns), local_files_only=here
             )
-            return Path(found)
+            return Path(folder)
     return None
 
 
@@ -102,24 +102,19 @@ def _folder_fault(folder: Path) -> str:
     except OSError as error:
         return f"cannot be read ({error.strerror})"
     configs = [folder / name for name in CONFIGS if (folder / name).is_file()]
+    is_served = (folder / "modules.json").is_file()
     for path in configs:
-        found = _json(path)
-        if (
-            path.name == "config.json"
-            and not (folder / "modules.json").is_file()
-            and isinstance(found, dict)
-        ):
-            _check_type(path, found)
+        config = _json(path)
+        if path.name == "config.json" and not is_served and isinstance(config, dict):
+            _check_type(path, config)
     if configs:
         return ""
     if (folder / "run.json").is_file():
         return "holds no config.json: it is a layerscope run, give the model itself"
-    why = (
-        f"give one of the models in it ({', '.join(sorted(inside)[:3])})"
-        if inside
-        else "is it a saved model?"
-    )
-    return f"holds no config.json: {why}"
+    if inside:
+        models = ", ".join(sorted(inside)[:3])
+        return f"holds no config.json: give one of the models in it ({models})"
+    return "holds no config.json: is it a saved model?"
 
 
 def near_folder(folder: Path) -> str:
@@ -158,8 +153,8 @@ def _weights_fault(folder: Path, allow_pickle: bool) -> str:
     from safetensors import SafetensorError, safe_open
 
     index = folder / "model.safetensors.index.json"
-    found = _json(index) if index.is_file() else {}
-    names = sorted(set(found.get("weight_map", {}).values())) if isinstance(found, dict) else []
+    parts = _json(index) if index.is_file() else {}
+    names = sorted(set(parts.get("weight_map", {}).values())) if isinstance(parts, dict) else []
     missing = [name for name in names if not (folder / str(name)).is_file()]
     if missing:
         return f"lacks {missing[0]} ({len(missing)} of {len(names)} files of weights): copy or download it again"
@@ -215,17 +210,15 @@ def clear_inputs(processor: Any) -> Iterator[None]:
 
 def _what_failed(source: str, error: Exception) -> str:
     text = f"{type(error).__name__}: {error}"
-    known = next((line for pattern, line in FAULTS.items() if re.search(pattern, text, re.S)), None)
-    if known is None and not Path(source).exists():
+    for pattern, line in FAULTS.items():
+        if re.search(pattern, text, re.S):
+            return line
+    if not Path(source).exists():
         if re.search("couldn't connect|Connection|offline|Max retries|resolve", text):
-            hint = (
-                near(source, (EMBEDDED,))
-                or near_folder(Path(source))
-                or ": check the name, or the network"
-            )
+            hint = near(source, (EMBEDDED,)) or near_folder(Path(source))
+            hint = hint or ": check the name, or the network"
             return f"is not a local folder, and the hub cannot be reached{hint}"
         if re.search("not a valid model identifier|Repository Not Found|404|Repo id", text):
             return "is neither a local folder nor a model on the hub: check the name (or its access token)"
-    return (
-        known or f"cannot be loaded: {' '.join(str(error).split())[:200] or type(error).__name__}"
-    )
+    reason = " ".join(str(error).split())[:200] or type(error).__name__
+    return f"cannot be loaded: {reason}"

@@ -244,9 +244,9 @@ class ImageEncoder(Encoder):
                 f"the `processor` failed on an image ({type(error).__name__}: {error})"
             ) from error
         if not isinstance(pixels, Tensor) or pixels.ndim != 3:
-            given = tuple(pixels.shape) if isinstance(pixels, Tensor) else type(pixels).__name__
+            made_of = tuple(pixels.shape) if isinstance(pixels, Tensor) else type(pixels).__name__
             raise LayerscopeError(
-                f"the `processor` made {given} of an image: give a tensor [channels, height, width]"
+                f"the `processor` made {made_of} of an image: give a tensor [channels, height, width]"
             )
         return pixels
 

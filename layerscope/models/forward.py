@@ -1,8 +1,8 @@
 """Call a module with the inputs it takes, and pick the hidden state out of what a module gets or gives."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass
 from functools import cache
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from layerscope.core.errors import LayerscopeError
 
 T = TypeVar("T")
+Hook = Callable[..., Any]
 FAILURES = (RuntimeError, TypeError, ValueError, LookupError, AttributeError)
 """What a forward may raise where a model, or a part of it, is not run the way that it was written for."""
 COUNTERS = ("_get_feat_extract_output_lengths", "_get_subsampling_output_length")
@@ -53,22 +54,15 @@ class Inputs:
 
 def on_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return tensors on the CPU; those on another device in one copy for each dtype, as each copy waits for it."""
-    found, kinds = (
-        dict(tensors),
-        {one.dtype for one in tensors.values() if one.device.type != "cpu"},
-    )
-    for dtype in kinds:
-        own = {
-            name: one
-            for name, one in tensors.items()
-            if one.dtype == dtype and one.device.type != "cpu"
-        }
-        flat = torch.cat([one.reshape(-1) for one in own.values()]).cpu()
-        parts = torch.split(flat, [one.numel() for one in own.values()])
-        found |= {
-            name: part.view(one.shape) for (name, one), part in zip(own.items(), parts, strict=True)
-        }
-    return found
+    here = dict(tensors)
+    away = {name: one for name, one in tensors.items() if one.device.type != "cpu"}
+    for dtype in {one.dtype for one in away.values()}:
+        alike = {name: one for name, one in away.items() if one.dtype == dtype}
+        flat = torch.cat([one.reshape(-1) for one in alike.values()]).cpu()
+        parts = torch.split(flat, [one.numel() for one in alike.values()])
+        for (name, one), part in zip(alike.items(), parts, strict=True):
+            here[name] = part.view(one.shape)
+    return here
 
 
 @cache
@@ -165,6 +159,28 @@ def hidden_of(value: object) -> Tensor | None:
     if isinstance(value, (tuple, list)):
         return next((v for v in map(hidden_of, value) if v is not None), None)
     return None
+
+
+def hidden_in(args: tuple[object, ...], kwargs: Mapping[str, object]) -> Tensor | None:
+    """Return the hidden state that a module is called with."""
+    return hidden_of((*args, *kwargs.values()))
+
+
+@contextmanager
+def hooked(hooks: Iterable[tuple[nn.Module, Hook | None, Hook | None]]) -> Iterator[None]:
+    """Within, functions run before and after modules.
+
+    They are called as before(module, args, kwargs) and after(module, args, kwargs, output).
+    """
+    with ExitStack() as handles:
+        for module, before, after in hooks:
+            if before is not None:
+                handle = module.register_forward_pre_hook(before, with_kwargs=True)
+                handles.enter_context(handle)
+            if after is not None:
+                handle = module.register_forward_hook(after, with_kwargs=True)
+                handles.enter_context(handle)
+        yield
 
 
 @dataclass(frozen=True)
@@ -274,14 +290,13 @@ def frame_mask(mask: Tensor | None, frames: int, module: nn.Module) -> Tensor | 
     """
     if mask is None or mask.shape[1] == frames:
         return mask
-    real = mask.sum(1)
-    found = torch.ceil(real * (frames / mask.shape[1]))
+    real, whole = mask.sum(1), mask.shape[1]
+    states = torch.ceil(real * (frames / whole))
     for count in filter(None, (getattr(module, name, None) for name in COUNTERS)):
         with suppress(*FAILURES):  # one that counts something else
-            lengths, most = count(real), count(torch.tensor([mask.shape[1]], device=real.device))
-            if isinstance(lengths, Tensor) and isinstance(most, Tensor) and int(most) == frames:
-                found = lengths
+            counted, most = count(real), count(torch.tensor([whole], device=real.device))
+            if isinstance(counted, Tensor) and isinstance(most, Tensor) and int(most) == frames:
+                states = counted
                 break
-    return (
-        torch.arange(frames, device=mask.device) < found.long().clamp(1, frames)[:, None]
-    ).long()
+    states = states.long().clamp(1, frames)
+    return (torch.arange(frames, device=mask.device) < states[:, None]).long()

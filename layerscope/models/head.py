@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.models.forward import hidden_of
+from layerscope.models.forward import hidden_in
 
 
 def without_blocks(kind: Any) -> Any:
@@ -56,7 +56,7 @@ def pass_on(module: nn.Module, outputs: int) -> None:
     """Let each block return its input: alone, or as the first of `outputs` values."""
 
     def forward(*args: object, **kwargs: object) -> object:
-        hidden = hidden_of((*args, *kwargs.values()))
+        hidden = hidden_in(args, kwargs)
         return (hidden, *[None] * (outputs - 1)) if outputs else hidden
 
     for block in blocks_of(module):

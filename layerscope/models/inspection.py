@@ -6,6 +6,7 @@ from itertools import groupby
 from typing import Any
 
 import torch
+from torch import nn
 
 from layerscope.core.errors import LayerscopeError, choices
 from layerscope.core.stopwatch import Stopwatch
@@ -118,10 +119,8 @@ def _look(
     try:
         models = [find_layers(loaded, modality, samples, override)]
     except SeveralParts as several:
-        models = [
-            find_layers(loaded, modality, samples, replace(override, part=part))
-            for part in several.parts
-        ]
+        overrides = (replace(override, part=part) for part in several.parts)
+        models = [find_layers(loaded, modality, samples, each) for each in overrides]
     return [_inspection(model, modality, samples) for model in models]
 
 
@@ -130,74 +129,79 @@ def made_up_samples(loaded: Loaded, modality: str | None = None) -> tuple[str, l
     modality = modality or modality_of(loaded.module)
     draw = torch.Generator().manual_seed(0)
     if modality == "tensor":
-        weighted = (
-            child
-            for child in loaded.module.modules()
-            if next(child.parameters(recurse=False), None) is not None
-        )
-        if not isinstance(
-            first := next(weighted, None), torch.nn.Linear
-        ):  # as of an MLP, which reads rows of its width
-            raise LayerscopeError(
-                "a plain module is probed with data: give an array of its inputs as `data`"
-            )
-        return modality, [*torch.randn(2, first.in_features, generator=draw)]
+        return modality, _made_up_rows(loaded.module, draw)
     if modality == "text":
         tokenizer = loaded.processor_for("text")
         with clear_inputs(tokenizer):  # one of an empty vocabulary makes no tokens
             if tokenizer is not None and tokenizer(TEXTS[0])["input_ids"]:
                 return modality, TEXTS
-        rows = [torch.randint(vocabulary(loaded.module), (n,), generator=draw) for n in (24, 8)]
-        end = getattr(getattr(loaded.module, "config", None), "eos_token_id", None)
-        if isinstance(end, int):  # some classifiers read the token that ends a text
-            rows = [torch.cat([row[row != end], torch.tensor([end])]) for row in rows]
-        return "tensor", rows
+        return "tensor", _made_up_ids(loaded.module, draw)
     if modality == "image":
         from PIL import Image
 
-        return modality, [
-            Image.effect_noise((64, 64), 50).convert("RGB"),
-            Image.new("RGB", (64, 64), "gray"),
-        ]
-    noise = (torch.randn(16000, generator=draw) * 0.1).numpy()
-    return modality, [Waveform(noise, 16000), Waveform(noise[:8000], 16000)]
+        noise = Image.effect_noise((64, 64), 50).convert("RGB")
+        return modality, [noise, Image.new("RGB", (64, 64), "gray")]
+    sound = (torch.randn(16000, generator=draw) * 0.1).numpy()
+    return modality, [Waveform(sound, 16000), Waveform(sound[:8000], 16000)]
+
+
+def _made_up_rows(module: nn.Module, draw: torch.Generator) -> list[Any]:
+    """Return rows of the width that a plain module's first weights read, where they are those of an MLP."""
+    for child in module.modules():
+        if next(child.parameters(recurse=False), None) is None:
+            continue
+        if isinstance(child, nn.Linear):
+            return [*torch.randn(2, child.in_features, generator=draw)]
+        break
+    raise LayerscopeError(
+        "a plain module is probed with data: give an array of its inputs as `data`"
+    )
+
+
+def _made_up_ids(module: nn.Module, draw: torch.Generator) -> list[Any]:
+    rows = [torch.randint(vocabulary(module), (n,), generator=draw) for n in (24, 8)]
+    end = getattr(getattr(module, "config", None), "eos_token_id", None)
+    if isinstance(end, int):  # some classifiers read the token that ends a text
+        rows = [torch.cat([row[row != end], torch.tensor([end])]) for row in rows]
+    return rows
 
 
 def _inspection(model: LayeredModel, modality: str, samples: list[Any]) -> Inspection:
-    with evaluating(model.module):
+    stack, module = model.stack, model.module
+    with evaluating(module):
         inside = Sublayers()
-        with suppress(
-            LayerscopeError, *FAILURES
-        ):  # blocks that cannot be watched show nothing inside
+        # blocks that cannot be watched show nothing inside
+        with suppress(LayerscopeError, *FAILURES):
             inputs = model.encoder.batch([probe_sample(model.encoder, samples)]).to(model.device)
-            inside = find_sublayers(model.module, model.stack, inputs)
+            inside = find_sublayers(module, stack, inputs)
         inputs = model.encoder.batch(samples).to(model.device)
-        (seconds,) = Stopwatch(model.device).medians(
-            [lambda: model.run(inputs, lambda *_: None)], 1
-        )
-    scope = (
-        "every token" if model.lens is not None and model.lens.kind == "tokens" else "every sample"
-    )
-    stack, parameter = model.stack, next(model.module.parameters(), torch.empty(0))
-    shared = {
-        name: getattr(stack, name)
-        for name in ("part", "depth", "width", "blocks", "found_by", "norm")
-    }
-    shared |= {name: getattr(model, name) for name in ("parts", "pooling", "max_length", "causal")}
+        runs = [lambda: model.run(inputs, lambda *_: None)]
+        (seconds,) = Stopwatch(model.device).medians(runs, 1)
+    head = None
+    if model.lens is not None:
+        scope = "every token" if model.lens.kind == "tokens" else "every sample"
+        head = f"{model.lens.classes:,} classes for {scope}"
+    dtype = next(module.parameters(), torch.empty(0)).dtype
+    states = (stack.depth + 1) * len(model.sites) * len(model.pooling)
     return Inspection(
         model=model.loaded.name,
-        kind=type(model.module).__name__,
+        kind=type(module).__name__,
         modality=modality,
-        head=None if model.lens is None else f"{model.lens.classes:,} classes for {scope}",
-        parameters=sum(p.numel() for p in model.module.parameters()),
-        dtype=str(parameter.dtype).removeprefix("torch."),
-        bytes_per_sample=4
-        * (stack.depth + 1)
-        * stack.width
-        * len(model.sites)
-        * len(model.pooling),
+        part=stack.part,
+        parts=model.parts,
+        depth=stack.depth,
+        width=stack.width,
+        blocks=stack.blocks,
+        found_by=stack.found_by,
+        norm=stack.norm,
+        head=head,
+        pooling=model.pooling,
+        max_length=model.max_length,
+        causal=model.causal,
+        parameters=sum(p.numel() for p in module.parameters()),
+        dtype=str(dtype).removeprefix("torch."),
+        bytes_per_sample=4 * states * stack.width,
         seconds_per_sample=float(seconds) / len(samples),
         notes=(*model.notes, *(inside.notes if inside.taps else ())),
         sublayers=tuple(inside.sites),
-        **shared,
     )

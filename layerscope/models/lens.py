@@ -1,4 +1,14 @@
-"""What each layer would predict: the model's own code after its last block, on another layer's states."""
+"""What each layer would predict: the model's own code after its last block, on another layer's states.
+
+No head is rebuilt here. The whole model runs on a batch while its blocks are bypassed: each one
+hands its input on, and the last one gives the states of the layer that is read. What follows (final
+norm, pooler, head, scaling of logits) is then the model's own, whatever its architecture:
+
+    embed(ids) → block 1 ⤳ block 2 ⤳ … ⤳ block L gives `states` → norm → head → logits
+
+For states [m, D] of single tokens the batch is m texts of one token; for a classifier it is the
+batch itself. A lens is used only where, on the last layer's states, it gives the model's own logits.
+"""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -14,7 +24,7 @@ from layerscope.models.forward import (
     Inputs,
     accepts,
     forward,
-    hidden_of,
+    hidden_in,
     run,
     with_state,
 )
@@ -99,7 +109,7 @@ def bypassed(module: nn.Module, stack: Stack, state: Tensor, short: bool = False
         def skip(*args: object, **kwargs: object) -> object:
             nonlocal calls
             calls += is_end
-            hidden = hidden_of((*args, *kwargs.values()))
+            hidden = hidden_in(args, kwargs)
             if stack.added and hidden is not None:  # what the model adds to it
                 hidden = state - hidden if calls == last else torch.zeros_like(hidden)
             elif is_end and calls == last:
@@ -134,14 +144,14 @@ def skipping(module: nn.Module, stack: Stack, blocks: Collection[int]) -> Iterat
     if blocks:
         stack.check_single(blocks)
 
-    def instead(own: Callable[..., object], form: Form) -> Callable[..., object]:
+    def instead(forward: Callable[..., object], form: Form) -> Callable[..., object]:
         def skip(*args: object, **kwargs: object) -> object:
-            hidden = hidden_of((*args, *kwargs.values()))
+            hidden = hidden_in(args, kwargs)
             if hidden is None or not form.more:
                 return form.around(hidden)
             # what else it gives is kept: every block of T5 hands on the bias of positions that
             # later ones read
-            return with_state(own(*args, **kwargs), hidden)
+            return with_state(forward(*args, **kwargs), hidden)
 
         return skip
 
@@ -217,15 +227,14 @@ def find_lens(
         logits = logits_of(forward(module, inputs))
     except Exception as error:
         return None, f"the model does not run to its head ({type(error).__name__}): no lens"
-    if logits is None or logits.shape[-1] < 2 or same(logits, last) or same(logits, final):
+    if logits is None or _are_states(logits, last, final):
         return None, None
     if not bool(torch.isfinite(logits).all()):
         return None, "the model's head gives NaN or infinity: no lens"
-    lens = Lens(module, stack, "tokens" if logits.ndim == 3 else "pooled", logits.shape[-1])
-    if lens.kind == "tokens" and not (
-        logits.shape[:2] == last.shape[:2] and "input_ids" in inputs.named
-    ):
+    kind: Literal["tokens", "pooled"] = "tokens" if logits.ndim == 3 else "pooled"
+    if kind == "tokens" and not _reads_tokens(logits, last, inputs):
         return None, OTHER_PART
+    lens = Lens(module, stack, kind, logits.shape[-1])
     try:
         read = _logits_at_once(lens, last, inputs)
     except Exception as error:
@@ -235,6 +244,15 @@ def find_lens(
     if not agrees or torch.equal(_read(lens, last, inputs), _read(lens, last.flip(-1), inputs)):
         return None, OTHER_PART  # an autoencoder's other part does not read the stack at all
     return _shortened(lens, last, inputs), None
+
+
+def _are_states(logits: Tensor, last: Tensor, final: Tensor) -> bool:
+    """Return whether a model gives no logits but its last states, or one number."""
+    return logits.shape[-1] < 2 or same(logits, last) or same(logits, final)
+
+
+def _reads_tokens(logits: Tensor, last: Tensor, inputs: Inputs) -> bool:
+    return logits.shape[:2] == last.shape[:2] and "input_ids" in inputs.named
 
 
 def _is_cut(inputs: Inputs, batch: Inputs) -> bool:
@@ -279,12 +297,12 @@ def token_read(read: Callable[[Tensor, Inputs], Tensor], last: Tensor, inputs: I
     alone = rows_of(inputs, slice(1))
     length = last.shape[1] if alone.mask is None else alone.mask.shape[1]
     states = last[:1, :length]
-    own = read(states, alone)
+    rows = read(states, alone)
 
     def changes(position: int) -> bool:
         other = states.clone()
         other[:, position] = other[:, position].flip(-1) + 1.0
-        return not torch.equal(read(other, alone), own)
+        return not torch.equal(read(other, alone), rows)
 
     touched = [position for position in {0, length // 2, length - 1} if changes(position)]
     if touched == [0]:

@@ -163,8 +163,8 @@ def _file(source: str, name: str, options: LoadOptions) -> Path | None:
         "_raise_exceptions_for_connection_errors": False,
     }
     with suppress(OSError, ValueError):
-        found = cached_file(source, name, revision=options.revision, **missing)
-        return found and Path(found)
+        path = cached_file(source, name, revision=options.revision, **missing)
+        return path and Path(path)
     return None
 
 

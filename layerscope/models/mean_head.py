@@ -33,11 +33,11 @@ def mean_headed(module: Any) -> Any:
     kind: Any = type(module)
     if standard_class(kind) is kind:
         setattr(module.config, KEY, MEAN)
-        own = {
+        pipeline = {
             "impl": f"{PIPELINE.stem}.MeanTextClassification",
             "pt": ["AutoModelForTokenClassification"],
         }
-        module.config.custom_pipelines = dict.fromkeys(TASKS, own)
+        module.config.custom_pipelines = dict.fromkeys(TASKS, pipeline)
         module.__class__ = _pooled(kind)
     return module
 
@@ -61,11 +61,11 @@ def _pooled(base: Any) -> type:
         from transformers.loss.loss_utils import fixed_cross_entropy
         from transformers.modeling_outputs import SequenceClassifierOutput
 
-        given = signature.bind_partial(self, *args, **named).arguments
-        del given["self"]
-        rest = dict(given.pop("kwargs", None) or {})
-        items, labels = rest.pop("num_items_in_batch", None), given.pop("labels", None)
-        mask = given.get("attention_mask")
+        arguments = signature.bind_partial(self, *args, **named).arguments
+        del arguments["self"]
+        rest = dict(arguments.pop("kwargs", None) or {})
+        items, labels = rest.pop("num_items_in_batch", None), arguments.pop("labels", None)
+        mask = arguments.get("attention_mask")
 
         def pool(_: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor] | None:
             return (mean(inputs[0], mask),) if inputs[0].ndim == 3 else None
@@ -74,7 +74,7 @@ def _pooled(base: Any) -> type:
         # own
         (head,) = (child for child in self.children() if isinstance(child, nn.Linear))
         with head.register_forward_pre_hook(pool, prepend=True):
-            output = base.forward(self, **given, **rest | {"return_dict": True})
+            output = base.forward(self, **arguments, **rest | {"return_dict": True})
         loss = None if labels is None else fixed_cross_entropy(output.logits.float(), labels, items)
         return SequenceClassifierOutput(
             loss, output.logits, output.hidden_states, output.attentions
@@ -110,9 +110,9 @@ def guards_of(config: Any) -> tuple[str, ...]:
     if kind is None:
         return ()
     with torch.device("meta"):
-        own, others = (set(made(config).state_dict()) for made in (kind, TOKENS[type(config)]))
+        names, others = (set(made(config).state_dict()) for made in (kind, TOKENS[type(config)]))
     inner = f"{kind.base_model_prefix}."
-    guard = min(own - others, key=lambda name: (name.startswith(inner), name), default=None)
+    guard = min(names - others, key=lambda name: (name.startswith(inner), name), default=None)
     return () if guard is None else (guard, guard + WHY)
 
 

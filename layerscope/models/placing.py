@@ -17,12 +17,11 @@ def torch_device(options: LoadOptions) -> torch.device:
     if options.device in ("auto", "map"):
         if not torch.cuda.is_available():
             return torch.device("cpu")
-        rank = os.environ.get(
-            "LOCAL_RANK"
-        )  # of several processes each has its own GPU, as far as there are any
-        return torch.device(
-            "cuda" if rank is None else f"cuda:{int(rank) % torch.cuda.device_count()}"
-        )
+        rank = os.environ.get("LOCAL_RANK")
+        if rank is None:
+            return torch.device("cuda")
+        # of several processes each has its own GPU, as far as there are any
+        return torch.device(f"cuda:{int(rank) % torch.cuda.device_count()}")
     try:
         device = torch.device(options.device)
         torch.empty(1, device=device).cpu()
@@ -37,11 +36,8 @@ def torch_device(options: LoadOptions) -> torch.device:
 def torch_dtype(options: LoadOptions) -> torch.dtype | str:
     """Return the dtype of the weights; `auto` is float32 on a CPU and the checkpoint's own elsewhere."""
     if options.dtype == "auto":
-        return (
-            torch.float32
-            if torch_device(options).type == "cpu" and not options.as_stored
-            else "auto"
-        )
+        on_cpu = torch_device(options).type == "cpu"
+        return torch.float32 if on_cpu and not options.as_stored else "auto"
     dtype: torch.dtype = getattr(torch, options.dtype)
     return dtype
 

@@ -62,9 +62,8 @@ def pool(
     `positions` [B].
     """
     if tokens.ndim == 2:
-        return tokens.to(
-            torch.float32, copy=True
-        )  # a block may change its input in place after it was seen
+        # a block may change its input in place after it was seen
+        return tokens.to(torch.float32, copy=True)
     if pooling in ("cls", "first"):
         return tokens[:, 0].to(torch.float32, copy=True)
     if pooling != "mean":
@@ -101,21 +100,20 @@ class Projection:
     def layers(self, states: Tensor, inputs: Inputs) -> Tensor:
         """Return the float32 vectors [K, B, P] of the states [K, B, T, D] of some layers."""
         layers, samples, most = states.shape[:3]
-        lengths = [most] * samples if inputs.mask is None else inputs.mask.sum(1).tolist()
-        found = torch.empty(layers, samples, self.width, device=states.device)
-        for length in sorted(
-            set(lengths)
-        ):  # without padding: some towers pool the last position, whatever is there
-            rows = torch.tensor(
-                [i for i in range(samples) if lengths[i] == length], device=states.device
-            )
-            own = rows_of(inputs, rows[:1] if self.blind else rows.repeat(layers))
+        lengths = torch.full((samples,), most, device=states.device)
+        if inputs.mask is not None:
+            lengths = inputs.mask.sum(1)
+        projected = torch.empty(layers, samples, self.width, device=states.device)
+        # without padding: some towers pool the last position, whatever is there
+        for length in sorted(set(lengths.tolist())):
+            rows = (lengths == length).nonzero().flatten()
+            alike = rows_of(inputs, rows[:1] if self.blind else rows.repeat(layers))
             with bypassed(self.module, self.stack, states[:, rows, :length].flatten(0, 1)):
-                vectors = _embedded(self.module, self.modality, own)
+                vectors = _embedded(self.module, self.modality, alike)
             if vectors is None:
                 raise RuntimeError("the model gave no vector of a sample")
-            found[:, rows] = vectors.float().view(layers, len(rows), -1)
-        return found
+            projected[:, rows] = vectors.float().view(layers, len(rows), -1)
+        return projected
 
 
 @torch.inference_mode()
@@ -123,12 +121,14 @@ def _embedded(module: nn.Module, modality: str, inputs: Inputs) -> Tensor | None
     """Return the vectors [B, P], not of unit length, in which a model compares its two modalities, None of others."""
     features: Callable[..., Any] | None = getattr(module, f"get_{modality}_features", None)
     if features is not None:
-        known = inspect.signature(features).parameters
-        output = features(**{k: fitted(module, v) for k, v in inputs.named.items() if k in known})
-        found = getattr(output, "pooler_output", output)
+        parameters = inspect.signature(features).parameters
+        output = features(
+            **{k: fitted(module, v) for k, v in inputs.named.items() if k in parameters}
+        )
+        vectors = getattr(output, "pooler_output", output)
     else:
-        found = getattr(forward(module, inputs), f"{modality}_embeds", None)
-    return found if isinstance(found, Tensor) and found.ndim == 2 else None
+        vectors = getattr(forward(module, inputs), f"{modality}_embeds", None)
+    return vectors if isinstance(vectors, Tensor) and vectors.ndim == 2 else None
 
 
 @torch.inference_mode()
@@ -137,15 +137,15 @@ def find_projection(
 ) -> Projection | None:
     """Return a tower's projection, None where it does not give the model's own vectors on the raw states of layer L."""
     try:
-        own = _embedded(module, modality, inputs)
-        if own is None:
+        vectors = _embedded(module, modality, inputs)
+        if vectors is None:
             return None
-        projection = Projection(module, stack, modality, own.shape[-1])
+        projection = Projection(module, stack, modality, vectors.shape[-1])
         mine, other = (projection.vectors(states, inputs) for states in (last, last.flip(-1)))
     except Exception:  # a model that takes other inputs too fails in its own way
         return None
-    tolerance = 1e-4 if own.dtype == torch.float32 else 2e-2
-    agrees = torch.allclose(mine, own.float(), rtol=tolerance, atol=1e-4)
+    tolerance = 1e-4 if vectors.dtype == torch.float32 else 2e-2
+    agrees = torch.allclose(mine, vectors.float(), rtol=tolerance, atol=1e-4)
     if not agrees or torch.equal(mine, other):
         return None
     return _blinded(projection, inputs, last, torch.cat([mine, other]))
@@ -153,14 +153,13 @@ def find_projection(
 
 def _blinded(projection: Projection, inputs: Inputs, last: Tensor, vectors: Tensor) -> Projection:
     """Return the projection that embeds one image's patches, where any do: they cost a third of a block every time."""
-    if inputs.mask is not None or [
-        value.is_floating_point() for value in inputs.named.values()
-    ] != [True]:
+    values = list(inputs.named.values())
+    if inputs.mask is not None or len(values) != 1 or not values[0].is_floating_point():
         return projection
     others = Inputs({name: value.flip(-1) + 1.0 for name, value in inputs.named.items()})
     blind = replace(projection, blind=True)
     try:
-        found = blind.vectors(torch.cat([last, last.flip(-1)]), others)
+        blindly = blind.vectors(torch.cat([last, last.flip(-1)]), others)
     except FAILURES:  # code that counts the samples by its inputs
         return projection
-    return blind if torch.allclose(found, vectors, rtol=1e-4, atol=1e-5) else projection
+    return blind if torch.allclose(blindly, vectors, rtol=1e-4, atol=1e-5) else projection

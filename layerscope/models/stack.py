@@ -106,7 +106,7 @@ def find_stacks(module: nn.Module, inputs: Inputs, blocks: str | None = None) ->
     gradient-checkpointing layers, else the largest run of like modules; always confirmed by calls:
     the output of one is the input of the next.
     """
-    found: list[tuple[Stack, Chain, Calls]] = []
+    stacks: list[tuple[Stack, Chain, Calls]] = []
     refused: list[str] = []
     seen: Calls = []
     for prefix, entry in _entries(module, inputs):
@@ -118,24 +118,24 @@ def find_stacks(module: nn.Module, inputs: Inputs, blocks: str | None = None) ->
         notes = finder.notes_on(chains, every, named=blocks is not None) if chains else []
         for chain in chains:
             stack = _stack_of(chain, prefix.rstrip("."), found_by, inputs)
-            found.append((replace(stack, notes=tuple(notes)), chain, calls))
-    if not found:
+            stacks.append((replace(stack, notes=tuple(notes)), chain, calls))
+    if not stacks:
         fault = "no stack of blocks was found in this model"
         if blocks:
             fault = f"blocks {blocks!r} does not name a stack of blocks"
         why = refused[0] if refused else _what_instead(module, seen)
         raise LayerscopeError(f"{fault}: {why}")
-    all_blocks = [call for _, chain, _ in found for call in chain.blocks]
-    names = _part_names([stack for stack, _, _ in found], [chain for _, chain, _ in found])
+    all_blocks = [call for _, chain, _ in stacks for call in chain.blocks]
+    names = _part_names([stack for stack, _, _ in stacks], [chain for _, chain, _ in stacks])
     return [
         replace(stack, part=name, norm=_final_norm(chain, calls, all_blocks))
-        for (stack, chain, calls), name in zip(found, names, strict=True)
+        for (stack, chain, calls), name in zip(stacks, names, strict=True)
     ]
 
 
 def _stack_of(chain: Chain, entry: str, found_by: str, inputs: Inputs) -> Stack:
     """Return a chain as a stack, which has neither its name nor its norm yet."""
-    state = chain.blocks[-1].returned
+    state = chain.blocks[-1].output
     return Stack(
         part="",
         entry=entry,
@@ -245,7 +245,7 @@ def _entries(module: nn.Module, inputs: Inputs) -> list[tuple[str, nn.Module]]:
 
 def _has_every_token(call: Call, inputs: Inputs) -> bool:
     """Return whether a call gives a state for every token of a text: not an expert's, and not with channels first."""
-    ids, state = inputs.named.get("input_ids"), call.returned
+    ids, state = inputs.named.get("input_ids"), call.output
     return ids is None or (
         state.ndim == 3 and (state.shape[1] >= ids.shape[1] or _is_turned(state, inputs))
     )
@@ -253,23 +253,23 @@ def _has_every_token(call: Call, inputs: Inputs) -> bool:
 
 def _is_turned(state: Tensor, inputs: Inputs) -> bool:
     """Return whether a state has its tokens before its samples, [T, B, D]: XLNet's have."""
-    given = inputs.named.get("input_ids", inputs.positional)
-    if given is None or given.ndim < 2 or state.ndim != 3:
+    inputs_read = inputs.named.get("input_ids", inputs.positional)
+    if inputs_read is None or inputs_read.ndim < 2 or state.ndim != 3:
         return False
-    return state.shape[1] == len(given) < given.shape[1] <= len(state)
+    return state.shape[1] == len(inputs_read) < inputs_read.shape[1] <= len(state)
 
 
 def _final_norm(chain: Chain, calls: Calls, all_blocks: Calls) -> str | None:
     """Return the normalising module that reads the last layer (or a slice of it), outside every block of any stack."""
-    last, width = chain.ends[-1], chain.blocks[-1].returned.shape[-1]
-    state = last.given + last.returned if chain.added else last.returned
+    last, width = chain.ends[-1], chain.blocks[-1].output.shape[-1]
+    state = last.input + last.output if chain.added else last.output
     later = [c for c in calls if c.number > last.number and not c.is_inside(all_blocks)]
     others = [call for call in later if _has_own_norms(call, chain)]
     for call in later:
-        if call.is_inside(others) or call.given.shape[-1] != width:
+        if call.is_inside(others) or call.input.shape[-1] != width:
             continue
-        is_slice = call.given.untyped_storage().data_ptr() == state.untyped_storage().data_ptr()
-        if (is_slice or same(call.given, state)) and is_norm(call):
+        is_slice = call.input.untyped_storage().data_ptr() == state.untyped_storage().data_ptr()
+        if (is_slice or same(call.input, state)) and is_norm(call):
             return call.path
     return None
 
@@ -278,7 +278,7 @@ def _has_own_norms(call: Call, chain: Chain) -> bool:
     """Return whether norms inside a later call are its own: a block that changes the width, or a head's inner part."""
     if any(type(call.module) is type(block.module) for block in chain.blocks):
         return True
-    return call.can_be_block and not chain.blocks[0].is_inside([call]) and not is_norm(call)
+    return call.can_be_block and not call.holds(chain.blocks[:1]) and not is_norm(call)
 
 
 def _part_names(stacks: list[Stack], chains: list[Chain]) -> list[str]:
@@ -298,7 +298,7 @@ def _what_instead(module: nn.Module, calls: Calls) -> str:
     for path, child in module.named_modules():
         if isinstance(child, nn.RNNBase) and child.num_layers > 1:
             return _instead_of_one(child, path, calls)
-    maps = any(call.returned.ndim == 4 for call in calls)
+    maps = any(call.output.ndim == 4 for call in calls)
     rows = any(call.keeps_shape and call.is_compound for call in calls)
     if maps and not rows:
         return (

@@ -37,10 +37,8 @@ class StatesEncoder(TextEncoder):
     def batch(self, samples: Sequence[Any]) -> Inputs:
         """Return the samples as one right-padded batch."""
         inputs = super().batch(samples) if self.tokens else Inputs({})
-        return replace(
-            inputs,
-            named={**inputs.named, NUMBER: torch.tensor([sample.number for sample in samples])},
-        )
+        numbers = torch.tensor([sample.number for sample in samples])
+        return replace(inputs, named={**inputs.named, NUMBER: numbers})
 
 
 @dataclass(frozen=True)
@@ -65,11 +63,11 @@ class StatesModel(LayeredModel):
 
     def run(self, inputs: Inputs, visit: Visit, until: int | None = None) -> None:
         """Visit every layer of a batch, and with a final norm what it makes of each."""
-        found = self.states.read(inputs.named[NUMBER].tolist())
+        by_sample = self.states.read(inputs.named[NUMBER].tolist())
         norm = self.module.get_submodule(self.stack.norm) if self.stack.norm else None
         for i, layer in enumerate(self.layers):
-            own = [states[i].to(self.device, torch.float32) for states in found]
-            tokens: Tensor = pad_sequence(own, batch_first=True)
+            layer_states = [states[i].to(self.device, torch.float32) for states in by_sample]
+            tokens: Tensor = pad_sequence(layer_states, batch_first=True)
             visit(layer, "raw", tokens)
             if norm is not None:
                 visit(layer, "normed", norm(tokens))
@@ -81,53 +79,59 @@ def states_model(states: States, head: Loaded | None, device: torch.device) -> S
     Raises `LayerscopeError` for a head of another width or of fewer layers, and one that does not
     run by itself.
     """
-    found, last = None if head is None else _found(head, states), states.layers[-1]
-    loaded = head or Loaded(nn.Identity(), name=states.about.get("model", states.path.stem))
-    encoder = StatesEncoder(None, loaded.module, UNCUT, tokens=states.tokens is not None)
-    if found is None:
-        stack = Stack(
-            "model", "", tuple(map(str, range(1, last + 1))), None, states.width, "states"
-        )
-        rank = 2 if states.tokens is None else 3
-        causal = rank == 3 and states.about.get("causal", True)
-        made = StatesModel(
-            loaded, encoder, stack, ("model",), device, (), causal=causal, rank=rank, states=states
-        )
-        return replace(made, whole=states.about.get("depth") == last)
-    stack, notes = found.stack, found.notes
-    if stack.width != states.width or stack.depth < last:
-        own, other = (
-            f"layer {last}, {states.width} wide",
-            f"layers 0..{stack.depth}, {stack.width} wide",
-        )
-        raise LayerscopeError(
-            f"the states go to {own}, and {loaded.name} has {other}: give the head of their own model"
-        )
-    if found.lens is None and stack.norm is None:
-        raise LayerscopeError(
-            f"{loaded.name} has no final norm, and no head over its tokens: leave `head` out"
-        )
-    whole, stack = stack.depth == last, stack.until(last)
-    about = vars(found) | {
-        "encoder": encoder,
-        "stack": stack,
-        "causal": _is_causal(loaded.module),
-        "notes": notes,
-    }
-    return StatesModel(**about, states=states, whole=whole)
+    if head is not None:
+        return _with_head(states, head, device)
+    last = states.layers[-1]
+    loaded = Loaded(nn.Identity(), name=states.about.get("model", states.path.stem))
+    blocks = tuple(map(str, range(1, last + 1)))
+    has_tokens = states.tokens is not None
+    return StatesModel(
+        loaded,
+        StatesEncoder(None, loaded.module, UNCUT, tokens=has_tokens),
+        Stack("model", "", blocks, None, states.width, "states"),
+        ("model",),
+        device,
+        (),
+        causal=has_tokens and states.about.get("causal", True),
+        rank=3 if has_tokens else 2,
+        states=states,
+        whole=states.about.get("depth") == last,
+    )
 
 
-def _found(head: Loaded, states: States) -> LayeredModel:
-    held = "pooled ones" if states.tokens is None else "those after the norm"
+def _with_head(states: States, head: Loaded, device: torch.device) -> StatesModel:
+    """Return the model of token states that go through a model's final norm and head."""
     if states.tokens is None or states.about.get("site") == "normed":
+        held = "pooled ones" if states.tokens is None else "those after the norm"
         raise LayerscopeError(
             f"`head` reads tokens before the final norm, and {states.path} holds {held}: leave it out"
         )
+    model, last = _layers_of(head, states.tokens[0]), states.layers[-1]
+    stack = model.stack
+    if stack.width != states.width or stack.depth < last:
+        raise LayerscopeError(
+            f"the states go to layer {last}, {states.width} wide, and {head.name} has layers 0..{stack.depth}, "
+            f"{stack.width} wide: give the head of their own model"
+        )
+    if model.lens is None and stack.norm is None:
+        raise LayerscopeError(
+            f"{head.name} has no final norm, and no head over its tokens: leave `head` out"
+        )
+    about = vars(model) | {
+        "encoder": StatesEncoder(None, head.module, UNCUT),
+        "stack": stack.until(last),
+        "causal": _is_causal(head.module),
+    }
+    return StatesModel(**about, states=states, whole=stack.depth == last)
+
+
+def _layers_of(head: Loaded, sample: Any) -> LayeredModel:
+    """Return a model without its blocks, whose layers are found by letting each block return its input."""
     faults = []
     for outputs in (0, 1):  # blocks return a state, or a tuple of it
         pass_on(head.module, outputs)
         try:
-            return find_layers(head, "tensor", [states.tokens[0]])
+            return find_layers(head, "tensor", [sample])
         except LayerscopeError as error:
             faults.append(error)
     raise LayerscopeError(
@@ -138,6 +142,5 @@ def _found(head: Loaded, states: States) -> LayeredModel:
 def _is_causal(module: Any) -> bool:
     from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
-    return module.config.model_type not in MODEL_FOR_MASKED_LM_MAPPING_NAMES or bool(
-        module.config.is_decoder
-    )
+    is_masked = module.config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES
+    return not is_masked or bool(module.config.is_decoder)

@@ -59,17 +59,14 @@ def numbers_of(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Yield every tensor of a model's state by name: offloaded ones one by one, quantised ones as what they hold."""
     for name, value in module.state_dict().items():
         if isinstance(value, Tensor) and value.is_meta:
-            path, _, own = name.rpartition(".")
-            kept = [
-                hook.weights_map
-                for hook in _hooks(module.get_submodule(path))
-                if own in hook.weights_map
-            ]
-            if not kept:
+            path, _, part = name.rpartition(".")
+            maps = (hook.weights_map for hook in _hooks(module.get_submodule(path)))
+            weights = next((weights for weights in maps if part in weights), None)
+            if weights is None:
                 raise LayerscopeError(
                     f"the weight {name} is on the meta device: load the model with its weights"
                 )
-            value = kept[0][own]
+            value = weights[part]
         yield from _plain(name, value)
 
 
@@ -77,9 +74,8 @@ def _plain(name: str, value: object) -> Iterator[tuple[str, Tensor]]:
     if isinstance(value, (tuple, list)):  # packed weights and their bias
         for index, item in enumerate(value):
             yield from _plain(f"{name}.{index}", item)
-    elif hasattr(
-        value, "full_tensor"
-    ):  # every process calls this, and has the whole weight for a moment
+    elif hasattr(value, "full_tensor"):
+        # every process calls this, and has the whole weight for a moment
         yield name, value.full_tensor()
     elif isinstance(value, Tensor) and is_traceable_wrapper_subclass(value):
         inside, _ = value.__tensor_flatten__()
@@ -108,53 +104,49 @@ class ExitHeads:
         """Write the heads beside a checkpoint; no file where there are none."""
         from safetensors.torch import save_file
 
-        weights = [
-            (f"{layer}.{name}", part)
+        flat = {
+            f"{layer}.{name}": part.detach().cpu().contiguous()
             for layer, head in self.heads.items()
             for name, part in head.items()
-        ]
-        flat = {name: part.detach().cpu().contiguous() for name, part in weights}
+        }
         if flat:
             save_file(flat, Path(folder) / HEADS, {"format": "pt", "head": self.path})
 
     def below(self, layer: int) -> "ExitHeads":
         """Return the heads of the layers before this one, which a model that ends here keeps."""
-        return ExitHeads(self.path, {own: head for own, head in self.heads.items() if own < layer})
+        return ExitHeads(
+            self.path, {number: head for number, head in self.heads.items() if number < layer}
+        )
 
     def modules(self, module: nn.Module) -> nn.ModuleDict:
         """Return each layer's own head under its number: the model's head, copied, with the weights of that layer."""
         heads = {str(layer): copy.deepcopy(module.get_submodule(self.path)) for layer in self.heads}
-        for layer, own in self.heads.items():
-            heads[str(layer)].load_state_dict(own)
+        for layer, weights in self.heads.items():
+            heads[str(layer)].load_state_dict(weights)
         return nn.ModuleDict(heads)
 
     @contextmanager
     def reading(self, module: nn.Module, layer: int) -> Iterator[None]:
         """Within, the head of a model, which may not be tied to another part, has the weights of this layer's own."""
-        own = self.heads.get(layer)
-        if own is None:
+        weights = self.heads.get(layer)
+        if weights is None:
             yield
             return
         head = module.get_submodule(self.path)
-        mine = dict(head.named_parameters())
-        if (
-            sum(
-                weight is mine["weight"]
-                for _, weight in module.named_parameters(remove_duplicate=False)
-            )
-            > 1
-        ):
+        parameters = dict(head.named_parameters())
+        every = module.named_parameters(remove_duplicate=False)
+        if sum(weight is parameters["weight"] for _, weight in every) > 1:
             raise LayerscopeError(
                 f"layer {layer} has a head of its own, and this model's head is tied to its token embeddings: a "
                 "checkpoint that ends there cannot hold it"
             )
-        before = {name: weight.data for name, weight in mine.items()}
+        before = {name: weight.data for name, weight in parameters.items()}
         try:
-            for name, weight in mine.items():
-                weight.data = own[name].to(weight.device, weight.dtype)
+            for name, weight in parameters.items():
+                weight.data = weights[name].to(weight.device, weight.dtype)
             yield
         finally:
-            for name, weight in mine.items():
+            for name, weight in parameters.items():
                 weight.data = before[name]
 
 
@@ -171,8 +163,8 @@ def exit_heads(folder: str | Path, module: nn.Module) -> ExitHeads | None:
         with safe_open(path, framework="pt") as file:
             head = file.metadata()["head"]
         for name, weight in load_file(path).items():
-            layer, _, own = name.partition(".")
-            heads.setdefault(int(layer), {})[own] = weight
+            layer, _, part = name.partition(".")
+            heads.setdefault(int(layer), {})[part] = weight
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise LayerscopeError(
             f"{str(path)!r} cannot be read ({type(error).__name__}): copy it again"
@@ -190,11 +182,8 @@ def exit_heads(folder: str | Path, module: nn.Module) -> ExitHeads | None:
 
 def heads_of(path: str, layers: Mapping[int, nn.Module]) -> ExitHeads:
     """Return the heads of layers as they are now, copied."""
-    weights = {layer: head.named_parameters() for layer, head in layers.items()}
-    return ExitHeads(
-        path,
-        {
-            layer: {name: one.detach().clone() for name, one in own}
-            for layer, own in weights.items()
-        },
-    )
+    return ExitHeads(path, {layer: _copied(head) for layer, head in layers.items()})
+
+
+def _copied(head: nn.Module) -> dict[str, Tensor]:
+    return {name: weight.detach().clone() for name, weight in head.named_parameters()}

@@ -106,9 +106,9 @@ class Readers(nn.Module):
         tokens = (tokens - self.mean) * self.scale
         # one query: its product with the key matrix is one vector a head, and values may be taken
         # of the sum
-        asked = torch.einsum("rhs,rhds->rhd", query, key) / math.sqrt(query.shape[-1])
+        reading = torch.einsum("rhs,rhds->rhd", query, key) / math.sqrt(query.shape[-1])
         weights = (
-            torch.einsum("btd,rhd->rbht", tokens, asked)
+            torch.einsum("btd,rhd->rbht", tokens, reading)
             .masked_fill(~real[:, None], -math.inf)
             .softmax(-1)
         )
@@ -165,8 +165,8 @@ def attention_probe(
                 np.flatnonzero(fold == number),
                 np.flatnonzero((fold != number) & (fold != UNTRAINED)),
             )
-            own = _Fold(held, rows, classes, np.random.default_rng([seed, number]))
-            right[test] = own.predict(own.fit(train), test)[0] == classes[test]
+            training = _Fold(held, rows, classes, np.random.default_rng([seed, number]))
+            right[test] = training.predict(training.fit(train), test)[0] == classes[test]
     finally:
         torch.set_num_threads(threads)
     return score_of(right[judged], fold[judged], skipped + int((fold == UNTRAINED).sum()))

@@ -146,10 +146,10 @@ def linearly_judged(
     judges them, its C that of the folds together. With `only` some folds are judged and no others;
     `right` is False elsewhere.
     """
-    known = int(classes.max()) + 1
+    count = int(classes.max()) + 1
     right, inside = np.zeros(len(classes), dtype=bool), fold != APART
     held = range(int(fold.max()) + 1) if only is None else only
-    with threadpool_limits(None if inside.sum() * rows.shape[1] * known >= LARGE else 1):
+    with threadpool_limits(None if inside.sum() * rows.shape[1] * count >= LARGE else 1):
         losses = _losses(rows[inside], classes[inside], fold[inside], seed, held)
         best = _strongest(losses)
         chosen = tuple(STRENGTHS[i] for i in best)
@@ -160,8 +160,8 @@ def linearly_judged(
         ]:
             test, train = fold == number, inside & (fold != number)
             probe = _Probe(rows[train], classes[train])
-            probe.fit(strength, min(CONVERGED[0], CONVERGED[1] / known))
-            right[test] = probe.log_probabilities(rows[test], known).argmax(1) == classes[test]
+            probe.fit(strength, min(CONVERGED[0], CONVERGED[1] / count))
+            right[test] = probe.log_probabilities(rows[test], count).argmax(1) == classes[test]
     return right, chosen, tuple(map(float, np.take_along_axis(losses, best[None], 0)[0]))
 
 
@@ -192,7 +192,7 @@ def _losses(
     """
     few = thinned(classes, fold, seed)
     rows, classes, fold = rows[few], classes[few], fold[few]
-    folds, known = int(fold.max()) + 1, int(classes.max()) + 1
+    folds, count = int(fold.max()) + 1, int(classes.max()) + 1
     pairs = [
         (one, (one + 1) % folds) for one in range(folds) if one in held or (one + 1) % folds in held
     ]
@@ -206,7 +206,7 @@ def _losses(
             probe.fit(strength, SEARCHING)
             for out, judged in ((one, two), (two, one)):
                 there = np.flatnonzero(fold == judged)
-                loss[out] -= probe.log_probabilities(rows[there], known)[
+                loss[out] -= probe.log_probabilities(rows[there], count)[
                     np.arange(len(there)), classes[there]
                 ].mean()
         losses.append(loss[list(held)])
@@ -244,19 +244,19 @@ class _Probe:
         if self.only is None:
             self.model.set_params(C=strength, tol=tolerance).fit(self.rows, self.classes)
 
-    def log_probabilities(self, rows: Numbers, known: int) -> Numbers:
+    def log_probabilities(self, rows: Numbers, count: int) -> Numbers:
         """Return log-probabilities `[n, known]` of the classes from 0 on."""
         from scipy.special import log_softmax
 
-        found = np.full((len(rows), known), FLOOR)
+        logs = np.full((len(rows), count), FLOOR)
         if self.only is not None:
-            found[:, self.only] = 0.0
+            logs[:, self.only] = 0.0
         else:
             logits = self.model.decision_function(self._scaled(rows)).astype(np.float64)
             if logits.ndim == 1:  # scikit-learn gives a single column where there are two classes
                 logits = np.stack([np.zeros_like(logits), logits], axis=1)
-            found[:, self.model.classes_] = np.maximum(log_softmax(logits, axis=1), FLOOR)
-        return found
+            logs[:, self.model.classes_] = np.maximum(log_softmax(logits, axis=1), FLOOR)
+        return logs
 
     def _scaled(self, rows: Numbers) -> Numbers:
         """Return standardised features, in the precision in which fitting takes half the time."""

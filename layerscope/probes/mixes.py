@@ -201,10 +201,10 @@ class _Data:
             torch.from_numpy(self.classes[self.few][inside]),
         )
         size = states.square().sum(2).mean(1).sqrt()
-        found = _scalar(
+        mixed = _scalar(
             states / size.clamp_min(1e-30)[:, None, None], nn.functional.one_hot(classes).float()
         )
-        weights = torch.where(size > 0, found / size.clamp_min(1e-30), 0).double()
+        weights = torch.where(size > 0, mixed / size.clamp_min(1e-30), 0).double()
         pairs = zip(self.layers, (weights / weights.sum()).tolist(), strict=True)
         return {layer: weight for layer, weight in pairs if weight}
 
@@ -233,7 +233,7 @@ def _scalar(states: Tensor, targets: Tensor) -> Tensor:
     for _ in range(STEPS):
         optimiser.zero_grad()
         strength, scale = ridge.exp()
-        found = _left_out(torch.tensordot(logits.softmax(0), states, 1), targets, strength)
-        torch.autograd.backward(nn.functional.cross_entropy(scale * found, targets))
+        loss = _left_out(torch.tensordot(logits.softmax(0), states, 1), targets, strength)
+        torch.autograd.backward(nn.functional.cross_entropy(scale * loss, targets))
         optimiser.step()
     return logits.detach().softmax(0)

@@ -51,8 +51,8 @@ def words_split(
         raise LayerscopeError(
             f"labels has shape {names.shape} and sentences {groups.shape}: give both for each word"
         )
-    known, classes = np.unique(names, return_inverse=True)
-    spread = [len(np.unique(groups[classes == number])) for number in range(len(known))]
+    kinds, classes = np.unique(names, return_inverse=True)
+    spread = [len(np.unique(groups[classes == number])) for number in range(len(kinds))]
     kept = np.array(spread)[classes] >= folds
     if len(np.unique(classes[kept])) < 2:
         raise LayerscopeError(

@@ -80,8 +80,8 @@ def about(name: str) -> Metric:
 
 def rank(name: str) -> int:
     """Return the position of a metric in the order they are shown in."""
-    known = [*METRICS, *TRAINED, *COUNTS]
-    return known.index(name) if name in known else len(known)
+    names = [*METRICS, *TRAINED, *COUNTS]
+    return names.index(name) if name in names else len(names)
 
 
 def measured(kind: type[H]) -> Iterator[tuple[Metric, H]]:
@@ -105,17 +105,16 @@ def _chosen(variant: str | None) -> list[str]:
 
 def titled(metric: str, variant: str | None = None, whole: bool = False) -> str:
     """Return what `named` does as one number for each layer, with the whole variant where it has several."""
-    title = named(metric, variant) + (
-        " to the last layer" if about(metric).needs == "pairs" else ""
-    )
+    title = named(metric, variant)
+    if about(metric).needs == "pairs":
+        title += " to the last layer"
     return f"{title} ({variant.replace(',', ', ')})" if variant and whole else title
 
 
 def capital(title: str) -> str:
     """Return a title with a capital where that keeps the name: not of "kNN probe", and not of "α-ReQ"."""
-    return (
-        title if title[1:2].isupper() or not title[:1].isascii() else title[:1].upper() + title[1:]
-    )
+    is_name = title[1:2].isupper() or not title[:1].isascii()
+    return title if is_name else title[:1].upper() + title[1:]
 
 
 def scale(metric: str) -> float:
@@ -131,26 +130,27 @@ def unit_apart(metric: str) -> str:
 
 def meaning_of(metric: str, table: "pd.DataFrame | None" = None) -> Meaning:
     """Return what a metric means and where it comes from; of a run's `table` also its options and how probes fitted."""
-    known = about(metric)
-    more = [("Formula", known.formula)] if known.formula else []
+    record = about(metric)
+    more = [("Formula", record.formula)] if record.formula else []
     if table is not None:
-        variants = table.loc[
-            (table["metric"] == metric) & table["variant"].notna(), "variant"
-        ].unique()
-        more += [("Options", "; ".join(variants).replace(",", ", "))] if len(variants) else []
-        if isinstance(known.how, FromLabels):
-            more += [("Folds", str(signature(known.how.probe).parameters["folds"].default))]
-            strength = table[table["metric"] == f"{metric}_c"].sort_values("layer")
-            chosen = [
-                f"{number(c)} at layer {layer}"
-                for layer, c in zip(strength["layer"], strength["value"], strict=True)
-            ]
-            more += (
-                [("C, the inverse strength of its regularisation", ", ".join(chosen))]
-                if chosen
-                else []
-            )
-    return Meaning(known.meaning, known.direction, known.source, tuple(more))
+        rows = table[table["metric"] == metric]
+        variants = rows["variant"].dropna().unique()
+        if len(variants):
+            more.append(("Options", "; ".join(variants).replace(",", ", ")))
+        if isinstance(record.how, FromLabels):
+            more.append(("Folds", str(signature(record.how.probe).parameters["folds"].default)))
+            more += _strengths(table[table["metric"] == f"{metric}_c"].sort_values("layer"))
+    return Meaning(record.meaning, record.direction, record.source, tuple(more))
+
+
+def _strengths(rows: pd.DataFrame) -> list[tuple[str, str]]:
+    """Return the C of a probe at each layer, where it has one."""
+    chosen = [
+        f"{number(c)} at layer {layer}"
+        for layer, c in zip(rows["layer"], rows["value"], strict=True)
+    ]
+    title = "C, the inverse strength of its regularisation"
+    return [(title, ", ".join(chosen))] if chosen else []
 
 
 def is_scalar(key: str) -> bool:
@@ -164,15 +164,12 @@ def parse_key(key: str) -> tuple[str, str | None, str]:
     return metric, ".".join(variant) or None, site
 
 
-def choose_metrics(asked: str | Iterable[str]) -> tuple[str, ...]:
+def choose_metrics(metrics: str | Iterable[str]) -> tuple[str, ...]:
     """Return the names of the chosen metrics: those of a set (`SETS`), or names separated by commas."""
-    names = (
-        [n.strip() for n in asked.split(",") if n.strip()]
-        if isinstance(asked, str)
-        else list(asked)
-    )
+    if isinstance(metrics, str):
+        metrics = filter(None, map(str.strip, metrics.split(",")))
     chosen: set[str] = set()
-    for name in names:
+    for name in metrics:
         if name in TRAINED:
             raise LayerscopeError(
                 f"metric {name!r} is measured in training alone, by `layerscope train`: leave it out"

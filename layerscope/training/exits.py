@@ -203,7 +203,7 @@ def _check_widths(module: nn.Module, stack: Stack, calls: list[TracedCall]) -> N
         tuple(f"{path}." for path in stack.blocks),
     )
     for call in calls:
-        given, returned = call.given.shape[-1], call.returned.shape[-1]
+        given, returned = call.input.shape[-1], call.output.shape[-1]
         around = stack.blocks[-1].startswith(f"{call.path}.")
         outside = (
             type(call.module) is kind and not around and not f"{call.path}.".startswith(inside)
@@ -217,13 +217,13 @@ def _check_widths(module: nn.Module, stack: Stack, calls: list[TracedCall]) -> N
 
 def _linear(calls: list[TracedCall], own: Tensor) -> str | None:
     """Return the path of the linear layer whose output is the logits, if there is one that no adapter adds to."""
-    calls = [call for call in calls if same(call.returned.to(own.dtype), own)]
+    calls = [call for call in calls if same(call.output.to(own.dtype), own)]
     linear = next((call for call in reversed(calls) if isinstance(call.module, nn.Linear)), None)
     if linear is None:
         return None
     inside = set(linear.module.parameters())
     for call in calls:
-        wraps = linear.path.startswith(f"{call.path}.") and same(call.given, linear.given)
+        wraps = linear.path.startswith(f"{call.path}.") and same(call.input, linear.input)
         if wraps and any(p.requires_grad and p not in inside for p in call.module.parameters()):
             return None
     return linear.path

@@ -1,4 +1,21 @@
-"""Name the sub-layers of every block, and say where a forward shows them."""
+"""Name the sub-layers of every block, and say where a forward shows them.
+
+A block is known by its arithmetic, not by the names of its modules. One run of it shows every state
+[B, T, D] that passes between its modules, and a state that is the sum of two others is a residual
+addition. Of a pre-norm block that reads state 0:
+
+    state  given by               equals         so it is
+    1      input_layernorm                       attn_norm: what the attention reads
+    2      self_attn              changes when another token does: attn
+    3      (seen at the next norm)  0 + 2        attn_residual
+    4      post_attention_layernorm              mlp_norm
+    5      mlp                    changes with its own token alone: mlp
+    6      the block              3 + 5          raw
+
+First the additions are looked for (`_additions`), then those on the way from the block's input to
+its output are kept (`_leading`). What a branch is, is tried out: its block runs again while the
+modules that read the stream are handed another first token (`_role`).
+"""
 
 from collections.abc import Collection, Iterator
 from contextlib import suppress
@@ -59,7 +76,7 @@ def _sites(run: BlockRun) -> tuple[dict[str, Spot], list[str]]:
     norms = list(_normalising(run))
     additions = _leading(run, _additions(run, norms), norms)
     roles, lacks = _roles(run, additions)
-    before_norm = {norm.returned: norm.given for norm in reversed(norms)}
+    before_norm = {norm.output: norm.input for norm in reversed(norms)}
     states: dict[str, int] = {}
     for addition in additions:
         named = [branch for branch in addition.branches if branch in roles]
@@ -106,14 +123,14 @@ def _norms(
     by_total = {addition.total: addition for addition in reversed(additions)}
     bases = {addition.base for addition in additions}
     for norm in norms:
-        goes_on = norm.returned == run.last or norm.returned in bases
-        if norm.returned in roles:
-            after.append(([roles[norm.returned]], norm.returned))
-        elif norm.given in by_total and goes_on and post_norm:
-            branches = by_total[norm.given].branches
-            after.append(([roles[b] for b in branches if b in roles], norm.returned))
+        goes_on = norm.output == run.last or norm.output in bases
+        if norm.output in roles:
+            after.append(([roles[norm.output]], norm.output))
+        elif norm.input in by_total and goes_on and post_norm:
+            branches = by_total[norm.input].branches
+            after.append(([roles[b] for b in branches if b in roles], norm.output))
         elif served := _served(run, norm, additions, roles):
-            yield served, norm.returned
+            yield served, norm.output
     yield from after
 
 
@@ -121,10 +138,10 @@ def _served(
     run: BlockRun, norm: Step, additions: list[Addition], roles: dict[int, str]
 ) -> list[str]:
     """Return the branches that read what a norm gives: those that change where it is handed another state."""
-    changed = {(norm.spot.path, norm.spot.call): _other_first(run.states[norm.given].value)}
+    changed = {(norm.spot.path, norm.spot.call): _other_first(run.states[norm.input].value)}
     served = []
     for addition in additions:
-        if addition.base in (norm.given, norm.returned):
+        if addition.base in (norm.input, norm.output):
             branches = [branch for branch in addition.branches if branch in roles]
             served += [roles[branch] for branch in branches if any(_changes(run, branch, changed))]
     return served
@@ -146,11 +163,11 @@ def _role(run: BlockRun, addition: Addition, branch: int) -> str | None:
     changes, it mixes.
     """
     stream = run.states[addition.base]
-    readers = [(spot.path, spot.call) for spot in stream.seen if spot.given]
-    own, later = _changes(run, branch, dict.fromkeys(readers, _other_first(stream.value)))
+    readers = [(spot.path, spot.call) for spot in stream.seen if spot.is_input]
+    here, later = _changes(run, branch, dict.fromkeys(readers, _other_first(stream.value)))
     if later:
         return "attn"
-    if not own:
+    if not here:
         return None
     pinned = dict.fromkeys(readers, stream.value)
     return "cross_attn" if any(_changes(run, branch, pinned, others=True)) else "mlp"
@@ -183,31 +200,31 @@ def _changes(
 def _additions(run: BlockRun, norms: list[Step]) -> list[Addition]:
     if run.states[0].value.ndim != 3 or run.states[0].value.shape[1] < LEAST_TOKENS:
         return []
-    found: list[Addition] = []
+    additions: list[Addition] = []
     stream = [
         0
     ]  # the block's input; a sum goes on with it, and in post-norm blocks what a norm makes of a sum
     for number in range(1, len(run.states)):
-        if any(norm.returned == number and norm.given in stream for norm in norms):
+        if any(norm.output == number and norm.input in stream for norm in norms):
             stream.append(number)
             continue
-        several = number == run.last or any(norm.given == number for norm in norms)
+        several = number == run.last or any(norm.input == number for norm in norms)
         addition = _sum(run, number, stream, several)
         if addition is not None:
-            found.append(addition)
+            additions.append(addition)
             stream.append(number)
-    return found
+    return additions
 
 
 def _sum(run: BlockRun, number: int, stream: list[int], several: bool) -> Addition | None:
     """Return a state as a sum: of one branch if it can be, else (where asked for) of two that run side by side."""
-    given = [
+    candidates = [
         i
         for i in range(1, number)
-        if i not in stream and not all(spot.given for spot in run.states[i].seen)
+        if i not in stream and not all(spot.is_input for spot in run.states[i].seen)
     ]
-    singles: list[tuple[int, ...]] = [(i,) for i in reversed(given)]
-    pairs: list[tuple[int, ...]] = list(combinations(given, 2)) if several else []
+    singles: list[tuple[int, ...]] = [(i,) for i in reversed(candidates)]
+    pairs: list[tuple[int, ...]] = list(combinations(candidates, 2)) if several else []
     for group, scaled in product((singles, pairs), (None, "number", "channel")):
         for base, branches in product(reversed(stream), group):
             if _is_sum(run, number, base, branches, scaled):
@@ -239,15 +256,15 @@ def _is_sum(
     )
 
 
-def _leading(run: BlockRun, found: list[Addition], norms: list[Step]) -> list[Addition]:
+def _leading(run: BlockRun, additions: list[Addition], norms: list[Step]) -> list[Addition]:
     """Return the additions from a block's input to its output; none where the way has a gap or takes a branch twice."""
     wanted, way = {run.last}, list[Addition]()
-    for addition in reversed(found):
-        wanted |= {norm.given for norm in norms if norm.returned in wanted}
+    for addition in reversed(additions):
+        wanted |= {norm.input for norm in norms if norm.output in wanted}
         if addition.total in wanted:
             way.insert(0, addition)
             wanted.add(addition.base)
-    wanted |= {norm.given for norm in norms if norm.returned in wanted}
+    wanted |= {norm.input for norm in norms if norm.output in wanted}
     branches = [branch for addition in way for branch in addition.branches]
     return way if 0 in wanted and len(set(branches)) == len(branches) else []
 
@@ -255,8 +272,8 @@ def _leading(run: BlockRun, found: list[Addition], norms: list[Step]) -> list[Ad
 def _normalising(run: BlockRun) -> Iterator[Step]:
     """Yield the calls inside a block that normalise a state."""
     for step in run.steps:
-        given, returned = run.states[step.given].value, run.states[step.returned].value
-        if step.given != step.returned and is_norm(
-            Call(step.spot.path, step.module, given, returned, Form())
+        read, returned = run.states[step.input].value, run.states[step.output].value
+        if step.input != step.output and is_norm(
+            Call(step.spot.path, step.module, read, returned, Form())
         ):
             yield step

@@ -1,7 +1,6 @@
 """Watch the blocks of one small forward from inside: every state that passes between their modules."""
 
 from collections import defaultdict
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from layerscope.models.forward import Inputs, forward, hidden_of
+from layerscope.models.forward import Inputs, forward, hidden_in, hidden_of, hooked
 from layerscope.models.stack import Stack
 
 
@@ -19,7 +18,7 @@ class Spot:
 
     path: str
     call: int
-    given: bool
+    is_input: bool
 
 
 @dataclass(frozen=True)
@@ -41,15 +40,15 @@ class Sublayers:
     @property
     def sites(self) -> dict[str, tuple[int, ...]]:
         """Layers at which each site is found, the sites in the order of the block that has most of them."""
-        found: dict[str, list[int]] = {}
+        layers: dict[str, list[int]] = {}
         for tap in self.taps:
-            found.setdefault(tap.site, []).append(tap.layer)
+            layers.setdefault(tap.site, []).append(tap.layer)
         orders = [
             [tap.site for tap in self.taps if tap.layer == layer]
             for layer in {tap.layer for tap in self.taps}
         ]
         fullest = max(orders, key=len, default=[])
-        return {site: tuple(found[site]) for site in dict.fromkeys([*fullest, *found])}
+        return {site: tuple(layers[site]) for site in dict.fromkeys([*fullest, *layers])}
 
 
 def as_state(hidden: Tensor, shape: torch.Size) -> Tensor | None:
@@ -70,7 +69,7 @@ class State:
     @property
     def spot(self) -> Spot:
         """Where it is taken: at the last of the outermost modules that return it, else where one is first given it."""
-        returned = [spot for spot in reversed(self.seen) if not spot.given]
+        returned = [spot for spot in reversed(self.seen) if not spot.is_input]
         return min(returned, key=lambda spot: spot.path.count(".")) if returned else self.seen[0]
 
 
@@ -80,8 +79,8 @@ class Step:
 
     module: nn.Module
     spot: Spot
-    given: int
-    returned: int
+    input: int
+    output: int
 
 
 @dataclass
@@ -96,22 +95,19 @@ class BlockRun:
     last: int = 0
     """Number of the block's output."""
 
-    def number(self, value: object, spot: Spot | None) -> int | None:
+    def number(self, hidden: Tensor | None, spot: Spot | None) -> int | None:
         """Return the number of a state, a new one where it was not seen before; None of what is no state."""
-        hidden = hidden_of(value)
         if hidden is not None and self.states:
             hidden = as_state(hidden, self.states[0].value.shape)
         if hidden is None:
             return None
-        at = next(
-            (i for i, state in enumerate(self.states) if torch.equal(state.value, hidden)),
-            len(self.states),
-        )
-        if at == len(self.states):
+        same = (i for i, state in enumerate(self.states) if torch.equal(state.value, hidden))
+        number = next(same, len(self.states))
+        if number == len(self.states):
             self.states.append(State(hidden.clone(), []))  # a module may change it in place
         if spot is not None:
-            self.states[at].seen.append(spot)
-        return at
+            self.states[number].seen.append(spot)
+        return number
 
 
 def watch(module: nn.Module, stack: Stack, inputs: Inputs) -> list[BlockRun]:
@@ -119,48 +115,41 @@ def watch(module: nn.Module, stack: Stack, inputs: Inputs) -> list[BlockRun]:
     runs: list[BlockRun] = []
     calls: dict[str, int] = defaultdict(int)
     entered: list[tuple[Spot, int | None]] = []
-    inside = (
-        False  # a model may call one module both in its blocks and beside them, as a shared norm
-    )
+    # a model may call one module both in its blocks and beside them, as a shared norm
+    inside = False
 
     def start(block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         nonlocal inside
         inside = True
         calls.clear()
         runs.append(BlockRun(block, args, kwargs))
-        runs[-1].number((*args, *kwargs.values()), None)
+        runs[-1].number(hidden_in(args, kwargs), None)
 
     def before(path: str, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if inside:
             spot = Spot(path, calls[path], True)
             calls[path] += 1
-            entered.append((spot, runs[-1].number((*args, *kwargs.values()), spot)))
+            entered.append((spot, runs[-1].number(hidden_in(args, kwargs), spot)))
 
-    def after(child: nn.Module, _: tuple[Any, ...], output: object) -> None:
+    def after(child: nn.Module, _: object, __: object, output: object) -> None:
         if inside:
-            spot, given = entered.pop()
-            spot = replace(spot, given=False)
-            returned = runs[-1].number(output, spot)
-            if given is not None and returned is not None:
-                runs[-1].steps.append(Step(child, spot, given, returned))
+            spot, number = entered.pop()
+            spot = replace(spot, is_input=False)
+            returned = runs[-1].number(hidden_of(output), spot)
+            if number is not None and returned is not None:
+                runs[-1].steps.append(Step(child, spot, number, returned))
 
-    def end(_: nn.Module, __: tuple[Any, ...], output: object) -> None:
+    def end(_: nn.Module, __: object, ___: object, output: object) -> None:
         nonlocal inside
         inside = False
-        runs[-1].last = runs[-1].number(output, None) or 0
+        runs[-1].last = runs[-1].number(hidden_of(output), None) or 0
 
     blocks = [module.get_submodule(path) for path in dict.fromkeys(stack.blocks)]
     # once each, as several blocks may share one
     named = dict.fromkeys(each for block in blocks for each in block.named_modules() if each[0])
-    with ExitStack() as hooks:
-        for block in blocks:
-            hooks.enter_context(block.register_forward_pre_hook(start, with_kwargs=True))
-            hooks.enter_context(block.register_forward_hook(end))
-        for name, child in named:
-            hooks.enter_context(
-                child.register_forward_pre_hook(partial(before, name), with_kwargs=True)
-            )
-            hooks.enter_context(child.register_forward_hook(after))
+    of_blocks = [(block, start, end) for block in blocks]
+    of_children = [(child, partial(before, name), after) for name, child in named]
+    with hooked([*of_blocks, *of_children]):
         forward(module.get_submodule(stack.entry), inputs)
     return runs
 
@@ -173,8 +162,8 @@ def replay(
     calls: dict[str, int] = defaultdict(int)
     taken: list[Tensor] = []
 
-    def see(spot: Spot, value: object) -> None:
-        if spot == take and (hidden := hidden_of(value)) is not None:
+    def see(spot: Spot, hidden: Tensor | None) -> None:
+        if spot == take and hidden is not None:
             taken.append(hidden.clone())
 
     def before(path: str, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -182,37 +171,32 @@ def replay(
         calls[path] += 1
         if (path, call) in hand:
             args, kwargs = _swapped(args, kwargs, hand[path, call])
-        see(Spot(path, call, True), (*args, *kwargs.values()))
+        see(Spot(path, call, True), hidden_in(args, kwargs))
         return args, kwargs
 
-    def after(path: str, _: nn.Module, __: tuple[Any, ...], output: object) -> None:
-        see(Spot(path, calls[path] - 1, False), output)
+    def after(path: str, _: nn.Module, __: object, ___: object, output: object) -> None:
+        see(Spot(path, calls[path] - 1, False), hidden_of(output))
 
-    with ExitStack() as hooks:
-        for path in {take.path, *(path for path, _ in hand)}:
-            child = run.block.get_submodule(path)
-            hooks.enter_context(
-                child.register_forward_pre_hook(partial(before, path), with_kwargs=True)
-            )
-            hooks.enter_context(child.register_forward_hook(partial(after, path)))
-        args, kwargs = _swapped(run.args, run.kwargs, run.states[0].value.clone(), others=others)
+    paths = {take.path, *(path for path, _ in hand)}
+    hooks = [(run.block.get_submodule(p), partial(before, p), partial(after, p)) for p in paths]
+    start = run.states[0].value
+    args, kwargs = _swapped(run.args, run.kwargs, start.clone(), others=others)
+    with hooked(hooks):
         run.block(*args, **kwargs)
-    return taken[-1].reshape(run.states[0].value.shape)
+    return taken[-1].reshape(start.shape)
 
 
 def _swapped(
     args: tuple[Any, ...], kwargs: dict[str, Any], state: Tensor, *, others: bool = False
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments of a call with another state instead of the one it is given."""
-    hidden = hidden_of((*args, *kwargs.values()))
+    hidden = hidden_in(args, kwargs)
     assert hidden is not None
 
     def other(value: Any) -> Any:
         if value is hidden:
             return state.reshape(hidden.shape)
-        further = (
-            others and isinstance(value, Tensor) and value.is_floating_point() and value.ndim == 3
-        )
-        return value.roll(1, -1) if further else value
+        is_state = isinstance(value, Tensor) and value.is_floating_point() and value.ndim == 3
+        return value.roll(1, -1) if others and is_state else value
 
     return tuple(map(other, args)), {name: other(value) for name, value in kwargs.items()}
