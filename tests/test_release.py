@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-FOR_THE_FORGE = (".ci/", ".github/", ".gitignore")
+FOR_THE_FORGE = (".ci/", ".github/", ".gitignore", ".git-blame-ignore-revs")
 
 
 @pytest.fixture(scope="module")
