@@ -1,4 +1,13 @@
-"""Run one batch block by block, and let rows leave it: the model's own forward, on fewer and fewer rows."""
+"""Run one batch block by block, and let rows leave it: the model's own forward, on fewer and fewer rows.
+
+Hooks stand around the blocks of the model while it runs. After a block that is an exit, the head
+reads the rows that are left; those that are sure leave, and the block's output goes on without
+them. From then on every block's arguments (masks, positions, rotations) are cut to the rows that
+are left, and to the width of the longest of them, by what `batch_axes` found of their dimensions:
+
+    rows 0 1 2 3   block 1 → exit: 1 and 2 leave with its logits
+    rows 0 3       block 2, block 3 → head; the logits are put in the order 0 1 2 3 at the end
+"""
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack

@@ -21,7 +21,7 @@ from layerscope.core.saved import typed
 from layerscope.core.stopwatch import Stopwatch, machine
 from layerscope.early_exit.findings import judged
 from layerscope.early_exit.options import ExitsOptions
-from layerscope.generation.decoder import check_room, ends_of
+from layerscope.generation.decoder import check_room, ends_of, until_end
 from layerscope.generation.draft_replay import (
     PASSES,
     THRESHOLDS,
@@ -91,11 +91,8 @@ class Writer:
 
     def new(self, batch: int, made: Tensor) -> list[list[int]]:
         """Return the new tokens of each text."""
-        ends, texts = set(ends_of(self.model.module)), []
-        for row in made[:, self.longest(batch) :].tolist():
-            stop = next((n for n, token in enumerate(row, start=1) if token in ends), len(row))
-            texts.append(row[:stop])
-        return texts
+        ends = ends_of(self.model.module)
+        return [[*until_end(row, ends)] for row in made[:, self.longest(batch) :].tolist()]
 
     def readings(self, batch: int, made: Tensor) -> list[Reading]:
         """Return what each layer says along the texts of a batch."""

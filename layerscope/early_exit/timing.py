@@ -1,4 +1,15 @@
-"""The seconds of every stage of a run with exits, and a race of exits, truncation and the plain model in turns."""
+"""The seconds of every stage of a run with exits, and a race of exits, truncation and the plain model in turns.
+
+A clock marks the end of each stage of a forward. With exits at layers 1 and 2 of 3, of 8 rows of
+which 5 leave at layer 1:
+
+    front[8]  block[8]  check[8]  leave[3]  block[3]  check[3]  block[3]  head[3]  end[8]
+
+Each stage is timed at some numbers of rows and lengths, on batches of that size and on what remains
+of batches twice as large, since what is left of a batch runs with colder caches than a whole one.
+Rows are made to leave whatever they say. What a run costs is then a sum over its stages (see
+`cost_model`); the race says how much of that comes true.
+"""
 
 import math
 from collections import defaultdict
@@ -38,7 +49,7 @@ Name = tuple[str, float]
 
 
 def measure_times(
-    model: ExitModel, read: Validation, lengths: Rows, plan: Plan, reporter: Reporter
+    model: ExitModel, samples: Validation, lengths: Rows, plan: Plan, reporter: Reporter
 ) -> Times:
     """Return what each stage takes, at sizes from a row and the shortest length to the plan's largest batch.
 
@@ -55,7 +66,7 @@ def measure_times(
     def batch(rows: int, tokens: int) -> Inputs:
         longest = int((lengths == tokens).argmax())
         others = np.random.default_rng(0).choice(np.flatnonzero(lengths <= tokens), rows - 1)
-        return read.batch(np.array([longest, *others])).to(model.device)
+        return samples.batch(np.array([longest, *others])).to(model.device)
 
     sizes = [
         (b, b == most, batch(b, t), batch(min(2 * b, most + 1), t)) for b in rows for t in tokens
@@ -152,7 +163,7 @@ class Raced:
 
 def race_exits(
     model: ExitModel,
-    read: Validation,
+    samples: Validation,
     plan: Plan,
     exits: Sequence[int],
     thresholds: Sequence[float],
@@ -168,7 +179,7 @@ def race_exits(
                 runners["layer", layer] = partial(forward, cut)
     except LayerscopeError as error:
         notes.append(f"truncation is not measured: {error}")
-    raced, seconds = _race(model, read, plan, runners, RACE, reporter)
+    raced, seconds = _race(model, samples, plan, runners, RACE, reporter)
     if len(raced) < len(plan):
         notes.append(f"times are of {len(raced)} of {len(plan)} batches, spread over the data")
     plain = seconds["layer", model.depth] = seconds[PLAIN]
@@ -180,11 +191,15 @@ def race_exits(
 
 
 def race_alone(
-    model: ExitModel, read: Validation, exits: Sequence[int], threshold: float, reporter: Reporter
+    model: ExitModel,
+    samples: Validation,
+    exits: Sequence[int],
+    threshold: float,
+    reporter: Reporter,
 ) -> tuple[float, float]:
     """Return how many times faster than the plain model exits are where every sample comes alone, and its error."""
-    runners, plan = _with_exits(model, exits, [threshold]), in_order(len(read), 1)
-    _, seconds = _race(model, read, plan, runners, ALONE, reporter)
+    runners, plan = _with_exits(model, exits, [threshold]), in_order(len(samples), 1)
+    _, seconds = _race(model, samples, plan, runners, ALONE, reporter)
     return speedup(seconds[PLAIN], seconds["threshold", threshold])
 
 
@@ -218,7 +233,7 @@ def _with_exits(
 
 def _race(
     model: ExitModel,
-    read: Validation,
+    samples: Validation,
     plan: Plan,
     runners: dict[Name, Runner],
     seconds: float,
@@ -236,13 +251,13 @@ def _race(
         return Stopwatch(model.device).turn(runs, first)
 
     with evaluating(model.model):
-        first = read.batch(plan[0])
+        first = samples.batch(plan[0])
         timed(first)  # warms up
         most = max(FEWEST_TURNS, ROUNDS * len(plan))
         turns = rounds_in(seconds, float(timed(first).sum()), FEWEST_TURNS, most)
         spread = np.linspace(0, len(plan) - 1, min(turns, len(plan)))
         raced = [plan[i] for i in np.unique(spread.astype(int))]
-        batches = [read.batch(rows) for rows in raced]
+        batches = [samples.batch(rows) for rows in raced]
         times = np.zeros((max(1, turns // len(batches)), len(batches), len(runners)))
         total = times[..., 0].size
         with reporter.bar("exits and depths, interleaved", total, "batches") as advance:

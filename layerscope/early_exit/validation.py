@@ -135,15 +135,17 @@ def _labels_like_ids(corpus: Corpus) -> list[str]:
 def record(
     model: ExitModel,
     batches: Iterable[Any],
+    make: Callable[[Any], Inputs] = lambda inputs: inputs,
     advance: Callable[[int], None] = lambda rows: None,
     share: Callable[..., Iterator[Any]] = map,
 ) -> Recorded:
     """Return what every layer of a model says of each sample of some batches; `advance` counts the rows of each.
 
-    `share` maps as `map` does, in several processes, and may make inputs of what the batches are.
+    `make` gives the inputs of a batch, in the process that runs it; `share` maps as `map` does, in
+    several processes.
     """
     parts = []
-    for part in share(lambda inputs: _batch(model, inputs.to(model.device)), batches):
+    for part in share(lambda batch: _batch(model, make(batch).to(model.device)), batches):
         parts.append(part)
         advance(len(part[2]))
     scores, predictions, lengths = (np.concatenate(column) for column in zip(*parts, strict=True))
@@ -175,7 +177,7 @@ def _batch(model: ExitModel, inputs: Inputs) -> tuple[np.ndarray, np.ndarray, np
 
 def record_all(
     model: ExitModel,
-    read: Validation,
+    samples: Validation,
     batch_size: int,
     advance: Callable[[int], None] = lambda rows: None,
     share: Callable[..., Iterator[Any]] = map,
@@ -183,15 +185,12 @@ def record_all(
     """Return what every layer says of each sample, in the order of the data, from batches of samples of like lengths.
 
     Scores differ by rounding from those of a batch in serving, as two batches in serving do. The
-    guarantee survives
-    that: it counts wrong predictions at thresholds fixed before the data, and few samples are so
-        close to one.
+    guarantee survives that: it counts wrong predictions at thresholds fixed before the data, and
+    few samples are so close to one.
     """
-    plan = [np.asarray(rows) for rows in batches_of(model.layered, read.lengths, batch_size)]
-    recorded = record(
-        model, plan, advance, lambda call, rows: share(lambda one: call(read.batch(one)), rows)
-    )
-    return replace(recorded.take(np.argsort(np.concatenate(plan))), labels=read.labels)
+    plan = [np.asarray(rows) for rows in batches_of(model.layered, samples.lengths, batch_size)]
+    recorded = record(model, plan, samples.batch, advance, share)
+    return replace(recorded.take(np.argsort(np.concatenate(plan))), labels=samples.labels)
 
 
 def _seen_in_training(model: ExitModel, corpus: Corpus) -> list[str]:

@@ -1,7 +1,7 @@
 """A language model at one depth, fed token by token with its own cache."""
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Literal
 
 import torch
@@ -66,7 +66,17 @@ class Decoder:
 def ends_of(module: Any) -> tuple[int, ...]:
     """Return the tokens that end a text of a model."""
     ends = (getattr(module, "generation_config", None) or module.config).eos_token_id
-    return () if ends is None else tuple(ends) if isinstance(ends, (list, tuple)) else (int(ends),)
+    if ends is None:
+        return ()
+    return tuple(ends) if isinstance(ends, (list, tuple)) else (int(ends),)
+
+
+def until_end(tokens: Sequence[int], ends: Collection[int]) -> Sequence[int]:
+    """Return the tokens of a text up to the first that ends it."""
+    for number, token in enumerate(tokens, start=1):
+        if token in ends:
+            return tokens[:number]
+    return tokens
 
 
 def open_decoder(model: LayeredModel, layer: int) -> Decoder:
@@ -90,12 +100,12 @@ def _steps_agree(decoder: Decoder, ids: Tensor) -> bool:
     first = max(1, ids.shape[1] // 2)
     tolerance = EXACT if decoder.module.dtype in (torch.float32, torch.float64) else HALF
     try:
-        found = [decoder.prefill(ids[:, :first]), *map(decoder.step, ids[:, first:].unbind(1))]
+        steps = [decoder.prefill(ids[:, :first]), *map(decoder.step, ids[:, first:].unbind(1))]
     except Exception:  # a model may raise anything where it cannot continue from its own cache
         return False
     whole = Decoder(decoder.module, decoder.layer, cached=False)
     for row, text in enumerate(ids):
-        for step, logits in enumerate(found):
+        for step, logits in enumerate(steps):
             wanted = whole.prefill(text[None, : first + step])[0]
             if bool((logits[row] - wanted).norm() > tolerance * wanted.norm()):
                 return False
@@ -121,10 +131,10 @@ def language_model(loaded: Loaded, override: Override) -> LayeredModel:
     ):
         raise LayerscopeError(refusal)
     window = int(min(positions(module), sys.maxsize))
-    found = find_layers(loaded, *made_up_samples(loaded), override, max_length=window)
-    if not found.is_language_model:
-        raise LayerscopeError("; ".join([refusal, *found.notes]))
-    return found
+    model = find_layers(loaded, *made_up_samples(loaded), override, max_length=window)
+    if not model.is_language_model:
+        raise LayerscopeError("; ".join([refusal, *model.notes]))
+    return model
 
 
 def layers_of(model: LayeredModel, layers: Literal["all"] | Iterable[int] | None) -> list[int]:

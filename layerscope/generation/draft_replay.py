@@ -72,10 +72,10 @@ def read(
     inputs = model.encoder.batch_ids([[*prompt, *new[:-1]]]).to(model.device)
     states, tokens, sure = list[Tensor](), list[Tensor](), list[Tensor]()
 
-    def keep(layer: int, site: str, found: Tensor) -> None:
+    def keep(layer: int, site: str, batch: Tensor) -> None:
         if site == "raw" and layer:
-            own = found[0, len(prompt) :]
-            states.append(own if lens is None else lens.translated(layer, own))
+            state = batch[0, len(prompt) :]
+            states.append(state if lens is None else lens.translated(layer, state))
 
     model.run(inputs, keep, until=model.stack.depth - 1)
     for logits in model.lens.token_logits(torch.cat(states), inputs):

@@ -110,8 +110,8 @@ class DraftScheduler:
 
     def observe(self, layer: int, accepted: Iterable[float], sure: Iterable[bool] = ()) -> None:
         """Count draft tokens of a layer that the model agreed with, and steps after which it was sure enough."""
-        for tally, found in ((self.hits[layer], [*accepted]), (self.steps[layer], [*sure])):
-            tally[:] = tally[0] + sum(found), tally[1] + len(found)
+        for tally, seen in ((self.hits[layer], [*accepted]), (self.steps[layer], [*sure])):
+            tally[:] = tally[0] + sum(seen), tally[1] + len(seen)
 
     def fade(self, tokens: float) -> None:
         """Let all that was observed count less, as the texts have grown by some tokens."""

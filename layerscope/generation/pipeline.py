@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -73,29 +73,28 @@ def run_generate(options: GenerateOptions) -> Generation:
     model = open_language_model(options.model, options.processor, options.load, options.override)
     layers = layers_of(model, options.layers)
     if corpus is None:
-        given = _from_prompts(model, options.prompt or [])
+        subjects = _from_prompts(model, options.prompt or [])
     else:
-        samples = None if options.samples == "all" else options.samples
         longest = options.reading.get("max_length")
-        given = from_data(model, corpus, samples, sampling.seed, options.prefix, longest)
-    check_room(model, given.prompts, "prompt", sampling.max_new_tokens)
-    for note in given.notes:
+        subjects = from_data(model, corpus, options.samples, sampling.seed, options.prefix, longest)
+    check_room(model, subjects.prompts, "prompt", sampling.max_new_tokens)
+    for note in subjects.notes:
         reporter.say(note)
-    scores = scores_of(model, given.rows, layers, reporter) if embed else None
+    scores = scores_of(model, subjects.rows, layers, reporter) if embed else None
     drafting, notes = _chosen(options.drafting, model, sampling.batch_size, reporter)
     if drafting.draft_layer is None:
         made = {
-            layer: continuations(model, given.prompts, layer, sampling, reporter)
+            layer: continuations(model, subjects.prompts, layer, sampling, reporter)
             for layer in layers
         }
     else:
         if layers != [model.stack.depth]:
             raise LayerscopeError("drafts speed up the last layer's text: leave `layers` out")
         speculation = _speculation(model, drafting)
-        ids, report = drafted(model, speculation, given.prompts, sampling, reporter)
+        ids, report = drafted(model, speculation, subjects.prompts, sampling, reporter)
         made = {model.stack.depth: ids}
         notes = (f"{report}; {report.tokens / report.seconds:,.0f} tokens per second",)
-    texts = pd.concat([_table(model, given, layer, ids) for layer, ids in made.items()])
+    texts = pd.concat([_table(model, subjects, layer, ids) for layer, ids in made.items()])
     if embed is not None:
         texts["coherence"] = _coherences(texts, embed)
         texts["diversity"] = [*map(_diversity, texts["ids"])]
@@ -111,7 +110,7 @@ def run_generate(options: GenerateOptions) -> Generation:
         encoder=name,
         texts=typed(texts.reset_index(drop=True), TEXTS),
         measures=_measures(texts, scores),
-        notes=(*given.notes, *notes),
+        notes=(*subjects.notes, *notes),
     )
     if options.out is not None:
         generation.save(options.out)
@@ -163,7 +162,7 @@ def _from_prompts(model: LayeredModel, prompt: str | Sequence[str]) -> Texts:
 def from_data(
     model: LayeredModel,
     corpus: Corpus,
-    samples: int | None,
+    samples: int | Literal["all"],
     seed: int,
     prefix: int,
     max_length: int | None,
@@ -173,7 +172,7 @@ def from_data(
     if corpus.running:
         window = min(max_length or WINDOW, model.max_length)
         corpus = pack(corpus, model.encoder.tokenizer, window)
-    corpus = draw(corpus, samples, seed)
+    corpus = draw(corpus, None if samples == "all" else samples, seed)
     longest = min(max_length or LONGEST, model.max_length)
     every = [row[:longest] for row in model.encoder.ids(corpus.samples)]
     kept = [i for i, row in enumerate(every) if len(row) > 1]

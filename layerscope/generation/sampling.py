@@ -9,7 +9,7 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.progress import Reporter
-from layerscope.generation.decoder import Decoder, ends_of
+from layerscope.generation.decoder import Decoder, ends_of, until_end
 from layerscope.generation.options import Sampling
 from layerscope.generation.speculation import SelfSpeculation
 from layerscope.generation.speculative_rounds import Speculated
@@ -82,17 +82,11 @@ def continued(
     """Return what continues each prompt (shortest first), by its index; refuse NaN."""
     sizes = [len(prompt) for prompt in prompts.values()]
     total, device = sizes[-1] + new, decoder.device
-    ids = torch.tensor(
-        [[*prompt, *[0] * (total - len(prompt))] for prompt in prompts.values()], device=device
-    )
-    lengths, ends = (
-        torch.tensor(sizes, device=device),
-        torch.tensor(decoder.ends, dtype=torch.long, device=device),
-    )
-    log_probs, ended = (
-        torch.zeros(ids.shape, device=device),
-        torch.zeros_like(lengths, dtype=torch.bool),
-    )
+    rows = [[*prompt, *[0] * (total - len(prompt))] for prompt in prompts.values()]
+    ids, lengths = torch.tensor(rows, device=device), torch.tensor(sizes, device=device)
+    ends = torch.tensor(decoder.ends, dtype=torch.long, device=device)
+    log_probs = torch.zeros(ids.shape, device=device)
+    ended = torch.zeros_like(lengths, dtype=torch.bool)
     logits = decoder.prefill(ids[:, : sizes[0]])
     for at in range(sizes[0], total):
         log_p, done = logits.log_softmax(-1), at - lengths
@@ -110,15 +104,12 @@ def continued(
         if bool(ended.all()):
             break
         logits = decoder.step(token)
-    out: dict[int, Continued] = {}
+    by_prompt: dict[int, Continued] = {}
     for i, size, row, values in zip(prompts, sizes, ids.tolist(), log_probs.tolist(), strict=True):
-        tokens = row[size : size + new]
         # the rest of a row is what it was given after its end, while the others continued
-        stop = next(
-            (n for n, token in enumerate(tokens, start=1) if token in decoder.ends), len(tokens)
-        )
-        out[i] = Continued(tuple(tokens[:stop]), tuple(values[size : size + stop]))
-    return out
+        tokens = until_end(row[size : size + new], decoder.ends)
+        by_prompt[i] = Continued(tuple(tokens), tuple(values[size : size + len(tokens)]))
+    return by_prompt
 
 
 def drafted(

@@ -22,7 +22,7 @@ from layerscope.models.batching import batches_of
 from layerscope.models.capture import evaluating
 from layerscope.models.encode import TextEncoder
 
-Found = tuple[NDArray[np.float64], NDArray[np.bool_]]
+TextScores = tuple[NDArray[np.float64], NDArray[np.bool_]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,10 +67,8 @@ class Scores:
 
 def _ratio_stderr(values: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
     """Return the standard error of the mean over all tokens of texts of [K, T] values (Cochran 1977, section 6.3)."""
-    sums, sizes = (
-        np.stack([each.sum(1) for each in values]),
-        np.array([[each.shape[1]] for each in values]),
-    )
+    sums = np.stack([each.sum(1) for each in values])
+    sizes = np.array([[each.shape[1]] for each in values])
     residuals, n = sums - sums.sum(0) / sizes.sum() * sizes, len(sizes)
     if n < 2:
         return np.full(sums.shape[1], np.nan)
@@ -104,8 +102,8 @@ def score(
 
     Example:
         >>> from layerscope.generation import score
-        >>> found = score("tiny-gpt2", ["the food was good"], layers=[1, 3], progress=False)
-        >>> found.layers, found.perplexity.shape
+        >>> scores = score("tiny-gpt2", ["the food was good"], layers=[1, 3], progress=False)
+        >>> scores.layers, scores.perplexity.shape
         ((1, 3), (2,))
 
     """
@@ -126,7 +124,7 @@ def scores_of(
             raise LayerscopeError(
                 f"text {i} has one token, and nothing to predict: leave it out or join it to another"
             )
-    scored: dict[int, Found] = {}
+    scored: dict[int, TextScores] = {}
     with evaluating(model.module), reporter.bar("forward", len(rows), "texts") as advance:
         for batch in batches_of(model, [len(row) for row in rows]):
             scored |= _scored(model, {i: rows[i] for i in batch}, layers)
@@ -138,7 +136,7 @@ def scores_of(
 @torch.inference_mode()
 def _scored(
     model: LayeredModel, batch: dict[int, Sequence[int]], layers: Sequence[int]
-) -> dict[int, Found]:
+) -> dict[int, TextScores]:
     """Return the losses and the hits of each text, [K, T − 1], by its index."""
     assert model.lens is not None and isinstance(model.encoder, TextEncoder)
     inputs = model.encoder.batch_ids(batch.values()).to(model.device)
@@ -161,9 +159,10 @@ def _scored(
     sizes, shape = [len(row) - 1 for row in batch.values()], (len(layers), -1)
     nll = torch.split(torch.cat(losses).view(shape).double().cpu(), sizes, 1)
     correct = torch.split(torch.cat(hits).view(shape).cpu(), sizes, 1)
-    for i, own in zip(batch, nll, strict=True):
-        if own.isnan().any():
-            layer = layers[int(own.isnan().any(1).int().argmax())]
+    for i, losses_of_text in zip(batch, nll, strict=True):
+        broken = losses_of_text.isnan().any(1)
+        if bool(broken.any()):
+            layer = layers[int(broken.int().argmax())]
             raise LayerscopeError(
                 f"layer {layer} gives NaN on text {i}: check its weights, or try another `dtype`"
             )

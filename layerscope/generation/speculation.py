@@ -2,6 +2,7 @@
 
 import inspect
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.core.option_kinds import Number, Whole, shown
 from layerscope.generation.draft_scheduler import DraftScheduler
 from layerscope.generation.speculative_rounds import Speculated, SpeculativeTexts
-from layerscope.generation.split_model import SplitModel, positions_of
+from layerscope.generation.split_model import CACHES, SplitModel, positions_of
 from layerscope.logit_lens.translators import Translators
 
 HANDED_ON = {
@@ -149,14 +150,13 @@ class SelfSpeculation:
         self.report, self.scheduler, self.log_probs = Speculated(), self._new_scheduler(), []
         mask = model_kwargs.get("attention_mask")
         mask = torch.ones_like(input_ids) if mask is None else mask
-        parts = [slice(None)]
         self.split.start(mask)
-        if self.split.alone:
-            parts = [slice(i, i + 1) for i in range(batch)]
         made: list[Tensor] = []
-        for part in parts:
-            real = slice(int((mask[part] == 0).all(0).sum()), None)
-            found = SpeculativeTexts(
+        size = 1 if self.split.alone else batch
+        for first in range(0, batch, size):
+            rows = slice(first, first + size)
+            real = slice(int((mask[rows] == 0).all(0).sum()), None)
+            texts = SpeculativeTexts(
                 self.split,
                 self.scheduler,
                 self.report,
@@ -166,11 +166,11 @@ class SelfSpeculation:
                 streamer,
                 threshold=self.threshold,
                 scored=self.scored,
-                first=part.start or 0,
+                first=first,
                 batch=batch,
             )
-            made += found.generate(input_ids[part, real], mask[part, real], input_ids[part])
-            self.log_probs += found.log_probs
+            made += texts.generate(input_ids[rows, real], mask[rows, real], input_ids[rows])
+            self.log_probs += texts.log_probs
         if streamer is not None:
             streamer.end()
         report = self.report
@@ -201,49 +201,55 @@ def _check(model: Any, split: SplitModel, config: Any, options: dict[str, Any]) 
         raise LayerscopeError(
             "this is another model than self-speculation was made for: make it again with this one"
         )
-    asked = _other_decoding(config)
-    asked += [
-        f"`{name}`"
-        for name in sorted({*options} - HANDED_ON)
-        if not (options[name] is None or options[name] is False)
+    refused = [
+        *_other_decoding(config),
+        *_other_inputs(options),
+        *_other_caches(model, options),
     ]
-    positions, mask = options.get("position_ids"), options.get("attention_mask")
-    if mask is not None and not bool(mask[:, -1].all()):
-        asked.append("prompts padded at the right (pad at the left)")
-    if positions is not None:
-        mask = torch.ones_like(positions) if mask is None else mask
-        if not torch.equal(positions[mask.bool()], positions_of(mask)[mask.bool()]):
-            asked.append("`position_ids` of your own")
-    of_model = getattr(
-        model.generation_config, "use_cache", None
-    )  # MPT's own is False, which does not change its text
-    if options.get("use_cache") is False and of_model is not False:
-        asked.append("`use_cache=False`")
-    past = next(
-        (
-            options[name]
-            for name in ("past_key_values", "cache_params")
-            if options.get(name) is not None
-        ),
-        None,
-    )
-    if past is not None and type(past).__name__ != "DynamicCache":
-        asked.append(f"a {type(past).__name__}")
-    elif past is not None and any(getattr(each, "is_initialized", False) for each in past.layers):
-        asked.append("a cache that is filled already")
-    if getattr(model.config, "is_encoder_decoder", False):
-        asked.append("an encoder-decoder")
-    if asked:
+    if refused:
         raise LayerscopeError(
-            f"self-speculation does not work with {' or '.join(asked)}: leave it out, or decode plainly"
+            f"self-speculation does not work with {' or '.join(refused)}: leave it out, or decode plainly"
         )
 
 
-def _other_decoding(config: Any) -> list[str]:
-    """Return the settings of a generation config that ask for outputs or a search of another kind."""
-    asked = [f"`{name}=True`" for name in REFUSED if getattr(config, name, None)]
+def _other_inputs(options: dict[str, Any]) -> Iterator[str]:
+    """Yield the arguments of a call that change what is read."""
+    for name in sorted({*options} - HANDED_ON):
+        if options[name] is not None and options[name] is not False:
+            yield f"`{name}`"
+    positions, mask = options.get("position_ids"), options.get("attention_mask")
+    if mask is not None and not bool(mask[:, -1].all()):
+        yield "prompts padded at the right (pad at the left)"
+    if positions is not None:
+        mask = torch.ones_like(positions) if mask is None else mask
+        if not torch.equal(positions[mask.bool()], positions_of(mask)[mask.bool()]):
+            yield "`position_ids` of your own"
+
+
+def _other_caches(model: Any, options: dict[str, Any]) -> Iterator[str]:
+    """Yield what keeps a call from a cache that can be cut back."""
+    # MPT's own is False, which does not change its text
+    default = getattr(model.generation_config, "use_cache", None)
+    if options.get("use_cache") is False and default is not False:
+        yield "`use_cache=False`"
+    for name in CACHES:
+        past = options.get(name)
+        if past is None:
+            continue
+        if type(past).__name__ != "DynamicCache":
+            yield f"a {type(past).__name__}"
+        elif any(getattr(each, "is_initialized", False) for each in past.layers):
+            yield "a cache that is filled already"
+    if getattr(model.config, "is_encoder_decoder", False):
+        yield "an encoder-decoder"
+
+
+def _other_decoding(config: Any) -> Iterator[str]:
+    """Yield the settings of a generation config that ask for outputs or a search of another kind."""
+    for name in REFUSED:
+        if getattr(config, name, None):
+            yield f"`{name}=True`"
     for name, harmless in OTHER_DECODING.items():
         value = getattr(config, name, None)
         if value not in (None, harmless):
-            asked.append(f"`{name}={value}`")
-    return asked
+            yield f"`{name}={value}`"

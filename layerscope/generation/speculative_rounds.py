@@ -1,4 +1,17 @@
-"""Rounds of self-speculation: draft with the early blocks, verify with the others, keep what both agree on."""
+"""Rounds of self-speculation: draft with the early blocks, verify with the others, keep what both agree on.
+
+Each text has a pending token, which no block has read yet. A round in which layer 2 of 4 drafts
+three tokens:
+
+    pending                    the
+    blocks 1, 2 and the head   the → food    food → was    was → bad    (bad is read without the head)
+    blocks 3, 4 and the head   the → food    food → was    was → good   bad → .
+
+The late blocks read the states of all four tokens at once. They agree with "food" and "was"; in
+place of "bad" the model itself says "good", which is pending now, and the cache forgets "bad". One
+pass through the late blocks wrote three tokens, and they are those of plain decoding, whatever was
+drafted. Sampling accepts a draft token with a probability instead (see `_sampled`).
+"""
 
 import time
 from collections.abc import Sequence
@@ -95,29 +108,22 @@ class SpeculativeTexts:
 
     def generate(self, ids: Tensor, mask: Tensor, whole: Tensor) -> list[Tensor]:
         """Return each prompt with its continuation."""
-        split, last = self.split, ids[:, -1:]
-        self.texts, self.left, self.log_probs = (
-            [*whole],
-            [*range(len(ids))],
-            [list[float]() for _ in ids],
-        )
-        self.scheduler.texts = np.zeros((len(ids), 3))
+        split, scheduler, last = self.split, self.scheduler, ids[:, -1:]
+        self.texts, self.left = [*whole], [*range(len(ids))]
+        self.log_probs = [list[float]() for _ in ids]
+        scheduler.texts = np.zeros((len(ids), 3))
         with split.open():
-            split.keep, split.kept = (
-                self.scheduler.layers
-                if len(self.scheduler.layers) > 1 or not self.scheduler.always
-                else (),
-                {},
-            )
+            split.kept = {}
+            if len(scheduler.layers) > 1 or not scheduler.always:
+                split.keep = scheduler.layers
             split.start(mask)
             logits = split.prompts(ids)
             if split.kept:
                 split.kept[split.depth] = [split.state]
                 self._compare(mask[:, -self._surveyed(ids) :].bool())
             split.keep = ()
-            pending = self._written(
-                logits, last, *self._accepted(self._processed(logits, last), last, [])
-            )
+            good, following = self._accepted(self._processed(logits, last), last, [])
+            pending = self._written(logits, last, good, following)
             while self.left:
                 pending = self._round(pending)
         return self.texts
@@ -133,34 +139,41 @@ class SpeculativeTexts:
         return int(min(max(each, 1), max(4, SURVEY // rows)))
 
     def _compare(
-        self, real: Tensor, tokens: Tensor | None = None, own: Tensor | None = None
+        self, real: Tensor, tokens: Tensor | None = None, scores: Tensor | None = None
     ) -> None:
         """Learn how often each layer whose states were kept would agree with the model's scores, where `real` [B, n].
 
-        After `tokens` [B, n] the model's scores are `own`, and all are processed; prompts keep its
-        last layer too.
+        After `tokens` [B, n] the model has `scores`, and all are processed; prompts keep its last
+        layer too.
         """
         started, length = time.perf_counter(), real.shape[1]
-        kept = {
-            layer: torch.cat(states, 1)[:, -length:] for layer, states in self.split.kept.items()
+        states = {
+            layer: torch.cat(kept, 1)[:, -length:].flatten(0, 1)
+            for layer, kept in self.split.kept.items()
         }
-        logits = self.split.read({layer: states.flatten(0, 1) for layer, states in kept.items()})
-        every = {layer: each.view(*real.shape, -1) for layer, each in logits.items()}
-        own = every.pop(self.split.depth) if own is None else own
-        for layer, raw in every.items():
-            scores = raw if tokens is None else self._processed(raw, tokens)
-            good = (scores.argmax(-1) == own.argmax(-1)).float()
-            if self.sample or self.threshold:
-                law = scores.softmax(-1)
-                good = torch.minimum(law, own.softmax(-1)).sum(-1) if self.sample else good
-                sure = real & (law.amax(-1) >= (self.threshold or 0))
-                self.scheduler.observe(
-                    layer, good[sure].tolist(), sure[real].tolist() if self.threshold else ()
-                )
-            else:
-                self.scheduler.observe(layer, good[real].tolist())
+        logits = {
+            layer: each.view(*real.shape, -1) for layer, each in self.split.read(states).items()
+        }
+        if scores is None:
+            scores = logits.pop(self.split.depth)
+        for layer, of_layer in logits.items():
+            if tokens is not None:
+                of_layer = self._processed(of_layer, tokens)
+            self._observe(layer, of_layer, scores, real)
         self.split.keep, self.split.kept = (), {}
         self.scheduler.surveyed += time.perf_counter() - started
+
+    def _observe(self, layer: int, drafting: Tensor, scores: Tensor, real: Tensor) -> None:
+        """Count where a layer's scores [B, n, V] agree with the model's, and where it would be sure enough to draft."""
+        if self.sample:
+            agreement = torch.minimum(drafting.softmax(-1), scores.softmax(-1)).sum(-1)
+        else:
+            agreement = (drafting.argmax(-1) == scores.argmax(-1)).float()
+        sure, steps = real, list[bool]()
+        if self.threshold:
+            sure = real & (drafting.softmax(-1).amax(-1) >= self.threshold)
+            steps = sure[real].tolist()
+        self.scheduler.observe(layer, agreement[sure].tolist(), steps)
 
     def _round(self, pending: Tensor) -> Tensor:
         """Draft and verify; return the next token of each text that goes on, [B, 1]."""
@@ -175,27 +188,21 @@ class SpeculativeTexts:
             min(self.longest - min(lengths), split.context - max(lengths)),
         )
         new = max(1, min(new, most))
-        begun, before, tokens, states, laws = (
-            time.perf_counter(),
-            None,
-            pending,
-            split.given,
-            list[Tensor](),
-        )
+        begun = time.perf_counter()
         if new > 1:
             before = split.snapshot() if split.recurrent else None
             split.keep = scheduler.compared()
             report.layer, report.draft_tokens, report.rounds = layer, new - 1, report.rounds + 1
             tokens, states, laws = self._drafted(pending, layer, new)
-            new = tokens.shape[1]
-            drafted = _clock(tokens)
-            logits, timed = split.late(tokens, layer, states), drafted
+            begun = _clock(tokens)
+            logits = split.late(tokens, layer, states)
+            following = self._kept(logits, tokens, laws, before)
         else:
-            layer, timed = 0, begun
-            logits = split.all(pending)
+            layer, tokens = 0, pending
             report.plain += len(self.left)
-        following = self._kept(logits, tokens, laws, before)
-        scheduler.costs.add("late", split.depth - layer, new, _clock(following) - timed)
+            following = self._kept(split.all(tokens), tokens, [])
+        blocks, seconds = split.depth - layer, _clock(following) - begun
+        scheduler.costs.add("late", blocks, tokens.shape[1], seconds)
         return following
 
     def _drafted(
@@ -207,7 +214,8 @@ class SpeculativeTexts:
         stop rests on the law alone, never on the token that would be drawn from it, so that what is
         accepted still follows the model.
         """
-        begun, drawn, states, laws = time.perf_counter(), [pending], list[Tensor](), list[Tensor]()
+        begun, drawn = time.perf_counter(), [pending]
+        states, laws = list[Tensor](), list[Tensor]()
         for _ in range(new - 1):
             logits = self.split.early(drawn[-1], layer, head=True)
             assert logits is not None
@@ -235,24 +243,21 @@ class SpeculativeTexts:
         """Take the draft tokens that all layers agree with and one of their own, and cut the rest back."""
         scores = self._processed(logits, tokens)
         good, following = self._accepted(scores, tokens, laws)
-        new, report = tokens.shape[1], self.report
+        new, report, scheduler = tokens.shape[1], self.report, self.scheduler
         if new > 1:
             for i, number in enumerate(good.tolist()):
-                seen = [True] * number + [False] * (number < new - 1)
-                self.scheduler.observe(report.layer, seen)
-                self.scheduler.texts[i, 1:] += number, len(seen)
-            report.drafted, report.accepted = (
-                report.drafted + (new - 1) * len(good),
-                report.accepted + int(good.sum()),
-            )
+                agreed = [True] * number + [False] * (number < new - 1)
+                scheduler.observe(report.layer, agreed)
+                scheduler.texts[i, 1:] += number, len(agreed)
+            report.drafted += (new - 1) * len(good)
+            report.accepted += int(good.sum())
         kept = good + 1
-        self.scheduler.fade(float(kept.float().mean()))
+        scheduler.fade(float(kept.float().mean()))
         if self.split.kept:
             columns = torch.arange(new, device=kept.device)
-            self._compare(columns[None] < kept[:, None], tokens, scores)
-        if (
-            before is not None and int(kept) < new
-        ):  # recurrent states cannot be cut, and are read again from a copy
+            self._compare(columns < kept[:, None], tokens, scores)
+        # recurrent states cannot be cut, and are read again from a copy
+        if before is not None and int(kept) < new:
             self.split.restore(before)
             self.split.cut(torch.zeros_like(kept), new)
             new = int(kept)
@@ -275,16 +280,16 @@ class SpeculativeTexts:
     def _written(self, logits: Tensor, tokens: Tensor, good: Tensor, following: Tensor) -> Tensor:
         """Append what was accepted to each text, and go on with those that have not ended."""
         fresh = torch.cat([tokens[:, 1:], following], 1).scatter(1, good[:, None], following)
-        scored = (
-            fresh if not self.scored else logits.log_softmax(-1).gather(2, fresh[..., None])[..., 0]
-        )
+        log_p = None
+        if self.scored:
+            log_p = logits.log_softmax(-1).gather(2, fresh[..., None])[..., 0]
         going = []
-        for i, (row, number) in enumerate(zip(list(self.left), (good + 1).tolist(), strict=True)):
+        for i, row in enumerate([*self.left]):
             before = len(self.texts[row])
-            if self._extended(row, fresh[i, :number].tolist()):
+            if self._extended(row, fresh[i, : int(good[i]) + 1].tolist()):
                 going.append(i)
-            if self.scored:
-                self.log_probs[row] += scored[i, : len(self.texts[row]) - before].tolist()
+            if log_p is not None:
+                self.log_probs[row] += log_p[i, : len(self.texts[row]) - before].tolist()
         if len(going) < len(self.left):
             self.left = [self.left[i] for i in going]
             rows = torch.tensor(going, dtype=torch.long, device=following.device)
@@ -317,22 +322,21 @@ class SpeculativeTexts:
         """
         if not self.processors:
             return logits
-        found, first = torch.empty_like(logits), self.first
+        processed = torch.empty_like(logits)
         for length in {len(self.texts[row]) for row in self.left}:
             rows = [i for i, row in enumerate(self.left) if len(self.texts[row]) == length]
-            own = [first + self.left[i] for i in rows]
+            texts = torch.stack([self.texts[self.left[i]] for i in rows])
+            places = [self.first + self.left[i] for i in rows]
             for at in range(-logits.shape[1], 0):
                 drafts = tokens[rows, 1 : tokens.shape[1] + at + 1]
                 # a processor sees the whole batch, as some keep what is theirs by row; other rows
                 # are as good as any
                 ids = tokens.new_zeros(self.batch, length + drafts.shape[1])
-                ids[own] = torch.cat(
-                    [torch.stack([self.texts[self.left[i]] for i in rows]), drafts], 1
-                )
+                ids[places] = torch.cat([texts, drafts], 1)
                 scores = logits.new_zeros(self.batch, logits.shape[2])
-                scores[own] = logits[rows, at]
-                found[rows, at] = self.processors(ids, scores)[own]
-        return found
+                scores[places] = logits[rows, at]
+                processed[rows, at] = self.processors(ids, scores)[places]
+        return processed
 
 
 def _sampled(law: Tensor, tokens: Tensor, laws: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
@@ -346,9 +350,11 @@ def _sampled(law: Tensor, tokens: Tensor, laws: Sequence[Tensor]) -> tuple[Tenso
     chance = law[:, :-1].gather(2, drafted) / q[:, :-1].gather(2, drafted)
     good = (torch.rand_like(chance) < chance)[..., 0].long().cumprod(1).sum(1)
     at = good[:, None, None].expand(-1, 1, law.shape[2])
-    rest = (law.gather(1, at) - q.gather(1, at))[:, 0].clamp(min=0)
-    own = law.gather(1, at)[:, 0]  # rounding may leave nothing where both laws are the same
-    return good, torch.multinomial(torch.where(rest.sum(-1, keepdim=True) > 0, rest, own), 1)
+    last = law.gather(1, at)[:, 0]
+    lacking = (last - q.gather(1, at)[:, 0]).clamp(min=0)
+    # rounding may leave nothing where both laws are the same
+    some = lacking.sum(-1, keepdim=True) > 0
+    return good, torch.multinomial(torch.where(some, lacking, last), 1)
 
 
 def _law(scores: Tensor) -> Tensor:

@@ -48,7 +48,7 @@ class SplitModel:
         if not self.cache_name:
             raise refusal(module, "which has no cache that can be cut back")
         self.first, self.last, self.head = 0, self.depth, True
-        self.given = self.state = torch.empty(0)
+        self.entering = self.state = torch.empty(0)
         self.keep: Collection[int] = ()
         self.kept: dict[int, list[Tensor]] = {}
         """States of the layers in `keep` at the last tokens of each forward."""
@@ -88,17 +88,15 @@ class SplitModel:
             self.start(torch.ones_like(read))
             self.prompts(read)
             before, states = self.snapshot(), []
-            for i in range(drafts.shape[1]):
-                self.early(
-                    drafts[:, i : i + 1], layer, head=i == 0
-                )  # as in a round: the last draft needs no head
+            # as in a round: the last draft needs no head
+            for draft, head in zip(torch.split(drafts, 1, 1), (True, False), strict=True):
+                self.early(draft, layer, head=head)
                 states.append(self.state)
             self.late(drafts, layer, torch.cat(states, 1))
             columns = read.shape[1] + drafts.shape[1]
+            # what is around a block may have written to the cache while the block was left out
             if any(each.keys.shape[-2] != columns for each in self._attention()):
-                return (
-                    False  # what is around a block wrote to the cache while the block was left out
-                )
+                return False
             self.restore(before)
             self.cut(torch.tensor(accepted, device=ids.device), drafts.shape[1])
             self.early(token, layer, head=False)
@@ -123,10 +121,9 @@ class SplitModel:
         cache = self._empty()
         windows = [type(each) is DynamicSlidingWindowLayer for each in cache.layers]
         # what has left a window could not come back; the masks keep to the window without that
-        cache.layers = [
-            DynamicLayer() if slides else own
-            for own, slides in zip(cache.layers, windows, strict=True)
-        ]
+        for i, slides in enumerate(windows):
+            if slides:
+                cache.layers[i] = DynamicLayer()
         self.recurrent = any(hasattr(each, "recurrent_states") for each in cache.layers)
         plain = all(
             type(each) is DynamicLayer or hasattr(each, "recurrent_states") for each in cache.layers
@@ -174,35 +171,29 @@ class SplitModel:
         self, tokens: Tensor, cache: Any, first: int, states: Tensor | None = None
     ) -> Tensor:
         """Run the blocks from the first on tokens that follow, at once where the model can."""
-        step, found = 1 if self.stepwise else tokens.shape[1], []
+        step, logits = 1 if self.stepwise else tokens.shape[1], list[Tensor]()
         for start in range(0, tokens.shape[1], step):
             part = slice(start, start + step)
             if states is not None:
-                self.given = states[:, part]
-            logits = self._run(tokens[:, part], cache, start + step, first, self.depth, head=True)
-            assert logits is not None
-            found.append(logits)
-        return torch.cat(found, 1)
+                self.entering = states[:, part]
+            each = self._run(tokens[:, part], cache, start + step, first, self.depth, head=True)
+            assert each is not None
+            logits.append(each)
+        return torch.cat(logits, 1)
 
     @cached_property
     def stepwise(self) -> bool:
         """Whether several tokens after a cache must be read one by one, as some recurrent models need."""
         if not self.recurrent:
             return False
-        ids, found = probe_ids(self.module, 1, 6), []
-        for chunks in ((3, 3), (3, 1, 1, 1)):
-            cache, at = self._empty(), 0
-            for size in chunks:
-                output = self.module(
-                    **{
-                        "input_ids": ids[:, at : at + size],
-                        self.cache_name: cache,
-                        "use_cache": True,
-                    }
-                )
-                at += size
-            found.append(output.logits[:, -1].float())
-        once, by_one = found
+        ids, logits = probe_ids(self.module, 1, 6), []
+        for sizes in ([3, 3], [3, 1, 1, 1]):
+            cache = self._empty()
+            for chunk in torch.split(ids, sizes, 1):
+                options = {"input_ids": chunk, self.cache_name: cache, "use_cache": True}
+                output = self.module(**options)
+            logits.append(output.logits[:, -1].float())
+        once, by_one = logits
         return bool((once - by_one).norm() > 1e-3 * by_one.norm())
 
     def read(self, states: Mapping[int, Tensor]) -> dict[int, Tensor]:
@@ -211,19 +202,15 @@ class SplitModel:
         The states of all layers go through the head at once: one pass over its weights is most of
         the cost.
         """
-        each = [
-            own if self.lens is None else self.lens.translated(layer, own)
-            for layer, own in states.items()
-        ]
-        lens = Lens(
-            self.module,
-            self.stack,
-            "tokens",
-            self.module.config.get_text_config(decoder=True).vocab_size,
-        )
-        ids = torch.zeros(1, 1, dtype=torch.long, device=each[0].device)
-        logits = torch.cat([*lens.token_logits(torch.cat(each), Inputs({"input_ids": ids}))])
-        return dict(zip(states, logits.chunk(len(each)), strict=True))
+        translated = [*states.values()]
+        if self.lens is not None:
+            translated = [self.lens.translated(*each) for each in states.items()]
+        classes = self.module.config.get_text_config(decoder=True).vocab_size
+        lens = Lens(self.module, self.stack, "tokens", classes)
+        ids = torch.zeros(1, 1, dtype=torch.long, device=translated[0].device)
+        inputs = Inputs({"input_ids": ids})
+        logits = torch.cat([*lens.token_logits(torch.cat(translated), inputs)])
+        return dict(zip(states, logits.chunk(len(translated)), strict=True))
 
     @cached_property
     def context(self) -> int:
@@ -329,7 +316,7 @@ class SplitModel:
                 if self.lens is not None and layer < self.depth:
                     return self.stack.forms[index].around(self.lens.translated(layer, hidden))
             return output
-        hidden = self.given if index + 1 == self.first else hidden_of((*args, *kwargs.values()))
+        hidden = self.entering if index + 1 == self.first else hidden_of((*args, *kwargs.values()))
         return self.stack.forms[index].around(hidden)
 
 
@@ -377,9 +364,6 @@ def stack_of(module: Any) -> Stack:
 def _behind(cache: Any, layer: int) -> Any:
     """Return a cache as the blocks after a layer see it: as long as their own, whatever the earlier ones hold."""
     view, late = copy(cache), cache.layers[layer:]
-    early = [
-        next((each for each in late if type(each) is type(own)), own)
-        for own in cache.layers[:layer]
-    ]
-    view.layers = [*early, *late]
+    by_kind = {type(each): each for each in reversed(late)}
+    view.layers = [*(by_kind.get(type(each), each) for each in cache.layers[:layer]), *late]
     return view

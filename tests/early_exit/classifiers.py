@@ -23,13 +23,14 @@ SIZES = {
     "num_attention_heads": HEADS,
     "intermediate_size": 48,
 }
-TEXT = SIZES | {
+ENDS = {
     "vocab_size": 94,
     "pad_token_id": 0,
     "bos_token_id": 1,
     "eos_token_id": 2,
     "num_labels": CLASSES,
 }
+TEXT = SIZES | ENDS
 IMAGE = SIZES | {"image_size": 16, "patch_size": 4, "num_labels": CLASSES}
 SOUND = SIZES | {
     "conv_dim": (16, 16),
@@ -44,55 +45,52 @@ STABLE = {"do_stable_layer_norm": True, "feat_extract_norm": "layer"}
 Made = tuple[nn.Module, Any]
 
 
-def _text(make: Any, config: Any, **options: Any) -> Callable[[], Made]:
-    return lambda: (seeded(make, config(**TEXT | options)), tokenizer(special=True))
+def _case(name: str, task: str, options: dict[str, Any], processor: Any) -> Callable[[], Made]:
+    model, config = getattr(hf, f"{name}For{task}"), getattr(hf, f"{name}Config")
+    return lambda: (seeded(model, config(**options)), processor)
 
 
-def _image(make: Any, config: Any, **options: Any) -> Callable[[], Made]:
-    return lambda: (seeded(make, config(**IMAGE | options)), None)
+def _text(name: str, **options: Any) -> Callable[[], Made]:
+    return _case(name, "SequenceClassification", TEXT | options, tokenizer(special=True))
 
 
-def _sound(make: Any, config: Any, **options: Any) -> Callable[[], Made]:
+def _image(name: str, **options: Any) -> Callable[[], Made]:
+    return _case(name, "ImageClassification", IMAGE | options, None)
+
+
+def _sound(name: str, **options: Any) -> Callable[[], Made]:
     extractor = hf.Wav2Vec2FeatureExtractor(return_attention_mask=True)
-    return lambda: (seeded(make, config(**SOUND | options)), extractor)
+    return _case(name, "SequenceClassification", SOUND | options, extractor)
 
 
 POSITIONS = {"max_position_embeddings": 64}
 CASES: dict[str, Callable[[], Made]] = {
-    "bert": _text(hf.BertForSequenceClassification, hf.BertConfig, **POSITIONS),
+    "bert": _text("Bert", **POSITIONS),
     "roberta": _text(
-        hf.RobertaForSequenceClassification,
-        hf.RobertaConfig,
+        "Roberta",
         pad_token_id=0,
         max_position_embeddings=66,
     ),
     "distilbert": _text(
-        hf.DistilBertForSequenceClassification,
-        hf.DistilBertConfig,
+        "DistilBert",
         dim=D,
         n_layers=L,
         n_heads=HEADS,
         hidden_dim=48,
         max_position_embeddings=64,
     ),
-    "electra": _text(
-        hf.ElectraForSequenceClassification, hf.ElectraConfig, embedding_size=16, **POSITIONS
-    ),
-    "albert": _text(
-        hf.AlbertForSequenceClassification, hf.AlbertConfig, embedding_size=16, **POSITIONS
-    ),
+    "electra": _text("Electra", embedding_size=16, **POSITIONS),
+    "albert": _text("Albert", embedding_size=16, **POSITIONS),
     "deberta": _text(
-        hf.DebertaV2ForSequenceClassification,
-        hf.DebertaV2Config,
+        "DebertaV2",
         relative_attention=True,
         position_buckets=8,
         pos_att_type=["p2c", "c2p"],
         **POSITIONS,
     ),
-    "mpnet": _text(hf.MPNetForSequenceClassification, hf.MPNetConfig, max_position_embeddings=66),
+    "mpnet": _text("MPNet", max_position_embeddings=66),
     "modernbert": _text(
-        hf.ModernBertForSequenceClassification,
-        hf.ModernBertConfig,
+        "ModernBert",
         cls_token_id=1,
         sep_token_id=2,
         global_attn_every_n_layers=2,
@@ -100,85 +98,66 @@ CASES: dict[str, Callable[[], Made]] = {
         classifier_pooling="mean",
     ),
     "gpt2": _text(
-        hf.GPT2ForSequenceClassification,
-        hf.GPT2Config,
+        "GPT2",
         n_embd=D,
         n_layer=L,
         n_head=HEADS,
         n_positions=64,
     ),
-    "gpt_neox": _text(hf.GPTNeoXForSequenceClassification, hf.GPTNeoXConfig, **POSITIONS),
+    "gpt_neox": _text("GPTNeoX", **POSITIONS),
     "opt": _text(
-        hf.OPTForSequenceClassification,
-        hf.OPTConfig,
+        "OPT",
         ffn_dim=48,
         word_embed_proj_dim=D,
         **POSITIONS,
     ),
-    "bloom": _text(hf.BloomForSequenceClassification, hf.BloomConfig, n_layer=L, n_head=HEADS),
-    "llama": _text(hf.LlamaForSequenceClassification, hf.LlamaConfig, num_key_value_heads=2),
-    "qwen3": _text(
-        hf.Qwen3ForSequenceClassification, hf.Qwen3Config, num_key_value_heads=2, head_dim=8
-    ),
+    "bloom": _text("Bloom", n_layer=L, n_head=HEADS),
+    "llama": _text("Llama", num_key_value_heads=2),
+    "qwen3": _text("Qwen3", num_key_value_heads=2, head_dim=8),
     "mistral": _text(
-        hf.MistralForSequenceClassification,
-        hf.MistralConfig,
+        "Mistral",
         num_key_value_heads=2,
         sliding_window=8,
     ),
     "gemma2": _text(
-        hf.Gemma2ForSequenceClassification,
-        hf.Gemma2Config,
+        "Gemma2",
         num_key_value_heads=2,
         head_dim=8,
         sliding_window=8,
     ),
     "mixtral": _text(
-        hf.MixtralForSequenceClassification,
-        hf.MixtralConfig,
+        "Mixtral",
         num_key_value_heads=2,
         num_local_experts=3,
     ),
-    "vit": _image(hf.ViTForImageClassification, hf.ViTConfig),
-    "deit": _image(hf.DeiTForImageClassification, hf.DeiTConfig),
-    "beit": _image(hf.BeitForImageClassification, hf.BeitConfig, use_relative_position_bias=True),
-    "dinov2": _image(hf.Dinov2ForImageClassification, hf.Dinov2Config, mlp_ratio=2),
-    "wav2vec2": _sound(hf.Wav2Vec2ForSequenceClassification, hf.Wav2Vec2Config, **STABLE),
-    "hubert": _sound(hf.HubertForSequenceClassification, hf.HubertConfig, **STABLE),
-    "wavlm": _sound(hf.WavLMForSequenceClassification, hf.WavLMConfig, **STABLE),
-    "wav2vec2-group": _sound(hf.Wav2Vec2ForSequenceClassification, hf.Wav2Vec2Config),
-    "whisper": lambda: (
-        seeded(
-            hf.WhisperForAudioClassification,
-            hf.WhisperConfig(
-                d_model=D,
-                encoder_layers=L,
-                encoder_attention_heads=HEADS,
-                encoder_ffn_dim=48,
-                num_mel_bins=80,
-                max_source_positions=100,
-                num_labels=CLASSES,
-                decoder_layers=1,
-                vocab_size=94,
-                pad_token_id=0,
-                bos_token_id=1,
-                eos_token_id=2,
-                decoder_start_token_id=1,
-            ),
-        ),
+    "vit": _image("ViT"),
+    "deit": _image("DeiT"),
+    "beit": _image("Beit", use_relative_position_bias=True),
+    "dinov2": _image("Dinov2", mlp_ratio=2),
+    "wav2vec2": _sound("Wav2Vec2", **STABLE),
+    "hubert": _sound("Hubert", **STABLE),
+    "wavlm": _sound("WavLM", **STABLE),
+    "wav2vec2-group": _sound("Wav2Vec2"),
+    "whisper": _case(
+        "Whisper",
+        "AudioClassification",
+        ENDS
+        | {
+            "d_model": D,
+            "encoder_layers": L,
+            "encoder_attention_heads": HEADS,
+            "encoder_ffn_dim": 48,
+            "num_mel_bins": 80,
+            "max_source_positions": 100,
+            "decoder_layers": 1,
+            "decoder_start_token_id": 1,
+        },
         hf.WhisperFeatureExtractor(chunk_length=2),
     ),
-    "ast": lambda: (
-        seeded(
-            hf.ASTForAudioClassification,
-            hf.ASTConfig(
-                **SIZES,
-                num_labels=CLASSES,
-                max_length=64,
-                num_mel_bins=32,
-                patch_size=8,
-            ),
-        ),
+    "ast": _case(
+        "AST",
+        "AudioClassification",
+        SIZES | {"num_labels": CLASSES, "max_length": 64, "num_mel_bins": 32, "patch_size": 8},
         hf.ASTFeatureExtractor(max_length=64, num_mel_bins=32),
     ),
 }

@@ -55,6 +55,7 @@ def test_no_exits_never_leave():
     assert (
         made.exits == () and made.threshold == NEVER and made.tested == 0 and made.mean_layer == 2
     )
+    assert str(made) == "no sample leaves early: no exit is checked"
     alone = calibrate_recorded(replace(constant(299, 0), criterion="patience"), [1], ONE_PERCENT)
     assert alone.threshold == NEVER and alone.tested == 0
 
@@ -113,9 +114,3 @@ def test_exits_are_put_in_order_and_named_once():
     assert check_exits([np.int64(3), 1], 5) == (1, 3) and check_exits([], 1) == ()
     with pytest.raises(LayerscopeError, match=r"exits \[3, 1, 3\] name a layer twice"):
         calibrate_recorded(population("margin", 400, 0), [3, 1, 3], ONE_PERCENT)
-
-
-def test_no_exit_is_said_as_no_exit():
-    made = calibrate_recorded(population("confidence", 400, 0), [], ONE_PERCENT)
-    assert made.threshold == NEVER and made.tested == 0
-    assert str(made) == "no sample leaves early: no exit is checked"

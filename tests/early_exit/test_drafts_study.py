@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from generation.talkers import TOKENIZER, loud, prompts as words_of
+from generation.talkers import GREEDY, TOKENIZER, loud, prompts as words_of
 from generation.test_speculation import made, prompts
 from models import zoo
 
@@ -49,7 +49,7 @@ def test_a_replay_is_what_happens(rows: int, sure: bool) -> None:
     """Drafted and accepted tokens and rounds by recorded agreement are those of the decoding itself."""
     model = made(zoo.llama, 0.3)
     model.generation_config.eos_token_id = None
-    options = prompts(rows) | {"max_new_tokens": NEW, "do_sample": False, "pad_token_id": 0}
+    options = prompts(rows) | GREEDY
     plain = model.generate(**options)
     readings = []
     for row, mask in zip(plain, options["attention_mask"], strict=True):

@@ -1,6 +1,7 @@
 """Small language models that say more than one word, and their texts in transformers' own hands."""
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from layerscope.generation import generate
 
 NEW = 24
+GREEDY: dict[str, Any] = {"max_new_tokens": NEW, "do_sample": False, "pad_token_id": 0}
 TOKENIZER = word_tokenizer()
 GROUPED = COMMON | {"num_key_value_heads": 2, "head_dim": 8}
 
@@ -23,61 +25,42 @@ def prompts(lengths: tuple[int, ...] = (3, 12, 5, 20), seed: int = 0) -> list[st
     return [words([rng.randrange(3, 90) for _ in range(n)]) for n in lengths]
 
 
-def mistral() -> nn.Module:
-    return zoo.build(lambda: hf.MistralForCausalLM(hf.MistralConfig(**GROUPED, sliding_window=8)))
+def family(name: str, config: str = "", **options: Any) -> Callable[[], nn.Module]:
+    """Return what makes a small model of a family of transformers."""
+    model, settings = getattr(hf, f"{name}ForCausalLM"), getattr(hf, config or f"{name}Config")
+
+    def make() -> nn.Module:
+        return zoo.build(lambda: model(settings(**options)))
+
+    make.__name__ = name.lower()
+    return make
 
 
-def gemma3() -> nn.Module:
-    kinds = ["sliding_attention", "full_attention", "sliding_attention"]
-    config = hf.Gemma3TextConfig(**GROUPED, sliding_window=8, layer_types=kinds)
-    return zoo.build(lambda: hf.Gemma3ForCausalLM(config))
-
-
-def mamba2() -> nn.Module:
-    config = hf.Mamba2Config(
-        vocab_size=zoo.V,
-        hidden_size=zoo.D,
-        num_hidden_layers=L,
-        state_size=8,
-        num_heads=8,
-        head_dim=8,
-        n_groups=1,
-        chunk_size=8,
-        pad_token_id=0,
-        bos_token_id=1,
-        eos_token_id=2,
-    )
-    return zoo.build(lambda: hf.Mamba2ForCausalLM(config))
-
-
-def lfm2() -> nn.Module:
-    kinds = ["conv", "full_attention", "conv"]
-    options = {name: value for name, value in GROUPED.items() if name != "head_dim"}
-    return zoo.build(lambda: hf.Lfm2ForCausalLM(hf.Lfm2Config(**options, layer_types=kinds)))
-
-
-def bamba() -> nn.Module:
-    options = {name: value for name, value in GROUPED.items() if name != "head_dim"}
-    config = hf.BambaConfig(
-        **options,
-        attn_layer_indices=[0],
-        mamba_n_heads=8,
-        mamba_d_head=8,
-        mamba_d_state=8,
-        mamba_chunk_size=8,
-    )
-    return zoo.build(lambda: hf.BambaForCausalLM(config))
-
-
-def rwkv() -> nn.Module:
-    config = hf.RwkvConfig(
-        vocab_size=zoo.V,
-        hidden_size=zoo.D,
-        num_hidden_layers=L,
-        attention_hidden_size=zoo.D,
-        context_length=64,
-    )
-    return zoo.build(lambda: hf.RwkvForCausalLM(config))
+PLAIN = {name: value for name, value in GROUPED.items() if name != "head_dim"}
+SMALL = {"vocab_size": zoo.V, "hidden_size": zoo.D, "num_hidden_layers": L}
+ENDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+mistral = family("Mistral", **GROUPED, sliding_window=8)
+gemma3 = family(
+    "Gemma3",
+    "Gemma3TextConfig",
+    **GROUPED,
+    sliding_window=8,
+    layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+)
+mamba2 = family(
+    "Mamba2", **SMALL, **ENDS, state_size=8, num_heads=8, head_dim=8, n_groups=1, chunk_size=8
+)
+lfm2 = family("Lfm2", **PLAIN, layer_types=["conv", "full_attention", "conv"])
+bamba = family(
+    "Bamba",
+    **PLAIN,
+    attn_layer_indices=[0],
+    mamba_n_heads=8,
+    mamba_d_head=8,
+    mamba_d_state=8,
+    mamba_chunk_size=8,
+)
+rwkv = family("Rwkv", **SMALL, attention_hidden_size=zoo.D, context_length=64)
 
 
 def loud(model: nn.Module) -> nn.Module:
@@ -115,7 +98,7 @@ MAKERS = [
 def of_transformers(model: Any, ids: tuple[int, ...], **options: Any) -> tuple[int, ...]:
     """Return the new tokens of `generate` for one prompt alone."""
     given = torch.tensor([ids])
-    settings = {"max_new_tokens": NEW, "do_sample": False, "pad_token_id": 0} | options
+    settings = GREEDY | options
     found = model.generate(given, attention_mask=torch.ones_like(given), **settings)
     return tuple(found[0, len(ids) :].tolist())
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from early_exit.test_drafts_study import opened
-from generation.talkers import TOKENIZER, loud, prompts as words_of
+from generation.talkers import GREEDY, TOKENIZER, loud, prompts as words_of
 from generation.test_speculation import prompts
 from logit_lens.test_translators_refused import publish
 from models import zoo
@@ -58,11 +58,10 @@ def lens(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("rows", [1, 3])
 def test_whatever_drafts_the_text_is_the_model_s(make: Any, rows: int) -> None:
     model, given = loud(make()), prompts(rows)
-    how = {"max_new_tokens": NEW, "do_sample": False, "pad_token_id": 0}
-    plain = model.generate(**given, **how)
+    plain = model.generate(**given, **GREEDY)
     for scale in (0.0, 0.3):
         drafts = SelfSpeculation(model, LAYER, 3, lens=translators(scale), fall_back=False)
-        assert torch.equal(model.generate(**given, **how, custom_generate=drafts), plain)
+        assert torch.equal(model.generate(**given, **GREEDY, custom_generate=drafts), plain)
         assert drafts.report.drafted
 
 

@@ -233,12 +233,6 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     ({"data": np.zeros((3, 4))}, "tensor holds tensor samples: a language model continues texts"),
     ({"data": ["w3", "w4"]}, "texts holds no text of two tokens: there is nothing to predict"),
-    ({"data": ["w3 w4"], "samples": 0}, "samples is 0: give a whole number of at least 1, or all"),
-    ({"data": ["w3 w4"], "prefix": 0}, "prefix is 0: give a whole number of at least 1"),
-    (
-        {"prompt": "w3 w4", "layers": "some"},
-        "layers is 'some': give whole numbers, or all, such as 4 or 4,8",
-    ),
     ({"prompt": "w3 w4", "layers": 9}, r"layer 9 does not exist: this model has layers 0\.\.3"),
     (
         {"prompt": "w3 w4", "measure": True, "max_new_tokens": 3},

@@ -134,7 +134,6 @@ def broken() -> Any:
 
 REFUSED = [
     ({"prompts": []}, "prompts are a list of texts: give one or more strings in a list"),
-    ({"prompts": None}, "generate needs texts to continue: give either a prompt or data"),
     ({"prompts": ["w3", 4]}, "prompts are a list of texts"),
     (
         {"prompts": ["w3", ""]},
@@ -150,15 +149,6 @@ REFUSED = [
     ),
     ({"layer": 4}, r"layer 4 does not exist: this model has layers 0\.\.3"),
     ({"layer": 0}, "layer 0 is what the first block reads"),
-    ({"layer": "2.5"}, "layers is '2.5': give whole numbers"),
-    ({"top_p": 0}, "top_p is 0: give a number above 0 and at most 1"),
-    ({"top_p": 1.1}, "top_p is 1.1: give a number above 0"),
-    ({"top_p": float("nan")}, "top_p is nan: give"),
-    ({"temperature": 0}, "temperature is 0: give a number above 0"),
-    ({"temperature": -1.0}, "temperature is -1: give"),
-    ({"max_new_tokens": 0}, "max_new_tokens is 0: give a whole number of at least 1"),
-    ({"batch_size": 0}, "batch_size is 0: give a whole number of at least 1"),
-    ({"seed": -1}, "seed is -1: give a whole number from 0"),
 ]
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 import transformers as hf
 from generation import talkers
-from generation.talkers import loud
+from generation.talkers import GREEDY, family, loud
 from models import zoo
 from models.zoo import COMMON, D, V
 from scipy import stats
@@ -14,11 +14,11 @@ from torch import nn
 
 from layerscope import LayerscopeError
 from layerscope.generation import SelfSpeculation, generate
-from layerscope.generation.draft_scheduler import DraftScheduler
 
 QUIET: dict[str, Any] = {"processor": talkers.TOKENIZER, "progress": False}
 NEW, DRAFTED, LAYER = 48, 3, 2
 PROMPT, WINDOW = 12, 8
+LONG = GREEDY | {"max_new_tokens": NEW}
 OUTPUTS = (
     "c_proj",
     "dense",
@@ -32,74 +32,33 @@ OUTPUTS = (
 )
 
 
-def gptj() -> nn.Module:
-    config = hf.GPTJConfig(
-        vocab_size=V, n_embd=D, n_layer=zoo.L, n_head=4, rotary_dim=4, n_positions=256
-    )
-    return zoo.build(lambda: hf.GPTJForCausalLM(config))
+gptj = family(
+    "GPTJ", vocab_size=V, n_embd=D, n_layer=zoo.L, n_head=4, rotary_dim=4, n_positions=256
+)
+bloom = family("Bloom", vocab_size=V, hidden_size=D, n_layer=zoo.L, n_head=4)
+falcon = family("Falcon", **talkers.SMALL, num_attention_heads=4)
+olmo2 = family("Olmo2", **{name: value for name, value in COMMON.items() if name != "head_dim"})
+stablelm = family("StableLm", **COMMON, num_key_value_heads=4)
+gpt_neo = family(
+    "GPTNeo",
+    vocab_size=V,
+    hidden_size=D,
+    num_layers=zoo.L,
+    num_heads=4,
+    attention_types=[[["local", "global", "local"], 1]],
+    window_size=WINDOW,
+    max_position_embeddings=PROMPT + NEW,
+    bos_token_id=1,
+    eos_token_id=2,
+)
+mpt = family("Mpt", vocab_size=V, d_model=D, n_layers=zoo.L, n_heads=4, max_seq_len=PROMPT + NEW)
 
 
-def bloom() -> nn.Module:
-    return zoo.build(
-        lambda: hf.BloomForCausalLM(
-            hf.BloomConfig(vocab_size=V, hidden_size=D, n_layer=zoo.L, n_head=4)
-        )
-    )
-
-
-def falcon() -> nn.Module:
-    config = hf.FalconConfig(
-        vocab_size=V, hidden_size=D, num_hidden_layers=zoo.L, num_attention_heads=4
-    )
-    return zoo.build(lambda: hf.FalconForCausalLM(config))
-
-
-def olmo2() -> nn.Module:
-    options = {name: value for name, value in COMMON.items() if name != "head_dim"}
-    return zoo.build(lambda: hf.Olmo2ForCausalLM(hf.Olmo2Config(**options)))
-
-
-def stablelm() -> nn.Module:
-    return zoo.build(
-        lambda: hf.StableLmForCausalLM(hf.StableLmConfig(**COMMON, num_key_value_heads=4))
-    )
-
-
-def gpt_neo() -> nn.Module:
-    config = hf.GPTNeoConfig(
-        vocab_size=V,
-        hidden_size=D,
-        num_layers=zoo.L,
-        num_heads=4,
-        attention_types=[[["local", "global", "local"], 1]],
-        window_size=WINDOW,
-        max_position_embeddings=PROMPT + NEW,
-        bos_token_id=1,
-        eos_token_id=2,
-    )
-    return zoo.build(lambda: hf.GPTNeoForCausalLM(config))
-
-
-def mpt() -> nn.Module:
-    config = hf.MptConfig(
-        vocab_size=V, d_model=D, n_layers=zoo.L, n_heads=4, max_seq_len=PROMPT + NEW
-    )
-    return zoo.build(lambda: hf.MptForCausalLM(config))
-
-
-def windowed(model: Any, config: Any, kind: str = "sliding_attention", **options: Any) -> Any:
+def windowed(name: str, kind: str = "sliding_attention", **options: Any) -> Any:
     """Return what makes a model whose first and last layer see a few tokens only."""
-    options = (
-        talkers.GROUPED
-        | {"sliding_window": WINDOW, "layer_types": [kind, "full_attention", kind]}
-        | options
-    )
-
-    def make() -> nn.Module:
-        return zoo.build(lambda: model(config(**options)))
-
-    make.__name__ = f"windowed_{model.__name__}"
-    return make
+    kinds = {"sliding_window": WINDOW, "layer_types": [kind, "full_attention", kind]}
+    config = options.pop("config", "")
+    return family(name, config, **talkers.GROUPED | kinds | options)
 
 
 MOE: dict[str, Any] = {"num_local_experts": 4, "num_experts_per_tok": 2}
@@ -129,12 +88,12 @@ FAMILIES = [
     talkers.bamba,
     gpt_neo,
     mpt,
-    windowed(hf.Cohere2ForCausalLM, hf.Cohere2Config),
-    windowed(hf.Phi3ForCausalLM, hf.Phi3Config, layer_types=None),
-    windowed(hf.Gemma2ForCausalLM, hf.Gemma2Config),
-    windowed(hf.Qwen2ForCausalLM, hf.Qwen2Config, use_sliding_window=True),
-    windowed(hf.GptOssForCausalLM, hf.GptOssConfig, **MOE),
-    windowed(hf.Llama4ForCausalLM, hf.Llama4TextConfig, "chunked_attention", **CHUNKS),
+    windowed("Cohere2"),
+    windowed("Phi3", layer_types=None),
+    windowed("Gemma2"),
+    windowed("Qwen2", use_sliding_window=True),
+    windowed("GptOss", **MOE),
+    windowed("Llama4", "chunked_attention", config="Llama4TextConfig", **CHUNKS),
 ]
 """Those with a window, a length of positions or both fill them: prompts and new tokens are longer than the window."""
 
@@ -168,7 +127,7 @@ def prompts(rows: int) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("rows", [1, 5])
 def test_the_text_is_that_of_generate(make: Any, rows: int) -> None:
     model = made(make)
-    options = prompts(rows) | {"max_new_tokens": NEW, "do_sample": False, "pad_token_id": 0}
+    options = prompts(rows) | LONG
     wanted = model.generate(**options)
     speculation = SelfSpeculation(model, LAYER, DRAFTED, fall_back=False)
     assert torch.equal(model.generate(**options, custom_generate=speculation), wanted)
@@ -192,12 +151,7 @@ def test_each_block_runs_once_for_a_token(threshold: float | None) -> None:
             lambda _, args, __, i=i: read.__setitem__(i, read[i] + args[0].shape[1])
         )
         module.register_forward_hook(lambda *_, i=i: with_drafts.__setitem__(i, with_drafts[i] + 1))
-    options = {
-        "max_new_tokens": NEW + 1,
-        "do_sample": False,
-        "pad_token_id": 0,
-        "logits_processor": sharp,
-    }
+    options = LONG | {"max_new_tokens": NEW + 1, "logits_processor": sharp}
     model.generate(**prompt, **options, custom_generate=speculation)
     report = speculation.report
     assert (report.drafted < DRAFTED * (report.rounds - 1)) == (threshold is not None)
@@ -266,7 +220,7 @@ SETTINGS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda found: next(iter(found)))
 def test_the_model_s_generation_settings_hold(settings: dict[str, Any]) -> None:
     model = made(zoo.llama)
-    options = prompts(4) | {"max_new_tokens": NEW, "do_sample": False, "pad_token_id": 0} | settings
+    options = prompts(4) | LONG | settings
     wanted = model.generate(**options)
     speculation = SelfSpeculation(model, LAYER, DRAFTED, fall_back=False)
     assert torch.equal(model.generate(**options, custom_generate=speculation), wanted)
@@ -278,7 +232,7 @@ def test_the_model_s_generation_settings_hold(settings: dict[str, Any]) -> None:
 
 def test_a_stop_of_the_caller_and_a_streamer() -> None:
     model, tokenizer = made(zoo.llama), talkers.TOKENIZER
-    options = prompts(1) | {"max_new_tokens": NEW, "do_sample": False, "pad_token_id": 0}
+    options = prompts(1) | LONG
     full = model.generate(**options)[0, 12:].tolist()
 
     class After(hf.StoppingCriteria):
@@ -346,57 +300,42 @@ def test_numbers_of_draft_tokens_that_are_none(tokens: Any) -> None:
         SelfSpeculation(zoo.llama(), 1, tokens)
 
 
-def zamba2() -> nn.Module:
-    options = {name: value for name, value in talkers.GROUPED.items() if name != "head_dim"}
-    config = hf.Zamba2Config(
-        **options | {"num_hidden_layers": 4},
-        layers_block_type=["mamba", "mamba", "hybrid", "mamba"],
-        num_mem_blocks=1,
-        mamba_headdim=8,
-        n_mamba_heads=8,
-        mamba_d_state=8,
-        chunk_size=8,
-        use_mem_eff_path=False,
-    )
-    return zoo.build(lambda: hf.Zamba2ForCausalLM(config))
-
-
-def nemotron_h() -> nn.Module:
-    options = {
-        name: value
-        for name, value in talkers.GROUPED.items()
-        if name not in ("head_dim", "num_hidden_layers")
-    }
-    config = hf.NemotronHConfig(
-        **options,
-        layers_block_type=["mamba", "attention", "mlp"],
-        mamba_num_heads=8,
-        mamba_head_dim=8,
-        ssm_state_size=8,
-        n_groups=1,
-        chunk_size=8,
-        use_mamba_kernels=False,
-    )
-    return zoo.build(lambda: hf.NemotronHForCausalLM(config))
-
-
-def recurrent_gemma() -> nn.Module:
-    kinds = ["recurrent", "recurrent", "attention"]
-    options = {name: value for name, value in talkers.GROUPED.items() if name != "head_dim"}
-    config = hf.RecurrentGemmaConfig(
-        **options, lru_width=D, attention_window_size=8, block_types=kinds
-    )
-    return loud(zoo.build(lambda: hf.RecurrentGemmaForCausalLM(config)))
-
-
-def minimax() -> nn.Module:
-    kinds = ["linear_attention", "full_attention", "linear_attention"]
-    config = hf.MiniMaxConfig(
-        **talkers.GROUPED, num_local_experts=2, layer_types=kinds, block_size=8
-    )
-    return zoo.build(lambda: hf.MiniMaxForCausalLM(config))
-
-
+zamba2 = family(
+    "Zamba2",
+    **talkers.PLAIN | {"num_hidden_layers": 4},
+    layers_block_type=["mamba", "mamba", "hybrid", "mamba"],
+    num_mem_blocks=1,
+    mamba_headdim=8,
+    n_mamba_heads=8,
+    mamba_d_state=8,
+    chunk_size=8,
+    use_mem_eff_path=False,
+)
+nemotron_h = family(
+    "NemotronH",
+    **{name: value for name, value in talkers.PLAIN.items() if name != "num_hidden_layers"},
+    layers_block_type=["mamba", "attention", "mlp"],
+    mamba_num_heads=8,
+    mamba_head_dim=8,
+    ssm_state_size=8,
+    n_groups=1,
+    chunk_size=8,
+    use_mamba_kernels=False,
+)
+recurrent_gemma = family(
+    "RecurrentGemma",
+    **talkers.PLAIN,
+    lru_width=D,
+    attention_window_size=8,
+    block_types=["recurrent", "recurrent", "attention"],
+)
+minimax = family(
+    "MiniMax",
+    **talkers.GROUPED,
+    num_local_experts=2,
+    layer_types=["linear_attention", "full_attention", "linear_attention"],
+    block_size=8,
+)
 REFUSED = [
     (talkers.rwkv, "RwkvForCausalLM, which has no cache that can be cut back"),
     (recurrent_gemma, "RecurrentGemmaForCausalLM, which keeps something of tokens"),
@@ -411,7 +350,7 @@ def test_models_that_cannot_draft(make: Any, why: str) -> None:
     with pytest.raises(
         LayerscopeError, match=f"^self-speculation does not work with {why}.*: decode plainly"
     ):
-        SelfSpeculation(make(), 2)
+        SelfSpeculation(loud(make()), 2)
 
 
 @pytest.mark.parametrize("model", ["gpt2", nn.Linear(2, 2)])
@@ -426,11 +365,10 @@ def test_what_is_no_loaded_language_model(model: Any) -> None:
 def test_a_vocabulary_smaller_than_the_texts_that_models_are_tried_on() -> None:
     config = hf.LlamaConfig(**COMMON | {"vocab_size": 6}, num_key_value_heads=2)
     model: Any = loud(zoo.build(lambda: hf.LlamaForCausalLM(config)))
-    options = {"max_new_tokens": 16, "do_sample": False, "pad_token_id": 0}
     ids = torch.tensor([[3, 4, 5]])
     speculation = SelfSpeculation(model, 2, 3, fall_back=False)
     assert torch.equal(
-        model.generate(ids, **options, custom_generate=speculation), model.generate(ids, **options)
+        model.generate(ids, **GREEDY, custom_generate=speculation), model.generate(ids, **GREEDY)
     )
 
 
@@ -443,7 +381,7 @@ def test_texts_are_written_one_by_one_where_they_may_not_differ_in_a_batch() -> 
         return forward(self, input_ids, **how)
 
     model.forward = blind.__get__(model)
-    options = prompts(1) | {"max_new_tokens": 24, "do_sample": False, "pad_token_id": 0}
+    options = prompts(1) | GREEDY
     options |= {
         name: options[name].expand(3, -1).clone() for name in ("input_ids", "attention_mask")
     }
@@ -458,12 +396,7 @@ def test_texts_are_written_one_by_one_where_they_may_not_differ_in_a_batch() -> 
 def test_plain_decoding_where_drafts_do_not_pay() -> None:
     """Random weights: an early layer never agrees, so after a few tokens nothing is drafted but a rare trial."""
     model = loud(zoo.llama())
-    options = prompts(2) | {
-        "max_new_tokens": 128,
-        "do_sample": False,
-        "pad_token_id": 0,
-        "eos_token_id": 98,
-    }
+    options = prompts(2) | GREEDY | {"max_new_tokens": 128, "eos_token_id": 98}
     speculation = SelfSpeculation(model)
     found = model.generate(**options, custom_generate=speculation)
     assert torch.equal(found, model.generate(**options))
@@ -489,64 +422,3 @@ def test_the_verb_tells_the_same_text_and_what_was_drafted() -> None:
         generate(model, texts, draft_layer=3, **QUIET)
     with pytest.raises(LayerscopeError, match="try `draft_layer='auto'`"):
         generate(model, texts, draft_tokens=3, **QUIET)
-
-
-@pytest.mark.parametrize(
-    ("agrees", "tokens", "drafts"),
-    [(0.98, None, range(6, 12)), (0.6, None, range(1, 4)), (0.98, 3, [3])],
-)
-def test_the_number_of_drafts_follows_acceptance_and_cost(
-    agrees: float, tokens: int | None, drafts: Any
-) -> None:
-    scheduler = pace_of(tokens)
-    scheduler.observe(6, (i % 50 < 50 * agrees for i in range(500)))
-    assert scheduler.next()[0] == 6 and scheduler.next()[1] - 1 in drafts
-
-
-@pytest.mark.parametrize(("tokens", "trial"), [(None, 1), (3, 3)])
-def test_a_trial_now_and_then_where_drafts_do_not_pay(tokens: int | None, trial: int) -> None:
-    scheduler = pace_of(tokens)
-    scheduler.observe(6, [False] * 500)
-    scheduler.texts[:, 0] = 500
-    assert [scheduler.next()[1] - 1 for _ in range(98)] == [0] * 32 + [trial] + [0] * 64 + [trial]
-    scheduler.texts[:, 0] = 20  # too few to win back what a trial costs
-    assert {scheduler.next()[1] for _ in range(300)} == {1}
-
-
-def test_plain_decoding_is_timed_again_while_drafts_pay() -> None:
-    """It was timed while the machine was busy; by itself it would never be timed again."""
-    scheduler = pace_of(3)
-    scheduler.observe(6, [True] * 50 + [False] * 50)
-    scheduler.costs.seen["late", 24, 1].clear()
-    for _ in range(3):
-        scheduler.costs.add("late", 24, 1, 240.0)
-    for _ in range(64):
-        layer, tokens = scheduler.next()
-        if tokens == 1:
-            scheduler.costs.add("late", 24, 1, 24.0)
-    assert scheduler.costs.plain == 24.0
-
-
-def test_comparing_layers_takes_a_small_share_of_the_time() -> None:
-    scheduler = DraftScheduler(24, None, None, always=False)
-    scheduler.costs.add("late", 24, 1, 0.02)
-    scheduler.texts[:, 0] = 64
-    assert scheduler.compared()
-    scheduler.surveyed = 0.03 * 64 * 0.02
-    assert not scheduler.compared()
-
-
-def pace_of(tokens: int | None) -> DraftScheduler:
-    """Return the scheduler of 24 layers whose cost grows with their number, and little with that of tokens."""
-    scheduler = DraftScheduler(24, 6, tokens, always=False)
-    for part, blocks, n in (
-        ("late", 24, 1),
-        ("early", 6, 1),
-        ("bare", 6, 1),
-        ("late", 18, 2),
-        ("late", 18, 4),
-        ("late", 18, 8),
-    ):
-        for _ in range(3):
-            scheduler.costs.add(part, blocks, n, blocks * (1 + 0.02 * (n - 1)))
-    return scheduler

@@ -18,7 +18,7 @@ from tokenizers.pre_tokenizers import ByteLevel
 from layerscope import LayerscopeError
 from layerscope.generation import SelfSpeculation, generate
 
-OPTIONS: dict[str, Any] = {"max_new_tokens": 16, "do_sample": False, "pad_token_id": 0}
+OPTIONS = talkers.GREEDY | {"max_new_tokens": 16}
 
 
 class Breaks(hf.TextStreamer):
@@ -75,7 +75,7 @@ def test_nothing_is_written_where_the_model_gives_nan(tmp_path: Path) -> None:
 
 
 def test_lengths_that_differ_much_and_the_last_position_of_a_model() -> None:
-    """SpeculativeTexts fill a GPT-2 of learned positions to the last, one of them from a prompt of a single token."""
+    """Texts fill a GPT-2 of learned positions to the last, one of them from a prompt of a single token."""
     model = made(zoo.gpt2)
     room = model.config.n_positions
     ids = torch.randint(3, zoo.V, (2, room - 12), generator=torch.Generator().manual_seed(0))
@@ -95,40 +95,6 @@ def test_an_encoder_decoder_cannot_draft() -> None:
     )
     with pytest.raises(LayerscopeError):
         SelfSpeculation(hf.T5ForConditionalGeneration(config), 1)
-
-
-@pytest.mark.parametrize(
-    ("prompt", "new", "why"),
-    [
-        (
-            talkers.prompts((60,))[0],
-            16,
-            "prompt 0 has 60 tokens, and 16 new ones follow: the model has 64 positions",
-        ),
-        (
-            " ",
-            4,
-            "has no token, and the tokenizer has none that begins a text: give at least one word",
-        ),
-    ],
-)
-def test_a_prompt_that_is_too_long_or_empty(
-    prompt: str, new: int, why: str, tmp_path: Path
-) -> None:
-    tokenizer = copy.deepcopy(talkers.TOKENIZER)
-    tokenizer.bos_token = None
-    with pytest.raises(LayerscopeError) as refused:
-        generate(
-            made(zoo.gpt2),
-            prompt,
-            max_new_tokens=new,
-            draft_layer=1,
-            out=tmp_path / "out",
-            processor=tokenizer,
-            progress=False,
-        )
-    assert why in str(refused.value)
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_tokenizer_without_a_pad_token_and_prompts_of_very_different_lengths() -> None:

@@ -24,12 +24,7 @@ SHARP = [hf.TemperatureLogitsWarper(0.2)]
 @pytest.mark.parametrize("make", FAMILIES, ids=lambda make: make.__name__)
 def test_the_text_is_that_of_generate(make: Any) -> None:
     model = made(make)
-    options = prompts(3) | {
-        "max_new_tokens": 16,
-        "do_sample": False,
-        "pad_token_id": 0,
-        "logits_processor": SHARP,
-    }
+    options = prompts(3) | talkers.GREEDY | {"max_new_tokens": 16, "logits_processor": SHARP}
     wanted = model.generate(**options)
     speculation = SelfSpeculation(model, LAYER, 2 * DRAFTED, 0.5, fall_back=False)
     assert torch.equal(model.generate(**options, custom_generate=speculation), wanted)
@@ -38,7 +33,7 @@ def test_the_text_is_that_of_generate(make: Any) -> None:
 
 def test_nothing_is_drafted_by_a_layer_that_is_never_sure() -> None:
     model = made(zoo.llama)
-    options = prompts(2) | {"max_new_tokens": 12, "do_sample": False, "pad_token_id": 0}
+    options = prompts(2) | talkers.GREEDY
     speculation = SelfSpeculation(model, LAYER, DRAFTED, 1.0, fall_back=False)
     assert torch.equal(
         model.generate(**options, custom_generate=speculation), model.generate(**options)
@@ -49,7 +44,7 @@ def test_nothing_is_drafted_by_a_layer_that_is_never_sure() -> None:
 class Tables:
     """Stands for the split of a model whose next token depends on the last one alone."""
 
-    recurrent, depth, context, given, state = (
+    recurrent, depth, context, entering, state = (
         False,
         4,
         1 << 60,

@@ -1,4 +1,4 @@
-"""Layers are compared again while a text is written, and a batch is as slow as the slowest of its texts."""
+"""Which layer drafts and how much follows acceptance and cost; layers are compared again while a text is written."""
 
 from typing import Any
 
@@ -99,3 +99,64 @@ def test_layers_are_compared_where_the_text_is_kept(
     ours = [value for layer, values in seen[2:] if layer == 1 for value in values]
     assert len(ours) >= 20
     assert ours == pytest.approx(every[4 : 4 + len(ours)].tolist(), abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("agrees", "tokens", "drafts"),
+    [(0.98, None, range(6, 12)), (0.6, None, range(1, 4)), (0.98, 3, [3])],
+)
+def test_the_number_of_drafts_follows_acceptance_and_cost(
+    agrees: float, tokens: int | None, drafts: Any
+) -> None:
+    scheduler = pace_of(tokens)
+    scheduler.observe(6, (i % 50 < 50 * agrees for i in range(500)))
+    assert scheduler.next()[0] == 6 and scheduler.next()[1] - 1 in drafts
+
+
+@pytest.mark.parametrize(("tokens", "trial"), [(None, 1), (3, 3)])
+def test_a_trial_now_and_then_where_drafts_do_not_pay(tokens: int | None, trial: int) -> None:
+    scheduler = pace_of(tokens)
+    scheduler.observe(6, [False] * 500)
+    scheduler.texts[:, 0] = 500
+    assert [scheduler.next()[1] - 1 for _ in range(98)] == [0] * 32 + [trial] + [0] * 64 + [trial]
+    scheduler.texts[:, 0] = 20  # too few to win back what a trial costs
+    assert {scheduler.next()[1] for _ in range(300)} == {1}
+
+
+def test_plain_decoding_is_timed_again_while_drafts_pay() -> None:
+    """It was timed while the machine was busy; by itself it would never be timed again."""
+    scheduler = pace_of(3)
+    scheduler.observe(6, [True] * 50 + [False] * 50)
+    scheduler.costs.seen["late", 24, 1].clear()
+    for _ in range(3):
+        scheduler.costs.add("late", 24, 1, 240.0)
+    for _ in range(64):
+        layer, tokens = scheduler.next()
+        if tokens == 1:
+            scheduler.costs.add("late", 24, 1, 24.0)
+    assert scheduler.costs.plain == 24.0
+
+
+def test_comparing_layers_takes_a_small_share_of_the_time() -> None:
+    scheduler = DraftScheduler(24, None, None, always=False)
+    scheduler.costs.add("late", 24, 1, 0.02)
+    scheduler.texts[:, 0] = 64
+    assert scheduler.compared()
+    scheduler.surveyed = 0.03 * 64 * 0.02
+    assert not scheduler.compared()
+
+
+def pace_of(tokens: int | None) -> DraftScheduler:
+    """Return the scheduler of 24 layers whose cost grows with their number, and little with that of tokens."""
+    scheduler = DraftScheduler(24, 6, tokens, always=False)
+    for part, blocks, n in (
+        ("late", 24, 1),
+        ("early", 6, 1),
+        ("bare", 6, 1),
+        ("late", 18, 2),
+        ("late", 18, 4),
+        ("late", 18, 8),
+    ):
+        for _ in range(3):
+            scheduler.costs.add(part, blocks, n, blocks * (1 + 0.02 * (n - 1)))
+    return scheduler
