@@ -1,7 +1,7 @@
 """A model as tasks of mteb read it: the tower whose layers are judged, what stands beside it, and every row."""
 
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ from layerscope.core.errors import LayerscopeError, choices, listed
 from layerscope.core.processes import Team
 from layerscope.core.progress import Reporter
 from layerscope.evaluation.layer_encoder import LayerEncoder, Serving, wrapped
+from layerscope.evaluation.options import Positions
 from layerscope.evaluation.stored_texts import TextStates
 from layerscope.models import LayeredModel, Loaded, Override, find_layers, vectors_for
 from layerscope.models.encode import PLURAL, TextEncoder, modalities_of
@@ -53,39 +54,42 @@ class Readers:
 
 def readers_of(loaded: Loaded, override: Override, tasks: Sequence[Any]) -> Readers:
     """Return a model as these tasks read it; raises `LayerscopeError` where it cannot read them, or not together."""
-    known = modalities_of(loaded.module)
-    if known == ["tensor"] and loaded.processor is not None:
-        known = ["image"]  # a plain module, as timm's, with what makes its inputs
-    for task in tasks:
-        lacking = [PLURAL.get(kind, kind) for kind in task.metadata.modalities if kind not in known]
-        if lacking:
-            mend = (
-                "give it probes, such as linear-probe:PATH"
-                if lacking == ["texts"]
-                else "give a model that does"
-            )
-            name = f"{task.metadata.name}: " if len(tasks) > 1 else ""
-            raise LayerscopeError(
-                f"{name}{loaded.name} reads no {listed(lacking)} ({', '.join(known)}): {mend}"
-            )
-    shared = set.intersection(*(set(task.metadata.modalities) for task in tasks))
+    modalities = [set(task.metadata.modalities) for task in tasks]
+    _refuse_unread(loaded, tasks)
+    shared = set.intersection(*modalities)
     if not shared:
         raise LayerscopeError(
             "the tasks read different modalities, whose layers are not the same: evaluate them separately"
         )
     judged = min(shared, key=lambda kind: (kind == "text", kind))
-    others = sorted({kind for task in tasks for kind in task.metadata.modalities} - {judged})
+    others = sorted(set.union(*modalities) - {judged})
     model = layered(loaded, override, judged)
     beside = tuple(layered(loaded, Override(), kind) for kind in others)
-    widths = {
-        None if tower.projection is None else tower.projection.width for tower in (model, *beside)
-    }
+    projections = [tower.projection for tower in (model, *beside)]
+    widths = {None if projection is None else projection.width for projection in projections}
     if beside and (None in widths or len(widths) > 1):
         kinds = " and ".join(PLURAL[kind] for kind in (judged, *others))
         raise LayerscopeError(
             f"{loaded.name} has no space that {kinds} share: give tasks of one of them"
         )
     return Readers(model, beside)
+
+
+def _refuse_unread(loaded: Loaded, tasks: Sequence[Any]) -> None:
+    """Raise for a task of a modality that the model does not read."""
+    reads = modalities_of(loaded.module)
+    if reads == ["tensor"] and loaded.processor is not None:
+        reads = ["image"]  # a plain module, as timm's, with what makes its inputs
+    for task in tasks:
+        lacking = [PLURAL.get(kind, kind) for kind in task.metadata.modalities if kind not in reads]
+        if lacking:
+            mend = "give a model that does"
+            if lacking == ["texts"]:
+                mend = "give it probes, such as linear-probe:PATH"
+            name = f"{task.metadata.name}: " if len(tasks) > 1 else ""
+            raise LayerscopeError(
+                f"{name}{loaded.name} reads no {listed(lacking)} ({', '.join(reads)}): {mend}"
+            )
 
 
 def layered(loaded: Loaded, override: Override, modality: str) -> LayeredModel:
@@ -106,41 +110,36 @@ def layered(loaded: Loaded, override: Override, modality: str) -> LayeredModel:
     return found
 
 
-def slots_of(
-    model: LayeredModel,
-    sites: Sequence[str] | None,
-    layers: str | Iterable[int],
-    pooling: str,
-    mixes: bool,
-    known: Sequence[str] | None = None,
-) -> list[Slot]:
-    """Return layer, site and pooling of every row that is to be judged, at sites among those `known`, or the last."""
-    depth, known = model.stack.depth, known or model.sites
-    found = list(dict.fromkeys(sites or [known[-1]]))
-    for site in found:
-        if site not in known:
+def slots_of(model: LayeredModel, positions: Positions, sites: Sequence[str] = ()) -> list[Slot]:
+    """Return layer, site and pooling of every row that is to be judged, at sites among these, by default the last.
+
+    Without `sites` they are the model's.
+    """
+    depth, there = model.stack.depth, tuple(sites) or model.sites
+    chosen = list(dict.fromkeys(positions.sites or there[-1:]))
+    for site in chosen:
+        if site not in there:
             raise LayerscopeError(
-                f"site {site!r} is not one of this model{choices(site, known, 'it has')}"
+                f"site {site!r} is not one of this model{choices(site, there, 'it has')}"
             )
-    numbers = (
-        list(range(depth + 1)) if layers == "all" else sorted({int(layer) for layer in layers})
-    )
-    for layer in numbers:
-        if layer > depth:
-            raise LayerscopeError(
-                f"layer {layer} does not exist: {model.loaded.name} has the layers 0 to {depth}"
-            )
-    if mixes and len(numbers) < 2:
+    layers = list(range(depth + 1))
+    if positions.layers != "all":
+        layers = sorted({int(layer) for layer in positions.layers})
+    if layers[-1] > depth:
+        beyond = next(layer for layer in layers if layer > depth)
         raise LayerscopeError(
-            f"layer {numbers[0]} alone cannot be mixed: give several `layers`, or leave `mixes` out"
+            f"layer {beyond} does not exist: {model.loaded.name} has the layers 0 to {depth}"
         )
-    poolings = vectors_for(model, pooling, pairs=False).poolings
-    return [
-        (layer, site, name)
-        for site in found
-        for name in ((OWN,) if site == PROJECTED else poolings)
-        for layer in numbers
-    ]
+    if positions.mixes and len(layers) < 2:
+        raise LayerscopeError(
+            f"layer {layers[0]} alone cannot be mixed: give several `layers`, or leave `mixes` out"
+        )
+    poolings = vectors_for(model, positions.pooling, pairs=False).poolings
+    slots: list[Slot] = []
+    for site in chosen:
+        for pooling in (OWN,) if site == PROJECTED else poolings:
+            slots += [(layer, site, pooling) for layer in layers]
+    return slots
 
 
 def stores_of(
@@ -167,42 +166,49 @@ def encoders_of(
 
     `stores` have the states of the readers' towers.
     """
-    from mteb.models import ModelMeta
-
     model, (states, *beside) = readers.model, stores
     serving, loaded = Serving(model.loaded), model.loaded
-    revision = revision_of(loaded)
-    dtype = str(next(p.dtype for p in model.module.parameters())).removeprefix("torch.")
-    shared = {} if dtype == "float32" else {"dtype": dtype}
-
-    def meta(**experiment: Any) -> Any:
-        """Return mteb's description of one layer of a model; without `experiment` it is the model as shipped."""
-        facts = {
-            "name": loaded.name if "/" in loaded.name else LOCAL + loaded.name,
-            "revision": revision,
-            "modalities": [store.modality for store in stores],
-            "max_tokens": model.max_length if states.modality == "text" else None,
-            "framework": ["PyTorch"],
-            "experiment_kwargs": {**experiment, **shared} or None,
-        }
-        return ModelMeta.create_empty(overwrites=facts)
-
+    modalities = [store.modality for store in stores]
+    description = partial(_description, model, revision_of(loaded), modalities)
     view = partial(LayerEncoder, states, tuple(beside), serving)
-    shipped: Any = view(*last_of(model), meta())
+    shipped: Any = view(*last_of(model), description())
     if loaded.served is not None and not _is_known(model, serving):
         shipped = wrapped(loaded.served)
-        shipped.mteb_model_meta = meta()
+        shipped.mteb_model_meta = description()
     views = [
-        view(layer, site, name, meta(layer=layer, site=site, pooling=name))
-        for layer, site, name in slots
+        view(layer, site, pooling, description(layer=layer, site=site, pooling=pooling))
+        for layer, site, pooling in slots
     ]
     if mixes:
-        fixed = fixed_mixes(sorted({layer for layer, *_ in slots}), model.stack.depth)
-        for site, pooling in dict.fromkeys((site, pooling) for _, site, pooling in slots):
-            for name, weights in fixed.items():
-                about = meta(mix=name, weights=as_text(weights), site=site, pooling=pooling)
+        layers = sorted({layer for layer, *_ in slots})
+        places = dict.fromkeys((site, pooling) for _, site, pooling in slots)
+        mixed = fixed_mixes(layers, model.stack.depth)
+        for site, pooling in places:
+            for name, weights in mixed.items():
+                about = description(mix=name, weights=as_text(weights), site=site, pooling=pooling)
                 views.append(view(max(weights), site, pooling, about, weights))
     return [shipped, *views]
+
+
+def _description(
+    model: LayeredModel, revision: str, modalities: Sequence[str], **layer: Any
+) -> Any:
+    """Return mteb's description of one layer of a model; without `layer` it is the model as shipped."""
+    from mteb.models import ModelMeta
+
+    name = model.loaded.name
+    dtype = str(next(p.dtype for p in model.module.parameters())).removeprefix("torch.")
+    if dtype != "float32":
+        layer["dtype"] = dtype
+    facts = {
+        "name": name if "/" in name else LOCAL + name,
+        "revision": revision,
+        "modalities": list(modalities),
+        "max_tokens": model.max_length if modalities[0] == "text" else None,
+        "framework": ["PyTorch"],
+        "experiment_kwargs": layer or None,
+    }
+    return ModelMeta.create_empty(overwrites=facts)
 
 
 def last_of(model: LayeredModel) -> Slot:

@@ -1,6 +1,7 @@
 """The work of `evaluate`: every layer of a model on tasks, each sample embedded once."""
 
 import tempfile
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -11,122 +12,150 @@ from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import own_folder
 from layerscope.core.folder_lock import locked
-from layerscope.core.options import Asked
-from layerscope.core.processes import Team
 from layerscope.core.progress import reporting
 from layerscope.evaluation.encoders import Readers, encoders_of, readers_of, slots_of, stores_of
 from layerscope.evaluation.judges import STATES, Judge
 from layerscope.evaluation.judging import Workers, quiet
+from layerscope.evaluation.options import EvaluateOptions, Positions
 from layerscope.evaluation.probe_tasks import ProbeTask
-from layerscope.evaluation.probing import Study
+from layerscope.evaluation.probing import Study, states_of
 from layerscope.evaluation.tasks import open_tasks
-from layerscope.models import LoadOptions, Override, load
+from layerscope.models import LayeredModel, Loaded, Override, load
 from layerscope.models.encode import modalities_of
 from layerscope.models.of_run import check_unchanged, model_of
 from layerscope.runs.opening import run_of
 from layerscope.scores.evaluation import ORIGINS, Evaluation, ModelOrigin, add_origin
 from layerscope.scores.opening import META, holds_scores, open_evaluation
-from layerscope.scores.probe_results import has_probes, refuse_other_data
+from layerscope.scores.probe_results import Slot, has_probes, refuse_other_data
 
 
-def evaluate_layers(asked: Asked) -> Evaluation:
-    """Do what `evaluate` is asked for."""
+def evaluate_layers(options: EvaluateOptions) -> Evaluation:
+    """Score every layer and the model as shipped on the tasks, and return what lies in the folder then."""
     team = processes.team()
-    reporter, out = reporting(asked.progress and team.leads), _folder(asked.out, team)
-    tasks, probes = open_tasks(asked.tasks, asked.samples, asked.seed, asked.split, asked.shift)
-    options, override, given, pooling = (
-        asked.of(LoadOptions),
-        asked.of(Override),
-        asked.model_or_run,
-        asked.pooling,
+    reporter, out = reporting(options.progress and team.leads), _folder(options.out, team.size)
+    tasks, probes = open_tasks(
+        options.tasks, options.samples, options.seed, options.split, options.shift
     )
-    run = run_of(given)
+    model_or_path, load_options, override = options.model_or_run, options.load, options.override
+    positions, run = options.positions, run_of(model_or_path)
     if run is not None:
-        given, override, options = model_of(run, override, options)
-        pooling = run.info["options"].get("pooling", "auto") if pooling == "auto" else pooling
-    loaded = load(given, options, asked.processor)
-    rows_of = partial(
-        slots_of, sites=asked.sites, layers=asked.layers, pooling=pooling, mixes=asked.mixes
-    )
+        model_or_path, override, load_options = model_of(run, override, load_options)
+        if positions.pooling == "auto":
+            pooling = run.info["options"].get("pooling", "auto")
+            positions = replace(positions, pooling=pooling)
+    loaded = load(model_or_path, load_options, options.processor)
     with ExitStack() as stack:
         folder = out or Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        groups: dict[Any, list[ProbeTask]] = {}
-        for probe in probes:  # linear and kNN probe of the same data share a study
-            groups.setdefault((probe.kind.states, id(probe.data)), []).append(probe)
-        studies = [
-            Study(group, folder, loaded, override, rows_of, asked, reporter, team)
-            for group in groups.values()
-        ]
+        studies = list(_studies(probes, loaded, override, positions, folder, options.seed))
         readers = readers_of(loaded, override, tasks) if tasks else Readers(studies[0].model)
-        model, failed = readers.model, dict[str, str]()
+        model, slots = readers.model, list[Slot]()
         if tasks:
-            slots = rows_of(model, known=readers.sites)
+            slots = slots_of(model, positions, readers.sites)
             if run is not None:
                 check_unchanged(run, model)
-            workers = Workers(asked.jobs, len(slots) + 1)
+            workers = Workers(options.jobs, len(slots) + 1)
             stack.push(workers.end)
-        named = [(task.metadata.name, task.metadata.revision) for task in tasks]
-        for name, data in [
-            *named,
-            *((task.name, study.data_of(task)) for study in studies for task in study.tasks),
-        ]:
-            refuse_other_data(folder, name, data)
+        for task, data in _data_by_task(tasks, studies).items():
+            refuse_other_data(folder, task, data)
         team.meet()  # all have looked at the folder before one writes to it
         stack.enter_context(locked(folder) if team.leads else nullcontext())
         stack.enter_context(quiet())
-        part = (
-            model.stack.part
-            if len(model.parts) > 1 or len(modalities_of(loaded.module)) > 1
-            else None
+        origin = ModelOrigin(
+            _source(model_or_path),
+            model.stack.depth,
+            model.encoder.modality,
+            _part(model, loaded),
+            planned=_planned(tasks, slots, studies),
         )
-        planned = {
-            task.name: {slot[0] for slot in study.states.slots}
-            for study in studies
-            for task in study.tasks
-        }
-        planned |= {task.metadata.name: {slot[0] for slot in slots} for task in tasks}
-        layers = {task: sorted(numbers) for task, numbers in planned.items()}
-        known = ModelOrigin(
-            _source(given), model.stack.depth, model.encoder.modality, part, planned=layers
-        )
-        team.lead(partial(add_origin, folder, loaded.name, known))
-        done, lengths = 0, list[int]()
+        team.lead(partial(add_origin, folder, loaded.name, origin))
+        failed, lengths, done = dict[str, str](), list[int](), 0
         for study in studies:
-            failed |= study.judge(run, done, len(probes))
+            failed |= study.judge(run, done, len(probes), options.keep_states, reporter)
             done += len(study.tasks)
             lengths += study.model.encoder.lengths(study.states.corpus.samples)
         if tasks:
             stores = stores_of(readers, slots, folder / STATES, reporter, run, team)
-            encoders = encoders_of(readers, stores, slots, asked.mixes)
-            judge = Judge(folder, stores, encoders, workers, asked.keep_states, team)
+            encoders = encoders_of(readers, stores, slots, positions.mixes)
+            judge = Judge(folder, stores, encoders, workers, options.keep_states, team)
             judge.all(tasks)
             failed |= judge.failed
             lengths += stores[0].lengths
         if lengths and model.encoder.modality == "text":
-            known = replace(known, tokens=max(1, round(sum(lengths) / len(lengths))))
-            team.lead(partial(add_origin, folder, loaded.name, known))
+            origin = replace(origin, tokens=max(1, round(sum(lengths) / len(lengths))))
+            team.lead(partial(add_origin, folder, loaded.name, origin))
         team.meet()  # all is written
-        if not any(folder.glob(f"results/**/{META}")) and not has_probes(folder):
-            name, reason = next(iter(failed.items()))
-            raise LayerscopeError(f"no task could be judged; {name}: {reason}")
-        found = open_evaluation(folder)
-        found.source = loaded.name if out is None else found.source
-        found.failed = failed
-        return found
+        return _opened(folder, None if out is not None else loaded.name, failed)
 
 
-def _folder(out: str | Path | None, team: Team) -> Path | None:
+def _studies(
+    probes: Sequence[ProbeTask],
+    loaded: Loaded,
+    override: Override,
+    positions: Positions,
+    folder: Path,
+    seed: int,
+) -> Iterator[Study]:
+    """Yield the probes by the data that they share: a linear and a kNN probe read the same states."""
+    groups: dict[Any, list[ProbeTask]] = {}
+    for probe in probes:
+        groups.setdefault((probe.kind.states, id(probe.data)), []).append(probe)
+    for group in groups.values():
+        states = states_of(group[0], loaded, override, positions)
+        shift = None
+        for probe in group:
+            if probe.shift is not None:
+                target = replace(probe, data=probe.shift, shift=None)
+                target_states = states_of(target, loaded, override, positions)
+                shift = Study([target], target_states, folder, seed, positions.mixes)
+        yield Study(group, states, folder, seed, positions.mixes, shift)
+
+
+def _data_by_task(tasks: Sequence[Any], studies: Sequence[Study]) -> dict[str, str]:
+    """Return what names the data of each task."""
+    data = {task.metadata.name: task.metadata.revision for task in tasks}
+    for study in studies:
+        data |= {probe.name: study.data_of(probe) for probe in study.tasks}
+    return data
+
+
+def _planned(
+    tasks: Sequence[Any], slots: Sequence[Slot], studies: Sequence[Study]
+) -> dict[str, list[int]]:
+    """Return by task the layers that are to be judged."""
+    planned = {probe.name: study.layers for study in studies for probe in study.tasks}
+    layers = sorted({layer for layer, *_ in slots})
+    return planned | {task.metadata.name: layers for task in tasks}
+
+
+def _part(model: LayeredModel, loaded: Loaded) -> str | None:
+    """Return the stack of blocks that is judged, where the model has several."""
+    has_several = len(model.parts) > 1 or len(modalities_of(loaded.module)) > 1
+    return model.stack.part if has_several else None
+
+
+def _opened(folder: Path, name: str | None, failed: dict[str, str]) -> Evaluation:
+    """Return what lies in a folder, which is called by `name` where it is not kept."""
+    if not any(folder.glob(f"results/**/{META}")) and not has_probes(folder):
+        task, reason = next(iter(failed.items()))
+        raise LayerscopeError(f"no task could be judged; {task}: {reason}")
+    evaluation = open_evaluation(folder)
+    evaluation.source = name or evaluation.source
+    evaluation.failed = failed
+    return evaluation
+
+
+def _folder(out: Path | None, processes: int) -> Path | None:
     """Return the folder that is written to; raises `LayerscopeError` for one that holds other things."""
-    if out is None and team.size > 1:
+    if out is None and processes > 1:
         raise LayerscopeError("several processes need a shared folder: give `out`")
-    if out is not None and not (Path(out).is_dir() and holds_scores(Path(out))):
+    if out is not None and not (out.is_dir() and holds_scores(out)):
         own_folder(out, "evaluation", ORIGINS)
-    return None if out is None else Path(out)
+    return out
 
 
-def _source(given: Any) -> str | None:
+def _source(model: Any) -> str | None:
     """Return what loads the model again, None for one in memory."""
-    if not isinstance(given, (str, Path)):
+    if not isinstance(model, (str, Path)):
         return None
-    local = Path(given).expanduser()
-    return str(local.resolve()) if local.exists() else str(given)
+    local = Path(model).expanduser()
+    return str(local.resolve()) if local.exists() else str(model)

@@ -70,7 +70,8 @@ class Pooled:
     read = staticmethod(labelled)
 
     def __init__(self, data: Any, model: LayeredModel, slots: Sequence[Slot]) -> None:
-        self.corpus, self.loaded, self.slots = data, model.loaded, list(slots)
+        self.corpus, self.model, self.slots = data, model, list(slots)
+        self.loaded = model.loaded
         pools_itself = self.loaded.served is not None and self.loaded.pooling is None
         self.last = model.stack.depth, model.final, SHIPPED if pools_itself else model.pooling[0]
         default = () if pools_itself else model.pooling[:1]
@@ -176,7 +177,7 @@ class Tokens:
             raise LayerscopeError(
                 f"the states of {model.loaded.name} have no tokens to probe: give linear-probe"
             )
-        self.corpus, self.slots = data, list(slots)
+        self.corpus, self.model, self.slots = data, model, list(slots)
         self.last = model.stack.depth, model.final, model.pooling[0]
         columns = {Column(site, layer) for layer, site, _ in [*slots, self.last]}
         self.kept = tuple(sorted(columns, key=lambda column: (column.site, column.layer)))

@@ -3,8 +3,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from layerscope.core import processes
+from layerscope.core.folder_lock import refuse_held
 from layerscope.core.option_kinds import IN_CODE, SEED, Folder, Names, Number, Several, Whole
 from layerscope.core.options import OUTPUT, Loading, checked
+from layerscope.evaluation.options import EvaluateOptions
 
 if TYPE_CHECKING:
     from layerscope.scores.evaluation import Evaluation
@@ -86,10 +88,8 @@ def evaluate(
         Evaluation('tiny-bert': 1 model, 4 layers, 1 task, 0 missing)
 
     """
-    asked = checked(evaluate, locals())
-    from layerscope.core.folder_lock import refuse_held
-
-    refuse_held(asked.out)
+    options = checked(evaluate, locals(), EvaluateOptions)
+    refuse_held(options.out)
     from layerscope.evaluation.pipeline import evaluate_layers
 
-    return evaluate_layers(asked)
+    return evaluate_layers(options)

@@ -2,7 +2,7 @@
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,31 +25,16 @@ OF_MIXES = ("mix", "gain", "gain_error", "weights")
 
 
 class ProbeScores:
-    """The scores of one task, kept as long as they are of this `digest`: of the same weights, data and options.
+    """The scores of one task in a file, kept as long as its facts are these.
 
-    Of several processes one `writes` them.
+    They are model, revision, task, data, the `digest` of weights, data and options, and the task
+    that it is `shifted_from`. Of several processes one `writes` them.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        model: str,
-        revision: str,
-        task: str,
-        data: str,
-        digest: str,
-        source: str | None = None,
-        writes: bool = True,
-    ) -> None:
-        name = folder_name(f"{model}-{revision[:20]}")
-        self.path = folder / FOLDER / name / f"{folder_name(task)}.json"
-        known: dict[str, str | None] = {
-            "model": model,
-            "revision": revision,
-            "task": task,
-            "data": data,
-        }
-        self.about, self.writes = known | {"digest": digest, "shifted_from": source}, writes
+    def __init__(self, folder: Path, facts: Mapping[str, str | None], writes: bool = True) -> None:
+        model, task = f"{facts['model']}-{str(facts['revision'])[:20]}", str(facts["task"])
+        self.path = folder / FOLDER / folder_name(model) / f"{folder_name(task)}.json"
+        self.about, self.writes = dict(facts), writes
         self.rows: list[dict[str, Any]] = self._there()
 
     def find(
@@ -57,34 +42,28 @@ class ProbeScores:
     ) -> dict[str, Any] | None:
         """Return the score of a layer or mix, site and pooling, of one kind of row or of any."""
         for row in self.rows:
-            same = (row.get("mix", row["layer"]), row["site"]) == slot[:2] and (
-                any_pooling or row["pooling"] == slot[2]
-            )
-            if (
-                same and kind in (None, row["kind"]) and row.get("dims") is None
-            ):  # once, of fewer dimensions
+            name = row.get("mix", row["layer"])
+            is_there = (name, row["site"]) == slot[:2] and kind in (None, row["kind"])
+            is_pooled = any_pooling or row["pooling"] == slot[2]
+            if is_there and is_pooled and row.get("dims") is None:  # once, of fewer dimensions
                 return row
         return None
 
     def add(self, kind: str, slot: Slot | MixSlot, values: dict[str, Any]) -> None:
         """Take in a score of kind `layer`, `mix` or `baseline`, and write the file."""
-        about = dict(zip(("layer", "site", "pooling"), slot, strict=True))
-        chosen: dict[str, Any] = (
-            {"strengths": list(values["strengths"])} if values.get("strengths") else {}
-        )
-        if (right := values.get("right")) is not None:  # a text, where it is that of another row
-            chosen["right"] = (
-                right
-                if isinstance(right, str)
-                else b64encode(np.packbits(right).tobytes()).decode()
-            )
+        row = {"kind": kind, **dict(zip(("layer", "site", "pooling"), slot, strict=True))}
+        row |= {name: values[name] for name in VALUES}
+        if values.get("strengths"):
+            row["strengths"] = list(values["strengths"])
+        right = values.get("right")
+        if right is not None and not isinstance(right, str):  # a text is that of another row
+            right = b64encode(np.packbits(right).tobytes()).decode()
+        if right is not None:
+            row["right"] = right
         if kind == "mix":
-            chosen |= {"mix": slot[0], "layer": None} | {
-                name: values.get(name) for name in OF_MIXES[1:]
-            }
-        self.rows.append(
-            {"kind": kind, **about, **{name: values[name] for name in VALUES}, **chosen}
-        )
+            row |= {"mix": slot[0], "layer": None}
+            row |= {name: values.get(name) for name in OF_MIXES[1:]}
+        self.rows.append(row)
         if self.writes:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             write_facts(self.path, KIND, {**self.about, "rows": self.rows})

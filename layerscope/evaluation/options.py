@@ -1,0 +1,39 @@
+"""The options of `evaluate`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from layerscope.core.options import Options
+from layerscope.models.options import LoadOptions, Override
+
+
+@dataclass(frozen=True)
+class Positions:
+    """Where states are taken: at which sites and layers, pooled how, and whether layers are mixed too."""
+
+    sites: Sequence[str] | None = None
+    layers: str | Sequence[int] = "all"
+    pooling: str = "auto"
+    mixes: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateOptions(Options):
+    """The options of `evaluate`."""
+
+    model_or_run: Any
+    tasks: Any
+    out: Path | None
+    samples: int | None
+    seed: int
+    split: float | None
+    shift: Any
+    positions: Positions
+    keep_states: bool
+    jobs: int | str
+    processor: Any
+    progress: bool
+    load: LoadOptions
+    override: Override
