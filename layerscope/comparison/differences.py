@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,55 +31,58 @@ OF_TOKENS = ("perplexity", "layer_accuracy", "label_probability", "cross_entropy
 
 
 def chosen_metrics(
-    sides: Sequence[Side], known: "Sequence[dict[Key, Measured]]", asked: Sequence[str] | None
+    sides: Sequence[Side], tables: "Sequence[dict[Key, Measured]]", names: Sequence[str] | None
 ) -> tuple[list[Key], list[str]]:
     """Return the metrics that every run has in the same variant, in the order of the registry, and what is left out.
 
-    Raises `LayerscopeError` for a metric that was asked for and is not in every run, for InfoNCE
-    and DiME of blocks of other sizes, and for LiDAR of another number of views.
+    `names` are those to compare, None for all. Raises `LayerscopeError` for one that is not in
+    every run, for InfoNCE and DiME of blocks of other sizes, and for LiDAR of another number of
+    views.
     """
-    names = [
-        list(dict.fromkeys(metric for metric, _ in found if not about(metric).setting))
-        for found in known
-    ]
-    shared = sorted(
-        (name for name in names[0] if all(name in others for others in names)), key=rank
-    )
-    for name in asked or ():
+    by_run = [{metric for metric, _ in table if not about(metric).setting} for table in tables]
+    shared = sorted(set.intersection(*by_run), key=rank)
+    for name in names or ():
         if name not in shared:
             raise LayerscopeError(
                 f"metric {name!r} is not in all of these runs{choices(name, shared, 'they share')}"
             )
-    notes, keys = [], []
-    tokens = {side.run.info["data"].get("tokens") for side in sides}
-    other_tokens = len(tokens) > 1 and any(
-        side.run.info["model"].get("language_model") for side in sides
-    )
-    for name in shared if asked is None else [name for name in shared if name in asked]:
-        own = [[variant for metric, variant in found if metric == name] for found in known]
-        same = [variant for variant in own[0] if all(variant in others for others in own)]
-        # sizes of blocks, or numbers of views, stand first: "N=256" of "N=256,alpha=2"
-        blocks = {
-            frozenset((variant or "").partition(",")[0] for variant in variants) for variants in own
-        }
-        if about(name).needs == "views" and len(blocks) > 1:
-            raise _other_blocks(
-                sides, name, own, [other for other in shared if about(other).needs != "views"]
-            )
-        if other_tokens and name in OF_TOKENS:
-            notes.append(f"{about(name).title} is not compared: the models use different tokens")
+    notes, keys = list[str](), list[Key]()
+    has_other_tokens = _has_other_tokens(sides)
+    for name in shared:
+        if names is not None and name not in names:
+            continue
+        variants = [[variant for metric, variant in table if metric == name] for table in tables]
+        if about(name).needs == "views":
+            _refuse_other_blocks(sides, name, variants, shared)
+        same = [variant for variant in variants[0] if all(variant in one for one in variants)]
+        title = about(name).title
+        if has_other_tokens and name in OF_TOKENS:
+            notes.append(f"{title} is not compared: the models use different tokens")
         elif not same:
             notes.append(
-                f"{about(name).title} is not compared: no variant is in all runs ({_listed(sides, own)})"
+                f"{title} is not compared: no variant is in all runs ({_listed(sides, variants)})"
             )
         else:
             keys += [(name, variant) for variant in same]
-    only = {name for found in names for name in found} - set(shared)
-    if only and asked is None:
-        titles = [named(name) for name in sorted(only, key=rank)]
-        more = f" and {count(len(titles) - NAMED, 'other')}" if len(titles) > NAMED else ""
-        notes.append(f"not compared, as not every run has them: {', '.join(titles[:NAMED])}{more}")
+    if names is None:
+        notes += _not_shared(set.union(*by_run) - set(shared))
     return keys, notes
+
+
+def _has_other_tokens(sides: Sequence[Side]) -> bool:
+    """Return whether the runs are of language models with different tokens."""
+    infos = [side.run.info for side in sides]
+    is_language = any(info["model"].get("language_model") for info in infos)
+    return is_language and len({info["data"].get("tokens") for info in infos}) > 1
+
+
+def _not_shared(metrics: Collection[str]) -> list[str]:
+    """Return the note on metrics that not every run has."""
+    titles = [named(name) for name in sorted(metrics, key=rank)]
+    if not titles:
+        return []
+    more = f" and {count(len(titles) - NAMED, 'other')}" if len(titles) > NAMED else ""
+    return [f"not compared, as not every run has them: {', '.join(titles[:NAMED])}{more}"]
 
 
 def _listed(sides: Sequence[Side], variants: Sequence[Sequence[str | None]]) -> str:
@@ -89,26 +92,30 @@ def _listed(sides: Sequence[Side], variants: Sequence[Sequence[str | None]]) -> 
     )
 
 
-def _other_blocks(
-    sides: Sequence[Side], name: str, own: Sequence[Sequence[str | None]], others: Sequence[str]
-) -> LayerscopeError:
+def _refuse_other_blocks(
+    sides: Sequence[Side],
+    name: str,
+    variants: Sequence[Sequence[str | None]],
+    shared: Sequence[str],
+) -> None:
+    """Raise where a metric of views is of blocks of other sizes, or of other numbers of views."""
+    # sizes of blocks, or numbers of views, stand first: "N=256" of "N=256,alpha=2"
+    sizes = {frozenset((one or "").partition(",")[0] for one in names) for names in variants}
+    if len(sizes) == 1:
+        return
+    what, option = "the same number of views", "views"
     in_blocks = isinstance(about(name).how, FromViews)
-    what, option = (
-        ("blocks of one size", "view_samples")
-        if in_blocks
-        else ("the same number of views", "views")
-    )
+    if in_blocks:
+        what, option = "blocks of one size", "view_samples"
     mend = f"profile with the same `{option}`"
-    if (
-        in_blocks
-        and sides[0].left_out
-        and len({side.run.info["options"].get("view_samples") for side in sides}) == 1
-    ):
+    sizes_of_blocks = {side.run.info["options"].get("view_samples") for side in sides}
+    if in_blocks and sides[0].left_out and len(sizes_of_blocks) == 1:
         mend = "samples broke in some run, so profile both without them"
-    out = f", or leave it out with `metrics='{','.join(others)}'`" if others else ""
-    title = about(name).title
-    return LayerscopeError(
-        f"{title} cannot be compared ({_listed(sides, own)}): it needs {what}; {mend}{out}"
+    others = [other for other in shared if about(other).needs != "views"]
+    if others:
+        mend += f", or leave it out with `metrics='{','.join(others)}'`"
+    raise LayerscopeError(
+        f"{about(name).title} cannot be compared ({_listed(sides, variants)}): it needs {what}; {mend}"
     )
 
 

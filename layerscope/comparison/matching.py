@@ -127,33 +127,37 @@ def sides_of(
 
     Without `pooling` it is the first that all have, else the first of each, with a note.
     """
-    shared = [
-        name for name in runs[0].info["pooling"] if all(name in run.info["pooling"] for run in runs)
-    ]
-    poolings = [pooling or (shared or run.info["pooling"])[0] for run in runs]
-    if site == PROJECTED:
-        poolings = [OWN] * len(runs)
-    for run, name in zip(runs, poolings, strict=True):
-        known = list(dict.fromkeys([*run.info["pooling"], *run.info["pair_pooling"]]))
-        if name not in known and site != PROJECTED:
-            raise LayerscopeError(
-                f"pooling {name!r} is not in run {str(run.path)!r}{choices(name, known, 'it has')}; "
-                f"profile it with `pooling='{name}'`"
-            )
+    poolings = _poolings(runs, pooling, site)
     fine = [_fine(run) for run in runs]
     common = set.intersection(*(set(samples) for samples in fine))
     if not common:
         raise LayerscopeError(
             "no sample is whole in all of these runs: check the notes in their reports"
         )
-    # the first run's order: its blocks lie in neighbouring shards, and those of a like model with
-    # them
+    # the first run's order: its blocks lie in neighbouring shards, and so do those of a like model
     order = [sample for sample in fine[0] if sample in common]
-    sides = [
-        Side(run, name, chosen, _columns(run, site), np.array([own[s] for s in order]))
-        for run, name, chosen, own in zip(runs, run_names(runs), poolings, fine, strict=True)
-    ]
+    sides = []
+    for run, name, chosen, rows in zip(runs, run_names(runs), poolings, fine, strict=True):
+        common_rows = np.array([rows[sample] for sample in order])
+        sides.append(Side(run, name, chosen, _columns(run, site), common_rows))
     return sides, list(_notes(runs, poolings, sides[0].left_out))
+
+
+def _poolings(runs: Sequence[Run], pooling: str | None, site: str | None) -> list[str]:
+    """Return the pooling of each run: the one that is named, else the first that all have, else each one's first."""
+    if site == PROJECTED:
+        return [OWN] * len(runs)
+    first, *others = (run.info["pooling"] for run in runs)
+    shared = [name for name in first if all(name in other for other in others)]
+    poolings = [pooling or (shared or run.info["pooling"])[0] for run in runs]
+    for run, name in zip(runs, poolings, strict=True):
+        known = list(dict.fromkeys([*run.info["pooling"], *run.info["pair_pooling"]]))
+        if name not in known:
+            raise LayerscopeError(
+                f"pooling {name!r} is not in run {str(run.path)!r}{choices(name, known, 'it has')}; "
+                f"profile it with `pooling='{name}'`"
+            )
+    return poolings
 
 
 def _refuse_unpaired(runs: Sequence[Run]) -> None:

@@ -14,8 +14,9 @@ from torch import Tensor
 from layerscope.comparison.comparison import STORE, Comparison, Member
 from layerscope.comparison.differences import chosen_metrics, difference_rows, measured
 from layerscope.comparison.matching import Side, is_series, opened, sides_of, steps
+from layerscope.comparison.options import CompareOptions
 from layerscope.core.errors import LayerscopeError, choices
-from layerscope.core.options import Asked, declared
+from layerscope.core.options import declared
 from layerscope.core.progress import Reporter, reporting
 from layerscope.metrics.pairs import Found, FromPairs
 from layerscope.profiling import profile
@@ -30,97 +31,96 @@ Form: TypeAlias = tuple[str, FromPairs]
 SIMILARITIES = {metric.name: how for metric, how in registered(FromPairs)}
 
 
-def compare_runs(asked: Asked) -> Comparison:
-    """Do what `compare` is asked for."""
-    folder = None if asked.out is None else STORE.folder(asked.out)
-    runs = opened(_profiled(asked), asked.paired)
-    series = is_series(runs)
-    order = steps(runs) if series else None
-    ordered = (
-        []
-        if order is None or order == sorted(order)
-        else ["the checkpoints are sorted by their steps"]
-    )
+def compare_runs(options: CompareOptions) -> Comparison:
+    """Compare every run with the first, or a series of checkpoints layer by layer."""
+    folder = None if options.out is None else STORE.folder(options.out)
+    runs = opened(_profiled(options), options.paired)
+    series, order = is_series(runs), None
+    sorting = list[str]()
+    if series:
+        order = steps(runs)
     if order is not None:
-        order, runs = map(
-            list, zip(*sorted(zip(order, runs, strict=True), key=itemgetter(0)), strict=True)
-        )
-    sides, notes = sides_of(runs, asked.pooling, asked.site)
-    known = measured(sides, asked.pooling)
-    keys, left = chosen_metrics(sides, known, asked.metrics)
-    names = chosen_similarities(sides, asked.similarity, asked.paired)
-    chosen = [(name, form) for name in names for form in SIMILARITIES[name].forms(asked)]
-    rows = [
-        *similarity_rows(sides, chosen, series, asked.paired, reporting(asked.progress)),
-        *difference_rows(sides, known, keys),
-        *(
-            row
-            for side, own in zip(sides, known, strict=True)
-            for key in keys
-            for row in own[key].values(side.name, key)
-        ),
+        if order != sorted(order):
+            sorting = ["the checkpoints are sorted by their steps"]
+        by_step = sorted(zip(order, runs, strict=True), key=itemgetter(0))
+        order, runs = [step for step, _ in by_step], [run for _, run in by_step]
+    sides, notes = sides_of(runs, options.pooling, options.site)
+    tables = measured(sides, options.pooling)
+    keys, not_compared = chosen_metrics(sides, tables, options.metrics)
+    forms = [
+        (name, form)
+        for name in chosen_similarities(sides, options.similarity, options.paired)
+        for form in SIMILARITIES[name].forms(options.forms)
     ]
-    members = tuple(
-        Member(
-            side.name,
-            str(side.run.path),
-            str(side.run.info["model"]["name"]),
-            side.run.info["model"].get("revision"),
-            side.depth,
-            side.width,
-            side.pooling,
-            side.run.final,
-            step,
-        )
-        for side, step in zip_longest(sides, order or ())
-    )
-    found = Comparison(
-        members,
+    reporter = reporting(options.progress)
+    rows = [
+        *similarity_rows(sides, forms, series, options.paired, reporter),
+        *difference_rows(sides, tables, keys),
+    ]
+    for side, table in zip(sides, tables, strict=True):
+        for key in keys:
+            rows += table[key].values(side.name, key)
+    comparison = Comparison(
+        tuple(_member(side, step) for side, step in zip_longest(sides, order or ())),
         " and ".join(dict.fromkeys(str(run.info["data"]["name"]) for run in runs)),
         len(sides[0].rows),
         sides[0].left_out,
         series,
-        (*notes, *ordered, *left),
+        (*notes, *sorting, *not_compared),
         pd.DataFrame(rows),
     )
     if folder is not None:
-        found.save(folder)
-    return found
+        comparison.save(folder)
+    return comparison
 
 
-def _profiled(asked: Asked) -> Sequence[Run | str | Path]:
+def _member(side: Side, step: int | None) -> Member:
+    run, model = side.run, side.run.info["model"]
+    return Member(
+        side.name,
+        str(run.path),
+        str(model["name"]),
+        model.get("revision"),
+        side.depth,
+        side.width,
+        side.pooling,
+        run.final,
+        step,
+    )
+
+
+def _profiled(options: CompareOptions) -> Sequence[Run | str | Path]:
     """Return the runs that were given; with `data`, a model is profiled over them."""
-    if asked.data is None and asked.samples is not None:
-        raise LayerscopeError(
-            "`samples` are drawn from `data`, over which models are profiled: give both"
-        )
-    given: Sequence[Run | str | Path] = asked.runs
-    if asked.data is None:
-        return given
-    how = {
-        "samples": asked.samples or declared(profile)["samples"].default,
-        "progress": asked.progress,
-    }
-    return [run_of(one) or profile(one, asked.data, **how) for one in given]
+    if options.data is None:
+        if options.samples is not None:
+            raise LayerscopeError(
+                "`samples` are drawn from `data`, over which models are profiled: give both"
+            )
+        return options.runs
+    samples: Any = options.samples or declared(profile)["samples"].default
+    return [
+        run_of(one) or profile(one, options.data, samples=samples, progress=options.progress)
+        for one in options.runs
+    ]
 
 
 def chosen_similarities(
-    sides: Sequence[Side], asked: Sequence[str] | None, paired: bool
+    sides: Sequence[Side], names: Sequence[str] | None, paired: bool
 ) -> tuple[str, ...]:
-    """Return the similarities to compute: those asked for, else CKA, and cosine where all widths are equal.
+    """Return the similarities to compute: those that are named, else CKA, and cosine where all widths are equal.
 
     Of two towers cosine comes first, and the modality gap is added.
 
     Raises `LayerscopeError` for an unknown name, and for cosine where widths differ.
     """
     widths = {side.width for side in sides}
-    if asked is None:
+    if names is None:
         if len(widths) > 1:
             return ("cka",)
-        return (
-            ("cosine_similarity", "cka", "modality_gap") if paired else ("cka", "cosine_similarity")
-        )
-    for name in asked:
+        if paired:
+            return ("cosine_similarity", "cka", "modality_gap")
+        return ("cka", "cosine_similarity")
+    for name in names:
         if name not in SIMILARITIES:
             raise LayerscopeError(
                 f"similarity {name!r} does not exist{choices(name, tuple(SIMILARITIES))}"
@@ -130,21 +130,22 @@ def chosen_similarities(
             raise LayerscopeError(
                 f"{name} needs states of one width, and these are {listed} wide: take cka"
             )
-    return tuple(dict.fromkeys(asked))
+    return tuple(dict.fromkeys(names))
 
 
 def similarity_rows(
-    sides: Sequence[Side], chosen: Sequence[Form], series: bool, paired: bool, reporter: Reporter
+    sides: Sequence[Side], forms: Sequence[Form], series: bool, paired: bool, reporter: Reporter
 ) -> Iterator[Row]:
     """Yield the rows of every run against the first, in a series those of each layer through the checkpoints.
 
     Where the runs are `paired` towers, each is compared with itself too.
     """
-    columns, last = sides[0].columns if series else (), len(sides) - 1
-    with reporter.bar("similarity", len(chosen) * (last + len(columns) + 2 * paired)) as advance:
-        for form in chosen:
-            how = form[1]
-            taken = [replace(side, rows=how.rows(side.rows)) for side in sides]
+    first, *others = sides
+    columns = first.columns if series else ()
+    steps = len(others) + len(columns) + 2 * paired
+    with reporter.bar("similarity", len(forms) * steps) as advance:
+        for form in forms:
+            taken = [replace(side, rows=form[1].rows(side.rows)) for side in sides]
             for other in taken[1:]:
                 yield from _of_two("similarity", form, taken[0], other)
                 advance(1)
@@ -152,58 +153,59 @@ def similarity_rows(
                 yield from _of_two("within", form, side, side)
                 advance(1)
             for column in columns:
-                states = tuple(
-                    side.run.states(side.pooling, (column,), side.rows) for side in taken
-                )
-                found = how.measured(Checkpoints(states))
-                for i, side in enumerate(taken):
-                    for j in dict.fromkeys((last, max(0, i - 1))):
-                        yield _row(
-                            "counterpart", form, (side, taken[j]), (column, column), found, i, j
-                        )
+                yield from _of_column(form, taken, column)
                 advance(1)
 
 
 def _of_two(kind: str, form: Form, a: Side, b: Side) -> Iterator[Row]:
+    """Yield the similarity of every layer of one run with every layer of the other."""
     name, how = form
     if len(a.rows) < (needed := how.needed(max(a.width, b.width))):
         raise LayerscopeError(
             f"{name} is not defined for {len(a.rows):,} samples: at this width it needs {needed:,}; profile more, or "
             "choose another with `similarity`"
         )
-    found = how.measured(a.states, None if a is b else b.states)
-    for i, own in enumerate(a.columns):
+    numbers = how.measured(a.states, None if a is b else b.states)
+    for i, column in enumerate(a.columns):
         for j, other in enumerate(b.columns):
-            yield _row(kind, form, (a, b), (own, other), found, i, j)
+            places = _places(a, column, b, other)
+            yield {"kind": kind, **places, **_numbers(form, numbers, i, j, a.total)}
 
 
-def _row(
-    kind: str,
-    form: Form,
-    sides: tuple[Side, Side],
-    columns: tuple[Column, Column],
-    found: Found,
-    i: int,
-    j: int,
-) -> Row:
-    (a, b), (own, other) = sides, columns
-    value, stderr, n = (float(part[i, j]) for part in found)
+def _of_column(form: Form, sides: Sequence[Side], column: Column) -> Iterator[Row]:
+    """Yield the similarity of a layer of each checkpoint with that of the last one, and of the one before."""
+    states = [side.run.states(side.pooling, (column,), side.rows) for side in sides]
+    numbers = form[1].measured(Checkpoints(tuple(states)))
+    for i, side in enumerate(sides):
+        for j in dict.fromkeys((len(sides) - 1, max(0, i - 1))):
+            places = _places(side, column, sides[j], column)
+            yield {"kind": "counterpart", **places, **_numbers(form, numbers, i, j, side.total)}
+
+
+def _places(a: Side, column: Column, b: Side, other: Column) -> Row:
+    """Return which layers of which runs a row is about."""
     return {
-        "kind": kind,
         "run": a.name,
         "run_b": b.name,
-        "metric": form[0],
-        "variant": form[1].variant,
-        "layer": own.layer,
-        "site": own.site,
+        "layer": column.layer,
+        "site": column.site,
         "layer_b": other.layer,
         "site_b": other.site,
         "pooling": a.pooling,
         "pooling_b": b.pooling,
+    }
+
+
+def _numbers(form: Form, numbers: Found, i: int, j: int, total: int) -> Row:
+    """Return a similarity, its standard error and how many samples it is of."""
+    value, stderr, n = (float(part[i, j]) for part in numbers)
+    return {
+        "metric": form[0],
+        "variant": form[1].variant,
         "value": value,
         "stderr": stderr,
         "n": int(n),
-        "n_skipped": a.total - int(n),
+        "n_skipped": total - int(n),
     }
 
 

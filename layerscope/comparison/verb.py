@@ -2,6 +2,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from layerscope.comparison.options import CompareOptions
 from layerscope.core.option_kinds import IN_CODE, Folder, Names, Repeated, Whole
 from layerscope.core.options import DATA, OUTPUT, Centrings, Estimators, checked
 
@@ -66,7 +67,7 @@ def compare(
         (7, 4)
 
     """
-    asked = checked(compare, locals())
+    options = checked(compare, locals(), CompareOptions)
     from layerscope.comparison.pipeline import compare_runs
 
-    return compare_runs(asked)
+    return compare_runs(options)

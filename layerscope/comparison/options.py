@@ -1,0 +1,33 @@
+"""The options of `compare`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from layerscope.core.options import Options
+
+
+@dataclass(frozen=True)
+class Forms:
+    """The estimators of CKA and the centrings of cosines that are computed."""
+
+    cka: Sequence[str] = ("debiased",)
+    cosine: Sequence[str] = ("centered",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions(Options):
+    """The options of `compare`."""
+
+    runs: Sequence[Any]
+    data: Any
+    samples: int | str | None
+    similarity: Sequence[str] | None
+    metrics: Sequence[str] | None
+    forms: Forms
+    pooling: str | None
+    site: str | None
+    paired: bool
+    out: Path | None
+    progress: bool
