@@ -13,7 +13,7 @@ import pandas as pd
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.option_kinds import Number
-from layerscope.scores.naming import SHIPPED, SITE, VARIANT, Unit, percents
+from layerscope.scores.naming import SHIPPED, VARIANT, Unit, percents
 from layerscope.show.numbers import INTERVAL
 from layerscope.show.plain import plain, pooling_name
 
@@ -41,9 +41,9 @@ class Score:
     @property
     def error(self) -> float:
         """One standard error, of a score with a 95 % interval alone the one that fits it; NaN where none is known."""
-        return (
-            self.stderr if math.isfinite(self.stderr) else (self.high - self.low) / (2 * INTERVAL)
-        )
+        if math.isfinite(self.stderr):
+            return self.stderr
+        return (self.high - self.low) / (2 * INTERVAL)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,15 +90,12 @@ class Grid:
 
     def sites(self, several: bool) -> list[str]:
         """Return site and pooling, each where the evaluation has several, or where it has one."""
-        keys = [
-            key
-            for key in SITE
-            if (self.layer_rows[key].nunique(dropna=False) > 1) == several and self.about[key]
-        ]
-        return [
-            pooling_name(self.about[key]) if key == "pooling" else str(self.about[key])
-            for key in keys
-        ]
+        names = []
+        for key, shown in (("site", str), ("pooling", pooling_name)):
+            has_several = self.layer_rows[key].nunique(dropna=False) > 1
+            if self.about[key] and has_several == several:
+                names.append(shown(self.about[key]))
+        return names
 
     @cached_property
     def layer_rows(self) -> pd.DataFrame:
@@ -137,11 +134,8 @@ class Grid:
 
     def mean(self, name: Key) -> float:
         """Return the mean score of a mix, or of the model as shipped, over the tasks of the averages."""
-        return float(
-            pd.Series([self.at(name, str(task)).value for task in self.complete], dtype=float).mean(
-                skipna=False
-            )
-        )
+        values = [self.at(name, str(task)).value for task in self.complete]
+        return float(np.mean(values)) if values else math.nan
 
     @cached_property
     def gains_of_mixes(self) -> pd.DataFrame:
@@ -202,12 +196,12 @@ class Grid:
     def compared_with(self) -> str:
         """Name what `gains` are differences to."""
         shipped = self.baseline.reindex(self.scores.columns).notna()
-        is_last = self.depth in self.scores.index and bool(
-            self.scores.loc[self.depth].notna().all()
-        )
-        deepest = "the last layer" if is_last else "the deepest layer with a score"
-        named = f"the model {SHIPPED}"
-        return named if shipped.all() else f"{named}, else {deepest}" if shipped.any() else deepest
+        if shipped.all():
+            return f"the model {SHIPPED}"
+        deepest = "the deepest layer with a score"
+        if self.depth in self.scores.index and self.scores.loc[self.depth].notna().all():
+            deepest = "the last layer"
+        return f"the model {SHIPPED}, else {deepest}" if shipped.any() else deepest
 
 
 def _key(row: Mapping[str, Any]) -> Key:
@@ -257,25 +251,42 @@ def grids(
     has the last layer it has a score of.
     """
     SHARE.take("min_share", min_share)
-    found = list(groups(scores[scores["kind"] == "layer"], list(VARIANT)))
-    beside = scores[scores["kind"] == "mix"]
-    most = max((rows.loc[rows["score"].notna(), "task"].nunique() for _, rows in found), default=0)
-    baselines = scores[scores["kind"] == "baseline"]
+    layers, mixes, shipped = (
+        scores[scores["kind"] == kind] for kind in ("layer", "mix", "baseline")
+    )
+    scored = layers[layers["score"].notna()].groupby(list(VARIANT), dropna=False)["task"]
+    most = scored.nunique().max() if len(scored) else 0
     made = []
-    for about, rows in found:
-        shipped = baselines[where(baselines, {key: about[key] for key in ("model", "revision")})]
+    for about, rows in groups(layers, list(VARIANT)):
+        model = {key: about[key] for key in ("model", "revision")}
+        beside = [mixes[where(mixes, about)], shipped[where(shipped, model)]]
         by_layer = wide(rows.astype({"layer": "int64"}), ["layer"])
         needed = math.ceil(min_share * max(most, rows["task"].nunique()) - 1e-9)
-        enough = by_layer.notna().sum(axis=1) >= needed
-        # a task whose only gap is at the embeddings, which may have no score, outweighs them
-        blocks = by_layer[enough & (by_layer.index != 0)].dropna(axis=1)
-        enough &= (by_layer.index != 0) | by_layer[blocks.columns].notna().all(axis=1)
-        left_out = tuple(int(layer) for layer in by_layer.index[~enough])
-        depth = max((depths or {}).get(about["model"], 0), int(by_layer.index.max()))
-        known = pd.concat([rows, beside[where(beside, about)], shipped])
-        complete = by_layer[enough].dropna(axis=1)
-        made.append(Grid(about, scores, known, by_layer, complete, left_out, depth, needed))
+        enough = _has_enough(by_layer, needed)
+        made.append(
+            Grid(
+                about,
+                among=scores,
+                rows=pd.concat([rows, *beside]),
+                scores=by_layer,
+                complete=by_layer[enough].dropna(axis=1),
+                left_out=tuple(int(layer) for layer in by_layer.index[~enough]),
+                depth=max((depths or {}).get(about["model"], 0), int(by_layer.index.max())),
+                needed=needed,
+            )
+        )
     return made
+
+
+def _has_enough(by_layer: pd.DataFrame, needed: int) -> pd.Series:
+    """Return which layers have scores on enough tasks.
+
+    A task whose only gap is at the embeddings, which may have no score, outweighs them.
+    """
+    enough = by_layer.notna().sum(axis=1) >= needed
+    is_block = by_layer.index != 0
+    tasks = by_layer[enough & is_block].dropna(axis=1).columns
+    return enough & (is_block | by_layer[tasks].notna().all(axis=1))
 
 
 def summary(found: list[Grid]) -> pd.DataFrame:
@@ -300,8 +311,8 @@ def summary_row(grid: Grid) -> dict[str, Any]:
         "missing": grid.missing,
         "left_out": list(grid.left_out),
         "layers": len(grid.complete),
+        "tasks": grid.complete.shape[1],
     }
-    row["tasks"] = grid.complete.shape[1]
     if average.empty:
         return row
     return row | {

@@ -1,7 +1,7 @@
 """Scores as tables: a row for each model, of one model its layers by task or its tasks."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ import pandas as pd
 from layerscope.core.errors import count
 from layerscope.scores.grids import MIN_SHARE, Grid, Score, summary_row
 from layerscope.scores.naming import FEW, SHIPPED, SITE, VARIANT, Unit, named_layers
-from layerscope.show.document import EMPTY, MARK, Cell, Column, Row, Table, columns, row
+from layerscope.show.document import EMPTY, MARK, Cell, Column, Row, Table, columns, row, words
 
 if TYPE_CHECKING:
     from layerscope.scores.evaluation import Evaluation
@@ -27,35 +27,41 @@ HEADER = ",".join([*VARIANT, "layer"])
 """What every CSV of scores begins with."""
 
 
-def summary_table(known: Sequence[Grid], title: str) -> Table:
+def summary_table(grids: Sequence[Grid], title: str) -> Table:
     """Return a row a model, site and pooling; without its shapes where there is no room for them."""
-    one, several, found = known[0], len(known) > 1, [summary_row(entry) for entry in known]
-    shown = [
-        name for name in SHOWN if any(math.isfinite(values.get(name, math.nan)) for values in found)
-    ]
-    keys = (
-        [key for key in SITE if one.layer_rows[key].nunique(dropna=False) > 1]
-        if one.one_model
-        else []
-    )
-    heading = ", ".join(keys) or "model" if several else "layers"
+    summaries = [summary_row(grid) for grid in grids]
+    shown = [name for name in SHOWN if any(_is_known(values.get(name)) for values in summaries)]
+    heading, suffix = "layers", ""
+    if len(grids) > 1:
+        several = [key for key in SITE if grids[0].layer_rows[key].nunique(dropna=False) > 1]
+        is_by_site = grids[0].one_model and several
+        heading = ", ".join(several) if is_by_site else "model"
+        suffix = " pooling" if is_by_site and "pooling" in several else ""
     rows = []
-    for values, entry in zip(found, known, strict=True):
-        name = _name(entry).removesuffix(" pooling" if "pooling" in heading else "")
-        cells = [Cell(name if several else named_layers(entry.complete.index).partition(" ")[2])]
-        for column in shown:
-            value = values.get(column, math.nan)
-            layer = f"({values['best_layer']})" if column == "best" and value == value else ""
-            cells.append(Cell(one.unit.number(value), layer, value))
-        line = tuple(entry.average) if len(entry.average) > 1 else ()
-        rows.append(Row((*cells, Cell("", shape=line))))
+    for values, grid in zip(summaries, grids, strict=True):
+        name = named_layers(grid.complete.index).partition(" ")[2]
+        if len(grids) > 1:
+            name = _name(grid).removesuffix(suffix)
+        cells = [_summary_cell(column, values, grid.unit) for column in shown]
+        shape = tuple(grid.average) if len(grid.average) > 1 else ()
+        rows.append(Row((Cell(name), *cells, Cell("", shape=shape))))
     titles = (
         Column(heading, "left"),
         *columns(SHOWN[name] for name in shown),
         Column("by depth", "left"),
     )
-    table = Table(title, titles, tuple(rows), tuple(_legend_of(known)), name="summary")
-    return _with_shapes(table, any(len(entry.complete) > 1 for entry in known))
+    table = Table(title, titles, tuple(rows), tuple(_legend_of(grids)), name="summary")
+    return _with_shapes(table, any(len(grid.complete) > 1 for grid in grids))
+
+
+def _is_known(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)
+
+
+def _summary_cell(column: str, values: Mapping[str, Any], unit: Unit) -> Cell:
+    value = values.get(column, math.nan)
+    layer = f"({values['best_layer']})" if column == "best" and _is_known(value) else ""
+    return Cell(unit.number(value), layer, value)
 
 
 def _with_shapes(table: Table, shown: bool) -> Table:
@@ -65,79 +71,81 @@ def _with_shapes(table: Table, shown: bool) -> Table:
     return replace(table, narrow=(narrow,)) if shown else narrow
 
 
-def _name(entry: Grid) -> str:
-    return (entry.one_model and entry.site) or entry.name
+def _name(grid: Grid) -> str:
+    return (grid.one_model and grid.site) or grid.name
 
 
-def _legend_of(known: Sequence[Grid]) -> Iterator[str]:
-    embedded = any(0 in entry.complete.index for entry in known)
+def _legend_of(grids: Sequence[Grid]) -> Iterator[str]:
+    embedded = ""
+    if any(0 in grid.complete.index for grid in grids):
+        embedded = "; layer 0, the embedding output, is not a candidate for either"
     yield (
         "Layers are in parentheses. Means run over the tasks present at every layer; the oracle takes each task's own "
-        f"best layer{'; layer 0, the embedding output, is not a candidate for either' if embedded else ''}."
+        f"best layer{embedded}."
     )
     alike: dict[str, list[str]] = {}
-    for entry in known:
-        facts = f"{named_layers(entry.complete.index)} on {count(entry.complete.shape[1], 'task')}"
-        if entry.left_out:
-            facts += f"; left out with scores on fewer than {entry.needed} tasks: {named_layers(entry.left_out)}"
-        facts += f"; {entry.missing} of {entry.scores.size} scores missing" if entry.missing else ""
-        alike.setdefault(facts, []).append(_name(entry))
+    for grid in grids:
+        layers, tasks = named_layers(grid.complete.index), count(grid.complete.shape[1], "task")
+        facts = f"{layers} on {tasks}"
+        if grid.left_out:
+            facts += f"; left out with scores on fewer than {grid.needed} tasks: {named_layers(grid.left_out)}"
+        if grid.missing:
+            facts += f"; {grid.missing} of {grid.scores.size} scores missing"
+        alike.setdefault(facts, []).append(_name(grid))
     for facts, names in alike.items():
-        named = f"{len(names)} of {len(known)}" if len(names) > FEW else " and ".join(names)
+        named = f"{len(names)} of {len(grids)}" if len(names) > FEW else " and ".join(names)
         yield f"{named}: {facts}."
 
 
-def by_layer(entry: Grid, title: str) -> Table:
+def by_layer(grid: Grid, title: str) -> Table:
     """Return a row for each layer, the best of each task marked, and one for the model as shipped."""
-    tasks, average, several = entry.tasks, entry.average, len(entry.layers) > 1
-    best = {task: entry.best_on(task) for task in tasks}
+    unit, tasks = grid.unit, grid.tasks
+    best = {task: grid.best_on(task) for task in tasks}
+    has_average, several = len(tasks) > 1, len(grid.layers) > 1
     rows = []
-    names: list[int | str | None] = [*entry.layers, *entry.beside]
-    for order, layer in enumerate(names, start=entry.layers[-1] + 1 - len(entry.layers)):
-        is_layer = isinstance(layer, int)
-        mean = average.get(layer, math.nan) if isinstance(layer, int) else entry.mean(layer)
-        cells = (
-            [_cell(Score(mean), entry.unit, is_layer and layer == entry.best)]
-            if len(tasks) > 1
-            else []
-        )
-        cells += [
-            _cell(entry.at(layer, task), entry.unit, is_layer and best[task] == layer)
-            for task in tasks
-        ]
-        name = Cell(SHIPPED if layer is None else str(layer), value=layer if is_layer else order)
-        rows.append(Row((name, *cells), quiet=not is_layer))
-    series = ({AVERAGE: average} if len(tasks) > 1 else {}) | {
-        task: entry.scores[task] for task in tasks
-    }
-    titles = [
-        Column(name, "decimal", tuple(values) if several else ()) for name, values in series.items()
-    ]
-    narrow, legend = (
-        (_with_shapes(_by_task(entry, title), several),),
-        tuple(_legend(entry, f"{MARK} ")),
-    )
-    return Table(title, (Column("layer"), *titles), tuple(rows), legend, narrow, name="by-task")
+    for layer in grid.layers:
+        cells = [Cell(str(layer), value=layer)]
+        if has_average:
+            mean = Score(grid.average.get(layer, math.nan))
+            cells.append(_cell(mean, unit, layer == grid.best))
+        cells += [_cell(grid.at(layer, task), unit, best[task] == layer) for task in tasks]
+        rows.append(Row(tuple(cells)))
+    for order, name in enumerate(grid.beside, start=grid.layers[-1] + 1):
+        cells = [Cell(name or SHIPPED, value=order)]
+        if has_average:
+            cells.append(_cell(Score(grid.mean(name)), unit))
+        cells += [_cell(grid.at(name, task), unit) for task in tasks]
+        rows.append(Row(tuple(cells), quiet=True))
+    series = {AVERAGE: grid.average} if has_average else {}
+    series |= {task: grid.scores[task] for task in tasks}
+    titles = [Column("layer")]
+    for name, values in series.items():
+        titles.append(Column(name, "decimal", tuple(values) if several else ()))
+    narrow = _with_shapes(_by_task(grid, title), several)
+    legend = tuple(_legend(grid, f"{MARK} "))
+    return Table(title, tuple(titles), tuple(rows), legend, (narrow,), name="by-task")
 
 
-def _by_task(entry: Grid, title: str) -> Table:
+def _by_task(grid: Grid, title: str) -> Table:
     """Return a row for each task, with its shape."""
-    unit, shipped, rows = entry.unit, [SHIPPED] if len(entry.baseline) else [], []
-    for task in entry.tasks:
-        best = entry.best_on(task)
-        cell = EMPTY if best is None else _cell(entry.at(best, task), unit, marked=False)
-        found = EMPTY if best is None else Cell(f"{cell.text} {cell.detail}".strip(), f"({best})")
-        first, last, *more = (
-            unit.number(entry.at(layer, task).value)
-            for layer in (entry.layers[0], entry.depth, *[None] * len(shipped))
+    unit, has_shipped = grid.unit, len(grid.baseline) > 0
+    rows = []
+    for task in grid.tasks:
+        best, best_cell = grid.best_on(task), EMPTY
+        if best is not None:
+            cell = _cell(grid.at(best, task), unit)
+            best_cell = Cell(f"{cell.text} {cell.detail}".strip(), f"({best})")
+        first, last, shipped = (
+            unit.number(grid.at(layer, task).value) for layer in (grid.layers[0], grid.depth, None)
         )
-        rows.append(row(task, first, found, last, *more, Cell("", shape=tuple(entry.scores[task]))))
+        shape = Cell("", shape=tuple(grid.scores[task]))
+        rows.append(row(task, first, best_cell, last, *[shipped] * has_shipped, shape))
     titles = (
         Column("task", "left"),
-        *columns(("first", "best", "last", *shipped)),
+        *columns(("first", "best", "last", *[SHIPPED] * has_shipped)),
         Column("by layer", "left"),
     )
-    return Table(title, titles, tuple(rows), tuple(_legend(entry, "In parentheses: ")))
+    return Table(title, titles, tuple(rows), tuple(_legend(grid, "In parentheses: ")))
 
 
 FIXED = (
@@ -148,63 +156,57 @@ FIXED = (
 """How to read a table of fixed mixes."""
 
 
-def mixes_tables(entry: Grid, title: str) -> Iterator[Table]:
+LEARNED = (
+    "Gain: over one layer, the one of the lowest log-loss, which need not be the one of the highest score, mix and "
+    "layer both chosen on samples that do not judge them; ± its standard error, paired. Layers: those with the "
+    "largest weights, learned on all samples."
+)
+"""How to read a table of learned mixes."""
+
+
+def mixes_tables(grid: Grid, title: str) -> Iterator[Table]:
     """Yield for each task a row for each mix of layers: score, gain over the best single layer, and its layers."""
-    learned = (
-        "Gain: over one layer, the one of the lowest log-loss, which need not be the one of the highest score, mix and "
-        "layer both chosen on samples that do not judge them; ± its standard error, paired. Layers: those with the "
-        "largest weights, learned on all samples."
-    )
     titles = Column("mix", "left"), *columns(("score", "gain"), "decimal"), Column("layers", "left")
-    for order, (task, mixes) in enumerate(entry.mixes.groupby("task", sort=False)):
-        rows, legend = [], learned if mixes["gain"].notna().any() else FIXED
-        for found in mixes.to_dict(orient="records"):
-            gain, error, weighed = found["gain"], found["gain_error"], _weighed(found["weights"])
-            score = _cell(entry.at(found["mix"], str(task)), entry.unit, marked=False)
-            shown = replace(entry.unit.cell(gain, error, sign=True), more=(("stderr", error),))
-            shown = shown if math.isfinite(gain) else EMPTY
-            rows.append(
-                Row(
-                    (
-                        Cell(found["mix"], value=found["mix"]),
-                        score,
-                        shown,
-                        Cell(weighed, value=weighed),
-                    )
-                )
-            )
-        named = f" of {task}" if len(entry.tasks) > 1 else ""
-        name = (
-            f"mixes-{order}" if order else "mixes"
-        )  # a page looks for it, so that no task's name may stand in it
+    for order, (task, mixes) in enumerate(grid.mixes.groupby("task", sort=False)):
+        rows = [_mix_row(grid, str(task), mix) for mix in mixes.to_dict(orient="records")]
+        legend = LEARNED if mixes["gain"].notna().any() else FIXED
+        named = f" of {task}" if len(grid.tasks) > 1 else ""
+        # a page looks for the name, so that no task's name may stand in it
+        name = f"mixes-{order}" if order else "mixes"
         yield Table(f"Mixes of layers{named}{title}", titles, tuple(rows), (legend,), name=name)
+
+
+def _mix_row(grid: Grid, task: str, mix: Mapping[Any, Any]) -> Row:
+    gain = EMPTY
+    if math.isfinite(mix["gain"]):
+        gain = grid.unit.cell(mix["gain"], mix["gain_error"], sign=True)
+        gain = replace(gain, more=(("stderr", mix["gain_error"]),))
+    score = _cell(grid.at(mix["mix"], task), grid.unit)
+    return Row((words(mix["mix"]), score, gain, words(_weighed(mix["weights"]))))
 
 
 def _weighed(weights: str | None) -> str:
     """Return the layers of a mix, largest weights first: of `3=0.3,5=0.7` `5 (0.70), 3 (0.30)`."""
     pairs = [text.partition("=") for text in (weights or "–").split(",")]
-    equal = not any(weight for *_, weight in pairs)
-    ordered = pairs if equal else sorted(pairs, key=lambda pair: -float(pair[2]))
-    named = [layer if equal else f"{layer} ({float(weight):.2f})" for layer, _, weight in ordered]
-    return ", ".join(named if equal else named[:MOST_WEIGHTS]) + " …" * (
-        not equal and len(named) > MOST_WEIGHTS
-    )
+    if not any(weight for *_, weight in pairs):  # all are equal
+        return ", ".join(layer for layer, *_ in pairs)
+    largest = sorted(pairs, key=lambda pair: -float(pair[2]))
+    named = [f"{layer} ({float(weight):.2f})" for layer, _, weight in largest[:MOST_WEIGHTS]]
+    return ", ".join(named) + (" …" if len(pairs) > MOST_WEIGHTS else "")
 
 
-def _cell(score: Score, unit: Unit, marked: bool) -> Cell:
-    known = {"stderr": score.stderr, "low": score.low, "high": score.high}
-    more = tuple((name, value) for name, value in known.items() if math.isfinite(value))
+def _cell(score: Score, unit: Unit, marked: bool = False) -> Cell:
+    errors = {"stderr": score.stderr, "low": score.low, "high": score.high}
+    more = tuple((name, value) for name, value in errors.items() if math.isfinite(value))
     return replace(unit.cell(score.value, score.error), marked=marked, more=more)
 
 
-def _legend(entry: Grid, mark: str) -> Iterator[str]:
-    shipped = (
-        f"; {SHIPPED}: the model with its own pooling, prompts and normalisation"
-        if len(entry.baseline)
-        else ""
-    )
+def _legend(grid: Grid, mark: str) -> Iterator[str]:
+    shipped = ""
+    if len(grid.baseline):
+        shipped = f"; {SHIPPED}: the model with its own pooling, prompts and normalisation"
     yield f"{mark}the best layer of a task, chosen on these scores{shipped}."
-    if entry.rows[["stderr", "low"]].notna().any(axis=None):
+    if grid.rows[["stderr", "low"]].notna().any(axis=None):
         yield "± one standard error."
 
 
@@ -216,24 +218,24 @@ def wide_csv(evaluation: "Evaluation", min_share: float = MIN_SHARE) -> str:
     layer has; that of the model as shipped is empty where its sites and poolings differ in these
     tasks.
     """
-    tasks = list(evaluation.scores.loc[evaluation.scores["kind"] == "layer", "task"].unique())
+    by_kind = evaluation.scores.groupby("kind", sort=False)["task"].unique()
+    tasks = list(by_kind["layer"])
     models: dict[tuple[Any, ...], list[Grid]] = {}
     for grid in evaluation.grids(min_share):
         models.setdefault((grid.about["model"], grid.about["revision"]), []).append(grid)
     rows = list[list[Any]]()
     for model, grids in models.items():
         for grid in grids:
-            scores, average = grid.scores.reindex(columns=tasks), grid.average
-            rows += [
-                [*grid.about.values(), layer, *scores.loc[layer], average.get(layer)]
-                for layer in scores.index
-            ]
+            about, scores = grid.about.values(), grid.scores.reindex(columns=tasks)
+            for layer in scores.index:
+                rows.append([*about, layer, *scores.loc[layer], grid.average.get(layer)])
             for mix in filter(None, grid.beside):
-                values = (grid.at(mix, task).value for task in tasks)
-                rows.append([*grid.about.values(), mix, *values, grid.mean(mix)])
-        if len(shipped := grids[0].baseline):
-            alike = len({frozenset(grid.complete.columns) for grid in grids}) == 1
-            mean = grids[0].shipped if alike else None
+                values = [grid.at(mix, task).value for task in tasks]
+                rows.append([*about, mix, *values, grid.mean(mix)])
+        shipped = grids[0].baseline
+        if len(shipped):
+            is_alike = len({frozenset(grid.complete.columns) for grid in grids}) == 1
+            mean = grids[0].shipped if is_alike else None
             rows.append([*model, None, None, SHIPPED, *shipped.reindex(tasks), mean])
     frame = pd.DataFrame(rows, columns=[*VARIANT, "layer", *tasks, AVERAGE])
     return str(frame.to_csv(index=False, lineterminator="\r\n"))
