@@ -34,7 +34,6 @@ COLUMNS = {
 `stderr` are empty where they are unknown, as for mteb's tasks. `right` says which of the `n` a
 probe got right (base64 of packed bits); under a shift `shifted_from` is the task whose probes are
 judged on these other samples."""
-KINDS = ("layer", "baseline", "mix")
 NEEDED = ("model", "layer", "task", "score")
 STORE = Store("evaluation", "evaluation.json", "run layerscope evaluate again", {"scores": COLUMNS})
 ORIGINS = "models.json"
@@ -249,7 +248,7 @@ def _long(scores: pd.DataFrame, source: str) -> pd.DataFrame:
     absent: dict[str, Any] = dict.fromkeys(COLUMNS) | {"revision": ""}
     absent["kind"] = np.where(scores["layer"].isna(), "baseline", "layer")
     frame = scores.assign(**{name: value for name, value in absent.items() if name not in scores})
-    frame = typed(frame[frame["kind"].isin(KINDS)], COLUMNS)  # earlier versions wrote others
+    frame = typed(frame, COLUMNS)
     frame["revision"] = frame["revision"].where(frame["revision"].notna(), "")
     layers = frame["kind"] == "layer"
     if frame.loc[layers, "score"].notna().sum() == 0:

@@ -10,7 +10,7 @@ from layerscope.scores.correlation import MEAN_OF_TASKS, MEAN_SCORE
 from layerscope.scores.grids import Grid
 from layerscope.scores.naming import Unit, measured_name, signed
 from layerscope.scores.rules import by_family
-from layerscope.show.document import EMPTY, Cell, Column, Part, Row, Sentences, Table, columns, row
+from layerscope.show.document import EMPTY, Cell, Column, Part, Sentences, Table, columns, row
 
 LETTERS = {"spearman": "ρ", "kendall": "τ", "pearson": "r", "dcor": "dCor"}
 NAMES = {
@@ -31,109 +31,106 @@ MOST_FAMILIES = 4
 """Families that have a column each."""
 
 
-def correlation_tables(correlations: pd.DataFrame, scored: Sequence[Grid]) -> Iterator[Part]:
+def correlation_tables(correlations: pd.DataFrame, grids: Sequence[Grid]) -> Iterator[Part]:
     """Yield how metrics go with scores: of one model every statistic, of several their means and a row a model."""
-    known, few, names = {}, [], {tuple(grid.about.values()): grid.name for grid in scored}
-    for _, rows in correlations.groupby(MODEL, sort=False, dropna=False):
-        name = names[tuple(rows.iloc[0][MODEL])]
-        if rows["layers"].max() < FEWEST_LAYERS:
-            few.append(f"{name} ({rows['layers'].max()})")
+    names = {tuple(grid.about.values()): grid.name for grid in grids}
+    series = correlations.groupby(MODEL, sort=False, dropna=False)
+    shown, few = {}, []
+    for _, rows in series:
+        name, layers = names[tuple(rows.iloc[0][MODEL])], rows["layers"].max()
+        if layers < FEWEST_LAYERS:
+            few.append(f"{name} ({layers})")
         else:
-            known[name] = rows
+            shown[name] = rows
     counted = f"{count(correlations['tasks'].max(), 'task')}, {correlations['layers'].max()} layers at most"
     statistics = list(correlations["statistic"].unique())
-    legend = [
-        f"{', '.join(f'{LETTERS[each]}: {NAMES[each]}' for each in statistics)}, with the mean score over layers. "
-        f"{LETTERS[statistics[0]]} by task: the tasks' own, averaged. dCor has no sign and is above 0 for noise."
-    ]
-    if len(known) == 1:
-        ((name, rows),) = known.items()
-        yield _correlations(f"Metrics and scores by layer · {name} · {counted}", rows, legend)
-    elif known:
-        rows = pd.concat([rows.assign(series=name) for name, rows in known.items()])
-        title = f"Metrics and scores by layer · mean of {len(known)} series"
-        what = [*MEASURED, "target", "statistic"]
-        own = rows.groupby([*what, "model"], sort=False, dropna=False)["estimate"].mean()
-        means = own.groupby(level=what, sort=False, dropna=False).mean().reset_index()
-        yield _correlations(
-            f"{title} · {counted}", means.assign(low=math.nan, high=math.nan), (*legend, MEANS)
-        )
-        name = NAMES[rows["statistic"].iloc[0]]
+    letters = ", ".join(f"{LETTERS[each]}: {NAMES[each]}" for each in statistics)
+    legend = (
+        f"{letters}, with the mean score over layers. {LETTERS[statistics[0]]} by task: the tasks' own, averaged. "
+        "dCor has no sign and is above 0 for noise."
+    )
+    title = "Metrics and scores by layer"
+    if len(shown) == 1:
+        ((name, rows),) = shown.items()
+        yield _correlations(f"{title} · {name} · {counted}", rows, (legend,))
+    elif shown:
+        rows = pd.concat([rows.assign(series=name) for name, rows in shown.items()])
+        title_of_mean = f"{title} · mean of {len(shown)} series · {counted}"
+        yield _correlations(title_of_mean, _mean_over_models(rows), (legend, MEANS))
         for corpus, part in rows.groupby("corpus", sort=False, dropna=False):
-            yield _by_series(f"{name} by model{f' · on {corpus}' if corpus else ''}", part)
+            on = f" · on {corpus}" if corpus else ""
+            yield _by_series(f"{NAMES[statistics[0]]} by model{on}", part)
     if few:
-        text = (
-            f"Metrics and scores by layer: a correlation needs {FEWEST_LAYERS} layers; too few in"
-        )
-        yield Sentences("", (f"{text} {', '.join(few)}.",))
+        text = f"{title}: a correlation needs {FEWEST_LAYERS} layers; too few in {', '.join(few)}."
+        yield Sentences("", (text,))
+
+
+def _mean_over_models(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the mean correlations over the series of each model, and then over models, without intervals."""
+    what = [*MEASURED, "target", "statistic"]
+    by_model = rows.groupby([*what, "model"], sort=False, dropna=False)["estimate"].mean()
+    means = by_model.groupby(level=what, sort=False, dropna=False).mean().reset_index()
+    return means.assign(low=math.nan, high=math.nan)
 
 
 def _by_series(title: str, rows: pd.DataFrame) -> Table:
     """Return the first statistic with a row for each model, their mean first, and a column for each metric."""
-    own = rows[(rows["target"] == MEAN_SCORE) & (rows["statistic"] == rows["statistic"].iloc[0])]
-    own = own.assign(measured=[measured_name(found) for found in own.to_dict(orient="records")])
-    mean = (
-        own.groupby(["measured", "model"], sort=False)["estimate"]
-        .mean()
-        .groupby("measured", sort=False)
-        .mean()
-    )
-    wide = own.pivot(index="series", columns="measured", values="estimate")[mean.index]
-    lines = [Row((Cell("mean"), *map(signed, mean)), marked=True)]
-    lines += [
-        row(str(name), *map(signed, values)) for name, values in wide.dropna(how="all").iterrows()
-    ]
+    first = rows["statistic"] == rows["statistic"].iloc[0]
+    rows = rows[first & (rows["target"] == MEAN_SCORE)]
+    names = [measured_name(row) for row in rows.to_dict(orient="records")]
+    rows = rows.assign(measured=names)
+    by_model = rows.groupby(["measured", "model"], sort=False)["estimate"].mean()
+    mean = by_model.groupby("measured", sort=False).mean()
+    wide = rows.pivot(index="series", columns="measured", values="estimate")[mean.index]
+    lines = [row("mean", *map(signed, mean), marked=True)]
+    for name, values in wide.dropna(how="all").iterrows():
+        lines.append(row(str(name), *map(signed, values)))
     return Table(title, (Column("model", "left"), *columns(mean.index)), tuple(lines))
 
 
 def _correlations(title: str, rows: pd.DataFrame, legend: Sequence[str]) -> Table:
-    statistics, intervals = list(rows["statistic"].unique()), bool(rows["low"].notna().any())
+    """Return a row for each metric, those of each corpus together."""
+    statistics, has_intervals = list(rows["statistic"].unique()), rows["low"].notna().any()
     first, *more = (LETTERS[name] for name in statistics)
-    titles = (first, *([f"{first}, 95 %"] if intervals else []), *more, f"{first} by task")
-    legend = (*legend, *["The interval resamples tasks, layers held fixed."] * intervals)
+    titles = [first, *more, f"{first} by task"]
+    if has_intervals:
+        titles.insert(1, f"{first}, 95 %")
+        legend = (*legend, "The interval resamples tasks, layers held fixed.")
     lines = []
     for corpus, part in rows.groupby("corpus", sort=False, dropna=False):
         if corpus:
-            lines.append(Row((Cell(f"on {corpus}"), *[EMPTY] * len(titles)), quiet=True))
+            lines.append(row(f"on {corpus}", *[EMPTY] * len(titles), quiet=True))
         for _, group in part.groupby(MEASURED[1:], sort=False, dropna=False):
-            found, own = group.set_index(["target", "statistic"])["estimate"], group.iloc[0]
-            cells = [signed(found[MEAN_SCORE, name]) for name in statistics]
-            between = (
-                f"{signed(own['low']).text} … {signed(own['high']).text}"
-                if math.isfinite(own["low"])
-                else ""
-            )
-            by_task = signed(found[MEAN_OF_TASKS, statistics[0]])
-            lines.append(
-                row(
-                    f"  {measured_name(own)}",
-                    cells[0],
-                    *([between] * intervals),
-                    *cells[1:],
-                    by_task,
-                )
-            )
-    return Table(title, (Column("metric", "left"), *columns(titles)), tuple(lines), legend)
+            estimates, about = group.set_index(["target", "statistic"])["estimate"], group.iloc[0]
+            cells = [signed(estimates[MEAN_SCORE, name]) for name in statistics]
+            cells.append(signed(estimates[MEAN_OF_TASKS, statistics[0]]))
+            if has_intervals:
+                cells.insert(1, Cell(_between(about["low"], about["high"])))
+            lines.append(row(f"  {measured_name(about)}", *cells))
+    return Table(title, (Column("metric", "left"), *columns(titles)), tuple(lines), tuple(legend))
+
+
+def _between(low: float, high: float) -> str:
+    return f"{signed(low).text} … {signed(high).text}" if math.isfinite(low) else ""
 
 
 def rule_tables(table: pd.DataFrame, unit: Unit) -> Iterator[Table]:
     """Yield a row for each rule, those that gain most first, then a row for each model with the best of them."""
-    families = by_family(table)
-    means = (
-        families.groupby(level="rule").mean().sort_values("gain", ascending=False, kind="stable")
-    )
-    names = list(dict.fromkeys(table["family"]))
-    shown = names if 1 < len(names) <= MOST_FAMILIES else []
+    by_rule = by_family(table)
+    means = by_rule.groupby(level="rule").mean()
+    means = means.sort_values("gain", ascending=False, kind="stable")
+    families = list(table["family"].unique())
+    shown = families if 1 < len(families) <= MOST_FAMILIES else []
     lines = []
     for rule, (gain, regret) in means.iterrows():
-        own = families.loc[rule]["gain"]
-        each = [unit.cell(own.get(name, math.nan), sign=True) for name in shown]
-        lines.append(row(str(rule), unit.cell(gain, sign=True), unit.cell(regret), *each))
+        gains = by_rule.loc[rule]["gain"].reindex(shown)
+        cells = [unit.cell(value, sign=True) for value in (gain, *gains)]
+        lines.append(row(str(rule), cells[0], unit.cell(regret), *cells[1:]))
     titles = Column("rule", "left"), *columns(("gain", "regret", *shown))
     scale = ", in points" if unit.percent else ""
     legend = (
         "Gain: over the last layer. Regret: how much more the best layer scores. Means over the checkpoints of each "
-        f"model, over the models of each family, then over families ({listed(names)}). Nothing was held out: the "
+        f"model, over the models of each family, then over families ({listed(families)}). Nothing was held out: the "
         f"best of {len(means)} rules looks better here than it is."
     )
     yield Table(f"Rules without labels{scale}", titles, tuple(lines), (legend,), name="rules")
@@ -147,28 +144,21 @@ def _by_model(title: str, table: pd.DataFrame, rules: Sequence[str], unit: Unit)
     for model, rows in table.groupby("model", sort=False):
         cells = []
         for rule in rules:
-            own = rows[rows["rule"] == rule]
-            layer = f"({own['layer'].iloc[0]})" if len(own) == 1 else ""
-            cells.append(unit.cell(own["gain"].mean(), sign=True, detail=layer))
+            of_rule = rows[rows["rule"] == rule]
+            layer = f"({of_rule['layer'].iloc[0]})" if len(of_rule) == 1 else ""
+            cells.append(unit.cell(of_rule["gain"].mean(), sign=True, detail=layer))
         lines.append(row(str(model), *cells))
-    return Table(
-        title,
-        (Column("model", "left"), *columns(rules)),
-        tuple(lines),
-        (BY_MODEL,),
-        name="rules-by-model",
-    )
+    titles = Column("model", "left"), *columns(rules)
+    return Table(title, titles, tuple(lines), (BY_MODEL,), name="rules-by-model")
 
 
 def best_rules(table: pd.DataFrame, unit: Unit) -> str:
     """Return which rule gains most, beside the fixed share of depth that does, in a sentence."""
-    means = by_family(table)["gain"].groupby(level="rule").mean()
-    shares = means[means.index.isin(table.loc[table["share"].notna(), "rule"])]
-    share, best = shares.idxmax(), means.idxmax()
-    gain = f"Of {len(means)} rules without labels {best!r} gains most"
-    beside = (
-        ""
-        if best == share
-        else f", a fixed share of depth at most {unit.difference(shares[share])} ({share})"
-    )
-    return f"{gain}: {unit.difference(means[best])} over the last layer{beside}; all by hindsight."
+    gains = by_family(table)["gain"].groupby(level="rule").mean()
+    shares = gains[gains.index.isin(table.loc[table["share"].notna(), "rule"])]
+    share, best = shares.idxmax(), gains.idxmax()
+    gain = unit.difference(gains[best])
+    text = f"Of {len(gains)} rules without labels {best!r} gains most: {gain} over the last layer"
+    if best != share:
+        text += f", a fixed share of depth at most {unit.difference(shares[share])} ({share})"
+    return f"{text}; all by hindsight."

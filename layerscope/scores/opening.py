@@ -67,12 +67,13 @@ def open_evaluation(path: str | Path) -> Evaluation:
     if _is_archive(found):
         return _unpacked(found)
     if not found.is_dir():
-        rows = read_csv(found, PUBLISHED, ("revision", "site", "pooling")).rename(
-            columns={"main_score": "score"}
-        )
-        return Evaluation(rows, str(found))
-    parts = [read_mteb(found)] if next(found.rglob(META), None) is not None else []
-    parts += [read_probes(found)] if has_probes(found) else []
+        rows = read_csv(found, PUBLISHED, ("revision", "site", "pooling"))
+        return Evaluation(rows.rename(columns={"main_score": "score"}), str(found))
+    parts = []
+    if next(found.rglob(META), None) is not None:
+        parts.append(read_mteb(found))
+    if has_probes(found):
+        parts.append(read_probes(found))
     evaluation = Evaluation(pd.concat(parts, ignore_index=True), str(found))
     evaluation.origins = read_origins(found)
     return evaluation
@@ -174,28 +175,29 @@ def _about(path: Path) -> tuple[dict[str, Any], bool]:
         raise LayerscopeError(
             f"{path} is not a {META} of mteb 2: write the results again with mteb"
         ) from error
-    if is_tree := name == NAMELESS:
-        found = TREE.fullmatch(path.parent.resolve().as_posix())
-        if found is None:
+    is_tree = name == NAMELESS
+    if is_tree:
+        parts = TREE.fullmatch(path.parent.resolve().as_posix())
+        if parts is None:
             raise LayerscopeError(
                 f"{path} names no model: keep it in folders FAMILY/SIZE/REVISION/mteb/layer_N"
             )
-        family, size, revision, number = found.groups()
+        family, size, revision, number = parts.groups()
         name, options = f"{family}-{size}", {"layer": int(number)}
-    layer, mix = options.get("layer"), options.get("mix")
+    layer = options.get("layer")
     if layer is not None and (isinstance(layer, bool) or not isinstance(layer, int) or layer < 0):
         raise LayerscopeError(
             f"{path}: the layer in experiment_kwargs is {layer!r}: give a whole number of at least 0"
         )
-    about = {"model": str(name).removeprefix(LOCAL), "revision": str(revision)}
-    sites = {key: options.get(key) for key in ("site", "pooling")}
-    if mix is not None:
-        known = {"kind": "mix", "layer": None, "mix": str(mix), "weights": options.get("weights")}
-        return about | known | sites, False
-    if layer is None:
-        return {**about, "kind": "baseline", "layer": None, "site": None, "pooling": None}, is_tree
-    kind = "layer" if options.get("dims") is None else "prefix"  # of an earlier version
-    return {**about, "kind": kind, "layer": layer, **sites}, is_tree
+    about: dict[str, Any] = {"model": str(name).removeprefix(LOCAL), "revision": str(revision)}
+    about |= {"kind": "baseline", "layer": layer, "site": None, "pooling": None}
+    if "mix" in options:
+        about |= {"kind": "mix", "mix": str(options["mix"]), "weights": options.get("weights")}
+    elif layer is not None:
+        about["kind"] = "layer"
+    if about["kind"] != "baseline":
+        about |= {"site": options.get("site"), "pooling": options.get("pooling")}
+    return about, is_tree
 
 
 def _score(path: Path, english: bool) -> dict[str, Any]:

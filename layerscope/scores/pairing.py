@@ -1,9 +1,8 @@
 """How a run's metrics correlate with the scores of its model."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -49,78 +48,76 @@ def is_of(run: Run, grid: Grid) -> bool:
 
 def averages(evaluation: "Evaluation", runs: Sequence[Run]) -> dict[int, Series]:
     """Return for each run whose model has scores their average by layer, to lie over its metrics."""
-    unit, known, found = percents(evaluation.scores), evaluation.grids(), {}
+    unit, series = percents(evaluation.scores), {}
+    grids = [grid for grid in evaluation.grids() if len(grid.average)]
     for i, run in enumerate(runs):
-        average = next(
-            (grid.average for grid in known if len(grid.average) and is_of(run, grid)), None
+        grid = next((grid for grid in grids if is_of(run, grid)), None)
+        if grid is None:
+            continue
+        layers, values = grid.average.index, grid.average
+        series[i] = Series(
+            OVER,
+            tuple(map(float, layers)),
+            tuple(unit.scale * value for value in values),
+            tuple(f"{OVER}, layer {layer}: {unit.text(value)}" for layer, value in values.items()),
+            mark="guide",
+            tone="muted" if len(runs) == 1 else "own",
+            right=True,
         )
-        if average is not None:
-            found[i] = Series(
-                OVER,
-                tuple(map(float, average.index)),
-                tuple(unit.scale * value for value in average),
-                tuple(
-                    f"{OVER}, layer {layer}: {unit.text(value)}" for layer, value in average.items()
-                ),
-                mark="guide",
-                tone="muted" if len(runs) == 1 else "own",
-                right=True,
-            )
-    return found
+    return series
 
 
 def pairings(
-    runs: Sequence[Run], evaluation: "Evaluation", known: Sequence[Grid]
+    runs: Sequence[Run], evaluation: "Evaluation", grids: Sequence[Grid]
 ) -> list[list[list[Related]]]:
-    """Return for each of the known scores, and each run of its model, the metrics with three layers in common."""
-    found: list[list[list[Related]]] = [[] for _ in known]
+    """Return for each of the scores, and each run of its model, the metrics with three layers in common."""
+    related: list[list[list[Related]]] = [[] for _ in grids]
     for run in runs:
         measured = curves(run)
         try:
-            matched = list(pairs(measured, known))
+            series = list(pairs(measured, grids))
         except LayerscopeError:  # no scores of this model
             continue
-        table = correlate(measured, evaluation)
-        single = cache(lambda measured=measured: correlate(measured, evaluation, by="task"))
-        for own, grid in zip(found, known, strict=True):
-            series = [(key, values) for key, other, values in matched if other is grid]
-            if metrics := _related(series, _rows_of(grid, table, single)):
-                own.append(metrics)
-    return found
+        rows = correlate(measured, evaluation)
+        for metrics_of_grid, grid in zip(related, grids, strict=True):
+            of_grid = [(key, values) for key, other, values in series if other is grid]
+            if of_grid and grid.complete.shape[1] == 1:  # layers are resampled, not the only task
+                by_task = correlate(measured, evaluation, by="task")
+                own = by_task[by_task["target"] == grid.complete.columns[0]]
+                own = own[_is_about(own, grid)].assign(target=MEAN_SCORE)
+            else:
+                own = rows[_is_about(rows, grid)]
+            if metrics := _related(of_grid, own):
+                metrics_of_grid.append(metrics)
+    return related
 
 
-def _rows_of(grid: Grid, table: pd.DataFrame, single: Callable[[], pd.DataFrame]) -> pd.DataFrame:
-    """Return a model's correlations with mean scores; of one task those with that task, its layers resampled."""
-    about = grid.about | {f"scored_{key}": grid.about[key] for key in ("site", "pooling")}
-    columns = ("model", "revision", "scored_site", "scored_pooling")
-    own = {column: about[column] for column in columns}
-    if grid.complete.shape[1] != 1:
-        return table[where(table, own)]
-    return single()[where(single(), own | {"target": grid.complete.columns[0]})].assign(
-        target=MEAN_SCORE
-    )
+def _is_about(rows: pd.DataFrame, grid: Grid) -> pd.Series:
+    """Return which rows of `correlate` are of the scores of a model, site and pooling."""
+    about = grid.about
+    scored = {f"scored_{key}": about[key] for key in ("site", "pooling")}
+    return where(rows, {"model": about["model"], "revision": about["revision"], **scored})
 
 
 def _related(series: list[tuple[dict[str, Any], pd.Series]], table: pd.DataFrame) -> list[Related]:
-    found = []
+    related = []
     for key, values in sorted(series, key=lambda pair: rank(pair[0]["metric"])):
         rows = table[where(table, {name: key[name] for name in KEY})]
         if rows.empty or rows["layers"].max() < FEWEST or math.isnan(rows["estimate"].iloc[0]):
             continue  # too few layers in common, or scores or values that never change
-        of_mean, of_tasks = (
-            rows[rows["target"] == target] for target in (MEAN_SCORE, MEAN_OF_TASKS)
-        )
-        found.append(
+        of_mean = rows[rows["target"] == MEAN_SCORE]
+        of_tasks = rows.loc[rows["target"] == MEAN_OF_TASKS, "estimate"]
+        related.append(
             Related(
                 title=_title(key, [other for other, _ in series]),
                 values={int(layer): float(value) for layer, value in values.items() if layer},
                 found={row.statistic: row for row in of_mean.itertuples()},
-                by_task=float(of_tasks["estimate"].iloc[0]) if len(of_tasks) else math.nan,
+                by_task=float(of_tasks.iloc[0]) if len(of_tasks) else math.nan,
                 layers=int(rows["layers"].max()),
                 tasks=int(rows["tasks"].max()),
             )
         )
-    return found
+    return related
 
 
 def _title(key: dict[str, Any], others: list[dict[str, Any]]) -> str:

@@ -2,7 +2,7 @@
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ class ProbeScores:
             name = row.get("mix", row["layer"])
             is_there = (name, row["site"]) == slot[:2] and kind in (None, row["kind"])
             is_pooled = any_pooling or row["pooling"] == slot[2]
-            if is_there and is_pooled and row.get("dims") is None:  # once, of fewer dimensions
+            if is_there and is_pooled:
                 return row
         return None
 
@@ -107,19 +107,13 @@ def has_probes(folder: Path) -> bool:
 
 def read_probes(folder: Path) -> pd.DataFrame:
     """Return the scores of probes in a folder as a long frame; a file that is not whole is a `LayerscopeError`."""
-    frame = pd.DataFrame(_rows(folder)).drop(
-        columns="strengths", errors="ignore"
-    )  # C by fold stays in the file
+    paths = sorted((folder / FOLDER).glob("*/*.json"))
+    files = [read_facts(path, KIND, AGAIN) for path in paths]
+    files.sort(key=lambda file: file.get("shifted_from") or "")  # what is shifted comes last
+    rows: list[dict[str, Any]] = []
+    for file in files:
+        about = {name: file.get(name) for name in ("model", "revision", "task", "shifted_from")}
+        rows += [about | row for row in file["rows"]]
+    frame = pd.DataFrame(rows).drop(columns="strengths", errors="ignore")  # C by fold stays there
+    frame.loc[frame["kind"] == "baseline", ["layer", "site", "pooling"]] = None
     return frame.astype({"layer": "Int64", "n": "Int64"})
-
-
-def _rows(folder: Path) -> Iterator[dict[str, Any]]:
-    files = [read_facts(path, KIND, AGAIN) for path in sorted((folder / FOLDER).glob("*/*.json"))]
-    for found in sorted(
-        files, key=lambda found: found.get("shifted_from") or ""
-    ):  # what is shifted comes last
-        about = {name: found[name] for name in ("model", "revision", "task")}
-        about["shifted_from"] = found.get("shifted_from")
-        for row in found["rows"]:
-            blank = dict.fromkeys(("layer", "site", "pooling")) if row["kind"] == "baseline" else {}
-            yield {**about, **row, **blank}

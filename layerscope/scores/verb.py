@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.option_kinds import SEED, Number, Whole
 from layerscope.core.options import checked
+from layerscope.scores.options import ScoresOptions
 
 if TYPE_CHECKING:
     from layerscope.scores.evaluation import Evaluation
@@ -43,7 +44,7 @@ def read_scores(
         LayerscopeError: for every wrong input.
 
     """
-    asked = checked(read_scores, locals())
+    options = checked(read_scores, locals(), ScoresOptions)
     from layerscope.scores import (
         corpus_averages,
         correlate,
@@ -54,21 +55,19 @@ def read_scores(
     )
     from layerscope.scores.metric_values import line_on_impossible
 
-    evaluation = open_evaluation(asked.results)
-    evaluation.summary(
-        asked.min_share
-    )  # a share that leaves nothing is refused before the long part
-    shown: dict[str, Any] = {"min_share": asked.min_share}
-    if asked.metrics is None:
+    evaluation = open_evaluation(options.results)
+    shown: dict[str, Any] = {"min_share": options.min_share}
+    evaluation.summary(**shown)  # a share that leaves nothing is refused before the long part
+    if options.metrics is None:
         return evaluation, shown, ""
-    measured = open_metrics(asked.metrics)
-    wrong = line_on_impossible(measured)
-    notes = [f"{asked.metrics}: {wrong}"] if wrong else []
-    values = one_variant(corpus_averages(measured), asked.variant)
-    which = {"first_layer": asked.first_layer, "min_share": asked.min_share}
-    shown["correlations"] = correlate(
-        values, evaluation, **which, bootstrap=asked.bootstrap, seed=asked.seed
-    )
+    measured = open_metrics(options.metrics)
+    notes = []
+    if impossible := line_on_impossible(measured):
+        notes.append(f"{options.metrics}: {impossible}")
+    values = one_variant(corpus_averages(measured), options.variant)
+    which = {"first_layer": options.first_layer, "min_share": options.min_share}
+    draws = {"bootstrap": options.bootstrap, "seed": options.seed}
+    shown["correlations"] = correlate(values, evaluation, **which, **draws)
     try:
         shown["rules"] = rules_table(evaluation, values, **which)
     except LayerscopeError as error:  # the rest stands without them

@@ -5,13 +5,10 @@ import json
 import math
 from pathlib import Path
 
-import pandas as pd
 import pytest
-from frames import scored
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.scores import (
-    Evaluation,
     corpus_averages,
     one_variant,
     open_evaluation,
@@ -261,11 +258,3 @@ def test_wrong_metrics(tmp_path):
     path.rename(tmp_path / "m.txt")
     with pytest.raises(LayerscopeError, match="holds no metrics"):
         open_metrics(tmp_path / "m.txt")
-
-
-def test_rows_of_fewer_dimensions_that_an_earlier_version_wrote_are_left_out():
-    rows = scored({"a": [0.1, 0.2]}, kind="layer")
-    cut = rows.assign(kind="prefix", dims=32)
-    pd.testing.assert_frame_equal(
-        Evaluation(pd.concat([rows, cut])).scores, Evaluation(rows).scores
-    )
