@@ -21,7 +21,10 @@ from layerscope.runs.states import PROJECTED, Column
 Row = dict[str, Any]
 Key = tuple[str, str | None]
 """Metric and variant."""
+Kept = tuple[str, str | None, str | None]
+"""Metric, variant and pooling."""
 Values = npt.NDArray[np.floating[Any]]
+OF_TABLES = ("layer", "site", "value", "stderr", "n", "n_skipped")
 KEPT = {"cosine_similarity": "cosine_to_last"}
 """What each sample's values are called where that is not the metric's own name."""
 NAMED = 4
@@ -142,62 +145,80 @@ def _last(side: Side, entry: "Measured") -> Column:
 
 
 def difference_rows(
-    sides: Sequence[Side], known: "Sequence[dict[Key, Measured]]", keys: Sequence[Key]
+    sides: Sequence[Side], tables: "Sequence[dict[Key, Measured]]", keys: Sequence[Key]
 ) -> Iterator[Row]:
     """Yield B − A of each metric at each pair of layers, for every run B and the first, with its standard error."""
-    a, first = sides[0], per_sample(sides[0])
-    for b, measured in zip(sides[1:], known[1:], strict=True):
-        other = per_sample(b)
-        ends = Column(a.run.final, a.depth), Column(b.run.final, b.depth)
+    a, *others = sides
+    of_a, *of_others = tables
+    samples_a = per_sample(a)
+    for b, of_b in zip(others, of_others, strict=True):
+        samples_b = per_sample(b)
         for key in keys:
-            of_a, of_b = known[0][key], measured[key]
+            one, two = of_a[key], of_b[key]
             name = KEPT.get(key[0], key[0]), key[1]
-            own, its = first.get((*name, of_a.pooling), {}), other.get((*name, of_b.pooling), {})
-            for at_a, at_b in partners(a, b, of_a, of_b):
-                itself = about(key[0]).needs == "pairs" and (at_a, at_b) == ends
-                if at_a not in of_a.rows or at_b not in of_b.rows or itself:
+            by_sample = samples_a[(*name, one.pooling)], samples_b[(*name, two.pooling)]
+            about_both = {
+                "kind": "difference",
+                "run": a.name,
+                "run_b": b.name,
+                "metric": key[0],
+                "variant": key[1],
+                "pooling": one.pooling,
+                "pooling_b": two.pooling,
+            }
+            for column, column_b in partners(a, b, one, two):
+                if _is_itself(key[0], a, b, column, column_b):
                     continue
-                found = _difference(
-                    of_a.rows[at_a], of_b.rows[at_b], own.get(at_a), its.get(at_b), a.total
-                )
-                yield {
-                    "kind": "difference",
-                    "run": a.name,
-                    "run_b": b.name,
-                    "metric": key[0],
-                    "variant": key[1],
-                    "layer": at_a.layer,
-                    "site": at_a.site,
-                    "layer_b": at_b.layer,
-                    "site_b": at_b.site,
-                    "pooling": of_a.pooling,
-                    "pooling_b": of_b.pooling,
-                    **found,
+                if column not in one.rows or column_b not in two.rows:
+                    continue
+                places = {
+                    "layer": column.layer,
+                    "site": column.site,
+                    "layer_b": column_b.layer,
+                    "site_b": column_b.site,
                 }
+                values, values_b = by_sample[0].get(column), by_sample[1].get(column_b)
+                if values is None or values_b is None:
+                    numbers = _of_tables(one.rows[column], two.rows[column_b])
+                else:
+                    numbers = _paired(values, values_b, a.total)
+                yield {**about_both, **places, **numbers}
 
 
-def _difference(own: Row, other: Row, a: Values | None, b: Values | None, total: int) -> Row:
-    """Return the mean of b − a over samples that have both, and its standard error; else that of the tables' values.
+def _is_itself(metric: str, a: Side, b: Side, column: Column, column_b: Column) -> bool:
+    """Return whether a similarity to the last layer is that of the last layer with itself in both runs."""
+    ends = Column(a.run.final, a.depth), Column(b.run.final, b.depth)
+    return about(metric).needs == "pairs" and (column, column_b) == ends
 
-    Two values of tables are independent: their standard errors add up as squares.
-    """
-    if a is None or b is None:
-        error = math.hypot(float(own["stderr"]), float(other["stderr"]))
-        n, skipped = min(int(own["n"]), int(other["n"])), int(own["n_skipped"])
-        means = float(own["value"]), float(other["value"])
-    else:
-        both = ~(np.isnan(a) | np.isnan(b))
-        x, y, n = a[both].astype(np.float64), b[both].astype(np.float64), int(both.sum())
-        means = (float(x.mean()), float(y.mean())) if n else (math.nan, math.nan)
-        error, skipped = float((y - x).std(ddof=1)) / math.sqrt(n) if n > 1 else math.nan, total - n
+
+def _of_tables(a: Row, b: Row) -> Row:
+    """Return the difference of two independent values: their standard errors add up as squares."""
+    value_a, value_b = float(a["value"]), float(b["value"])
     return {
-        "value": means[1] - means[0],
-        "stderr": error,
+        "value": value_b - value_a,
+        "stderr": math.hypot(float(a["stderr"]), float(b["stderr"])),
+        "n": min(int(a["n"]), int(b["n"])),
+        "n_skipped": int(a["n_skipped"]),
+        "value_a": value_a,
+        "value_b": value_b,
+        "paired": False,
+    }
+
+
+def _paired(a: Values, b: Values, total: int) -> Row:
+    """Return the mean difference over the samples that have both values, and its standard error."""
+    both = ~(np.isnan(a) | np.isnan(b))
+    x, y, n = a[both].astype(np.float64), b[both].astype(np.float64), int(both.sum())
+    mean_a = float(x.mean()) if n else math.nan
+    mean_b = float(y.mean()) if n else math.nan
+    return {
+        "value": mean_b - mean_a,
+        "stderr": float((y - x).std(ddof=1)) / math.sqrt(n) if n > 1 else math.nan,
         "n": n,
-        "n_skipped": skipped,
-        "value_a": means[0],
-        "value_b": means[1],
-        "paired": a is not None and b is not None,
+        "n_skipped": total - n,
+        "value_a": mean_a,
+        "value_b": mean_b,
+        "paired": True,
     }
 
 
@@ -211,17 +232,11 @@ class Measured:
 
     def values(self, run: str, key: Key) -> Iterator[Row]:
         """Yield the rows of a run's own table that are compared."""
-        about = {
-            "kind": "value",
-            "run": run,
-            "metric": key[0],
-            "variant": key[1],
-            "pooling": self.pooling,
-        }
+        metric, variant = key
+        about_all = {"kind": "value", "run": run, "metric": metric, "variant": variant}
         for row in self.rows.values():
-            yield about | {
-                name: row[name] for name in ("layer", "site", "value", "stderr", "n", "n_skipped")
-            }
+            numbers = {name: row[name] for name in OF_TABLES}
+            yield {**about_all, "pooling": self.pooling, **numbers}
 
 
 def measured(sides: Sequence[Side], pooling: str | None) -> list[dict[Key, Measured]]:
@@ -239,55 +254,69 @@ def _measured(side: Side, kept: str | None) -> dict[Key, Measured]:
     table, run = side.run.at(), side.run
     to_last = (table["layer_b"] == run.depth) & (table["site_b"] == run.final)
     table = table[table["layer_b"].isna() | to_last.fillna(False)]
-    found: dict[Key, Measured] = {}
+    metrics: dict[Key, Measured] = {}
     for (metric, variant), rows in table.groupby(["metric", "variant"], sort=False, dropna=False):
-        known = [str(name) for name in rows["pooling"].dropna().unique()]
-        # the side's pooling, else the first of this metric: one token has similarities too
-        pooling = side.pooling if side.pooling in known else known[0] if known else None
-        pooling = kept if metric in KEPT and kept in known else pooling
-        rows = rows[rows["pooling"] == pooling] if pooling else rows[rows["pooling"].isna()]
-        site = next(
-            (name for name in ("raw", run.final, PROJECTED) if name in set(rows["site"])), None
-        )
-        rows = rows[rows["site"].isin((site, run.final)) & rows["value"].notna()]
-        rows = rows[(rows["site"] == site) | (rows["layer"] == run.depth)]
-        # one number for all layers is no curve, and of another depth no number to subtract
-        least = 1 if about(str(metric)).curve else 2
-        if site is None or len(rows) < least:
+        pooling = _pooling_of(str(metric), rows, side, kept)
+        rows = rows[rows["pooling"].isna() if pooling is None else rows["pooling"] == pooling]
+        sites = [site for site in ("raw", run.final, PROJECTED) if site in set(rows["site"])]
+        if not sites:
             continue
-        by_column = {
-            Column(row["site"], int(row["layer"])): row for row in rows.to_dict(orient="records")
-        }
-        found[str(metric), _text(variant)] = Measured(pooling, site, by_column)
-    return found
+        is_last = (rows["site"] == run.final) & (rows["layer"] == run.depth)
+        rows = rows[((rows["site"] == sites[0]) | is_last) & rows["value"].notna()]
+        # one number for all layers is no curve, and of another depth no number to subtract
+        if len(rows) < (1 if about(str(metric)).curve else 2):
+            continue
+        records = rows.to_dict(orient="records")
+        by_column = {Column(row["site"], int(row["layer"])): row for row in records}
+        metrics[str(metric), _text(variant)] = Measured(pooling, sites[0], by_column)
+    return metrics
 
 
-def per_sample(side: Side) -> dict[tuple[str, str | None, str | None], dict[Column, Values]]:
+def _pooling_of(metric: str, rows: pd.DataFrame, side: Side, kept: str | None) -> str | None:
+    """Return the pooling of a metric's values: the side's, else the first there is; None for values without any."""
+    poolings = [str(name) for name in rows["pooling"].dropna().unique()]
+    if metric in KEPT and kept in poolings:
+        return kept
+    if side.pooling in poolings:
+        return side.pooling
+    return poolings[0] if poolings else None  # one token has similarities too
+
+
+def per_sample(side: Side) -> dict[Kept, dict[Column, Values]]:
     """Return the values [N] kept of each sample, in the order of the common ones, by metric, variant and pooling."""
-    found: dict[tuple[str, str | None, str | None], dict[Column, Values]] = defaultdict(dict)
-    folder, parts, rows = side.run.folder, defaultdict[str, list[Tensor]](list), list[Values]()
-    for shard in folder.shards:
-        if (index := folder.rows(shard).index.to_numpy()).size and np.isin(index, side.rows).any():
-            rows.append(index)
-            with folder.shard(shard) as file:
-                for key in filter(is_scalar, file.keys()):
-                    parts[key].append(file.get_tensor(key))
-    chosen = pd.Index(np.concatenate(rows)).get_indexer(side.rows)
-    for key, tensors in parts.items():
+    kept: dict[Kept, dict[Column, Values]] = defaultdict(dict)
+    for key, values in _in_shards(side).items():
         metric, variant, site = parse_key(key)
         columns = [Column(site, layer) for layer in side.run.layers_at(site)]
-        found[metric, variant, None] |= zip(
-            columns, torch.cat(tensors, 1).numpy()[:, chosen], strict=True
-        )
+        kept[metric, variant, None] |= zip(columns, values, strict=True)
+    folder = side.run.folder
     order = folder.plan["sample"].to_numpy()[side.rows]
-    for name in filter(lambda name: name.startswith("samples."), folder.tables()):
-        groups = folder.read_table(name).groupby(
-            ["metric", "variant", "pooling", "site", "layer"], dropna=False
-        )
-        for (metric, variant, pooling, site, layer), table in groups:
-            values = table.set_index("sample")["value"].reindex(order).to_numpy(dtype=np.float64)
-            found[metric, _text(variant), pooling][Column(site, int(layer))] = values
-    return found
+    keys = ["metric", "variant", "pooling", "site", "layer"]
+    for name in folder.tables():
+        if not name.startswith("samples."):
+            continue
+        for about_all, rows in folder.read_table(name).groupby(keys, dropna=False):
+            metric, variant, pooling, site, layer = about_all
+            values = rows.set_index("sample")["value"].reindex(order)
+            column = Column(site, int(layer))
+            kept[metric, _text(variant), pooling][column] = values.to_numpy(dtype=np.float64)
+    return kept
+
+
+def _in_shards(side: Side) -> dict[str, Values]:
+    """Return the scalars [layers, N] of the common samples that lie in a run's shards, by their keys."""
+    folder, parts = side.run.folder, defaultdict[str, list[Tensor]](list)
+    rows = list[npt.NDArray[np.int64]]()
+    for shard in folder.shards:
+        index = folder.rows(shard).index.to_numpy()
+        if not np.isin(index, side.rows).any():
+            continue
+        rows.append(index)
+        with folder.shard(shard) as file:
+            for key in filter(is_scalar, file.keys()):
+                parts[key].append(file.get_tensor(key))
+    chosen = pd.Index(np.concatenate(rows)).get_indexer(side.rows)
+    return {key: torch.cat(tensors, 1).numpy()[:, chosen] for key, tensors in parts.items()}
 
 
 def _text(value: object) -> str | None:

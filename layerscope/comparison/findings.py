@@ -75,28 +75,22 @@ class Pair:
         """Return what matches each layer of A. Layer 0 of either is not a candidate for the most similar one."""
         square = self.square(metric, variant)
         values, near = square.to_numpy(), alike(square, metric)
+        depths, depths_b = _depths(square.index, self.a), _depths(square.columns, self.b)
+        away = np.abs(np.subtract.outer(depths, depths_b))
         candidates = np.isfinite(near) & np.outer(square.index != 0, square.columns != 0)
-        apart = np.abs(
-            np.subtract.outer(_depths(square.index, self.a), _depths(square.columns, self.b))
-        )
-        most, same = (
-            np.where(candidates, near, -np.inf).argmax(1).tolist(),
-            apart.argmin(1).tolist(),
-        )
+        most = np.where(candidates, near, -np.inf).argmax(1).tolist()
+        same = away.argmin(1).tolist()
         same[-1] = (
             len(square.columns) - 1
-        )  # the last layers of both, after the norm where there is one
-        return [
-            Match(
-                layer,
-                square.columns[j] if candidates[i].any() else None,
-                float(values[i, j]),
-                square.columns[k],
-                float(values[i, k]),
-                float(apart[i, j]),
-            )
-            for i, (layer, j, k) in enumerate(zip(square.index, most, same, strict=True))
-        ]
+        )  # the last layers of both, after a norm where there is one
+        matches = []
+        for i, layer in enumerate(square.index):
+            partner = square.columns[most[i]] if candidates[i].any() else None
+            most_value, same_value = float(values[i, most[i]]), float(values[i, same[i]])
+            apart = float(away[i, most[i]])
+            match = Match(layer, partner, most_value, square.columns[same[i]], same_value, apart)
+            matches.append(match)
+        return matches
 
 
 def pairs(comparison: "Comparison") -> list[Pair]:
@@ -121,13 +115,12 @@ def headline(pair: Pair) -> str:
             f"No similarity of layers is defined: the states of {plain(pair.b.name)} do not vary."
         )
     title, last = named(metric, variant), shown(float(square.iloc[-1, -1]))
-    rows = [match for match in pair.matches(metric, variant) if match.most is not None]
-    matched = np.array([match.most_value for match in rows])
-    whose = (
-        f"Layers of {plain(pair.a.name)}, each with the layer of {plain(pair.b.name)} most like it"
-    )
-    how_sure = f"{title} {_span(matched)}{_strength(metric, matched)}{_ties(inside, metric)}"
-    return f"{whose}: {_runs(rows)}; {how_sure}; the last layers {last}."
+    matches = [match for match in pair.matches(metric, variant) if match.most is not None]
+    values = np.array([match.most_value for match in matches])
+    a, b = plain(pair.a.name), plain(pair.b.name)
+    whose = f"Layers of {a}, each with the layer of {b} most like it"
+    how_sure = f"{title} {_span(values)}{_strength(metric, values)}{_ties(inside, metric)}"
+    return f"{whose}: {_runs(matches)}; {how_sure}; the last layers {last}."
 
 
 def _runs(rows: Sequence[Match]) -> str:
@@ -193,15 +186,14 @@ def sentences(pair: Pair) -> tuple[str, ...]:
 
 def _towers(pair: Pair) -> Iterator[str]:
     """Yield how alike layers are on average within each of two towers and across them, where they were compared so."""
+    if not pair.towers:
+        return
     rows = pair.comparison.named
-    rows = rows[
-        (rows["kind"] == "within") & (rows["a"] != rows["b"]) | (rows["kind"] == "similarity")
-    ]
+    is_within = (rows["kind"] == "within") & (rows["a"] != rows["b"])
+    rows = rows[is_within | (rows["kind"] == "similarity")]
     a, b = pair.a.name, pair.b.name
-    for (metric, variant), own in (
-        rows.groupby(["metric", "variant"], sort=False) if pair.towers else ()
-    ):
-        mean = own.groupby(["run", "run_b"])["value"].mean()
+    for (metric, variant), group in rows.groupby(["metric", "variant"], sort=False):
+        mean = group.groupby(["run", "run_b"])["value"].mean()
         yield (
             f"{capital(named(metric, variant))} of layers on average: {shown(mean[a, a])} within {plain(a)}, "
             f"{shown(mean[b, b])} within {plain(b)}, {shown(mean[a, b])} across."
@@ -210,18 +202,15 @@ def _towers(pair: Pair) -> Iterator[str]:
 
 def _same_depth(pair: Pair, metric: str, variant: str) -> str:
     matches, title = pair.matches(metric, variant), named(metric, variant)
-    along = [
-        found.same_value
-        for found in matches
-        if found.layer != 0 and math.isfinite(found.same_value)
-    ]
-    far = [found.away for found in matches if found.most is not None]
-    if not along or not far:
+    blocks = [match.same_value for match in matches if match.layer != 0]
+    along = [value for value in blocks if math.isfinite(value)]
+    away = [match.away for match in matches if match.most is not None]
+    if not along or not away:
         return f"{title}: not defined at any depth."
     return (
         f"{capital(title)} at the same depth, layers 1 and up: {shown(float(np.mean(along)))} on "
         f"average, from {shown(min(along))} to {shown(max(along))}; the layer most like one lies "
-        f"{100 * float(np.mean(far)):.0f} % of the depth away on average."
+        f"{100 * float(np.mean(away)):.0f} % of the depth away on average."
     )
 
 
@@ -229,20 +218,24 @@ def _apart(pair: Pair) -> Iterator[str]:
     """Yield where each metric with a standard error differs most, and which ones do not."""
     nowhere = []
     for metric, variant, _, rows in by_metric(pair.differences):
-        known = rows[rows["stderr"].notna() & rows["value"].notna()]
-        sure, most = known[_sure(known)], largest(known)
+        rows = rows[rows["stderr"].notna() & rows["value"].notna()]
+        sure, most = rows[_sure(rows)], largest(rows)
         if len(sure):
             row = sure.iloc[0] if most is None else sure.loc[most]
-            values = (number(scale(metric) * float(row[name])) for name in ("value_b", "value_a"))
-            where = " and ".join(map(layer_name, dict.fromkeys((row["a"], row["b"]))))
-            yield (
-                f"{capital(titled(metric, variant))} differs {'only' if most is None else 'most'} at {where}: "
-                f"{difference_text(row)} ({' against '.join(values)}{', paired by sample' if row['paired'] else ''})."
-            )
-        elif len(known):
+            yield _largest_in_words(row, capital(titled(metric, variant)), most is None)
+        elif len(rows):
             nowhere.append(named(metric, variant))
     if nowhere:
         yield f"Nowhere apart by more than {SURE:.0f} standard errors: {', '.join(dict.fromkeys(nowhere))}."
+
+
+def _largest_in_words(row: pd.Series, title: str, is_only: bool) -> str:
+    """Return a sentence on the largest difference, or the only one, which is at layer 0."""
+    value_a, value_b = (number(scale(row["metric"]) * float(row[f"value_{x}"])) for x in "ab")
+    where = " and ".join(map(layer_name, dict.fromkeys((row["a"], row["b"]))))
+    most, paired = "only" if is_only else "most", ", paired by sample" if row["paired"] else ""
+    values = f"{value_b} against {value_a}{paired}"
+    return f"{title} differs {most} at {where}: {difference_text(row)} ({values})."
 
 
 def by_metric(rows: pd.DataFrame) -> Iterator[tuple[str, str | None, bool, pd.DataFrame]]:

@@ -65,9 +65,10 @@ def read_scores(
     if impossible := line_on_impossible(measured):
         notes.append(f"{options.metrics}: {impossible}")
     values = one_variant(corpus_averages(measured), options.variant)
-    which = {"first_layer": options.first_layer, "min_share": options.min_share}
-    draws = {"bootstrap": options.bootstrap, "seed": options.seed}
-    shown["correlations"] = correlate(values, evaluation, **which, **draws)
+    which: dict[str, Any] = {"first_layer": options.first_layer, "min_share": options.min_share}
+    shown["correlations"] = correlate(
+        values, evaluation, **which, bootstrap=options.bootstrap, seed=options.seed
+    )
     try:
         shown["rules"] = rules_table(evaluation, values, **which)
     except LayerscopeError as error:  # the rest stands without them
