@@ -4,7 +4,7 @@ import math
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -46,14 +46,9 @@ class Judge:
     ) -> None:
         from mteb.cache import ResultCache
 
-        self.folder, self.stores, self.encoders, self.workers, self.team = (
-            folder,
-            stores,
-            encoders,
-            workers,
-            team,
-        )
-        self.keep_states, self.states, self.reporter = keep_states, stores[0], stores[0].reporter
+        self.folder, self.stores, self.states = folder, stores, stores[0]
+        self.encoders, self.workers, self.team = encoders, workers, team
+        self.keep_states, self.reporter = keep_states, stores[0].reporter
         self.cache = ResultCache(folder)
         self.failed: dict[str, str] = {}
         self.unfinished = False
@@ -125,44 +120,17 @@ class Judge:
             return False
 
     def _task(self, task: Any, encoders: Sequence[Any], title: str) -> None:
-        samples, n = most_samples(task), len({slot[0] for slot in self.states.slots})
-        size, kind = (
-            self.states.size(samples),
-            PLURAL[self.states.modality] if len(self.stores) == 1 else "samples",
-        )
-        self.reporter.say(
-            f"{title}: up to {samples:,} {kind} at {n} layers, {amount(size)} until its scores are saved"
-        )
-        need_room(self.folder, size - self.states.size(len(self.states)), MEND)
+        """Judge a loaded task with these encoders, and keep each result as soon as it is there."""
+        self._announce(task, title)
         # workers judge many at a time; without them each process takes one after another
-        at_once = (
-            1
-            if self.workers.jobs == 1 and self.team.size > 1
-            else math.ceil(len(encoders) / self.team.size)
-        )
+        at_once = math.ceil(len(encoders) / self.team.size)
+        if self.workers.jobs == 1 and self.team.size > 1:
+            at_once = 1
         parts = [encoders[i : i + at_once] for i in range(0, len(encoders), at_once)]
         with self.reporter.bar(title, len(encoders), "layers") as advance:
-
-            def keep(part: Sequence[Any]) -> tuple[int, int, str]:
-                """Keep results; return which process did, how many there are none of, and why there are no more."""
-                undefined = 0
-                try:
-                    for encoder, result in self._judged(task, part):
-                        undefined += result is None
-                        if result is not None:
-                            self._keep(
-                                result,
-                                self._path(task, encoder.mteb_model_meta),
-                                encoder.mteb_model_meta,
-                            )
-                        advance(1)
-                except UnjudgedError as error:  # the task's own code; its texts stay embedded
-                    return self.team.rank, undefined, str(error)
-                return self.team.rank, undefined, ""
-
-            for part, (rank, undefined, fault) in zip(
-                parts, self.team.each(keep, parts), strict=True
-            ):
+            keep = partial(self._keep_all, task, advance)
+            outcomes = self.team.each(keep, parts)
+            for part, (rank, undefined, fault) in zip(parts, outcomes, strict=True):
                 advance(0 if rank == self.team.rank else len(part))
                 if undefined:
                     self.reporter.say(
@@ -175,6 +143,34 @@ class Judge:
         if not self.keep_states and not self.unfinished:
             for store in self.stores:
                 store.drop()
+
+    def _announce(self, task: Any, title: str) -> None:
+        """Say how much a task will take on the disk; raises where there is no room for it."""
+        samples, layers = most_samples(task), len({slot[0] for slot in self.states.slots})
+        size = self.states.size(samples)
+        noun = PLURAL[self.states.modality] if len(self.stores) == 1 else "samples"
+        room = amount(size)
+        self.reporter.say(
+            f"{title}: up to {samples:,} {noun} at {layers} layers, {room} until its scores are saved"
+        )
+        need_room(self.folder, size - self.states.size(len(self.states)), MEND)
+
+    def _keep_all(
+        self, task: Any, advance: Callable[[int], None], encoders: Sequence[Any]
+    ) -> tuple[int, int, str]:
+        """Keep results; return which process did, how many there are none of, and why there are no more."""
+        undefined = 0
+        try:
+            for encoder, result in self._judged(task, encoders):
+                meta = encoder.mteb_model_meta
+                if result is None:
+                    undefined += 1
+                else:
+                    self._keep(result, self._path(task, meta), meta)
+                advance(1)
+        except UnjudgedError as error:  # the task's own code; its texts stay embedded
+            return self.team.rank, undefined, str(error)
+        return self.team.rank, undefined, ""
 
     def _judged(self, task: Any, encoders: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
         """Yield encoders with their results: the first judged here, which embeds all texts, the others by workers."""

@@ -146,14 +146,14 @@ def line_of(error: Exception) -> str:
 def most_samples(task: Any) -> int:
     """Return the samples of a loaded task at most: repeated ones count each time, and all that it may draw from."""
     splits, total = {*task.eval_splits, getattr(task, "train_split", None)}, 0
-    for subset in [
-        task.dataset[name] for name in task.hf_subsets or [] if name in task.dataset
-    ] or [task.dataset]:
+    subsets = [task.dataset[name] for name in task.hf_subsets or [] if name in task.dataset]
+    for subset in subsets or [task.dataset]:
         for name, rows in subset.items():
-            if name in splits:
-                # a split of a retrieval has two tables
-                tables = [rows["queries"], rows["corpus"]] if isinstance(rows, dict) else [rows]
-                total += sum(_samples(task, table, name) for table in tables)
+            if name not in splits:
+                continue
+            # a split of a retrieval has two tables
+            tables = [rows["queries"], rows["corpus"]] if isinstance(rows, dict) else [rows]
+            total += sum(_samples(task, table, name) for table in tables)
     return total
 
 
@@ -161,22 +161,23 @@ def _samples(task: Any, table: Any, split: str) -> int:
     """Return the samples in a table; cells may be lists of texts."""
     rows = len(table)
     if split == getattr(task, "train_split", None) and split not in task.eval_splits:
-        rows = min(
-            rows,
-            len(set(table[task.label_column_name])) * task.samples_per_label * task.n_experiments,
-        )
-    named = [getattr(task, attribute, None) or () for attribute in INPUTS]
-    columns = [name for names in named for name in ([names] if isinstance(names, str) else names)]
-    found = [table[name] for name in columns if name in table.column_names]
-    if (
-        not found or not rows
-    ):  # without such columns a corpus, queries, or a kind of task of its own
+        labels = len(set(table[task.label_column_name]))
+        rows = min(rows, labels * task.samples_per_label * task.n_experiments)
+    columns: list[str] = []
+    for attribute in INPUTS:
+        names = getattr(task, attribute, None) or ()
+        columns += [names] if isinstance(names, str) else names
+    inputs = [table[name] for name in columns if name in table.column_names]
+    # without such columns it is a corpus, queries, or a kind of task of its own
+    if not inputs or not rows:
         return rows
     if "text" not in task.metadata.modalities:  # a look at a cell would decode it
-        return rows * len(found)
-    return sum(
-        sum(map(len, cells)) if isinstance(cells[0], (list, tuple)) else rows for cells in found
-    )
+        return rows * len(inputs)
+    total = 0
+    for cells in inputs:
+        holds_lists = isinstance(cells[0], (list, tuple))
+        total += sum(map(len, cells)) if holds_lists else rows
+    return total
 
 
 class Workers:

@@ -17,8 +17,9 @@ from layerscope.core.options import Loading, checked
 from layerscope.core.processes import Team
 from layerscope.core.progress import reporting
 from layerscope.evaluation.judging import quiet
+from layerscope.evaluation.options import LanguageModelOptions
 from layerscope.inputs.samples import key_of
-from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, load
+from layerscope.models import LayeredModel, find_layers, load
 from layerscope.models.batching import batches_of
 from layerscope.models.capture import evaluating
 from layerscope.models.encode import padded
@@ -39,9 +40,9 @@ def language_model(
     pretrained: Any, processor: Any = None, **loading: Unpack[Loading]
 ) -> LayeredModel:
     """Load a model and find its layers."""
-    asked = checked(language_model, locals())
-    loaded = load(pretrained, asked.of(LoadOptions), processor)
-    return find_layers(loaded, *made_up_samples(loaded), asked.of(Override))
+    options = checked(language_model, locals(), LanguageModelOptions)
+    loaded = load(pretrained, options.load, processor)
+    return find_layers(loaded, *made_up_samples(loaded), options.override)
 
 
 @register_model("layerscope")
@@ -74,38 +75,36 @@ class LayerLM(HFLM):  # type: ignore[misc]  # lm_eval is not typed
         progress: bool = True,
         **options: Any,
     ) -> None:
-        own = {name: options.pop(name) for name in HF_OPTIONS if name in options}
+        harness = {name: options.pop(name) for name in HF_OPTIONS if name in options}
         is_open = isinstance(pretrained, LayeredModel)
-        self.layered = model = (
-            pretrained if is_open else language_model(pretrained, processor, **options)
-        )
-        name, depth, tokenizer = (
-            model.loaded.name,
-            model.stack.depth,
-            model.loaded.processor_for("text"),
-        )
-        usable = isinstance(model.module, PreTrainedModel) and isinstance(
-            tokenizer, PreTrainedTokenizerBase
-        )
-        if not (model.is_language_model and usable):
+        model = pretrained if is_open else language_model(pretrained, processor, **options)
+        self.layered, name, depth = model, model.loaded.name, model.stack.depth
+        tokenizer = model.loaded.processor_for("text")
+        is_usable = isinstance(model.module, PreTrainedModel)
+        is_usable = is_usable and isinstance(tokenizer, PreTrainedTokenizerBase)
+        if not (is_usable and model.is_language_model):
             why = "".join(f" ({note})" for note in model.notes if "head" in note)
             raise LayerscopeError(
                 f"{name} is not a causal language model of transformers with a tokenizer{why}"
             )
-        wanted = (
-            range(depth + 1) if layers is None else [layers] if isinstance(layers, int) else layers
-        )
-        self.layers = tuple(sorted(set(wanted)))
-        if odd := [layer for layer in self.layers if not 0 <= layer <= depth]:
-            raise LayerscopeError(
-                f"layer {odd[0]} does not exist: {name} has the layers 0 to {depth}"
-            )
+        if layers is None:
+            layers = range(depth + 1)
+        elif isinstance(layers, int):
+            layers = [layers]
+        self.layers = tuple(sorted(set(layers)))
+        for layer in self.layers:
+            if not 0 <= layer <= depth:
+                raise LayerscopeError(
+                    f"layer {layer} does not exist: {name} has the layers 0 to {depth}"
+                )
         self.layer, self.reporter, self.team = self.layers[-1], reporting(progress), Team()
         self.samples_per_batch = None if batch_size == "auto" else int(batch_size)
         self._known: dict[bytes, Any] = {}
         with evaluating(model.module), quiet():  # the harness warns of every model in memory
             tokenizer = copy.deepcopy(tokenizer)  # it is given a token for padding
-            super().__init__(model.module, "causal", tokenizer=tokenizer, batch_size=AT_ONCE, **own)
+            super().__init__(
+                model.module, "causal", tokenizer=tokenizer, batch_size=AT_ONCE, **harness
+            )
             probed = logits_of(
                 forward(model.module, Inputs({"input_ids": torch.zeros_like(self._ids([[0]]))}))
             )
@@ -209,21 +208,19 @@ class LayerLM(HFLM):  # type: ignore[misc]  # lm_eval is not typed
         read = torch.cat(
             [torch.arange(end - n, end) for end, n in zip(ends, lengths, strict=True)]
         ).to(ids.device)
-        found = []
+        answers = []
 
         def visit(layer: int, site: str, states: Tensor) -> None:
-            if site == "raw" and layer in self.layers:
-                logs, greedy = (
-                    torch.split(each, lengths)
-                    for each in self._read(states.flatten(0, 1)[read], tokens)
-                )
-                found.append(
-                    [[float(own.sum()) for own in logs], [float(own.all()) for own in greedy]]
-                )
+            if site != "raw" or layer not in self.layers:
+                return
+            logs, greedy = self._read(states.flatten(0, 1)[read], tokens)
+            sums = [float(part.sum()) for part in torch.split(logs, lengths)]
+            alls = [float(part.all()) for part in torch.split(greedy, lengths)]
+            answers.append([sums, alls])
 
         # without a mask, as the harness does: a causal model does not see what follows
         self.layered.run(Inputs({"input_ids": ids}), visit, self.layers[-1])
-        return np.array(found).transpose(1, 2, 0)
+        return np.array(answers).transpose(1, 2, 0)
 
     def _read(self, states: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """Return the log-probability [n] of each token after a state [n, D], and whether it is the likeliest."""

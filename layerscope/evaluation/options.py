@@ -37,3 +37,13 @@ class EvaluateOptions(Options):
     progress: bool
     load: LoadOptions
     override: Override
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageModelOptions(Options):
+    """How a language model is loaded for lm-evaluation-harness."""
+
+    pretrained: Any
+    processor: Any
+    load: LoadOptions
+    override: Override

@@ -14,7 +14,7 @@ from layerscope.core.errors import LayerscopeError, choices
 from layerscope.core.extras import require
 from layerscope.core.files import existing
 from layerscope.core.option_kinds import SEED, Whole
-from layerscope.core.options import checked
+from layerscope.core.options import Options, checked
 from layerscope.evaluation.kinds import kind_names, kind_of
 from layerscope.inputs.tables import is_a, is_frame, table_of, table_suffix
 from layerscope.scores.files import refuse_columns, refuse_rows
@@ -111,7 +111,7 @@ def task_from_file(
     >>> task.metadata.name, task.metadata.type
     ('reviews', 'Classification')
     """
-    checked(task_from_file, locals())
+    checked(task_from_file, locals(), Options)
     about = _table_kind(kind)
     tables: dict[str, Any] = _in_memory(path, about)
     if tables:

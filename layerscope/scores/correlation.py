@@ -9,7 +9,7 @@ import pandas as pd
 
 from layerscope.core.errors import LayerscopeError, choices, near
 from layerscope.core.option_kinds import SEED, Number, OneOf, Whole
-from layerscope.core.options import checked
+from layerscope.core.options import Options, checked
 from layerscope.scores.grids import MIN_SHARE, Grid, groups
 from layerscope.scores.metric_values import CURVE, curves
 from layerscope.scores.statistics import FEWEST, STATISTICS, Floats, Statistic
@@ -68,7 +68,7 @@ def correlate(
     0  small  dataset_entropy      -1.0
     2  large  dataset_entropy      -1.0
     """
-    checked(correlate, locals())
+    checked(correlate, locals(), Options)
     for name in statistics:
         if name not in STATISTICS:
             raise LayerscopeError(f"statistic {name!r} does not exist{choices(name, STATISTICS)}")

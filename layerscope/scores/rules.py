@@ -9,7 +9,7 @@ import pandas as pd
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.option_kinds import Whole
-from layerscope.core.options import checked
+from layerscope.core.options import Options, checked
 from layerscope.scores.correlation import pairs
 from layerscope.scores.grids import MIN_SHARE, Grid
 from layerscope.scores.metric_values import curves
@@ -54,7 +54,7 @@ def rules_table(
     0  minimum dataset_entropy · wiki  small      2  0.06     0.0
     2  minimum dataset_entropy · wiki  large      2  0.02     0.0
     """
-    checked(rules_table, locals())
+    checked(rules_table, locals(), Options)
     measured = None if metrics is None else curves(metrics)
     deepest = {} if measured is None else measured.groupby("model")["layer"].max().to_dict()
     whole = [grid for grid in evaluation.grids(min_share) if _is_whole(grid, deepest)]
