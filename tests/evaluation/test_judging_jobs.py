@@ -20,7 +20,6 @@ from joblib.externals.loky.backend.reduction import dumps
 from tiny import one_thread
 
 import layerscope
-from layerscope import LayerscopeError
 from layerscope.evaluation import judging, task_from_file
 from layerscope.evaluation.stored_texts import TextStates
 
@@ -143,17 +142,6 @@ def _workers(parent: int, until: Callable[[list[psutil.Process]], bool]) -> list
             if "popen_loky" in " ".join(child.cmdline())
         ]
     return found
-
-
-@pytest.mark.parametrize("jobs", [0, "many", 1.5, True])
-def test_a_number_of_jobs_that_is_none(folder: Path, jobs: object):
-    with pytest.raises(LayerscopeError, match="give a whole number of at least 1, or auto"):
-        layerscope.evaluate(
-            str(folder / "tiny-bert"),
-            f"clustering:{folder / 'groups.csv'}",
-            jobs=jobs,
-            progress=False,
-        )
 
 
 class NoProcesses(Executor):

@@ -166,27 +166,11 @@ def test_models_are_matched_by_name_and_revision():
         correlate(measured({"lidar": [0, 1, 2, 3]}).assign(revision="s"), Evaluation(scores))
 
 
-@pytest.mark.parametrize(
-    ("options", "line"),
-    [
-        (
-            {"statistics": ["spearmann"]},
-            r"statistic 'spearmann' does not exist, did you mean spearman\?",
-        ),
-        ({"by": "layer"}, "by 'layer' does not exist: choose average, task"),
-        ({"bootstrap": -1}, "bootstrap is -1: give a whole number of at least 0"),
-        ({"bootstrap": "many"}, "bootstrap is 'many': give a whole number"),
-        ({"first_layer": 1.5}, "first_layer is 1.5: give a whole number"),
-        ({"seed": None}, "seed is None: give a whole number"),
-        ({"level": 95}, "level is 95: give a number between 0 and 1, such as 0.95"),
-    ],
-)
-def test_wrong_options(noisy, options, line):
-    with pytest.raises(LayerscopeError, match=line):
-        correlate(*frames(*noisy), **options)
-
-
-def test_a_frame_that_holds_no_metrics(noisy):
+def test_what_cannot_be_correlated_is_refused(noisy):
+    with pytest.raises(LayerscopeError, match=r"'spearmann' does not exist, did you mean spearman"):
+        correlate(*frames(*noisy), statistics=["spearmann"])
+    with pytest.raises(LayerscopeError, match="level is 95: give a number between 0 and 1"):
+        correlate(*frames(*noisy), level=95)
     with pytest.raises(LayerscopeError, match="the frame of metrics has no column 'value'"):
         correlate(measured({"lidar": [1.0]}).drop(columns="value"), frames(*noisy)[1])
 

@@ -94,13 +94,7 @@ BOTH = ["{scores}", "--metrics", "{metrics}"]
     [
         ([], "layerscope scores needs scores, such as layerscope scores scores.csv"),
         (["{scores}x"], "evaluation '{scores}x' does not exist, did you mean scores.csv?"),
-        (
-            ["{scores}", "--min-share", "most"],
-            "min_share is 'most': give a number above 0 and at most 1",
-        ),
-        (["{scores}", "--min-share", "1/0"], "min_share is '1/0'"),
         (["{scores}", "--metrics", "{scores}"], "{scores} has no column 'dataset'"),
-        ([*BOTH, "--bootstrap", "few"], "bootstrap is 'few': give a whole number of at least 0"),
         (
             [*BOTH, "--variant", "rew"],
             "variant 'rew' is not among these metrics, did you mean raw?",
@@ -109,7 +103,6 @@ BOTH = ["{scores}", "--metrics", "{metrics}"]
             [*BOTH, "--save-rules", "x"],
             "option --save-rules is gone: rules are not fitted any more; --metrics prints",
         ),
-        ([*BOTH, "--first-layer", "-1"], "first_layer is -1: give a whole number of at least 0"),
     ],
 )
 def test_wrong_commands(cli, files, options, line):
