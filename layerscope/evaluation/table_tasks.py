@@ -53,21 +53,23 @@ def class_labels(rows: pd.DataFrame, source: str) -> pd.DataFrame:
 class TableKind:
     """A kind of task on a table of texts, judged by mteb.
 
-    `columns` are those of the table, its label or score last, for which `default` stands in where
-    it is not there; `renamed` says what mteb calls them. `type`, `main_score` and `category` are
-    mteb's: its class is `AbsTask` followed by the type. `check` returns the rows of a file as they
-    are judged, and refuses those that cannot be; `arrange` makes the splits of them, by `samples`
-    and `seed`; the last argument of both names the data in errors. `attributes` are those of mteb's
-    task, `data` makes its data. `note` and `score` are words for the documentation.
+    `texts` are its columns of texts, `label` that of labels or scores, if it has one, for which
+    `default` stands in where it is not there; `renamed` says what mteb calls them. `type`,
+    `main_score` and `category` are mteb's: its class is `AbsTask` followed by the type. `check`
+    returns the rows of a file as they are judged, and refuses those that cannot be; `arrange` makes
+    the splits of them, by `samples` and `seed`; the last argument of both names the data in errors.
+    `attributes` are those of mteb's task, `data` makes its data. `note` and `score` are words for
+    the documentation.
     """
 
     name: str
-    columns: tuple[str, ...]
+    texts: tuple[str, ...]
     type: str
     main_score: str
-    check: Callable[[pd.DataFrame, str], pd.DataFrame]
-    category: str = "t2t"
+    label: str = ""
     default: int | None = None
+    check: Callable[[pd.DataFrame, str], pd.DataFrame] = lambda rows, source: rows
+    category: str = "t2t"
     splits: tuple[str, ...] = ("test",)
     renamed: Mapping[str, str] = field(default_factory=dict)
     arrange: Callable[[Splits, int | None, int, str], Splits] = lambda splits, *_: splits
@@ -75,6 +77,11 @@ class TableKind:
     data: Callable[[Splits], Any] = as_data_sets
     note: str = ""
     score: str = ""
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of the table."""
+        return [*self.texts, self.label] if self.label else list(self.texts)
 
     @property
     def reads(self) -> str:
@@ -129,11 +136,10 @@ def task_from_file(
         if samples is not None and len(rows) > samples:
             drawn = np.random.default_rng(seed).choice(len(rows), samples, replace=False)
             rows = rows.iloc[np.sort(drawn)]
-        texts = list(about.columns[:-1])
-        for column in texts:
+        for column in about.texts:
             empty = rows[column].isna() | (rows[column].astype(str).str.strip() == "")
             refuse_rows(empty, rows[column], source, "fill it in, or leave the row out")
-        rows = about.check(rows.astype(dict.fromkeys(texts, str)), source)
+        rows = about.check(rows.astype(dict.fromkeys(about.texts, str)), source)
         splits[split] = rows.reset_index(drop=True)
     splits = about.arrange(splits, samples, seed, source)
     return _task(
@@ -205,11 +211,10 @@ def _read(data: Any, kind: TableKind) -> pd.DataFrame:
             f"task file {data} has an unknown format: give CSV, TSV, JSONL or Parquet"
         )
     frame = frame.rename(columns=lambda name: str(name).strip())
-    needed = list(kind.columns)
-    if kind.default is not None and needed[-1] not in frame:
-        needed.pop()
+    is_optional = kind.default is not None and kind.label not in frame
+    needed = list(kind.texts) if is_optional else kind.columns
     refuse_columns(frame, needed, "the data frame" if is_frame(data) else data)
-    return frame.reindex(columns=list(kind.columns), fill_value=kind.default)
+    return frame.reindex(columns=kind.columns, fill_value=kind.default)
 
 
 def _task(kind: TableKind, name: str, splits: Splits) -> Any:

@@ -12,6 +12,7 @@ from sklearn.neighbors import NearestCentroid
 
 import layerscope
 from layerscope.cli.choose import FILES as HELP
+from layerscope.core.errors import LayerscopeError
 from layerscope.evaluation import kinds
 from layerscope.evaluation.kinds import kind_names, kind_of
 
@@ -24,11 +25,29 @@ def test_every_kind_has_the_name_of_its_file_and_says_what_it_reads_and_scores()
         assert kind.name == name and kind.reads and kind.score and name in HELP.help
 
 
-def test_the_kind_in_the_guide_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.fixture
+def guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kinds in the guide, each a file in a folder of kinds."""
     blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
-    (code,) = [block for block in blocks if block.startswith("# layerscope/evaluation/kinds/")]
-    (tmp_path / "centroid_probe.py").write_text(code)
+    for block in blocks:
+        if path := re.match(r"# layerscope/evaluation/kinds/(\w+\.py)", block):
+            (tmp_path / path[1]).write_text(block)
     monkeypatch.setattr(kinds, "__path__", [*kinds.__path__, str(tmp_path)])
+
+
+def test_the_table_in_the_guide_is_judged_by_mteb(guide: None):
+    texts = tiny.texts(20)
+    twins = pd.DataFrame({"text_a": texts, "text_b": texts})
+    options = {"processor": tiny.tokenizer(special=True), "layers": [1], "progress": False}
+    found = layerscope.evaluate(tiny.bert(), {"bitext": twins}, **options)
+    assert found.table().loc[1, "frame"] == 1, "each text finds itself"
+    with pytest.raises(LayerscopeError, match="row 19 has no text_b: fill it in"):
+        layerscope.evaluate(
+            tiny.bert(), {"bitext": twins.assign(text_b=[*texts[:19], ""])}, **options
+        )
+
+
+def test_the_probe_in_the_guide_is_that_of_scikit_learn(guide: None, tmp_path: Path):
     texts = tiny.texts(60)
     labels = np.array(["short", "long"])[np.argsort(np.argsort([*map(len, texts)])) // 30]
     frame = pd.DataFrame({"text": texts, "label": labels})

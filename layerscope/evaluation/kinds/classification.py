@@ -37,7 +37,8 @@ def train_and_test(splits: Splits, samples: int | None, seed: int, source: str) 
 
 KIND = TableKind(
     "classification",
-    columns=("text", "label"),
+    texts=("text",),
+    label="label",
     type="Classification",
     main_score="accuracy",
     category="t2c",

@@ -21,7 +21,8 @@ def limits(rows: pd.DataFrame) -> dict[str, Any]:
 
 KIND = TableKind(
     "clustering",
-    columns=("text", "label"),
+    texts=("text",),
+    label="label",
     type="Clustering",
     main_score="v_measure",
     category="t2c",

@@ -19,7 +19,8 @@ def true_or_false(rows: pd.DataFrame, source: str) -> pd.DataFrame:
 
 KIND = TableKind(
     "pair-classification",
-    columns=("text_a", "text_b", "label"),
+    texts=("text_a", "text_b"),
+    label="label",
     type="PairClassification",
     main_score="max_ap",
     category="t2c",

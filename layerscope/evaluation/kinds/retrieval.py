@@ -53,7 +53,8 @@ def searches(splits: Splits) -> dict[str, Any]:
 
 KIND = TableKind(
     "retrieval",
-    columns=("query", "document", "score"),
+    texts=("query", "document"),
+    label="score",
     type="Retrieval",
     main_score="ndcg_at_10",
     default=1,

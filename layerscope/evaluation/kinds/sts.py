@@ -31,7 +31,8 @@ def score_range(rows: pd.DataFrame) -> dict[str, Any]:
 
 KIND = TableKind(
     "sts",
-    columns=("text_a", "text_b", "score"),
+    texts=("text_a", "text_b"),
+    label="score",
     type="STS",
     main_score="cosine_spearman",
     renamed=TWO_TEXTS,
