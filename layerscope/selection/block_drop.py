@@ -43,40 +43,36 @@ def remove(
     run: Run, source: Source, pooling: str, n: int, data: Any, seed: int, reporter: Reporter
 ) -> Removal:
     """Return the n blocks of a run's model that matter least on the run's samples, or on other data."""
-    options, model, depth = run.info["options"], source.model, source.model.stack.depth
+    model, depth = source.model, source.model.stack.depth
     if n >= depth:
         raise LayerscopeError(
             f"drop {n} leaves none of the {depth} blocks of {source.name}: give 1 to {depth - 1}"
         )
     model.stack.check_single(range(1, depth + 1))  # before the long part
     if isinstance(model.encoder, TextEncoder):
-        given = {name: options[name] for name in ("max_length", "prompt") if options.get(name)}
-        model = replace(model, encoder=replace(model.encoder, **given))
+        options = run.info["options"]
+        reading = {name: options[name] for name in ("max_length", "prompt") if options.get(name)}
+        model = replace(model, encoder=replace(model.encoder, **reading))
     samples, name = _samples(_corpus(run, data), model, seed)
     half = min(CHOOSE, len(samples) // 2)
-    with (
-        evaluating(model.module),
-        reporter.bar("blocks", n * depth - n * (n - 1) // 2 + 7, "models") as advance,
-    ):
-        choosing, judging = (
-            Meter(model, part, pooling, advance) for part in (samples[:half], samples[half:])
-        )
+    models = n * depth - n * (n - 1) // 2 + 7
+    with evaluating(model.module), reporter.bar("blocks", models, "models") as advance:
+        choosing = Meter(model, samples[:half], pooling, advance)
+        judging = Meter(model, samples[half:], pooling, advance)
         influence, angles = choosing.of_blocks(n)
+        least = np.sort(np.argsort(influence, kind="stable")[:n]) + 1
         first = int(np.argmin(angles)) + 1
         ways: dict[str, Blocks] = {
             "greedy removal": _greedy(choosing, n),
-            "block influence": tuple(
-                sorted((np.argsort(influence, kind="stable")[:n] + 1).tolist())
-            ),
+            "block influence": tuple(least.tolist()),
             "angular distance": tuple(range(first, first + n)),
             "the last blocks": tuple(range(depth - n + 1, depth + 1)),
         }
-        choices = [
-            Choice(
-                way, blocks, choosing.cost(blocks)[0], *judging.cost(blocks), _fault(source, blocks)
-            )
-            for way, blocks in ways.items()
-        ]
+        choices = []
+        for way, blocks in ways.items():
+            cost_of_choosing, *_ = choosing.cost(blocks)
+            fault = _fault(source, blocks)
+            choices.append(Choice(way, blocks, cost_of_choosing, *judging.cost(blocks), fault))
     return Removal(
         source.name,
         depth,
@@ -112,10 +108,9 @@ def _corpus(run: Run, data: Any) -> Corpus:
     if data is not None:
         return open_corpus(data)
     about = run.info["data"]
-    source = about.get("source")
-    if not source or not (
-        source in BUILT_IN or source.startswith("hf:") or Path(source).expanduser().exists()
-    ):
+    source = about.get("source") or ""
+    is_named = source in BUILT_IN or source.startswith("hf:")
+    if not source or not (is_named or Path(source).expanduser().exists()):
         raise LayerscopeError(
             f"the run's data ({source or about['name']}) cannot be found: name them with `data`"
         )
@@ -137,11 +132,9 @@ def _greedy(meter: "Meter", n: int) -> Blocks:
     """Return n blocks, each the one that costs least once those before it are gone."""
     gone: Blocks = ()
     for _ in range(n):
-        left = (block for block in range(1, meter.model.stack.depth + 1) if block not in gone)
-        gone = min(
-            (tuple(sorted((*gone, block))) for block in left),
-            key=lambda blocks: meter.cost(blocks)[0],
-        )
+        left = set(range(1, meter.model.stack.depth + 1)) - set(gone)
+        candidates = [tuple(sorted((*gone, block))) for block in sorted(left)]
+        gone = min(candidates, key=lambda blocks: meter.cost(blocks)[0])
     return gone
 
 
@@ -155,66 +148,52 @@ class Meter:
     def __init__(
         self, model: LayeredModel, samples: Sequence[Any], pooling: str, advance: Any
     ) -> None:
-        self.model, self.pooling, self.advance, encoder = model, pooling, advance, model.encoder
-        self.kind = (
-            "pooled" if model.lens is not None and model.lens.kind == "pooled" else "vectors"
-        )
-        self.kind = "tokens" if model.is_language_model else self.kind
-        batches = (
-            [samples[i] for i in batch] for batch in batches_of(model, encoder.lengths(samples))
-        )
-        self.batches = [encoder.batch(batch).to(model.device) for batch in batches]
-        self.cost, self.full = cache(self._cost), self._given(())
+        self.model, self.pooling, self.advance = model, pooling, advance
+        if model.is_language_model:
+            self.kind = "tokens"
+        elif model.lens is not None and model.lens.kind == "pooled":
+            self.kind = "pooled"
+        else:
+            self.kind = "vectors"
+        encoder = model.encoder
+        self.batches = [
+            encoder.batch([samples[i] for i in rows]).to(model.device)
+            for rows in batches_of(model, encoder.lengths(samples))
+        ]
+        self.cost, self.full = cache(self._cost), self._outputs(())
 
     def _cost(self, blocks: Blocks) -> tuple[float, float, float]:
         """Return what the model loses without these blocks, with its standard error, and what is left."""
-        own, full = self._given(blocks), self.full
+        cut, full = self._outputs(blocks), self.full
         if self.kind == "tokens":
-            cost, score = own - full, own
+            cost, score = cut - full, cut
         elif self.kind == "pooled":
-            cost, score = (
-                (full.exp() * (full - own)).sum(-1),
-                (full.argmax(-1) == own.argmax(-1)).double(),
-            )
+            cost = (full.exp() * (full - cut)).sum(-1)
+            score = (full.argmax(-1) == cut.argmax(-1)).double()
         else:
-            score = cosine_similarity(own, full, dim=-1)
+            score = cosine_similarity(cut, full, dim=-1)
             cost = 1 - score
         return *mean_of(cost.numpy(), None), float(score.mean())
 
     @torch.inference_mode()
-    def _given(self, blocks: Blocks) -> Tensor:
+    def _outputs(self, blocks: Blocks) -> Tensor:
         """Return a loss, log-probabilities or a vector of each sample, float64, in the order of the batches."""
         model = self.model
 
-        def given(inputs: Inputs) -> Tensor:
+        def outputs(inputs: Inputs) -> Tensor:
             with skipping(model.module, model.stack, blocks):
                 states = states_at(model.module, model.stack, inputs, model.stack.depth)
-            return (
-                self._read(states, replace(inputs, mask=model.mask(inputs, states["raw"])))
-                .double()
-                .cpu()
-            )
+            masked = replace(inputs, mask=model.mask(inputs, states["raw"]))
+            return self._read(states, masked).double().cpu()
 
-        found = [*processes.team().each(given, self.batches)]
+        batches = [*processes.team().each(outputs, self.batches)]
         self.advance(1)
-        return torch.cat(found)
+        return torch.cat(batches)
 
     def _read(self, states: dict[str, Tensor], inputs: Inputs) -> Tensor:
         model, raw, final, mask = self.model, states["raw"], states[self.model.final], inputs.mask
-        if self.kind == "tokens" and mask is not None and model.lens is not None:
-            real, lens = mask[:, 1:].bool(), model.lens
-            logits = lens.token_logits(raw[:, :-1][real], inputs)
-            truths = torch.split(
-                inputs.named["input_ids"][:, 1:][real], max(1, CHUNK // lens.classes)
-            )
-            losses = torch.cat(
-                [
-                    cross_entropy(*pair, reduction="none")
-                    for pair in zip(logits, truths, strict=True)
-                ]
-            )
-            sizes: list[int] = real.sum(1).tolist()
-            return torch.stack([own.mean() for own in torch.split(losses, sizes)])
+        if self.kind == "tokens" and mask is not None:
+            return self._losses(raw, inputs, mask[:, 1:].bool())
         if self.kind == "pooled" and model.lens is not None:
             return model.lens.sample_logits(raw, inputs).double().log_softmax(-1)
         if model.projection is not None:
@@ -222,6 +201,19 @@ class Meter:
         if model.loaded.served is None:
             return pool(final, mask, self.pooling)
         return served(list(model.loaded.served)[1:], final, mask)
+
+    def _losses(self, raw: Tensor, inputs: Inputs, real: Tensor) -> Tensor:
+        """Return the mean loss of the next token of each sample [B]; `real` [B, N - 1] says which tokens follow."""
+        lens = self.model.lens
+        assert lens is not None
+        logits = lens.token_logits(raw[:, :-1][real], inputs)
+        tokens = inputs.named["input_ids"][:, 1:][real]
+        truths = torch.split(tokens, max(1, CHUNK // lens.classes))
+        losses = [
+            cross_entropy(*pair, reduction="none") for pair in zip(logits, truths, strict=True)
+        ]
+        by_sample = torch.split(torch.cat(losses), real.sum(1).tolist())
+        return torch.stack([sample.mean() for sample in by_sample])
 
     def _layers(self, inputs: Inputs) -> list[Tensor]:
         states: list[Tensor] = []
@@ -235,9 +227,8 @@ class Meter:
         """Return each block's influence, over all tokens, and the angular distance over n blocks from each on.
 
         Source: Men et al. 2024, ShortGPT, equation 1; Gromov et al. 2024, The Unreasonable
-            Ineffectiveness of the
-        Deeper Layers, equation 7, whose vectors are the last token's: so they are here for language
-        models.
+            Ineffectiveness of the Deeper Layers, equation 7, whose vectors are the last token's: so
+            they are here for language models.
         """
         model, how = self.model, "last" if self.kind == "tokens" else self.pooling
 
@@ -246,15 +237,12 @@ class Meter:
             mask = model.mask(inputs, raw[0])
             real = ... if mask is None else mask.bool()
             pairs = pairwise(states.double() for states in raw)
-            cosines = torch.stack(
-                [cosine_similarity(*pair, dim=-1)[real].flatten() for pair in pairs]
-            )
-            return cosines.cpu(), torch.stack(
-                [pool(states, mask, how) for states in raw]
-            ).double().cpu()
+            cosines = [cosine_similarity(*pair, dim=-1)[real].flatten() for pair in pairs]
+            pooled = [pool(states, mask, how) for states in raw]
+            return torch.stack(cosines).cpu(), torch.stack(pooled).double().cpu()
 
-        found = [*processes.team().each(read, self.batches)]
+        batches = [*processes.team().each(read, self.batches)]
         self.advance(1)
-        cosines, layers = (torch.cat(parts, 1) for parts in zip(*found, strict=True))
+        cosines, layers = (torch.cat(parts, 1) for parts in zip(*batches, strict=True))
         angles = angular_distance(layers[:-n], layers[n:], center=False).mean(-1)
         return (1 - cosines.mean(1)).numpy(), angles.numpy()
