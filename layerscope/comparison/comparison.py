@@ -81,9 +81,9 @@ class Comparison(Stored):
         """Return the long frame, or its rows of one kind."""
         if kind is None:
             return self.frame.copy()
-        if kind not in (known := list(self.frame["kind"].unique())):
+        if kind not in (kinds := list(self.frame["kind"].unique())):
             raise LayerscopeError(
-                f"kind {kind!r} is not in this comparison{choices(kind, known, 'it has')}"
+                f"kind {kind!r} is not in this comparison{choices(kind, kinds, 'it has')}"
             )
         return self.frame[self.frame["kind"] == kind].reset_index(drop=True)
 
@@ -92,13 +92,13 @@ class Comparison(Stored):
         """The long frame with names of the layers, `a` and `b`: their number, "final" after the norm."""
         runs, frame = pd.DataFrame(map(vars, self.runs)).set_index("name"), self.frame.copy()
         for name, end in (("a", ""), ("b", "_b")):
-            own, layer = (
+            members, layer = (
                 runs.reindex(frame[f"run{end}"]).set_index(frame.index),
                 frame[f"layer{end}"],
             )
-            normed = (frame[f"site{end}"] == own["final"]) & (own["final"] != "raw")
+            normed = (frame[f"site{end}"] == members["final"]) & (members["final"] != "raw")
             frame[name] = layer.astype(object).mask(
-                normed & (layer == own["depth"]).fillna(False), "final"
+                normed & (layer == members["depth"]).fillna(False), "final"
             )
         return frame
 
@@ -140,11 +140,11 @@ class Comparison(Stored):
             raise LayerscopeError(
                 f"similarity {metric!r} is not in this comparison{choices(metric, self.similarities, 'it has')}"
             )
-        variants = [own for name, own in self.forms if name == metric]
+        variants = [other for name, other in self.forms if name == metric]
         if (variant := variant or variants[0]) not in variants:
-            known = choices(variant, variants, "it has")
+            hint = choices(variant, variants, "it has")
             raise LayerscopeError(
-                f"variant {variant!r} of {metric} is not in this comparison{known}"
+                f"variant {variant!r} of {metric} is not in this comparison{hint}"
             )
         rows = self.named[(self.frame["kind"] == ("within" if within else "similarity"))]
         rows = rows[(rows["metric"] == metric) & (rows["variant"] == variant)]
@@ -161,8 +161,8 @@ class Comparison(Stored):
             return self.runs[run]
         if run in names:
             return self.runs[names.index(str(run))]
-        known = ", ".join(f"{i} ({name})" for i, name in enumerate(names))
-        raise LayerscopeError(f"run {run!r} is not in this comparison: it has {known}")
+        numbered = ", ".join(f"{i} ({name})" for i, name in enumerate(names))
+        raise LayerscopeError(f"run {run!r} is not in this comparison: it has {numbered}")
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON can hold it; null is what is not known."""

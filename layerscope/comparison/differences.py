@@ -89,9 +89,9 @@ def _not_shared(metrics: Collection[str]) -> list[str]:
 
 
 def _listed(sides: Sequence[Side], variants: Sequence[Sequence[str | None]]) -> str:
-    found = zip(sides, variants, strict=True)
+    pairs = zip(sides, variants, strict=True)
     return "; ".join(
-        f"{'+'.join(v or '–' for v in own)} in {str(side.run.path)!r}" for side, own in found
+        f"{'+'.join(v or '–' for v in names)} in {str(side.run.path)!r}" for side, names in pairs
     )
 
 
@@ -132,8 +132,8 @@ def partners(
     depth, most = min(a.depth, b.depth), max(a.depth, b.depth)
     for layer in range(most + 1):
         near = math.ceil(layer * depth / most - 0.5)  # halves go down
-        own, other = (near, layer) if a.depth <= b.depth else (layer, near)
-        yield Column(of_a.site, own), Column(of_b.site, other)
+        layer_a, layer_b = (near, layer) if a.depth <= b.depth else (layer, near)
+        yield Column(of_a.site, layer_a), Column(of_b.site, layer_b)
     ends = _last(a, of_a), _last(b, of_b)
     if ends != (Column(of_a.site, a.depth), Column(of_b.site, b.depth)):
         yield ends

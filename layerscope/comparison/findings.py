@@ -242,8 +242,13 @@ def by_metric(rows: pd.DataFrame) -> Iterator[tuple[str, str | None, bool, pd.Da
     """Yield each metric and variant, whether the metric has others, and the rows."""
     groups = list(rows.groupby(["metric", "variant"], sort=False, dropna=False))
     metrics = [metric for (metric, _), _ in groups]
-    for (metric, variant), own in groups:
-        yield metric, variant if isinstance(variant, str) else None, metrics.count(metric) > 1, own
+    for (metric, variant), rows_of_metric in groups:
+        yield (
+            metric,
+            variant if isinstance(variant, str) else None,
+            metrics.count(metric) > 1,
+            rows_of_metric,
+        )
 
 
 def largest(rows: pd.DataFrame) -> Any:
@@ -314,7 +319,7 @@ def maps(comparison: "Comparison") -> Iterator[tuple[str, str, pd.DataFrame]]:
         previous = rows[rows["run_b"] == rows["run"].map(before)]
         yield metric, f"{title} to the checkpoint before", by_checkpoint(previous)
     values = by_metric(frame[frame["kind"] == "value"])
-    for metric, own, several, rows in sorted(
-        values, key=lambda found: (rank(found[0]), found[1] is None, found[1] or "")
+    for metric, variant_of_value, several, rows in sorted(
+        values, key=lambda group: (rank(group[0]), group[1] is None, group[1] or "")
     ):
-        yield metric, capital(titled(metric, own, several)), by_checkpoint(rows)
+        yield metric, capital(titled(metric, variant_of_value, several)), by_checkpoint(rows)

@@ -114,9 +114,9 @@ def steps(runs: Sequence[Run]) -> list[int] | None:
     ]
     sources = [PurePath(str(run.info["model"].get("source") or "")).name for run in runs]
     for texts in (revisions, sources, [run.path.name for run in runs]):
-        found = [int(match[-1]) for text in texts if (match := STEP.findall(str(text)))]
-        if len(found) == len(set(found)) == len(runs):
-            return found
+        numbers = [int(match[-1]) for text in texts if (match := STEP.findall(str(text)))]
+        if len(numbers) == len(set(numbers)) == len(runs):
+            return numbers
     return None
 
 
@@ -151,10 +151,10 @@ def _poolings(runs: Sequence[Run], pooling: str | None, site: str | None) -> lis
     shared = [name for name in first if all(name in other for other in others)]
     poolings = [pooling or (shared or run.info["pooling"])[0] for run in runs]
     for run, name in zip(runs, poolings, strict=True):
-        known = list(dict.fromkeys([*run.info["pooling"], *run.info["pair_pooling"]]))
-        if name not in known:
+        there = list(dict.fromkeys([*run.info["pooling"], *run.info["pair_pooling"]]))
+        if name not in there:
             raise LayerscopeError(
-                f"pooling {name!r} is not in run {str(run.path)!r}{choices(name, known, 'it has')}; "
+                f"pooling {name!r} is not in run {str(run.path)!r}{choices(name, there, 'it has')}; "
                 f"profile it with `pooling='{name}'`"
             )
     return poolings
@@ -185,11 +185,11 @@ def _refuse_other_samples(first: Run, other: Run) -> None:
     a, b = first.info["data"], other.info["data"]
     if (a["samples"], a["fingerprint"]) == (b["samples"], b["fingerprint"]):
         return
-    own, others = first.info["options"], other.info["options"]
+    options_a, options_b = first.info["options"], other.info["options"]
     changed = [
         name
         for name in ("chunk", "repeat_tokens", "random_tokens")
-        if own.get(name) != others.get(name)
+        if options_a.get(name) != options_b.get(name)
     ]
     labels = ["label_column"] if a.get("label_column") != b.get("label_column") else []
     *options, last = (
@@ -214,14 +214,14 @@ def _fine(run: Run) -> dict[int, int]:
 def _columns(run: Run, site: str | None) -> tuple[Column, ...]:
     if site is None:
         return run.columns
-    known = [*run.info["model"]["sites"], *dict.fromkeys(column.site for column in run.projected)]
+    sites = [*run.info["model"]["sites"], *dict.fromkeys(column.site for column in run.projected)]
     if site in sublayers_in(run.info):
         raise LayerscopeError(
-            f"site {site!r} is inside the blocks, and sub-layers are not compared: {' or '.join(known)}"
+            f"site {site!r} is inside the blocks, and sub-layers are not compared: {' or '.join(sites)}"
         )
-    if site not in known:
+    if site not in sites:
         raise LayerscopeError(
-            f"site {site!r} is not in run {str(run.path)!r}{choices(site, known, 'it has')}"
+            f"site {site!r} is not in run {str(run.path)!r}{choices(site, sites, 'it has')}"
         )
     layers = tuple(Column(site, layer) for layer in run.layers)
     return layers if site in (run.final, PROJECTED) else (*layers, Column(run.final, run.depth))

@@ -102,12 +102,12 @@ def layered(loaded: Loaded, override: Override, modality: str) -> LayeredModel:
         raise LayerscopeError(
             f"{loaded.name} has no tokenizer to read texts with: save one with it"
         )
-    found = find_layers(loaded, modality, samples, override, max_length=None, prompt="")
-    if modality == "text" and (not isinstance(found.encoder, TextEncoder) or found.rank != 3):
+    model = find_layers(loaded, modality, samples, override, max_length=None, prompt="")
+    if modality == "text" and (not isinstance(model.encoder, TextEncoder) or model.rank != 3):
         raise LayerscopeError(
             f"{loaded.name} gives no states of tokens: evaluate takes models of texts"
         )
-    return found
+    return model
 
 
 def slots_of(model: LayeredModel, positions: Positions, sites: Sequence[str] = ()) -> list[Slot]:
@@ -222,13 +222,13 @@ def _is_known(model: LayeredModel, serving: Serving) -> bool:
     """Return whether the last layer's states become what the SentenceTransformer itself gives; else it runs itself."""
     if model.loaded.pooling is None:
         return False
-    own = np.asarray(
+    served = np.asarray(
         model.loaded.served.encode(PROBE, prompt="", convert_to_numpy=True, show_progress_bar=False)
     )
     with tempfile.TemporaryDirectory() as folder:
         states = TextStates(model, [last_of(model)], Path(folder))
-        found = serving.finish(states.vectors(states.keys(PROBE), *last_of(model)))
+        finished = serving.finish(states.vectors(states.keys(PROBE), *last_of(model)))
     norm = np.linalg.norm
-    return own.shape == found.shape and bool(
-        np.all(norm(own - found, axis=1) <= AGREES * norm(own, axis=1))
+    return served.shape == finished.shape and bool(
+        np.all(norm(served - finished, axis=1) <= AGREES * norm(served, axis=1))
     )

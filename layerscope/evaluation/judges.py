@@ -107,12 +107,12 @@ class Judge:
         if not path.is_file() or not path.with_name(META).is_file():
             return False
         try:
-            found = TaskResult.from_disk(path)
-            same = found.dataset_revision == task.metadata.revision
+            result = TaskResult.from_disk(path)
+            same = result.dataset_revision == task.metadata.revision
             return (
                 same
-                and not found.get_missing_evaluations(task)
-                and math.isfinite(found.get_score())
+                and not result.get_missing_evaluations(task)
+                and math.isfinite(result.get_score())
             )
         except (
             Exception

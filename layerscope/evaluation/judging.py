@@ -46,7 +46,7 @@ def judge(task: Any, encoder: Any) -> Any:
 
     try:
         with _undisturbed(task):
-            found = mteb.evaluate(
+            results = mteb.evaluate(
                 encoder,
                 task,
                 cache=None,
@@ -58,9 +58,9 @@ def judge(task: Any, encoder: Any) -> Any:
         raise
     except Exception as error:
         raise UnjudgedError(line_of(error)) from error
-    if not found.task_results:
+    if not results.task_results:
         raise UnjudgedError("mteb gave no result")
-    score = float(found.task_results[0].get_score())
+    score = float(results.task_results[0].get_score())
     if not math.isfinite(score):
         where = (
             f"layer {encoder.layer}"
@@ -68,7 +68,7 @@ def judge(task: Any, encoder: Any) -> Any:
             else "the model as shipped"
         )
         raise UndefinedError(f"the score of {where} is {score}")
-    return found.task_results[0]
+    return results.task_results[0]
 
 
 @contextmanager
@@ -105,20 +105,20 @@ def _undisturbed(task: Any) -> Iterator[None]:
         copy.deepcopy((task.rng_state, task.np_rng)),
         datasets.are_progress_bars_disabled(),
     )
-    given = task.dataset
+    data = task.dataset
     scores = (
         getattr(task, "_calculate_scores", None)
         if isinstance(task, AbsTaskClassification)
         else None
     )
     if scores is not None:
-        task._calculate_scores = lambda labels, *found, **named: scores(labels[:], *found, **named)
+        task._calculate_scores = lambda labels, *more, **named: scores(labels[:], *more, **named)
     datasets.disable_progress_bars()
     try:
-        task.dataset = given if task.metadata.modalities == ["text"] else undecoded(given)
+        task.dataset = data if task.metadata.modalities == ["text"] else undecoded(data)
         yield
     finally:
-        task.dataset, (task.rng_state, task.np_rng) = given, draws
+        task.dataset, (task.rng_state, task.np_rng) = data, draws
         if scores is not None:
             del task._calculate_scores
         if not hidden:
@@ -227,10 +227,10 @@ class Workers:
             try:
                 for future in as_completed(futures):
                     try:
-                        found = future.result()
+                        result = future.result()
                     except (MissingTextsError, BrokenProcessPool, UndefinedError):
-                        found = None
-                    yield futures[future], found
+                        result = None
+                    yield futures[future], result
             finally:
                 for future in futures:
                     future.cancel()

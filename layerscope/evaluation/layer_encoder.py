@@ -60,25 +60,27 @@ class Serving:
         """Return what stands before every text of this kind in this task, as mteb and the model's own code choose."""
         from mteb.models import SentenceTransformerEncoderWrapper
 
-        own, prompts = self.own_prompts, self.model_prompts or {}
-        if not own:
+        prompts_of_model, prompts = self.own_prompts, self.model_prompts or {}
+        if not prompts_of_model:
             return ""
         # mteb's own rule, which reads nothing of its wrapper but `model_prompts`
         choose: Any = SentenceTransformerEncoderWrapper.get_prompt_name
         name = choose(self, task_metadata, prompt_type) if prompts else None
-        found = prompts.get(name or "")
-        if found is None:
+        prompt = prompts.get(name or "")
+        if prompt is None:
             kind = getattr(prompt_type, "value", None)
             candidates = {"query": ("query",), "document": ("document", "passage", "corpus")}.get(
                 kind or "", ()
             )
-            found = own.get(next((key for key in candidates if key in own), self.default_prompt))
-        if found and not self.pools_prompts:
+            prompt = prompts_of_model.get(
+                next((key for key in candidates if key in prompts_of_model), self.default_prompt)
+            )
+        if prompt and not self.pools_prompts:
             raise LayerscopeError(
                 "this model leaves the prompt's tokens out of its pooling, which is not supported for layers: "
                 "evaluate it without prompts"
             )
-        return found or ""
+        return prompt or ""
 
     @torch.inference_mode()
     def finish(self, vectors: Floats) -> Floats:

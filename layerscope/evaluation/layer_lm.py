@@ -114,18 +114,18 @@ class LayerLM(HFLM):  # type: ignore[misc]  # lm_eval is not typed
         self, requests: Sequence[Any], disable_tqdm: bool = False
     ) -> list[tuple[float, bool]]:
         """Return for each request the log-likelihood of its continuation at `layer`, and whether it is greedy."""
-        found = self._answers(requests, partial(super().loglikelihood, disable_tqdm=disable_tqdm))
-        return [(float(logs[self._column]), bool(greedy[self._column])) for logs, greedy in found]
+        answers = self._answers(requests, partial(super().loglikelihood, disable_tqdm=disable_tqdm))
+        return [(float(logs[self._column]), bool(greedy[self._column])) for logs, greedy in answers]
 
     def loglikelihood_rolling(
         self, requests: Sequence[Any], disable_tqdm: bool = False
     ) -> list[float]:
         """Return the log-likelihood of each whole text at `layer`, in the harness's windows."""
-        found = self._answers(
+        answers = self._answers(
             requests, partial(super().loglikelihood_rolling, disable_tqdm=disable_tqdm)
         )
         # the harness adds up the arrays of all windows, or gives 0 for a text without a token
-        return [float(np.broadcast_to(logs, len(self.layers))[self._column]) for logs in found]
+        return [float(np.broadcast_to(logs, len(self.layers))[self._column]) for logs in answers]
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
         """Refuse."""
@@ -166,14 +166,14 @@ class LayerLM(HFLM):  # type: ignore[misc]  # lm_eval is not typed
         """Return log-likelihoods and greediness [layers] of (texts, context ids, continuation ids)."""
         reads: dict[tuple[int, ...], list[int]] = {}  # requests that read the same share a row
         name, most = self.layered.loaded.name, self.max_length
-        for i, (_, context, own) in enumerate(requests):
-            if not (context and 0 < len(own) <= most):
-                sizes = f"{len(context):,} tokens and its continuation {len(own):,}"
+        for i, (_, context, continuation) in enumerate(requests):
+            if not (context and 0 < len(continuation) <= most):
+                sizes = f"{len(context):,} tokens and its continuation {len(continuation):,}"
                 raise LayerscopeError(
                     f"a context has {sizes}: {name} takes 1 or more, and 1 to {most:,}"
                 )
-            reads.setdefault(tuple((context + own)[-most - 1 : -1]), []).append(i)
-        found, rows = np.empty((2, len(requests), len(self.layers))), list(reads)
+            reads.setdefault(tuple((context + continuation)[-most - 1 : -1]), []).append(i)
+        table, rows = np.empty((2, len(requests), len(self.layers))), list(reads)
 
         def answer(batch: list[int]) -> Any:
             spans = [(row, requests[i][2]) for row, n in enumerate(batch) for i in reads[rows[n]]]
@@ -187,23 +187,23 @@ class LayerLM(HFLM):  # type: ignore[misc]  # lm_eval is not typed
             self.reporter.bar("every layer", len(rows), "texts") as advance,
             evaluating(self.layered.module),
         ):
-            for batch, found_here in zip(batches, answers, strict=True):
+            for batch, of_batch in zip(batches, answers, strict=True):
                 owners = [i for n in batch for i in reads[rows[n]]]
-                found[:, owners] = found_here
-                for i, column in np.argwhere(np.isnan(found[0, owners])):
+                table[:, owners] = of_batch
+                for i, column in np.argwhere(np.isnan(table[0, owners])):
                     text = self.tokenizer.decode(requests[owners[i]][1])[:60]
                     where = f"layer {self.layers[column]} after {text!r}"
                     raise LayerscopeError(
                         f"{name} gives NaN at {where}: try `dtype='float32'`, or leave that task out"
                     )
                 advance(len(batch))
-        return list(zip(*found, strict=True))
+        return list(zip(*table, strict=True))
 
     @torch.inference_mode()
     def _batch(self, rows: Sequence[Sequence[int]], spans: Sequence[tuple[int, list[int]]]) -> Any:
         """Return log-likelihoods and greediness [2, n, layers] of continuations, each after the row of that number."""
-        ids, lengths = self._ids(rows), [len(own) for _, own in spans]
-        tokens = self._ids([[token for _, own in spans for token in own]])[0]
+        ids, lengths = self._ids(rows), [len(continuation) for _, continuation in spans]
+        tokens = self._ids([[token for _, continuation in spans for token in continuation]])[0]
         ends = [row * ids.shape[1] + len(rows[row]) for row, _ in spans]
         read = torch.cat(
             [torch.arange(end - n, end) for end, n in zip(ends, lengths, strict=True)]
@@ -227,10 +227,10 @@ class LayerLM(HFLM):  # type: ignore[misc]  # lm_eval is not typed
         logs, greedy, lens = [], [], self.layered.lens
         assert lens is not None
         for logits in lens.token_logits(states, Inputs({"input_ids": tokens})):
-            own, tokens = tokens[: len(logits)], tokens[len(logits) :]
+            truths, tokens = tokens[: len(logits)], tokens[len(logits) :]
             shares = log_softmax(logits.to(self.logits_dtype), -1, dtype=self.softmax_dtype)
-            logs.append(shares.gather(1, own[:, None])[:, 0].cpu())
-            greedy.append((shares.argmax(-1) == own).cpu())
+            logs.append(shares.gather(1, truths[:, None])[:, 0].cpu())
+            greedy.append((shares.argmax(-1) == truths).cpu())
         return torch.cat(logs), torch.cat(greedy)
 
     def _ids(self, rows: Sequence[Sequence[int]]) -> Tensor:

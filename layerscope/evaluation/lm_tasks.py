@@ -84,11 +84,11 @@ def _harness(fault: str) -> Iterator[None]:
 
 
 @cache
-def _manager(own: bool) -> Any:
+def _manager(includes_defaults: bool) -> Any:
     """Return what loads tasks; to know the harness's own it reads thousands of files."""
     from lm_eval.tasks import TaskManager
 
-    return TaskManager(include_defaults=own)
+    return TaskManager(include_defaults=includes_defaults)
 
 
 def open_lm_tasks(spec: Any, samples: int | None = None, seed: int = 0) -> list[ProbeTask]:
@@ -165,7 +165,7 @@ def _score(
     name = task.config.task
     samples = None if chosen is None else {name: chosen}
     with _harness(f"lm-evaluation-harness fails at layer {lm.layer}"):
-        found = evaluate(
+        outcome = evaluate(
             lm,
             {"tasks": {name: task}},
             samples=samples,
@@ -173,7 +173,8 @@ def _score(
             log_samples=False,
         )
         values = {
-            key.partition(",")[0]: value for key, value in reversed(found["results"][name].items())
+            key.partition(",")[0]: value
+            for key, value in reversed(outcome["results"][name].items())
         }
         score, stderr = (
             float(values[metric] if higher else -values[metric]),
@@ -186,5 +187,5 @@ def _score(
     stderr = stderr if isinstance(stderr, float) else math.nan
     wide = 1.96 * stderr  # a 95 % interval
     return ProbeScore(
-        score, stderr, score - wide, score + wide, found["n-samples"][name]["effective"], 0, ()
+        score, stderr, score - wide, score + wide, outcome["n-samples"][name]["effective"], 0, ()
     )

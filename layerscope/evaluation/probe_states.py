@@ -86,12 +86,12 @@ class Pooled:
         manifest: dict[str, Any],
         reporter: Reporter,
         team: Team,
-        known: Run | None,
+        run: Run | None,
     ) -> None:
         """Run the model over the data, where no run of them is known; what is kept is a run folder without tables."""
-        self.run = known or shared_run(path, manifest, job, reporter, team)
-        if known is not None:
-            report_broken(known, reporter)
+        self.run = run or shared_run(path, manifest, job, reporter, team)
+        if run is not None:
+            report_broken(run, reporter)
         self.rows = Source(self.run, job.options).distinct  # as a run of `profile` is probed
         self.finish = Serving(self.loaded).finish
 

@@ -136,15 +136,15 @@ def _by_name(name: str) -> list[Any]:
     try:
         return [mteb.get_task(name)]
     except KeyError:
-        known = [
+        names = [
             LAYER_BY_LAYER,
             *(task.metadata.name for task in mteb.get_tasks(exclude_superseded=False)),
         ]
-        begun = [other for other in known if other.lower().startswith(name.lower())]
+        begun = [other for other in names if other.lower().startswith(name.lower())]
         hint = (
             f", did you mean {listed(begun)}?"
             if name and begun
-            else near(name, known)
+            else near(name, names)
             or f": give a name of mteb, or KIND:FILE ({', '.join(kind_names())})"
         )
         raise LayerscopeError(f"task {name!r} does not exist in mteb{hint}") from None

@@ -94,16 +94,18 @@ def pairs(
 
     Models are the same by name and revision; an empty revision fits any.
     """
-    found = False
+    is_matched = False
     for grid in grids:
         scored = {f"scored_{key}": grid.about[key] for key in ("site", "pooling")}
         for about, rows in groups(frame, list(CURVE)):
             if same_model(about, grid.about):
-                found = True
-                known = rows[rows["value"].notna()].astype({"layer": "int64", "value": "float64"})
-                curve = known.set_index("layer")["value"].sort_index()
+                is_matched = True
+                measured_rows = rows[rows["value"].notna()].astype(
+                    {"layer": "int64", "value": "float64"}
+                )
+                curve = measured_rows.set_index("layer")["value"].sort_index()
                 yield {**scored, **about, "revision": grid.about["revision"]}, grid, curve
-    if not found:
+    if not is_matched:
         scores = sorted(
             {f"{grid.about['model']} {grid.about['revision']}".strip() for grid in grids}
         )
@@ -168,13 +170,13 @@ def _average(
 
 def _interval(resamples: Floats, tail: float) -> dict[str, float]:
     """Return the percentile interval of resampled values, NaN among them left out, with `tail` percent at each end."""
-    known = resamples[np.isfinite(resamples)]
-    low, high = np.percentile(known, [tail, 100 - tail]) if len(known) else (np.nan, np.nan)
+    finite = resamples[np.isfinite(resamples)]
+    low, high = np.percentile(finite, [tail, 100 - tail]) if len(finite) else (np.nan, np.nan)
     return {"low": float(low), "high": float(high)}
 
 
 def _mean(rows: Floats) -> Floats:
     """Return the mean of each row over its finite values, NaN where there is none."""
-    known = np.isfinite(rows)
+    finite = np.isfinite(rows)
     with np.errstate(invalid="ignore"):
-        return np.asarray(np.where(known, rows, 0).sum(-1) / known.sum(-1), dtype=np.float64)
+        return np.asarray(np.where(finite, rows, 0).sum(-1) / finite.sum(-1), dtype=np.float64)

@@ -125,11 +125,11 @@ class Evaluation(Saved):
         rows = self.scores[self.scores["kind"] == "layer"]
         wanted = {"model": model, "revision": revision, "site": site, "pooling": pooling}
         for column, value in wanted.items():
-            known = [str(name) for name in rows[column].dropna().unique()] or ["none"]
+            values = [str(name) for name in rows[column].dropna().unique()] or ["none"]
             rows = rows if value is None else rows[rows[column] == value]
             if rows.empty:
                 raise LayerscopeError(
-                    f"{column} {value!r} is not in this evaluation{choices(str(value), known, 'it has')}"
+                    f"{column} {value!r} is not in this evaluation{choices(str(value), values, 'it has')}"
                 )
         rows = rows.assign(layer=rows["layer"].astype("int64"))
         if len(rows.drop_duplicates(list(VARIANT))) == 1:
@@ -210,12 +210,12 @@ class Evaluation(Saved):
 
 def add_origin(folder: Path, name: str, origin: ModelOrigin) -> None:
     """Write a model's origin into an evaluation's folder, beside those that are there."""
-    known = read_origins(folder)
-    before = known.get(name, origin)
+    origins = read_origins(folder)
+    before = origins.get(name, origin)
     planned = {**before.planned, **origin.planned}
-    known[name] = replace(origin, tokens=origin.tokens or before.tokens, planned=planned)
+    origins[name] = replace(origin, tokens=origin.tokens or before.tokens, planned=planned)
     text = json.dumps(
-        {model: asdict(found) for model, found in known.items()}, indent=2, ensure_ascii=False
+        {model: asdict(entry) for model, entry in origins.items()}, indent=2, ensure_ascii=False
     )
     aside(folder / ORIGINS, lambda part: part.write_text(text, encoding="utf-8"))
 
@@ -232,9 +232,11 @@ def origins_from(facts: Mapping[str, Any]) -> dict[str, ModelOrigin]:
     more = ("modality", "part", "tokens", "planned")
     return {
         str(name): ModelOrigin(
-            own["source"], int(own["depth"]), **{key: own[key] for key in more if key in own}
+            entry["source"],
+            int(entry["depth"]),
+            **{key: entry[key] for key in more if key in entry},
         )
-        for name, own in facts.items()
+        for name, entry in facts.items()
     }
 
 

@@ -140,9 +140,9 @@ class Grid:
     @cached_property
     def gains_of_mixes(self) -> pd.DataFrame:
         """By mix its mean `gain` over the best single layer on the tasks that have one, and the standard `error`."""
-        known = self.mixes[self.mixes["gain"].notna()].groupby("mix", sort=False)
-        error = known["gain_error"].agg(lambda errors: math.hypot(*errors) / len(errors))
-        return pd.DataFrame({"gain": known["gain"].mean(), "error": error}).astype("float64")
+        learned = self.mixes[self.mixes["gain"].notna()].groupby("mix", sort=False)
+        error = learned["gain_error"].agg(lambda errors: math.hypot(*errors) / len(errors))
+        return pd.DataFrame({"gain": learned["gain"].mean(), "error": error}).astype("float64")
 
     @cached_property
     def average(self) -> pd.Series:
@@ -215,8 +215,8 @@ def candidates(scores: Scores) -> Scores:
 
 def best_layer(scores: pd.Series) -> int | None:
     """Return the candidate of the highest score by layer, the shallowest of several; None where none has a score."""
-    known = candidates(scores).dropna()
-    return int(known.idxmax()) if len(known) else None
+    scored = candidates(scores).dropna()
+    return int(scored.idxmax()) if len(scored) else None
 
 
 def groups(frame: pd.DataFrame, keys: list[str]) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
@@ -237,8 +237,8 @@ def where(frame: pd.DataFrame, about: Mapping[str, Any]) -> pd.Series:
 def wide(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """Return scores with the tasks as columns, in order of appearance."""
     tasks = list(rows["task"].unique())
-    found = rows.pivot(index=keys if len(keys) > 1 else keys[0], columns="task", values="score")
-    return found[tasks].sort_index()
+    table = rows.pivot(index=keys if len(keys) > 1 else keys[0], columns="task", values="score")
+    return table[tasks].sort_index()
 
 
 def grids(
@@ -289,16 +289,16 @@ def _has_enough(by_layer: pd.DataFrame, needed: int) -> pd.Series:
     return enough & (is_block | by_layer[tasks].notna().all(axis=1))
 
 
-def summary(found: list[Grid]) -> pd.DataFrame:
+def summary(entries: list[Grid]) -> pd.DataFrame:
     """Return a row per grid with the columns of `SUMMARY`; raises `LayerscopeError` where no row could hold a score."""
-    if all(grid.complete.empty for grid in found):
-        most = max(int(grid.scores.notna().sum(axis=1).max()) for grid in found)
+    if all(grid.complete.empty for grid in entries):
+        most = max(int(grid.scores.notna().sum(axis=1).max()) for grid in entries)
         why = "no task has a score at every layer: raise `min_share`, so that layers with gaps are left out"
-        if all(len(grid.left_out) == len(grid.scores) for grid in found):
-            of = max(grid.scores.shape[1] for grid in found)
+        if all(len(grid.left_out) == len(grid.scores) for grid in entries):
+            of = max(grid.scores.shape[1] for grid in entries)
             why = f"no layer has scores on enough tasks (at most {most} of {of}): lower `min_share`"
         raise LayerscopeError(why)
-    frame = pd.DataFrame([summary_row(grid) for grid in found], columns=list(SUMMARY))
+    frame = pd.DataFrame([summary_row(grid) for grid in entries], columns=list(SUMMARY))
     whole = [name for name in SUMMARY if name.endswith("_layer")]
     return frame.astype(dict.fromkeys(whole, "Int64"))
 

@@ -46,17 +46,17 @@ def open_metrics(path: "str | Path | Run") -> pd.DataFrame:
 
     if isinstance(path, Run):
         return _of_run(path)
-    found = existing(path, "metrics")
-    if found.is_dir():
-        return _of_run(open_run(found))
-    if not is_csv(found):
+    file = existing(path, "metrics")
+    if file.is_dir():
+        return _of_run(open_run(file))
+    if not is_csv(file):
         raise LayerscopeError(
-            f"{found} holds no metrics: give a CSV ({', '.join(PUBLISHED)}) or a run folder"
+            f"{file} holds no metrics: give a CSV ({', '.join(PUBLISHED)}) or a run folder"
         )
-    frame = read_csv(found, PUBLISHED, ("revision", "normalization")).rename(
+    frame = read_csv(file, PUBLISHED, ("revision", "normalization")).rename(
         columns={"normalization": "variant"}
     )
-    refuse_duplicates(frame, ("model", "revision", "dataset", "metric", "variant", "layer"), found)
+    refuse_duplicates(frame, ("model", "revision", "dataset", "metric", "variant", "layer"), file)
     names = frame["metric"].replace(NAMES)
     return frame.assign(
         revision=frame["revision"].fillna(""), metric=names, site=None, pooling=None
@@ -78,10 +78,10 @@ def corpus_averages(metrics: pd.DataFrame) -> pd.DataFrame:
     """
     task = metrics["dataset"].str.startswith("mteb/")
     keyed = metrics.assign(corpus=metrics["dataset"].where(~task, "tasks"))
-    found = keyed.groupby([*CURVE, "layer"], sort=False, dropna=False)["value"].agg(
+    means = keyed.groupby([*CURVE, "layer"], sort=False, dropna=False)["value"].agg(
         ["mean", "count"]
     )
-    frame = found.reset_index().rename(columns={"mean": "value", "count": "datasets"})
+    frame = means.reset_index().rename(columns={"mean": "value", "count": "datasets"})
     return frame.assign(
         **{key: frame[key].astype(object).where(frame[key].notna(), None) for key in CURVE}
     )
@@ -96,9 +96,9 @@ def one_variant(metrics: pd.DataFrame, variant: str | None = None) -> pd.DataFra
     [2.1]
     """
     if variant is not None and variant not in set(metrics["variant"]):
-        known = [str(name) for name in metrics["variant"].dropna().unique()] or ["none"]
+        variants = [str(name) for name in metrics["variant"].dropna().unique()] or ["none"]
         raise LayerscopeError(
-            f"variant {variant!r} is not among these metrics{choices(variant, known, 'they have')}"
+            f"variant {variant!r} is not among these metrics{choices(variant, variants, 'they have')}"
         )
     chosen = {}
     for metric, rows in metrics.groupby("metric", sort=False):
@@ -126,17 +126,17 @@ def impossible(metrics: pd.DataFrame) -> pd.DataFrame:
     1  maxEntropy    2.0    1.0
     """
     keys = ["model", "revision", "dataset", "metric", "layer", "site", "pooling"]
-    known = metrics[metrics["metric"].isin(ENTROPIES)]
-    divided = known[known["variant"].isin(DIVIDED)]
-    plain = known[known["variant"] == PLAIN].merge(
+    entropies = metrics[metrics["metric"].isin(ENTROPIES)]
+    divided = entropies[entropies["variant"].isin(DIVIDED)]
+    plain = entropies[entropies["variant"] == PLAIN].merge(
         divided[[*keys, "value"]], on=keys, suffixes=("", "_divided")
     )
     plain = plain.assign(bound=plain["value"] / plain["value_divided"]).drop(
         columns="value_divided"
     )
-    found = pd.concat([plain, divided.assign(bound=1.0)], ignore_index=True)
-    beyond = found[
-        (found["value"] > found["bound"] * (1 + ROUNDING)) | (found["value"] < -ROUNDING)
+    bounded = pd.concat([plain, divided.assign(bound=1.0)], ignore_index=True)
+    beyond = bounded[
+        (bounded["value"] > bounded["bound"] * (1 + ROUNDING)) | (bounded["value"] < -ROUNDING)
     ]
     return beyond.sort_values("value", ascending=False, kind="stable").reset_index(drop=True)
 

@@ -55,27 +55,27 @@ def open_evaluation(path: str | Path) -> Evaluation:
     >>> layerscope.open_evaluation("scores.csv")
     Evaluation('scores.csv': 2 models, 4 layers, 2 tasks, 0 missing)
     """
-    found = existing(path, "evaluation")
-    if STORE.is_in(found):
-        return STORE.open(found, _saved)
-    if not holds_scores(found):
-        if found.is_dir():
+    file = existing(path, "evaluation")
+    if STORE.is_in(file):
+        return STORE.open(file, _saved)
+    if not holds_scores(file):
+        if file.is_dir():
             raise LayerscopeError(
-                f"folder {str(found)!r} holds neither {STORE.manifest} nor any {META}: give {GIVE}"
+                f"folder {str(file)!r} holds neither {STORE.manifest} nor any {META}: give {GIVE}"
             )
-        raise LayerscopeError(f"{found} is not an evaluation: give {GIVE}")
-    if _is_archive(found):
-        return _unpacked(found)
-    if not found.is_dir():
-        rows = read_csv(found, PUBLISHED, ("revision", "site", "pooling"))
-        return Evaluation(rows.rename(columns={"main_score": "score"}), str(found))
+        raise LayerscopeError(f"{file} is not an evaluation: give {GIVE}")
+    if _is_archive(file):
+        return _unpacked(file)
+    if not file.is_dir():
+        rows = read_csv(file, PUBLISHED, ("revision", "site", "pooling"))
+        return Evaluation(rows.rename(columns={"main_score": "score"}), str(file))
     parts = []
-    if next(found.rglob(META), None) is not None:
-        parts.append(read_mteb(found))
-    if has_probes(found):
-        parts.append(read_probes(found))
-    evaluation = Evaluation(pd.concat(parts, ignore_index=True), str(found))
-    evaluation.origins = read_origins(found)
+    if next(file.rglob(META), None) is not None:
+        parts.append(read_mteb(file))
+    if has_probes(file):
+        parts.append(read_probes(file))
+    evaluation = Evaluation(pd.concat(parts, ignore_index=True), str(file))
+    evaluation.origins = read_origins(file)
     return evaluation
 
 
@@ -110,12 +110,12 @@ def open_run_or_scores(path: str | Path) -> "Run | Evaluation":
     from layerscope.runs.folder import RunFolder  # runs import torch
     from layerscope.runs.opening import open_run, refuse_unfinished
 
-    found = existing(path, "run or evaluation")
-    if not RunFolder.exists(found) and holds_scores(found):
-        return open_evaluation(found)
-    if RunFolder.exists(found) or any(found.glob("*/run.json")):
-        return open_run(found)
-    refuse_unfinished(found)
+    file = existing(path, "run or evaluation")
+    if not RunFolder.exists(file) and holds_scores(file):
+        return open_evaluation(file)
+    if RunFolder.exists(file) or any(file.glob("*/run.json")):
+        return open_run(file)
+    refuse_unfinished(file)
     raise LayerscopeError(
         f"{str(path)!r} is neither a run nor an evaluation: give the folder of a run, or {GIVE}"
     )
@@ -135,10 +135,10 @@ def merged(evaluations: Sequence[Evaluation]) -> Evaluation:
                 f"evaluation {one.source!r} is given twice: name each evaluation once"
             )
     rows = pd.concat([one.scores for one in evaluations], ignore_index=True)
-    found = Evaluation(rows, " and ".join(one.source for one in evaluations))
+    whole = Evaluation(rows, " and ".join(one.source for one in evaluations))
     for one in evaluations:
-        found.failed |= one.failed
-    return found
+        whole.failed |= one.failed
+    return whole
 
 
 def read_mteb(folder: Path) -> pd.DataFrame:
@@ -207,9 +207,10 @@ def _score(path: Path, english: bool) -> dict[str, Any]:
 
     try:
         result = TaskResult.from_disk(path)
-        name, found = str(result.task_name), result.scores.get("test", ()) if english else ()
-        own = [float(one["main_score"]) for one in found if one["languages"] == ["eng-Latn"]]
-        score = sum(own) / len(own) if own else float(result.get_score())
+        name = str(result.task_name)
+        sets = result.scores.get("test", ()) if english else ()
+        scores = [float(one["main_score"]) for one in sets if one["languages"] == ["eng-Latn"]]
+        score = sum(scores) / len(scores) if scores else float(result.get_score())
     except Exception as error:  # pydantic, JSON and mteb's own converters raise many kinds
         raise LayerscopeError(
             f"{path} is not a task result that mteb can read: evaluate that task again"

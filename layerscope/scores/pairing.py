@@ -83,11 +83,11 @@ def pairings(
             of_grid = [(key, values) for key, other, values in series if other is grid]
             if of_grid and grid.complete.shape[1] == 1:  # layers are resampled, not the only task
                 by_task = correlate(measured, evaluation, by="task")
-                own = by_task[by_task["target"] == grid.complete.columns[0]]
-                own = own[_is_about(own, grid)].assign(target=MEAN_SCORE)
+                rows_of_grid = by_task[by_task["target"] == grid.complete.columns[0]]
+                rows_of_grid = rows_of_grid[_is_about(rows_of_grid, grid)].assign(target=MEAN_SCORE)
             else:
-                own = rows[_is_about(rows, grid)]
-            if metrics := _related(of_grid, own):
+                rows_of_grid = rows[_is_about(rows, grid)]
+            if metrics := _related(of_grid, rows_of_grid):
                 metrics_of_grid.append(metrics)
     return related
 

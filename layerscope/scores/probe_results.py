@@ -72,11 +72,11 @@ class ProbeScores:
         if not self.path.is_file():
             return []
         try:
-            found = read_facts(self.path, KIND, AGAIN)
+            facts = read_facts(self.path, KIND, AGAIN)
         except LayerscopeError:  # it is judged again
             return []
-        same = all(found.get(name) == value for name, value in self.about.items())
-        return list(found["rows"]) if same else []
+        same = all(facts.get(name) == value for name, value in self.about.items())
+        return list(facts["rows"]) if same else []
 
 
 def right_of(kept: str, n: int) -> npt.NDArray[np.bool_]:

@@ -79,10 +79,10 @@ def hits_of(grid: Grid, tasks: Sequence[str], columns: Sequence[int | None]) -> 
     """
     right, hits_by_task = rights_of(grid), list[Floats]()
     for task in tasks:
-        known = right.get(task, {})
-        if not all(column in known for column in columns):
+        of_task = right.get(task, {})
+        if not all(column in of_task for column in columns):
             return []
-        hits = np.stack([known[column] for column in columns], 1)
+        hits = np.stack([of_task[column] for column in columns], 1)
         errors = np.array([grid.at(column, task).stderr for column in columns])
         of_items = np.sqrt(hits.mean(0) * (1 - hits.mean(0)) / len(hits))
         if not np.allclose(errors, of_items, rtol=1e-3, atol=1e-6):

@@ -58,14 +58,14 @@ def distance_correlation(x: Floats, y: Floats) -> Floats:
         return np.zeros(a.shape[:-1])
     n = a.shape[-1]
     size = max(1, DISTANCES // n**2)  # rows whose distances stay small
-    found = []
+    blocks = []
     for i in range(0, a.size // n, size):
         p, q = (_centred_distances(rows.reshape(-1, n)[i : i + size]) for rows in (a, b))
         covariance = (p * q).mean((-2, -1))
         scale = np.sqrt((p * p).mean((-2, -1)) * (q * q).mean((-2, -1)))
         with np.errstate(invalid="ignore", divide="ignore"):
-            found.append(np.where(scale > 0, np.sqrt(np.clip(covariance / scale, 0, 1)), 0.0))
-    return np.concatenate(found).reshape(a.shape[:-1])
+            blocks.append(np.where(scale > 0, np.sqrt(np.clip(covariance / scale, 0, 1)), 0.0))
+    return np.concatenate(blocks).reshape(a.shape[:-1])
 
 
 def _centred_distances(rows: Floats) -> Floats:

@@ -33,7 +33,7 @@ def searches(splits: Splits) -> dict[str, Any]:
     """
     from datasets import Dataset
 
-    found = {}
+    data = {}
     for name, rows in splits.items():
         answered = rows[rows["score"] > 0]
         documents = {text: f"d{i}" for i, text in enumerate(rows["document"].unique())}
@@ -42,13 +42,13 @@ def searches(splits: Splits) -> dict[str, Any]:
         best = answered.groupby(["query", "document"], sort=False)["score"].max()
         for (query, document), score in best.items():
             relevant[queries[query]][documents[document]] = int(score)
-        found[name] = {
+        data[name] = {
             "corpus": Dataset.from_dict({"id": list(documents.values()), "text": list(documents)}),
             "queries": Dataset.from_dict({"id": list(queries.values()), "text": list(queries)}),
             "relevant_docs": relevant,
             "top_ranked": None,
         }
-    return {"default": found}
+    return {"default": data}
 
 
 KIND = TableKind(
