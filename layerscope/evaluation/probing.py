@@ -256,8 +256,8 @@ class Study:
             yield from self._shifted_mixes(task, slot)
         elif task.kind.learns_mixes:
             read = partial(self.states.layer, slot)
-            options = {"seed": self.options.seed, "share": self.team.each}
-            yield from linear_mixes(read, self.layers, depth, scored, **options)
+            seed, share = self.options.seed, self.team.each
+            yield from linear_mixes(read, self.layers, depth, scored, seed=seed, share=share)
         else:
             fixed = fixed_mixes(self.layers, depth)
             fits = self.team.each(partial(self._probe, task, slot), fixed.values())
