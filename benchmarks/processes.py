@@ -60,6 +60,7 @@ def child(verb: str, data: Path, samples: int, folder: Path) -> None:
     call(verb, data, samples, folder / "full")
     took = {"wall": time.perf_counter() - wall, "processor": time.process_time() - processor}
     (folder / f"took-{os.environ.get('RANK', '0')}.json").write_text(json.dumps(took))
+    print(f"{verb}: {took['wall']:.1f} s on the wall, {took['processor']:.1f} s of a processor")
 
 
 def timed(given: argparse.Namespace, verb: str, processes: int) -> tuple[float, float, Any]:
@@ -79,7 +80,8 @@ def timed(given: argparse.Namespace, verb: str, processes: int) -> tuple[float, 
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, *(launcher if processes > 1 else []), *words, "--folder", folder]
-        subprocess.run(command, check=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+        one_thread = os.environ | {"OMP_NUM_THREADS": "1"}
+        subprocess.run(command, check=True, env=one_thread, stdout=subprocess.DEVNULL)
         took = [json.loads(path.read_text()) for path in Path(folder).glob("took-*.json")]
         full = Path(folder) / "full"
         found: Any = (

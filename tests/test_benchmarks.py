@@ -22,7 +22,7 @@ SMALL = {
     "memory": ["--child", "texts.csv"],
     "one_pass": ["--samples", "8", "--repeats", "1"],
     "page": ["--runs", "1", "--depth", "3", "--tabs", "1"],
-    "processes": ["--samples", "60", "--repeats", "1", "--verb", "profile"],
+    "processes": ["--child", "--samples", "20", "--verb", "profile", "--folder", "."],
     "profile_overhead": ["--child", "--case", "minilm", "--repeats", "1", "--texts", "8"],
     "scale": ["--child", "profile --keep-states none", "free", "texts.csv"],
     "self_speculation": [
