@@ -15,7 +15,7 @@ from layerscope.inputs.columns import (
 )
 from layerscope.inputs.corpus import Corpus
 from layerscope.inputs.media import Files
-from layerscope.inputs.rows import HEAD, ArrowFiles, IterableRows
+from layerscope.inputs.rows import HEAD, ArrowFiles, IterableRows, class_name
 from layerscope.inputs.samples import Modality
 
 _SPLITS = ("validation", "test", "train")
@@ -142,9 +142,7 @@ def _label_cells(data: Any, label: str | None) -> list[Any] | None:
         return None
     cells = list(data[label])
     names = getattr(data.features[label], "names", None)
-    if names is None:
-        return cells
-    return [None if cell is None or cell < 0 else names[cell] for cell in cells]
+    return cells if names is None else [class_name(cell, names) for cell in cells]
 
 
 class _DatasetFiles(Sequence[Any]):

@@ -284,12 +284,15 @@ class IterableRows:
                 )
             yield {
                 **record,
-                **{column: _class(record[column], names) for column, names in self.classes.items()},
+                **{
+                    column: class_name(record[column], names)
+                    for column, names in self.classes.items()
+                },
             }
             number += 1
 
 
-def _class(cell: Any, names: Sequence[str]) -> str | None:
+def class_name(cell: Any, names: Sequence[str]) -> str | None:
     """Return the name of a class; -1 hides the labels of a test set."""
     return None if cell is None or cell < 0 else names[cell]
 

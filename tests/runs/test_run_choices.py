@@ -165,8 +165,6 @@ def test_an_order_asked_for_twice_is_one(tmp_path: Path) -> None:
     ("options", "line"),
     [
         ({"metrics": []}, "metrics is empty: give names, default, seven or all"),
-        ({"batch_size": "8"}, "batch_size is '8': give a whole number of at least 1"),
-        ({"samples": 2.5}, "samples is 2.5: give a whole number of at least 2, or all"),
         (
             {"pooling": ("mean", "last")},
             "pooling is ('mean', 'last'): give auto, or names with commas",
