@@ -20,9 +20,10 @@ def truncate(options: Options, printing: Printing) -> None:
     options = _chosen(options)
     from layerscope.core.saved import jsonable
     from layerscope.truncation.costs import document
+    from layerscope.truncation.options import TruncateOptions
     from layerscope.truncation.pipeline import cut
 
-    made = cut(checked(layerscope.truncate, options))
+    made = cut(checked(layerscope.truncate, options, TruncateOptions))
     output.finish(
         printing, lambda: jsonable(made), lambda: document(made), f"\nwritten: {options['out']}"
     )

@@ -31,7 +31,7 @@ from layerscope.training.loss import exit_weights
 from layerscope.training.starting_model import PlainClassifier, find, sees_both_sides, start
 from layerscope.training.trainer import layered_model
 from layerscope.training.verb import SENTENCES, TASKS, described, settings_of
-from layerscope.truncation.card import head, pipeline_of, write_card
+from layerscope.truncation.card import Result, head, pipeline_of, write_card
 from layerscope.truncation.checkpoint import auto_class
 from layerscope.truncation.source import Whence, copy_terms, whereabouts
 
@@ -161,17 +161,10 @@ def _describe(
         )
         pixels = f"{count(channels, 'channel')}, resized to {size}"
     work = task if sentences else pipeline_of(TASKS[task])
-    score = last.metric.removeprefix("layer_"), last.value, held
-    top = head(
-        whence,
-        library,
-        work,
-        [settings["objective"]],
-        done.path.name,
-        score,
-        datasets=data,
-        same=False,
-    )
+    score = last.metric.removeprefix("layer_")
+    result = Result(done.path.name, score, last.value, held)
+    tags = [settings["objective"]]
+    top = head(whence, library, work, tags, result, datasets=data, same=False)
     copy_terms(whence[1], folder.path)
     write_card(
         "trained",

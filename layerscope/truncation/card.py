@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -71,50 +72,71 @@ def describe(source: Source, made: Truncated, folder: Path) -> None:
     )
 
 
+@dataclass(frozen=True)
+class Result:
+    """What the model `name` scored on `data`, of another `task` than its own where one is named."""
+
+    name: str
+    metric: str
+    value: float
+    data: str
+    task: str | None = None
+
+    def fields(self, pipeline: str) -> dict[str, Any]:
+        """Return what the head of a card says of it."""
+        types = {"perplexity": "perplexity", "pair_spearman": "spearmanr"}
+        entry = EvalResult(
+            self.task or pipeline,
+            self.data,
+            self.data,
+            types.get(self.metric, "accuracy"),
+            round(self.value, 4),
+            metric_name=self.metric,
+        )
+        return {"model_name": self.name, "eval_results": [entry]}
+
+
 def head(
     whence: Whence,
     library: str,
     pipeline: str | None,
     tags: Sequence[str],
-    name: str,
-    score: tuple[str, float | None, str],
+    result: Result | None,
     *,
     datasets: Sequence[str] = (),
     same: bool = True,
-    task: str | None = None,
 ) -> str:
     """Return the YAML head of a model's card: what its source's card says that still holds, and what this model is.
 
-    `whence` is what `whereabouts` says of the source, `score` a metric, its value and its data, of
-    another `task` where one is named; with `same` the model does what its source did, whose
-    pipeline then goes first.
+    `whence` is what `whereabouts` says of the source; with `same` the model does what its source
+    did, whose pipeline then goes first.
     """
     hub, beside = whence
-    kept: dict[str, Any] = {}
-    with suppress(Exception):  # none, or written by hand, and broken in as many ways
-        theirs = ModelCard.load(
-            Path(beside or "") / CARD, ignore_metadata_errors=True
-        ).data.to_dict()
-        kept = {key: theirs[key] for key in KEPT if theirs.get(key)}
-    pipeline = kept.get("pipeline_tag") or pipeline if same else pipeline
+    kept = _kept_of(beside)
+    if same:
+        pipeline = kept.get("pipeline_tag") or pipeline
     tags = [*dict.fromkeys([*kept.pop("tags", []), "layerscope", *tags])]
-    found = {**kept, "library_name": library, "pipeline_tag": pipeline, "tags": tags}
+    fields = {**kept, "library_name": library, "pipeline_tag": pipeline, "tags": tags}
     if datasets:
-        own = kept.get("datasets") or []
-        found["datasets"] = [*dict.fromkeys([*([own] if isinstance(own, str) else own), *datasets])]
+        before = kept.get("datasets") or []
+        before = [before] if isinstance(before, str) else before
+        fields["datasets"] = [*dict.fromkeys([*before, *datasets])]
     if base := hub or kept.get("base_model"):
-        found |= {
-            "base_model": base,
-            "base_model_relation": "finetune",
-        }  # the hub's word for other weights or depth
-    metric, value, data = score
-    if value is not None and pipeline is not None:
-        kind = {"perplexity": "perplexity", "pair_spearman": "spearmanr"}.get(metric, "accuracy")
-        result = EvalResult(task or pipeline, data, data, kind, round(value, 4), metric_name=metric)
-        found |= {"model_name": name, "eval_results": [result]}
-    return str(
-        yaml_dump(ModelCardData(**found).to_dict(), sort_keys=False, allow_unicode=False)
-    ).strip()
+        # the hub's word for other weights or depth
+        fields |= {"base_model": base, "base_model_relation": "finetune"}
+    if result is not None and pipeline is not None:
+        fields |= result.fields(pipeline)
+    yaml = yaml_dump(ModelCardData(**fields).to_dict(), sort_keys=False, allow_unicode=False)
+    return str(yaml).strip()
+
+
+def _kept_of(beside: Path | None) -> dict[str, Any]:
+    """Return what the source's card says of the model at every depth."""
+    with suppress(Exception):  # none, or written by hand, and broken in as many ways
+        card = ModelCard.load(Path(beside or "") / CARD, ignore_metadata_errors=True)
+        theirs = card.data.to_dict()
+        return {key: theirs[key] for key in KEPT if theirs.get(key)}
+    return {}
 
 
 def pipeline_of(auto: str) -> str | None:
@@ -135,17 +157,11 @@ def _head(source: Source, made: Truncated) -> str:
     pipeline = "sentence-similarity" if served else pipeline_of(auto)
     pipeline = f"image-{pipeline}" if headless and source.unit == "image" else pipeline
     library = {"onnx": "onnxruntime"}.get(made.format, made.format)
-    score, name = (made.scored, made.score, str(made.data)), f"{made.model} {made.cut}"
-    task = (
-        f"{source.model.encoder.modality}-classification" if made.scored == "linear probe" else None
-    )
-    return head(
-        (source.hub, source.beside),
-        library,
-        pipeline,
-        ["truncated"],
-        name,
-        score,
-        same=not headless,
-        task=task,
-    )
+    result = None
+    if made.score is not None:
+        name, task = f"{made.model} {made.cut}", None
+        if made.scored == "linear probe":
+            task = f"{source.model.encoder.modality}-classification"
+        result = Result(name, made.scored, made.score, str(made.data), task)
+    whence = source.hub, source.beside
+    return head(whence, library, pipeline, ["truncated"], result, same=not headless)

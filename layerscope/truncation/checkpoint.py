@@ -1,5 +1,6 @@
 """A truncated model as a folder of transformers or sentence-transformers: written, loaded again by these, compared."""
 
+import math
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
@@ -10,9 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
-from layerscope.core.errors import LayerscopeError, first_line, needs
+from layerscope.core.errors import LayerscopeError, first_line
+from layerscope.core.extras import require
 from layerscope.models.capture import evaluating
 from layerscope.models.forward import forward, tensors_in
 from layerscope.models.lens import logits_of
@@ -27,7 +29,6 @@ from layerscope.truncation.expected import (
     difference,
     gaps_in,
     last_states,
-    shallower,
 )
 from layerscope.truncation.mixing import MixedLayers, layer_pooling, vectors_of
 from layerscope.truncation.source import Source
@@ -74,7 +75,7 @@ def write_checkpoint(source: Source, depth: Depth, expected: Expected, folder: P
         raise LayerscopeError(
             f"the truncated {type(built).__name__} loads {what}: nothing was written"
         )
-    return _check(module.to(source.model.device).eval(), source, expected)
+    return check_states(module.to(source.model.device).eval(), source, expected)
 
 
 def save_processors(source: Source, folder: str | Path) -> None:
@@ -91,37 +92,39 @@ def save_processors(source: Source, folder: str | Path) -> None:
 
 
 @torch.inference_mode()
-def _check(module: nn.Module, source: Source, expected: Expected) -> float:
+def check_states(module: nn.Module, source: Source, expected: Expected) -> float:
     """Return the largest difference of a truncated model's states; raise where they are not the full model's layer.
 
     Its output must show them wherever the full model's shows its last states, and its head must
     read the same.
     """
-    stack = shallower(source.model.stack, len(expected.kept))
-    apart = 0.0
+    stack = source.model.stack.until(len(expected.kept))
+
+    def compare(what: str, own: Tensor | None, wanted: Tensor, *tolerance: Any) -> float:
+        apart = difference(own, wanted)
+        if own is None or not agrees(own, wanted, *tolerance):
+            raise LayerscopeError(
+                f"the {what} of the truncated {source.name} differs from {expected.name} (by {apart:.1e}): it cannot "
+                "be a standard checkpoint, and nothing was written"
+            )
+        return apart
+
+    largest = 0.0
     with evaluating(module):
-        for inputs, states, predicted in zip(
+        for inputs, states, logits in zip(
             expected.inputs, expected.states, expected.logits, strict=True
         ):
-            found = last_states(module, stack, inputs)
-            pairs: list[Any] = [("states", found, states)]
             if expected.shown:
-                tensors = list(tensors_in(forward(base_of(module, stack), inputs)))
-                nearest = min(tensors, key=partial(difference, two=states), default=None)
-                same = next((tensor for tensor in tensors if agrees(tensor, states)), nearest)
-                pairs.insert(0, ("output", same, states))
-            if predicted is not None:
-                pairs.append(
-                    ("head", logits_of(forward(module, inputs)), predicted, HEAD, HEAD_STEPS)
-                )
-            for what, own, wanted, *tolerance in pairs:
-                if own is None or not agrees(own, wanted, *tolerance):
-                    raise LayerscopeError(
-                        f"the {what} of the truncated {source.name} differs from {expected.name} (by "
-                        f"{difference(own, wanted):.1e}): it cannot be a standard checkpoint, and nothing was written"
-                    )
-            apart = max(apart, difference(found, states))
-    return apart
+                shown = list(tensors_in(forward(base_of(module, stack), inputs)))
+                same = [tensor for tensor in shown if agrees(tensor, states)] or shown
+                nearest = min(same, key=partial(difference, two=states), default=None)
+                compare("output", nearest, states)
+            apart = compare("states", last_states(module, stack, inputs), states)
+            if logits is not None:
+                read = logits_of(forward(module, inputs))
+                compare("head", read, logits, HEAD, HEAD_STEPS)
+            largest = max(largest, apart)
+    return largest
 
 
 def auto_class(module: Any) -> str:
@@ -142,37 +145,18 @@ def write_sentence_transformer(
     source: Source, depth: Depth, expected: Expected, folder: Path
 ) -> float:
     """Write a folder that `SentenceTransformer(path)` loads, and return how far its embeddings are from the layer's."""
-    with needs("sentence-transformers", "this format needs sentence-transformers"):
-        from sentence_transformers import SentenceTransformer
-        from sentence_transformers.models import Pooling, Transformer
+    require("sentence-transformers", "the format sentence-transformers")
+    from sentence_transformers import SentenceTransformer
+
     built = depth.build(source.module, expected.kept)
-    served, mixing = source.model.loaded.served, list[nn.Module]()
+    mixing = []
     if source.mix is not None:
         mixing = [layer_pooling(built, source.model.stack.width, len(expected.kept), source.mix)]
-    if served is not None:
-        wanted = _save_served(served, built, source, folder, mixing)
+    served = source.model.loaded.served
+    if served is None:
+        wanted = _save_plain(built, source, expected, folder, mixing)
     else:
-        mode, reads = source.pooled_by, source.model.encoder.modality == "text"
-        if not reads or expected.states[0].ndim != 3 or mode not in MODES:
-            why = "gives no states of tokens to pool" if reads else "reads no texts"
-            raise LayerscopeError(f"{source.name} {why}: `format='transformers'` writes it")
-        wanted = (
-            torch.cat([pool(states, None, mode) for states in expected.states])
-            .float()
-            .cpu()
-            .numpy()
-        )
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".plain-") as plain:
-            getattr(built, "base_model", built).save_pretrained(plain)
-            save_processors(source, plain)
-            how = {"local_files_only": True, "dtype": source.dtype}
-            transformer = Transformer(
-                plain, max_seq_length=source.model.max_length, model_kwargs=how
-            )
-            pooling = Pooling(source.model.stack.width, pooling_mode=MODES[mode])
-            modules = [transformer, *mixing, *shortened([pooling], source)]
-            model = SentenceTransformer(modules=modules, device="cpu")
-            model.save_pretrained(str(folder), create_model_card=False)
+        wanted = _save_served(served, built, source, folder, mixing)
     again = SentenceTransformer(
         str(folder),
         device=str(source.model.device),
@@ -183,39 +167,65 @@ def write_sentence_transformer(
         full = MixedLayers(source.module, source.model.stack, source.mix, source.model.final)
         wanted = vectors_of(full, expected.inputs, list(again)[2:]).numpy()
     if source.dim is not None:
-        is_unit = type(again[-1]).__name__ == "Normalize"
-        wanted = wanted[:, : source.dim] / (
-            np.linalg.norm(wanted[:, : source.dim], axis=1)[:, None] if is_unit else 1
-        )
-    found, close = _encoded(again, source), close_in(source.dtype)
-    by = float(np.abs(found - wanted).max()) if found.shape == wanted.shape else float("inf")
-    if not np.isfinite(by) or not np.allclose(found, wanted, rtol=close, atol=close):
+        wanted = wanted[:, : source.dim]
+        if type(again[-1]).__name__ == "Normalize":
+            wanted = wanted / np.linalg.norm(wanted, axis=1)[:, None]
+    vectors, close = _encoded(again, source), close_in(source.dtype)
+    apart = math.inf
+    if vectors.shape == wanted.shape:
+        apart = float(np.abs(vectors - wanted).max())
+    if not math.isfinite(apart) or not np.allclose(vectors, wanted, rtol=close, atol=close):
         raise LayerscopeError(
-            f"the embeddings of the truncated {source.name} differ from {expected.name} (by {by:.1e}): nothing was "
+            f"the embeddings of the truncated {source.name} differ from {expected.name} (by {apart:.1e}): nothing was "
             "written"
         )
     if served is None:
-        return by
+        return apart
     inner = next(child for child in again[0].children() if isinstance(child, type(source.module)))
-    return max(by, _check(inner, source, expected))
+    return max(apart, check_states(inner, source, expected))
+
+
+def _save_plain(
+    built: Any, source: Source, expected: Expected, folder: Path, mixing: Sequence[nn.Module]
+) -> NDArray[np.float32]:
+    """Write a plain transformer with a pooling, and return the embeddings it is to give."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.models import Pooling, Transformer
+
+    mode, reads = source.pooled_by, source.model.encoder.modality == "text"
+    if not reads or expected.states[0].ndim != 3 or mode not in MODES:
+        why = "gives no states of tokens to pool" if reads else "reads no texts"
+        raise LayerscopeError(f"{source.name} {why}: `format='transformers'` writes it")
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".plain-") as plain:
+        getattr(built, "base_model", built).save_pretrained(plain)
+        save_processors(source, plain)
+        how = {"local_files_only": True, "dtype": source.dtype}
+        length = source.model.max_length
+        transformer = Transformer(plain, max_seq_length=length, model_kwargs=how)
+        pooling = Pooling(source.model.stack.width, pooling_mode=MODES[mode])
+        modules = [transformer, *mixing, *shortened([pooling], source)]
+        model = SentenceTransformer(modules=modules, device="cpu")
+        model.save_pretrained(str(folder), create_model_card=False)
+    vectors = torch.cat([pool(states, None, mode) for states in expected.states])
+    return np.asarray(vectors.float().cpu().numpy())
 
 
 def _save_served(
     served: Any, built: Any, source: Source, folder: Path, mixing: Sequence[nn.Module]
 ) -> NDArray[np.float32]:
-    """Write a SentenceTransformer that holds the truncated model, pooled as asked, and return its embeddings."""
+    """Write a SentenceTransformer that holds the truncated model, pooled as named, and return its embeddings."""
     first, pooling = served[0], source.pooling or source.scored
     outer, inner = dict(served._modules), dict(first._modules)
     if pooling in MODES and (pooling,) != source.model.loaded.pooling:
-        name, own = next(
-            (name, own) for name, own in outer.items() if type(own).__name__ == "Pooling"
-        )
-        served._modules[name] = type(own)(own.embedding_dimension, pooling_mode=MODES[pooling])
-    first._modules[next(name for name, own in inner.items() if own is source.module)] = built
+        name = next(name for name, part in outer.items() if type(part).__name__ == "Pooling")
+        pool = outer[name]
+        served._modules[name] = type(pool)(pool.embedding_dimension, pooling_mode=MODES[pooling])
+    first._modules[next(name for name, part in inner.items() if part is source.module)] = built
     try:
         wanted = _encoded(served, source)
         if mixing or source.dim is not None:
-            modules = first, *mixing, *shortened([*served._modules.values()][1:], source)
+            after = [*served._modules.values()][1:]
+            modules = first, *mixing, *shortened(after, source)
             served._modules.clear()
             served._modules.update({str(number): module for number, module in enumerate(modules)})
         served.save_pretrained(str(folder), create_model_card=False)

@@ -134,72 +134,75 @@ class Truncated:
 
 def measure(source: Source, made: Sequence[Made], format: str, site: str) -> list[Truncated]:
     """Return the figures of every depth that was written; their speeds are measured in turns with the full model's."""
-    deepest, onnx = source.model.stack.depth, format == "onnx"
-    work, (known, about) = workload(source), source.scores(format)
+    depth, work = source.model.stack.depth, workload(source)
+    scores, about = source.scores(format)
     # the counter of operations hooks into gradients; the weights are shared, whether they need one
     # is not
-    full = made[0].depth.build(source.module, range(deepest)).requires_grad_(False)
-    cuts = [entry.depth.build(source.module, entry.kept).requires_grad_(False) for entry in made]
-    if onnx:
-        with tempfile.TemporaryDirectory(
-            dir=made[0].folder, prefix=".full-"
-        ) as name:  # the full model as the others
-            folder = Path(name)
-            export(replace(source, mix=None, dim=None), made[0].depth, range(deepest), site, folder)
-            runs = [
-                onnx_run(file, work.inputs) for file in (folder, *(entry.folder for entry in made))
-            ]
-            size, (whole, *times) = _on_disk(folder), work.milliseconds_of(runs)
+    full, *models = (
+        made[0].depth.build(source.module, kept).requires_grad_(False)
+        for kept in (range(depth), *(entry.kept for entry in made))
+    )
+    engine, dtype = None, str(source.dtype).removeprefix("torch.")
+    if format == "onnx":
+        engine, dtype = "float32 by onnxruntime", "float32"
+        size, times = _onnx_times(work, made, site)
     else:
-        size, (whole, *times) = megabytes(full, source.dtype), work.milliseconds([full, *cuts])
+        size = megabytes(full, source.dtype)
+        times = work.rounds([work.forward_of(model) for model in (full, *models)])
+    full_time, *milliseconds = np.median(times, axis=0).tolist()
     unknown, operations = (None, None), work.operations(full)
-    beside: dict[str, Any] = {
+    shared: dict[str, Any] = {
         "model": source.name,
-        "depth": deepest,
+        "depth": depth,
         "format": format,
         "dim": source.dim,
         "mix": "" if source.mix is None else mix_in_words(source.mix),
         "site": site if source.model.stack.norm is not None else "raw",
-        "dtype": "float32" if onnx else str(source.dtype).removeprefix("torch."),
+        "dtype": dtype,
         "full_parameters": parameters(full),
         "full_megabytes": size,
-        "full_milliseconds": whole,
-        "full_score": known.get(deepest, unknown)[0],
-        "measured": work.measured("float32 by onnxruntime" if onnx else None),
+        "full_milliseconds": full_time,
+        "full_score": scores.get(depth, unknown)[0],
+        "measured": work.measured(engine),
         **about,
     }
-    of_layers = [
-        known.get(entry.kept[-1] + 1, unknown) if not gaps_in(entry.kept) else unknown
-        for entry in made
-    ]
-    return [
-        Truncated(
-            layer=len(entry.kept),
-            dropped=entry.dropped(deepest),
-            path=str(entry.folder),
-            auto=auto_class(model),
-            difference=entry.difference,
-            parameters=parameters(model),
-            megabytes=_on_disk(entry.folder),
-            milliseconds=took,
-            speedup=whole / took,
-            ideal=operations / max(1, work.operations(model)),
-            score=score,
-            stderr=stderr,
-            **beside,
+    truncated = []
+    for entry, model, time in zip(made, models, milliseconds, strict=True):
+        ends_earlier = not gaps_in(entry.kept)
+        score, stderr = scores.get(len(entry.kept), unknown) if ends_earlier else unknown
+        truncated.append(
+            Truncated(
+                layer=len(entry.kept),
+                dropped=entry.dropped(depth),
+                path=str(entry.folder),
+                auto=auto_class(model),
+                difference=entry.difference,
+                parameters=parameters(model),
+                megabytes=_on_disk(entry.folder),
+                milliseconds=time,
+                speedup=full_time / time,
+                ideal=operations / max(1, work.operations(model)),
+                score=score,
+                stderr=stderr,
+                **shared,
+            )
         )
-        for entry, model, took, (score, stderr) in zip(made, cuts, times, of_layers, strict=True)
-    ]
+    return truncated
+
+
+def _onnx_times(work: "Workload", made: Sequence[Made], site: str) -> tuple[float, Any]:
+    """Return the megabytes of the full model as ONNX, and the times of it and of what was written, by round."""
+    source, depth = work.source, range(work.source.model.stack.depth)
+    with tempfile.TemporaryDirectory(dir=made[0].folder, prefix=".full-") as name:
+        full = Path(name)
+        export(replace(source, mix=None, dim=None), made[0].depth, depth, site, full)
+        folders = full, *(entry.folder for entry in made)
+        return _on_disk(full), work.rounds([onnx_run(folder, work.inputs) for folder in folders])
 
 
 def _on_disk(folder: Path) -> float:
-    return (
-        sum(
-            path.stat().st_size
-            for path in (*folder.glob(f"{FILE}*"), *folder.rglob("*.safetensors"))
-        )
-        / 1e6
-    )
+    files = (*folder.glob(f"{FILE}*"), *folder.rglob("*.safetensors"))
+    return sum(path.stat().st_size for path in files) / 1e6
 
 
 def document(made: Sequence[Truncated]) -> Document:
@@ -291,44 +294,28 @@ class Workload:
         on = machine(self.source.model.device)
         return f"medians over forwards of {self.text}, interleaved, in {engine}, on {on}"
 
-    def milliseconds(self, models: Sequence[nn.Module]) -> list[float]:
-        """Return the milliseconds per sample of each of these models, medians of runs that take turns."""
-        return [float(time) for time in np.median(self.rounds(models), axis=0)]
+    def forward_of(self, model: nn.Module) -> Callable[[], Any]:
+        """Return a call that runs a model once on the batch."""
+        return partial(forward, model.get_submodule(self.source.model.stack.entry), self.inputs)
 
-    def rounds(self, models: Sequence[nn.Module]) -> Any:
-        """Return the milliseconds per sample of each of these models in each round, `[rounds, models]`."""
+    def rounds(self, runs: Sequence[Callable[[], Any]]) -> Any:
+        """Return the milliseconds per sample of each of these runs of the batch, which take turns, `[rounds, runs]`."""
+        stopwatch = Stopwatch(self.source.model.device)
         with evaluating(self.source.module):
-            return self.rounds_of(
-                [partial(forward, self._called(model), self.inputs) for model in models]
-            )
-
-    def milliseconds_of(self, runs: Sequence[Callable[[], Any]]) -> list[float]:
-        """Return the milliseconds per sample of each of these runs of the batch."""
-        return [float(time) for time in np.median(self.rounds_of(runs), axis=0)]
-
-    def rounds_of(self, runs: Sequence[Callable[[], Any]]) -> Any:
-        """Return the same of runs of the batch."""
-        return (
-            1e3
-            / self.samples
-            * Stopwatch(self.source.model.device).rounds(runs, FEWEST, MOST, SECONDS)
-        )
+            return 1e3 / self.samples * stopwatch.rounds(runs, FEWEST, MOST, SECONDS)
 
     @torch.inference_mode()
     def operations(self, model: nn.Module) -> int:
         """Return the multiplications and additions of one forward, in matrix products, convolutions and attention."""
-        called = self._called(model)
+        run = self.forward_of(model)
         # the fused attention of a CPU is not counted; as plain products it is
         with (
-            evaluating(called),
+            evaluating(model),
             sdpa_kernel(SDPBackend.MATH),
             FlopCounterMode(display=False) as counter,
         ):
-            forward(called, self.inputs)
+            run()
         return int(counter.get_total_flops())
-
-    def _called(self, model: nn.Module) -> nn.Module:
-        return model.get_submodule(self.source.model.stack.entry)
 
 
 def workload(source: Source) -> Workload:
@@ -376,25 +363,17 @@ def sizes_by_depth(source: Source, layers: Sequence[int]) -> list[Cost]:
 def costs_by_depth(source: Source, layers: Sequence[int]) -> Costs:
     """Return what a model costs that ends at each of these layers, 1 … L, speeds measured in turns with its own."""
     depth, deepest = depth_of(source.model, source.samples), source.model.stack.depth
-    models = {
-        layer: depth.build(source.module, range(layer))
-        for layer in dict.fromkeys((*layers, deepest))
-    }
+    ends = [*dict.fromkeys((*layers, deepest))]
+    models = [depth.build(source.module, range(layer)) for layer in ends]
     work = workload(source)
-    rounds = work.rounds([*models.values()])
-    times = dict(zip(models, np.median(rounds, axis=0).tolist(), strict=True))
-    errors = dict(zip(models, error_of_median(rounds).tolist(), strict=True))
-    found = {
-        layer: Cost(
-            parameters(model),
-            megabytes(model, source.dtype),
-            times[layer],
-            times[deepest] / times[layer],
-            errors[layer],
-        )
-        for layer, model in models.items()
-    }
-    return Costs(found[deepest], {layer: found[layer] for layer in layers}, work.measured())
+    rounds = work.rounds([work.forward_of(model) for model in models])
+    times, errors = np.median(rounds, axis=0).tolist(), error_of_median(rounds).tolist()
+    full_time = times[ends.index(deepest)]
+    costs = {}
+    for layer, model, time, error in zip(ends, models, times, errors, strict=True):
+        size = megabytes(model, source.dtype)
+        costs[layer] = Cost(parameters(model), size, time, full_time / time, error)
+    return Costs(costs[deepest], {layer: costs[layer] for layer in layers}, work.measured())
 
 
 def parameters(module: nn.Module) -> int:

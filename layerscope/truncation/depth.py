@@ -22,7 +22,6 @@ from layerscope.truncation.expected import (
     expected_at,
     gaps_in,
     last_states,
-    shallower,
 )
 
 Field = tuple[str, ...]
@@ -50,27 +49,19 @@ class Depth:
     def config(self, config: Any, kept: Sequence[int]) -> Any:
         """Return a copy of the config with these blocks alone, and with what it derives from their number."""
         copied, layers = copy.deepcopy(config), len(kept)
-        vars(copied).pop(
-            "auto_map", None
-        )  # the code it names is not needed, and will not lie beside the config
+        # the code it names is not needed, and will not lie beside the config
+        vars(copied).pop("auto_map", None)
         for field in self.lists:
-            setattr(
-                _get(copied, field[:-1]),
-                field[-1],
-                _kept_of(_get(config, field), kept, self.stack.depth),
-            )
+            entries = _kept_of(_get(config, field), kept, self.stack.depth)
+            setattr(_get(copied, field[:-1]), field[-1], entries)
         owner, name = _get(copied, self.number[:-1]), self.number[-1]
         setattr(owner, name, layers)
         if gaps_in(kept):
             _make_explicit(owner, _get(config, self.number[:-1]), kept)
         try:
-            before, after = (
-                vars(type(owner)(**{name: number}))
-                for number in (_get(config, self.number), layers)
-            )
-        except (
-            Exception
-        ):  # a config that cannot be made of its depth alone derives nothing that is known here
+            before = vars(type(owner)(**{name: _get(config, self.number)}))
+            after = vars(type(owner)(**{name: layers}))
+        except Exception:  # one that cannot be made of its depth alone: what it derives is unknown
             return copied
         cut = {field[-1] for field in self.lists if field[:-1] == self.number[:-1]}
         for key in after.keys() & before.keys() & vars(owner).keys() - cut - {name}:
@@ -80,9 +71,8 @@ class Depth:
 
     def build(self, module: Any, kept: Sequence[int]) -> Any:
         """Return the model of some blocks, counted from 0; its weights are the full one's, in the same memory."""
-        built = _filled(
-            _hollow(self.kind, self.config(module.config, kept)), module, moved(self.stack, kept)
-        )
+        empty = _empty(self.kind, self.config(module.config, kept))
+        built = _filled(empty, module, moved(self.stack, kept))
         if built is None:
             raise LayerscopeError(
                 f"{self.kind.__name__} cannot be filled with the weights of the full model"
@@ -111,21 +101,22 @@ def find_depth(model: LayeredModel, expected: Expected) -> Depth:
             if misfit is None:
                 return depth
             refused = refused or misfit
-    how, refused = (
-        f"be cut at layer {len(expected.kept)}",
-        refused or "no number in its config sets how many it has",
-    )
+    how = f"be cut at layer {len(expected.kept)}"
+    refused = refused or "no number in its config sets how many it has"
     if gaps := gaps_in(expected.kept):
-        fields = [field for field in _fields(module.config) if BY_INDEX.search(field[-1])]
-        computed = [field[-1] for field in fields if _get(module.config, field)]
-        how, mend = f"drop {spans(gaps, 'block')}", "drop others, or cut it with `layer`"
-        refused += (
-            f" (it computes what one is from its index: {', '.join(computed)})" * bool(computed)
-            + f"; {mend}"
-        )
+        how = f"drop {spans(gaps, 'block')}"
+        refused += f"{_computed(module.config)}; drop others, or cut it with `layer`"
     raise LayerscopeError(
         f"{type(module).__name__} cannot {how} as a standard checkpoint: {refused}"
     )
+
+
+def _computed(config: Any) -> str:
+    """Return the fields from which a config computes what a block is by its index, in brackets."""
+    names = [
+        field[-1] for field in _fields(config) if BY_INDEX.search(field[-1]) and _get(config, field)
+    ]
+    return f" (it computes what one is from its index: {', '.join(names)})" if names else ""
 
 
 def depth_of(
@@ -201,21 +192,20 @@ def _kept_of(value: Sequence[Any], kept: Sequence[int], depth: int) -> list[Any]
 
 def _make_explicit(config: Any, full: Any, kept: Sequence[int]) -> None:
     """Write out what a config computes from the index of a block, where it has a field to hold that."""
-    known = vars(full)
+    fields = vars(full)
     for name in FIRST:
-        if isinstance(first := known.get(name), int):
+        if isinstance(first := fields.get(name), int):
             setattr(config, name, sum(block < first for block in kept))
-    if kinds := known.get("block_types"):  # of RecurrentGemma, again and again
+    if kinds := fields.get("block_types"):  # of RecurrentGemma, again and again
         config.block_types = [kinds[block % len(kinds)] for block in kept]
-    step, dense = known.get("decoder_sparse_step", 1), known.get("mlp_only_layers")
+    step, dense = fields.get("decoder_sparse_step", 1), fields.get("mlp_only_layers")
     if dense is not None and step > 1:  # blocks with experts
         config.decoder_sparse_step = 1
         config.mlp_only_layers = [
             i for i, block in enumerate(kept) if block in dense or (block + 1) % step
         ]
-    if (
-        "attention_types" in known and "attention_layers" in known
-    ):  # of GPT-Neo, the one a pattern of the other
+    # of GPT-Neo, the one a pattern of the other
+    if "attention_types" in fields and "attention_layers" in fields:
         config.attention_types = [[list(config.attention_layers), 1]]
 
 
@@ -223,32 +213,32 @@ def _misfit(depth: Depth, module: Any, expected: Expected, wanted: Shapes) -> st
     """Return None where a candidate gives the truncated model, else why not ("": its number means something else)."""
     kept, stack = expected.kept, depth.stack
     try:
-        hollow = _hollow(depth.kind, depth.config(module.config, kept))
+        empty = _empty(depth.kind, depth.config(module.config, kept))
     except Exception:  # a config that nothing can be made of
         return ""
-    shapes, name = _shapes(hollow), f"{'.'.join(depth.number)} {len(kept)}"
+    shapes, name = _shapes(empty), f"{'.'.join(depth.number)} {len(kept)}"
     if odd := sorted(shapes.keys() ^ wanted.keys()):
         return f"its blocks differ in their weights ({odd[0]})" if gaps_in(kept) else ""
     if other := next((key for key in wanted if shapes[key] != wanted[key]), None):
         return f"the size of its {other} depends on how many blocks it has"
-    built = _filled(hollow, module, moved(stack, kept))
+    built = _filled(empty, module, moved(stack, kept))
     if built is None:
         return f"a model of {name} has buffers that the full one has not"
-    cut = shallower(stack, len(kept))
+    cut = stack.until(len(kept))
     try:
         if any(_executions(built, cut, inputs) != cut.depth for inputs in expected.inputs):
             return ""
-        found = [last_states(built, cut, inputs) for inputs in expected.inputs]
+        states = [last_states(built, cut, inputs) for inputs in expected.inputs]
     except Exception as error:
         return f"with {name} it does not run ({type(error).__name__}: {first_line(error)})"
-    same = all(map(agrees, found, expected.states))
+    same = all(map(agrees, states, expected.states))
     return None if same else f"with {name} its blocks compute something else than in the full model"
 
 
 def _wanted(kind: type[nn.Module], module: Any, stack: Stack, kept: Sequence[int]) -> Shapes | None:
     """Names and shapes of the weights that stay, or None where the class does not hold the full model's."""
     try:
-        whole = _shapes(_hollow(kind, copy.deepcopy(module.config)))
+        whole = _shapes(_empty(kind, copy.deepcopy(module.config)))
     except Exception:
         return None
     full = _shapes(module)
@@ -265,17 +255,17 @@ def moved(stack: Stack, kept: Sequence[int]) -> dict[str, str | None]:
 
 def renamed(named: Mapping[str, T], paths: Mapping[str, str | None]) -> dict[str, T]:
     """Return what is named by paths in a model, under the names that `moved` blocks give it, without those dropped."""
-    found: dict[str, T] = {}
+    kept: dict[str, T] = {}
     for name, value in named.items():
         old = next((path for path in paths if name.startswith(f"{path}.")), None)
         if old is None:
-            found[name] = value
+            kept[name] = value
         elif (new := paths[old]) is not None:
-            found[new + name[len(old) :]] = value
-    return found
+            kept[new + name[len(old) :]] = value
+    return kept
 
 
-def _hollow(kind: type[nn.Module], config: Any) -> nn.Module:
+def _empty(kind: type[nn.Module], config: Any) -> nn.Module:
     with torch.device("meta"):
         return kind(config)
 
@@ -284,26 +274,23 @@ def _shapes(module: nn.Module) -> Shapes:
     return {name: tensor.shape for name, tensor in module.state_dict().items()}
 
 
-def _filled(hollow: Any, module: Any, paths: Mapping[str, str | None]) -> Any | None:
-    """Give a hollow model the weights and buffers of the full one's `moved` blocks; None where one is not there."""
+def _filled(empty: Any, module: Any, paths: Mapping[str, str | None]) -> Any | None:
+    """Give an empty model the weights and buffers of the full one's `moved` blocks; None where one is not there."""
     weights: dict[str, Tensor] = renamed(module.state_dict(), paths)
     buffers = renamed(dict(module.named_buffers()), paths)
-    hollow.load_state_dict(
-        {name: weights[name] for name in hollow.state_dict()}, strict=True, assign=True
-    )
-    for name in [name for name, buffer in hollow.named_buffers() if buffer.is_meta]:
+    kept = {name: weights[name] for name in empty.state_dict()}
+    empty.load_state_dict(kept, strict=True, assign=True)
+    for name in [name for name, buffer in empty.named_buffers() if buffer.is_meta]:
         if name not in buffers:  # one that is not saved, such as a table of frequencies
             return None
-        owner, _, own = name.rpartition(".")
-        hollow.get_submodule(owner).register_buffer(own, buffers[name], persistent=False)
-    hollow.tie_weights()
-    if any(tensor.is_meta for tensor in chain(hollow.parameters(), hollow.buffers())):
+        owner, _, last = name.rpartition(".")
+        empty.get_submodule(owner).register_buffer(last, buffers[name], persistent=False)
+    empty.tie_weights()
+    if any(tensor.is_meta for tensor in chain(empty.parameters(), empty.buffers())):
         return None
-    if getattr(hollow, "generation_config", None) is not None and hasattr(
-        module, "generation_config"
-    ):
-        hollow.generation_config = copy.deepcopy(module.generation_config)
-    return hollow.eval()
+    if getattr(empty, "generation_config", None) and hasattr(module, "generation_config"):
+        empty.generation_config = copy.deepcopy(module.generation_config)
+    return empty.eval()
 
 
 def _executions(module: nn.Module, stack: Stack, inputs: Inputs) -> int:

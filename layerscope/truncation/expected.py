@@ -118,8 +118,3 @@ def difference(one: Tensor | None, two: Tensor) -> float:
     if one is None or one.shape != two.shape:
         return float("inf")
     return float((one.float() - two.to(one.device).float()).abs().max())
-
-
-def shallower(stack: Stack, layers: int) -> Stack:
-    """Return the stack of the truncated model."""
-    return stack.until(layers)

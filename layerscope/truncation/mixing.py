@@ -19,30 +19,28 @@ GIVE = "give layers, such as 3,6, or weights with them, as in 3=0.4,6=0.6"
 
 def mix_of(given: Mapping[Any, Any], depth: int) -> Weights:
     """Return the weights of layers, of sum 1; raises `LayerscopeError` for what no mix of a model can be made of."""
-    found: Weights = {}
-    for name, weight in given.items():
+    weights: Weights = {}
+    for name, value in given.items():
         try:
-            layer, number = int(name), float(weight)
+            layer, weight = int(name), float(value)
         except (TypeError, ValueError):
             raise LayerscopeError(
-                f"mix has the layer {name!r} with the weight {weight!r}: {GIVE}"
+                f"mix has the layer {name!r} with the weight {value!r}: {GIVE}"
             ) from None
         if not 0 <= layer <= depth:
             raise LayerscopeError(
                 f"layer {layer} of the mix does not exist: this model has layers 0..{depth}"
             )
-        if not (math.isfinite(number) and number >= 0):
+        if not (math.isfinite(weight) and weight >= 0):
             raise LayerscopeError(
-                f"the weight of layer {layer} in the mix is {number:g}: give a number of at least 0"
+                f"the weight of layer {layer} in the mix is {weight:g}: give a number of at least 0"
             )
-        found[layer] = number
-    total, used = (
-        math.fsum(found.values()),
-        sorted(layer for layer, weight in found.items() if weight),
-    )
-    if len(used) < 2:
+        if weight:
+            weights[layer] = weight
+    if len(weights) < 2:
         raise LayerscopeError(f"a mix needs two layers or more with a weight that is not 0: {GIVE}")
-    return {layer: found[layer] / total for layer in used}
+    total = math.fsum(weights.values())
+    return {layer: weights[layer] / total for layer in sorted(weights)}
 
 
 def mix_in_words(weights: Weights) -> str:
@@ -75,14 +73,13 @@ class MixedLayers(nn.Module):
 @torch.inference_mode()
 def vectors_of(full: MixedLayers, batches: Iterable[Inputs], after: Iterable[nn.Module]) -> Tensor:
     """Return the vectors [N, D] of a mix of the full model, each sample alone, as the modules `after` it make them."""
-    found = []
+    vectors = []
     with evaluating(full):
         for inputs in batches:
             states = full(**inputs.named)["last_hidden_state"]
-            found.append(
-                served(after, states, torch.ones_like(states[..., 0]).long()).float().cpu()
-            )
-    return torch.cat(found)
+            mask = torch.ones_like(states[..., 0]).long()
+            vectors.append(served(after, states, mask).float().cpu())
+    return torch.cat(vectors)
 
 
 def layer_pooling(built: Any, width: int, layer: int, weights: Weights) -> nn.Module:

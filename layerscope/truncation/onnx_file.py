@@ -21,7 +21,7 @@ from layerscope.core.extras import require
 from layerscope.models.forward import Inputs, accepts
 from layerscope.truncation.checkpoint import auto_class, save_processors, shortened
 from layerscope.truncation.depth import Depth
-from layerscope.truncation.expected import base_of, shallower
+from layerscope.truncation.expected import base_of
 from layerscope.truncation.mixing import MixedLayers
 from layerscope.truncation.source import Source
 
@@ -51,10 +51,10 @@ class Exported(nn.Module):
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Return the named outputs: of the model, or of what follows it in a SentenceTransformer."""
         named = dict(zip(self.inputs, tensors, strict=True))
-        found: Mapping[str, Tensor] = self.model(**named, **self.options)
+        output: Mapping[str, Tensor] = self.model(**named, **self.options)
         if self.after is not None:
-            found = self.after({**named, "token_embeddings": next(iter(found.values()))})
-        return tuple(found[name] for name in self.outputs)
+            output = self.after({**named, "token_embeddings": next(iter(output.values()))})
+        return tuple(output[name] for name in self.outputs)
 
 
 def write_onnx(source: Source, depth: Depth, kept: Sequence[int], site: str, folder: Path) -> float:
@@ -64,13 +64,10 @@ def write_onnx(source: Source, depth: Depth, kept: Sequence[int], site: str, fol
     session, largest = _session(folder), 0.0
     device = next(exported.parameters()).device
     for start, samples in enumerate(LENGTHS):
-        batch = {
-            name: tensor
-            for name, tensor in _batch(source, samples, start).items()
-            if name in exported.inputs
-        }
+        batch = _batch(source, samples, start)
+        batch = {name: batch[name] for name in batch if name in exported.inputs}
         try:
-            found = session.run(None, _as_numpy(session, batch))
+            outputs = session.run(None, _as_numpy(session, batch))
         except Exception as error:
             shape = "×".join(map(str, next(iter(batch.values())).shape))
             raise LayerscopeError(
@@ -80,10 +77,8 @@ def write_onnx(source: Source, depth: Depth, kept: Sequence[int], site: str, fol
         with torch.inference_mode():
             wanted = exported(*(batch[name].to(device) for name in exported.inputs))
         mask = batch.get("attention_mask")
-        largest = max(
-            largest,
-            *(_apart(one, two.cpu().numpy(), mask) for one, two in zip(found, wanted, strict=True)),
-        )
+        for one, two in zip(outputs, wanted, strict=True):
+            largest = max(largest, _apart(one, two.cpu().numpy(), mask))
         if largest > CLOSE:
             raise LayerscopeError(
                 f"onnxruntime and torch give different numbers for {source.name} (by {largest:.1e}): nothing was "
@@ -102,7 +97,7 @@ def export(source: Source, depth: Depth, kept: Sequence[int], site: str, folder:
             "writes it"
         )
     served, module = source.model.loaded.served, built.to(torch.float32)
-    stack = shallower(source.model.stack, len(kept))
+    stack = source.model.stack.until(len(kept))
     raw = site == "raw" and stack.norm is not None
     if raw:
         built.set_submodule(stack.norm, nn.Identity())

@@ -1,4 +1,8 @@
-"""The work of `truncate`: one or several depths of a model, each written aside, checked, measured, and then named."""
+"""The work of `truncate`: one or several depths of a model, each written aside, checked, measured, and then named.
+
+`write_cut` makes a checkpoint of a model and some of its blocks; the rest decides which blocks, in
+which format, and what is said of them.
+"""
 
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import nullcontext
@@ -10,9 +14,8 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import folder_aside, own_folder
 from layerscope.core.hub import on_this_machine
 from layerscope.core.option_kinds import Weights
-from layerscope.core.options import Asked, checked
 from layerscope.core.progress import reporting
-from layerscope.models import LoadOptions, Override, load
+from layerscope.models import load
 from layerscope.models.loading import without_bars
 from layerscope.scores import Evaluation, open_evaluation
 from layerscope.scores.evaluation import ORIGINS, STORE
@@ -28,62 +31,28 @@ from layerscope.truncation.depth import find_depth
 from layerscope.truncation.expected import expected_at, kept_without
 from layerscope.truncation.mixing import mix_of
 from layerscope.truncation.onnx_file import write_onnx
+from layerscope.truncation.options import TruncateOptions
 from layerscope.truncation.source import Source, copy_terms, open_source, whereabouts
-from layerscope.truncation.verb import truncate
 
 
-def truncate_layers(
-    given: Any, layers: Sequence[int], out: str | Path, **options: Any
-) -> list[Truncated]:
-    """Write a model at several depths into `out/layer-K`, all or none, and return what each costs and scores.
-
-    The arguments are those of `truncate`.
-
-    >>> from layerscope.truncation import truncate_layers
-    >>> made = truncate_layers("tiny-bert", [1, 2], "shallow", progress=False)
-    >>> [entry.layer for entry in made]
-    [1, 2]
-    """
-    return cut(checked(truncate, {"given": given, "layers": layers, "out": out, **options}))
-
-
-def cut(asked: Asked) -> list[Truncated]:
-    """Write a model at the depths that `truncate` is asked for; return what each costs and scores."""
-    _refuse_missing(asked)
-    if asked.layer is not None and asked.layers is not None:
-        raise LayerscopeError("layer and layers name the same: give one of them")
-    if asked.mix is not None and (
-        asked.layer is not None or asked.layers is not None or asked.drop
-    ):
-        raise LayerscopeError(
-            "a mix names its own layers, and ends at the deepest: leave `layer`, `layers` and `drop` out"
-        )
-    if asked.pooling is not None and asked.format != "sentence-transformers":
-        raise LayerscopeError(
-            f"pooling {asked.pooling} needs `format='sentence-transformers'`: the other formats yield the states of "
-            "all tokens, or a head's predictions"
-        )
-    folders = asked.layers is not None
-    asked.layers = asked.layers if asked.layer is None else [asked.layer]
-    asked, scored = resolved(asked)
-    folder, site = own_folder(asked.out), asked.site
-    reporter = reporting(asked.progress)
-    source = open_source(asked.given, asked.processor, asked.of(Override), asked.of(LoadOptions))
-    source = replace(source, pooling=asked.pooling, scored=scored)
-    depth, drop = source.model.stack.depth, asked.drop or ()
-    if asked.mix is not None:
-        source = replace(source, mix=mix_of(asked.mix, depth))
-        asked.layers = [max(source.mix or ())]
-    layers = checked_layers(asked.layers or ([depth] if drop or asked.dim else ()), depth)
-    cuts = [kept_blocks(layer, drop, depth) for layer in layers]
-    format = _format(asked, source)
-    source = replace(source, dim=checked_dim(asked.dim, source, format))
-    whole = depth in layers and not drop
-    last = (
-        (f"layer {depth} is the last of {source.name}: all its blocks are kept",) if whole else ()
-    )
-    for note in (*source.model.notes, *last):
+def cut(options: TruncateOptions) -> list[Truncated]:
+    """Write a model at the depths that the options name; return what each costs and scores."""
+    _refuse_contradictions(options)
+    options, scored = resolve(options)
+    folder, site = own_folder(options.out or ""), options.site
+    reporter = reporting(options.progress)
+    source = open_source(options.given, options.processor, options.override, options.load)
+    depth = source.model.stack.depth
+    mix = None if options.mix is None else mix_of(options.mix, depth)
+    source = replace(source, pooling=options.pooling, scored=scored, mix=mix)
+    layers = checked_layers(_ends(options, source), depth)
+    cuts = [kept_blocks(layer, options.drop or (), depth) for layer in layers]
+    format = _format(options.format, site, source)
+    source = replace(source, dim=checked_dim(options.dim, source, format))
+    for note in source.model.notes:
         reporter.say(note)
+    if depth in layers and not options.drop:
+        reporter.say(f"layer {depth} is the last of {source.name}: all its blocks are kept")
     with (
         without_bars(),
         folder_aside(folder) as aside,
@@ -91,88 +60,42 @@ def cut(asked: Asked) -> list[Truncated]:
     ):
         made: list[Made] = []
         for layer, kept in zip(layers, cuts, strict=True):
-            made.append(
-                _write(source, kept, format, site, aside / f"layer-{layer}" if folders else aside)
-            )
+            path = aside if options.layers is None else aside / f"layer-{layer}"
+            made.append(write_cut(source, kept, path, format, site))
             advance(1)
-        found = measure(source, made, format, site)
-        for entry in found:
+        truncated = measure(source, made, format, site)
+        for entry in truncated:
             describe(source, entry, Path(entry.path))
             copy_terms(source.beside, Path(entry.path))
     return [
-        replace(entry, path=str(folder / Path(entry.path).relative_to(aside))) for entry in found
+        replace(entry, path=str(folder / Path(entry.path).relative_to(aside)))
+        for entry in truncated
     ]
 
 
-def _refuse_missing(asked: Asked) -> None:
-    """Raise where no layer or no folder is named; of a model that does not exist, that first."""
-    lacking = "`out`: a new folder for the model" if asked.out is None else ""
-    named = any(
-        getattr(asked, name) is not None for name in ("layer", "layers", "drop", "mix", "dim")
-    )
-    path = str(on_this_machine(asked.given)) if isinstance(asked.given, (str, Path)) else None
-    if path is not None and not named:
-        lacking = (
-            "a layer: give `layer`, or several with `layers`, such as 3,6,9; or blocks to leave out with `drop`, such "
-            "as 4-7,9"
-        )
-    if not lacking:
-        return
-    if path is not None and whereabouts(path, asked.revision)[1] is None:
-        load(str(asked.given), asked.of(LoadOptions))  # says what is wrong with the name
-    raise LayerscopeError(f"truncate needs {lacking}")
+def _ends(options: TruncateOptions, source: Source) -> Sequence[int]:
+    """Return the layers that the models end at."""
+    if source.mix is not None:
+        return [max(source.mix)]
+    if options.layer is not None:
+        return [options.layer]
+    if not options.layers and (options.drop or options.dim):
+        return [source.model.stack.depth]
+    return options.layers or ()
 
 
-def resolved(asked: Asked) -> tuple[Asked, str | None]:
-    """Return the options with a model or a run as `given`, and the pooling of the scores that named it."""
-    given = asked.given
-    if isinstance(given, (str, Path)):
-        folder = on_this_machine(given)
-        given = (
-            open_evaluation(folder) if (folder / ORIGINS).is_file() or STORE.is_in(folder) else None
-        )
-    if isinstance(given, Evaluation):
-        return _by_evaluation(given, asked)
-    if not hasattr(given, "as_shipped"):  # which a selection has
-        return asked, None
-    if not asked.layers and given.as_shipped:
-        raise LayerscopeError(
-            "nothing to truncate: the selection keeps the model as shipped; give a layer to cut it"
-        )
-    if not given.source:
-        raise LayerscopeError(
-            f"the selection does not say where {given.model} is: give the model and a layer"
-        )
-    options = {
-        "given": given.source,
-        "layers": asked.layers or [given.layer],
-        "part": asked.part or given.part,
-    }
-    if given.weights and not asked.layers:
-        options |= {"mix": asked.mix or Weights().take("mix", given.weights), "layers": None}
-    if given.raw_only and asked.format == "auto":
-        options |= {"format": "onnx", "site": "raw"}
-    return Asked(**vars(asked) | options), given.pooling
+def write_cut(
+    source: Source,
+    kept: Sequence[int],
+    folder: Path,
+    format: str = "transformers",
+    site: str = "normed",
+) -> Made:
+    """Write a checkpoint of some blocks of a model, counted from 0, and check that it gives what they give in it.
 
-
-def _by_evaluation(evaluation: Evaluation, asked: Asked) -> tuple[Asked, str | None]:
-    models = sorted(evaluation.origins)
-    known = (
-        f"names {len(models)} models ({', '.join(models)})"
-        if models
-        else "names no model that is on this machine"
-    )
-    origin = evaluation.origins[models[0]] if len(models) == 1 else None
-    if origin is None or origin.source is None:
-        fault = known if origin is None else "was made from a model in memory"
-        raise LayerscopeError(f"evaluation {evaluation.source!r} {fault}: give the model itself")
-    rows = evaluation.scores[evaluation.scores["kind"] == "layer"]
-    poolings = rows["pooling"].dropna().unique()
-    found = {"given": origin.source, "part": asked.part or origin.part}
-    return Asked(**vars(asked) | found), str(poolings[0]) if len(poolings) == 1 else None
-
-
-def _write(source: Source, kept: tuple[int, ...], format: str, site: str, folder: Path) -> Made:
+    Raises `LayerscopeError` where no checkpoint of this format can hold them, or gives anything
+    else.
+    """
     folder.mkdir(exist_ok=True)
     heads, layer = source.heads, kept[-1] + 1
     with heads.reading(source.module, layer) if heads is not None else nullcontext():
@@ -180,50 +103,142 @@ def _write(source: Source, kept: tuple[int, ...], format: str, site: str, folder
         depth = find_depth(source.model, expected)
         if format == "onnx":
             apart = write_onnx(source, depth, kept, site, folder)
+        elif format == "transformers":
+            apart = write_checkpoint(source, depth, expected, folder)
         else:
-            write = write_checkpoint if format == "transformers" else write_sentence_transformer
-            apart = write(source, depth, expected, folder)
+            apart = write_sentence_transformer(source, depth, expected, folder)
     if heads is not None and format == "transformers" and len(kept) == layer:
         heads.below(layer).save(folder)
-    return Made(kept, depth, folder, apart)
+    return Made(tuple(kept), depth, folder, apart)
 
 
-def _format(asked: Asked, source: Source) -> str:
-    """Return the format asked for, or what the model comes in; where pooled states of texts were scored, theirs."""
-    lens, norm, found = source.model.lens, source.model.stack.norm, str(asked.format)
-    if found == "auto":
-        scored = (
-            source.scored in MODES
-            and source.unit == "text"
-            and not (lens is not None and lens.kind == "pooled")
+def _refuse_contradictions(options: TruncateOptions) -> None:
+    """Raise for options that exclude each other, and where no layer or no folder is named."""
+    _refuse_missing(options)
+    if options.layer is not None and options.layers is not None:
+        raise LayerscopeError("layer and layers name the same: give one of them")
+    if options.mix is not None and options.changed & {"layer", "layers", "drop"}:
+        raise LayerscopeError(
+            "a mix names its own layers, and ends at the deepest: leave `layer`, `layers` and `drop` out"
         )
-        plain = source.model.loaded.served is None and not scored
-        found = "transformers" if plain else "sentence-transformers"
+    if options.pooling is not None and options.format != "sentence-transformers":
+        raise LayerscopeError(
+            f"pooling {options.pooling} needs `format='sentence-transformers'`: the other formats yield the states of "
+            "all tokens, or a head's predictions"
+        )
+
+
+def _refuse_missing(options: TruncateOptions) -> None:
+    """Raise where no layer or no folder is named; of a model that does not exist, that first."""
+    lacking, path = "", None
+    if options.out is None:
+        lacking = "`out`: a new folder for the model"
+    if isinstance(options.given, (str, Path)):
+        path = str(on_this_machine(options.given))
+        if not options.changed & {"layer", "layers", "drop", "mix", "dim"}:
+            lacking = (
+                "a layer: give `layer`, or several with `layers`, such as 3,6,9; or blocks to leave out with `drop`, "
+                "such as 4-7,9"
+            )
+    if not lacking:
+        return
+    if path is not None and whereabouts(path, options.load.revision)[1] is None:
+        load(str(options.given), options.load)  # says what is wrong with the name
+    raise LayerscopeError(f"truncate needs {lacking}")
+
+
+def resolve(options: TruncateOptions) -> tuple[TruncateOptions, str | None]:
+    """Return the options with a model or a run as `given`, and the pooling of the scores that named it."""
+    given = options.given
+    if isinstance(given, (str, Path)):
+        folder = on_this_machine(given)
+        if (folder / ORIGINS).is_file() or STORE.is_in(folder):
+            given = open_evaluation(folder)
+    if isinstance(given, Evaluation):
+        return _of_evaluation(given, options)
+    if hasattr(given, "as_shipped"):  # which a selection has
+        return _of_selection(given, options), given.pooling
+    return options, None
+
+
+def _of_selection(selection: Any, options: TruncateOptions) -> TruncateOptions:
+    """Return the options with the model of a selection, and with its layer or mix where none is named."""
+    named = options.layer is not None or bool(options.layers)
+    if not named and selection.as_shipped:
+        raise LayerscopeError(
+            "nothing to truncate: the selection keeps the model as shipped; give a layer to cut it"
+        )
+    if not selection.source:
+        raise LayerscopeError(
+            f"the selection does not say where {selection.model} is: give the model and a layer"
+        )
+    options = _with_model(options, selection)
+    if not named and selection.weights:
+        options = replace(options, mix=options.mix or Weights().take("mix", selection.weights))
+    elif not named:
+        options = replace(options, layer=selection.layer)
+    if selection.raw_only and options.format == "auto":
+        options = replace(options, format="onnx", site="raw")
+    return options
+
+
+def _of_evaluation(
+    evaluation: Evaluation, options: TruncateOptions
+) -> tuple[TruncateOptions, str | None]:
+    models = sorted(evaluation.origins)
+    fault = "names no model that is on this machine"
+    if len(models) > 1:
+        fault = f"names {len(models)} models ({', '.join(models)})"
+    elif models:
+        origin = evaluation.origins[models[0]]
+        if origin.source is not None:
+            rows = evaluation.scores[evaluation.scores["kind"] == "layer"]
+            poolings = rows["pooling"].dropna().unique()
+            pooling = str(poolings[0]) if len(poolings) == 1 else None
+            return _with_model(options, origin), pooling
+        fault = "was made from a model in memory"
+    raise LayerscopeError(f"evaluation {evaluation.source!r} {fault}: give the model itself")
+
+
+def _with_model(options: TruncateOptions, origin: Any) -> TruncateOptions:
+    """Return the options with the model that a selection or an evaluation is of."""
+    override = replace(options.override, part=options.override.part or origin.part)
+    return replace(options, given=origin.source, override=override)
+
+
+def _format(wanted: str, site: str, source: Source) -> str:
+    """Return the format wanted, or what the model comes in; where pooled states of texts were scored, theirs."""
     if source.mix is not None:
-        return _format_of_mix(asked, source)
-    if asked.site == "raw" and found != "onnx" and norm is not None:
+        return _format_of_mix(wanted, source)
+    lens, norm, format = source.model.lens, source.model.stack.norm, wanted
+    if format == "auto":
+        pools = lens is not None and lens.kind == "pooled"
+        scored = source.scored in MODES and source.unit == "text" and not pools
+        served = source.model.loaded.served is not None or scored
+        format = "sentence-transformers" if served else "transformers"
+    if site == "raw" and format != "onnx" and norm is not None:
         raise LayerscopeError(
             f"`site='raw'` is not what a standard checkpoint of {source.name} can yield: its final norm ({norm}) "
             "follows the last block at any depth; take `site='normed'`, or `format='onnx'`"
         )
-    return found
+    return format
 
 
-def _format_of_mix(asked: Asked, source: Source) -> str:
+def _format_of_mix(wanted: str, source: Source) -> str:
     """Return the format that can hold a mix: sentence-transformers weighs raw states, which a final norm is not in."""
     norm, reads = source.model.stack.norm, source.unit == "text"
-    if asked.format == "auto":
+    if wanted == "auto":
         return "sentence-transformers" if norm is None and reads else "onnx"
-    if asked.format == "transformers":
+    if wanted == "transformers":
         raise LayerscopeError(
             "transformers has no class that mixes layers: take `format='sentence-transformers'` or onnx"
         )
-    if asked.format == "sentence-transformers" and norm is not None:
+    if wanted == "sentence-transformers" and norm is not None:
         raise LayerscopeError(
             f"sentence-transformers mixes states before the final norm ({norm}), and the last one after it: "
             "`format='onnx'` holds the mix that was scored"
         )
-    return str(asked.format)
+    return wanted
 
 
 def checked_dim(dim: int | None, source: Source, format: str) -> int | None:
@@ -232,11 +247,9 @@ def checked_dim(dim: int | None, source: Source, format: str) -> int | None:
     if dim is None:
         return None
     if source.unit != "text" or format == "transformers" or (format == "onnx" and served is None):
-        mend = (
-            "`format='sentence-transformers'` makes it one"
-            if source.unit == "text"
-            else "cut its own where used"
-        )
+        mend = "cut its own where used"
+        if source.unit == "text":
+            mend = "`format='sentence-transformers'` makes it one"
         raise LayerscopeError(
             f"`dim` needs a sentence encoder's vectors, and {name} as {format} gives none: {mend}"
         )
@@ -250,26 +263,29 @@ def checked_dim(dim: int | None, source: Source, format: str) -> int | None:
 
 def checked_layers(layers: Iterable[int], depth: int) -> list[int]:
     """Return layers in order, each once; raises `LayerscopeError` for what is none of 1 … L."""
-    found = sorted(set(layers))
-    if not found:
+    ordered = sorted(set(layers))
+    if not ordered:
         raise LayerscopeError(f"no layer is named: give one or several of 1..{depth}")
-    if wrong := [layer for layer in found if not 0 <= layer <= depth]:
-        raise LayerscopeError(f"layer {wrong[0]} does not exist: this model has layers 0..{depth}")
-    if found[0] == 0:
+    for layer in ordered:
+        if not 0 <= layer <= depth:
+            raise LayerscopeError(f"layer {layer} does not exist: this model has layers 0..{depth}")
+    if ordered[0] == 0:
         raise LayerscopeError(
             f"layer 0 is what the first block reads: no block would be left of the model, give 1..{depth}"
         )
-    return found
+    return ordered
 
 
 def kept_blocks(layer: int, drop: Collection[int], depth: int) -> tuple[int, ...]:
     """Return the blocks, counted from 0, of a model that ends at a layer and drops some, which are counted from 1."""
-    if wrong := [block for block in drop if block > depth]:
-        raise LayerscopeError(f"block {wrong[0]} does not exist: this model has blocks 1..{depth}")
-    if beyond := [block for block in drop if block > layer]:
-        raise LayerscopeError(
-            f"block {beyond[0]} is not among the first {layer}: leave it out of `drop`"
-        )
+    for block in drop:
+        if block > depth:
+            raise LayerscopeError(f"block {block} does not exist: this model has blocks 1..{depth}")
+    for block in drop:
+        if block > layer:
+            raise LayerscopeError(
+                f"block {block} is not among the first {layer}: leave it out of `drop`"
+            )
     kept = kept_without(drop, layer)
     if not kept:
         raise LayerscopeError(f"no block would be left of the {layer}: drop fewer of them")

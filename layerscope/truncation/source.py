@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -120,15 +121,12 @@ def open_source(given: Any, processor: Any, override: Override, options: LoadOpt
         _check_config(str(given), options)
     loaded = load(given, replace(options, as_stored=True), processor)
     _check_module(loaded)
-    own = next(
-        (str(p.dtype).removeprefix("torch.") for p in loaded.module.parameters()), options.dtype
-    )
-    if not named and options.dtype not in (
-        "auto",
-        own,
-    ):  # the caller's own, whose weights truncation shares
+    weight = next(loaded.module.parameters(), None)
+    dtype = options.dtype if weight is None else str(weight.dtype).removeprefix("torch.")
+    # the weights of an object are the caller's, which truncation shares
+    if not named and options.dtype not in ("auto", dtype):
         raise LayerscopeError(
-            f"{loaded.name} is loaded in {own}: convert it (.to(torch.{options.dtype})), or give its name"
+            f"{loaded.name} is loaded in {dtype}: convert it (.to(torch.{options.dtype})), or give its name"
         )
     model, samples = _found(loaded, override)
     if run is not None:
@@ -208,11 +206,9 @@ def _trained(folder: Path, depth: int) -> Scores:
     run = open_run(folder / HISTORY)
     table = depths(run)
     rows = pd.DataFrame() if table is None else table[table["depth"] == depth]
-    return (
-        ({}, {})
-        if rows.empty
-        else _scores(str(rows["metric"].iloc[0]).removeprefix("layer_"), run, rows)
-    )
+    if rows.empty:
+        return {}, {}
+    return _scores(str(rows["metric"].iloc[0]).removeprefix("layer_"), run, rows)
 
 
 def _scores(name: str, run: Run, rows: pd.DataFrame) -> Scores:
@@ -225,11 +221,9 @@ def mean_length(run: Run) -> int | None:
     """Return the mean number of tokens of a run's texts, None for what has no tokens."""
     plan = run.folder.plan
     lengths = plan.loc[plan["view"] == 0, "length"]
-    return (
-        max(1, round(lengths.mean()))
-        if run.info["data"]["modality"] == "text" and len(lengths)
-        else None
-    )
+    if run.info["data"]["modality"] != "text" or not len(lengths):
+        return None
+    return max(1, round(float(lengths.mean())))
 
 
 def whereabouts(given: str, revision: str | None) -> Whence:
@@ -239,16 +233,14 @@ def whereabouts(given: str, revision: str | None) -> Whence:
     folder = Path(given).expanduser()
     if not given or folder.exists():
         return None, folder if given and folder.is_dir() else None
-    found = hub_files(given, revision, ("config.json", CARD, HEADS, *TERMS))
-    return (None, None) if found is None else (given, found)
+    files = hub_files(given, revision, ("config.json", CARD, HEADS, *TERMS))
+    return (None, None) if files is None else (given, files)
 
 
 def copy_terms(beside: Path | None, folder: Path) -> None:
     """Copy the licence and the notices that lie beside a model."""
-    for path in (
-        [path for pattern in TERMS for path in sorted(beside.glob(pattern))]
-        if beside is not None
-        else ()
-    ):
+    if beside is None:
+        return
+    for path in chain.from_iterable(map(beside.glob, TERMS)):
         if path.is_file():
             shutil.copyfile(path, folder / path.name)

@@ -1,13 +1,13 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from layerscope.core.option_kinds import IN_CODE, Folder, OneOf, Several, Weights, Whole
 from layerscope.core.options import OUTPUT, Loading, checked
+from layerscope.truncation.options import FORMATS, POOLINGS, SITES, TruncateOptions
 
-FORMATS = ("auto", "transformers", "sentence-transformers", "onnx")
-SITES = ("normed", "raw")
-POOLINGS = ("mean", "cls", "last")
+if TYPE_CHECKING:
+    from layerscope.truncation.costs import Truncated
 
 
 def truncate(
@@ -73,12 +73,27 @@ def truncate(
         2
 
     """
-    asked = checked(_truncate, locals())
+    options = checked(truncate, locals(), TruncateOptions)
     from layerscope.truncation.pipeline import cut
 
-    cut(asked)
-    folder: Path = asked.out
-    return folder
+    cut(options)
+    return Path(options.out or "")
 
 
-_truncate = truncate
+def truncate_layers(
+    given: Any, layers: Sequence[int], out: str | Path, **options: Any
+) -> "list[Truncated]":
+    """Write a model at several depths into `out/layer-K`, all or none, and return what each costs and scores.
+
+    The arguments are those of `truncate`.
+
+    >>> from layerscope.truncation import truncate_layers
+    >>> made = truncate_layers("tiny-bert", [1, 2], "shallow", progress=False)
+    >>> [entry.layer for entry in made]
+    [1, 2]
+    """
+    call = {"given": given, "layers": layers, "out": out, **options}
+    checked_call = checked(truncate, call, TruncateOptions)
+    from layerscope.truncation.pipeline import cut
+
+    return cut(checked_call)

@@ -7,7 +7,8 @@ import pytest
 import layerscope
 from layerscope.core.options import checked
 from layerscope.selection.selection import open_selection
-from layerscope.truncation.pipeline import resolved
+from layerscope.truncation.options import TruncateOptions
+from layerscope.truncation.pipeline import resolve
 from layerscope.truncation.verb import truncate
 
 
@@ -71,9 +72,10 @@ def test_a_clear_gain_chooses_the_mix_and_the_command_that_writes_it(tmp_path):
     )
     assert found.what == "mix of layers 'scalar mix' up to layer 2 of 3"
     assert open_selection(found.save(tmp_path / "choice")).chosen == found.chosen
-    asked, _ = resolved(checked(truncate, {"given": found, "out": tmp_path / "out"}))
-    assert asked.mix == {"1": 0.4, "2": 0.6}
-    assert asked.layers is None
+    call = {"given": found, "out": tmp_path / "out"}
+    options, _ = resolve(checked(truncate, call, TruncateOptions))
+    assert options.mix == {"1": 0.4, "2": 0.6}
+    assert options.layer is None
 
 
 @pytest.mark.parametrize(

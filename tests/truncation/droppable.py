@@ -1,12 +1,10 @@
 """Small models of six blocks, of every kind of pattern that a config can lay over its blocks, and their bypass."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 import transformers as hf
 from models import zoo
-from models.tokenizer import word_tokenizer
 from models.zoo import build
 from torch import Tensor, nn
 
@@ -225,14 +223,7 @@ def bypass(model: nn.Module, blocks: str, drop: list[int]) -> None:
         module.forward = lambda x, *_, wraps=wraps, rest=rest, **__: (x, *rest) if wraps else x
 
 
-def saved(model: nn.Module, folder: Path, processor: object = None) -> Path:
-    model.save_pretrained(folder)
-    (processor or word_tokenizer()).save_pretrained(folder)
-    return folder
-
-
-def logits(model: nn.Module, ids: Tensor = IDS) -> Tensor:
-    with torch.no_grad():
-        return model(
-            input_ids=ids, **({"use_cache": False} if hasattr(model.config, "use_cache") else {})
-        ).logits
+@torch.no_grad()
+def logits(model: nn.Module) -> Tensor:
+    cache = {"use_cache": False} if hasattr(model.config, "use_cache") else {}
+    return model(input_ids=IDS, **cache).logits

@@ -1,6 +1,5 @@
 """Every architecture cut at a middle layer, loaded by transformers alone, against a walk through the full model."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -12,9 +11,7 @@ from models.tokenizer import word_tokenizer
 from models.zoo import TEXT, Case, L, build
 from safetensors.torch import load_file
 from torch import Tensor, nn
-
-import layerscope
-from layerscope.truncation import truncate_layers
+from truncation.cutting import close, cut as truncate, loaded, saved
 
 K = L - 1
 # transformers reads the tokenizer of every Qwen2 as byte pairs, which the tests' words are not
@@ -22,29 +19,13 @@ CASES = [case for case in TEXT if case.name != "qwen2"]
 DECODERS = [case for case in CASES if case.causal]
 
 
-def saved(model: nn.Module, folder: Path, processor: object = None) -> Path:
-    model.save_pretrained(folder)
-    (processor or word_tokenizer()).save_pretrained(folder)
-    return folder
-
-
-def close(one: Tensor, two: Tensor) -> None:
-    torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-5)
-
-
 def layer(walk: walks.Walk, k: int = K) -> Tensor:
     states, norm = walk
     return states[k] if norm is None else norm(states[k])
 
 
-def loaded(auto: type, folder: Path, **options: object) -> nn.Module:
-    model, report = auto.from_pretrained(folder, output_loading_info=True, **options)
-    assert (
-        not report["missing_keys"]
-        and not report["unexpected_keys"]
-        and not report["mismatched_keys"]
-    )
-    return model.eval()
+def made(name: str) -> nn.Module:
+    return next(case for case in TEXT if case.name == name).make()
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -53,7 +34,7 @@ def test_trap_09_a_text_model_without_its_last_layer_is_that_layer_of_the_full_o
     case: Case, tmp_path: Path
 ) -> None:
     model = case.make()
-    out = layerscope.truncate(saved(model, tmp_path / "full"), K, tmp_path / "cut", progress=False)
+    out = truncate(saved(model, tmp_path / "full"), K, tmp_path / "cut")
     ids = torch.tensor([IDS[0]])
     wanted = layer(walks.TEXT[case.name](model, ids))
     head = hf.AutoModelForCausalLM if case.causal else hf.AutoModelForMaskedLM
@@ -75,7 +56,7 @@ def test_the_one_head_of_a_language_model_reads_the_layer_and_stays_tied(
     model.config.tie_word_embeddings = True
     model.tie_weights()
     ids = torch.tensor([IDS[0]])
-    out = layerscope.truncate(saved(model, tmp_path / "full"), 1, tmp_path / "cut", progress=False)
+    out = truncate(saved(model, tmp_path / "full"), 1, tmp_path / "cut")
     cut = loaded(hf.AutoModelForCausalLM, out)
     wanted = model.get_output_embeddings()(layer(walks.TEXT[case.name](model, ids), 1))
     cap = getattr(model.config, "final_logit_softcapping", None)
@@ -84,16 +65,12 @@ def test_the_one_head_of_a_language_model_reads_the_layer_and_stays_tied(
     assert cut.get_output_embeddings().weight is cut.get_input_embeddings().weight
     stored = load_file(out / "model.safetensors")
     assert sum(tuple(tensor.shape) == (zoo.V, zoo.D) for tensor in stored.values()) == 1
-    (made,) = truncate_layers(
-        model, [1], tmp_path / "object", processor=word_tokenizer(), progress=False
-    )
-    assert made.parameters == sum(p.numel() for p in cut.parameters())
 
 
 def test_modernbert_keeps_which_layers_see_everything(tmp_path: Path) -> None:
-    model = next(case for case in TEXT if case.name == "modernbert").make()
+    model = made("modernbert")
     pattern = list(model.config.layer_types)
-    out = layerscope.truncate(saved(model, tmp_path / "full"), K, tmp_path / "cut", progress=False)
+    out = truncate(saved(model, tmp_path / "full"), K, tmp_path / "cut")
     assert len(set(pattern)) == 2
     assert hf.AutoConfig.from_pretrained(out).layer_types == pattern[:K]
 
@@ -106,7 +83,7 @@ def test_albert_runs_its_shared_block_fewer_times_though_other_numbers_equal_its
         **zoo.COMMON | {"num_hidden_layers": 4, "num_attention_heads": 4}, embedding_size=16
     )
     model = build(lambda: hf.AlbertForMaskedLM(config))
-    out = layerscope.truncate(saved(model, tmp_path / "full"), 2, tmp_path / "cut", progress=False)
+    out = truncate(saved(model, tmp_path / "full"), 2, tmp_path / "cut")
     cut, ids = hf.AutoModel.from_pretrained(out).eval(), torch.tensor([IDS[0]])
     close(cut(input_ids=ids).last_hidden_state, layer(walks.albert(model, ids), 2))
     assert (cut.config.num_hidden_layers, cut.config.num_attention_heads) == (2, 4)
@@ -123,9 +100,7 @@ def test_distilbert_and_a_classifier_of_bert_keep_their_heads(tmp_path: Path) ->
     ids = torch.tensor([IDS[0]])
 
     def cut(model: nn.Module, name: str) -> nn.Module:
-        out = layerscope.truncate(
-            saved(model, tmp_path / name), 2, tmp_path / f"{name}-cut", progress=False
-        )
+        out = truncate(saved(model, tmp_path / name), 2, tmp_path / f"{name}-cut")
         return loaded(hf.AutoModelForSequenceClassification, out)
 
     state = distil.distilbert.embeddings(ids)
@@ -145,9 +120,7 @@ def test_distilbert_and_a_classifier_of_bert_keep_their_heads(tmp_path: Path) ->
 @torch.no_grad()
 def test_the_encoder_of_t5_becomes_an_encoder_of_its_own(tmp_path: Path) -> None:
     model = zoo.t5()
-    out = layerscope.truncate(
-        saved(model, tmp_path / "full"), 2, tmp_path / "cut", part="encoder", progress=False
-    )
+    out = truncate(saved(model, tmp_path / "full"), 2, tmp_path / "cut", part="encoder")
     cut = loaded(hf.AutoModelForTextEncoding, out)
     ids = torch.tensor([IDS[0]])
     close(cut(input_ids=ids).last_hidden_state, layer(walks.t5_encoder(model, ids), 2))
@@ -159,9 +132,7 @@ def test_the_encoder_of_t5_becomes_an_encoder_of_its_own(tmp_path: Path) -> None
 @torch.no_grad()
 def test_the_decoder_of_t5_is_cut_within_the_whole(tmp_path: Path) -> None:
     model = zoo.t5()
-    out = layerscope.truncate(
-        saved(model, tmp_path / "full"), 1, tmp_path / "cut", part="decoder", progress=False
-    )
+    out = truncate(saved(model, tmp_path / "full"), 1, tmp_path / "cut", part="decoder")
     cut = loaded(hf.AutoModelForSeq2SeqLM, out)
     ids = torch.tensor([IDS[0]])
     start = torch.cat([torch.zeros(1, 1, dtype=torch.long), ids[:, :-1]], 1)
@@ -174,9 +145,7 @@ def test_the_decoder_of_t5_is_cut_within_the_whole(tmp_path: Path) -> None:
 def test_vit_with_its_classifier_and_image_processor(tmp_path: Path) -> None:
     model = zoo.vit()
     processor = hf.ViTImageProcessor(size={"height": 16, "width": 16})
-    out = layerscope.truncate(
-        saved(model, tmp_path / "full", processor), K, tmp_path / "cut", progress=False
-    )
+    out = truncate(saved(model, tmp_path / "full", processor), K, tmp_path / "cut")
     pixels = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(0))
     cut, state = loaded(hf.AutoModelForImageClassification, out), layer(walks.vit(model, pixels))
     close(cut.vit(pixel_values=pixels).last_hidden_state, state)
@@ -194,7 +163,7 @@ def test_dinov2_derives_the_names_of_its_stages_from_its_depth(tmp_path: Path) -
         "patch_size": 4,
     }
     model = build(lambda: hf.Dinov2Model(hf.Dinov2Config(**small)))
-    out = layerscope.truncate(model, 2, tmp_path / "cut", progress=False)
+    out = truncate(model, 2, tmp_path / "cut")
     pixels, cut = (
         torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(0)),
         loaded(hf.AutoModel, out),
@@ -211,9 +180,7 @@ def test_whisper_is_cut_on_one_side_within_the_whole(
 ) -> None:
     model = zoo.whisper()
     folder = saved(model, tmp_path / "full", hf.WhisperFeatureExtractor())
-    out = layerscope.truncate(
-        folder, 2 if part == "encoder" else 1, tmp_path / "cut", part=part, progress=False
-    )
+    out = truncate(folder, 2 if part == "encoder" else 1, tmp_path / "cut", part=part)
     cut = loaded(hf.AutoModelForSpeechSeq2Seq, out)
     features = torch.randn(1, 80, 3000, generator=torch.Generator().manual_seed(0))
     close(
@@ -238,7 +205,7 @@ def test_a_tower_of_clip_has_its_depth_in_a_nested_config(tmp_path: Path) -> Non
         projection_dim=16,
     )
     model = build(lambda: hf.CLIPModel(config))
-    out = layerscope.truncate(saved(model, tmp_path / "full"), 2, tmp_path / "cut", progress=False)
+    out = truncate(saved(model, tmp_path / "full"), 2, tmp_path / "cut")
     cut = loaded(hf.AutoModel, out)
     assert (
         cut.config.text_config.num_hidden_layers,
@@ -248,9 +215,7 @@ def test_a_tower_of_clip_has_its_depth_in_a_nested_config(tmp_path: Path) -> Non
     state = model.text_model(input_ids=ids, output_hidden_states=True).hidden_states[2]
     close(cut.text_model(input_ids=ids).last_hidden_state, model.text_model.final_layer_norm(state))
     assert "part text\\_model" in (out / "README.md").read_text()
-    out = layerscope.truncate(
-        tmp_path / "full", 2, tmp_path / "seen", part="vision", progress=False
-    )
+    out = truncate(tmp_path / "full", 2, tmp_path / "seen", part="vision")
     pixels = torch.randn(1, 3, 16, 16, generator=torch.Generator().manual_seed(0))
     state = model.vision_model(pixels, output_hidden_states=True).hidden_states[2]
     close(hf.CLIPVisionModel.from_pretrained(out).eval()(pixels).last_hidden_state, state)
@@ -265,7 +230,7 @@ def test_a_tower_of_clip_has_its_depth_in_a_nested_config(tmp_path: Path) -> Non
 @torch.no_grad()
 def test_a_real_language_model(shared: Path, tmp_path: Path) -> None:
     folder = shared / "models/stories260K"
-    out = layerscope.truncate(folder, 3, tmp_path / "cut", progress=False)
+    out = truncate(folder, 3, tmp_path / "cut")
     model, cut = (
         hf.AutoModelForCausalLM.from_pretrained(folder).eval(),
         loaded(hf.AutoModelForCausalLM, out),
@@ -279,28 +244,15 @@ def test_a_real_language_model(shared: Path, tmp_path: Path) -> None:
 
 
 def test_the_last_layer_is_the_model_itself(tmp_path: Path) -> None:
-    model = next(case for case in TEXT if case.name == "llama").make()
-    out = layerscope.truncate(saved(model, tmp_path / "full"), L, tmp_path / "cut", progress=False)
+    model = made("llama")
+    out = truncate(saved(model, tmp_path / "full"), L, tmp_path / "cut")
     mine, own = loaded(hf.AutoModelForCausalLM, out).state_dict(), model.state_dict()
     assert mine.keys() == own.keys() and all(torch.equal(mine[key], own[key]) for key in own)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_weights_keep_the_dtype_of_the_checkpoint(dtype: torch.dtype, tmp_path: Path) -> None:
-    model = next(case for case in TEXT if case.name == "llama").make().to(dtype)
-    out = layerscope.truncate(saved(model, tmp_path / "full"), 1, tmp_path / "cut", progress=False)
-    weights, own = load_file(out / "model.safetensors"), model.state_dict()
-    assert json.loads((out / "config.json").read_text())["dtype"] == str(dtype).removeprefix(
-        "torch."
-    )
-    assert all(
-        torch.equal(weights[key], own[key]) and weights[key].dtype == dtype for key in weights
-    )
-
-
 def test_the_model_given_as_an_object_is_left_as_it_was(tmp_path: Path) -> None:
-    model = next(case for case in TEXT if case.name == "gpt2").make().train()
+    model = made("gpt2").train()
     before = {key: tensor.clone() for key, tensor in model.state_dict().items()}
-    layerscope.truncate(model, 1, tmp_path / "cut", processor=word_tokenizer(), progress=False)
+    truncate(model, 1, tmp_path / "cut", processor=word_tokenizer())
     assert all(torch.equal(before[key], tensor) for key, tensor in model.state_dict().items())
     assert model.config.n_layer == L and len(model.transformer.h) == L and model.training

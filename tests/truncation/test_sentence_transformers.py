@@ -6,117 +6,85 @@ import numpy as np
 import pytest
 import tiny
 import torch
+import transformers as hf
+from models import zoo
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Dense, Normalize, Pooling, Transformer
+from truncation.cutting import MINILM, TEXTS, close, cut, pooled, serve, unit
 
 import layerscope
-from layerscope.models.checks import embedded
-
-TEXTS = [
-    "A cat sat on the mat.",
-    "Entropy rises.",
-    "One",
-    "Layers differ in what they know of a longer text than this.",
-]
-
-
-@torch.no_grad()
-def by_hand(folder: str, k: int) -> np.ndarray:
-    """Mean over the real tokens of layer k of a BERT, scaled to length 1."""
-    served = SentenceTransformer(folder, device="cpu")
-    rows = []
-    for text in TEXTS:
-        given = served.tokenizer(text, return_tensors="pt")
-        states = served[0].auto_model(**given, output_hidden_states=True).hidden_states[k]
-        rows.append(torch.nn.functional.normalize(states.mean(1), dim=-1))
-    return torch.cat(rows).numpy()
 
 
 def test_minilm_at_half_depth(tmp_path: Path) -> None:
-    out = layerscope.truncate("minilm", 3, tmp_path / "cut", progress=False)
-    cut = SentenceTransformer(str(out), device="cpu")
-    np.testing.assert_allclose(
-        cut.encode(TEXTS), by_hand(embedded("minilm"), 3), rtol=1e-5, atol=1e-5
-    )
-    assert [type(module).__name__ for module in cut] == ["Transformer", "Pooling", "Normalize"]
-    assert cut.max_seq_length == 256
-    assert len(cut[0].auto_model.encoder.layer) == 3
+    served = serve(cut("minilm", 3, tmp_path / "cut"))
+    close(served.encode(TEXTS), unit(pooled(MINILM, TEXTS, 3)))
+    assert [type(module).__name__ for module in served] == ["Transformer", "Pooling", "Normalize"]
+    assert served.max_seq_length == 256 and len(served[0].auto_model.encoder.layer) == 3
 
 
 def pipeline(tmp_path: Path) -> SentenceTransformer:
     folder = tiny.saved(tiny.bert(), tmp_path / "bert", special=True)
     torch.manual_seed(1)
-    dense = Dense(32, 8, activation_function=torch.nn.Tanh())
+    modules = [
+        Transformer(str(folder), max_seq_length=16),
+        Pooling(32, pooling_mode="cls"),
+        Dense(32, 8, activation_function=torch.nn.Tanh()),
+        Normalize(),
+    ]
+    prompts = {"query": "w1 w2 ", "document": "w3 "}
     return SentenceTransformer(
-        modules=[
-            Transformer(str(folder), max_seq_length=16),
-            Pooling(32, pooling_mode="cls"),
-            dense,
-            Normalize(),
-        ],
-        prompts={"query": "w1 w2 ", "document": "w3 "},
-        default_prompt_name="query",
-        device="cpu",
+        modules=modules, prompts=prompts, default_prompt_name="query", device="cpu"
     )
 
 
 @torch.no_grad()
-def test_dense_normalize_prompts_and_length_stay(tmp_path: Path) -> None:
-    served, texts = pipeline(tmp_path), tiny.texts(6)
-    out = layerscope.truncate(served, 2, tmp_path / "cut", progress=False)
-    cut = SentenceTransformer(str(out), device="cpu")
-    assert (
-        cut.prompts["document"] == "w3 "
-        and cut.default_prompt_name == "query"
-        and cut.max_seq_length == 16
-    )
-    rows = []
-    for text in texts:
-        given = served.tokenizer(
-            "w1 w2 " + text, return_tensors="pt", truncation=True, max_length=16
-        )
-        state = served[0].auto_model(**given, output_hidden_states=True).hidden_states[2][:, 0]
-        rows.append(torch.nn.functional.normalize(torch.tanh(served[2].linear(state)), dim=-1))
-    np.testing.assert_allclose(cut.encode(texts), torch.cat(rows).numpy(), rtol=1e-5, atol=1e-5)
-
-
-def test_the_object_serves_its_full_depth_afterwards(tmp_path: Path) -> None:
+def test_dense_normalize_prompts_and_length_stay_and_the_object_is_left_as_it_was(
+    tmp_path: Path,
+) -> None:
     served, texts = pipeline(tmp_path), tiny.texts(6)
     before = served.encode(texts)
-    layerscope.truncate(served, 1, tmp_path / "cut", progress=False)
+    short = serve(cut(served, 2, tmp_path / "cut"))
+    assert short.prompts["document"] == "w3 " and short.default_prompt_name == "query"
+    assert short.max_seq_length == 16
+    rows = []
+    for text in texts:
+        how = {"return_tensors": "pt", "truncation": True, "max_length": 16}
+        read = served.tokenizer(f"w1 w2 {text}", **how)
+        state = served[0].auto_model(**read, output_hidden_states=True).hidden_states[2][:, 0]
+        rows.append(torch.nn.functional.normalize(torch.tanh(served[2].linear(state)), dim=-1))
+    close(short.encode(texts), torch.cat(rows))
     np.testing.assert_array_equal(served.encode(texts), before)
+    plain = cut(served, 2, tmp_path / "plain", "transformers")
+    assert hf.AutoModel.from_pretrained(plain).config.num_hidden_layers == 2
+    assert not (plain / "modules.json").exists()
 
 
 @torch.no_grad()
 def test_a_plain_model_gets_a_pooling(tmp_path: Path) -> None:
-    folder = tiny.saved(tiny.llama(), tmp_path / "llama", special=False)
-    out = layerscope.truncate(folder, 2, tmp_path / "cut", "sentence-transformers", progress=False)
-    full, texts = tiny.llama().model, tiny.texts(5)
-    rows = []
-    for text in texts:
-        ids = tiny.tokenizer(special=False)(text, return_tensors="pt")["input_ids"]
-        rows.append(
-            full.norm(full(input_ids=ids, output_hidden_states=True).hidden_states[2]).mean(1)
-        )
-    found = SentenceTransformer(str(out), device="cpu").encode(texts)
-    np.testing.assert_allclose(found, torch.cat(rows).numpy(), rtol=1e-5, atol=1e-5)
+    folder, texts = tiny.saved(tiny.llama(), tmp_path / "llama", special=False), tiny.texts(5)
+    served = serve(cut(folder, 2, tmp_path / "cut", "sentence-transformers"))
+    norm = tiny.llama().model.norm.double()
+    close(served.encode(texts), pooled(folder, texts, 2, lambda states: norm(states).mean(1)))
 
 
-def test_one_can_be_written_as_a_plain_model(tmp_path: Path) -> None:
-    import transformers as hf
+@pytest.mark.parametrize("pooling", ["mean", "cls", "last"])
+def test_a_pooling_that_is_named_is_shipped(cli, pooling: str, tmp_path: Path) -> None:
+    bert, texts = tiny.saved(tiny.bert(), tmp_path / "bert", special=True), tiny.texts(3)
+    out = cut(bert, 2, tmp_path / "cut", "sentence-transformers", pooling=pooling)
+    pool = {"mean": lambda s: s.mean(1), "cls": lambda s: s[:, 0], "last": lambda s: s[:, -1]}
+    close(serve(out).encode(texts), pooled(bert, texts, 2, pool[pooling]))
+    line = cli("truncate", bert, "--layer", 2, "--pooling", pooling, "--out", tmp_path / "no").line
+    assert line.startswith(f"pooling {pooling} needs --format sentence-transformers: ")
 
-    out = layerscope.truncate(
-        pipeline(tmp_path), 2, tmp_path / "cut", "transformers", progress=False
-    )
-    model = hf.AutoModel.from_pretrained(out)
-    assert model.config.num_hidden_layers == 2 and not (out / "modules.json").exists()
+
+def test_a_sentence_transformer_is_shipped_with_another_pooling(tmp_path: Path) -> None:
+    out = cut("minilm", 2, tmp_path / "cut", "sentence-transformers", pooling="cls")
+    wanted = unit(pooled(MINILM, TEXTS, 2, lambda states: states[:, 0]))
+    close(serve(out).encode(TEXTS), wanted)
 
 
 def test_an_image_model_has_no_texts_to_encode(tmp_path: Path) -> None:
-    from models import zoo
-
-    with pytest.raises(
-        layerscope.LayerscopeError, match="reads no texts: `format='transformers'` writes it"
-    ):
-        layerscope.truncate(zoo.vit(), 1, tmp_path / "cut", "sentence-transformers", progress=False)
+    line = "reads no texts: `format='transformers'` writes it"
+    with pytest.raises(layerscope.LayerscopeError, match=line):
+        cut(zoo.vit(), 1, tmp_path / "cut", "sentence-transformers")
     assert list(tmp_path.iterdir()) == []
