@@ -26,6 +26,7 @@ NEEDED_BY = {
     "`page`": "charts",
     "`format='onnx'`": "onnx",
     "`format='sentence-transformers'`": "sentence-transformers",
+    "`task='sentence-similarity'`": "sentence-transformers",
 }
 """The extra that a verb needs, an option whatever its value, or one value of an option."""
 

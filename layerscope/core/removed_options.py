@@ -26,6 +26,10 @@ GONE = {
         "scores",
         "save_rules",
     ): "rules are not fitted any more; `metrics` prints what each of them would have chosen",
+    (
+        "train",
+        "as_printed",
+    ): "give the printed value itself, such as --learning-rate 0.1 with tracing-deit",
     ("scores", "kind"): "rules are not fitted any more, for one kind of models or another",
 }
 """By verb, and option or option with a value, or command: the mend."""

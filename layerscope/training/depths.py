@@ -65,13 +65,10 @@ class Line:
         return history.NAMES.get(self.metric, about(self.metric).title)
 
     def shown(self, value: float, stderr: float = math.nan) -> str:
-        """Return a value of its score, with the error if it is known."""
-        factor, digits, unit = (
-            scale(self.metric),
-            SCORES[self.metric][2],
-            " %" * (about(self.metric).unit == "%"),
-        )
+        """Return a value of its score, with the error if there is one."""
+        factor, digits = scale(self.metric), SCORES[self.metric][2]
         error = "" if math.isnan(stderr) else f" ±{factor * stderr:,.{digits}f}"
+        unit = " %" if about(self.metric).unit == "%" else ""
         return f"{factor * value:,.{digits}f}{error}{unit}"
 
     def __str__(self) -> str:
@@ -79,11 +76,20 @@ class Line:
 
     def loses(self, other: "Line") -> float:
         """Return how much worse this layer is than another: in accuracy (0 … 1), or as a share of its perplexity."""
-        return (
-            self.value / other.value - 1
-            if self.metric == "perplexity"
-            else other.value - self.value
-        )
+        if self.metric == "perplexity":
+            return self.value / other.value - 1
+        return other.value - self.value
+
+    def against(self, last: "Line") -> str:
+        """Return in words how fast and how good this layer is beside the last one."""
+        loss, faster = self.loses(last), ""
+        _, point, digits = SCORES[self.metric]
+        lost = f"{100 * loss:.1f} {'%' if point == '1 %' else 'points'}"
+        if digits == 3:
+            lost = f"{loss:.3f}"
+        if self.ms_per_sample and last.ms_per_sample:
+            faster = f", {last.ms_per_sample / self.ms_per_sample:.1f} × faster"
+        return f"{faster}, {f'{lost} worse than' if loss > 0 else 'as good as'} all {last.layer}"
 
     def nearly(self, other: "Line") -> bool:
         """Return whether it loses at most `LOSS` against another."""
@@ -109,53 +115,48 @@ class Trained(Shown):
     """The score of sentence embeddings' first dimensions alone: layers by their number."""
 
     @property
-    def own(self) -> tuple[Line, ...]:
+    def layers(self) -> tuple[Line, ...]:
         """The layers of the model itself."""
         return tuple(line for line in self.lines if line.depth == self.lines[0].depth)
 
     @property
     def chosen(self) -> Line | None:
         """The shallowest layer that loses at most `LOSS` against the last; None without one, or if in doubt."""
-        fit = (line for line in self.own[:-1] if line.nearly(self.own[-1]))
+        *others, last = self.layers
+        fit = (line for line in others if line.nearly(last))
         return next(fit, None) if self._doubt() is None else None
 
     @property
     def headline(self) -> str:
         """What this training bought, in a line."""
-        own, last, found, doubt = self.own, self.own[-1], self.chosen, self._doubt()
+        last, chosen, doubt = self.layers[-1], self.chosen, self._doubt()
         if doubt is not None:
             return f"No depth is chosen: {doubt}"
-        name, (unit, point, digits) = last.title, SCORES[last.metric]
-        what = f"N = {last.n:,}{'' if self.classes else f' {unit}'}"
-        if found is None:
-            text = f"All {last.layer} layers: {name} {last} ({what}); no shallower layer is within {point} of it"
+        unit, point, _ = SCORES[last.metric]
+        n = f"N = {last.n:,}" if self.classes else f"N = {last.n:,} {unit}"
+        if chosen is None:
+            text = f"All {last.layer} layers: {last.title} {last} ({n}); no shallower layer is within {point} of it"
             return text + self._narrow(last)
-        loss, times = found.loses(last), (found.ms_per_sample, last.ms_per_sample)
-        lost = (
-            f"{loss:.3f}"
-            if digits == 3
-            else f"{100 * loss:.1f} {'%' if point == '1 %' else 'points'}"
-        )
-        apart = f"{lost} worse than" if loss > 0 else "as good as"
-        faster = f", {times[1] / times[0]:.1f} × faster" if times[0] and times[1] else ""
-        text = f"Layer {found.layer} of {len(own)}: {name} {found}{faster}, {apart} all {last.layer} ({last}; {what})"
-        return text + self._narrow(found)
+        text = f"Layer {chosen.layer} of {len(self.layers)}: {last.title} {chosen}{chosen.against(last)} ({last}; {n})"
+        return text + self._narrow(chosen)
 
     def _narrow(self, line: Line) -> str:
         """Return the fewest dimensions of a layer that lose at most `LOSS` against all of the last layer, in words."""
-        scores, last = self.dims.T.get(line.layer, {}), self.own[-1].value
-        fit = [(dims, score) for dims, score in scores.items() if within(last - score, float(LOSS))]
-        return f"; its first {fit[0][0]} dimensions alone: {line.shown(fit[0][1])}" if fit else ""
+        last = self.layers[-1].value
+        for dims, score in self.dims.T.get(line.layer, {}).items():
+            if within(last - score, float(LOSS)):
+                return f"; its first {dims} dimensions alone: {line.shown(score)}"
+        return ""
 
     @property
     def rivals(self) -> tuple[str, ...]:
         """Separate models that are better than the layer of this one at their depth, a sentence each."""
-        own = {line.layer: line for line in self.own}
+        layers = {line.layer: line for line in self.layers}
         return tuple(
             f"A separate model of {count(line.layer, 'layer')} is better than layer {line.layer} of this one: "
-            f"{line} against {own[line.layer]}, in {self.path / BASELINES / f'depth-{line.layer}'}"
-            for line in self.lines[len(own) :]
-            if own[line.layer].loses(line) > 0
+            f"{line} against {layers[line.layer]}, in {self.path / BASELINES / f'depth-{line.layer}'}"
+            for line in self.lines[len(layers) :]
+            if layers[line.layer].loses(line) > 0
         )
 
     def document(self) -> Document:
@@ -179,22 +180,20 @@ class Trained(Shown):
         )
 
     def _depths(self) -> Table:
-        others = {line.layer: line for line in self.lines[len(self.own) :]}
-        titles = ["layer", self.own[0].title, "ms", "MB"] + ["separate model"] * bool(others)
+        layers = self.layers
+        separate = {line.layer: str(line) for line in self.lines[len(layers) :]}
+        titles = ["layer", layers[0].title, "ms", "MB"] + ["separate model"] * bool(separate)
         legend = (f"ms: per sample, {self.measured}",) if self.measured else ()
         rows = []
-        for line in self.own:
-            timed = [
-                "–" if value is None else f"{value:.2f}"
-                for value in (line.ms_per_sample, line.megabytes)
-            ]
-            beside = [str(others[line.layer]) if line.layer in others else ""] if others else []
-            rows.append(row(f"{line.layer} of {line.depth}", str(line), *timed, *beside))
+        for line in layers:
+            costs = [_decimals(line.ms_per_sample), _decimals(line.megabytes)]
+            beside = [separate.get(line.layer, "")] * bool(separate)
+            rows.append(row(f"{line.layer} of {line.depth}", str(line), *costs, *beside))
         return Table("A model that ends at each layer", columns(titles), tuple(rows), legend)
 
     def _doubt(self) -> str | None:
         """Return why the scores say nothing about depth, None where they do."""
-        last = self.own[-1]
+        last = self.layers[-1]
         if last.n < FEWEST:
             return f"{count(last.n, 'evaluation sample')} are too few, give at least {FEWEST}"
         if self.classes and last.value - 2 * last.stderr <= 1 / self.classes:
@@ -215,6 +214,10 @@ class Trained(Shown):
         }
 
 
+def _decimals(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"
+
+
 def _has_dims(part: Any) -> bool:
     """Return whether this is the table of layers at fewer dimensions."""
     return isinstance(part, Table) and any(
@@ -228,15 +231,14 @@ def shallower(
     """Return separate models of these depths: the first blocks of a checkpoint, or random weights of such a config."""
     if not depths:
         return {}
-    depth = depth_of(model)
-    found = {}
+    depth, models = depth_of(model), {}
     for layers in depths:
         torch.manual_seed(seed)
         if from_config:
-            found[layers] = depth.kind(depth.config(model.module.config, range(layers)))
+            models[layers] = depth.kind(depth.config(model.module.config, range(layers)))
         else:
-            found[layers] = copy.deepcopy(depth.build(model.module, range(layers)))
-    return found
+            models[layers] = copy.deepcopy(depth.build(model.module, range(layers)))
+    return models
 
 
 def compare(
@@ -251,22 +253,22 @@ def compare(
     for depth, other in sorted(baselines.items()):
         table = _scored(other, f"{name}, {count(depth, 'layer')}")
         tables.append(table[table["layer"] == depth])
-    costs, measured = {}, ""
+    frame, measured = pd.concat(tables), ""
+    frame = frame.assign(ms_per_sample=None, megabytes=None)
     try:
         source = open_source(str(folder.path), None, Override(part), LoadOptions())
-        found = costs_by_depth(source, tables[0]["layer"].tolist())
-        costs, measured = found.layers, found.measured
+        costs = costs_by_depth(source, tables[0]["layer"].tolist())
+        measured = costs.measured
+        by_layer = frame["layer"].map(costs.layers)
+        frame["ms_per_sample"] = [cost.milliseconds for cost in by_layer]
+        frame["megabytes"] = [cost.megabytes for cost in by_layer]
     except LayerscopeError as error:
         reporter.say(f"no times by depth: {error}")
-    frame = pd.concat(tables)
-    for column, name in (("ms_per_sample", "milliseconds"), ("megabytes", "megabytes")):
-        frame[column] = [getattr(costs.get(layer), name, None) for layer in frame["layer"]]
     lines = tuple(Line(**record) for record in frame.to_dict("records"))
-    table = pd.DataFrame(map(asdict, lines)).to_csv(index=False)
-    aside(folder.history / DEPTHS, lambda part: part.write_text(table, encoding="utf-8"))
-    return Trained(
-        folder.path, folder.history, lines, measured, classes and len(classes), _by_dims(folder)
-    )
+    text = pd.DataFrame(map(asdict, lines)).to_csv(index=False)
+    aside(folder.history / DEPTHS, lambda part: part.write_text(text, encoding="utf-8"))
+    dims = _by_dims(folder)
+    return Trained(folder.path, folder.history, lines, measured, classes and len(classes), dims)
 
 
 def _scored(folder: TrainingFolder, name: str) -> pd.DataFrame:

@@ -54,17 +54,21 @@ class ExitLoss:
                 )
             heads = nn.ModuleList(copy.deepcopy(exits.head) for _ in exits.layers[:-1])
             self.module.add_module(HEADS, heads)
-        self._own = self.module.forward
-        kinds = {parameter.kind for parameter in inspect.signature(self._own).parameters.values()}
+        self._plain = self.module.forward
+        kinds = {parameter.kind for parameter in inspect.signature(self._plain).parameters.values()}
         self._takes_items = inspect.Parameter.VAR_KEYWORD in kinds
 
-        @functools.wraps(
-            self._own
-        )  # the Trainer reads from the signature which columns a model takes
+        # the Trainer reads from the signature which columns a model takes
+        @functools.wraps(self._plain)
         def forward(*args: Any, **named: Any) -> Any:
             return self._forward(*args, **named)
 
         self.module.forward = forward
+
+    @property
+    def head(self) -> Head:
+        """What makes logits of what an exit gives."""
+        return self.exits.head or nn.Identity()
 
     @property
     def own(self) -> dict[int, nn.Module]:
@@ -73,9 +77,9 @@ class ExitLoss:
 
     def own_heads(self) -> ExitHeads | None:
         """Return the weights of these heads as they are now."""
-        return (
-            heads_of(self.exits.head_path, self.own) if self.exits.head_path and self.own else None
-        )
+        if self.exits.head_path is None or not self.own:
+            return None
+        return heads_of(self.exits.head_path, self.own)
 
     def detach(self) -> None:
         """Give the model its own `forward` back, and remove what was added."""
@@ -87,47 +91,46 @@ class ExitLoss:
         items = named.pop("num_items_in_batch", None)
         if labels is None and self.on:
             raise LayerscopeError("this batch has no labels: give what the exits are to predict")
-        given = named | {"labels": labels}
-        parts = Parts((given,)) if args else parts_of(self.exits.model, given)
+        inputs = named | {"labels": labels}
+        parts = Parts((inputs,)) if args else parts_of(self.exits.model, inputs)
         if labels is None or not self.module.training:
             return self._evaluated(parts, labels, items, *args)
-        head: Any = self.exits.head or nn.Identity()
+        calls = [partial(self._plain, *args, **_unlabelled(part)) for part in parts.inputs]
+        with layer_dropout(self.module, self.exits.stack, self.rates):
+            loss = self._loss(calls, parts, labels, items)
+        return ModelOutput(loss=loss)
+
+    def _loss(self, calls: Sequence[Any], parts: "Parts", labels: Tensor, items: Any) -> Tensor:
+        """Return the loss of the exits `on`, or of the last layer, as the calls of the parts of a batch give them."""
         heads: nn.ModuleList | None = getattr(self.module, HEADS, None)
         options: dict[str, Any] = {"shift": self.shift, "items": items}
-        calls = [partial(self._own, *args, **_unlabelled(part)) for part in parts.inputs]
-        with layer_dropout(self.module, self.exits.stack, self.rates):
-            if self.on:
-                found = zip(*(self.exits(call, self.on) for call in calls), strict=True)
-                states = [parts.joined(part) for part in found]
-                loss = self.objective.loss(
-                    states, labels, head, self.exits.layers, heads, self.on, **options
-                )
-            else:
-                loss = aligned_loss(
-                    [parts.joined([*map(self.exits.last, calls)])], labels, head, **options
-                )
-        unused = [one for i, one in enumerate(heads or ()) if i not in self.on]
-        for parameter in (parameter for one in unused for parameter in one.parameters()):
-            loss = loss + 0.0 * parameter.sum()  # DDP waits for the gradient of every weight
-        return ModelOutput(loss=loss)
+        if self.on:
+            reads = zip(*(self.exits(call, self.on) for call in calls), strict=True)
+            states = [parts.joined(read) for read in reads]
+            loss = self.objective.loss(
+                states, labels, self.head, self.exits.layers, heads, self.on, **options
+            )
+        else:
+            last = parts.joined([self.exits.last(call) for call in calls])
+            loss = aligned_loss([last], labels, self.head, **options)
+        for index, head in enumerate(heads or ()):
+            if index not in self.on:  # DDP waits for the gradient of every weight
+                loss = loss + 0.0 * sum(parameter.sum() for parameter in head.parameters())
+        return loss
 
     def _evaluated(self, parts: "Parts", labels: Tensor | None, items: Any, *args: Any) -> Any:
         """Return what the model itself gives, after `score`, where set, has seen every exit of the same pass."""
         whole = parts.order is None
-        more = (
-            {"num_items_in_batch": items}
-            if whole and items is not None and self._takes_items
-            else {}
-        )
-        calls = [partial(self._own, *args, **part, **more) for part in parts.inputs]
+        counted = whole and items is not None and self._takes_items
+        more = {"num_items_in_batch": items} if counted else {}
+        calls = [partial(self._plain, *args, **part, **more) for part in parts.inputs]
         if self.score is None or labels is None:
-            outputs: Sequence[Any] = [own() for own in calls]
+            outputs: Sequence[Any] = [call() for call in calls]
         else:
-            bare = [partial(self._own, *args, **_unlabelled(part)) for part in parts.inputs]
+            bare = [partial(self._plain, *args, **_unlabelled(part)) for part in parts.inputs]
             outputs, reads = zip(*map(self.every.reading, calls, bare), strict=True)
-            heads: list[Head] = [
-                self.own.get(layer, self.every.head or nn.Identity()) for layer in self.every.layers
-            ]
+            head = self.every.head or nn.Identity()
+            heads: list[Head] = [self.own.get(layer, head) for layer in self.every.layers]
             self.score(lambda index: parts.joined([read(index) for read in reads]), heads, labels)
         if whole:
             return outputs[0]
@@ -146,17 +149,15 @@ class Parts:
     order: Tensor | None = None
     width: int = 0
 
-    def joined(self, found: Sequence[Tensor]) -> Tensor:
+    def joined(self, outputs: Sequence[Tensor]) -> Tensor:
         """Return what the parts gave, `[b, …]` each, as that of the batch; missing tokens are 0."""
         if self.order is None:
-            return found[0]
-        pad = torch.nn.functional.pad
-        whole = torch.cat(
-            [
-                one if one.ndim < 3 else pad(one, (0, 0, 0, self.width - one.shape[1]))
-                for one in found
+            return outputs[0]
+        if outputs[0].ndim >= 3:
+            outputs = [
+                nn.functional.pad(one, (0, 0, 0, self.width - one.shape[1])) for one in outputs
             ]
-        )
+        whole = torch.cat([*outputs])
         return whole[self.order.to(whole.device)]
 
 
@@ -171,13 +172,13 @@ def parts_of(model: LayeredModel, named: dict[str, Any]) -> Parts:
     if model.joins(int(lengths.min()), mask.shape[1]):
         return Parts((named,))
 
-    def own(value: Any, rows: Tensor) -> Any:
+    def part_of(value: Any, rows: Tensor) -> Any:
         if not isinstance(value, Tensor) or not value.ndim or len(value) != len(mask):
             return value
         return value[rows, : lengths[rows[0]]] if value.shape[:2] == mask.shape else value[rows]
 
     parts = [(lengths == length).nonzero()[:, 0] for length in lengths.unique()]
-    inputs = tuple({name: own(value, rows) for name, value in named.items()} for rows in parts)
+    inputs = tuple({name: part_of(value, rows) for name, value in named.items()} for rows in parts)
     return Parts(inputs, torch.cat(parts).argsort(), mask.shape[1])
 
 
@@ -188,18 +189,15 @@ def _unlabelled(inputs: dict[str, Any]) -> dict[str, Any]:
 @torch.no_grad()
 def _shifts(module: nn.Module, inputs: Inputs) -> bool:
     """Return whether the model's own loss compares position t with label t + 1, as labels of position 0 alone show."""
-    named: dict[str, Any] = {
-        key: value for key, value in inputs.named.items() if accepts(module, key)
-    }
+    named = {key: value for key, value in inputs.named.items() if accepts(module, key)}
     kind = type(module).__name__
     with evaluating(module):
         logits: Tensor = module(**named).logits
         shape = logits.shape[:-1]
-        labels = torch.randint(
-            0, logits.shape[-1], shape, generator=torch.Generator().manual_seed(0)
-        ).to(logits.device)
+        generator = torch.Generator().manual_seed(0)
+        labels = torch.randint(0, logits.shape[-1], shape, generator=generator).to(logits.device)
         try:
-            own: Tensor = module(**named, labels=labels).loss
+            loss: Tensor = module(**named, labels=labels).loss
         except Exception as error:
             raise LayerscopeError(
                 f"{kind} takes no class of each {'token' if len(shape) > 1 else 'sample'} as labels "
@@ -209,12 +207,11 @@ def _shifts(module: nn.Module, inputs: Inputs) -> bool:
         if len(shape) > 1 and shape[1] > 1:
             first = torch.full_like(labels, IGNORED)
             first[:, 0] = labels[:, 0]
-            loss = module(**named, labels=first).loss
-            shift = not (bool(torch.isfinite(loss)) and bool(loss > 0))
+            of_first = module(**named, labels=first).loss
+            shift = not (bool(torch.isfinite(of_first)) and bool(of_first > 0))
     wanted = aligned_loss([logits], labels, nn.Identity(), shift=shift)
-    if not torch.isclose(
-        own.to(wanted.dtype), wanted, rtol=1e-3 if own.dtype.itemsize > 2 else 2e-2
-    ):
+    near = 1e-3 if loss.dtype.itemsize > 2 else 2e-2
+    if not torch.isclose(loss.to(wanted.dtype), wanted, rtol=near):
         raise LayerscopeError(
             f"the loss of {kind} is not a cross-entropy of classes or tokens: set problem_type to "
             "single_label_classification, or train another model"

@@ -39,26 +39,28 @@ class Exits:
         self.head_path: str | None = None
         name = model.loaded.name
         with evaluating(self.module), torch.no_grad():
-            own = logits_of(forward(self.module, inputs))
-            if own is not None and bool(own.isnan().any()):
+            logits = logits_of(forward(self.module, inputs))
+            if logits is None or model.lens is None:
+                raise LayerscopeError(
+                    f"{name} has no head over its {self.stack.part}: give a model with one"
+                )
+            if bool(logits.isnan().any()):
                 raise LayerscopeError(
                     f"{name} gives logits that are NaN before any training: its weights are corrupt, take an earlier "
                     f"checkpoint or another model"
                 )
-            if own is None or model.lens is None:
-                raise LayerscopeError(
-                    f"{name} has no head over its {self.stack.part}: give a model with one"
-                )
             calls = trace(self.module, "", inputs)
             _check_widths(self.module, self.stack, calls)
-            self.head_path = _linear(calls, own)
-            self._at_once = self._agrees(inputs, own)
+            self.head_path = _linear(calls, logits)
+            self._at_once = self._agrees(inputs, logits)
 
     @property
     def head(self) -> nn.Linear | None:
         """The linear layer that makes logits of what an exit gives."""
-        found = None if self.head_path is None else self.module.get_submodule(self.head_path)
-        return found if isinstance(found, nn.Linear) else None
+        if self.head_path is None:
+            return None
+        head = self.module.get_submodule(self.head_path)
+        return head if isinstance(head, nn.Linear) else None
 
     def __call__(self, call: Call, which: Sequence[int] | None = None) -> list[Tensor]:
         """Return what each exit gives, `[B, …, D]` for `head`, or logits `[B, …, K]`, from one call of the model.
@@ -67,37 +69,33 @@ class Exits:
         """
         layers = self.layers if which is None else [self.layers[i] for i in which]
         if self._at_once:
-            found = self.last(call, layers)
-            if len(found) % len(layers):
+            reads = self.last(call, layers)
+            if len(reads) % len(layers):
                 raise RuntimeError("the code after the blocks did not read every exit")
-            return list(found.chunk(len(layers)))
+            return list(reads.chunk(len(layers)))
         with self._headless(), recorded(self.module, self.stack.ends) as states:
             call()
         return [self._alone(call, states[layer - 1]) for layer in layers]
 
     def last(self, call: Call, stacked: Sequence[int] = ()) -> Tensor:
         """Return what the model's last layer, or those `stacked` in its stead, give `head`, or their logits."""
-        with (
-            self._headless() as given,
-            recorded(self.module, self.stack.ends, stacked) if stacked else nullcontext(),
-        ):
+        record = recorded(self.module, self.stack.ends, stacked) if stacked else nullcontext()
+        with self._headless() as reads, record:
             output = call()
-        found = given[-1] if given else logits_of(output)
-        assert found is not None
-        return found
+        read = reads[-1] if reads else logits_of(output)
+        assert read is not None
+        return read
 
-    def reading(self, own: Call, bare: Call) -> tuple[Any, Callable[[int], Tensor]]:
-        """Return what the model gives in `own`, and what the exit at an index gives in `bare`, without labels."""
+    def reading(self, call: Call, bare: Call) -> tuple[Any, Callable[[int], Tensor]]:
+        """Return what the model gives in a call, and what the exit at an index gives in `bare`, without labels."""
+        ends, layers = self.stack.ends, self.layers
         if self.head is not None and self._at_once:
-            with (
-                self._headless(len(self.layers)) as given,
-                recorded(self.module, self.stack.ends, self.layers),
-            ):
-                output = own()
-            return output, given[-1].chunk(len(self.layers)).__getitem__
-        with recorded(self.module, self.stack.ends) as states:
-            output = own()
-        return output, lambda index: self._alone(bare, states[self.layers[index] - 1])
+            with self._headless(len(layers)) as reads, recorded(self.module, ends, layers):
+                output = call()
+            return output, reads[-1].chunk(len(layers)).__getitem__
+        with recorded(self.module, ends) as states:
+            output = call()
+        return output, lambda index: self._alone(bare, states[layers[index] - 1])
 
     def _alone(self, call: Call, state: Tensor) -> Tensor:
         with bypassed(self.module, self.stack, state):
@@ -105,32 +103,33 @@ class Exits:
 
     @contextmanager
     def _headless(self, stacked: int = 0) -> Iterator[list[Tensor]]:
-        """Within, the head hands on what it is given, which is kept; of `stacked` exits it reads the last one."""
-        given: list[Tensor] = []
+        """Within, the head hands on what it reads, which is kept; of `stacked` exits it reads the last one."""
+        reads: list[Tensor] = []
         head: Any = self.head
-        read: Any = None if head is None else head.forward
+        if head is None:
+            yield reads
+            return
+        plain = head.forward
 
         def keep(states: Tensor) -> Any:
-            given.append(states)
-            return read(states.chunk(stacked)[-1]) if stacked else states
+            reads.append(states)
+            return plain(states.chunk(stacked)[-1]) if stacked else states
 
-        with replaced({} if head is None else {head: keep}):
-            yield given
+        with replaced({head: keep}):
+            yield reads
 
-    def _agrees(self, inputs: Inputs, own: Tensor) -> bool:
+    def _agrees(self, inputs: Inputs, logits: Tensor) -> bool:
         """Return whether stacked exits are read as each is alone, the last one as the model itself reads it."""
         call, self._at_once = partial(forward, self.module, inputs), True
         try:
             stacked = self(call)
-        except (
-            Exception
-        ):  # the code after the blocks fails in its own way on a batch of another size
+        except Exception:  # the code after the blocks fails in its own way on another batch size
             return False
         self._at_once = False
         pairs = [*zip(stacked, self(call), strict=True)]
         if self.layers[-1] == self.stack.depth:
             last = stacked[-1] if self.head is None else self.head(stacked[-1])
-            pairs.append((last, own.to(last.dtype)))
+            pairs.append((last, logits.to(last.dtype)))
         return all(
             one.shape == two.shape and torch.allclose(one, two, rtol=1e-4, atol=1e-4)
             for one, two in pairs
@@ -168,17 +167,16 @@ def layer_dropout(module: nn.Module, stack: Stack, rates: Sequence[float]) -> It
     """
     calls = 0
 
-    def instead(own: Callable[..., Any]) -> Callable[..., Any]:
+    def instead(plain: Callable[..., Any]) -> Callable[..., Any]:
         def run(*args: Any, **named: Any) -> Any:
             nonlocal calls
             rate, calls = rates[calls % stack.depth], calls + 1
-            output = own(*args, **named)
-            given, hidden = hidden_of((*args, *named.values())), hidden_of(output)
-            assert given is not None and hidden is not None
-            skipped = (torch.rand(len(hidden)) < rate).to(hidden.device)
-            return with_state(
-                output, torch.where(skipped.view(-1, *[1] * (hidden.ndim - 1)), given, hidden)
-            )
+            output = plain(*args, **named)
+            entered, left = hidden_of((*args, *named.values())), hidden_of(output)
+            assert entered is not None and left is not None
+            skipped = (torch.rand(len(left)) < rate).to(left.device)
+            skipped = skipped.view(-1, *[1] * (left.ndim - 1))
+            return with_state(output, torch.where(skipped, entered, left))
 
         return run
 
@@ -191,39 +189,38 @@ def exit_layers(model: LayeredModel, layers: Sequence[int] | None) -> tuple[int,
     """Return the depths of exits, None is every layer from 1 on; raises `LayerscopeError` for others."""
     if model.stack.added or model.stack.turned:
         model.stack.check_plain("exits")
-    found = tuple(range(1, model.stack.depth + 1) if layers is None else layers)
-    exit_weights(found, model.stack.depth)  # which checks them
-    return found
+    exits = tuple(range(1, model.stack.depth + 1) if layers is None else layers)
+    exit_weights(exits, model.stack.depth)  # which checks them
+    return exits
 
 
 def _check_widths(module: nn.Module, stack: Stack, calls: list[TracedCall]) -> None:
     """Raise where blocks of the same kind lie outside the stack because their states have another width."""
-    kind, inside = (
-        type(module.get_submodule(stack.blocks[-1])),
-        tuple(f"{path}." for path in stack.blocks),
-    )
+    last = stack.blocks[-1]
+    kind = type(module.get_submodule(last))
+    inside = tuple(f"{path}." for path in stack.blocks)
     for call in calls:
-        given, returned = call.input.shape[-1], call.output.shape[-1]
-        around = stack.blocks[-1].startswith(f"{call.path}.")
-        outside = (
-            type(call.module) is kind and not around and not f"{call.path}.".startswith(inside)
-        )
-        if outside and (given != stack.width or returned != stack.width):
+        path = f"{call.path}."
+        if type(call.module) is not kind or last.startswith(path) or path.startswith(inside):
+            continue
+        width, returned = call.input.shape[-1], call.output.shape[-1]
+        if {width, returned} != {stack.width}:
             raise LayerscopeError(
-                f"layers differ in width: {call.path} turns {given} features into {returned}, {stack.blocks[-1]} gives "
+                f"layers differ in width: {call.path} turns {width} features into {returned}, {last} gives "
                 f"{stack.width}; one head reads layers of one width"
             )
 
 
-def _linear(calls: list[TracedCall], own: Tensor) -> str | None:
+def _linear(calls: list[TracedCall], logits: Tensor) -> str | None:
     """Return the path of the linear layer whose output is the logits, if there is one that no adapter adds to."""
-    calls = [call for call in calls if same(call.output.to(own.dtype), own)]
+    calls = [call for call in calls if same(call.output.to(logits.dtype), logits)]
     linear = next((call for call in reversed(calls) if isinstance(call.module, nn.Linear)), None)
     if linear is None:
         return None
     inside = set(linear.module.parameters())
     for call in calls:
-        wraps = linear.path.startswith(f"{call.path}.") and same(call.input, linear.input)
-        if wraps and any(p.requires_grad and p not in inside for p in call.module.parameters()):
-            return None
+        if linear.path.startswith(f"{call.path}.") and same(call.input, linear.input):
+            others = set(call.module.parameters()) - inside
+            if any(parameter.requires_grad for parameter in others):
+                return None
     return linear.path

@@ -92,8 +92,8 @@ class LayerScores:
                 "label_probability": (-nll).exp(),
                 "cross_entropy": nll,
             }
-            for name, found in values.items():
-                self._add(name, index, found[kept])
+            for name, scores in values.items():
+                self._add(name, index, scores[kept])
             if losses:
                 both = kept & torch.isfinite(losses[-1])
                 self._add(RISES, index, (nll < losses[-1])[both])
@@ -134,27 +134,27 @@ class LayerScores:
             return []
         means = self._means()
         first = dict.fromkeys(OF_ALL, self.depth) | {RISES: 2}
-        found = [
-            self._row(name, layer, *mean)
-            for name in MEANS
-            for layer, mean in enumerate(means[name], start=1)
-            if layer >= first.get(name, 1)
-        ]
+        rows = []
+        for name in MEANS:
+            for layer, mean in enumerate(means[name], start=1):
+                if layer >= first.get(name, 1):
+                    rows.append(self._row(name, layer, *mean))
         if self.language_model:
             for layer, (value, stderr, n) in enumerate(means["cross_entropy"], start=1):
                 perplexity = math.exp(min(value, 700.0)) if math.isfinite(value) else math.nan
-                found.append(self._row("perplexity", layer, perplexity, perplexity * stderr, n))
-        found += self._cosines()
+                rows.append(self._row("perplexity", layer, perplexity, perplexity * stderr, n))
         accuracies = torch.tensor(
-            [value for value, _, _ in means["layer_accuracy"]], dtype=torch.float64
+            [mean[0] for mean in means["layer_accuracy"]], dtype=torch.float64
         )
-        for name in ("last", "all") if bool(torch.isfinite(accuracies).all()) else ():
-            reached = effective_depth(accuracies, EPSILON, "last" if name == "last" else None)
-            found.append(
-                self._row("effective_depth", self.depth, float(reached))
-                | {"variant": depth_variant(name)}
-            )
-        return [*found, *self._by_class()]
+        return [*rows, *self._cosines(), *self._depths(accuracies), *self._by_class()]
+
+    def _depths(self, accuracies: Tensor) -> Iterator[Row]:
+        if not bool(torch.isfinite(accuracies).all()):
+            return
+        for name, relative_to in (("last", "last"), ("all", None)):
+            reached = effective_depth(accuracies, EPSILON, relative_to)
+            variant = {"variant": depth_variant(name)}
+            yield self._row("effective_depth", self.depth, float(reached)) | variant
 
     def _by_class(self) -> Iterator[Row]:
         for layer, counts in enumerate(self.hits, start=1):
@@ -174,11 +174,11 @@ class LayerScores:
             return
         skipped = self.total - int(self.sums[MEANS.index("saturation_layer"), 0, -1])
         for layer, column in enumerate(cosine_to(rows).mT, start=1):
-            known = column[torch.isfinite(column)]
-            error = float(known.std()) / len(known) ** 0.5 if len(known) > 1 else math.nan
-            mean = float(known.mean()), error, len(known)
+            cosines = column[torch.isfinite(column)]
+            n = len(cosines)
+            error = float(cosines.std()) / n**0.5 if n > 1 else math.nan
             about = {"layer_b": self.depth, "site_b": SITE, "n_skipped": skipped}
-            yield self._row("cosine_similarity", layer, *mean) | about
+            yield self._row("cosine_similarity", layer, float(cosines.mean()), error, n) | about
 
     def _means(self) -> dict[str, list[tuple[float, float, int]]]:
         """Return mean, standard error and number of rows by layer; NaN where there is none, or no error of one."""
@@ -198,20 +198,20 @@ class LayerScores:
         return state[counts]
 
     def _add(self, name: str, index: int, values: Tensor) -> None:
-        found = values.cpu().double()  # some devices know no float64
-        new = torch.stack((torch.tensor(float(len(found))), found.sum(), found.square().sum()))
+        values = values.cpu().double()  # some devices have no float64
+        count = torch.tensor(float(len(values)))
+        new = torch.stack((count, values.sum(), values.square().sum()))
         self.sums[MEANS.index(name), :, index] += new
 
     def _row(
         self, name: str, layer: int, value: float, stderr: float = math.nan, n: int | None = None
     ) -> Row:
         used = self.total if n is None else n
-        known = {"layer": layer, "site": SITE, "value": value, "stderr": stderr}
+        where = {"metric": name, "variant": None, "pooling": None, "layer": layer, "site": SITE}
         return {
-            "metric": name,
-            "variant": None,
-            "pooling": None,
-            **known,
+            **where,
+            "value": value,
+            "stderr": stderr,
             "n": used,
             "n_skipped": self.total - used,
         }
@@ -241,9 +241,9 @@ def once(labels: Tensor, accelerator: Any) -> Tensor:
     state = accelerator.gradient_state
     if accelerator.num_processes == 1 or not state.end_of_dataloader or state.remainder <= 0:
         return labels
-    own = min(len(labels), max(0, state.remainder - accelerator.process_index * len(labels)))
+    new = max(0, state.remainder - accelerator.process_index * len(labels))
     kept = labels.clone()
-    kept[own:] = IGNORED
+    kept[new:] = IGNORED
     return kept
 
 
@@ -266,28 +266,22 @@ def over_processes(scores: LayerScores, accelerator: Any) -> LayerScores:
 
 def logged(rows: Sequence[Row], language_model: bool) -> dict[str, float]:
     """Return what a training log says of scores: flat names, those of single layers `NAME_layer_K`."""
-    values = {
-        (row["metric"], (row["variant"] or "").removesuffix(ON_TRAIN), row["layer"]): row["value"]
-        for row in rows
-    }
+    values = {}
+    for row in rows:
+        variant = (row["variant"] or "").removesuffix(ON_TRAIN)
+        values[row["metric"], variant, row["layer"]] = row["value"]
     depth = max((layer for _, _, layer in values), default=0)
-    metric, name = (
-        ("perplexity", "perplexity") if language_model else ("layer_accuracy", "accuracy")
-    )
-    wanted = {
-        name: (metric, "", depth),
-        "saturation_layer": ("saturation_layer", "", depth),
-        "effective_depth": ("effective_depth", depth_variant("last"), depth),
-        "nc1": ("nc1", "", depth),
-        "f1": ("f1", "", depth),
-    }
-    for own, key in (
-        (name, (metric, "")),
-        ("cosine", ("cosine_similarity", "")),
-        ("agreement", ("agreement", "")),
-    ):
-        wanted |= {f"{own}_layer_{layer}": (*key, layer) for layer in range(1, depth + 1)}
-    return {name: values[key] for name, key in wanted.items() if key in values}
+    score, metric = "accuracy", "layer_accuracy"
+    if language_model:
+        score = metric = "perplexity"
+    by_layer = {score: metric, "cosine": "cosine_similarity", "agreement": "agreement"}
+    names = {score: (metric, "", depth)}
+    names |= {name: (name, "", depth) for name in ("saturation_layer", "nc1", "f1")}
+    names["effective_depth"] = "effective_depth", depth_variant("last"), depth
+    for name, metric in by_layer.items():
+        for layer in range(1, depth + 1):
+            names[f"{name}_layer_{layer}"] = metric, "", layer
+    return {name: values[key] for name, key in names.items() if key in values}
 
 
 def no_collapse(depth: int, classes: int, width: int, language_model: bool) -> str | None:
@@ -303,12 +297,9 @@ def no_collapse(depth: int, classes: int, width: int, language_model: bool) -> s
 
 def with_depths_of(learnt: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
     """Return rows with effective depths by the accuracy on training data."""
-    depths = [
-        row | {"variant": row["variant"] + ON_TRAIN}
-        for row in learnt
-        if row["metric"] == "effective_depth"
-    ]
-    return [row for row in rows if row["metric"] != "effective_depth"] + depths
+    others = [row for row in rows if row["metric"] != "effective_depth"]
+    depths = [row for row in learnt if row["metric"] == "effective_depth"]
+    return [*others, *(row | {"variant": row["variant"] + ON_TRAIN} for row in depths)]
 
 
 def depth_variant(relative_to: str) -> str:

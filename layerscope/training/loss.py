@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.option_kinds import OneOf
-from layerscope.training.verb import WEIGHTS
+from layerscope.training.options import WEIGHTS
 
 IGNORED = -100
 CHUNK = 3 << 20
@@ -66,13 +66,13 @@ def aligned_loss(
     rows = rows if norm is None else [norm(row) for row in rows]
     if isinstance(head, nn.Linear):
         check_classes(truth, head.out_features)
-        found: Any = chunked_cross_entropy(rows, head.weight, head.bias, truth, shares)
+        total: Any = chunked_cross_entropy(rows, head.weight, head.bias, truth, shares)
     else:
-        found = sum(
-            share * nn.functional.cross_entropy(logits_of(row, head, truth), truth, reduction="sum")
-            for row, share in zip(rows, shares, strict=True)
-        )
-    return torch.as_tensor(found) / (len(truth) if items is None else items)
+        total = 0.0
+        for row, share in zip(rows, shares, strict=True):
+            logits = logits_of(row, head, truth)
+            total = total + share * nn.functional.cross_entropy(logits, truth, reduction="sum")
+    return torch.as_tensor(total) / (len(truth) if items is None else items)
 
 
 def exit_weights(
@@ -100,21 +100,21 @@ def exit_weights(
     >>> exit_weights([1, 2, 3, 4], weights="uniform")
     (0.25, 0.25, 0.25, 0.25)
     """
-    found = [int(layer) for layer in layers]
-    last = found[-1] if depth is None and found else depth
-    if not found or found != sorted(set(found)) or found[0] < 1 or last is None or found[-1] > last:
+    exits = [int(layer) for layer in layers]
+    last = exits[-1] if depth is None and exits else depth
+    if not exits or exits != sorted(set(exits)) or exits[0] < 1 or last is None or exits[-1] > last:
         raise LayerscopeError(
             f"exits {list(layers)!r}: give increasing layers from 1 to {last or 'L'}, at least one"
         )
-    plain = plain_weights(found, weights, beta)
+    plain = plain_weights(exits, weights, beta)
     total = math.fsum(plain)
-    if len(plain) != len(found):
+    if len(plain) != len(exits):
         raise LayerscopeError(
-            f"weights are {len(plain)} numbers for {len(found)} exits: give one for each exit"
+            f"weights are {len(plain)} numbers for {len(exits)} exits: give one for each exit"
         )
     if any(not math.isfinite(w) or w < 0 for w in plain) or total <= 0:
         raise LayerscopeError(
-            f"weights {plain} for {len(found)} exits: give each at least 0, and not all 0"
+            f"weights {plain} for {len(exits)} exits: give each at least 0, and not all 0"
         )
     return tuple(weight / total for weight in plain)
 
@@ -233,24 +233,23 @@ class _Chunked(torch.autograd.Function):
         bias: Tensor | None,
         *rows: Tensor,
     ) -> Tensor:
-        wide = torch.float64 if weight.dtype == torch.float64 else torch.float32
+        dtype = torch.float64 if weight.dtype == torch.float64 else torch.float32
         needs = ctx.needs_input_grad
-        total = torch.zeros((), dtype=wide, device=weight.device)
-        of_rows = [torch.empty_like(row) for row in rows] if any(needs[4:]) else []
-        of_weight = torch.zeros_like(weight, dtype=wide) if needs[2] else None
-        of_bias = (
-            torch.zeros_like(weight[:, 0], dtype=wide) if bias is not None and needs[3] else None
-        )
+        total = torch.zeros((), dtype=dtype, device=weight.device)
+        of_rows = [torch.empty_like(row) if any(needs[4:]) else None for row in rows]
+        of_weight = torch.zeros_like(weight, dtype=dtype) if needs[2] else None
+        of_bias = None
+        if bias is not None and needs[3]:
+            of_bias = torch.zeros_like(bias, dtype=dtype)
         # each chunk passes over the whole gradient of a head, so a large head takes rows in
         # proportion to its width
         size = max(1, CHUNK // len(weight), weight.shape[1] // 3)
         with torch.autocast(weight.device.type, enabled=False):
-            for at, (row, share) in enumerate(zip(rows, shares, strict=True)):
+            for row, share, of_row in zip(rows, shares, of_rows, strict=True):
                 for start in range(0, len(row), size):
                     part, truth = row[start : start + size], labels[start : start + size, None]
-                    log_p = torch.log_softmax(
-                        nn.functional.linear(part, weight, bias), -1, dtype=wide
-                    )
+                    logits = nn.functional.linear(part, weight, bias)
+                    log_p = torch.log_softmax(logits, -1, dtype=dtype)
                     total -= share * log_p.gather(1, truth).sum()
                     if not any(needs):
                         continue
@@ -259,12 +258,10 @@ class _Chunked(torch.autograd.Function):
                     if of_bias is not None:
                         of_bias.add_(slope.sum(0), alpha=share)
                     slope = slope.to(weight.dtype)
-                    if of_rows:
-                        torch.mul(slope @ weight, share, out=of_rows[at][start : start + size])
-                    if of_weight is not None and of_weight.dtype == part.dtype:
-                        of_weight.addmm_(slope.T, part, alpha=share)
-                    elif of_weight is not None:
-                        of_weight.add_(slope.T @ part, alpha=share)
+                    if of_row is not None:
+                        torch.mul(slope @ weight, share, out=of_row[start : start + size])
+                    if of_weight is not None:
+                        _add_product(of_weight, slope.T, part, share)
         ctx.save_for_backward(
             None if of_weight is None else of_weight.to(weight.dtype),
             None if of_bias is None or bias is None else of_bias.to(bias.dtype),
@@ -275,13 +272,16 @@ class _Chunked(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *slopes: Tensor) -> Any:
         (slope,) = slopes
-        of_weight, of_bias, *of_rows = ctx.saved_tensors
         scaled = [
-            None if found is None else found * slope.to(found.dtype)
-            for found in (of_weight, of_bias, *of_rows)
+            None if gradient is None else gradient * slope.to(gradient.dtype)
+            for gradient in ctx.saved_tensors
         ]
-        return (
-            None,
-            None,
-            *(scaled if of_rows else [*scaled, *[None] * (len(ctx.needs_input_grad) - 4)]),
-        )
+        return None, None, *scaled
+
+
+def _add_product(total: Tensor, one: Tensor, two: Tensor, share: float) -> None:
+    """Add share · one · two to a total, which may have another dtype."""
+    if total.dtype == two.dtype:
+        total.addmm_(one, two, alpha=share)
+    else:
+        total.add_(one @ two, alpha=share)

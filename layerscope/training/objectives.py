@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.option_kinds import Number, OneOf, Whole
 from layerscope.training.loss import aligned_loss, counted, logits_of, plain_weights, wide
-from layerscope.training.verb import Name, Schedule
+from layerscope.training.options import Name, Schedule
 
 
 @dataclass(frozen=True)
@@ -125,8 +125,8 @@ class Objective:
             return aligned_loss(states, labels, head, **options)
         if self.name == "classifiers":
             options |= {"distillation": self.distillation, "temperature": self.temperature}
-            own = [] if heads is None else [heads[i] for i in which[:-1]]
-            return classifiers_loss(states, labels, [*own, head], **options)
+            others = [] if heads is None else [heads[i] for i in which[:-1]]
+            return classifiers_loss(states, labels, [*others, head], **options)
         similarity = mean_cosine if self.name == "cosine" else linear_cka
         return similarity_loss(states, labels, head, similarity, self.beta, **options)
 
@@ -147,13 +147,13 @@ def linear_cka(one: Tensor, two: Tensor) -> Tensor:
     Source: Tracing Representation Progression, equation 3.
     """
     a, b = one - one.mean(0), two - two.mean(0)
-    wide = len(a) < a.shape[-1]  # the cheaper of the Grams and the features
-    inner = [
-        (x @ x.T, y @ y.T) if wide else (x.T @ y, x.T @ y) for x, y in ((a, b), (a, a), (b, b))
-    ]
-    cross, own_a, own_b = ((x * y).sum() for x, y in inner)
+    if len(a) < a.shape[-1]:  # the cheaper of the Grams and the features
+        gram_a, gram_b = a @ a.T, b @ b.T
+        cross, of_a, of_b = (gram_a * gram_b).sum(), gram_a.square().sum(), gram_b.square().sum()
+    else:
+        cross, of_a, of_b = (x.square().sum() for x in (a.T @ b, a.T @ a, b.T @ b))
     # clamped under the root, whose slope at 0 is infinite: one row alone is no variance
-    return cross / (own_a * own_b).clamp_min(torch.finfo(one.dtype).tiny).sqrt()
+    return cross / (of_a * of_b).clamp_min(torch.finfo(one.dtype).tiny).sqrt()
 
 
 def similarity_loss(

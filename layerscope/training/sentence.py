@@ -66,10 +66,9 @@ class AlignedLoss(nn.Module):
             _check_kind(part)
         self.dims = () if dims is None else prefixes(self.model, dims)
         self.loss = _at_each(self.dims, loss, self.model) if self.dims else loss
-        found = find_layers(load(self.model, LoadOptions()), "text", TEXTS)
-        self.layered = found
-        self.layers = exit_layers(found, layers)
-        self.shares = exit_weights(self.layers, found.stack.depth, weights)
+        self.layered = find_layers(load(self.model, LoadOptions()), "text", TEXTS)
+        self.layers = exit_layers(self.layered, layers)
+        self.shares = exit_weights(self.layers, self.layered.stack.depth, weights)
         self._check()
 
     def forward(
@@ -82,19 +81,20 @@ class AlignedLoss(nn.Module):
             for index, share in enumerate(self.shares):
                 choose(index)
                 # the model writes into what it is given, and the next layer must find it as it was
-                found = self.loss([dict(features) for features in columns], labels)
-                found = torch.stack([*found.values()]).sum() if isinstance(found, dict) else found
-                total = total + share * found
+                loss = self.loss([dict(features) for features in columns], labels)
+                if isinstance(loss, dict):
+                    loss = torch.stack([*loss.values()]).sum()
+                total = total + share * loss
         return torch.as_tensor(total)
 
     def embeddings(self, features: dict[str, Any]) -> Tensor:
         """Return the embedding that each exit gives a batch, `[E, B, D]`, out of one run of the transformer."""
-        found = []
+        embeddings = []
         with self._exits() as choose:
             for index in range(len(self.layers)):
                 choose(index)
-                found.append(self.model(dict(features))["sentence_embedding"])
-        return torch.stack(found)
+                embeddings.append(self.model(dict(features))["sentence_embedding"])
+        return torch.stack(embeddings)
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return what the model card says of this loss."""
@@ -112,7 +112,7 @@ class AlignedLoss(nn.Module):
         while not hasattr(model, "_first_module"):  # out of what engines wrap around it
             model = model.module if hasattr(model, "module") else model._orig_mod
         transformer = model[0]
-        own = transformer.forward
+        run = transformer.forward
         kept: list[tuple[dict[str, Any], tuple[Tensor, ...]]] = []
         calls: Iterator[Any] = iter(())
         chosen, first = 0, True
@@ -123,7 +123,7 @@ class AlignedLoss(nn.Module):
 
         def forward(features: dict[str, Any], **options: Any) -> dict[str, Any]:
             if first:
-                kept.append(self._stacked(lambda: own(features, **options)))
+                kept.append(self._stacked(lambda: run(features, **options)))
             output, states = kept[-1] if first else next(calls)
             return {**output, TOKENS: states[chosen]}
 
@@ -144,16 +144,14 @@ class AlignedLoss(nn.Module):
         model = self.model
         features = features_of(model, TEXTS)
         with evaluating(model):
-            own = model[0](dict(features)).get(TOKENS)
-            last = (
-                self._stacked(lambda: model[0](dict(features)))[1][-1] if own is not None else None
-            )
-        deepest = self.layers[-1] == self.layered.stack.depth
-        if (
-            last is None
-            or last.shape != own.shape
-            or (deepest and not torch.allclose(last, own, rtol=1e-3, atol=1e-4))
-        ):
+            states = model[0](dict(features)).get(TOKENS)
+            fits = states is not None
+            if fits:
+                last = self._stacked(lambda: model[0](dict(features)))[1][-1]
+                fits = last.shape == states.shape
+        if fits and self.layers[-1] == self.layered.stack.depth:
+            fits = torch.allclose(last, states, rtol=1e-3, atol=1e-4)
+        if not fits:
             raise LayerscopeError(
                 f"the layers of {type(model[0]).__name__} do not give token states that its pooling reads"
             )
@@ -173,12 +171,12 @@ def prefixes(model: Any, dims: Sequence[int]) -> tuple[int, ...]:
     width = (
         getattr(model, "get_embedding_dimension", None) or model.get_sentence_embedding_dimension
     )()
-    found = sorted(dims)
-    if not found or found[0] < 1 or found[-1] > width or len({*found}) < len(found):
+    different = sorted({*dims})
+    if len(different) < max(1, len(dims)) or different[0] < 1 or different[-1] > width:
         raise LayerscopeError(
             f"dims {list(dims)}: give different whole numbers from 1 to {width}, the model's width"
         )
-    return tuple(sorted({*found, width}))
+    return tuple(sorted({*different, width}))
 
 
 def _at_each(dims: Sequence[int], loss: nn.Module, model: Any) -> nn.Module:
@@ -189,8 +187,8 @@ def _at_each(dims: Sequence[int], loss: nn.Module, model: Any) -> nn.Module:
         raise LayerscopeError(
             "MatryoshkaLoss has dimensions of its own: leave `dims` out, or give the loss inside it"
         )
-    found: nn.Module = MatryoshkaLoss(model, loss, list(dims), [1 / len(dims)] * len(dims))
-    return found
+    mean: nn.Module = MatryoshkaLoss(model, loss, list(dims), [1 / len(dims)] * len(dims))
+    return mean
 
 
 def _check_kind(loss: nn.Module) -> None:
@@ -210,13 +208,13 @@ def _check_kind(loss: nn.Module) -> None:
 
 def _model_of(loss: nn.Module) -> Any:
     """Return the SentenceTransformer that a loss trains: its `model`, else the only one it holds, whatever its name."""
-    own: Any = getattr(loss, "model", None)
-    found = [child for child in loss.children() if hasattr(child, "_first_module")]
-    if hasattr(own, "_first_module"):
-        return own
-    if len(found) == 1:
-        return found[0]
-    raise LayerscopeError(
-        f"{type(loss).__name__} holds {len(found) or 'no'} SentenceTransformer{'s' * (len(found) > 1)}: AlignedLoss "
-        "takes a loss that trains one"
-    )
+    model: Any = getattr(loss, "model", None)
+    if hasattr(model, "_first_module"):
+        return model
+    models = [child for child in loss.children() if hasattr(child, "_first_module")]
+    if len(models) != 1:
+        raise LayerscopeError(
+            f"{type(loss).__name__} holds {len(models) or 'no'} SentenceTransformer{'s' * (len(models) > 1)}: "
+            "AlignedLoss takes a loss that trains one"
+        )
+    return models[0]

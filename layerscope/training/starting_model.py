@@ -12,6 +12,7 @@ from transformers.utils import ModelOutput
 
 from layerscope.core.errors import LayerscopeError, listed
 from layerscope.core.hub import go_offline_without_hub
+from layerscope.models import LoadOptions
 from layerscope.models.checks import (
     EMBEDDED,
     check_folder,
@@ -20,10 +21,17 @@ from layerscope.models.checks import (
     embedded,
     near_folder,
 )
-from layerscope.models.loading import eager, is_cross_encoder, load_processor, without_bars
+from layerscope.models.loading import (
+    eager,
+    is_cross_encoder,
+    load_processor,
+    sentence_transformer,
+    without_bars,
+)
 from layerscope.models.mean_head import as_configured, is_mean_head, mean_headed
 from layerscope.models.weights import is_offloaded, is_quantised
-from layerscope.training.verb import SENTENCES, TASKS, Settings
+from layerscope.training.options import SENTENCES, TAGGING, TASKS, Settings
+from layerscope.training.sentence import prefixes
 
 
 @dataclass(frozen=True)
@@ -36,6 +44,16 @@ class Origin:
     module: Any = None
     from_config: bool = False
     given: Any = None
+
+
+@dataclass(frozen=True)
+class Start:
+    """The model a training starts from, what reads its inputs, its classes in its order, and notes for the user."""
+
+    module: Any
+    processor: Any
+    classes: tuple[str, ...] | None = None
+    notes: tuple[str, ...] = ()
 
 
 class PlainClassifier(torch.nn.Module):
@@ -55,49 +73,45 @@ class PlainClassifier(torch.nn.Module):
 def find(model: Any, *, from_config: bool) -> Origin:
     """Return where a model comes from; raises `LayerscopeError` where nothing is there."""
     if not isinstance(model, (str, Path)):
-        return _of_object(
-            eager(model.model if is_cross_encoder(model) else model), from_config=from_config
-        )
+        inner = model.model if is_cross_encoder(model) else model
+        return _of_object(eager(inner), from_config=from_config)
     source = embedded(str(model))
     check_name(source)
     path = Path(source).expanduser()
-    name = (
-        path.resolve().parent.name
-        if path.name == "config.json"
-        else path.name.removesuffix(".json")
-    )
+    name = path.name.removesuffix(".json")
+    if path.name == "config.json":
+        name = path.resolve().parent.name
     if from_config:
-        file = path / "config.json" if path.is_dir() else path
-        if not file.is_file():
-            what = "holds no config.json" if path.is_dir() else f"does not exist{near_folder(path)}"
-            raise LayerscopeError(
-                f"{str(path)!r} {what}: with `from_config=True` give a folder with config.json, or a JSON file"
-            )
-        source = str(file)
+        source = str(_config_file(path))
     elif path.exists() or source.startswith((".", "/", "~")):
         check_folder(path, allow_pickle=False)
-        modules = (
-            path / "modules.json"
-        )  # of a SentenceTransformer, whose first module is the transformer
-        inside = (
-            json.loads(modules.read_text(encoding="utf-8"))[0].get("path", "")
-            if modules.is_file()
-            else ""
-        )
-        source = str(path / str(inside))
+        source = str(_transformer_in(path))
     else:
         go_offline_without_hub()
-    import transformers
+    from transformers import AutoConfig
 
     with clear_errors(source):
-        config = transformers.AutoConfig.from_pretrained(source)
-    return Origin(
-        source,
-        config,
-        EMBEDDED if model == EMBEDDED else name,
-        from_config=from_config,
-        given=model,
-    )
+        config = AutoConfig.from_pretrained(source)
+    name = EMBEDDED if model == EMBEDDED else name
+    return Origin(source, config, name, from_config=from_config, given=model)
+
+
+def _config_file(path: Path) -> Path:
+    file = path / "config.json" if path.is_dir() else path
+    if not file.is_file():
+        what = "holds no config.json" if path.is_dir() else f"does not exist{near_folder(path)}"
+        raise LayerscopeError(
+            f"{str(path)!r} {what}: with `from_config=True` give a folder with config.json, or a JSON file"
+        )
+    return file
+
+
+def _transformer_in(folder: Path) -> Path:
+    """Return the folder of the transformer, which is the first module of a SentenceTransformer."""
+    modules = folder / "modules.json"
+    if not modules.is_file():
+        return folder
+    return folder / str(json.loads(modules.read_text(encoding="utf-8"))[0].get("path", ""))
 
 
 def _of_object(model: Any, *, from_config: bool) -> Origin:
@@ -117,102 +131,141 @@ def _of_object(model: Any, *, from_config: bool) -> Origin:
 
 def start(
     origin: Origin, task: str, classes: Sequence[str] | None, settings: Settings, processor: Any
-) -> tuple[Any, Any, tuple[str, ...] | None, list[str]]:
-    """Return the model of a task, what reads its inputs, the names of its classes in its order, and notes."""
-    notes: list[str] = []
+) -> Start:
+    """Return the model of a task with the head it needs, what reads its inputs, its classes, and notes."""
     if task == SENTENCES:
-        from layerscope.training.sentence_trainer import (
-            open_encoder,
-        )  # sentence-transformers is an extra
-
-        served = open_encoder(origin.given, origin.name, settings)
-        return served, served.tokenizer, None, notes
+        encoder = open_encoder(origin, settings)
+        return Start(encoder, encoder.tokenizer)
     if isinstance(origin.module, PlainClassifier):
-        return origin.module, None, None if classes is None else tuple(classes), notes
+        return Start(origin.module, None, None if classes is None else tuple(classes))
+    notes: list[str] = []
     if origin.module is not None:
-        module, order = (
-            origin.module,
-            _own_classes(origin.module.config, classes, origin.name) if classes else None,
-        )
+        module = origin.module
+        order = _own_classes(module.config, classes, origin.name) if classes else None
     else:
         module, order = _made(origin, task, classes, settings, notes)
     if processor is None or isinstance(processor, (str, Path)):
         processor = _processor(str(processor or origin.source), module)
     _pad(module, processor, notes)
-    dropping = ("layerdrop", "encoder_layerdrop", "decoder_layerdrop")
-    for owner, name in product(
-        (module.config, *module.modules()), dropping
-    ):  # which skip whole layers at random
-        if isinstance(getattr(owner, name, None), float) and getattr(owner, name) > 0:
-            setattr(owner, name, 0.0)
-            notes.append("layerdrop is off: every layer is an exit")
+    _keep_every_layer(module, notes)
     if task == "masked-lm" and getattr(processor, "mask_token_id", None) is None:
         raise LayerscopeError(
             f"the tokenizer of {origin.name} has no mask token, which masked-lm needs: name another with `processor`"
         )
-    return module, processor, order, list(dict.fromkeys(notes))
+    return Start(module, processor, order, tuple(notes))
+
+
+def open_encoder(origin: Origin, settings: Settings) -> Any:
+    """Return a SentenceTransformer, made with mean pooling where a model is none."""
+    from sentence_transformers import SentenceTransformer
+
+    encoder = origin.given
+    if isinstance(encoder, (str, Path)):
+        source = str(Path(embedded(str(encoder))).expanduser())
+        try:
+            with without_bars():
+                encoder = sentence_transformer(
+                    source, LoadOptions(dtype="float32", device=settings.device)
+                )
+        except LayerscopeError as error:
+            raise LayerscopeError(f"{origin.name} is not a sentence encoder: {error}") from error
+    elif not isinstance(encoder, SentenceTransformer):
+        raise LayerscopeError(
+            f"a {type(encoder).__name__} is not a sentence encoder: give a SentenceTransformer, or a name"
+        )
+    if settings.max_length is not None:
+        encoder.max_seq_length = settings.max_length
+    if settings.dims is not None:
+        prefixes(encoder, settings.dims)
+    encoder[0].auto_model.config._name_or_path = origin.name  # the name in the history
+    return encoder
+
+
+def _keep_every_layer(module: Any, notes: list[str]) -> None:
+    """Switch off the config's dropping of whole layers at random, as every layer is an exit."""
+    names = ("layerdrop", "encoder_layerdrop", "decoder_layerdrop")
+    dropped = False
+    for owner, name in product((module.config, *module.modules()), names):
+        rate = getattr(owner, name, None)
+        if isinstance(rate, float) and rate > 0:
+            setattr(owner, name, 0.0)
+            dropped = True
+    if dropped:
+        notes.append("layerdrop is off: every layer is an exit")
 
 
 def _made(
     origin: Origin, task: str, classes: Sequence[str] | None, settings: Settings, notes: list[str]
 ) -> tuple[Any, tuple[str, ...] | None]:
-    config, head, fresh = origin.config, settings.head, []
+    """Return a model made of a config or a checkpoint with the head of a task, and its classes in its order."""
+    config, head = origin.config, settings.head
     mean = _takes_mean(origin, task, head)
-    auto = _auto(config, "token-classification" if mean else task, origin.name)
-    own = auto._model_mapping[type(config)]
-    kinds = {kind.__name__ for kind in (own if isinstance(own, (list, tuple)) else (own,))}
+    auto = _auto(config, TAGGING if mean else task, origin.name)
     trained = not origin.from_config and head != "new" and mean == is_mean_head(config)
-    trained = trained and _architecture(config) in kinds
+    trained = trained and _architecture(config) in _names(auto._model_mapping[type(config)])
     order = None
     if classes is not None:
         order = _own_classes(config, classes, origin.name) if trained else tuple(classes)
-        config.num_labels = len(order)
-        config.id2label = dict(enumerate(order))
-        config.label2id = {name: number for number, name in enumerate(order)}
-        config.problem_type = (
-            None if mean or task == "token-classification" else "single_label_classification"
-        )
-    fresh_head = task == "classification" and not mean and head in ("auto", "mean") and not trained
-    if fresh_head and getattr(config, "classifier_pooling", None) is not None:
-        config.classifier_pooling = "mean"
-        notes.append("head: the model's own, over the mean of the tokens (classifier_pooling)")
+        _name_classes(config, order, per_sample=not mean and task != TAGGING)
+    if task == "classification" and head in ("auto", "mean") and not (mean or trained):
+        _pool_by_mean(config, notes)
     torch.manual_seed(settings.seed)
-    with without_bars(), clear_errors(origin.source):
-        if origin.from_config:
-            module = auto.from_config(config)
-        else:
-            module, info = auto.from_pretrained(
-                origin.source,
-                config=config,
-                dtype=torch.float32,
-                use_safetensors=True,
-                output_loading_info=True,
-                ignore_mismatched_sizes=True,
-            )
-            other = [key[0] if isinstance(key, tuple) else key for key in info["mismatched_keys"]]
-            fresh = sorted({*map(str, (*info["missing_keys"], *other))})
+    module, fresh = _loaded(auto, origin)
     if mean:
         mean_headed(module)
         notes.append("head: linear, over the mean of the tokens")
-    if not trained and not origin.from_config and classes is not None:
-        fresh = _renewed(module, fresh)
     if origin.from_config:
         notes.append(f"every weight is random, seed {settings.seed}")
-    elif fresh:
+    elif not trained and classes is not None:
+        fresh = _renewed(module, fresh)
+    if fresh:
         notes.append(f"freshly initialised, seed {settings.seed}: {', '.join(fresh)}")
     module.config._name_or_path = origin.name  # the name in the history
     return as_configured(module), order
 
 
+def _loaded(auto: Any, origin: Origin) -> tuple[Any, list[str]]:
+    """Return a model of random weights or of a checkpoint, and the names of the latter's fresh weights."""
+    with without_bars(), clear_errors(origin.source):
+        if origin.from_config:
+            return auto.from_config(origin.config), []
+        module, info = auto.from_pretrained(
+            origin.source,
+            config=origin.config,
+            dtype=torch.float32,
+            use_safetensors=True,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+        )
+    fresh = {str(key) for key in info["missing_keys"]}
+    for key in info["mismatched_keys"]:
+        fresh.add(str(key[0] if isinstance(key, tuple) else key))
+    return module, sorted(fresh)
+
+
+def _names(kinds: Any) -> set[str]:
+    return {kind.__name__ for kind in (kinds if isinstance(kinds, (list, tuple)) else (kinds,))}
+
+
+def _name_classes(config: Any, classes: Sequence[str], *, per_sample: bool) -> None:
+    config.problem_type = "single_label_classification" if per_sample else None
+    config.num_labels = len(classes)
+    config.id2label = dict(enumerate(classes))
+    config.label2id = {name: number for number, name in enumerate(classes)}
+
+
+def _pool_by_mean(config: Any, notes: list[str]) -> None:
+    if getattr(config, "classifier_pooling", None) is not None:
+        config.classifier_pooling = "mean"
+        notes.append("head: the model's own, over the mean of the tokens (classifier_pooling)")
+
+
 def _renewed(module: Any, fresh: list[str]) -> list[str]:
     """Give a head new weights where an old one of the same shape was loaded, and return every fresh name."""
     base = module.base_model_prefix + "."
-    old = [
-        name
-        for name, _ in module.named_parameters()
-        if not name.startswith(base) and name not in fresh
-    ]
-    for owner in dict.fromkeys(name.rpartition(".")[0] for name in old):
+    names = [name for name, _ in module.named_parameters() if not name.startswith(base)]
+    old = {*names} - {*fresh}
+    for owner in dict.fromkeys(name.rpartition(".")[0] for name in names if name in old):
         part = module.get_submodule(owner)
         for tensor in part.parameters(recurse=False):
             tensor._is_hf_initialized = False
@@ -277,29 +330,30 @@ def _architecture(config: Any) -> str:
 
 def _own_classes(config: Any, classes: Sequence[str], name: str) -> tuple[str, ...]:
     """Return the classes of a trained head in its order; labels must be among them, or be their numbers."""
-    own = tuple(str(config.id2label[number]) for number in sorted(config.id2label))
-    numbers = tuple(map(str, range(len(own))))
-    unnamed = own == tuple(f"LABEL_{number}" for number in numbers)
-    known = numbers if unnamed and any(label in numbers for label in classes) else own
-    unknown = [label for label in classes if label not in known]
+    names = tuple(str(config.id2label[number]) for number in sorted(config.id2label))
+    numbers = tuple(map(str, range(len(names))))
+    unnamed = names == tuple(f"LABEL_{number}" for number in numbers)
+    allowed = numbers if unnamed and {*numbers} & {*classes} else names
+    unknown = [label for label in classes if label not in allowed]
     if unknown:
         raise LayerscopeError(
-            f"label {unknown[0]!r} is not one of the {len(own)} classes of {name} ({listed(own)}): rename it, or train "
-            "a fresh head with `head='new'`"
+            f"label {unknown[0]!r} is not one of the {len(names)} classes of {name} ({listed(names)}): rename it, or "
+            "train a fresh head with `head='new'`"
         )
-    return known
+    return allowed
 
 
 def _processor(source: str, module: Any) -> Any:
     """Return what reads the model's inputs; images without a processor are resized to its size, scaled to -1 … 1."""
     file = Path(source)
+    folder = str(file.parent.resolve()) if file.is_file() else source
     try:
-        found = load_processor(str(file.parent.resolve()) if file.is_file() else source, module, {})
+        processor = load_processor(folder, module, {})
     except LayerscopeError as error:
         raise LayerscopeError(f"{error}, or name one with `processor`") from error
     config = module.config
-    if found is not None or getattr(config, "num_channels", 3) != 3:
-        return found
+    if processor is not None or getattr(config, "num_channels", 3) != 3:
+        return processor
     from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
     size = getattr(config, "image_size", 224)

@@ -19,7 +19,7 @@ from layerscope.models.forward import Inputs
 from layerscope.models.inspection import made_up_samples
 from layerscope.models.mean_head import standard_class
 from layerscope.models.stack import SeveralParts
-from layerscope.training.callbacks import Watched
+from layerscope.training.callbacks import Guard, History, record_of, resumed, write_record
 from layerscope.training.exit_loss import ExitLoss
 from layerscope.training.exits import Exits
 from layerscope.training.layer_scores import (
@@ -38,7 +38,7 @@ EVALUATION = "Evaluation"
 """What the Trainer calls the loop of `evaluate`, unlike that of `predict`."""
 
 
-class AlignedTrainer(Watched):
+class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not typed
     """`transformers.Trainer` with an objective over exits; everything else is the Trainer's.
 
     Every evaluation reads each layer 1 … L through the model's head (with "classifiers" each
@@ -75,8 +75,6 @@ class AlignedTrainer(Watched):
 
     """
 
-    site = SITE
-
     def __init__(
         self,
         *args: Any,
@@ -87,17 +85,39 @@ class AlignedTrainer(Watched):
         depth_data: Any = None,
         **options: Any,
     ) -> None:
-        given = inspect.signature(Trainer).bind_partial(*args, **options).arguments
-        model = given.get("model")
-        if (model is None) == (given.get("model_init") is None):
+        arguments = inspect.signature(Trainer).bind_partial(*args, **options).arguments
+        model = arguments.get("model")
+        if (model is None) == (arguments.get("model_init") is None):
             raise LayerscopeError(
                 "AlignedTrainer takes either a model or model_init: give one of them"
             )
         self.objective = Objective(objective) if isinstance(objective, str) else objective  # type: ignore[arg-type]  # which checks it
-        self._given = given.get("processing_class"), part, layers
+        self._how = arguments.get("processing_class"), part, layers
         if model is not None:
             self._attach(model)
         super().__init__(*args, **options)
+        self._refuse_arguments()
+        self.depth_data = depth_data
+        self.record = record_of(self.objective, self.exit_loss.exits.layers)
+        self.guard = Guard(self.readings)
+        self.add_callback(self.guard)
+        self.history: History | None = None
+        if history is not None:
+            self.history = History(
+                history,
+                self.layered,
+                self.objective,
+                self.args,
+                SITE,
+                language_model=self.scoring["language_model"],
+                notes=[self.left_out] if self.left_out else (),
+            )
+            self.add_callback(self.history)
+        # the exits' loss divides by the number of items, whatever the model's own does
+        self.model_accepts_loss_kwargs = True
+
+    def _refuse_arguments(self) -> None:
+        """Raise where the Trainer's arguments take the loss from elsewhere, or leave the exits without a model."""
         for name, owner in (("label_smoothing_factor", self.args), ("compute_loss_func", self)):
             if getattr(owner, name):
                 raise LayerscopeError(
@@ -112,15 +132,10 @@ class AlignedTrainer(Watched):
                 f"one process copies the model to {self.args.n_gpu} GPUs, and copies have no exits: start one process "
                 f"for each, by torchrun --nproc_per_node {self.args.n_gpu}"
             )
-        self.depth_data = depth_data
-        self.watch(self.exit_loss.exits.layers, history)
-        self.model_accepts_loss_kwargs = (
-            True  # the exits' loss divides by them, whatever the model's own does
-        )
 
     def _attach(self, model: Any) -> None:
         """Find the exits of a model, and have its `forward` compute their loss."""
-        processor, part, layers = self._given
+        processor, part, layers = self._how
         try:
             self.layered = layered_model(model, processor, part)
         except LayerscopeError as error:  # which names the argument of the other verbs
@@ -143,23 +158,37 @@ class AlignedTrainer(Watched):
         num_items_in_batch: Tensor | int | None = None,
     ) -> Any:
         """Return the loss of the objective in its steps, else the model's own."""
-        own, step = self.exit_loss, (self.state.global_step + 1, self.state.max_steps)
+        exit_loss, step = self.exit_loss, (self.state.global_step + 1, self.state.max_steps)
         if model.training:
-            own.on = self.objective.trained_in(*step, len(own.exits.layers))
-            own.rates = self.objective.dropped_in(*step, own.exits.stack.depth)
+            exit_loss.on = self.objective.trained_in(*step, len(exit_loss.exits.layers))
+            exit_loss.rates = self.objective.dropped_in(*step, exit_loss.exits.stack.depth)
         try:
-            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+            loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         finally:
-            own.on, own.rates = (), ()
+            exit_loss.on, exit_loss.rates = (), ()
+        if model.training:
+            self.guard.see(loss[0] if return_outputs else loss, inputs)
+        return loss
+
+    def train(
+        self, resume_from_checkpoint: str | bool | None = None, *args: Any, **options: Any
+    ) -> Any:
+        """Train as the Trainer does; raises `LayerscopeError` for a loss that is not finite or another objective."""
+        self.guard.saved = resumed(self.record, resume_from_checkpoint, self.args.output_dir)
+        return super().train(resume_from_checkpoint, *args, **options)
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        if self.args.should_save:
+            folder = Path(self._get_output_dir(trial)) / f"checkpoint-{self.state.global_step}"
+            write_record(self.record, folder)
+        super()._save_checkpoint(model, trial)
 
     def readings(self, model: Any, inputs: Any) -> Iterator[tuple[int, Tensor]]:
-        """Yield the layer of each exit with what its head makes of a batch without labels."""
-        exits = self.exit_loss.exits
-        head = exits.head or torch.nn.Identity()
-        yield from (
-            (layer, head(read))
-            for layer, read in zip(exits.layers, exits(lambda: model(**inputs)), strict=True)
-        )
+        """Yield the layer of each exit with what its head makes of a batch, whose labels are not read."""
+        exits, head = self.exit_loss.exits, self.exit_loss.exits.head or torch.nn.Identity()
+        inputs = {key: value for key, value in inputs.items() if key != "labels"}
+        reads = exits(lambda: model(**inputs))
+        yield from ((layer, head(read)) for layer, read in zip(exits.layers, reads, strict=True))
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         """Load the weights of a checkpoint, those too that transformers saved under the names of older releases.
@@ -197,19 +226,27 @@ class AlignedTrainer(Watched):
         """Return the Trainer's own output, with the scores of every layer, from the same passes, in its metrics."""
         options["metric_key_prefix"] = metric_key_prefix
         which = "" if metric_key_prefix == "eval" else metric_key_prefix.removeprefix("eval_")
+        evaluates = description == EVALUATION
+        learnt: tuple[Any, ...] = ()
         output, rows = self._scored(dataloader, description, *args, **options)
-        found = {which: (dataloader, output, rows)}
-        if self.depth_data is not None and description == EVALUATION and not which:
+        if self.depth_data is not None and evaluates and not which:
             loader = self.get_eval_dataloader(self.depth_data)
-            found["train"] = (loader, *self._scored(loader, description, *args, **options))
-            found[which] = (dataloader, output, rows := with_depths_of(found["train"][2], rows))
+            learnt = loader, *self._scored(loader, description, *args, **options)
+            rows = with_depths_of(learnt[-1], rows)
         for name, value in logged(rows, self.scoring["language_model"]).items():
-            output.metrics.setdefault(
-                f"{metric_key_prefix}_{name}", value
-            )  # what compute_metrics gave stays
-        for which, (loader, own, scored) in found.items() if description == EVALUATION else ():
-            self.keep(which, getattr(loader.dataset, "name", None), own.num_samples, scored)
+            # what compute_metrics gave stays
+            output.metrics.setdefault(f"{metric_key_prefix}_{name}", value)
+        if evaluates:
+            self._keep(which, dataloader, output, rows)
+        if learnt:
+            self._keep("train", *learnt)
         return output
+
+    def _keep(self, which: str, dataloader: Any, output: Any, rows: list[Row]) -> None:
+        """Add an evaluation to the history, in the process that writes."""
+        if self.history is not None and self.is_world_process_zero():
+            name = getattr(dataloader.dataset, "name", None)
+            self.history.add(self.state.global_step, rows, name, output.num_samples, which)
 
     def _scored(
         self, dataloader: Any, description: str, *args: Any, **options: Any

@@ -9,14 +9,14 @@ from typing import Any
 
 import tiny
 import torch
-import transformers as hf
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
+from trainers import V, losses, still, trainer
 
 from layerscope.training.exit_loss import ExitLoss
 from layerscope.training.exits import Exits
 from layerscope.training.objectives import Objective
-from layerscope.training.trainer import AlignedTrainer, layered_model
+from layerscope.training.trainer import layered_model
 
 STEPS, BATCH = 6, 8
 RUNS = {
@@ -28,76 +28,55 @@ RUNS = {
 }
 
 
-def still(model: nn.Module) -> nn.Module:
-    """Take dropout out: processes draw from generators of their own."""
-    for module in model.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = 0.0
-    return model
-
-
 def rows(kind: str, n: int = STEPS * BATCH) -> list[dict[str, Any]]:
     """Rows of which the first four, one rank's first batch, ignore every label, and others uneven numbers of them."""
-    ids = torch.randint(
-        4, tiny.COMMON["vocab_size"], (n, 10), generator=torch.Generator().manual_seed(0)
-    )
-    found = []
-    for i, row in enumerate(ids):
-        labels = row.clone() if kind.startswith("tokens") else torch.tensor(i % 3)
+    made = []
+    for i, ids in enumerate(
+        torch.randint(4, V, (n, 10), generator=torch.Generator().manual_seed(0))
+    ):
+        labels = torch.tensor(i % 3)
         if kind.startswith("tokens"):
+            labels = ids.clone()
             labels[: 10 if i < 4 else i * 3 % 9] = -100
-        found.append({"input_ids": row, "attention_mask": torch.ones_like(row), "labels": labels})
-    return found
+        made.append({"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": labels})
+    return made
+
+
+def batch_of(some: list[dict[str, Any]]) -> dict[str, Tensor]:
+    return {key: torch.stack([row[key] for row in some]) for key in some[0]}
 
 
 def train(name: str, folder: Path, batch: int, **options: Any) -> tuple[list[float], nn.Module]:
     """Return the loss of each step, and the model."""
     make, objective = RUNS[name]
-    model = still(make())
-    options = {
-        "optim": "sgd",
-        "learning_rate": 0.1,
-        "use_cpu": True,
-        "max_grad_norm": 1.0,
-    } | options
-    args = hf.TrainingArguments(
-        str(folder),
-        max_steps=STEPS,
-        per_device_train_batch_size=batch,
-        logging_steps=1,
-        report_to="none",
-        disable_tqdm=True,
-        save_strategy="no",
-        train_sampling_strategy="sequential",
-        lr_scheduler_type="constant",
-        **options,
-    )
-    trainer = AlignedTrainer(
-        model,
-        objective=objective,
-        args=args,
-        train_dataset=rows(name),
-        processing_class=tiny.tokenizer(special=make is tiny.classifier),
-        data_collator=hf.default_data_collator,
-    )
-    trainer.train()
-    return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry], trainer.model
+    how = {"optim": "sgd", "learning_rate": 0.1, "max_steps": STEPS, "lr_scheduler_type": "constant",
+           "train_sampling_strategy": "sequential", "per_device_train_batch_size": batch}  # fmt: skip
+    run = trainer(folder, still(make()), rows(name), objective, **how | options)
+    run.train()
+    return losses(run), run.model
 
 
-def step(shard: Any, part: slice = slice(None)) -> tuple[torch.Tensor, nn.Module]:
-    """Return the loss of a share of a batch, by exits of a model that `shard` wraps after they are attached."""
-    model = still(tiny.gpt2()).train()
+def exit_loss(model: nn.Module) -> ExitLoss:
+    """Attach the loss of every exit to a language model."""
     layered = layered_model(model, tiny.tokenizer(special=False), None)
     probe = layered.encoder.batch(["w1 w2 w3", "w4"])
     loss = ExitLoss(Exits(layered, probe), Objective(), probe)
     loss.on = tuple(range(len(loss.exits.layers)))
-    batch = {
-        key: torch.stack([row[key] for row in rows("tokens")[4:12]]) for key in rows("tokens", 1)[0]
-    }
+    return loss
+
+
+def step(shard: Any, part: slice = slice(None)) -> tuple[Tensor, nn.Module]:
+    """Return the loss of a share of a batch, by exits of a model that `shard` wraps after they are attached."""
+    model = still(tiny.gpt2()).train()
+    exit_loss(model)
+    batch = batch_of(rows("tokens")[4:12])
     items = (batch["labels"][:, 1:] != -100).sum()
-    return shard(model)(
-        **{key: value[part] for key, value in batch.items()}, num_items_in_batch=items
-    ).loss, model
+    share = {key: value[part] for key, value in batch.items()}
+    return shard(model)(**share, num_items_in_batch=items).loss, model
+
+
+def small(tensors: Any) -> dict[str, Any]:
+    return {key: value for key, value in tensors if value.numel() < 5000}
 
 
 def sharded_step() -> dict[str, list[float]]:
@@ -111,25 +90,17 @@ def sharded_step() -> dict[str, list[float]]:
 
     loss, model = step(shard, slice(4 * rank, 4 * rank + 4))
     (2 * loss).backward()  # the mean over processes is a sum of shares
-    return {
-        key: value.grad.full_tensor().tolist()
-        for key, value in model.named_parameters()
-        if value.numel() < 5000
-    }
+    weights = small(model.named_parameters())
+    return {key: value.grad.full_tensor().tolist() for key, value in weights.items()}
 
 
 if __name__ == "__main__":
     out, options = Path(sys.argv[1]), json.loads(sys.argv[2])
-    runs = {name: train(name, out, BATCH // 2, **options) for name in RUNS}
-    sharded = sharded_step()
+    found: dict[str, Any] = {"losses": {}, "weights": {}}
+    for name in RUNS:
+        found["losses"][name], model = train(name, out, BATCH // 2, **options)
+        weights = small(model.state_dict().items())
+        found["weights"][name] = {key: value.tolist() for key, value in weights.items()}
+    found["sharded"] = sharded_step()
     if torch.distributed.get_rank() == 0:
-        weights = {
-            name: {k: v.tolist() for k, v in model.state_dict().items() if v.numel() < 5000}
-            for name, (_, model) in runs.items()
-        }
-        found = {
-            "losses": {name: losses for name, (losses, _) in runs.items()},
-            "weights": weights,
-            "sharded": sharded,
-        }
         (out / "found.json").write_text(json.dumps(found))

@@ -5,12 +5,17 @@ from __future__ import annotations
 import csv
 import json
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import pytest
 import tiny
 import transformers as hf
 from PIL import Image
+
+from layerscope.training import fit
 
 SMALL = {
     "hidden_size": 32,
@@ -18,6 +23,11 @@ SMALL = {
     "num_attention_heads": 4,
     "intermediate_size": 48,
 }
+
+
+def words(text: str) -> list[str]:
+    """Return the words of a command line."""
+    return text.split()
 
 
 def rows(n: int, seed: int = 0) -> list[tuple[str, str]]:
@@ -120,3 +130,18 @@ def speech(folder: Path) -> Path:
         folder
     )
     return folder
+
+
+@contextmanager
+def stopped_after(step: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Within, a training is interrupted as it ends this step, before that is saved."""
+    on_step_end = fit._Progress.on_step_end
+
+    def stop(self, args, state, control, **options):
+        if state.global_step == step:
+            raise KeyboardInterrupt
+        return on_step_end(self, args, state, control, **options)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(fit._Progress, "on_step_end", stop)
+        yield

@@ -19,122 +19,80 @@ from layerscope.truncation import truncate_layers
 __all__ = ["one_thread"]
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
-CLASSES = ("tkinter", "asyncio")
+HOW = {"padding": True, "truncation": True, "max_length": 32}
 
 
 @pytest.fixture(scope="module")
-def texts(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+def texts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Return docstrings of two modules of Python's library, labelled by module: a file to learn and one held out."""
-    rows = {
-        text: name
-        for name in CLASSES
-        for file in sorted((Path(sysconfig.get_path("stdlib")) / name).glob("*.py"))
-        for node in ast.walk(ast.parse(file.read_bytes()))
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))
-        and (text := ast.get_docstring(node))
-    }
+    rows = {}
+    for name in ("tkinter", "asyncio"):
+        for file in sorted((Path(sysconfig.get_path("stdlib")) / name).glob("*.py")):
+            for node in ast.walk(ast.parse(file.read_bytes())):
+                if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
+                    rows[ast.get_docstring(node)] = name
+    rows.pop(None, None)
     table = pd.DataFrame(rows.items(), columns=["text", "label"]).sample(frac=1, random_state=0)
     folder = tmp_path_factory.mktemp("docs")
-    files = [folder / "train.csv", folder / "held.csv"]
-    table.iloc[100:700].to_csv(files[0], index=False)
-    table.iloc[:100].to_csv(files[1], index=False)
-    return files
+    train, held = folder / "train.csv", folder / "held.csv"
+    table.iloc[100:700].to_csv(train, index=False)
+    table.iloc[:100].to_csv(held, index=False)
+    return train, held
 
 
 @pytest.mark.parametrize("objective", ["aligned", "classifiers"])
-def test_what_train_reports_is_what_pipelines_and_onnxruntime_score(
-    tmp_path: Path, texts: list[Path], objective: str
-):
+def test_what_train_reports_is_what_pipelines_and_onnxruntime_score(tmp_path, texts, objective):
     train, held = texts
+    small = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
     config = hf.BertConfig(
-        vocab_size=30_522,
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=48,
-        max_position_embeddings=64,
+        vocab_size=30_522, intermediate_size=48, max_position_embeddings=64, **small
     )
     config.save_pretrained(tmp_path / "bert")
-    out = layerscope.train(
-        tmp_path / "bert",
-        train,
-        held,
-        out=tmp_path / "out",
-        from_config=True,
-        processor=embedded(EMBEDDED),
-        objective=objective,
-        epochs=6,
-        learning_rate=3e-3,
-        max_length=32,
-        device="cpu",
-        progress=False,
-    )
+    recipe = {"from_config": True, "processor": embedded(EMBEDDED), "objective": objective}
+    steps = {"epochs": 6, "learning_rate": 3e-3, "max_length": 32, "device": "cpu"}
+    files = tmp_path / "bert", train, held
+    out = layerscope.train(*files, out=tmp_path / "out", progress=False, **recipe, **steps)
     reported = pd.read_csv(out / "history" / "depths.csv").set_index("layer")["value"]
     rows = pd.read_csv(held)
+    sentences, labels = rows["text"].tolist(), rows["label"].tolist()
     assert reported[2] > rows["label"].value_counts(normalize=True).max() + 0.1
 
-    def served(folder: Path) -> float:
-        classify = hf.pipeline("text-classification", model=str(folder), trust_remote_code=True)
-        found = classify(rows["text"].tolist(), batch_size=16, truncation=True, max_length=32)
-        return float(
-            np.mean(
-                [
-                    one["label"] == str(label)
-                    for one, label in zip(found, rows["label"], strict=True)
-                ]
-            )
-        )
+    def right(names: list[str]) -> float:
+        return float(np.mean([name == label for name, label in zip(names, labels, strict=True)]))
 
-    (small,) = truncate_layers(out, [1], tmp_path / "small", progress=False)
-    assert served(out) == pytest.approx(reported[2])
-    assert served(Path(small.path)) == pytest.approx(reported[1]) == pytest.approx(small.score)
-    assert small.full_score == pytest.approx(reported[2])
-    card = (Path(small.path) / "README.md").read_text()
-    assert f"| accuracy | {small.shown()} | {small.shown(full=True)} |" in card.replace("\\", "")
+    def served(folder: object) -> float:
+        classify = hf.pipeline("text-classification", model=str(folder), trust_remote_code=True)
+        found = classify(sentences, batch_size=16, truncation=True, max_length=32)
+        return right([one["label"] for one in found])
+
+    (made,) = truncate_layers(out, [1], tmp_path / "small", progress=False)
+    assert served(out) == made.full_score == pytest.approx(reported[2])
+    assert served(made.path) == pytest.approx(reported[1]) == pytest.approx(made.score)
+    card = (Path(made.path) / "README.md").read_text().replace("\\", "")
+    assert f"| accuracy | {made.shown()} | {made.shown(full=True)} |" in card
     assert f"({len(rows)} samples)" in card
 
     file = layerscope.truncate(out, 1, tmp_path / "onnx", "onnx", progress=False)
-    session = onnxruntime.InferenceSession(
-        str(file / "model.onnx"), providers=["CPUExecutionProvider"]
-    )
-    tokenizer, names = (
-        hf.AutoTokenizer.from_pretrained(file),
-        hf.AutoConfig.from_pretrained(out).id2label,
-    )
-    right = []
+    session = onnxruntime.InferenceSession(str(file / "model.onnx"))
+    tokenizer = hf.AutoTokenizer.from_pretrained(file)
+    names, found = hf.AutoConfig.from_pretrained(out).id2label, []
     for start in range(0, len(rows), 7):  # batches of a size that the export never saw
-        some = rows.iloc[start : start + 7]
-        given = tokenizer(
-            some["text"].tolist(), padding=True, truncation=True, max_length=32, return_tensors="np"
-        )
-        (logits,) = session.run(
-            ["logits"], {entry.name: given[entry.name] for entry in session.get_inputs()}
-        )
-        right += [
-            names[int(top)] == str(label)
-            for top, label in zip(logits.argmax(-1), some["label"], strict=True)
-        ]
-    assert np.mean(right) == pytest.approx(reported[1])
+        batch = tokenizer(sentences[start : start + 7], return_tensors="np", **HOW)
+        inputs = {entry.name: batch[entry.name] for entry in session.get_inputs()}
+        found += [names[int(top)] for top in session.run(["logits"], inputs)[0].argmax(-1)]
+    assert right(found) == pytest.approx(reported[1])
 
     # an exit reads a layer as `train` did, in the report and in the model that is written and
     # opened again
-    given = {
-        "max_length": 32,
-        "max_disagreement": 0.6,
-        "min_speedup": 0.01,
-        "exits": [1],
-        "progress": False,
-    }
-    left = layerscope.exits(ExitModel(out), held, out=tmp_path / "exits", **given)
+    loose = {"max_length": 32, "max_disagreement": 0.6, "min_speedup": 0.01, "exits": [1]}
+    left = layerscope.exits(ExitModel(out), held, out=tmp_path / "exits", progress=False, **loose)
     assert left.layers["layer_accuracy"].tolist() == pytest.approx([reported[1], reported[2]])
     early = ExitModel.from_pretrained(left.path).leave([1], 0.0)
-    read = early.processor(
-        rows["text"].tolist(), padding=True, truncation=True, max_length=32, return_tensors="pt"
-    )
-    said = early(**read)
-    right = [early.config.id2label[int(one)] for one in said.prediction] == rows["label"]
-    assert np.mean(right) == pytest.approx(reported[1]) and set(said.exit_layer.tolist()) == {1}
-    torch.testing.assert_close(said.logits, ExitModel(small.path)(**read).logits)
+    batch = early.processor(sentences, return_tensors="pt", **HOW)
+    output = early(**batch)
+    found = [early.config.id2label[int(one)] for one in output.prediction]
+    assert right(found) == pytest.approx(reported[1]) and {*output.exit_layer.tolist()} == {1}
+    torch.testing.assert_close(output.logits, ExitModel(made.path)(**batch).logits)
 
     # what would read it wrongly refuses to read it
     with pytest.raises(RuntimeError, match="ignore_mismatched_sizes"):

@@ -24,7 +24,9 @@ from sentence_transformers.losses import (
 )
 from sentence_transformers.models import Dense, Normalize, Pooling, Transformer
 from tiny import one_thread
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, normalize
+from trainers import losses, still
 
 from layerscope import LayerscopeError
 from layerscope.training import AlignedLoss
@@ -36,11 +38,7 @@ def served(folder: Path, make: Any = tiny.bert) -> SentenceTransformer:
     path = tiny.saved(make(), folder / "model", special=make is tiny.bert)
     torch.manual_seed(1)
     modules = [Transformer(str(path)), Pooling(32, pooling_mode="mean"), Dense(32, 8), Normalize()]
-    model = SentenceTransformer(modules=modules, device="cpu").train()
-    for module in model.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = 0.0
-    return model
+    return still(SentenceTransformer(modules=modules, device="cpu").train())
 
 
 def columns(model: SentenceTransformer, n: int) -> list[dict[str, Any]]:
@@ -52,144 +50,104 @@ def blocks_of(model: SentenceTransformer) -> tuple[nn.Module, str]:
     return (module.encoder, "layer") if hasattr(module, "encoder") else (module, "layers")
 
 
+def at_each_layer(model: SentenceTransformer, loss: Any) -> float:
+    """Add up the gradients of a loss of models cut after each layer, one by one, and return their weighted sum."""
+    parent, name = blocks_of(model)
+    whole, total = getattr(parent, name), 0.0
+    model.zero_grad()
+    for layer in (1, 2, 3):
+        setattr(parent, name, whole[:layer])
+        part = layer / 6 * loss()
+        part.backward()
+        total += part.item()
+    setattr(parent, name, whole)
+    return total
+
+
+def gradients(model: nn.Module) -> dict[str, Tensor]:
+    named = model.named_parameters()
+    return {name: one.grad.clone() for name, one in named if one.grad is not None}
+
+
 LOSSES = {
-    "ranking": (lambda m: MultipleNegativesRankingLoss(m), 3, None),
-    "triplets": (lambda m: BatchAllTripletLoss(m), 1, torch.tensor([0, 0, 1, 1, 2, 2])),
-    "cosine": (lambda m: CosineSimilarityLoss(m), 2, torch.linspace(0, 1, 6)),
+    "ranking": (MultipleNegativesRankingLoss, 3, None),
+    "triplets": (BatchAllTripletLoss, 1, torch.tensor([0, 0, 1, 1, 2, 2])),
+    "cosine": (CosineSimilarityLoss, 2, torch.linspace(0, 1, 6)),
     "matryoshka": (lambda m: MatryoshkaLoss(m, MultipleNegativesRankingLoss(m), [8, 4]), 2, None),
 }
 
 
 @pytest.mark.parametrize("kind", LOSSES)
 @pytest.mark.parametrize("make", [tiny.bert, tiny.llama], ids=["bert", "llama, a final norm"])
-def test_loss_and_gradients_are_those_of_models_cut_after_each_layer(
-    tmp_path: Path, kind: str, make: Any
-):
-    model = served(tmp_path, make)
-    build, n, labels = LOSSES[kind]
-    loss, batch = build(model), columns(model, n)
-    parent, name = blocks_of(model)
-    whole, wanted = getattr(parent, name), 0.0
-    for layer in (1, 2, 3):
-        setattr(parent, name, whole[:layer])
-        part = layer / 6 * loss([dict(column) for column in batch], labels)
-        part.backward()
-        wanted += part.item()
-    setattr(parent, name, whole)
-    expected = {
-        key: value.grad.clone() for key, value in model.named_parameters() if value.grad is not None
-    }
+def test_loss_and_gradients_are_those_of_models_cut_after_each_layer(tmp_path, kind, make):
+    model, (build, n, labels) = served(tmp_path, make), LOSSES[kind]
+    loss, batch, runs = build(model), columns(model, n), []
+    wanted = at_each_layer(model, lambda: loss([dict(column) for column in batch], labels))
+    expected = gradients(model)
     model.zero_grad()
-    runs = []
-    handle = whole[0].register_forward_hook(lambda *_: runs.append(1))
-    found = AlignedLoss(loss)
-    runs.clear()
-    value = found(batch, labels)
-    assert (
-        0 < len(runs) <= n
-    )  # one run of the transformer for each column, or fewer where the loss joins them
+    aligned, blocks = AlignedLoss(loss), getattr(*blocks_of(model))
+    handle = blocks[0].register_forward_hook(lambda *_: runs.append(1))
+    value = aligned(batch, labels)
+    assert 0 < len(runs) <= n, "one run for each column, or fewer where the loss joins them"
     handle.remove()
     value.backward()
     assert value.item() == pytest.approx(wanted, rel=1e-5) and len(expected) > 20
-    for key, one in expected.items():
-        torch.testing.assert_close(
-            model.get_parameter(key).grad, one, rtol=1e-4, atol=1e-5, msg=key
-        )
-    assert "forward" not in model[0].__dict__ and not any(block._forward_hooks for block in whole)
+    for name, one in gradients(model).items():
+        torch.testing.assert_close(one, expected[name], rtol=1e-4, atol=1e-5, msg=name)
+    assert "forward" not in model[0].__dict__ and not any(block._forward_hooks for block in blocks)
     assert set(batch[0]) == set(columns(model, 1)[0])
 
 
-def ranked(one: torch.Tensor, two: torch.Tensor, _: Any) -> torch.Tensor:
-    return nn.functional.cross_entropy(20 * one @ two.T, torch.arange(len(one)))
+def ranked(one: Tensor, two: Tensor, _: Any) -> Tensor:
+    return cross_entropy(20 * one @ two.T, torch.arange(len(one)))
 
 
-def ordered(one: torch.Tensor, two: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
+def ordered(one: Tensor, two: Tensor, truth: Tensor) -> Tensor:
     cosine = 20 * (one * two).sum(-1)
-    wrong = [
-        cosine[i] - cosine[j]
-        for i in range(len(one))
-        for j in range(len(one))
-        if truth[i] < truth[j]
-    ]
-    return torch.stack([torch.zeros_like(cosine[0]), *wrong]).logsumexp(0)
+    apart = (cosine[:, None] - cosine)[truth[:, None] < truth]
+    return torch.cat([torch.zeros_like(cosine[:1]), apart]).logsumexp(0)
 
 
-def looped(
-    model: SentenceTransformer, batch: Any, labels: Any, formula: Any, planted: str
-) -> float:
-    """The loss of models cut after each layer at every prefix, one by one, written out; its gradients are added up."""
-    parent, name = blocks_of(model)
-    whole, total = getattr(parent, name), 0.0
-    dims = (2, 5) if planted == "without the full width" else (2, 5, 8)
-    for layer in (1, 2, 3):
-        setattr(parent, name, whole[:layer])
-        sides = [model(dict(column))["sentence_embedding"] for column in batch]
-        for d in dims:
-            cuts = [side[:, -d:] if planted == "the other end" else side[:, :d] for side in sides]
-            ready = (
-                cuts if planted == "not scaled" else [nn.functional.normalize(cut) for cut in cuts]
-            )
-            share = 1 if planted == "a sum" else 1 / len(dims)
-            part = (1 / 3 if planted == "uniform" else layer / 6) * share * formula(*ready, labels)
-            part.backward(retain_graph=True)
-            total += part.item()
-    setattr(parent, name, whole)
-    return total
+PLANTED = {
+    "none": lambda side: [side[:, :2], side[:, :5], side],
+    "without the full width": lambda side: [side[:, :2], side[:, :5]],
+    "the other end": lambda side: [side[:, -2:], side[:, -5:], side],
+}
 
 
 @pytest.mark.parametrize("kind", ["ranking", "order"])
 def test_every_layer_and_prefix_is_the_explicit_double_loop(tmp_path: Path, kind: str):
-    model = served(tmp_path).double()
+    model, runs = served(tmp_path).double(), []
     build, formula, labels = {
         "ranking": (MultipleNegativesRankingLoss, ranked, None),
         "order": (CoSENTLoss, ordered, torch.linspace(0, 1, 6).double()),
     }[kind]
-    batch, runs = columns(model, 2), []
-    loss = AlignedLoss(build(model), dims=(5, 2))
+    batch, loss = columns(model, 2), AlignedLoss(build(model), dims=(5, 2))
     assert loss.dims == (2, 5, 8)
-    handle = (
-        blocks_of(model)[0]
-        .get_submodule("layer")[0]
-        .register_forward_hook(lambda *_: runs.append(1))
-    )
+    block = getattr(*blocks_of(model))[0]
+    handle = block.register_forward_hook(lambda *_: runs.append(1))
     value = loss(batch, labels)
-    assert len(runs) <= 2  # for three layers and three prefixes of both columns
+    assert len(runs) <= 2, "for three layers and three prefixes of both columns"
     handle.remove()
     value.backward()
-    found = {key: one.grad.clone() for key, one in model.named_parameters() if one.grad is not None}
+    found = gradients(model)
+    for planted, prefixes in PLANTED.items():
 
-    def largest_difference(planted: str = "") -> float:
-        model.zero_grad()
-        total = looped(model, batch, labels, formula, planted)
-        apart = [
-            float((found[key] - one.grad).abs().max())
-            for key, one in model.named_parameters()
-            if key in found
-        ]
-        assert len(apart) > 20
-        return max(abs(total - value.item()), *apart)
+        def by_hand(prefixes: Any = prefixes) -> Tensor:
+            sides = [prefixes(model(dict(column))["sentence_embedding"]) for column in batch]
+            parts = [
+                formula(normalize(one), normalize(two), labels)
+                for one, two in zip(*sides, strict=True)
+            ]
+            return torch.stack(parts).mean()
 
-    assert largest_difference() < 1e-6
-    for planted in ("without the full width", "the other end", "not scaled", "a sum", "uniform"):
-        assert largest_difference(planted) > 1e-4, planted
+        apart = [abs(at_each_layer(model, by_hand) - value.item())]
+        apart += [float((found[name] - one).abs().max()) for name, one in gradients(model).items()]
+        assert (max(apart) < 1e-6) is (planted == "none"), planted
     with torch.no_grad():
         states = AlignedLoss(build(model)).embeddings(batch[0])
         torch.testing.assert_close(states[-1], model(dict(batch[0]))["sentence_embedding"])
     assert states.shape == (3, 6, 8)
-
-
-@pytest.mark.parametrize(
-    ("dims", "message"),
-    [
-        ([16, 4], r"dims \[16, 4\]: give different whole numbers from 1 to 8, the model's width"),
-        ([0, 4], r"dims \[0, 4\]: give different"),
-        ([4, 4], r"dims \[4, 4\]: give different"),
-        ([], r"dims \[\]: give"),
-    ],
-)
-def test_dims_that_a_model_does_not_have_are_refused(tmp_path: Path, dims: list[int], message: str):
-    with pytest.raises(LayerscopeError, match=message):
-        AlignedLoss(MultipleNegativesRankingLoss(served(tmp_path)), dims=dims)
 
 
 def test_few_exits_keep_their_depths(tmp_path: Path):
@@ -202,66 +160,49 @@ def test_few_exits_keep_their_depths(tmp_path: Path):
 
 
 def test_a_trainer_trains_every_layer_with_it(tmp_path: Path):
-    model = served(tmp_path)
-    pairs = tiny.texts(32, seed=3, longest=8)
-    data = Dataset.from_dict(
-        {"anchor": pairs, "positive": [" ".join(reversed(text.split())) for text in pairs]}
-    )
+    model, texts = served(tmp_path), tiny.texts(32, seed=3, longest=8)
+    backwards = [" ".join(reversed(text.split())) for text in texts]
+    data = Dataset.from_dict({"anchor": texts, "positive": backwards})
+    how = {"max_steps": 20, "per_device_train_batch_size": 8, "learning_rate": 3e-3, "seed": 0}
+    quiet = {"report_to": "none", "use_cpu": True, "disable_tqdm": True, "save_strategy": "no"}
     args = SentenceTransformerTrainingArguments(
-        str(tmp_path / "out"),
-        max_steps=20,
-        per_device_train_batch_size=8,
-        learning_rate=3e-3,
-        logging_steps=1,
-        report_to="none",
-        use_cpu=True,
-        disable_tqdm=True,
-        save_strategy="no",
-        seed=0,
+        str(tmp_path / "out"), logging_steps=1, **how, **quiet
     )
-    trainer = SentenceTransformerTrainer(
-        model=model,
-        args=args,
-        train_dataset=data,
-        loss=AlignedLoss(MultipleNegativesRankingLoss(model)),
-    )
+    loss = AlignedLoss(MultipleNegativesRankingLoss(model))
+    trainer = SentenceTransformerTrainer(model=model, args=args, train_dataset=data, loss=loss)
     trainer.train()
-    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-    assert sum(losses[-4:]) < 0.7 * sum(losses[:4])
+    assert sum(losses(trainer)[-4:]) < 0.7 * sum(losses(trainer)[:4])
     model.save_pretrained(str(tmp_path / "saved"))
     again = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
-    torch.testing.assert_close(
-        again.encode(pairs[:3], convert_to_tensor=True),
-        model.eval().encode(pairs[:3], convert_to_tensor=True),
-    )
+    one, two = (each.eval().encode(texts[:3], convert_to_tensor=True) for each in (again, model))
+    torch.testing.assert_close(one, two)
 
 
-def test_what_cannot_be_asked_at_every_layer_is_told(tmp_path: Path):
+def ranking(model: Any) -> nn.Module:
+    return MultipleNegativesRankingLoss(model)
+
+
+DIMS = r": give different whole numbers from 1 to 8, the model's width"
+WRONG = [
+    (CachedMultipleNegativesRankingLoss, {},
+     "CachedMultipleNegativesRankingLoss runs the model again after its loss"),
+    (lambda m: MatryoshkaLoss(m, CachedMultipleNegativesRankingLoss(m), [8]), {}, "runs the model again after"),
+    (lambda m: MatryoshkaLoss(m, ranking(m), [8]), {"dims": [4]},
+     "MatryoshkaLoss has dimensions of its own: leave `dims` out"),
+    (lambda m: AdaptiveLayerLoss(m, ranking(m)), {},
+     "AdaptiveLayerLoss trains every layer itself: give it to the Trainer as"),
+    (ContrastiveTensionLoss, {}, "ContrastiveTensionLoss holds 2 SentenceTransformers"),
+    (lambda _: nn.CrossEntropyLoss(), {}, "CrossEntropyLoss holds no SentenceTransformer"),
+    (ranking, {"layers": [0, 3]}, r"exits \[0, 3\]: give increasing layers from 1 to 3"),
+    (ranking, {"dims": [16, 4]}, rf"dims \[16, 4\]{DIMS}"),
+    (ranking, {"dims": [0, 4]}, rf"dims \[0, 4\]{DIMS}"),
+    (ranking, {"dims": [4, 4]}, rf"dims \[4, 4\]{DIMS}"),
+    (ranking, {"dims": []}, rf"dims \[\]{DIMS}"),
+]  # fmt: skip
+
+
+def test_what_no_layer_can_learn_is_told(tmp_path: Path):
     model = served(tmp_path)
-    cached = CachedMultipleNegativesRankingLoss(model)
-    for loss in (cached, MatryoshkaLoss(model, cached, [8])):
-        with pytest.raises(
-            LayerscopeError,
-            match="CachedMultipleNegativesRankingLoss runs the model again after its loss",
-        ):
-            AlignedLoss(loss)
-    inner = MatryoshkaLoss(model, MultipleNegativesRankingLoss(model), [8])
-    with pytest.raises(
-        LayerscopeError, match="MatryoshkaLoss has dimensions of its own: leave `dims` out"
-    ):
-        AlignedLoss(inner, dims=[4])
-    with pytest.raises(
-        LayerscopeError,
-        match="AdaptiveLayerLoss trains every layer itself: give it to the Trainer as",
-    ):
-        AlignedLoss(AdaptiveLayerLoss(model, MultipleNegativesRankingLoss(model)))
-    with pytest.raises(
-        LayerscopeError, match="ContrastiveTensionLoss holds 2 SentenceTransformers"
-    ):
-        AlignedLoss(ContrastiveTensionLoss(model))
-    with pytest.raises(LayerscopeError, match="CrossEntropyLoss holds no SentenceTransformer"):
-        AlignedLoss(nn.CrossEntropyLoss())
-    with pytest.raises(
-        LayerscopeError, match=r"exits \[0, 3\]: give increasing layers from 1 to 3"
-    ):
-        AlignedLoss(MultipleNegativesRankingLoss(model), [0, 3])
+    for build, options, line in WRONG:
+        with pytest.raises(LayerscopeError, match=line):
+            AlignedLoss(build(model), **options)

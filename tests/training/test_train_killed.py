@@ -14,96 +14,55 @@ import layerscope
 from layerscope.core.files import read_json, write_json
 
 __all__ = ["one_thread"]
-COMMON = {
-    "max_steps": 14,
-    "eval_every": 4,
-    "batch_size": 8,
-    "learning_rate": 1e-3,
-    "seed": 3,
-    "device": "cpu",
+COMMON = "--max-steps 14 --eval-every 4 --batch-size 8 --learning-rate 1e-3 --seed 3 --device cpu"
+RECIPES = {
+    "images": (learning.vision, learning.photos, "data", "--from-config --augment"),
+    "masks": (learning.masked, learning.novel, "data.txt", "--task masked-lm --max-length 16"),
+    "skips": (
+        learning.decoder,
+        learning.novel,
+        "data.txt",
+        "--preset layerskip --layer-dropout 0.5 --max-length 16",
+    ),
 }
 
 
-def images(place: Path) -> tuple[Path, Path, dict]:
-    return (
-        learning.vision(place / "model"),
-        learning.photos(place / "data"),
-        {"from_config": True, "augment": True},
-    )
+def same_weights(one: Path, two: Path) -> bool:
+    ours, theirs = load_file(one / "model.safetensors"), load_file(two / "model.safetensors")
+    return ours.keys() == theirs.keys() and all(torch.equal(ours[k], theirs[k]) for k in ours)
 
 
-def masks(place: Path) -> tuple[Path, Path, dict]:
-    return (
-        learning.masked(place / "model"),
-        learning.novel(place / "data.txt"),
-        {"task": "masked-lm", "max_length": 16},
-    )
-
-
-def skips(place: Path) -> tuple[Path, Path, dict]:
-    model, data = learning.decoder(place / "model"), learning.novel(place / "data.txt")
-    return model, data, {"preset": "layerskip", "layer_dropout": 0.5, "max_length": 16}
-
-
-@pytest.mark.parametrize("make", [images, masks, skips])
+@pytest.mark.parametrize("recipe", RECIPES)
 def test_a_killed_training_ends_with_the_weights_of_an_undisturbed_one(
-    forks: Forks, tmp_path: Path, make
+    forks: Forks, tmp_path: Path, recipe: str
 ):
-    model, data, own = make(tmp_path)
+    make, write, name, more = RECIPES[recipe]
+    words = ["train", make(tmp_path / "model"), "--train", write(tmp_path / name)]
+    words += f"{COMMON} {more}".split()
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    layerscope.train(model, data, out=whole, progress=False, **COMMON, **own)
-
-    options = [
-        word
-        for name, value in (COMMON | own).items()
-        for word in (
-            [f"--{name.replace('_', '-')}"]
-            if value is True
-            else [f"--{name.replace('_', '-')}", value]
-        )
-    ]
-    running = forks.start("train", model, "--train", data, "--out", killed, *options)
-    running.until(
-        lambda: list(killed.glob("checkpoints/checkpoint-*/trainer_state.json")), 0.02
-    )  # amid an epoch
+    assert forks.run(*words, "--out", whole).status == 0
+    running = forks.start(*words, "--out", killed)
+    states = "checkpoints/checkpoint-*/trainer_state.json"
+    running.until(lambda: list(killed.glob(states)), 0.02)  # amid an epoch
     running.kill()
     assert running.wait().status == -signal.SIGKILL
-    left = [
-        int(folder.name.rpartition("-")[2]) for folder in killed.glob("checkpoints/checkpoint-*")
-    ]
-    assert left and max(left) < COMMON["max_steps"] and not (killed / "model.safetensors").exists()
+    steps = [int(state.parent.name.rpartition("-")[2]) for state in killed.glob(states)]
+    assert steps and max(steps) < 14 and not (killed / "model.safetensors").exists()
 
-    layerscope.train(model, data, out=killed, progress=False, **COMMON, **own)
-    one, two = load_file(whole / "model.safetensors"), load_file(killed / "model.safetensors")
-    assert one.keys() == two.keys()
-    assert all(torch.equal(one[name], two[name]) for name in one)
-    tables = [layerscope.open_run(place / "history").table() for place in (whole, killed)]
-    assert list(tables[0]["step"]) == list(tables[1]["step"])
-    assert tables[0]["value"].equals(tables[1]["value"])
+    assert forks.run(*words, "--out", killed).status == 0
+    assert same_weights(whole, killed)
+    one, two = (layerscope.open_run(place / "history").table() for place in (whole, killed))
+    assert list(one["step"]) == list(two["step"]) and one["value"].equals(two["value"])
     assert not (killed / "checkpoints").exists()
 
 
 def test_killed_after_the_last_step_it_takes_no_other(tmp_path: Path):
-    model, data = learning.encoder(tmp_path / "bert"), learning.table(tmp_path / "texts.csv")
-    out = tmp_path / "out"
-
-    def train() -> dict[str, torch.Tensor]:
-        layerscope.train(
-            model,
-            data,
-            out=out,
-            max_steps=3,
-            scheduler="constant",
-            learning_rate=1e-3,
-            device="cpu",
-            keep_checkpoints=True,
-            progress=False,
-        )
-        return load_file(out / "model.safetensors")
-
-    whole = train()
+    files = learning.encoder(tmp_path / "bert"), learning.table(tmp_path / "texts.csv")
+    how = {"max_steps": 3, "scheduler": "constant", "learning_rate": 1e-3, "device": "cpu"}
+    for out in (tmp_path / "whole", tmp_path / "out"):
+        layerscope.train(*files, out=out, keep_checkpoints=True, progress=False, **how)
     (out / "model.safetensors").unlink()
     write_json(out / "training.json", read_json(out / "training.json") | {"finished": False})
-    again = train()
-    assert all(torch.equal(whole[name], again[name]) for name in whole)
+    layerscope.train(*files, out=out, keep_checkpoints=True, progress=False, **how)
+    assert same_weights(tmp_path / "whole", out)
     assert layerscope.open_run(out / "history").table()["step"].max() == 3

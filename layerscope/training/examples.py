@@ -1,0 +1,155 @@
+"""Labelled samples as a Trainer takes them: examples, the order of a pass over them, and batches of each task."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, Sampler
+
+from layerscope.inputs.samples import pick
+from layerscope.models.encode import padded
+from layerscope.training.loss import IGNORED
+
+BATCHES = 50
+"""Samples are sorted by length within this many batches, drawn at random: few enough that each batch is a mixture."""
+PADDING, FLIPPED, DEGREES = 1 / 8, 0.5, 15.0
+"""Augmented images: shift as a share of each side (4 of 32 pixels), probability of a flip, largest rotation."""
+MASKED = 0.15
+"""Share of the tokens that a masked language model predicts."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """A sample with its label (a class, a row of them, one a token, or None), and a seed of its own."""
+
+    sample: Any
+    label: Any
+    seed: tuple[int, int, int]
+
+
+Label = Callable[[dict[str, Tensor], Sequence[Example], Any], Tensor]
+
+
+class Examples(Dataset[Example]):
+    """Samples as an encoder batches them, and labels; what is random in one follows from seed, epoch and index alone.
+
+    So a training that resumes from a checkpoint meets the very same examples; with `augment` they
+    are images.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        samples: Sequence[Any],
+        labels: Sequence[Any] | None,
+        seed: int = 0,
+        *,
+        augment: bool = False,
+    ) -> None:
+        self.name, self.samples, self.labels = name, samples, labels
+        self.seed, self.augment, self.epoch = seed, augment, 0
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, index: int) -> Example:
+        seed = (self.seed, self.epoch, index)
+        sample = self.samples[index]
+        if self.augment:
+            sample = augmented(sample, np.random.default_rng(seed))
+        return Example(sample, None if self.labels is None else self.labels[index], seed)
+
+    def drawn(self, n: int | None, seed: int) -> "Examples":
+        """Return `n` of these at most, drawn with a seed and never augmented, to evaluate on."""
+        rows = list(range(len(self)))
+        if n is not None and n < len(self):
+            rows = sorted(np.random.default_rng(seed).choice(len(self), n, replace=False).tolist())
+        labels = None if self.labels is None else [self.labels[row] for row in rows]
+        return Examples(self.name, pick(self.samples, rows), labels)
+
+    def lengths(self) -> np.ndarray[Any, Any] | None:
+        """Return the numbers of tokens, None where they do not differ, or samples are no tokens."""
+        if not hasattr(self.samples[0], "ids"):  # images are not opened
+            return None
+        lengths = np.array([len(sample.ids) for sample in self.samples])
+        return lengths if lengths.min() < lengths.max() else None
+
+
+def augmented(image: Any, rng: np.random.Generator) -> Any:
+    """Return a PIL image shifted by up to an eighth of each side, flipped half of the time, turned by up to ±15°.
+
+    Source: Tracing Representation Progression, appendix C.2 (vision models from scratch).
+    """
+    from PIL import Image
+
+    width, height = image.size
+    across, down = max(1, round(width * PADDING)), max(1, round(height * PADDING))
+    left, top = rng.integers(-across, across + 1), rng.integers(-down, down + 1)
+    shifted = image.crop((left, top, left + width, top + height))  # what lies outside is black
+    if rng.random() < FLIPPED:
+        shifted = shifted.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    return shifted.rotate(rng.uniform(-DEGREES, DEGREES), resample=Image.Resampling.BILINEAR)
+
+
+class ByLength(Sampler[int]):
+    """The order of texts in a training: random by seed and epoch, but those of one batch are about equally long."""
+
+    def __init__(self, examples: Examples, lengths: np.ndarray[Any, Any], batch_size: int) -> None:
+        self.examples, self.lengths, self.batch_size = examples, lengths, batch_size
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __iter__(self) -> Iterator[int]:
+        rng = np.random.default_rng((self.examples.seed, self.examples.epoch))
+        order, size = rng.permutation(len(self.lengths)), BATCHES * self.batch_size
+        parts = np.split(order, range(size, len(order), size))
+        alike = np.concatenate(
+            [part[np.argsort(self.lengths[part], kind="stable")] for part in parts]
+        )
+        full = len(alike) // self.batch_size * self.batch_size
+        batches = rng.permutation(alike[:full].reshape(-1, self.batch_size))
+        yield from batches.reshape(-1).tolist()
+        yield from alike[full:].tolist()  # the batch that is not full stays the last
+
+
+def batched(examples: Sequence[Example], encoder: Any, label: Label) -> dict[str, Tensor]:
+    """Return a batch as a model's encoder makes it, with the `labels` [B] or [B, T] that a function gives it."""
+    inputs = encoder.batch([example.sample for example in examples])
+    batch = dict(inputs.named) or {"inputs": inputs.positional}
+    return batch | {"labels": label(batch, examples, encoder)}
+
+
+def class_labels(batch: dict[str, Tensor], examples: Sequence[Example], encoder: Any) -> Tensor:
+    """Return the class of each sample, or of each token, those of padding ignored."""
+    labels = [example.label for example in examples]
+    return torch.tensor(labels) if isinstance(labels[0], int) else padded(labels, IGNORED)
+
+
+def next_tokens(batch: dict[str, Tensor], examples: Sequence[Example], encoder: Any) -> Tensor:
+    """Return the tokens themselves, for causal language models; the first, which nothing predicts, is ignored."""
+    labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, IGNORED)
+    labels[:, 0] = IGNORED
+    return labels
+
+
+def masked_tokens(batch: dict[str, Tensor], examples: Sequence[Example], encoder: Any) -> Tensor:
+    """Mask tokens in the batch and return what they were; which ones follows from the examples' seeds."""
+    from transformers import DataCollatorForLanguageModeling
+
+    tokenizer, ids = encoder.tokenizer, batch["input_ids"]
+    masking = DataCollatorForLanguageModeling(tokenizer, mlm_probability=MASKED)
+    special = [
+        tokenizer.get_special_tokens_mask(row, already_has_special_tokens=True)
+        for row in ids.tolist()
+    ]
+    fixed = torch.tensor(special) | (batch["attention_mask"] == 0)
+    seeds = [number for example in examples for number in example.seed]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(np.random.default_rng(seeds).integers(2**62)))
+        labels: Tensor
+        batch["input_ids"], labels = masking.torch_mask_tokens(ids, fixed)
+    return labels

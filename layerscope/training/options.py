@@ -1,0 +1,217 @@
+"""The options of `train`: the settings of a training, what presets set, and what a task decides or refuses."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+from layerscope.core.errors import LayerscopeError
+from layerscope.core.option_kinds import SEED, Number, OneOf, Several, Whole
+from layerscope.core.options import DATA, MODEL, Options
+
+OBJECTIVE = "Objective"
+STEPS = "Steps"
+EVALUATION = "Evaluation"
+SENTENCES = "sentence-similarity"
+TAGGING = "token-classification"
+IMAGES = "image-classification"
+TASKS = {
+    "classification": "AutoModelForSequenceClassification",
+    TAGGING: "AutoModelForTokenClassification",
+    "causal-lm": "AutoModelForCausalLM",
+    "masked-lm": "AutoModelForMaskedLM",
+    IMAGES: "AutoModelForImageClassification",
+    "audio-classification": "AutoModelForAudioClassification",
+    SENTENCES: "SentenceTransformer",
+}
+"""The tasks, and the class that has a head for each, or needs none."""
+MODALITIES = {IMAGES: "image", "audio-classification": "audio"}
+"""What the samples of a task are; those of the other tasks are texts."""
+NOT_FOR_SENTENCES = ("preset", "schedule", "rotation", "beta", "layer_dropout", "distillation", "temperature", "head",
+                     "augment", "depth_on", "from_config", "processor", "part", "text_column")  # fmt: skip
+WEIGHTS = ("linear", "uniform", "layerskip")
+Name = Literal["standard", "aligned", "cosine", "cka", "classifiers"]
+Schedule = Literal["alternate", "always", "rotating", "gradual"]
+FINE_TUNED, FROM_SCRATCH = 2e-5, 5e-4
+"""Learning rates where none is given."""
+PRESETS: dict[str, dict[str, Any]] = {
+    "tracing-glue": dict(
+        task="classification",
+        head="own",
+        schedule="always",
+        learning_rate=2e-5,
+        batch_size=32,
+        epochs=3,
+        max_length=256,
+    ),
+    "tracing-gpt2": dict(
+        task="causal-lm",
+        schedule="always",
+        learning_rate=2e-5,
+        batch_size=8,
+        max_steps=40_000,
+        max_length=256,
+    ),
+    # the paper prints a learning rate of 0.1, at which AdamW does not learn: this is DeiT's own
+    "tracing-deit": dict(
+        task=IMAGES,
+        schedule="alternate",
+        learning_rate=5e-4,
+        batch_size=256,
+        epochs=200,
+        weight_decay=1e-4,
+        scheduler="multistep",
+        augment=True,
+    ),
+    # those of its model of 24 layers trained from scratch; learning rates are those of `train`
+    "layerskip": dict(
+        task="causal-lm", schedule="rotating", weights="layerskip", beta=0.2, layer_dropout=0.1
+    ),
+}
+"""Published settings by name: Tracing Representation Progression, section 3.1 and appendices B and C.2; Elhoushi et al.
+2024, LayerSkip, section 5."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of one training; None is a default that the model and the data decide.
+
+    Attributes:
+        task: task to learn; auto is what the data and the model suggest.
+        objective: loss over the exits: standard (only the last layer), aligned (one head for all
+            exits), cosine or cka (the last layer, and every layer's similarity to it), or
+            classifiers (a head for each exit).
+        schedule: when exits are trained: always (all in every step); alternate, the default for
+            images (in odd steps only the last layer); rotating (in turn, the last in every step);
+            gradual (from the last one down, all after half of the steps).
+        rotation: steps until the schedule rotating trains the same exit again; by default the
+            number of exits minus one.
+        weights: weights of the exits: linear, uniform, layerskip (quadratic in depth), or one
+            number per exit, separated by commas.
+        layers: layers to use as exits, such as 3,6 or 3-6; by default every layer.
+        dims: numbers of leading dimensions that sentence embeddings of every layer learn to work
+            with alone, such as 32,64,128.
+        beta: weight of the cosine or CKA regulariser, or of the earlier exits in the weights
+            layerskip.
+        layer_dropout: probability that training skips the last block for a sample, falling to 0 at
+            the first block; with random weights it rises from 0 over the training.
+        distillation: weight of distillation from the last exit; only with the objective
+            classifiers.
+        temperature: temperature of the distillation.
+        head: head to train: mean (a linear head over the mean of the tokens), own (the model's),
+            new (the model's, from random weights); auto is mean for text encoders without a trained
+            head.
+        epochs: passes over the training data.
+        max_steps: number of optimiser steps, instead of epochs.
+        learning_rate: peak learning rate; by default 2e-5, and 5e-4 from a config.
+        batch_size: samples per batch and device.
+        gradient_accumulation: batches accumulated per optimiser step.
+        weight_decay: AdamW weight decay.
+        warmup: warm-up steps or, below 1, their share of all steps.
+        scheduler: learning rate schedule; multistep divides by ten after 50 % and 75 % of the
+            steps.
+        max_length: maximum number of tokens per text, and per window of running text.
+        augment: crop, flip and rotate the training images at random.
+        eval_every: steps between evaluations; by default a tenth of all, or more where evaluation
+            is slow.
+        eval_samples: number of evaluation samples, drawn with the seed; by default all.
+        depth_on: data on which effective depth is measured: eval, or train (as many training
+            samples; definition 3.1).
+        seed: random seed.
+        dtype: precision of training: float32, or bf16 (mixed).
+        device: device to train on.
+
+    """
+
+    task: Annotated[str, OneOf(("auto", *TASKS)), DATA] = "auto"
+    objective: Annotated[Name, OneOf(get_args(Name)), OBJECTIVE] = "aligned"
+    schedule: Annotated[Schedule | None, OneOf(get_args(Schedule)), OBJECTIVE] = None
+    rotation: Annotated[int | None, Whole(1), OBJECTIVE] = None
+    weights: Annotated[str | Sequence[float], Several(Number(0), WEIGHTS), OBJECTIVE] = "linear"
+    beta: Annotated[float, Number(0), OBJECTIVE] = 1.0
+    layer_dropout: Annotated[float, Number(0, below=1), OBJECTIVE] = 0.0
+    distillation: Annotated[float, Number(0), OBJECTIVE] = 0.0
+    temperature: Annotated[float, Number(above=0), OBJECTIVE] = 1.0
+    layers: Annotated[Sequence[int] | None, Several(Whole(), such_as="3,6 or 3-6"), OBJECTIVE] = (
+        None
+    )
+    dims: Annotated[Sequence[int] | None, Several(Whole(1), such_as="32,64,128"), OBJECTIVE] = None
+    head: Annotated[str, OneOf(("auto", "mean", "own", "new")), MODEL] = "auto"
+    epochs: Annotated[float, Number(above=0), STEPS] = 3
+    max_steps: Annotated[int | None, Whole(1), STEPS] = None
+    learning_rate: Annotated[float | None, Number(above=0), STEPS] = None
+    batch_size: Annotated[int, Whole(1), STEPS] = 32
+    gradient_accumulation: Annotated[int, Whole(1), STEPS] = 1
+    weight_decay: Annotated[float, Number(0), STEPS] = 0.01
+    warmup: Annotated[float, Number(0), STEPS] = 0.0
+    scheduler: Annotated[str, OneOf(("linear", "cosine", "constant", "multistep")), STEPS] = (
+        "linear"
+    )
+    max_length: Annotated[int | None, Whole(1), DATA] = None
+    augment: Annotated[bool | None, DATA] = None
+    eval_every: Annotated[int | None, Whole(1), EVALUATION] = None
+    eval_samples: Annotated[int | None, Whole(1), EVALUATION] = None
+    depth_on: Annotated[str, OneOf(("eval", "train")), EVALUATION] = "eval"
+    seed: Annotated[int, SEED, STEPS] = 0
+    dtype: Annotated[str, OneOf(("float32", "bf16")), MODEL] = "float32"
+    device: Annotated[str, OneOf(("auto", "cpu", "cuda")), MODEL] = "auto"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions(Options):
+    """The options of `train`."""
+
+    model: Any
+    train: Any
+    eval: Any
+    out: Path
+    text_column: str | None
+    label_column: str | None
+    from_config: bool
+    processor: Any
+    part: str | None
+    preset: str | None
+    baseline_depths: Sequence[int] | None
+    keep_checkpoints: bool
+    report_to: str
+    progress: bool
+    settings: Settings
+
+
+def with_preset(call: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a call of `train` with the settings of its preset, where the call does not set them itself."""
+    options = {**call, **call.get("settings", {})}
+    options.pop("settings", None)
+    preset = PRESETS.get(str(options.get("preset")), {})
+    return options | {key: value for key, value in preset.items() if options.get(key) is None}
+
+
+def describe_preset(name: str, settings: Settings) -> str:
+    """Return a line on what a preset sets that no option overrides."""
+    kept = [
+        f"{key} {value}" for key, value in PRESETS[name].items() if getattr(settings, key) == value
+    ]
+    return f"preset {name}: {', '.join(kept)}"
+
+
+def settings_for(task: str, options: TrainOptions) -> Settings:
+    """Return the settings with what the task decides; raises `LayerscopeError` for those that it has no use for."""
+    settings = options.settings
+    if task != IMAGES and settings.augment:
+        options.refuse(["augment"], f"crops and turns images, and {task} reads none")
+    if task != SENTENCES and settings.dims is not None:
+        options.refuse(["dims"], f"are those of sentence embeddings, and {task} makes none")
+    if task == SENTENCES:
+        options.refuse(NOT_FOR_SENTENCES, f"is not used by the task {task}")
+        if settings.objective not in ("standard", "aligned"):
+            raise LayerscopeError(
+                f"the task {task} has no objective {settings.objective!r}: choose standard or aligned"
+            )
+    rate = FROM_SCRATCH if options.from_config else FINE_TUNED
+    return replace(
+        settings,
+        task=task,
+        augment=bool(settings.augment),
+        schedule=settings.schedule or ("alternate" if task == IMAGES else "always"),
+        learning_rate=settings.learning_rate or rate,
+    )

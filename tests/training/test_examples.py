@@ -1,0 +1,58 @@
+"""Examples of a training: batches of texts of like lengths, and images that are changed by their seed alone."""
+
+from types import SimpleNamespace
+
+import numpy as np
+from PIL import Image
+
+from layerscope.training.examples import ByLength, Examples, augmented
+
+
+def texts(epoch: int = 0, seed: int = 3) -> Examples:
+    lengths = np.random.default_rng(0).integers(2, 60, 1003)
+    samples = [SimpleNamespace(ids=(1,) * length) for length in lengths]
+    examples = Examples("texts", samples, [0] * 1003, seed)
+    examples.epoch = epoch
+    return examples
+
+
+def order(examples: Examples) -> list[int]:
+    return list(ByLength(examples, examples.lengths(), 16))
+
+
+def test_every_text_comes_once_and_little_is_padded():
+    examples, found = texts(), order(texts())
+    lengths = examples.lengths()
+
+    def padded(rows: list[int]) -> int:
+        parts = np.split(lengths[rows], range(16, len(rows), 16))
+        return sum(len(part) * part.max() for part in parts)
+
+    assert sorted(found) == list(range(1003))
+    assert padded(found) < 1.1 * lengths.sum() < padded(list(range(1003)))
+    means = [lengths[found[at : at + 16]].mean() for at in range(0, 992, 16)]
+    assert abs(np.corrcoef(means, np.arange(62))[0, 1]) < 0.3, "long texts come at any time"
+
+
+def test_an_order_follows_from_seed_and_epoch():
+    assert order(texts()) == order(texts())
+    assert order(texts()) != order(texts(epoch=1)) and order(texts()) != order(texts(seed=4))
+
+
+def test_what_has_no_lengths_is_known():
+    assert Examples("windows", [SimpleNamespace(ids=(1, 2))] * 4, None).lengths() is None
+    assert Examples("images", [object()] * 4, [0] * 4).lengths() is None
+
+
+def test_images_are_shifted_flipped_and_turned_by_their_seed_alone():
+    pixels = np.zeros((32, 32, 3), np.uint8)
+    pixels[12:20, 4:8] = 255
+    image = Image.fromarray(pixels)
+    many = [np.asarray(augmented(image, np.random.default_rng(seed))) for seed in range(200)]
+    assert np.array_equal(many[7], np.asarray(augmented(image, np.random.default_rng(7))))
+    centres = np.array([np.argwhere(found[..., 0] > 127).mean(0) for found in many])
+    flipped = centres[:, 1] > 15.5
+    assert 70 < flipped.sum() < 130
+    across = np.where(flipped, 31 - centres[:, 1], centres[:, 1]) - 5.5
+    assert 3 < np.abs(across).max() < 6, "4 pixels, and a little by the rotation"
+    assert 4 < np.abs(centres[:, 0] - 15.5).max() < 8

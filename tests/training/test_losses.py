@@ -1,0 +1,322 @@
+"""The losses over exits: values and every gradient held to plain sums in float64."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cosine_similarity, cross_entropy, linear
+
+from layerscope import LayerscopeError
+from layerscope.metrics import cka
+from layerscope.training import Objective, aligned_loss, exit_weights, loss as loss_module
+from layerscope.training.objectives import (
+    classifiers_loss,
+    linear_cka,
+    mean_cosine,
+    similarity_loss,
+)
+
+E, N, D, K = 3, 37, 8, 11
+SHARES = [1 / 6, 2 / 6, 3 / 6]
+
+
+class Case:
+    """States of three exits, labels of which some are ignored, a head for all and one for each."""
+
+    def __init__(self, dtype: torch.dtype = torch.float64, bias: bool = True) -> None:
+        torch.manual_seed(0)
+        self.head, *heads = (nn.Linear(D, K, bias, dtype=dtype) for _ in range(E))
+        self.heads = [*heads, self.head]
+        self.states = [torch.randn(N, D, dtype=dtype, requires_grad=True) for _ in range(E)]
+        self.labels = torch.randint(0, K, (N,))
+        self.labels[::5] = -100
+        self.counts = self.labels != -100
+
+    def rows(self) -> list[Tensor]:
+        return [state[self.counts] for state in self.states]
+
+    def loss(self, logits: Tensor) -> Tensor:
+        return cross_entropy(logits, self.labels[self.counts])
+
+
+def gradients(loss: Tensor, leaves: list[Tensor]) -> list[Tensor]:
+    return list(torch.autograd.grad(loss, leaves))
+
+
+def same(one: Tensor, two: Tensor, leaves: list[Tensor]) -> None:
+    """Compare two losses and their gradients."""
+    assert one.item() == pytest.approx(two.item(), abs=1e-12)
+    for mine, theirs in zip(gradients(3 * one, leaves), gradients(3 * two, leaves), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("chunk", [K, 5 * K, 1 << 22])
+@pytest.mark.parametrize("is_linear", [True, False])
+def test_the_aligned_loss_is_the_plain_sum(monkeypatch, bias: bool, chunk: int, is_linear: bool):
+    monkeypatch.setattr(loss_module, "CHUNK", chunk)
+    case, norm = Case(bias=bias), nn.LayerNorm(D, dtype=torch.float64)
+    nn.init.normal_(norm.weight)
+    head = case.head if is_linear else lambda rows: case.head(rows)
+    wanted = sum(
+        share * case.loss(case.head(norm(rows)))
+        for share, rows in zip(SHARES, case.rows(), strict=True)
+    )
+    leaves = [*case.states, *case.head.parameters(), *norm.parameters()]
+    same(aligned_loss(case.states, case.labels, head, norm), wanted, leaves)
+
+
+def test_no_more_than_a_chunk_of_logits_exists(monkeypatch):
+    monkeypatch.setattr(loss_module, "CHUNK", 5 * K)
+    sizes, case = [], Case()
+    monkeypatch.setattr(nn.functional, "linear", lambda *a: sizes.append(len(a[0])) or linear(*a))
+    aligned_loss(case.states, case.labels, case.head).backward()
+    assert max(sizes) == 5 and sum(sizes) == E * int(case.counts.sum())
+
+
+def test_each_label_shifts_to_the_token_before_it():
+    torch.manual_seed(1)
+    states = torch.randn(E, 3, 7, D, dtype=torch.float64, requires_grad=True)
+    tokens, head = torch.randint(0, K, (3, 7)), nn.Linear(D, K, dtype=torch.float64)
+    tokens[0, 4:] = -100
+    wanted = sum(
+        share * cross_entropy(head(state[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+        for share, state in zip(SHARES, states, strict=True)
+    )
+    same(aligned_loss(states, tokens, head, shift=True), wanted, [states])
+
+
+@pytest.mark.parametrize("similarity", [mean_cosine, linear_cka])
+def test_a_regulariser_pulls_every_layer_to_the_last(similarity: Any):
+    case = Case()
+    *others, last = case.rows()
+    wanted = case.loss(case.head(last))
+    for share, rows in zip(SHARES, others, strict=False):
+        alike = cosine_similarity(rows, last).mean()
+        if similarity is linear_cka:
+            one, two = rows - rows.mean(0), last - last.mean(0)
+            alike = (one.T @ two).norm() ** 2 / (one.T @ one).norm() / (two.T @ two).norm()
+        wanted = wanted + 0.7 * share * (1 - alike)
+    found = similarity_loss(case.states, case.labels, case.head, similarity, beta=0.7)
+    same(found, wanted, [*case.states, *case.head.parameters()])
+
+
+@pytest.mark.parametrize("width", [4, 40])
+def test_cka_is_the_biased_one(width: int):
+    torch.manual_seed(0)
+    one, two = torch.randn(2, 20, width, dtype=torch.float64)
+    found = linear_cka(one, two + one).item()
+    assert found == pytest.approx(cka(one, two + one, debiased=False))
+
+
+@pytest.mark.parametrize("distillation", [0.0, 0.3])
+def test_a_head_for_each_layer_with_and_without_distillation(distillation: float):
+    case = Case()
+    logits = [head(rows) for head, rows in zip(case.heads, case.rows(), strict=True)]
+    p = (logits[-1].detach() / 2).softmax(-1)
+    wanted: Any = 0.0
+    for share, one in zip(SHARES, logits, strict=True):
+        apart = (p * (p.log() - (one / 2).log_softmax(-1))).sum(-1).mean()
+        extra = 0.0 if one is logits[-1] else distillation * 4 * apart
+        wanted = wanted + share * (case.loss(one) + extra)
+    options = {"distillation": distillation, "temperature": 2.0}
+    found = classifiers_loss(case.states, case.labels, case.heads, **options)
+    weights = [parameter for head in case.heads for parameter in head.parameters()]
+    same(found, wanted, [*case.states, *weights])
+    with pytest.raises(LayerscopeError, match="3 exits and 2 heads"):
+        classifiers_loss(case.states, case.labels, case.heads[:2])
+
+
+def all_losses(case: Case, part: slice = slice(None), **options: Any) -> list[Tensor]:
+    """Return every loss of a part of the rows."""
+    states, labels = [state[part] for state in case.states], case.labels[part]
+    distil = {"distillation": 0.3} | options
+    return [
+        aligned_loss(states, labels, case.head, **options),
+        aligned_loss(states, labels, lambda rows: case.head(rows), **options),
+        similarity_loss(states, labels, case.head, mean_cosine, 0.7, **options),
+        classifiers_loss(states, labels, case.heads, **distil),
+    ]
+
+
+def test_uneven_shares_of_two_processes_add_up_to_one():
+    case = Case()
+    items = int(case.counts.sum())
+    halves = [all_losses(case, part, items=items) for part in (slice(0, 9), slice(9, N))]
+    wholes = all_losses(case)
+    for whole, one, two in zip(
+        wholes[:2] + wholes[3:], *(h[:2] + h[3:] for h in halves), strict=True
+    ):
+        assert (one + two).item() == pytest.approx(whole.item(), abs=1e-12)
+
+
+def test_a_share_without_labels_adds_nothing_and_one_row_is_finite():
+    case = Case()
+    leaves = [*case.states, *case.head.parameters()]
+    ignored, one = (
+        Case(),
+        similarity_loss(
+            [state[1:2] for state in case.states], case.labels[1:2], case.head, linear_cka
+        ),
+    )
+    assert all(torch.isfinite(slope).all() for slope in gradients(one, leaves))
+    ignored.states, ignored.head, ignored.heads = case.states, case.head, case.heads
+    ignored.labels = torch.full_like(case.labels, -100)
+    for loss in all_losses(ignored, items=7):
+        assert loss.item() == 0
+        slopes = torch.autograd.grad(loss, leaves, allow_unused=True)
+        assert all(slope is None or (slope == 0).all() for slope in slopes)
+    with pytest.raises(LayerscopeError, match="every label of this batch is ignored"):
+        aligned_loss(case.states, ignored.labels, case.head, items=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_exponentials_and_sums_of_half_precision_are_taken_in_float32(dtype: torch.dtype):
+    case = Case(dtype)
+    wanted = sum(
+        share * case.loss(case.head(rows).float())
+        for share, rows in zip(SHARES, case.rows(), strict=True)
+    )
+    found = aligned_loss(case.states, case.labels, case.head)
+    assert found.item() == pytest.approx(wanted.item(), rel=1e-6)
+
+
+def test_frozen_parts_get_no_gradient():
+    case = Case()
+    case.head.requires_grad_(False)
+    aligned_loss(case.states, case.labels, case.head).backward()
+    assert case.head.weight.grad is None and case.states[0].grad is not None
+    frozen = [state.detach() for state in case.states]
+    case.head.requires_grad_(True)
+    aligned_loss(frozen, case.labels, case.head).backward()
+    assert case.head.weight.grad is not None
+    with torch.no_grad():
+        assert not aligned_loss(frozen, case.labels, case.head).requires_grad
+
+
+def test_weights_keep_the_true_depths_where_exits_are_few():
+    assert exit_weights([3, 6]) == pytest.approx((1 / 3, 2 / 3))
+    assert exit_weights(range(1, 13))[0] == pytest.approx(2 / (12 * 13))
+    assert exit_weights([1, 2, 3], weights="uniform") == pytest.approx((1 / 3,) * 3)
+    assert exit_weights([1, 2], weights=[1, 3]) == (0.25, 0.75)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3, 12])
+@pytest.mark.parametrize("scale", [0.2, 1.0])
+def test_weights_of_layerskip_are_those_of_its_equations(depth: int, scale: float):
+    # section 4.1.2, layers from 0
+    plain = [scale * sum(range(layer + 1)) for layer in range(depth - 1)]
+    plain.append(depth - 1 + scale * sum(range(depth - 1)) if depth > 1 else 1.0)
+    found = exit_weights(range(1, depth + 1), weights="layerskip", beta=scale)
+    assert found == pytest.approx([one / sum(plain) for one in plain], rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"labels": torch.full((N,), K)}, "label 11 is outside the head's 11 classes, 0 to 10"),
+        ({"labels": torch.full((N,), -3)}, "label -3 is outside the head's 11 classes"),
+        ({"labels": torch.zeros(N - 1, dtype=torch.long)}, "give one label for each state"),
+        ({"weights": "quadratic"}, "weights 'quadratic' does not exist"),
+        ({"weights": [1, 2]}, "weights are 2 numbers for 3 exits: give one for each exit"),
+        ({"weights": [0, 0, 0]}, "not all 0"),
+        ({"layers": [1, 2]}, "name the depth of each exit"),
+        ({"layers": [0, 1, 2]}, "give increasing layers from 1"),
+    ],
+)
+def test_wrong_input_is_told(change: dict[str, Any], line: str):
+    case = Case()
+    with pytest.raises(LayerscopeError, match=line):
+        aligned_loss(case.states, change.pop("labels", case.labels), case.head, **change)
+    narrow = [case.states[0], case.states[1][:, :4], case.states[2]]
+    with pytest.raises(LayerscopeError, match=r"exit 1 has states of shape \(37, 4\) and the last"):
+        aligned_loss(narrow, case.labels, case.head)
+
+
+@pytest.mark.parametrize("layers", [[1, 2, 3], [2, 3, 7]])
+@pytest.mark.parametrize("weights", ["linear", (0.2, 0.5, 0.3)])
+def test_an_objective_hands_on_all_its_settings(weights: Any, layers: list[int]):
+    case, more = Case(), {"weights": weights, "layers": layers}
+    given = case.states, case.labels
+    distil = {"distillation": 0.4, "temperature": 3.0}
+    wanted = {
+        Objective("aligned", weights=weights): aligned_loss(*given, case.head, **more),
+        Objective("cosine", weights=weights, beta=0.3): similarity_loss(
+            *given, case.head, mean_cosine, 0.3, **more
+        ),
+        Objective("cka", weights=weights, beta=2.0): similarity_loss(
+            *given, case.head, linear_cka, 2.0, **more
+        ),
+        Objective("classifiers", weights=weights, **distil): classifiers_loss(
+            *given, case.heads, **distil, **more
+        ),
+    }
+    for objective, loss in wanted.items():
+        found = objective.loss(*given, case.head, layers, nn.ModuleList(case.heads[:2]))
+        assert found.item() == pytest.approx(loss.item(), rel=1e-12), objective.name
+    few = aligned_loss(
+        case.states[1:],
+        case.labels,
+        case.head,
+        weights=weights if weights == "linear" else weights[1:],
+        layers=layers[1:],
+    )
+    kept = Objective(weights=weights).loss(
+        case.states[1:], case.labels, case.head, layers, trained=[1, 2]
+    )
+    assert kept.item() == pytest.approx(few.item(), rel=1e-12)
+
+
+def trained(steps: int, exits: int = 3, **options: Any) -> list[tuple[int, ...]]:
+    objective = Objective(**options)
+    return [objective.trained_in(step, steps, exits) for step in range(1, steps + 1)]
+
+
+def test_schedules_count_optimiser_steps_from_one():
+    every = (0, 1, 2)
+    assert trained(5, schedule="alternate") == [(), every, (), every, ()]
+    assert trained(3) == [every] * 3
+    assert trained(3, name="standard") == [()] * 3
+    assert trained(4, 5, schedule="rotating", rotation=2) == [(0, 2, 4), (1, 3, 4)] * 2
+    assert trained(4, 4, schedule="rotating") == [(0, 3), (1, 3), (2, 3), (0, 3)]
+    assert trained(2, 1, schedule="rotating") == [(0,)] * 2
+    last = [(0, 1, 2, 3)] * 5
+    assert trained(8, 4, schedule="gradual") == [(3,), (2, 3), (1, 2, 3), *last]
+    found = trained(100, 5, schedule="gradual")
+    assert [found.index(tuple(range(first, 5))) for first in (4, 3, 2, 1, 0)] == [0, 10, 20, 30, 40]
+
+
+@pytest.mark.parametrize(("exits", "rotation"), [(8, 3), (5, 7), (6, 5)])
+def test_rotating_trains_every_exit_once_in_its_rotation(exits: int, rotation: int):
+    found = trained(rotation, exits, schedule="rotating", rotation=rotation)
+    assert all(sum(i in step for step in found) == 1 for i in range(exits - 1))
+    assert max(map(len, found)) <= math.ceil(exits / rotation) + 1
+    assert all(step[-1] == exits - 1 for step in found)
+
+
+@pytest.mark.parametrize("step", [1, 20, 50])
+def test_layers_drop_out_as_the_equations_say(step: int):
+    steps, depth = 50, 7
+    rates = [0.2 * (2 ** (layer / (depth - 1)) - 1) for layer in range(depth)]
+    rising = 2 ** ((step - 1) / (steps - 1)) - 1
+    fine = Objective(layer_dropout=0.2).dropped_in(step, steps, depth)
+    new = Objective(layer_dropout=0.2, from_scratch=True).dropped_in(step, steps, depth)
+    assert fine == pytest.approx(rates) and new == pytest.approx([rising * rate for rate in rates])
+    assert Objective(layer_dropout=0.2).dropped_in(1, 1, 1) == (0.0,)
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"name": "alined"}, "objective 'alined' does not exist, did you mean aligned"),
+        ({"schedule": "even"}, "schedule 'even' does not exist"),
+        ({"name": "cosine", "beta": -1}, "beta is -1"),
+        ({"rotation": 2}, "'always' has no rotation: leave it out, or try `schedule='rotating'`"),
+        ({"name": "standard", "schedule": "rotating"}, "objective 'standard' trains one exit"),
+    ],
+)
+def test_wrong_objectives_are_told(options: dict[str, Any], line: str):
+    with pytest.raises(LayerscopeError, match=line):
+        Objective(**options)
