@@ -14,7 +14,7 @@ from layerscope.metrics.neural_collapse import FromCollapse
 from layerscope.probes.scores import FromLabels, FromScore, usable_classes
 from layerscope.profiling.source import FOLDS, Row, Source, can_be_probed
 from layerscope.runs.probed import HITS
-from layerscope.runs.states import Column
+from layerscope.runs.states import Column, StoredStates
 
 
 def label_rows(source: Source) -> Iterator[Row]:
@@ -22,19 +22,24 @@ def label_rows(source: Source) -> Iterator[Row]:
     if "label" not in source.folder.plan:
         return
     labels = source.folder.plan["label"].to_numpy()
-    can_probe, collapses = can_be_probed(labels[source.probed]), bool(source.wanted(FromCollapse))
+    can_probe = can_be_probed(labels[source.probed])
+    classes = torch.from_numpy(np.unique(labels[source.rows], return_inverse=True)[1])
     for pooling, layer in source.share(product(source.poolings, source.run.layers)):
         column = Column(source.run.final, layer)
         if can_probe:
             yield from _probe_rows(source, labels[source.probed], pooling, column)
-        if collapses:
-            states = source.run.states(pooling, (column,), source.rows)
-            classes = torch.from_numpy(np.unique(labels[source.rows], return_inverse=True)[1])
-            sums = ClassSums.empty(0, 1, states.width)
-            for start in range(0, len(states), BLOCK):
-                block = slice(start, start + BLOCK)
-                sums.update(states[block].transpose(0, 1), classes[block])
+        if source.wanted(FromCollapse):
+            sums = _class_sums(source.run.states(pooling, (column,), source.rows), classes)
             yield from collapse_rows(source, sums, pooling, [column])
+
+
+def _class_sums(states: StoredStates, classes: torch.Tensor) -> ClassSums:
+    """Return the sums of states by class, read block by block."""
+    sums = ClassSums.empty(0, 1, states.width)
+    for start in range(0, len(states), BLOCK):
+        block = slice(start, start + BLOCK)
+        sums.update(states[block].transpose(0, 1), classes[block])
+    return sums
 
 
 def collapse_rows(
@@ -42,7 +47,9 @@ def collapse_rows(
 ) -> Iterator[Row]:
     """Yield the rows of neural collapse from the sums over the states of some layers; none of a single class."""
     collapse = sums.collapse()
-    for metric, _ in source.wanted(FromCollapse) if collapse is not None else ():
+    if collapse is None:
+        return
+    for metric, _ in source.wanted(FromCollapse):
         for column, value in zip(columns, getattr(collapse, metric.name), strict=True):
             yield source.row(metric.name, column, value, n=int(sums.counts.sum()), pooling=pooling)
 

@@ -66,40 +66,38 @@ def _write(run: Run, kind: Needs, parts: Iterable[Any]) -> None:
 
 def token_rows(source: Source) -> Iterator[Row]:
     """Yield mean and standard error of every per-sample value by layer; undefined ones are left out and counted."""
-
-    def order(key: str) -> tuple[str, int, str, str]:
-        """Return what sorts keys: whole samples, which a metric means by itself, before prefixes."""
-        name, variant, site = parse_key(key)
-        whole, _, prefix = (variant or "").partition(",prefix=")
-        return name, int(prefix or 0), whole, site
-
-    distributions = source.wanted(FromValues)
-    with source.folder.shard(next(source.original_shards())[0]) as file:
-        keys = sorted(filter(is_scalar, file.keys()), key=order)
+    first, _ = next(source.original_shards())
+    with source.folder.shard(first) as file:
+        keys = sorted(filter(is_scalar, file.keys()), key=_order)
     for key in source.share(keys):
         name, variant, site = parse_key(key)
         parts = []
         for shard, fine in source.original_shards():
             with source.folder.shard(shard) as file:
                 parts.append(file.get_tensor(key)[:, fine])
-        layers = torch.cat(parts, 1)
-        yield from of_tokens(
-            source, key, map(mean, layers.double()) if has_values(name, layers) else ()
-        )
-        dips = (
-            []
-            if "prefix=" in (variant or "")
-            else [(m, how) for m, how in distributions if how.of == name]
-        )
-        for layer, values in (
-            zip(source.run.layers_at(site), layers.double(), strict=True) if dips else ()
-        ):
-            defined = values[~values.isnan()]
-            for metric, how in dips if len(defined) else ():
+        layers = torch.cat(parts, 1).double()
+        if has_values(name, layers):
+            yield from of_tokens(source, key, map(mean, layers))
+        if "prefix=" not in (variant or ""):
+            yield from _distribution_rows(source, key, layers)
+
+
+def _order(key: str) -> tuple[str, int, str, str]:
+    """Return what sorts keys: whole samples, which a metric means by itself, before prefixes."""
+    name, variant, site = parse_key(key)
+    whole, _, prefix = (variant or "").partition(",prefix=")
+    return name, int(prefix or 0), whole, site
+
+
+def _distribution_rows(source: Source, key: str, layers: Tensor) -> Iterator[Row]:
+    """Yield what is measured of the distribution of a per-sample value `[L, N]` at each layer."""
+    name, variant, site = parse_key(key)
+    for layer, values in zip(source.run.layers_at(site), layers, strict=True):
+        column, defined = Column(site, layer), values[~values.isnan()]
+        for metric, how in source.wanted(FromValues):
+            if how.of == name and len(defined):
                 value = how.compute(defined)
-                yield source.row(
-                    metric.name, Column(site, layer), value, n=len(defined), variant=variant
-                )
+                yield source.row(metric.name, column, value, n=len(defined), variant=variant)
 
 
 def has_values(name: str, layers: Tensor) -> bool:
