@@ -66,7 +66,7 @@ def run_demo(
 
 def _answer(selection: "layerscope.Selection") -> str:
     """Return the choice in a line, its score that of docstrings which had no part in choosing."""
-    from layerscope.probes.margin import named
+    from layerscope.core.margin import named
 
     shipped = _share(selection.baseline)
     about = selection.basis.replace("sample", "docstring", 1).replace("classes", "modules", 1)

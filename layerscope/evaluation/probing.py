@@ -14,6 +14,7 @@ import numpy as np
 
 from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError
+from layerscope.core.margin import error_of
 from layerscope.core.option_kinds import Weights as OfText
 from layerscope.core.progress import Reporter
 from layerscope.evaluation.encoders import slots_of
@@ -27,7 +28,6 @@ from layerscope.models.of_run import reusable
 from layerscope.probes import ProbeScore
 from layerscope.probes.linear import shifted_probe
 from layerscope.probes.mixes import MixScore, Weights, as_text, fixed_mixes, linear_mixes, mix_names
-from layerscope.probes.scores import error_of
 from layerscope.profiling.identity import describe
 from layerscope.profiling.options import PassOptions
 from layerscope.profiling.plan import Job

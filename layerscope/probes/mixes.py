@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.core.margin import error_of
 from layerscope.probes.linear import judged_by_fold, linear_probe, thinned
 from layerscope.probes.scores import (
     Bools,
     Numbers,
     ProbeScore,
-    error_of,
     score_of,
     stratified,
     usable_classes,

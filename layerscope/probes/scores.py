@@ -133,14 +133,3 @@ def stratified(classes: Numbers, folds: int, seed: int, groups: Numbers | None =
     ):
         fold[test] = number
     return fold
-
-
-def error_of(values: Numbers, groups: Numbers | None = None) -> float:
-    """Return the standard error of the mean of values `[n]`; those of one group, numbered in `groups`, count together.
-
-    Source: Cochran 1977, Sampling techniques, section 6.3, for the error of a ratio.
-    """
-    groups = np.arange(len(values)) if groups is None else groups
-    sizes, sums = np.bincount(groups), np.bincount(groups, weights=values)
-    m = len(sizes)
-    return float(np.sqrt(m / (m - 1) * np.square(sums - values.mean() * sizes).sum()) / len(values))

@@ -4,6 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.core.margin import error_of
 from layerscope.metrics.arrays import Array
 from layerscope.probes.linear import linearly_judged
 from layerscope.probes.scores import (
@@ -11,7 +12,6 @@ from layerscope.probes.scores import (
     Numbers,
     ProbeScore,
     by_fold,
-    error_of,
     stratified,
     usable_classes,
     usable_rows,

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from layerscope.core.margin import INTERVAL
 from layerscope.runs.registry import (
     CHOICES,
     COUNTS,
@@ -23,7 +24,7 @@ from layerscope.runs.registry import (
     scale,
     unit_apart,
 )
-from layerscope.show.numbers import INTERVAL, NIL, error, number
+from layerscope.show.numbers import NIL, error, number
 from layerscope.show.plain import pooling_name
 
 if TYPE_CHECKING:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from layerscope.core.errors import count, spans
+from layerscope.core.margin import INTERVAL
 from layerscope.runs.curves import SIMILAR, Curve, curves, value_text, which
 from layerscope.runs.probed import VERDICTS, Finding, Numbers, is_within, probed
 from layerscope.runs.registry import capital
-from layerscope.show.numbers import INTERVAL, apart, error, number
+from layerscope.show.numbers import apart, error, number
 
 if TYPE_CHECKING:
     from layerscope.runs.run import Run

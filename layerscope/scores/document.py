@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from layerscope.core.margin import tied
 from layerscope.core.saved import jsonable
-from layerscope.probes.margin import tied
 from layerscope.scores.grids import MIN_SHARE, Grid, candidates
 from layerscope.scores.metric_tables import best_rules, correlation_tables, rule_tables
 from layerscope.scores.naming import FEW, VARIANT, named_layers

@@ -12,9 +12,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError
+from layerscope.core.margin import INTERVAL
 from layerscope.core.option_kinds import Number
 from layerscope.scores.naming import SHIPPED, VARIANT, Unit, percents
-from layerscope.show.numbers import INTERVAL
 from layerscope.show.plain import plain, pooling_name
 
 MIN_SHARE = 25 / 32

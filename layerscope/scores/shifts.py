@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from layerscope.probes.margin import differs
-from layerscope.probes.scores import error_of
+from layerscope.core.margin import differs, error_of
 from layerscope.scores.grids import Grid, candidates
 from layerscope.scores.naming import Unit
 from layerscope.scores.probe_results import right_of

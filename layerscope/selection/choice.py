@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.probes.margin import differs
+from layerscope.core.margin import differs
 from layerscope.selection.options import Budget
 from layerscope.selection.scored import (
     BY_SCORE,

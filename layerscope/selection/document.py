@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from layerscope.core.extras import lacking
-from layerscope.probes.margin import tied
+from layerscope.core.margin import tied
 from layerscope.scores.naming import Unit
 from layerscope.show.document import (
     EMPTY,

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.probes.margin import differs
+from layerscope.core.margin import differs
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]

@@ -5,8 +5,6 @@ from collections.abc import Iterable
 
 import numpy as np
 
-INTERVAL = 1.96
-"""Standard errors to each side of a 95 % interval."""
 NIL = 1e-9
 """A value or standard error below this is rounding, as of a layer's cosine to itself."""
 BLOCKS = "▁▂▃▄▅▆▇█"

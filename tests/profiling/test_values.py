@@ -12,8 +12,8 @@ from rich.console import Console
 
 import layerscope
 from layerscope import metrics, profile
+from layerscope.core.margin import named
 from layerscope.inputs import augment, open_corpus
-from layerscope.probes.margin import named
 from layerscope.reports.figures import draw
 from layerscope.runs import Run
 from layerscope.runs.by_sample import boxes

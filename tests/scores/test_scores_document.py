@@ -9,7 +9,7 @@ from frames import LONG, M, N, measured, placed, scored, shipped
 from rich.console import Console
 
 import layerscope
-from layerscope.probes.margin import named
+from layerscope.core.margin import named
 from layerscope.scores import Evaluation, correlate, rules_table
 from layerscope.show.terminal import show
 
