@@ -4,17 +4,20 @@ import dataclasses
 import importlib
 import importlib.util
 import pkgutil
-from typing import get_type_hints
+from collections.abc import Callable
+from typing import Any, get_type_hints
 
 import pytest
 
 import layerscope
+from layerscope.cli.app import NAMES
 from layerscope.core import LayerscopeError
 from layerscope.core.options import Options, checked, declared
 from layerscope.models.options import InspectOptions
 from layerscope.profiling.options import PassOptions, ProfileOptions
 
-VERBS = {name: getattr(layerscope, name) for name in layerscope.__all__}
+NAMED_OTHERWISE = {"scores": "read_scores"}
+"""Verbs whose function has another name than the command."""
 
 
 def option_classes() -> dict[str, type[Options]]:
@@ -22,8 +25,16 @@ def option_classes() -> dict[str, type[Options]]:
     for room in pkgutil.iter_modules(layerscope.__path__, "layerscope."):
         if room.ispkg and importlib.util.find_spec(f"{room.name}.options"):
             importlib.import_module(f"{room.name}.options")
-    kinds = Options.__subclasses__()
-    return {kind.__name__.removesuffix("Options").lower(): kind for kind in kinds}
+    kinds = {
+        kind.__name__.removesuffix("Options").lower(): kind for kind in Options.__subclasses__()
+    }
+    return {name: kind for name, kind in kinds.items() if verb_of(name, kind) is not None}
+
+
+def verb_of(name: str, kind: type[Options]) -> Callable[..., Any] | None:
+    """Return the verb of a room that takes options; None of options of another function."""
+    room = importlib.import_module(f"{kind.__module__.removesuffix('.options')}.verb")
+    return getattr(room, NAMED_OTHERWISE.get(name, name), None)
 
 
 def read_by(kind: type) -> set[str]:
@@ -41,7 +52,12 @@ def read_by(kind: type) -> set[str]:
 
 @pytest.mark.parametrize("name", sorted(option_classes()))
 def test_every_option_of_a_verb_has_a_field(name: str):
-    assert declared(VERBS[name]).keys() <= read_by(option_classes()[name])
+    kind = option_classes()[name]
+    assert declared(verb_of(name, kind)).keys() <= read_by(kind)
+
+
+def test_every_command_of_a_model_or_data_has_options():
+    assert option_classes().keys() >= {*layerscope.__all__} & {*NAMES} - {"report"}
 
 
 def test_options_are_grouped_and_know_what_is_not_at_its_default():
