@@ -25,11 +25,7 @@ def chart(title: str, unit: str, curves: Mapping[str, pd.Series], by_depth: bool
         last = float(max(curve.index))
         x = tuple(100 * float(layer) / last if by_depth else float(layer) for layer in curve.index)
         y = tuple(map(float, curve))
-        texts = tuple(
-            f"{name}, layer {layer}: {value:.4g} {unit}"
-            for layer, value in zip(curve.index, y, strict=True)
-        )
-        series.append(Series(name, x, y, texts, tone=number))
+        series.append(Series(name, x, y, tone=number))
     axis = Axis("depth [%]", (0.0, 100.0)) if by_depth else Axis("layer", whole=True)
     return Chart(title=title, x=axis, y=Axis(unit), series=tuple(series), name=file_name(title))
 

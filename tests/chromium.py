@@ -129,6 +129,17 @@ def language(tmp_path_factory):
     )
 
 
+def unpacked(choice):
+    """Return the rows of a plot as a page holds them, by columns."""
+    rows = [{} for _ in range(choice["count"])]
+    for column in choice["columns"]:
+        values = column.get("values", [column.get("all")] * len(rows))
+        for row, value in zip(column.get("at", range(len(rows))), values, strict=True):
+            if value is not None:
+                rows[row][column["name"]] = column["texts"][value] if "texts" in column else value
+    return rows
+
+
 @pytest.fixture(scope="session")
 def content_of():
     """Return a function that reads back what a page carries for its scripts."""

@@ -20,7 +20,6 @@ from layerscope.runs.registry import (
     unit_apart,
 )
 from layerscope.show.document import EMPTY, Cell, Column, Section, Table, row
-from layerscope.show.numbers import number
 from layerscope.show.plots import Axis, Chart, HeatMap, Meaning, Series
 
 if TYPE_CHECKING:
@@ -121,13 +120,6 @@ def square_map(pair: Pair, metric: str, variant: str) -> HeatMap:
         rings=tuple(
             None if found.most is None else square.columns.get_loc(found.most) for found in matches
         ),
-        texts=tuple(
-            tuple(
-                f"{layer_name(a)} of {pair.a.name}, {layer_name(b)} of {pair.b.name}: {number(float(value), 4)}"
-                for b, value in zip(square.columns, line, strict=True)
-            )
-            for a, line in zip(square.index, square.to_numpy(), strict=True)
-        ),
         square=True,
         upward=True,
         reversed=about(metric).low,
@@ -142,13 +134,12 @@ def _difference(pair: Pair, metric: str, title: str, points: pd.DataFrame) -> Ch
     most = findings.largest(points.drop([*after]))
     what = [] if len(pair.comparison.runs) > 2 else [f"{pair.b.name} less {pair.a.name}"]
     paired = ["paired by sample"] if points["paired"].all() else []
-    texts = tuple(_point(pair, point) for _, point in points.iterrows())
-    line = Series(
-        "",
-        tuple(layers),
-        tuple(points["value"]),
-        texts,
-        errors=tuple(points["stderr"]) if points["stderr"].notna().any() else (),
+    points["at"] = layers
+    line = Series.of(
+        points,
+        "at",
+        "value",
+        error="stderr",
         marked=() if most is None else (most,),
         after=after,
         note=" · ".join([*what, *paired, f"N: {points['n'].max():,}"]),
@@ -156,7 +147,7 @@ def _difference(pair: Pair, metric: str, title: str, points: pd.DataFrame) -> Ch
     zero = Series("", (0.0, float(depth)), (0.0, 0.0), mark="guide", tone="muted")
     return Chart(
         title=f"{title}: difference",
-        summary=f"{texts[-1]} at the last layer",
+        summary=f"{_point(pair, points.iloc[-1])} at the last layer",
         about=DIFFERENCE,
         unit=unit_apart(metric),
         name=f"difference-{metric}",

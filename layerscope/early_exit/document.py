@@ -1,7 +1,7 @@
 """A report of exits as a document: the verdict, the guarantee, and what both rest on in charts and tables."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,10 +23,10 @@ from layerscope.show.document import (
     Column,
     Document,
     Facts,
-    Row,
     Section,
     Sentences,
     Table,
+    words,
 )
 from layerscope.show.numbers import number, percent, times
 from layerscope.show.plots import Axis, Chart, Meaning, Series
@@ -34,8 +34,6 @@ from layerscope.show.plots import Axis, Chart, Meaning, Series
 if TYPE_CHECKING:
     from layerscope.early_exit.exit_report import ExitReport
 
-Show = Callable[[Any], Cell]
-"""Makes the cell of one column of a row."""
 CHOSEN = "●"
 LEAD = (
     "Samples that are sure leave before the last layer. Times are measured with whole batches, checks and compaction "
@@ -119,66 +117,30 @@ def _calibration(known: dict[str, Any]) -> Iterator[tuple[str, str]]:
         )
 
 
-def _series(
-    name: str,
-    rows: pd.DataFrame,
-    axes: tuple[str, str],
-    text: Callable[[Any], str],
-    scale: float = 100.0,
-    **how: Any,
-) -> Series:
-    """Return two columns as a series, shares of the second in percent, with a text on each row; `chosen` is marked."""
-    x, y = rows[axes[0]].astype(float).tolist(), (scale * rows[axes[1]]).tolist()
-    chosen = np.flatnonzero(rows["chosen"]).tolist() if "chosen" in rows else ()
-    return Series(
-        name,
-        tuple(x),
-        tuple(y),
-        tuple(map(text, rows.to_dict(orient="records"))),
-        marked=tuple(chosen),
-        **how,
-    )
-
-
 def _speed(report: "ExitReport") -> Chart:
     (own, plain), reached, cut = qualities(report), window(report), truncations(report)
     curve = measured(report, report.curve).sort_values("mean_layer", ascending=False)
     what = "Accuracy" if report.labelled else "Agreement"
-
-    def point(row: Any) -> str:
-        return f"{percent(row['quality'])}, {times(row['measured'])}"
-
+    truncated = Series.of(
+        cut,
+        "measured",
+        "quality",
+        "truncated at a layer",
+        labels=tuple(map(str, cut["layer"])),
+        tone="rival",
+    )
+    exits = Series.of(curve, "measured", "quality", "exits, a point for each threshold")
     return Chart(
         title=f"{what} against speed",
         name=f"exits_{what.lower()}_against_speed",
         x=Axis("measured speed-up (×)", reached and reached[0]),
-        y=Axis(f"{what.lower()} (%)", reached and (100 * reached[1][0], 100 * reached[1][1])),
+        y=Axis(
+            f"{what.lower()} (%)", reached and (100 * reached[1][0], 100 * reached[1][1]), scale=100
+        ),
         series=(
-            _series(
-                "truncated at a layer",
-                cut,
-                ("measured", "quality"),
-                lambda row: f"truncated at layer {row['layer']}: {point(row)}",
-                labels=tuple(map(str, cut["layer"])),
-                tone="rival",
-            ),
-            _series(
-                "exits, a point for each threshold",
-                curve,
-                ("measured", "quality"),
-                lambda row: (
-                    f"threshold {threshold(row['threshold'])}, mean layer {number(row['mean_layer'])}: "
-                    f"{point(row)}"
-                ),
-            ),
-            Series(
-                "plain model",
-                (1.0,),
-                (100 * plain,),
-                (f"plain model: {percent(plain)}, 1×",),
-                mark="points",
-                tone="ink",
-            ),
+            truncated,
+            exits,
+            Series("plain model", (1.0,), (plain,), mark="points", tone="ink"),
         ),
         summary=f"{percent(own)} at {times(report.measured)}",
         about=SPEED,
@@ -189,39 +151,16 @@ def _speed(report: "ExitReport") -> Chart:
 
 def _leaving(report: "ExitReport") -> Chart:
     rows = report.layers
-
-    def kind(row: Any) -> str:
-        return (
-            "exit"
-            if row["checked"]
-            else "through all layers"
-            if row["layer"] == report.depth
-            else "no exit"
-        )
-
+    pale = tuple(np.flatnonzero(~rows["checked"]).tolist())
+    name = "leave at an exit (pale: at the end)"
     return Chart(
         title="Where samples leave",
         name="exits_where_samples_leave",
         x=Axis("layer", (0.4, report.depth + 0.6), whole=True),
-        y=Axis(f"% of {report.samples:,} samples", (0.0, 105.0)),
+        y=Axis(f"% of {report.samples:,} samples", (0.0, 105.0), scale=100),
         series=(
-            _series(
-                "leave at an exit (pale: at the end)",
-                rows,
-                ("layer", "share"),
-                lambda row: (
-                    f"layer {row['layer']}, {kind(row)}: {row['leaving']:,} samples, {percent(row['share'])}"
-                ),
-                mark="bars",
-                pale=tuple(np.flatnonzero(~rows["checked"]).tolist()),
-            ),
-            _series(
-                "left so far",
-                rows,
-                ("layer", "cumulative"),
-                lambda row: f"{percent(row['cumulative'])} left by layer {row['layer']}",
-                tone="rival",
-            ),
+            Series.of(rows, "layer", "share", name, mark="bars", pale=pale),
+            Series.of(rows, "layer", "cumulative", "left so far", tone="rival"),
         ),
         summary="Bars: the share of samples that leaves at each layer; a line: the share that has left so far",
         about=LEAVING,
@@ -235,21 +174,11 @@ def _forecast(report: "ExitReport") -> Iterator[Chart]:
         return
     values = rows[["predicted", "measured"]].to_numpy()
     low, high = 0.95 * float(values.min()), 1.05 * float(values.max())
-    points = _series(
-        "a point for each threshold",
-        rows,
-        ("predicted", "measured"),
-        lambda row: (
-            f"threshold {threshold(row['threshold'])}: {times(row['predicted'])} predicted, "
-            f"{times(row['measured'])} measured"
-        ),
-        scale=1.0,
-        mark="points",
-    )
-    guides = tuple(
+    guides = (
         Series("", (low, high), (factor * low, factor * high), mark="guide", tone="muted")
         for factor in (0.9, 1, 1.1)
     )
+    points = Series.of(rows, "predicted", "measured", "a point for each threshold", mark="points")
     yield Chart(
         title="Predicted and measured speed",
         name="exits_predicted_and_measured_speed",
@@ -262,34 +191,12 @@ def _forecast(report: "ExitReport") -> Iterator[Chart]:
     )
 
 
-def _table(
-    report: "ExitReport",
-    title: str,
-    name: str,
-    rows: pd.DataFrame,
-    columns: dict[Column, Show],
-    legend: str,
-    marked: str = "",
-) -> Table:
-    """Return a row for each of a table, its cells made by the functions beside their columns."""
-    known = {
-        column: show
-        for column, show in columns.items()
-        if report.labelled or column.title != "accuracy"
-    }
-    shown = (
-        Row(tuple(show(row) for show in known.values()), marked=bool(row.get(marked)))
-        for row in rows.to_dict(orient="records")
-    )
-    return Table(title, tuple(known), tuple(shown), (legend,), name=name)
+def _share(title: str, field: str, digits: int = 1, unit: str = "%") -> Column:
+    return Column(title, unit=unit, field=field, form=partial(percent, digits=digits), factor=100)
 
 
-def _as(form: Callable[[Any], str], name: str, factor: int = 1) -> Show:
-    return lambda row: Cell(form(row[name]), value=factor * row[name])
-
-
-def _percent(name: str, digits: int = 1) -> Show:
-    return _as(lambda share: percent(share, digits), name, 100)
+def _speedup(title: str, field: str) -> Column:
+    return Column(title, unit="speed-up", field=field, form=times)
 
 
 def _measured(row: Any) -> Cell:
@@ -297,75 +204,77 @@ def _measured(row: Any) -> Cell:
     return Cell(text, error, row["measured"])
 
 
+MEASURED = Column("measured", unit="speed-up", cell=_measured)
+
+
 def _curve(report: "ExitReport") -> Table:
     def name(row: Any) -> Cell:
-        return Cell(
-            f"{CHOSEN} " * row["chosen"] + threshold(row["threshold"]), value=row["threshold"]
-        )
+        text = f"{CHOSEN} " * row["chosen"] + threshold(row["threshold"])
+        return Cell(text, value=row["threshold"])
 
-    columns = {
-        Column("threshold"): name,
-        Column("mean layer"): _as(number, "mean_layer"),
-        Column("by depth", unit="speed-up"): _as(times, "exit_speedup"),
-        Column("predicted", unit="speed-up"): _as(times, "predicted"),
-        Column("measured", unit="speed-up"): _measured,
-        Column("accuracy", unit="%"): _percent("accuracy"),
-        Column("differ", unit="% of predictions"): _percent("disagreement", 2),
-    }
     legend = (
         "By depth: the layers that are left out, as a speed-up, Σ L·mᵢ / Σ i·mᵢ for mᵢ samples that leave at layer i; "
         "a batch that gets shorter when long samples leave adds to it. "
         f"Predicted and measured: times the plain model's speed on {report.machine}; ± is one standard error. Differ: "
         "predictions that are not the plain model's."
     )
-    return _table(
-        report,
-        f"By threshold ({CHOSEN} chosen)",
-        "exit-curve",
-        report.curve,
-        columns,
-        legend,
-        "chosen",
-    )
+    columns = [
+        Column("threshold", cell=name),
+        Column("mean layer", field="mean_layer", form=number),
+        _speedup("by depth", "exit_speedup"),
+        _speedup("predicted", "predicted"),
+        MEASURED,
+        *_labelled(report, _share("accuracy", "accuracy")),
+        _share("differ", "disagreement", 2, "% of predictions"),
+    ]
+    title = f"By threshold ({CHOSEN} chosen)"
+    return Table.of(report.curve, columns, title, "chosen", legend=(legend,), name="exit-curve")
+
+
+def _labelled(report: "ExitReport", column: Column) -> list[Column]:
+    """Return a column that needs labels, where there are labels."""
+    return [column] if report.labelled else []
 
 
 def _layers(report: "ExitReport") -> Table:
+    def leaves(row: Any) -> bool:
+        return bool(row["checked"] or row["layer"] == report.depth)
+
     def exit(row: Any) -> Cell:
-        text = "end" if row["layer"] == report.depth else "yes" if row["checked"] else "–"
-        return Cell(text, value=text)
+        return words("end" if row["layer"] == report.depth else "yes" if row["checked"] else "–")
 
-    def where_left(show: Show) -> Show:
-        return lambda row: show(row) if row["checked"] or row["layer"] == report.depth else EMPTY
+    def leaving(row: Any) -> Cell:
+        return Cell(f"{row['leaving']:,}", value=row["leaving"]) if leaves(row) else EMPTY
 
-    columns = {
-        Column("layer"): _as(str, "layer"),
-        Column("exit"): exit,
-        Column("leave", unit="samples"): where_left(_as("{:,}".format, "leaving")),
-        Column("share", "left", unit="%"): where_left(
-            lambda row: replace(_percent("share")(row), share=row["share"])
-        ),
-        Column("so far", unit="%"): _percent("cumulative"),
-        Column("accuracy", unit="%"): _percent("layer_accuracy"),
-        Column("agree", unit="%"): _percent("layer_agreement"),
-    }
+    def share(row: Any) -> Cell:
+        left = Cell(percent(row["share"]), value=100 * row["share"], share=row["share"])
+        return left if leaves(row) else EMPTY
+
+    columns = [
+        Column("layer", field="layer"),
+        Column("exit", cell=exit),
+        Column("leave", unit="samples", cell=leaving),
+        Column("share", "left", unit="%", cell=share),
+        _share("so far", "cumulative"),
+        *_labelled(report, _share("accuracy", "layer_accuracy")),
+        _share("agree", "layer_agreement"),
+    ]
     what = "Accuracy, and agreement" if report.labelled else "Agreement"
     legend = f"{what} with the plain model: of all samples, if all left there."
-    return _table(
-        report, "Where samples leave", "exit-layers", report.layers, columns, legend, "checked"
-    )
+    title = "Where samples leave"
+    return Table.of(report.layers, columns, title, "checked", legend=(legend,), name="exit-layers")
 
 
 def _depths(report: "ExitReport") -> Table:
-    columns = {
-        Column("layers"): _as(lambda layer: f"{layer} of {report.depth}", "layer"),
-        Column("accuracy", unit="%"): _percent("accuracy"),
-        Column("differ", unit="% of predictions"): _percent("disagreement"),
-        Column("measured", unit="speed-up"): _measured,
-        Column("parameters"): _as("{:,}".format, "parameters"),
-    }
+    columns = [
+        Column("layers", field="layer", form=lambda layer: f"{layer} of {report.depth}"),
+        *_labelled(report, _share("accuracy", "accuracy")),
+        _share("differ", "disagreement", unit="% of predictions"),
+        MEASURED,
+        Column("parameters", field="parameters", form="{:,}".format),
+    ]
     legend = (
         "The rival: every sample leaves at the same layer, and the layers above it are removed."
     )
-    return _table(
-        report, "The model truncated instead", "exit-depths", report.depths, columns, legend
-    )
+    title = "The model truncated instead"
+    return Table.of(report.depths, columns, title, legend=(legend,), name="exit-depths")

@@ -1,11 +1,10 @@
 """What drafts by a language model's early layers are worth: facts, a row for each layer, and how they are shown."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from layerscope.core.saved import Store
@@ -179,40 +178,31 @@ def _settings(report: DraftReport) -> Iterator[tuple[str, str]]:
     }.items()
 
 
-def _series(
-    report: DraftReport, column: str, name: str, show: Callable[[float], str], **how: Any
-) -> Series:
-    """Return a column of the layers that have it; the chosen layer's point of what was measured stands out."""
-    rows = report.layers.dropna(subset=[column])
-    layers, values = rows["layer"].tolist(), rows[column].tolist()
-    texts = tuple(
-        f"layer {layer}: {show(value)}, {name}" for layer, value in zip(layers, values, strict=True)
-    )
-    marked = tuple(np.flatnonzero(rows["chosen"]).tolist()) if column == "measured" else ()
-    scale = 100 if column == "agreement" else 1
-    return Series(
-        name, tuple(layers), tuple(scale * value for value in values), texts, marked=marked, **how
-    )
-
-
 def _speed(report: DraftReport) -> Chart:
-    series = [
-        _series(report, "predicted", "expected", times, tone="muted"),
-        _series(report, "measured", "measured", times),
-        _series(report, "early_exit", "transformers' assistant_early_exit", times, tone="rival"),
-        Series(
-            "plain decoding", (0.0, float(report.depth)), (1.0, 1.0), mark="guide", tone="muted"
-        ),
-    ]
+    names = {
+        "predicted": ("expected", "muted"),
+        "measured": ("measured", "own"),
+        "early_exit": ("transformers' assistant_early_exit", "rival"),
+    }
+    lines = [_series(report, column, name, tone=tone) for column, (name, tone) in names.items()]
+    plain = ("plain decoding", (0.0, float(report.depth)), (1.0, 1.0))
     return Chart(
         title="Speed by the layer that drafts",
         name="drafts_speed",
         x=Axis("layer", whole=True, depth=report.depth),
         y=Axis("times plain decoding (×)"),
-        series=tuple(each for each in series if each.x),
+        series=(*(line for line in lines if line.x), Series(*plain, mark="guide", tone="muted")),
         summary=report.verdict,
         about=SPEED,
     )
+
+
+def _series(report: DraftReport, column: str, name: str, **how: Any) -> Series:
+    """Return a column of the layers that have it; the chosen layer's point of what was measured stands out."""
+    rows = report.layers.dropna(subset=[column])
+    if column != "measured":
+        how["marked"] = ()
+    return Series.of(rows, "layer", column, name, **how)
 
 
 def _agreement(report: DraftReport) -> Chart:
@@ -220,8 +210,8 @@ def _agreement(report: DraftReport) -> Chart:
         title="How often a layer is right",
         name="drafts_agreement",
         x=Axis("layer", whole=True, depth=report.depth),
-        y=Axis("% of next tokens", (0.0, 100.0)),
-        series=(_series(report, "agreement", "agrees with the model", percent),),
+        y=Axis("% of next tokens", (0.0, 100.0), scale=100),
+        series=(_series(report, "agreement", "agrees with the model"),),
         summary="The share of next tokens that each layer alone predicts as the model does",
         about=AGREEMENT,
     )

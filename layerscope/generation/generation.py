@@ -24,7 +24,7 @@ from layerscope.show.document import (
 )
 from layerscope.show.numbers import error, number, percent
 from layerscope.show.plain import plain
-from layerscope.show.plots import Axis, Chart, Meaning, Series
+from layerscope.show.plots import Axis, Chart, Meaning
 from layerscope.show.pushed import Stored
 
 TEXTS = {
@@ -225,36 +225,23 @@ def _by_layer(found: Generation) -> Table:
 def _chart(found: Generation, name: str) -> Chart:
     own = found.measures[found.measures["measure"] == name]
     scale, unit = (100.0, "%") if name == "accuracy" else (1.0, "")
-    points = [
-        (str(layer), _shown(name, value))
-        for layer, value in zip(own["layer"], own["value"], strict=True)
-    ]
-    errors = [error(stderr * scale) for stderr in own["stderr"]]
-    texts = tuple(
-        f"layer {layer}: {value} {stderr}"
-        for (layer, value), stderr in zip(points, errors, strict=True)
-    )
-    n = f"{own['n'].max():,} {'tokens' if name in ('accuracy', 'perplexity') else 'continuations'}"
-    return Chart(
+    counted = "tokens" if name in ("accuracy", "perplexity") else "continuations"
+    values = zip(own["layer"], own["value"], strict=True)
+    return Chart.of(
+        own,
+        ("layer", Axis("layer", whole=True, depth=found.depth)),
+        (
+            "value",
+            Axis(name + (f" ({unit})" if unit else ""), log=name == "perplexity", scale=scale),
+        ),
+        error="stderr",
         title=name.capitalize(),
-        summary=", ".join(f"{layer}: {value}" for layer, value in points),
+        summary=", ".join(f"{layer}: {_shown(name, value)}" for layer, value in values),
         unit=unit,
         about=ABOUT[name],
-        note="" if name in ("accuracy", "perplexity") else _drawn(found),
+        note="" if counted == "tokens" else _drawn(found),
         name=f"generated_{name}",
         sheet="generated",
-        x=Axis("layer", whole=True, depth=found.depth),
-        y=Axis(name + (f" ({unit})" if unit else ""), log=name == "perplexity", scale=scale),
-        series=(
-            Series(
-                "",
-                tuple(own["layer"].astype(float)),
-                tuple(own["value"]),
-                texts,
-                errors=tuple(own["stderr"].fillna(0.0)),
-                note=f"N: {n}",
-            ),
-        ),
         overlaid=True,
     )
 

@@ -261,7 +261,6 @@ def visible(text: str) -> str:
 def _curve(reading: Reading, total: str) -> Chart:
     layers, shares = (tuple(reading.cumulative[name].astype(float)) for name in ("layer", "share"))
     points = [(f"{layer:.0f}", chance(share)) for layer, share in zip(layers, shares, strict=True)]
-    texts = tuple(f"layer {layer}: {share} settled" for layer, share in points)
     return Chart(
         title="Settled by layer",
         summary=", ".join(f"{layer}: {share}" for layer, share in points),
@@ -270,7 +269,7 @@ def _curve(reading: Reading, total: str) -> Chart:
         name="lens_saturation",
         x=Axis("layer", whole=True, depth=reading.depth),
         y=Axis(f"% of {total}", range=(-3.0, 103.0), scale=100.0),
-        series=(Series("", layers, shares, texts, note=f"N: {total}"),),
+        series=(Series("", layers, shares, note=f"N: {total}"),),
         overlaid=True,
     )
 

@@ -20,7 +20,6 @@ from layerscope.runs.registry import (
     scale,
 )
 from layerscope.show.boxes import WHISKERS, box
-from layerscope.show.numbers import number
 from layerscope.show.plain import pooling_name
 from layerscope.show.plots import Axis, Box, Boxes, Chart, HeatMap, Series
 
@@ -149,17 +148,12 @@ def along(run: "Run", known: Sequence[Curve]) -> Iterator[Chart]:
             values, errors = zip(*(curve.at(layer) for curve in curves.values()), strict=True)
             counts = [curve.n for curve in curves.values()]
             spread = tuple(error * math.sqrt(n) for error, n in zip(errors, counts, strict=True))
-            texts = tuple(
-                f"layer {layer}, first {prefix} tokens: {value_text(first, value)}, standard deviation {number(sd)} "
-                f"over {n:,} samples"
-                for prefix, value, sd, n in zip(curves, values, spread, counts, strict=True)
-            )
             x = tuple(map(float, curves))
-            lines.append(Series(f"layer {layer}", x, values, texts, errors=spread, tone=i))
+            lines.append(Series(f"layer {layer}", x, values, errors=spread, tone=i))
         yield Chart(
             title=f"{capital(first.title)} along the sequence",
             variant=variant,
-            summary=f"{lines[-1].texts[0]}; {lines[-1].texts[-1]}",
+            summary=f"{lines[-1].name}: from {value_text(first, values[0])} to {value_text(first, values[-1])}",
             note="Bands: ± one standard deviation over the samples",
             about=meaning_of(metric, run.at()),
             unit=first.unit,

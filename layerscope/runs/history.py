@@ -124,31 +124,18 @@ def _courses(run: "Run") -> Iterator[Chart]:
         rows = rows.sort_values("step")
         if not len(rows):
             continue
-        points = zip(rows["step"], rows["value"], rows["stderr"], strict=True)
-        texts = [
-            f"step {step:,}: {value_text(about(name), value, stderr)}"
-            for step, value, stderr in points
-        ]
-        steps, errors, note = (
-            rows["step"].astype(float),
-            tuple(rows["stderr"]),
-            f"N: {int(rows['n'].max()):,}",
-        )
-        whole = name == "effective_depth"
-        yield Chart(
+        last, whole = rows.iloc[-1], name == "effective_depth"
+        yield Chart.of(
+            rows,
+            ("step", Axis("step", whole=True)),
+            ("value", Axis("", (0.0, 1.06 * run.depth) if whole else None, whole=whole)),
+            error="stderr",
             title=f"{title} by step",
-            summary=texts[-1],
+            summary=f"step {last['step']:,}: {value_text(about(name), last['value'], last['stderr'])}",
             about=meaning_of(name, table),
             unit=about(name).unit or "layers",
             name=f"training-{name}",
             sheet="training",
-            x=Axis("step", whole=True),
-            y=Axis("", (0.0, 1.06 * run.depth) if whole else None, whole=whole),
-            series=(
-                Series(
-                    "", tuple(steps), tuple(rows["value"]), tuple(texts), errors=errors, note=note
-                ),
-            ),
             overlaid=True,
         )
 

@@ -1,8 +1,8 @@
 """What a result says of itself: the answer, sentences, tables and charts, without a word on how they are drawn."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from layerscope.show.plots import Bars, Boxes, Chart, HeatMap, Series
 
@@ -38,7 +38,12 @@ EMPTY = Cell("")
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table: its heading, how its cells are aligned, and the series it draws as a spark line, if any."""
+    """A column of a table: its heading, how its cells are aligned, and the series it draws as a spark line, if any.
+
+    A column of a frame has the name of that as its `field`, and a `form` that writes a value;
+    `factor` leads from values to those that a page sorts by and saves. Where a cell is more than
+    that, `cell` makes it from its row.
+    """
 
     title: str
     align: Align = "right"
@@ -48,6 +53,17 @@ class Column:
     unit: str = ""
     wraps: bool = False
     """Whether its cells are sentences, which may be broken into lines."""
+    field: str = ""
+    form: Callable[[Any], str] = str
+    factor: float = 1.0
+    cell: Callable[[Any], Cell] | None = None
+
+    def of(self, row: Mapping[str, Any]) -> Cell:
+        """Return the cell of a row of a frame."""
+        if self.cell is not None:
+            return self.cell(row)
+        value = row[self.field]
+        return Cell(self.form(value), value=self.factor * value if self.factor != 1 else value)
 
 
 @dataclass(frozen=True)
@@ -74,6 +90,22 @@ class Table:
     narrow: "tuple[Table, ...]" = ()
     name: str = ""
     """What a file of it is called."""
+
+    @classmethod
+    def of(
+        cls,
+        frame: "pd.DataFrame",
+        columns: Sequence[Column],
+        title: str,
+        marked: str = "",
+        **how: Any,
+    ) -> "Table":
+        """Return a row for each of a frame, under these columns; those whose field `marked` is true stand out."""
+        rows = tuple(
+            Row(tuple(column.of(row) for column in columns), marked=bool(row.get(marked)))
+            for row in frame.to_dict(orient="records")
+        )
+        return cls(title, tuple(columns), rows, **how)
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,12 @@ from layerscope.show.figure import (
     Panel,
     laid_out,
 )
+from layerscope.show.lines import Room
 from layerscope.show.looks import Owned, series_names
 from layerscope.show.plain import plain
 from layerscope.show.plots import Bars, Chart, HeatMap, Plot
 from layerscope.show.rows import rows, titles
-from layerscope.show.specification import Room, drawn, notes, view
+from layerscope.show.specification import drawn, notes, view
 
 Drawer = Callable[[float], Figure]
 """Draws a figure of a width in inches."""

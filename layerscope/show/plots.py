@@ -3,7 +3,10 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 NOTHING = 0.05
 """How far an axis or scale reaches to each side of values that do not differ."""
@@ -60,6 +63,18 @@ class Series:
     depth: int | None = None
     """Of the model, where it is not that of the axis."""
 
+    @classmethod
+    def of(
+        cls, frame: "pd.DataFrame", x: str, y: str, name: str = "", *, error: str = "", **how: Any
+    ) -> "Series":
+        """Return two columns of a frame as a series, a third as its errors; rows that are `chosen` stand out."""
+        across, up = (tuple(frame[column].astype(float)) for column in (x, y))
+        known = error and bool(frame[error].notna().any())
+        errors = tuple(frame[error].astype(float)) if known else ()
+        if "chosen" in frame and "marked" not in how:
+            how["marked"] = tuple(row for row, chosen in enumerate(frame["chosen"]) if chosen)
+        return cls(name, across, up, errors=errors, **how)
+
 
 @dataclass(frozen=True)
 class Meaning:
@@ -112,6 +127,27 @@ class Chart(Plot):
     """What a point that stands out is."""
     spread: str = ""
     """What the errors of its series are, where they are no standard errors."""
+
+    @classmethod
+    def of(
+        cls,
+        frame: "pd.DataFrame",
+        x: tuple[str, Axis],
+        y: tuple[str, Axis],
+        by: str = "",
+        error: str = "",
+        **how: Any,
+    ) -> "Chart":
+        """Return two columns of a frame over the axes named beside them, a line for each value of `by`.
+
+        `note` says how many samples the rows rest on, where the frame has their number as `n`.
+        """
+        groups = frame.groupby(by, sort=False) if by else [("", frame)]
+        series = tuple(
+            Series.of(rows, x[0], y[0], str(name), error=error, note=counted(rows))
+            for name, rows in groups
+        )
+        return cls(x=x[1], y=y[1], series=series, **how)
 
 
 @dataclass(frozen=True)
@@ -183,6 +219,11 @@ class HeatMap(Plot):
     reversed: bool = False
     depth: int | None = None
     least: float = 0.0
+
+
+def counted(rows: "pd.DataFrame") -> str:
+    """Return on how many samples rows rest, where that is known."""
+    return f"N: {int(rows['n'].max()):,}" if "n" in rows else ""
 
 
 def ends(maps: Sequence[HeatMap]) -> tuple[float, float]:

@@ -8,6 +8,7 @@ import sys
 
 import pandas as pd
 import pytest
+from chromium import content_of, unpacked  # noqa: F401  a fixture
 from rich.console import Console
 from typed import cli  # noqa: F401  a fixture
 
@@ -22,12 +23,6 @@ def printed(found, width=120):
     console = Console(width=width, record=True, file=io.StringIO())
     show(found.document(), console)
     return console.export_text()
-
-
-def content(page):
-    text = page.read_text("utf-8")
-    found = re.search(r'<script type="application/json" id="content">(.*?)</script>', text, re.S)
-    return json.loads(found.group(1)), text
 
 
 def test_the_answer_is_printed_first_and_kept(cli, spoken, tmp_path):  # noqa: F811  the fixture
@@ -95,30 +90,34 @@ def test_of_a_distance_the_largest_changes_most(three):
     assert printed(found).startswith(line) and rows["value"].nunique() > 1
 
 
-def test_the_page_holds_maps_differences_and_checkpoints(three, tmp_path):
+def test_the_page_holds_maps_differences_and_checkpoints(three, tmp_path, content_of):  # noqa: F811  the fixture
     found = layerscope.compare(three, out=tmp_path / "kept", progress=False)
     page = report(tmp_path / "kept")
     assert page == tmp_path / "kept/report.html"
-    told, text = content(page)
+    told, text = content_of(page), page.read_text("utf-8")
     by_title = {figure["title"]: figure for figure in told["figures"]}
     rectangle = by_title["CKA of layers across runs"]
     assert [choice["run"] for choice in rectangle["choices"]] == [1, 2]
     assert [entry["name"] for entry in told["runs"]][0] == "3 checkpoints"
     square = found.similarity(0, 1)
-    assert rectangle["choices"][0]["values"][2] == pytest.approx(list(square.loc[2]))
-    assert rectangle["choices"][0]["rings"][2] == list(square.columns).index(
-        square.loc[2].loc[1:].idxmax()
-    )
-    _, line = by_title["Effective rank: difference"]["choices"][1]["series"]
+    cells = [row for row in unpacked(rectangle["choices"][0]) if row["row"] == "2"]
+    assert [row["value"] for row in cells] == pytest.approx(list(square.loc[2]), rel=1e-5)
+    ringed = [row["column"] for row in cells if row.get("marked")]
+    assert ringed == [str(square.loc[2].loc[1:].idxmax())]
+    line = unpacked(by_title["Effective rank: difference"]["choices"][1])
     rows = found.table("difference").query(
         "metric == 'effective_rank' and run_b == @found.runs[2].name"
     )
-    assert line["y"] == pytest.approx(list(rows["value"])) and "errors" not in line
-    course = by_title["Effective rank by checkpoint"]["choices"][0]
-    assert course["columns"] == ["3", "20", "100"]
+    values = [row["y"] for row in line if row["mark"] != "guide"]
+    assert values == pytest.approx(list(rows["value"]), rel=1e-5)
+    assert not any("error" in row for row in line)
+    course = unpacked(by_title["Effective rank by checkpoint"]["choices"][0])
     values = found.table("value").query("metric == 'effective_rank' and layer == 1")
-    assert course["values"][1] == pytest.approx(list(values["value"]), rel=1e-4)
-    assert by_title["CKA to the checkpoint before"]["choices"][0]["columns"] == ["20", "100"]
+    first = {row["column"]: row["value"] for row in course if row["row"] == "1"}
+    assert list(first) == ["3", "20", "100"]
+    assert list(first.values()) == pytest.approx(list(values["value"]), rel=1e-4)
+    before = unpacked(by_title["CKA to the checkpoint before"]["choices"][0])
+    assert list(dict.fromkeys(row["column"] for row in before)) == ["20", "100"]
     assert "<h2>Layers across runs <a" in text and "<bdi>3 checkpoints on " in text
 
 

@@ -95,7 +95,7 @@ def test_from_data_to_a_model_that_leaves_early_and_what_does_not_pay_takes_its_
     )
     assert (
         printed["pages"] == [str(out / "report.html")]
-        and (out / "report.html").stat().st_size > 1_000_000
+        and (out / "report.html").stat().st_size > 400_000
     )
     frame = pd.read_csv(table)
     model = ExitModel.from_pretrained(out / "model")

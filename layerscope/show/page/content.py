@@ -14,10 +14,11 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from layerscope.show.document import Cell, Document, Frame, Row, Sentences, Table
+from layerscope.show.lines import Room
 from layerscope.show.looks import SHAPES, Owned, numbered
 from layerscope.show.plots import Bars, Chart, HeatMap, Meaning, Plot
 from layerscope.show.rows import titles
-from layerscope.show.specification import Room, drawn, notes, view
+from layerscope.show.specification import drawn, notes, view
 
 Json = dict[str, Any]
 T = TypeVar("T")

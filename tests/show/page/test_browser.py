@@ -289,3 +289,27 @@ def test_paper_is_light_and_holds_every_plot(browser, several, tmp_path):
         assert opened.ask("document.documentElement.dataset.theme") == "dark"
         opened.tab.pdf(path=tmp_path / "page.pdf")
     assert (tmp_path / "page.pdf").stat().st_size > 50_000
+
+
+def test_a_long_section_is_folded_and_a_cut_table_says_so(browser, written, by_layer, tmp_path):
+    shown = [
+        name for name, metric in METRICS.items() if metric.needs in ("tokens", "pooled", "views")
+    ]
+    rows = [
+        row
+        for name in shown
+        if METRICS[name].curve
+        for row in by_layer(name, [1.0, 2.0, 1.5, 1.7, 1.2])
+    ]
+    cue = "getComputedStyle(document.querySelector('#layers .table'), '::after').content"
+    with browser.open(report(written(rows), tmp_path / "page.html"), 360) as opened:
+        groups = "[...document.querySelectorAll('#quality details.group')]"
+        assert opened.ask(f"{groups}.map(g => g.open)") == [True, False, False]
+        drawn = f"{groups}.map(g => g.querySelectorAll('canvas').length > 0)"
+        assert opened.ask(drawn) == [True, False, False]
+        opened.tab.click("#quality details.group:nth-of-type(2) > summary")
+        opened.until(f"{drawn}[1]")
+        assert opened.ask(cue) == '"more columns →"'
+        opened.ask("document.querySelector('#layers .scroll').scrollLeft = 1e6")
+        opened.until(f"{cue} === 'none'")
+        assert opened.console == []

@@ -48,13 +48,15 @@ function themed(value, dark = root.dataset.theme === "dark") {
 // What is drawn in a plot: the specification with the rows of the results that are shown.
 function specOf(figure, choice, width, dark) {
   const spec = themed(choice.spec ?? figure.spec, dark);
-  const side = Math.min(width - 110, 400);
+  const rows = shownOf(figure, choice).flatMap(rowsOf);
+  const cells = Math.max(1, new Set(rows.map(({ column }) => column)).size);
+  const side = cells * Math.max(1, Math.floor(Math.min(width - 110, 400) / cells)); // whole pixels: no seams between cells
   if (spec.layer) {
     spec.layer = spec.layer.filter(({ name }) => (name !== "overlay" || view.overlay) && (name !== "printed" || width > figure.printed));
     if (view.beside) sameAxes(spec, figure);
   }
   return {
-    ...spec, config: themed(page.config, dark), params: [{ name: "percent", value: view.percent }], data: { values: shownOf(figure, choice).flatMap(rowsOf) },
+    ...spec, config: themed(page.config, dark), params: [{ name: "percent", value: view.percent }], data: { values: rows },
     ...(figure.square ? { width: side, height: side } : { width, height: figure.tall, autosize: { type: "fit-x", contains: "padding" } }),
   };
 }
