@@ -1,8 +1,8 @@
 """The kinds of tasks on data of your own, one file each: `knn_probe.py` holds the kind `knn-probe`.
 
 A file holds one record, `KIND`: a `TableKind`, which mteb judges, a `ProbeKind`, which a function of
-states and labels judges, or anything else with a `name`, `reads`, `score` and `open`. Nothing else
-is to be registered: help, errors and documentation take the names from the files.
+states and labels judges, or anything else that is a `TaskKind`. Nothing else is to be registered:
+help, errors and documentation take the names from the files.
 """
 
 import importlib
@@ -36,10 +36,11 @@ def kind_names() -> list[str]:
     return sorted(file.name.replace("_", "-") for file in iter_modules(__path__))
 
 
-def kind_of(name: Any) -> Any:
+def kind_of(name: Any) -> TaskKind:
     """Return the record of a kind; raises `LayerscopeError` for one that does not exist."""
     if name not in kind_names():
         raise LayerscopeError(
             f"task kind {name!r} does not exist{choices(str(name), kind_names())}"
         )
-    return importlib.import_module(f"{__name__}.{name.replace('-', '_')}").KIND
+    kind: TaskKind = importlib.import_module(f"{__name__}.{name.replace('-', '_')}").KIND
+    return kind
