@@ -42,8 +42,7 @@ def chosen_metrics(
     every run, for InfoNCE and DiME of blocks of other sizes, and for LiDAR of another number of
     views.
     """
-    by_run = [{metric for metric, _ in table if not about(metric).setting} for table in tables]
-    shared = sorted(set.intersection(*by_run), key=rank)
+    shared, others = _shared(tables)
     for name in names or ():
         if name not in shared:
             raise LayerscopeError(
@@ -57,19 +56,29 @@ def chosen_metrics(
         variants = [[variant for metric, variant in table if metric == name] for table in tables]
         if about(name).needs == "views":
             _refuse_other_blocks(sides, name, variants, shared)
-        same = [variant for variant in variants[0] if all(variant in one for one in variants)]
+        same = _in_all(variants)
         title = about(name).title
         if has_other_tokens and name in OF_TOKENS:
             notes.append(f"{title} is not compared: the models use different tokens")
-        elif not same:
-            notes.append(
-                f"{title} is not compared: no variant is in all runs ({_listed(sides, variants)})"
-            )
-        else:
+        elif same:
             keys += [(name, variant) for variant in same]
-    if names is None:
-        notes += _not_shared(set.union(*by_run) - set(shared))
-    return keys, notes
+        else:
+            why = f"no variant is in all runs ({_listed(sides, variants)})"
+            notes.append(f"{title} is not compared: {why}")
+    return keys, notes if names is not None else [*notes, *_not_shared(others)]
+
+
+def _shared(tables: "Sequence[dict[Key, Measured]]") -> tuple[list[str], set[str]]:
+    """Return the metrics that every run has, in the order of the registry, and those that only some have."""
+    by_run = [{metric for metric, _ in table if not about(metric).setting} for table in tables]
+    shared = set.intersection(*by_run)
+    return sorted(shared, key=rank), set.union(*by_run) - shared
+
+
+def _in_all(variants: Sequence[Sequence[str | None]]) -> list[str | None]:
+    """Return the variants of a metric that every run has, in the order of the first."""
+    first, *others = variants
+    return [variant for variant in first if all(variant in other for other in others)]
 
 
 def _has_other_tokens(sides: Sequence[Side]) -> bool:

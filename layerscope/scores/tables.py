@@ -31,12 +31,8 @@ def summary_table(grids: Sequence[Grid], title: str) -> Table:
     """Return a row a model, site and pooling; without its shapes where there is no room for them."""
     summaries = [summary_row(grid) for grid in grids]
     shown = [name for name in SHOWN if any(_is_known(values.get(name)) for values in summaries)]
-    heading, suffix = "layers", ""
-    if len(grids) > 1:
-        several = [key for key in SITE if grids[0].layer_rows[key].nunique(dropna=False) > 1]
-        is_by_site = grids[0].one_model and several
-        heading = ", ".join(several) if is_by_site else "model"
-        suffix = " pooling" if is_by_site and "pooling" in several else ""
+    heading = _heading(grids)
+    suffix = " pooling" if "pooling" in heading else ""
     rows = []
     for values, grid in zip(summaries, grids, strict=True):
         name = named_layers(grid.complete.index).partition(" ")[2]
@@ -52,6 +48,15 @@ def summary_table(grids: Sequence[Grid], title: str) -> Table:
     )
     table = Table(title, titles, tuple(rows), tuple(_legend_of(grids)), name="summary")
     return _with_shapes(table, any(len(grid.complete) > 1 for grid in grids))
+
+
+def _heading(grids: Sequence[Grid]) -> str:
+    """Return what tells the rows of a summary apart."""
+    first, *others = grids
+    if not others:
+        return "layers"
+    several = [key for key in SITE if first.layer_rows[key].nunique(dropna=False) > 1]
+    return ", ".join(several) if first.one_model and several else "model"
 
 
 def _is_known(value: float | None) -> bool:
