@@ -1,4 +1,10 @@
-"""What runs hold of each metric, and how it differs by depth, B − A: paired by sample where both keep each value."""
+"""What runs hold of each metric, and how it differs by depth, B − A: paired by sample where both keep each value.
+
+Layers are compared at the same share of the depth. Of runs of 6 and 12 layers each layer of the
+deeper one has a partner: 12 and 6, 11 and 5 (5.5 goes down), 10 and 5, … 0 and 0. Where both runs
+keep a metric of every sample the standard error is that of the differences by sample, else that of
+two independent means.
+"""
 
 import math
 from collections import defaultdict

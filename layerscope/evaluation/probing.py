@@ -1,4 +1,11 @@
-"""Probes of one data set by one pass over it and a cheap fit a layer, judged on those data and under a shift."""
+"""Probes of one data set by one pass over it and a cheap fit a layer, judged on those data and under a shift.
+
+A `Study` is one data set as one model reads it. It keeps the states of one pass, and its tasks (a
+linear and a kNN probe, say) are fitted on them row by row: the model as shipped, every layer at every
+site and pooling, then mixes of layers. Each score is written as soon as it is there, with a digest
+of all that it depends on, so that a second call fits only what is missing. Under a shift another
+study has the states of the other data, and one fit gives both scores.
+"""
 
 import hashlib
 import math

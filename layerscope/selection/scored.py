@@ -1,4 +1,17 @@
-"""Scores of layers and of the baseline on the same units, samples or tasks, and the rules that choose by them."""
+"""Scores of layers and of the baseline on the same units, samples or tasks, and the rules that choose by them.
+
+Every rule reads one matrix, a row a unit and a column a layer, the baseline last. Of a probe the
+units are samples, right (1) or wrong (0):
+
+    sample   layer 1   layer 2   as shipped
+    0           1         1          1
+    1           0         1          1
+    2           1         1          0
+
+Layer 2 is ahead of the model as shipped by 1/3. The standard error of that is the one of the
+column of differences (0, 0, 1): layers that fail on the same samples are told apart by far fewer of
+them than their own errors would suggest.
+"""
 
 import math
 from collections.abc import Callable, Sequence
