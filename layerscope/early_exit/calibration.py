@@ -20,7 +20,8 @@ from scipy.stats import beta, binom
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.option_kinds import OneOf, Whole
-from layerscope.early_exit.options import CRITERIA, Goal, percent
+from layerscope.early_exit.criteria import CRITERIA
+from layerscope.early_exit.options import Goal, percent
 from layerscope.early_exit.predictions import NEVER, Recorded
 
 HIGHEST, LOWEST, STEP = 32.0, -7.0, 0.05
@@ -127,18 +128,17 @@ class Calibration:
 def path(criterion: str, classes: int, exits: Sequence[int]) -> tuple[float, ...]:
     """Return the thresholds that are tested, the most careful first; no data decides them.
 
-    Evenly spaced in the log-odds of the score, from 1 down to the least there is: 1/K for
-    "confidence", else 0. For "patience" whole numbers from E − 1, the most exits in a row that can
-    agree with the one before, down to 1.
+    Evenly spaced in the log-odds of the score, from 1 down to the least that the criterion gives.
+    For one that counts agreement, whole numbers from E − 1, the most exits in a row that can agree
+    with the one before, down to 1.
     """
-    OneOf(CRITERIA).take("criterion", criterion)
+    OneOf(tuple(CRITERIA)).take("criterion", criterion)
     if not exits:
         return ()
-    if criterion == "patience":
+    if CRITERIA[criterion].counts_agreement:
         return tuple(float(agreeing) for agreeing in range(len(exits) - 1, 0, -1))
-    lowest, least = LOWEST, 0.0
-    if criterion == "confidence":
-        lowest, least = -math.log(classes - 1), 1 / classes
+    least = CRITERIA[criterion].least(classes)
+    lowest = -math.log(1 / least - 1) if least > 0 else LOWEST
     grid = expit(np.arange(HIGHEST, lowest + STEP / 2, -STEP))
     return (1.0, *grid.tolist(), least)
 

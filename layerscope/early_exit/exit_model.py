@@ -21,9 +21,10 @@ from layerscope.core.options import Loading, checked
 from layerscope.core.saved import write_facts
 from layerscope.early_exit.batch_compaction import Decide, Outcome, Watch, run
 from layerscope.early_exit.calibration import Calibration, check_exits
+from layerscope.early_exit.criteria import CRITERIA
 from layerscope.early_exit.exit_report import ExitReport
 from layerscope.early_exit.head_probe import find_head
-from layerscope.early_exit.options import CRITERIA, ModelOptions
+from layerscope.early_exit.options import ModelOptions
 from layerscope.early_exit.predictions import NEVER, Rule, check_threshold, sureness
 from layerscope.early_exit.saving import (
     FILE,
@@ -196,7 +197,7 @@ class ExitModel(nn.Module):
         criterion: str = "confidence",
     ) -> "ExitModel":
         """Set where rows leave, and when; returns the model. See the class for what is what."""
-        OneOf(CRITERIA).take("criterion", criterion)
+        OneOf(tuple(CRITERIA)).take("criterion", criterion)
         self.calibration: Calibration | None = None
         self.exits = (
             tuple(range(1, self.depth)) if exits is None else check_exits(exits, self.depth)

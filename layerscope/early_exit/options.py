@@ -12,7 +12,6 @@ from layerscope.models.options import LoadOptions, Override
 GOAL = "Guarantee"
 LEAVING = "Leaving"
 DRAFTS = "Language models"
-CRITERIA = ("confidence", "margin", "entropy", "patience")
 FOR_CLASSIFIERS = ("max_disagreement", "min_accuracy", "confidence", "criterion")
 FOR_LANGUAGE_MODELS = ("prefix", "max_new_tokens", "draft_tokens", "draft_lens")
 Disagreement = Annotated[float | None, Number(above=0, below=1, such_as="0.01"), GOAL]

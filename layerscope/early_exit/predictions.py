@@ -1,9 +1,4 @@
-"""How sure an exit is of its prediction, and what every layer says of each sample: all that the rest is computed from.
-
-The criteria are, of the softmax, its maximum (the paper's), the difference of its two largest
-values, and 1 − entropy / log K, each in 0 … 1; and for how many exits in a row the prediction has
-not changed.
-"""
+"""How sure an exit is, and what every layer says of each sample: all that the rest is computed from."""
 
 import math
 from collections.abc import Sequence
@@ -18,6 +13,7 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.option_kinds import Number, Whole
+from layerscope.early_exit.criteria import CRITERIA
 
 NEVER = math.inf
 """The threshold that no score reaches: every row runs through all layers."""
@@ -27,7 +23,7 @@ Layers = NDArray[np.int64]
 
 def check_threshold(value: Any, criterion: str) -> float:
     """Return a threshold that a criterion can reach, or `NEVER`; raises `LayerscopeError` for another."""
-    kind = Whole(1) if criterion == "patience" else Number(0, 1)
+    kind = Whole(1) if CRITERIA[criterion].counts_agreement else Number(0, 1)
     number = int(value) if isinstance(value, float) and value.is_integer() else value
     if number != NEVER and not kind.fits(number):
         raise LayerscopeError(
@@ -39,18 +35,13 @@ def check_threshold(value: Any, criterion: str) -> float:
 def sureness(logits: Tensor, criterion: str, source: str = "an exit") -> Tensor:
     """Return how sure logits `[..., K]` of a `source` are by a criterion of one exit, float64 `[...]` in 0 … 1.
 
-    A float32 softmax would be 1 for everything beyond 1 − 6e-8. "patience", which asks several
-    exits (see `unchanged`), says of one its maximal probability.
+    A float32 softmax would be 1 for everything beyond 1 − 6e-8. A criterion that counts agreement,
+    which asks several exits (see `unchanged`), says of one its maximal probability.
     """
     log_p = logits.detach().to("cpu", torch.float64).log_softmax(-1)
     if bool(log_p.isnan().any()):
         raise LayerscopeError(f"{source} gives logits that are NaN: check its weights and inputs")
-    if criterion == "margin":
-        return -log_p.exp().topk(2, dim=-1).values.diff(dim=-1)[..., 0]
-    if criterion == "entropy":
-        entropy: Tensor = -torch.special.xlogy(p := log_p.exp(), p).sum(-1)
-        return (1 - entropy / math.log(logits.shape[-1])).clamp(0, 1)
-    return log_p.amax(-1).exp()
+    return CRITERIA[criterion].score(log_p)
 
 
 def unchanged(predictions: Tensor) -> Tensor:
@@ -72,7 +63,7 @@ class Rule:
     def __call__(self, layer: int, logits: Tensor, rows: Tensor) -> Tensor:
         """Return which rows leave, bool [b], on the processor."""
         sure = sureness(logits, self.criterion, f"layer {layer}")
-        if self.criterion != "patience":
+        if not CRITERIA[self.criterion].counts_agreement:
             return sure >= self.threshold
         predicted, here = logits.argmax(-1).cpu(), rows.cpu()
         if self.last is None:
@@ -121,7 +112,7 @@ class Recorded:
     def scores_at(self, exits: Sequence[int]) -> NDArray[np.float64]:
         """Return what is compared with the threshold at these exits (layers 1 … L − 1), [N, E]."""
         columns = np.asarray(exits, dtype=np.int64) - 1
-        if self.criterion == "patience":
+        if CRITERIA[self.criterion].counts_agreement:
             counts = unchanged(torch.from_numpy(self.predictions[:, columns]))
             return counts.double().numpy()
         return self.scores[:, columns]

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack
 from layerscope.core import processes
 from layerscope.core.option_kinds import IN_CODE, SEED, Folder, Number, OneOf, Several, Whole
 from layerscope.core.options import DATA, MODEL, OUTPUT, LoadingAndReading, checked
+from layerscope.early_exit.criteria import CRITERIA
 from layerscope.early_exit.options import (
-    CRITERIA,
     DRAFTS,
     LEAVING,
     Accuracy,
@@ -31,7 +31,7 @@ def exits(
     min_accuracy: Accuracy = None,
     confidence: Confidence = 0.95,
     batch_size: Annotated[int | None, Whole(1), LEAVING] = None,
-    criterion: Annotated[str, OneOf(CRITERIA), LEAVING] = "confidence",
+    criterion: Annotated[str, OneOf(tuple(CRITERIA)), LEAVING] = "confidence",
     exits: Annotated[Sequence[int] | None, Several(Whole(1), such_as="3,6 or 3-6"), LEAVING] = None,
     threshold: Annotated[float | None, Number(0, such_as="0.9"), LEAVING] = None,
     min_speedup: Annotated[float, Number(above=0, such_as="1.05"), LEAVING] = 1.05,

@@ -19,7 +19,7 @@ from layerscope.early_exit.calibration import (
     path,
     upper_bound,
 )
-from layerscope.early_exit.options import CRITERIA
+from layerscope.early_exit.criteria import CRITERIA
 from layerscope.early_exit.predictions import Recorded
 
 # by hand: a loop over thresholds, rows and exits, and sums of exact fractions

@@ -25,7 +25,7 @@ from classifiers import (
 import layerscope
 from layerscope.core.errors import LayerscopeError
 from layerscope.early_exit import ExitModel
-from layerscope.early_exit.options import CRITERIA
+from layerscope.early_exit.criteria import CRITERIA
 from layerscope.early_exit.validation import record
 from layerscope.models.forward import Inputs
 from layerscope.models.weights import ExitHeads
