@@ -1,4 +1,3 @@
-from .environment import versions as versions
 from .errors import (
     LayerscopeError as LayerscopeError,
     choices as choices,
@@ -16,4 +15,4 @@ from .option_kinds import (
 )
 from .options import DATA as DATA, OUTPUT as OUTPUT, checked as checked
 from .progress import Reporter as Reporter, reporting as reporting
-from .saved import FORMAT as FORMAT, jsonable as jsonable
+from .saved import FORMAT as FORMAT, jsonable as jsonable, versions as versions

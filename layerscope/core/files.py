@@ -14,19 +14,24 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from glob import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 from filelock import BaseFileLock, FileLock, Timeout
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 
 from layerscope.core.checked_json import text_of, unchanged
 from layerscope.core.errors import LayerscopeError, near, refuse_dangling, unreadable
 from layerscope.core.hub import on_this_machine
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 PAGE = 4096
 """Bytes that have one sum in a checksum by pages."""
+SEAL = "sha256"
+"""Of tensors, in the header of their file."""
 HELD = ".layerscope-writes"
 """The file that a process holds locked in a folder it is writing; no other folder is taken for one of ours."""
 
@@ -112,6 +117,33 @@ def once(checksum: Callable[[Path], str], path: Path) -> str:
 def _checksum_of(checksum: Callable[[Path], str], path: Path, changed: int, size: int) -> str:
     """Return a checksum of a file of that size, written at that time (in nanoseconds)."""
     return checksum(path)
+
+
+def save_sealed(tensors: Mapping[str, "Tensor"], path: Path) -> None:
+    """Write tensors with their checksum."""
+    from safetensors.torch import save_file
+
+    ready = {key: tensors[key].contiguous() for key in sorted(tensors)}
+    save_file(ready, path, {SEAL: _sum(ready.items())})
+
+
+def is_intact(path: Path) -> bool:
+    """Return whether a file that can be read holds what was written; one without a checksum counts as whole."""
+    with safe_open(path, framework="pt") as file:
+        seal = (file.metadata() or {}).get(SEAL)
+        return seal is None or seal == _sum(
+            (key, file.get_tensor(key)) for key in sorted(file.keys())
+        )
+
+
+def _sum(tensors: Iterable[tuple[str, "Tensor"]]) -> str:
+    import torch
+
+    sums = hashlib.sha256()
+    for key, tensor in tensors:
+        sums.update(key.encode())
+        sums.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return sums.hexdigest()
 
 
 def write_json(path: Path, facts: Mapping[str, Any], writer: str = "") -> None:

@@ -2,8 +2,11 @@
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from platform import python_version
 from typing import Any, TypeVar
 
 import pandas as pd
@@ -24,6 +27,16 @@ from layerscope.core.hub import on_this_machine
 
 FORMAT = 3
 """Of every saved result; it rises when what is written changes."""
+PACKAGES = (
+    "torch",
+    "transformers",
+    "sentence-transformers",
+    "tokenizers",
+    "numpy",
+    "scipy",
+    "scikit-learn",
+)
+"""Packages that compute: a result keeps their versions."""
 Frames = Mapping[str, Mapping[str, str]]
 PLAIN = frozenset((str, int, bool, type(None)))
 T = TypeVar("T")
@@ -135,6 +148,18 @@ class Store:
         return pd.read_csv(
             intact, float_precision="round_trip", dtype=texts, keep_default_na=False, na_values=[""]
         )
+
+
+def versions() -> dict[str, Any]:
+    """Return the versions a manifest keeps: ours, Python's and those of the packages that compute."""
+    installed = dict.fromkeys(("layerscope", *PACKAGES), "unknown")
+    for name in installed:
+        with suppress(PackageNotFoundError):
+            installed[name] = version(name)
+    return {
+        "layerscope": installed.pop("layerscope"),
+        "versions": {"python": python_version(), **installed},
+    }
 
 
 def write_facts(path: Path, what: str, facts: Mapping[str, Any]) -> None:

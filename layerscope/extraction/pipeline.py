@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 from layerscope.core import processes
-from layerscope.core.environment import versions
 from layerscope.core.errors import LayerscopeError, count
 from layerscope.core.prefetch import ahead
 from layerscope.core.processes import Team
 from layerscope.core.progress import Reporter, reporting
+from layerscope.core.saved import versions
 from layerscope.extraction.extraction import Extraction, open_extraction
 from layerscope.extraction.options import ExtractOptions
 from layerscope.extraction.reading import Read, Wanted, layers_of, prepare, read_states

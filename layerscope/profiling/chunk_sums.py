@@ -12,11 +12,10 @@ import torch
 from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.metrics.class_sums import ClassSums
 from layerscope.metrics.factors import FromRows
 from layerscope.metrics.metric import How
 from layerscope.metrics.moments import PairSums, RowSums, SummedRows, ValueSums
-from layerscope.metrics.neural_collapse import FromCollapse
+from layerscope.metrics.neural_collapse import ClassSums, FromCollapse
 from layerscope.metrics.pairs import FromPairs
 from layerscope.models import Vectors
 from layerscope.profiling.labels import collapse_rows

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from layerscope.core.environment import versions
 from layerscope.core.errors import LayerscopeError
+from layerscope.core.saved import versions
 from layerscope.core.state_store import first_difference
 from layerscope.inputs import Corpus
 from layerscope.inputs.samples import Window

@@ -7,10 +7,9 @@ import numpy as np
 import pandas as pd
 import torch
 
-from layerscope.metrics.class_sums import ClassSums
 from layerscope.metrics.factors import BLOCK
 from layerscope.metrics.label_information import FromClasses
-from layerscope.metrics.neural_collapse import FromCollapse
+from layerscope.metrics.neural_collapse import ClassSums, FromCollapse
 from layerscope.probes.scores import FromLabels, FromScore, usable_classes
 from layerscope.profiling.source import FOLDS, Row, Source, can_be_probed
 from layerscope.runs.probed import HITS

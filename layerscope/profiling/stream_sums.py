@@ -17,14 +17,12 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from layerscope.core.checksums import is_intact, save_sealed
 from layerscope.core.errors import count
-from layerscope.core.files import aside, foreign
+from layerscope.core.files import aside, foreign, is_intact, save_sealed
 from layerscope.inputs import Corpus
 from layerscope.inputs.streams import Stream
-from layerscope.metrics.class_sums import ClassSums
 from layerscope.metrics.moments import ValueSums
-from layerscope.metrics.neural_collapse import FromCollapse
+from layerscope.metrics.neural_collapse import ClassSums, FromCollapse
 from layerscope.profiling.chunk_sums import KINDS
 from layerscope.profiling.forward_pass import Tensors
 from layerscope.profiling.plan import Job

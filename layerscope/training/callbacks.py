@@ -14,9 +14,9 @@ from torch import Tensor
 from transformers import TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 
-from layerscope.core.environment import versions
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import aside, read_json
+from layerscope.core.saved import versions
 from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
 from layerscope.models.identity import about_model

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics import cosine_to, effective_depth, saturation_layer
-from layerscope.metrics.class_sums import ClassSums
 from layerscope.metrics.f1 import f1_of, hits
+from layerscope.metrics.neural_collapse import ClassSums
 from layerscope.models import LayeredModel
 from layerscope.training.exit_loss import ExitLoss, Head
 from layerscope.training.loss import CHUNK, IGNORED, check_classes, wide

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from layerscope.metrics import neural_collapse
-from layerscope.metrics.class_sums import ClassSums
+from layerscope.metrics.neural_collapse import ClassSums
 
 
 def defined(states: np.ndarray, labels: np.ndarray) -> dict[str, float]:

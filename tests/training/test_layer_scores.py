@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 
 from layerscope import LayerscopeError
 from layerscope.metrics import cosine_similarity, neural_collapse
-from layerscope.metrics.class_sums import ClassSums
+from layerscope.metrics.neural_collapse import ClassSums
 from layerscope.training.layer_scores import LayerScores, logged, no_collapse
 from layerscope.training.some_rows import SomeRows
 
