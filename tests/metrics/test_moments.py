@@ -1,4 +1,4 @@
-"""Metrics from sums over chunks: those of the functions in `metrics/` on all states at once, and of numpy."""
+"""Metrics from sums over chunks: those of the functions in `metrics/` on all states at once."""
 
 from collections.abc import Callable, Iterator
 
