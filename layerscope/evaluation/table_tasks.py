@@ -5,17 +5,14 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from layerscope.core.errors import LayerscopeError, choices
+from layerscope.core.errors import LayerscopeError
 from layerscope.core.extras import require
 from layerscope.core.files import existing
-from layerscope.core.option_kinds import SEED, Whole
-from layerscope.core.options import Options, checked
-from layerscope.evaluation.kinds import kind_names, kind_of
 from layerscope.inputs.tables import is_a, is_frame, table_of, table_suffix
 from layerscope.scores.files import refuse_columns, refuse_rows
 
@@ -92,70 +89,38 @@ class TableKind:
     def open(self, data: Any, draw: Any) -> list[Any]:
         """Return the task of a table or of a folder of them."""
         require("evaluation", f"a task of the kind {self.name}")
-        return [task_from_file(self.name, data, draw.samples, draw.seed)]
+        return [table_task(self, data, draw.samples, draw.seed)]
 
 
-def task_from_file(
-    kind: str,
-    path: Any,
-    samples: Annotated[int | None, Whole(2)] = None,
-    seed: Annotated[int, SEED] = 0,
-) -> Any:
-    """Return an mteb task made of a CSV, TSV, JSONL or Parquet file, a pandas frame or a `datasets.Dataset`.
-
-    `kind` is classification or clustering (columns text, label), sts (text_a, text_b, score),
-    pair-classification (text_a, text_b, label 0 or 1) or retrieval (query, document and, if given,
-    score: a whole number, 0 for a document that is searched but does not answer; all documents of
-    the file are searched for each query). Of a folder the files `test.*` and, for classification,
-    `train.*` are read, and so are these splits of a `DatasetDict`; one file of a classification is
-    split in two seeded halves, label by label, each text once. `samples` takes that many seeded
-    rows of each file; test rows of a label that is then not among the training rows are left out.
-    The task is named after the file or folder. Raises `LayerscopeError` for columns that are
-    missing and values that cannot be judged.
-
-    >>> from layerscope.evaluation import task_from_file
-    >>> task = task_from_file("classification", "reviews.csv")
-    >>> task.metadata.name, task.metadata.type
-    ('reviews', 'Classification')
-    """
-    checked(task_from_file, locals(), Options)
-    about = _table_kind(kind)
-    tables: dict[str, Any] = _in_memory(path, about)
+def table_task(kind: TableKind, path: Any, samples: int | None, seed: int) -> Any:
+    """Return an mteb task of a kind made of a table; see `task_from_file`."""
+    tables: dict[str, Any] = _in_memory(path, kind)
     if tables:
         source, name = "the data frame", "frame"
     elif isinstance(path, (str, Path)):
         file = existing(path, "task file")
-        source, name, tables = str(file), task_name(file), _files(file, about)
+        source, name, tables = str(file), task_name(file), _files(file, kind)
     else:
         raise LayerscopeError(
-            f"{kind} reads a pandas frame, a datasets.Dataset or a file, not a {type(path).__name__}"
+            f"{kind.name} reads a pandas frame, a datasets.Dataset or a file, not a {type(path).__name__}"
         )
     splits = {}
     for split, table in tables.items():
-        rows = _read(table, about)
+        rows = _read(table, kind)
         if samples is not None and len(rows) > samples:
             drawn = np.random.default_rng(seed).choice(len(rows), samples, replace=False)
             rows = rows.iloc[np.sort(drawn)]
-        for column in about.texts:
+        for column in kind.texts:
             empty = rows[column].isna() | (rows[column].astype(str).str.strip() == "")
             refuse_rows(empty, rows[column], source, "fill it in, or leave the row out")
-        rows = about.check(rows.astype(dict.fromkeys(about.texts, str)), source)
+        rows = kind.check(rows.astype(dict.fromkeys(kind.texts, str)), source)
         splits[split] = rows.reset_index(drop=True)
-    splits = about.arrange(splits, samples, seed, source)
+    splits = kind.arrange(splits, samples, seed, source)
     return _task(
-        about,
+        kind,
         name,
-        {split: rows.rename(columns=dict(about.renamed)) for split, rows in splits.items()},
+        {split: rows.rename(columns=dict(kind.renamed)) for split, rows in splits.items()},
     )
-
-
-def _table_kind(name: str) -> TableKind:
-    kind = kind_of(name) if name in kind_names() else None
-    if not isinstance(kind, TableKind):
-        kinds = map(kind_of, kind_names())
-        tables = [other.name for other in kinds if isinstance(other, TableKind)]
-        raise LayerscopeError(f"task kind {name!r} does not exist{choices(name, tables)}")
-    return kind
 
 
 def _in_memory(data: Any, kind: TableKind) -> Splits:
