@@ -2,7 +2,7 @@
 
 import pytest
 import transformers as hf
-from generation.talkers import MAKERS, TOKENIZER, Family, loud
+from generation.talkers import MAKERS, TOKENIZER, Family, loud, name_of
 from models.zoo import L
 from typed import cli
 
@@ -11,7 +11,7 @@ from layerscope.truncation import costs, truncate_layers
 __all__ = ["cli"]
 
 
-@pytest.fixture(scope="module", params=MAKERS, ids=lambda make: make.__name__)
+@pytest.fixture(scope="module", params=MAKERS, ids=name_of)
 def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Family:
     model, out = loud(request.param()), tmp_path_factory.mktemp("cuts") / "out"
     with pytest.MonkeyPatch.context() as patch:

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -36,6 +37,13 @@ def family(name: str, config: str = "", **options: Any) -> Callable[[], nn.Modul
     return make
 
 
+def name_of(make: Any) -> str:
+    """Return the name of a family, as its maker says it."""
+    name: str = getattr(make, "__name__", "") or make.args[0]
+    return name
+
+
+gpt_neox, qwen3, phi3 = (partial(zoo.of_family, name) for name in ("gpt_neox", "qwen3", "phi3"))
 PLAIN = {name: value for name, value in GROUPED.items() if name != "head_dim"}
 SMALL = {"vocab_size": zoo.V, "hidden_size": zoo.D, "num_hidden_layers": L}
 ENDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
@@ -82,10 +90,10 @@ class Family:
 
 MAKERS = [
     zoo.gpt2,
-    zoo.gpt_neox,
+    gpt_neox,
     zoo.opt,
     zoo.llama,
-    zoo.qwen3,
+    qwen3,
     zoo.mamba,
     mistral,
     gemma3,

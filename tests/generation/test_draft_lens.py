@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from early_exit.test_drafts_study import opened
-from generation.talkers import GREEDY, TOKENIZER, loud, prompts as words_of
+from generation.talkers import GREEDY, TOKENIZER, gpt_neox, loud, prompts as words_of
 from generation.test_speculation import prompts
 from logit_lens.test_translators_refused import publish
 from models import zoo
@@ -54,7 +54,7 @@ def lens(tmp_path: Path) -> Path:
     return publish(tmp_path / "lens", found.state_dict(), L, D)
 
 
-@pytest.mark.parametrize("make", [zoo.gpt2, zoo.llama, zoo.gpt_neox])
+@pytest.mark.parametrize("make", [zoo.gpt2, zoo.llama, gpt_neox])
 @pytest.mark.parametrize("rows", [1, 3])
 def test_whatever_drafts_the_text_is_the_model_s(make: Any, rows: int) -> None:
     model, given = loud(make()), prompts(rows)

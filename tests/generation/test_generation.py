@@ -14,6 +14,7 @@ from generation.talkers import (
     forced,
     lfm2,
     loud,
+    name_of,
     of_transformers,
     prompts,
     rwkv,
@@ -159,7 +160,7 @@ def test_wrong_input_is_one_line(wrong: dict[str, Any], line: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("make", [zoo.bert, zoo.t5, zoo.vit], ids=lambda make: make.__name__)
+@pytest.mark.parametrize("make", [zoo.bert, zoo.t5, zoo.vit], ids=name_of)
 def test_what_is_no_language_model(make: Callable[[], nn.Module]) -> None:
     model = make()
     for call in (generate, score):

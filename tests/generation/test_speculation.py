@@ -69,12 +69,12 @@ CHUNKS: dict[str, Any] = {
 }
 FAMILIES = [
     zoo.gpt2,
-    zoo.gpt_neox,
+    talkers.gpt_neox,
     zoo.opt,
     zoo.llama,
-    zoo.qwen3,
+    talkers.qwen3,
     zoo.mixtral,
-    zoo.phi3,
+    talkers.phi3,
     zoo.gemma2,
     zoo.mamba,
     gptj,
@@ -123,7 +123,7 @@ def prompts(rows: int) -> dict[str, torch.Tensor]:
     return {"input_ids": ids, "attention_mask": mask}
 
 
-@pytest.mark.parametrize("make", FAMILIES, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("make", FAMILIES, ids=talkers.name_of)
 @pytest.mark.parametrize("rows", [1, 5])
 def test_the_text_is_that_of_generate(make: Any, rows: int) -> None:
     model = made(make)

@@ -21,7 +21,7 @@ SHARP = [hf.TemperatureLogitsWarper(0.2)]
 """Makes the random models sure of some tokens, which they seldom are."""
 
 
-@pytest.mark.parametrize("make", FAMILIES, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("make", FAMILIES, ids=talkers.name_of)
 def test_the_text_is_that_of_generate(make: Any) -> None:
     model = made(make)
     options = prompts(3) | talkers.GREEDY | {"max_new_tokens": 16, "logits_processor": SHARP}
