@@ -146,6 +146,8 @@ def _sheet(name: str, owned: Sequence[Owned], names: list[str], title: str, widt
     depths = {one.plot.x.depth for one in owned if isinstance(one.plot, Chart)} - {None}
     overlaid = isinstance(owned[0].plot, Chart) and owned[0].plot.overlaid and not owned[0].alone
     several = len({one.plot.title for one in owned}) > 1
+    if len(groups) > 1 and not several:
+        title = " · ".join(filter(None, (plain(owned[0].plot.title), title)))
     shared: tuple[str, ...] = () if isinstance(owned[0].plot, HeatMap) and several else ("color",)
     if isinstance(owned[0].plot, Chart):
         shared = ("color", "shape", "strokeDash")
