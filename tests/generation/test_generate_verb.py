@@ -239,7 +239,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         "`max_new_tokens=3` is too short for diversity, which counts 4-grams: give at least 4",
     ),
     (
-        {"prompt": "w3", "measure": True},
+        {"prompt": "w3", "measure": True, "max_new_tokens": 8},
         "text 0 has one token, and nothing to predict: leave it out",
     ),
     (
