@@ -406,19 +406,20 @@ def test_plain_decoding_where_drafts_do_not_pay() -> None:
 
 def test_the_verb_tells_the_same_text_and_what_was_drafted() -> None:
     model, texts = made(zoo.llama), talkers.prompts()
-    plain = generate(model, texts, max_new_tokens=24, **QUIET)
-    drafted = generate(model, texts, max_new_tokens=24, draft_layer=2, draft_tokens=3, **QUIET)
+    how = QUIET | {"max_new_tokens": 24}
+    plain = generate(model, texts, **how)
+    drafted = generate(model, texts, draft_layer=2, draft_tokens=3, **how)
     assert drafted.texts["ids"].tolist() == plain.texts["ids"].tolist()
     for found, wanted in zip(drafted.texts["log_probs"], plain.texts["log_probs"], strict=True):
         assert found == pytest.approx(wanted, abs=1e-4)
     assert "tokens per second" in drafted.notes[-1]
     one, other = (
-        generate(model, texts, top_p=0.9, draft_layer=2, draft_tokens=2, **QUIET) for _ in range(2)
+        generate(model, texts, top_p=0.9, draft_layer=2, draft_tokens=2, **how) for _ in range(2)
     )
     assert one.texts["text"].tolist() == other.texts["text"].tolist()
     with pytest.raises(LayerscopeError, match="leave `layers` out"):
-        generate(model, texts, layers=2, draft_layer=1, **QUIET)
+        generate(model, texts, layers=2, draft_layer=1, **how)
     with pytest.raises(LayerscopeError, match="draft_layer is 3: give a whole number from 1 to 2"):
-        generate(model, texts, draft_layer=3, **QUIET)
+        generate(model, texts, draft_layer=3, **how)
     with pytest.raises(LayerscopeError, match="try `draft_layer='auto'`"):
-        generate(model, texts, draft_tokens=3, **QUIET)
+        generate(model, texts, draft_tokens=3, **how)
