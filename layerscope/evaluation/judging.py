@@ -17,6 +17,7 @@ from typing import Any
 from layerscope.core import workers
 from layerscope.core.errors import LayerscopeError
 from layerscope.evaluation.layer_encoder import LayerEncoder
+from layerscope.evaluation.sample_values import MEASURES, add_values
 from layerscope.evaluation.stored_texts import MissingTextsError
 
 BATCH = 256
@@ -40,12 +41,14 @@ def judge(task: Any, encoder: Any) -> Any:
     """Return mteb's `TaskResult` of an encoder, on the samples that mteb would draw for it alone.
 
     Raises `UnjudgedError` where the task's own code fails, `UndefinedError` where it gives no
-    number; `LayerscopeError` (of the model, the disk) and `MissingTextsError` go through.
+    number; `LayerscopeError` (of the model, the disk) and `MissingTextsError` go through. Where the
+    task's measure allows, the result holds what each sample contributes (see `sample_values`).
     """
     import mteb
 
     try:
-        with _undisturbed(task):
+        with _undisturbed(task), tempfile.TemporaryDirectory() as folder:
+            has_values = task.metadata.main_score in MEASURES
             results = mteb.evaluate(
                 encoder,
                 task,
@@ -53,7 +56,10 @@ def judge(task: Any, encoder: Any) -> Any:
                 co2_tracker=False,
                 show_progress_bar=False,
                 encode_kwargs={"batch_size": BATCH, "show_progress_bar": False},
+                prediction_folder=Path(folder) if has_values else None,
             )
+            for result in results.task_results:
+                add_values(task, result, Path(folder) / task.prediction_file_name)
     except (LayerscopeError, MissingTextsError):
         raise
     except Exception as error:

@@ -31,9 +31,9 @@ COLUMNS = {
 """The long frame: a row for each model, layer and task; `kind` is `layer`, or `baseline` for the model as shipped, or
 `mix` for a mix of layers: `mix` is its name, `gain` that over the best single layer, `weights` what
 `truncate` takes; `low` and `high` are a 95 % interval, `n` the number of items judged; they and
-`stderr` are empty where they are unknown, as for mteb's tasks. `right` says which of the `n` a
-probe got right (base64 of packed bits); under a shift `shifted_from` is the task whose probes are
-judged on these other samples."""
+`stderr` are empty where they are unknown. `right` says which of the `n` a
+probe got right (base64 of packed bits), or what each contributes to another score (base64 of 32-bit
+floats); under a shift `shifted_from` is the task whose probes are judged on these other samples."""
 NEEDED = ("model", "layer", "task", "score")
 STORE = Store("evaluation", "evaluation.json", "run layerscope evaluate again", {"scores": COLUMNS})
 ORIGINS = "models.json"

@@ -7,10 +7,11 @@ import re
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError, unreadable
@@ -18,7 +19,7 @@ from layerscope.core.extras import require
 from layerscope.core.files import existing
 from layerscope.scores.evaluation import STORE, Evaluation, origins_from, read_origins
 from layerscope.scores.files import is_csv, read_csv
-from layerscope.scores.probe_results import has_probes, read_probes
+from layerscope.scores.probe_results import BY_SAMPLE, has_probes, packed, read_probes, unpacked
 
 if TYPE_CHECKING:
     from layerscope.runs.run import Run
@@ -219,4 +220,19 @@ def _score(path: Path, english: bool) -> dict[str, Any]:
         raise LayerscopeError(
             f"{path}: the main score of {name} is {score}: evaluate that task again"
         )
-    return {"task": name, "score": score}
+    return {"task": name, "score": score} | ({} if english else _by_sample(result.scores, score))
+
+
+def _by_sample(scores: Mapping[str, Sequence[Mapping[str, Any]]], score: float) -> dict[str, Any]:
+    """Return standard error, number and values of the samples, where each split and subset of a task has them.
+
+    All sets count alike in the score: the samples of a large one count less than those of a small one.
+    """
+    entries = [entry for of_split in scores.values() for entry in of_split]
+    if not all(BY_SAMPLE in entry for entry in entries):
+        return {}
+    sets = [unpacked(entry[BY_SAMPLE]) for entry in entries]
+    n = sum(map(len, sets))
+    apart = [(values - values.mean()) * n / (len(sets) * len(values)) for values in sets]
+    values = score + np.concatenate(apart)
+    return {"stderr": values.std() / math.sqrt(n), "n": n, "right": packed(values)}

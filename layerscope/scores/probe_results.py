@@ -20,6 +20,8 @@ Slot = tuple[int, str, str]
 MixSlot = tuple[str, str, str]
 """Name of a mix, site and pooling."""
 VALUES = ("score", "stderr", "low", "high", "n")
+BY_SAMPLE = "by_sample"
+"""Where a score in a result of mteb has the values of its samples, packed."""
 OF_MIXES = ("mix", "gain", "gain_error", "weights")
 """What a mix of layers has beside: its name, and `a=weight,b=weight` as text."""
 
@@ -57,7 +59,7 @@ class ProbeScores:
             row["strengths"] = list(values["strengths"])
         right = values.get("right")
         if right is not None and not isinstance(right, str):  # a text is that of another row
-            right = b64encode(np.packbits(right).tobytes()).decode()
+            right = packed(right)
         if right is not None:
             row["right"] = right
         if kind == "mix":
@@ -79,9 +81,21 @@ class ProbeScores:
         return list(facts["rows"]) if same else []
 
 
-def right_of(kept: str, n: int) -> npt.NDArray[np.bool_]:
-    """Return which of n items are right, from the text that stands for them in a file of scores."""
-    return np.unpackbits(np.frombuffer(b64decode(kept), np.uint8), count=n).astype(bool)
+def packed(values: npt.NDArray[Any]) -> str:
+    """Return values by sample as a text for a file of scores: a bit for each true or false, else 32-bit floats."""
+    of_values = np.packbits(values) if values.dtype == bool else values.astype("<f4")
+    return b64encode(of_values.tobytes()).decode()
+
+
+def unpacked(kept: str, n: int | None = None) -> npt.NDArray[np.float64]:
+    """Return the values of n samples, 1 and 0 for true and false, from the text of `packed`.
+
+    Without `n` they must be floats.
+    """
+    content = b64decode(kept)
+    if n is None or len(content) == 4 * n:
+        return np.frombuffer(content, "<f4").astype(np.float64)
+    return np.unpackbits(np.frombuffer(content, np.uint8), count=n).astype(np.float64)
 
 
 def refuse_other_data(folder: Path, task: str, data: str) -> None:

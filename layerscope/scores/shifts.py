@@ -11,7 +11,7 @@ import pandas as pd
 from layerscope.core.margin import differs, error_of
 from layerscope.scores.grids import Grid, candidates
 from layerscope.scores.naming import Unit
-from layerscope.scores.probe_results import right_of
+from layerscope.scores.probe_results import unpacked
 
 Floats = npt.NDArray[np.float64]
 
@@ -58,20 +58,21 @@ def paired(one: Floats, two: Floats) -> tuple[float, float]:
 
 
 def rights_of(grid: Grid) -> dict[str, dict[int | None, Floats]]:
-    """Return by task and layer, None for the model as shipped, which samples are right, 1, or wrong, 0, where known."""
+    """Return by task and layer, None for the model as shipped, the values of the samples, where they are known.
+
+    A sample is right, 1, or wrong, 0; measures that are no share of samples have other values.
+    """
     rows = grid.rows[grid.rows["right"].notna() & grid.rows["kind"].isin(("layer", "baseline"))]
     right: dict[str, dict[int | None, Floats]] = {}
     for task, layer, kept, n in zip(
         rows["task"], rows["layer"], rows["right"], rows["n"], strict=True
     ):
-        right.setdefault(task, {})[None if pd.isna(layer) else int(layer)] = right_of(
-            kept, n
-        ).astype(float)
+        right.setdefault(task, {})[None if pd.isna(layer) else int(layer)] = unpacked(kept, n)
     return right
 
 
 def hits_of(grid: Grid, tasks: Sequence[str], columns: Sequence[int | None]) -> list[Floats]:
-    """Return for each task which samples each column gets right `[n, columns]`; none unless all are known.
+    """Return for each task the values of the samples in each column `[n, columns]`; none unless all are known.
 
     A column is a layer, or None for the model as shipped. A task whose items were not drawn one by
     one, such as words of sentences, has another error than its items give: it has no hits here.
@@ -83,7 +84,7 @@ def hits_of(grid: Grid, tasks: Sequence[str], columns: Sequence[int | None]) -> 
             return []
         hits = np.stack([of_task[column] for column in columns], 1)
         errors = np.array([grid.at(column, task).stderr for column in columns])
-        of_items = np.sqrt(hits.mean(0) * (1 - hits.mean(0)) / len(hits))
+        of_items = hits.std(0) / math.sqrt(len(hits))
         if not np.allclose(errors, of_items, rtol=1e-3, atol=1e-6):
             return []
         hits_by_task.append(hits)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from layerscope.core.errors import count
+from layerscope.core.errors import count, listed
 from layerscope.scores.grids import MIN_SHARE, Grid, Score, summary_row
 from layerscope.scores.naming import FEW, SHIPPED, SITE, VARIANT, Unit, named_layers
 from layerscope.show.document import EMPTY, MARK, Cell, Column, Row, Table, columns, row, words
@@ -213,6 +213,10 @@ def _legend(grid: Grid, mark: str) -> Iterator[str]:
     yield f"{mark}the best layer of a task, chosen on these scores{shipped}."
     if grid.rows[["stderr", "low"]].notna().any(axis=None):
         yield "± one standard error."
+    has_error = grid.rows[["stderr", "low"]].notna().any(axis=1)
+    without = [task for task in grid.tasks if not has_error[grid.rows["task"] == task].any()]
+    if without:
+        yield f"No ± for {listed(without)}: what each sample contributes to the score is unknown."
 
 
 def wide_csv(evaluation: "Evaluation", min_share: float = MIN_SHARE) -> str:

@@ -79,8 +79,9 @@ class Scored:
 
     @property
     def share(self) -> bool:
-        """Whether scores are shares, shown in percent."""
-        return bool(np.abs(self.values).max() <= 1)
+        """Whether scores are shares, shown in percent; the values of single samples may lie beyond."""
+        scores = self.means if self.unit == "sample" else self.values
+        return bool(np.abs(scores).max() <= 1)
 
     @property
     def points(self) -> int:
@@ -187,8 +188,7 @@ def within_loss(scored: Scored, columns: Sequence[int], most: float) -> list[int
 
 
 def of_samples(values: Floats, title: str, layers: Sequence[int] = ()) -> Scored:
-    """Return the scores of samples that are right, 1, or wrong, 0, at each layer (0, 1 … L) and at the baseline."""
-    means = values.mean(0)
-    errors = np.sqrt(means * (1 - means) / len(values))
+    """Return the scores of samples, such as 1 for a right one, at each layer (0, 1 … L) and at the baseline."""
+    errors = values.std(0) / math.sqrt(len(values))
     numbers = tuple(layers) or tuple(range(values.shape[1] - 1))
     return Scored(numbers, values, errors, "sample", title)

@@ -1,0 +1,152 @@
+"""Values by sample of mteb's scores: their mean is the score, their spread the error, also between two layers."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import tiny
+from scipy import stats
+from sklearn.metrics import average_precision_score
+
+import layerscope
+from layerscope.evaluation.sample_values import average_precision_by_sample, spearman_by_sample
+from layerscope.scores.opening import _by_sample
+from layerscope.scores.probe_results import BY_SAMPLE, packed, unpacked
+
+N = 120
+
+
+def weighted_spearman(one: np.ndarray, two: np.ndarray, weights: np.ndarray) -> float:
+    """Spearman's correlation where each sample counts as often as its weight says; n² comparisons."""
+    shares = weights / weights.sum()
+    ranks = []
+    for values in (one, two):
+        above = (values[:, None] > values) + 0.5 * (values[:, None] == values)
+        ranks.append(above @ shares - 0.5)
+    x, y = ranks
+    return float(shares @ (x * y) / np.sqrt((shares @ x**2) * (shares @ y**2)))
+
+
+def weighted_precision(labels: np.ndarray, scores: np.ndarray, weights: np.ndarray) -> float:
+    return float(average_precision_score(labels, scores, sample_weight=weights))
+
+
+def drawn(kind: str, seed: int, n: int = N) -> tuple[np.ndarray, np.ndarray]:
+    """Labels and similarities that go with them, both with ties."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 2 if kind == "precision" else 6, n).astype(float)
+    return labels, np.round(labels + 1.5 * rng.standard_normal(n), 1)
+
+
+CASES = {
+    "precision": (average_precision_by_sample, weighted_precision),
+    "spearman": (spearman_by_sample, weighted_spearman),
+}
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_values_are_the_score_and_how_it_moves_with_the_weight_of_a_sample(kind: str) -> None:
+    by_sample, weighted = CASES[kind]
+    labels, similarities = drawn(kind, 0)
+    values, ones, step = by_sample(labels, similarities), np.ones(N), 1e-5
+    reference = {
+        "precision": lambda: average_precision_score(labels, similarities),
+        "spearman": lambda: stats.spearmanr(labels, similarities)[0],
+    }[kind]()
+    assert values.mean() == pytest.approx(reference, abs=1e-12)
+    moved = [
+        weighted(labels, similarities, ones + step * unit)
+        - weighted(labels, similarities, ones - step * unit)
+        for unit in np.eye(N)
+    ]
+    assert values - reference == pytest.approx(N * np.array(moved) / (2 * step), abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_the_error_of_a_paired_difference_is_that_of_a_bootstrap(kind: str) -> None:
+    by_sample, _ = CASES[kind]
+    n = 400
+    labels, one = drawn(kind, 1, n)
+    two = one + 0.3 * np.random.default_rng(2).standard_normal(n)
+    apart = by_sample(labels, one) - by_sample(labels, two)
+    rng, differences = np.random.default_rng(3), list[float]()
+    for _ in range(400):
+        rows = rng.integers(0, n, n)
+        scores = [by_sample(labels[rows], each[rows]).mean() for each in (one, two)]
+        differences.append(float(scores[0] - scores[1]))
+    error = stats.sem(apart)
+    assert error == pytest.approx(np.std(differences), rel=0.15)
+    unpaired = np.hypot(stats.sem(by_sample(labels, one)), stats.sem(by_sample(labels, two)))
+    assert error < 0.6 * unpaired
+
+
+def frames() -> dict[str, pd.DataFrame]:
+    texts = tiny.texts(2 * N)
+    one, two = texts[:N], texts[N:]
+    long = [len(text) for text in one]
+    return {
+        "classification": pd.DataFrame({"text": texts, "label": [len(t) % 2 for t in texts]}),
+        "pair-classification": pd.DataFrame(
+            {"text_a": one, "text_b": two, "label": [length % 2 for length in long]}
+        ),
+        "sts": pd.DataFrame({"text_a": one, "text_b": two, "score": long}),
+        "retrieval": pd.DataFrame({"query": one, "document": two}),
+    }
+
+
+@pytest.mark.parametrize("kind", frames())
+def test_own_files_have_their_error_and_layers_are_paired(kind: str, tmp_path: Path) -> None:
+    found = layerscope.evaluate(
+        tiny.bert(),
+        {kind: frames()[kind]},
+        processor=tiny.tokenizer(special=True),
+        out=tmp_path / "out",
+        progress=False,
+    )
+    rows = found.scores
+    assert rows["stderr"].notna().all() and rows["right"].notna().all()
+    for row in rows.to_dict("records"):
+        values = unpacked(row["right"], row["n"])
+        assert len(values) == row["n"] and values.mean() == pytest.approx(row["score"], abs=1e-6)
+        assert row["stderr"] == pytest.approx(values.std() / row["n"] ** 0.5, rel=1e-4)
+    choice = layerscope.select(found)
+    layer = choice.layers[1]
+    values = [
+        unpacked(
+            *rows.loc[rows["layer"].eq(1) if one else rows["layer"].isna(), ["right", "n"]].iloc[0]
+        )
+        for one in (True, False)
+    ]
+    assert layer.difference_error == pytest.approx(stats.sem(values[0] - values[1]), rel=1e-3)
+    assert "unknown" not in choice.why
+
+
+def test_a_measure_without_values_by_sample_has_no_error_and_says_so(tmp_path: Path) -> None:
+    texts = tiny.texts(60)
+    groups = pd.DataFrame({"text": texts, "label": [len(text) % 3 for text in texts]})
+    groups.to_csv(tmp_path / "groups.csv", index=False)
+    frames()["sts"].to_csv(tmp_path / "pairs.csv", index=False)
+    found = layerscope.evaluate(
+        tiny.bert(),
+        [f"clustering:{tmp_path / 'groups.csv'}", f"sts:{tmp_path / 'pairs.csv'}"],
+        processor=tiny.tokenizer(special=True),
+        layers=[1],
+        progress=False,
+    )
+    errors = found.scores.groupby("task")["stderr"].count()
+    assert errors["groups"] == 0 and errors["pairs"] == 2
+    legends = [line for part in found.document().parts for line in getattr(part, "legend", ())]
+    assert "No ± for groups: what each sample contributes to the score is unknown." in legends
+
+
+def test_subsets_count_alike_whatever_their_sizes() -> None:
+    rng = np.random.default_rng(0)
+    sets = [rng.random(40), rng.random(300) > 0.5]
+    scores = {"test": [{BY_SAMPLE: packed(values.astype(float))} for values in sets]}
+    mean = float(np.mean([values.mean() for values in sets]))
+    found = _by_sample(scores, mean)
+    errors = [values.std() / len(values) ** 0.5 for values in sets]
+    assert found["stderr"] == pytest.approx(np.hypot(*errors) / 2, rel=1e-5)
+    assert unpacked(found["right"]).mean() == pytest.approx(mean, abs=1e-6)
+    assert _by_sample({"test": [*scores["test"], {}]}, mean) == {}
