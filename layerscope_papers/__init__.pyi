@@ -1,4 +1,4 @@
 from .board import Board as Board, Reproduction as Reproduction
 from .catalogue import recipes as recipes
 from .recipe import Claim as Claim, Printed as Printed, Recipe as Recipe
-from .reproducing import reproduce as reproduce
+from .verb import reproduce as reproduce

@@ -11,7 +11,8 @@ import pandas as pd
 from layerscope.core import aside, jsonable, write_json
 from layerscope.show import Document, Facts, Section, Sentences, Shown, Table, TokenGrid, write_page
 from layerscope_papers.assets import Assets
-from layerscope_papers.recipe import Evidence, Recipe, Scale
+from layerscope_papers.options import Scale
+from layerscope_papers.recipe import Evidence, Recipe
 from layerscope_papers.tables import (
     claims,
     compared,

@@ -8,7 +8,8 @@ from typing import Any
 
 from layerscope.core import LayerscopeError, choices
 from layerscope.show import Column, Document, Shown, Table, row
-from layerscope_papers.recipe import WRITTEN, Recipe, Scale
+from layerscope_papers.options import Scale
+from layerscope_papers.recipe import WRITTEN, Recipe
 
 PAPERS = ("tracing", "layers", "questions")
 UNRUN = {

@@ -15,10 +15,10 @@ import pandas as pd
 
 from layerscope.show import Bars, Boxes, Chart, HeatMap, TokenGrid
 from layerscope_papers.assets import Asset, Assets
+from layerscope_papers.options import Scale
 
 Picture = Chart | HeatMap | Boxes | Bars | TokenGrid
 Judge = Callable[[Assets], "Evidence"]
-Scale = Literal["small", "published", "paper"]
 WRITTEN: dict[str, dict[str, Any]] = tomllib.loads(
     Path(__file__).with_name("claims.toml").read_text("utf-8")
 )

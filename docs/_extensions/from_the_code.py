@@ -14,6 +14,7 @@ from inspect import getdoc, isclass, isfunction
 from itertools import groupby
 from pathlib import Path
 from textwrap import dedent, indent
+from types import SimpleNamespace
 from typing import Any
 
 from docutils import nodes
@@ -23,7 +24,6 @@ from sphinx.util.docutils import SphinxDirective
 
 import layerscope
 from layerscope.cli.app import NAMES, app as command_line
-from layerscope.core.options import Asked
 from layerscope.evaluation.kinds import kind_names, kind_of
 from layerscope.metrics.metric import Metric
 from layerscope.runs.registry import DEFAULT, METRICS, capital
@@ -39,7 +39,7 @@ COMPUTED_FROM = {
 }
 
 CENTRED, UNCENTRED = (
-    Asked(rows=(rows,), cosine=(cosine,))
+    SimpleNamespace(rows=(rows,), cosine=(cosine,))
     for rows, cosine in (("centered", "centered"), ("unit", "uncentered"))
 )
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import (
     Annotated,
     Any,
@@ -22,7 +21,6 @@ from typing import (
     get_origin,
     get_type_hints,
     is_typeddict,
-    overload,
 )
 
 from layerscope.core.errors import LayerscopeError, choices
@@ -78,15 +76,6 @@ class Option:
     help: str
 
 
-class Asked(SimpleNamespace):
-    """The options of a call, each checked and in its normal form."""
-
-    def of(self, kind: Callable[..., T], **others: Any) -> T:
-        """Return a dataclass made of the options that its fields name; fields that no option names keep defaults."""
-        known = inspect.signature(kind).parameters
-        return kind(**{name: value for name, value in vars(self).items() if name in known} | others)
-
-
 @cache
 def declared(verb: Callable[..., Any]) -> Mapping[str, Option]:
     """Return the options of a verb by name, in order; those of `**shared: Unpack[…]` among them."""
@@ -123,13 +112,7 @@ def show_plain_types(verb: Any) -> None:
     verb.__signature__ = signature.replace(parameters=plain)
 
 
-@overload
-def checked(verb: Callable[..., Any], call: Mapping[str, Any]) -> Asked: ...
-@overload
-def checked(verb: Callable[..., Any], call: Mapping[str, Any], kind: type[T]) -> T: ...
-def checked(
-    verb: Callable[..., Any], call: Mapping[str, Any], kind: type[T] | None = None
-) -> T | Asked:
+def checked(verb: Callable[..., Any], call: Mapping[str, Any], kind: type[T]) -> T:
     """Return a call's options (its `locals()`) as a subclass of `Options`, each in its normal form.
 
     Raises:
@@ -147,8 +130,6 @@ def checked(
         if not is_same(value, option.default):
             changed.add(name)
     require_for(verb.__name__, values)
-    if kind is None:
-        return Asked(**values)
     return _filled(kind, {**values, "changed": frozenset(changed)})
 
 

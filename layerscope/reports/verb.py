@@ -3,6 +3,7 @@ from typing import Annotated, Any
 
 from layerscope.core.option_kinds import Repeated
 from layerscope.core.options import OUTPUT, checked
+from layerscope.reports.options import ReportOptions
 
 
 def report(
@@ -34,7 +35,7 @@ def report(
         'runs/minilm/report.html'
 
     """
-    asked = checked(report, locals())
+    options = checked(report, locals(), ReportOptions)
     from layerscope.reports.results import write_report
 
-    return write_report(asked.shown, asked.out)
+    return write_report(options.shown, options.out)

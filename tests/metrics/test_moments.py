@@ -1,6 +1,7 @@
 """Metrics from sums over chunks: those of the functions in `metrics/` on all states at once."""
 
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,13 +9,12 @@ import torch
 from torch import Tensor
 
 from layerscope import metrics
-from layerscope.core.options import Asked
 from layerscope.metrics.factors import FromRows, StoredRows
 from layerscope.metrics.moments import PairSums, RowSums, SummedRows, ValueSums
 from layerscope.metrics.pairs import FromPairs
 from layerscope.runs.registry import measured
 
-ASKED = Asked(
+OPTIONS = SimpleNamespace(
     rows=("unit", "raw"), alpha=(0.5, 1.0, 2.0), cka=("debiased", "biased"), cosine=("uncentered",)
 )
 OF_SUMS = [(metric.name, how) for metric, how in measured(FromRows) if how.of_sums]
@@ -77,8 +77,8 @@ def summed(states: Tensor) -> RowSums:
 @pytest.mark.parametrize(("metric", "how"), OF_SUMS)
 def test_metrics_of_rows_are_those_of_all_rows_at_once(name: str, metric: str, how: FromRows):
     states = STATES[name]()
-    exact = dict(how.measured(StoredRows(states[:, None]), ASKED))
-    found = dict(how.measured(SummedRows(summed(states)), ASKED))
+    exact = dict(how.measured(StoredRows(states[:, None]), OPTIONS))
+    found = dict(how.measured(SummedRows(summed(states)), OPTIONS))
     assert found.keys() == exact.keys() and len(exact) == (6 if how.orders else 1)
     for variant, value in found.items():
         assert value == pytest.approx(exact[variant], rel=1e-9), variant
@@ -103,7 +103,7 @@ def test_cka_is_that_of_all_states_at_once(name: str, form: str):
     for i, part in enumerate(chunks(states.transpose(0, 1))):
         (others if i % 2 else sums).add(part.transpose(0, 1))
     how = next(how for metric, how in measured(FromPairs) if metric.name == "cka")
-    form_of = next(each for each in how.forms(ASKED) if each.variant == f"linear,{form}")
+    form_of = next(each for each in how.forms(OPTIONS) if each.variant == f"linear,{form}")
     assert form_of.of_sums is not None
     found = form_of.of_sums(sums + others)
     assert torch.allclose(

@@ -8,7 +8,7 @@ import pytest
 from papers.worlds import DEPTH, World, rising, verdicts
 
 from layerscope_papers import catalogue, vision
-from layerscope_papers.reproducing import SCALES
+from layerscope_papers.options import SCALES
 from layerscope_papers.tracing import perceptrons, transfer
 
 GOOD = {

@@ -17,11 +17,11 @@ from layerscope.core import (
     require,
     workers,
 )
+from layerscope_papers.options import SCALES, ReproduceOptions
 
 if TYPE_CHECKING:
     from layerscope_papers.board import Board
 
-SCALES = ("small", "published", "paper")
 ROOM_MB = 200.0
 """Most disk space that an asset takes at the small scale."""
 
@@ -65,43 +65,42 @@ def reproduce(
         [('totals', 'held'), ('savings', 'held'), ('columns', 'did not hold')]
 
     """
-    asked = checked(reproduce, locals())
+    options = checked(reproduce, locals(), ReproduceOptions)
     require("charts", "reproduce")
 
     from layerscope_papers.assets import Assets, apart, check_disk
     from layerscope_papers.board import Board, judged
     from layerscope_papers.catalogue import chosen, lacking
 
-    named = (asked.names,) if isinstance(asked.names, str) else tuple(asked.names or ())
-    found = chosen(named, asked.scale)
-    folder = Path(asked.out).expanduser()
-    data = Path(asked.data_dir).expanduser() if asked.data_dir else None
+    named = (options.names,) if isinstance(options.names, str) else tuple(options.names or ())
+    found = chosen(named, options.scale)
+    folder, data = options.out, options.data_dir
     if data is not None and not data.is_dir():
         raise LayerscopeError(
             f"`data_dir` {str(data)!r} is not a folder: name the one that holds the data sets"
         )
-    reporter = reporting(asked.progress)
+    reporter = reporting(options.progress)
     plans = [
-        (recipe, Assets(folder / "assets", recipe.scales[asked.scale], data)) for recipe in found
+        (recipe, Assets(folder / "assets", recipe.scales[options.scale], data)) for recipe in found
     ]
     missing = {
         a.path(need): need for recipe, a in plans for need in a.missing(recipe.needs(a.settings))
     }
     check_disk(folder, ROOM_MB * len(missing))
-    jobs = workers.wanted(asked.jobs, len(missing)) if apart() else 1
+    jobs = workers.wanted(options.jobs, len(missing)) if apart() else 1
     if missing:
         minutes = sum(asset.minutes for asset in missing.values()) / jobs
         about = (
-            f", about {count(max(round(minutes), 1), 'minute')}" if asked.scale == "small" else ""
+            f", about {count(max(round(minutes), 1), 'minute')}" if options.scale == "small" else ""
         )
         reporter.say(f"models and runs to make: {len(missing)}{about}")
     results = []
     with reporter.bar("recipes", len(plans), "recipes") as advance:
         for recipe, assets in plans:
             assets.make(recipe.needs(assets.settings), reporter, recipe.name, jobs)
-            results.append(judged(recipe, assets, asked.scale))
-            results[-1].save(folder / f"{recipe.name}-{asked.scale}")
+            results.append(judged(recipe, assets, options.scale))
+            results[-1].save(folder / f"{recipe.name}-{options.scale}")
             advance(1, f"{recipe.name}: {results[-1].summary}")
-    board = Board(asked.scale, tuple(results), () if named else lacking(asked.scale), folder)
-    board.report(folder / f"{asked.scale}.html")
+    board = Board(options.scale, tuple(results), () if named else lacking(options.scale), folder)
+    board.report(folder / f"{options.scale}.html")
     return board

@@ -1,0 +1,15 @@
+"""The options of `report`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from layerscope.core.options import Options
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions(Options):
+    """The options of `report`."""
+
+    shown: Any
+    out: str | Path | None
