@@ -94,9 +94,8 @@ def measure(way: Way, given: argparse.Namespace) -> dict[str, float]:
 def check_equal(files: Sequence[Path], dtype: torch.dtype) -> None:
     """Raise unless all ways left the same gradients, to a few roundings of the largest one."""
     first, *others = (torch.load(file, map_location="cpu") for file in files)
-    allowed = max(
-        1e-5, 4 * torch.finfo(dtype).eps
-    )  # sums over tokens and classes, in another order
+    # sums over tokens and classes, in another order
+    allowed = max(1e-5, 4 * torch.finfo(dtype).eps)
     for other in others:
         worst = max(
             float((a - b).abs().max() / a.abs().max()) for a, b in zip(first, other, strict=True)

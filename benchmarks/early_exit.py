@@ -85,9 +85,8 @@ def check_equal(model: Any, inputs: Any, layers: torch.Tensor) -> None:
     outcome = model.run(inputs, exits, forced(layers))
     if outcome.layers.tolist() != layers.tolist():
         raise SystemExit("rows leave at other layers than they are made to")
-    allowed = (
-        1e-4 if plain.dtype.itemsize > 2 else 5e-2
-    )  # products of fewer rows are summed in another order
+    # products of fewer rows are summed in another order
+    allowed = 1e-4 if plain.dtype.itemsize > 2 else 5e-2
     for want, found in ((left, outcome.logits), (output.logits, model(**inputs.named).logits)):
         worst = float((want - found).abs().max() / want.abs().max())
         if not worst < allowed:
@@ -112,9 +111,8 @@ def measure(model: Any, rows: int, repeats: int, device: str) -> bool:
         torch.arange(FIRST, DEPTH + 1)[torch.randperm(DEPTH - FIRST + 1)]
         for _ in range(repeats + 1)
     ]
-    spread = (
-        max(1, DEPTH - FIRST + 1) if rows == 1 else 1
-    )  # a batch of one leaves at every layer once
+    # a batch of one leaves at every layer once
+    spread = max(1, DEPTH - FIRST + 1) if rows == 1 else 1
     plain, left, off, ideal = [], [], [], []
     for repeat in range(repeats + 1):
         layers = (

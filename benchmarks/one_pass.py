@@ -37,9 +37,8 @@ class OneByOne:
 
     def __init__(self, model: LayeredModel, corpus: Corpus) -> None:
         self.model, self.texts, self.forwards = model, [str(text) for text in corpus.samples], 0
-        self.ids = [
-            zlib.crc32(name.encode()) for name in corpus.names
-        ]  # views are drawn by a sample's name
+        # views are drawn by a sample's name
+        self.ids = [zlib.crc32(name.encode()) for name in corpus.names]
 
     def tokens(self, text: str) -> list[Tensor]:
         """Return the states of all layers of one text."""

@@ -54,9 +54,8 @@ def gpt2(rows: int) -> tuple[Any, Any, dict[str, torch.Tensor], float]:
     )
     ids = torch.randint(0, config.vocab_size, (max(1, rows // 2), 256))
     width, length = config.n_embd, ids.shape[1]
-    block = (
-        12 * width**2 + 2 * length * width
-    )  # of a token: projections, and attention's two products
+    # of a token: projections, and attention's two products
+    block = 12 * width**2 + 2 * length * width
     head = width * config.vocab_size
     floor = (LAYERS * block + (1 + LAYERS) / 2 * head) / (LAYERS * block + head)
     batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids}

@@ -254,9 +254,8 @@ def _section(found: Reproduction) -> Section:
     name = found.recipe.name.lower()
     made = claims(found.named(), in_words=True), numbers(found.numbers())
     tables = [Table(t.title, t.columns, t.rows, name=f"{name}-{t.name}") for t in made if t.rows]
-    legend = tuple(
-        text for part in list(_remarks(found))[1:] for text in part.texts
-    )  # the table says the first
+    # the table says the first
+    legend = tuple(text for part in list(_remarks(found))[1:] for text in part.texts)
     title = f"{found.recipe.name} · {found.summary}"
     return Section(
         name,

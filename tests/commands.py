@@ -101,9 +101,8 @@ class Running:
         timer.start()
         status = self.forks.ask({"wait": self.pid})
         timer.cancel()
-        files = (
-            self.folder / name for name in ("out", "err")
-        )  # not there yet for one that is killed at once
+        # not there yet for one that is killed at once
+        files = (self.folder / name for name in ("out", "err"))
         out, err = (file.read_text("utf-8", "replace") if file.is_file() else "" for file in files)
         return Ended(-signal.SIGALRM if late.is_set() else status, out, err)
 

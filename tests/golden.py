@@ -128,9 +128,8 @@ NAMES = [name for name in vars(Trial) if not name.startswith("_")]
 
 def entries(names: list[str] = NAMES) -> dict[str, Any]:
     """Return every number and word by the name of what it belongs to."""
-    torch.set_num_threads(
-        1
-    )  # threads that wait for each other cost tiny models more than they save
+    # threads that wait for each other cost tiny models more than they save
+    torch.set_num_threads(1)
     costs.FEWEST = costs.MOST = 1
     timing.SECONDS = timing.RACE = timing.ALONE = 0.2
     with tempfile.TemporaryDirectory() as folder:

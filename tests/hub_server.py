@@ -282,9 +282,8 @@ def hub(monkeypatch, tmp_path):
             "HF_HUB_CACHE": str(tmp_path / "cache"),
         }.items():
             monkeypatch.setattr(constants, name, value)
-        monkeypatch.setattr(
-            time, "sleep", lambda seconds: None
-        )  # the client waits between its tries
+        # the client waits between its tries
+        monkeypatch.setattr(time, "sleep", lambda seconds: None)
         go_offline_without_hub.cache_clear()
         found.url = url
         yield found

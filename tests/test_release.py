@@ -16,9 +16,8 @@ FOR_THE_FORGE = (".ci/", ".github/", ".gitignore", ".git-blame-ignore-revs")
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("dist")
-    bare = (
-        folder / "source"
-    )  # without what an earlier build left, whose list of files setuptools would take over
+    # without what an earlier build left, whose list of files setuptools would take over
+    bare = folder / "source"
     made = {".git", ".venv", "build", "runs", *(path.name for path in ROOT.glob("*.egg-info"))}
     shutil.copytree(
         ROOT,

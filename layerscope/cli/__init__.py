@@ -37,9 +37,8 @@ def _run() -> NoReturn:
         app(sys.argv[1:], exit_on_error=False, print_error=False)
         sys.stdout.flush()
     except KeyboardInterrupt:
-        signal.signal(
-            signal.SIGINT, signal.SIG_IGN
-        )  # it is ending: a second one would break the line
+        # it is ending: a second one would break the line
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         goes_on = any(name in sys.argv[1:2] for name in GO_ON)
         _fail("stopped: run the same command to resume" if goes_on else "stopped", INTERRUPTED)
     except BrokenPipeError:

@@ -80,9 +80,8 @@ class Pair:
         candidates = np.isfinite(near) & np.outer(square.index != 0, square.columns != 0)
         most = np.where(candidates, near, -np.inf).argmax(1).tolist()
         same = away.argmin(1).tolist()
-        same[-1] = (
-            len(square.columns) - 1
-        )  # the last layers of both, after a norm where there is one
+        # the last layers of both, after a norm where there is one
+        same[-1] = len(square.columns) - 1
         matches = []
         for i, layer in enumerate(square.index):
             partner = square.columns[most[i]] if candidates[i].any() else None
@@ -276,9 +275,8 @@ def signed(value: float) -> str:
 
 def shown(value: float) -> str:
     """Return a similarity."""
-    return (
-        f"{round(value, 2) + 0.0:.2f}" if math.isfinite(value) else "–"
-    )  # + 0.0: no minus before nothing
+    # + 0.0: no minus before nothing
+    return f"{round(value, 2) + 0.0:.2f}" if math.isfinite(value) else "–"
 
 
 def layer_name(layer: Layer) -> str:

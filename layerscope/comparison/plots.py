@@ -209,9 +209,8 @@ def _matches(pair: Pair) -> Table:
     """Return for each layer of A the one of B that is most like it, and the one at the same depth."""
 
     def layer_cell(layer: Layer, depth: int) -> Cell:
-        return Cell(
-            str(layer), value=depth + 0.5 if layer == "final" else float(layer)
-        )  # final stands behind the last
+        # final stands behind the last
+        return Cell(str(layer), value=depth + 0.5 if layer == "final" else float(layer))
 
     heads, lines = [Column("layer")], []
     for form in pair.comparison.forms:

@@ -15,9 +15,8 @@ BARE = re.compile(r"""(?<![\w'"./\\~-])(?!//)(?:~|[A-Za-z]:)?[/\\](?:[^\s'",)\]/
 
 def text_of(facts: Mapping[str, Any]) -> str:
     """Return the JSON of an object, with a checksum of its members."""
-    return json.dumps(
-        {**facts, CHECKSUM: _checksum(facts)}, indent=2
-    )  # escaped: half a character can be written
+    # escaped: half a character can be written
+    return json.dumps({**facts, CHECKSUM: _checksum(facts)}, indent=2)
 
 
 def unchanged(facts: dict[str, Any]) -> bool:

@@ -79,9 +79,8 @@ def _marked(path: Path, is_locked: bool) -> Iterator[None]:
         return
     with suppress(OSError):  # there is none
         other = mark.read_text(encoding="utf-8")
-        left = STALE - (
-            new.stat().st_mtime - mark.stat().st_mtime
-        )  # both by the clock of the file server
+        # both by the clock of the file server
+        left = STALE - (new.stat().st_mtime - mark.stat().st_mtime)
         if left > 0 and not (is_locked and other.endswith(f" on {host}")):
             new.unlink()
             mend = f"wait for it, or, if it was killed, {left:.0f} seconds"

@@ -16,9 +16,8 @@ from layerscope.core.errors import LayerscopeError, first_line
 HERE = "path/to/this/folder"
 """What stands in a model's card until the model has a name on the hub."""
 CARD = "README.md"
-NAME = re.compile(
-    r"hf:/{1,2}(?:datasets/)?([^/@]+/[^/@]+)(?:@(.+))?"
-)  # a Path has one slash where the text had two
+# a Path has one slash where the text had two
+NAME = re.compile(r"hf:/{1,2}(?:datasets/)?([^/@]+/[^/@]+)(?:@(.+))?")
 MODELS = ("config.json", "modules.json", "adapter_config.json", "model.onnx")
 ASIDE = ("checkpoints", "baselines", "history")
 """Folders that `train` keeps beside a model."""

@@ -83,9 +83,8 @@ def declared(verb: Callable[..., Any]) -> Mapping[str, Option]:
     lines = _lines(verb)
     # a name that only a type checker knows stands for anything
     names = defaultdict(lambda: Any, vars(builtins) | inspect.unwrap(verb).__globals__)
-    signature = inspect.signature(
-        verb, globals={}, locals=names, eval_str=True
-    )  # our own annotations
+    # our own annotations
+    signature = inspect.signature(verb, globals={}, locals=names, eval_str=True)
     for name, parameter in signature.parameters.items():
         annotation = parameter.annotation
         if parameter.kind is not inspect.Parameter.VAR_KEYWORD:

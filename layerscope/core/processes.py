@@ -168,9 +168,8 @@ def _join() -> Team | LayerscopeError:
 
     try:
         store, rank, _ = next(iter(rendezvous("env://", timeout=ARRIVAL)))
-        attempt = os.environ.get(
-            "TORCHELASTIC_RESTART_COUNT", "0"
-        )  # the store still has what those before have left
+        # the store still has what those before have left
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         return Team(
             rank, size, MessageStore(rank, size, PrefixStore(f"layerscope {attempt}", store))
         )

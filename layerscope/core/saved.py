@@ -84,9 +84,8 @@ class Store:
                 if path.is_file():
                     path.replace(_beside(path, "old"))
                 _beside(path, "new").replace(path)
-            write_facts(
-                folder / self.manifest, self.what, {**facts, "sha256": sums}
-            )  # from here on the new one counts
+            # from here on the new one counts
+            write_facts(folder / self.manifest, self.what, {**facts, "sha256": sums})
             for path in files.values():
                 _beside(path, "old").unlink(missing_ok=True)
         return folder

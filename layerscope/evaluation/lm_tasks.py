@@ -66,9 +66,8 @@ class Answers(Tokens):
 @contextmanager
 def _harness(fault: str) -> Iterator[None]:
     """Keep the harness's bars and lines off the screen, and begin the line on whatever it raises with `fault`."""
-    os.environ.setdefault(
-        "DISABLE_MULTIPROC", "1"
-    )  # its bootstraps would start a process for each core and layer
+    # its bootstraps would start a process for each core and layer
+    os.environ.setdefault("DISABLE_MULTIPROC", "1")
     try:
         with quiet(), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
             yield

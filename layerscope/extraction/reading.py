@@ -173,9 +173,8 @@ def _forward(model: LayeredModel, inputs: Inputs, wanted: Wanted) -> dict[str, l
             layers.append([pool(states, mask, name).to(wanted.dtype) for name in wanted.poolings])
         else:
             lengths = torch.full((len(states),), states.shape[1]) if mask is None else mask.sum(1)
-            layers.append(
-                [states.to(wanted.dtype, copy=True)]
-            )  # a block may change its input in place
+            # a block may change its input in place
+            layers.append([states.to(wanted.dtype, copy=True)])
 
     capture(model.module, stack, inputs, visit, wanted.layers[-1])
     stacked = map(torch.stack, zip(*layers, strict=True))

@@ -59,9 +59,8 @@ def _opened(data: str | Path, streaming: bool = False) -> tuple[Any, str, str, s
     """Return the data, their name, where they are, and the split that is named; those of the hub may be streamed."""
     path, split = Path(data), ""
     if isinstance(data, str) and data.startswith("hf:"):
-        spec, _, split = (
-            data.removeprefix("hf:").removeprefix("//").partition(":")
-        )  # hf://name is hf:name
+        # hf://name is hf:name
+        spec, _, split = data.removeprefix("hf:").removeprefix("//").partition(":")
         parts = spec.split("/")
         if not spec.startswith((".", "/", "~")):
             if not all(parts) or len(parts) > 3:

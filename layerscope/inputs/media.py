@@ -232,9 +232,8 @@ def sound_fault(file: File) -> str | None:
         frames = info(_opened(file)).frames
         size = len(file) if isinstance(file, bytes) else file.stat().st_size
         head = _read(file, 8)
-        stated = int.from_bytes(
-            head[4:], "little"
-        )  # of a wav; one that was piped says nothing (0 or the most)
+        # of a wav; one that was piped says nothing (0 or the most)
+        stated = int.from_bytes(head[4:], "little")
         if head.startswith(b"RIFF") and 0 < stated < 2**32 - 1 - 2**16 and stated > size:
             return "it is cut short"
         return None if frames > 0 else "it holds no sound"

@@ -246,9 +246,8 @@ class IterableRows:
         features = (getattr(data, "features", None) or {}).items()
         self.classes = {column: kind.names for column, kind in features if hasattr(kind, "names")}
         self.first = list(islice(self._records(), HEAD))
-        self.once = (
-            iter(data) is data
-        )  # it does not begin again: what was looked at is kept for the first reading
+        # it does not begin again: what was looked at is kept for the first reading
+        self.once = iter(data) is data
 
     def frame(self, most: int | None = None) -> Any:
         """Return the rows that were looked at as a pandas frame, or all."""

@@ -66,9 +66,8 @@ def pack(corpus: Corpus, tokenizer: Any, window: int) -> Corpus:
     for first in range(0, total * body, body):
         span = slice(first, first + body)
         if len(starts):
-            real = (
-                ends[span] > starts[span]
-            )  # some tokenizers give a token of their own an empty span
+            # some tokenizers give a token of their own an empty span
+            real = ends[span] > starts[span]
             source = text[starts[span][real].min() : ends[span][real].max()] if real.any() else ""
         else:
             source = str(tokenizer.decode(ids[span].tolist()))

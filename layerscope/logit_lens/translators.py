@@ -267,9 +267,8 @@ def _backward(
     """Set the gradients of the mean divergence over the tokens of some windows; return it, averaged over the layers."""
     assert isinstance(model.encoder, TextEncoder)
     translators.zero_grad()
-    batches = [
-        model.encoder.batch_ids([row]).to(model.device) for row in rows
-    ]  # alone: a batch's others cannot matter
+    # alone: a batch's others cannot matter
+    batches = [model.encoder.batch_ids([row]).to(model.device) for row in rows]
     every = [
         torch.cat(each, 1)[0]
         for each in zip(*(layer_states(model, batch)[1] for batch in batches), strict=True)

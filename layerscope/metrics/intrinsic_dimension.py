@@ -89,9 +89,8 @@ def _ratios(stored: Rows) -> Tensor:
 
 def _two_nearest(rows: Tensor, columns: Tensor, same: bool) -> Tensor:
     """Return the distances of each row to its two nearest columns (fewer where there are fewer), itself left out."""
-    squared = columns.square().sum(1) - 2.0 * (
-        rows @ columns.mT
-    )  # the row's own norm changes no order
+    # the row's own norm changes no order
+    squared = columns.square().sum(1) - 2.0 * (rows @ columns.mT)
     if same:
         squared.fill_diagonal_(torch.inf)
     nearest = squared.topk(max(0, min(2, len(columns) - same)), 1, largest=False).indices

@@ -208,9 +208,8 @@ class PairSums(Sums):
         products.addr_(off.flatten(), off.flatten(), alpha=-float(n))
         blocks = products.view(layers, width, layers, width)
         traces = products.diagonal().view(layers, width).sum(1)
-        turned = torch.einsum(
-            "aibj,bj->bai", blocks, off
-        )  # [b, a, D]: the products of a with the mean of b
+        # [b, a, D]: the products of a with the mean of b
+        turned = torch.einsum("aibj,bj->bai", blocks, off)
         far = off.square().sum(1)
         cubic = self.cubic.view(layers, layers, width) - 2.0 * turned
         cubic = cubic - off * traces[:, None, None] - n * off * far[:, None, None]

@@ -38,9 +38,8 @@ def examples(corpus: Corpus) -> list[str]:
     cut = [
         text if len(text) <= EXAMPLE_LENGTH else f"{text[: EXAMPLE_LENGTH - 1]}…" for text in texts
     ]
-    return [
-        text.encode("utf-8", "replace").decode() for text in cut
-    ]  # half a surrogate pair cannot be written
+    # half a surrogate pair cannot be written
+    return [text.encode("utf-8", "replace").decode() for text in cut]
 
 
 def as_named(source: Any) -> str:

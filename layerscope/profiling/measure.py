@@ -79,9 +79,8 @@ class BatchMeasure:
         if inside:
             self.inside.append((layer, pool(tokens, mask, "mean")))
         elif "mean" not in self.poolings or self.options.exclude_sinks:
-            self.means.append(
-                pool(tokens, mask, "mean")
-            )  # sees every token, so that no NaN goes unseen
+            # sees every token, so that no NaN goes unseen
+            self.means.append(pool(tokens, mask, "mean"))
         if site == "raw" and self.model.projection is not None:
             self._project(self.model.projection, layer, tokens, mask)
         if self.original and self.model.lens is not None and self.options.wants("lens"):

@@ -29,9 +29,8 @@ from layerscope.runs.registry import measured
 
 BATCHES_PER_SHARD = 4
 LENS_SHARE, LENS_MOST, LENS_LEAST = 1 / 32, 4096, 256
-LENS_WHOLE = (
-    1 << 39
-)  # products of a head that may read every token of all layers: some 20 s of a CPU core
+# products of a head that may read every token of all layers: some 20 s of a CPU core
+LENS_WHOLE = 1 << 39
 ENTROPY_SAMPLES = 256  # eigenvalues are what a pass spends its time on where the forward is fast
 
 
@@ -91,9 +90,8 @@ def make_plan(job: Job) -> pd.DataFrame:
     plan["name"] = [corpus.names[i] for i in plan["sample"]]
     if corpus.labels is not None:
         labels = [corpus.labels[i] for i in plan["sample"]]
-        plan["label"] = (
-            labels if len({*map(type, labels)}) == 1 else [*map(str, labels)]
-        )  # no column mixes the two
+        # no column mixes the two
+        plan["label"] = labels if len({*map(type, labels)}) == 1 else [*map(str, labels)]
     if isinstance(model.encoder, TextEncoder) and isinstance(corpus.samples[int(kept[0])], str):
         keys = {i: key_of(model.encoder.prompt + corpus.samples[i]).hex() for i in kept.tolist()}
         plan["key"] = plan["sample"].map(keys).where(plan["view"] == 0)
@@ -116,9 +114,8 @@ def view_of(job: Job, sample: int, view: int) -> Any:
     if view == 0:
         return original
     kinds, share = options.view_kinds, options.view_share
-    sample_id = zlib.crc32(
-        job.corpus.names[sample].encode()
-    )  # by its name: the same views whatever else is drawn
+    # by its name: the same views whatever else is drawn
+    sample_id = zlib.crc32(job.corpus.names[sample].encode())
     return augment(
         original,
         job.corpus.modality,

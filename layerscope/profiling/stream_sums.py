@@ -87,9 +87,8 @@ class StreamSums:
         parts: dict[str, Tensors] = {}
         for key, value in sorted(tensors.items()):
             name, _, field_name = key.rpartition("|")
-            parts.setdefault(name, {})[field_name] = (
-                value.clone()
-            )  # what is mapped to a file keeps it from being replaced
+            # what is mapped to a file keeps it from being replaced
+            parts.setdefault(name, {})[field_name] = value.clone()
         sums = {
             key: KINDS[key.partition(" ")[0]](**field_name) for key, field_name in parts.items()
         }

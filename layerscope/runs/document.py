@@ -255,9 +255,8 @@ def cell(curve: Curve, value: float, stderr: float, marked: bool = False) -> sho
         detail = f"±{100 * stderr:.1f} %" if stderr >= NIL else "%"
         return show.Cell(f"{100 * value:.1f}", detail, value, marked)
     if curve.group == "similarity" and known:
-        return show.Cell(
-            f"{round(value, 3) + 0.0:.3f}", error(stderr), value, marked
-        )  # + 0.0: no minus before nothing
+        # + 0.0: no minus before nothing
+        return show.Cell(f"{round(value, 3) + 0.0:.3f}", error(stderr), value, marked)
     return show.Cell(number(value), error(stderr) if known else "", value, marked)
 
 

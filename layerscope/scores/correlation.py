@@ -74,9 +74,8 @@ def correlate(
             raise LayerscopeError(f"statistic {name!r} does not exist{choices(name, STATISTICS)}")
 
     def draws(n: int) -> npt.NDArray[np.int64]:
-        return np.random.default_rng(seed).integers(
-            0, n, (bootstrap, n)
-        )  # the same for every metric
+        # the same for every metric
+        return np.random.default_rng(seed).integers(0, n, (bootstrap, n))
 
     tail, resampled = 50 * (1 - level), "tasks" if by == "average" else "layers"
     rows = [

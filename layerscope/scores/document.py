@@ -219,9 +219,8 @@ def score_findings(entry: Grid) -> list[str]:
             else f"No mix of layers is clearly better than {rival}; {most.name!r} comes nearest: {by}."
         )
     if shifts := list(shifts_of(entry)):
-        found += [
-            f"{shift.in_words(unit)}." for shift in shifts[len(shifts) == 1 :]
-        ]  # the answer has an only one
+        # the answer has an only one
+        found += [f"{shift.in_words(unit)}." for shift in shifts[len(shifts) == 1 :]]
         found.append(
             "A target's best layer is chosen on these scores: on others of its kind expect less."
         )

@@ -253,9 +253,8 @@ def overlaid(document: Document, series: Series) -> Document:
     def over(part: Part | Frame) -> Part | Frame:
         if not (isinstance(part, Chart) and part.overlaid and part.x.depth):
             return part
-        own = replace(
-            series, y=tuple(value / part.y.scale for value in series.y)
-        )  # the right axis has no scale
+        # the right axis has no scale
+        own = replace(series, y=tuple(value / part.y.scale for value in series.y))
         return replace(part, series=(*part.series, own))
 
     sections = (

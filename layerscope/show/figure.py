@@ -88,9 +88,8 @@ class Figure:
                 f"{str(path)!r} is not a figure of layerscope's: give another folder"
             )
         made = self._bytes(kind)
-        aside(
-            path, lambda part: part.write_bytes(made)
-        )  # half a figure would be taken for another's
+        # half a figure would be taken for another's
+        aside(path, lambda part: part.write_bytes(made))
         return path
 
     def _bytes(self, kind: str) -> bytes:

@@ -248,9 +248,8 @@ def _heat_map(part: HeatMap, width: int) -> Text:
 
     def shown(value: float) -> str:
         if fits:
-            digits = (
-                f"{round(value, 2) + 0.0:.2f}" if math.isfinite(value) else "–"
-            )  # + 0.0: no minus before nothing
+            # + 0.0: no minus before nothing
+            digits = f"{round(value, 2) + 0.0:.2f}" if math.isfinite(value) else "–"
             return f"{digits:>{CELL}}"
         share = (value - low) / (high - low) if math.isfinite(value) else math.nan
         return (

@@ -115,10 +115,11 @@ class Objective:
         `layers` and `heads` are those of all exits, `states` of the `trained` ones (None: all).
         """
         which = range(len(layers)) if trained is None else trained
+        # of the others beta is the regulariser's weight
         shared = self.name in (
             "aligned",
             "classifiers",
-        )  # of the others beta is the regulariser's weight
+        )
         weights = plain_weights(layers, self.weights, self.beta if shared else 1.0)
         options |= {"weights": [weights[i] for i in which], "layers": [layers[i] for i in which]}
         if self.name == "aligned":

@@ -44,9 +44,8 @@ def write_checkpoint(source: Source, depth: Depth, expected: Expected, folder: P
     import transformers
 
     built = depth.build(source.module, expected.kept)
-    built.save_pretrained(
-        folder
-    )  # weights that were mapped from files go to files without a copy in memory
+    # weights that were mapped from files go to files without a copy in memory
+    built.save_pretrained(folder)
     save_processors(source, folder)
     try:
         module, report = getattr(transformers, auto_class(built)).from_pretrained(

@@ -167,9 +167,8 @@ def _fields(config: Any, above: Field = ()) -> Iterator[Field]:
 
 def _get(config: Any, field: Field) -> Any:
     for name in field:
-        config = vars(config)[
-            name
-        ]  # what is stored: a value that may vary by layer cannot be read as an attribute
+        # what is stored: a value that may vary by layer cannot be read as an attribute
+        config = vars(config)[name]
     return config
 
 

@@ -161,9 +161,8 @@ def _export(
 
     The names of classes go into the file's metadata as `id2label`, in JSON.
     """
-    ranks = [
-        tensor.ndim if tensor.dtype == torch.long else 1 for tensor in batch.values()
-    ]  # ids, of any length
+    # ids, of any length
+    ranks = [tensor.ndim if tensor.dtype == torch.long else 1 for tensor in batch.values()]
     shapes = tuple(dict(enumerate(AXES[:rank])) for rank in ranks)
     device = next(exported.parameters()).device
     given = tuple(tensor.to(device) for tensor in batch.values())

@@ -67,10 +67,11 @@ def changed_texts(assets: Assets) -> Evidence:
 def residual_additions(assets: Assets) -> Evidence:
     """Compare the valley after each residual addition with that of the branch that was added."""
     found = entropy(assets, *SUBLAYERS)
+    # the block's end is its last addition
     after = {
         "attn": found["attn_residual"],
         "mlp": found["raw"].iloc[:, 1:],
-    }  # the block's end is its last addition
+    }
     deeper = {
         branch: after[branch].apply(valley, axis=1) - found[branch].apply(valley, axis=1)
         for branch in after

@@ -138,9 +138,8 @@ def trained(shape: Shape, seed: int, training: Corpus) -> tuple[Any, Any]:
     classes = [np.flatnonzero(labels == label) for label in np.unique(labels)]
     optimizer = torch.optim.AdamW(model.parameters(), lr=shape.learning_rate, weight_decay=0.05)
     for _ in range(shape.steps):
-        chosen = [
-            int(draws.choice(members)) for members in classes
-        ]  # no caption fits two images of a batch
+        # no caption fits two images of a batch
+        chosen = [int(draws.choice(members)) for members in classes]
         words = [texts[draws.integers(len(texts))][i] for i in chosen]
         read = tokenizer(words, padding=True, return_tensors="pt")
         loss = model(

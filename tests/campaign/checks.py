@@ -126,9 +126,8 @@ class Examination:
             threshold=0.0,
             **self._named(part),
         )
-        alone = (
-            getattr(self.model.config, "pad_token_id", None) is None
-        )  # its own forward takes no batch
+        # its own forward takes no batch
+        alone = getattr(self.model.config, "pad_token_id", None) is None
         given = samples(part.modality, self.model, 1 if alone else 4)
         inputs = model.layered.encoder.batch(given)
         early = model(**inputs.named)
@@ -260,10 +259,11 @@ def states(model: nn.Module, blocks: tuple[str, ...], given: dict[str, Tensor]) 
     pairs = list(zip(seen, seen[1:], strict=False))
     chained = all(same(gave, read) for (_, _, gave), (_, read, _) in pairs)
     if not chained and all(same(before + gave, read) for (_, before, gave), (_, read, _) in pairs):
+        # the model adds by itself
         return [
             *[read for _, read, _ in seen],
             seen[-1][1] + seen[-1][2],
-        ]  # the model adds by itself
+        ]
     for (_, _, gave), (path, read, _) in pairs:
         assert same(gave, read), f"{path} does not read what the block before it gives"
     return [seen[0][1], *[gave for _, _, gave in seen]]

@@ -114,9 +114,8 @@ def _answer(read: int, seconds: float) -> bytes:
 
 def _confined(case: Case, write: int) -> None:
     """Run in the child: everything it prints is dropped, and it never returns."""
-    resource.setrlimit(
-        resource.RLIMIT_CPU, (SECONDS, SECONDS)
-    )  # of the child alone: a fork starts at zero
+    # of the child alone: a fork starts at zero
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
     resource.setrlimit(resource.RLIMIT_AS, (GIBIBYTES << 30, GIBIBYTES << 30))
     quiet = os.open(os.devnull, os.O_WRONLY)
     os.dup2(quiet, 1)
@@ -253,9 +252,8 @@ def prepare() -> None:
     costs.FEWEST = costs.MOST = 1  # how fast these models are is not looked at
     transformers.logging.set_verbosity(50)
     folder = tempfile.mkdtemp()
-    examine(
-        Case("bert", "BertForSequenceClassification"), Path(folder)
-    )  # imports what verbs import when they run
+    # imports what verbs import when they run
+    examine(Case("bert", "BertForSequenceClassification"), Path(folder))
     shutil.rmtree(folder, ignore_errors=True)
 
 

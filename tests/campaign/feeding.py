@@ -66,9 +66,8 @@ def extractor(model: Any) -> Any:
     )
     audio = getattr(model.config, "audio_config", None) or model.config
     bins = getattr(audio, "num_mel_bins", None)
-    window = (
-        {"chunk_length": 1} if getattr(audio, "max_source_positions", None) == 50 else {}
-    )  # at 50 a second
+    # at 50 a second
+    window = {"chunk_length": 1} if getattr(audio, "max_source_positions", None) == 50 else {}
     window |= {"max_length": audio.max_length} if hasattr(audio, "max_length") else {}
     for options in (
         ({"feature_size": bins, "num_mel_bins": bins}, {"feature_size": bins}) if bins else ()
@@ -96,9 +95,8 @@ def feed(model: Any, modality: str, sample: Any) -> dict[str, Tensor]:
         found = {"pixel_values": pixels.view(*pixels.shape[:2], -1).permute(2, 0, 1)[None]}
         patch = getattr(config, "patch_size", None)
         patches = (image.width // patch) * (image.height // patch) if isinstance(patch, int) else 1
-        return found | {
-            "noise": torch.arange(patches, dtype=torch.float32)[None]
-        }  # of a masked autoencoder: no shuffle
+        # of a masked autoencoder: no shuffle
+        return found | {"noise": torch.arange(patches, dtype=torch.float32)[None]}
     options = {"sampling_rate": SOUND_RATE, "return_tensors": "pt"}
     try:
         out = extractor(model)([sample.samples], return_attention_mask=True, **options)

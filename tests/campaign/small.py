@@ -113,9 +113,8 @@ def small_configs(kind: type[Any]) -> Iterator[Any]:
     yield from _made(kind, given | SPECIAL)
     rope = getattr(default, "rope_parameters", None)
     if isinstance(rope, dict):
-        yield from _made(
-            kind, given | {"rope_parameters": rope | {"mrope_section": [2, 1, 1]}}
-        )  # half of a head
+        # half of a head
+        yield from _made(kind, given | {"rope_parameters": rope | {"mrope_section": [2, 1, 1]}})
     names = [name for name, value in given.items() if not isinstance(value, hf.PretrainedConfig)]
     for name in sorted(names, key=lambda name: "head" not in name):
         yield from _made(kind, {key: value for key, value in given.items() if key != name})

@@ -34,9 +34,8 @@ def test_models() -> None:
     part, cases = Part("models", share=0.35), every_model.cases()
     for trial in part.trials(most=len(cases)):
         with trial:
-            row = attempt(
-                cases[trial.seed * 101 % len(cases)]
-            )  # far from each other in the alphabet
+            # far from each other in the alphabet
+            row = attempt(cases[trial.seed * 101 % len(cases)])
             trial.outcome = (
                 "skipped"
                 if row.skipped

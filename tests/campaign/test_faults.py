@@ -28,9 +28,8 @@ def bench(forks: Forks, made: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 def one_line(ended: Ended, also: tuple[int, ...] = (0,)) -> None:
     """A disturbed command may end well, or with one line; never with a traceback."""
-    left_out = (
-        ended.status == 1 and "not judged: " in ended.err
-    )  # evaluate goes on without a task, and names it
+    # evaluate goes on without a task, and names it
+    left_out = ended.status == 1 and "not judged: " in ended.err
     if ended.status not in also and not left_out:
         assert ended.complaint() is None, f"{ended.complaint()}\n{ended.err[-1500:]}"
 

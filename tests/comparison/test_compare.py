@@ -37,9 +37,8 @@ def test_cosine_where_the_widths_are_equal(three):
 
 def test_similarities_of_samples_have_errors_and_leave_out_what_has_none(make, tmp_path):
     data = tiny.rows(60, seed=5)
-    data[0] = data[1:].mean(
-        0
-    )  # what lies at the mean has no direction where the first block begins
+    # what lies at the mean has no direction where the first block begins
+    data[0] = data[1:].mean(0)
     runs = [make(tmp_path / str(seed), data, seed=seed) for seed in (0, 1)]
     found = layerscope.compare(
         runs, similarity="cosine_similarity,angular_distance", progress=False

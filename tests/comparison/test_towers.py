@@ -43,9 +43,8 @@ def test_within_and_across_are_those_of_every_two_layers(towers, site):
         ("cosine_similarity", "centered"),
         ("cosine_similarity", "uncentered"),
     )
-    states = [
-        [run.pooled(layer, site or "raw") for layer in range(4)] for run in towers
-    ]  # images are alike at layer 0
+    # images are alike at layer 0
+    states = [[run.pooled(layer, site or "raw") for layer in range(4)] for run in towers]
     for a, b in ((0, 0), (1, 1), (0, 1)):
         for variant in ("centered", "uncentered"):
             square = found.similarity(a, b, "cosine_similarity", variant)

@@ -204,9 +204,8 @@ def test_pushing_again_replaces_the_same_kind_and_nothing_else(hub, labelled):
         {**first, "shards/00099.safetensors": b"of an earlier, larger run"}
     )
     labelled.push_to_hub("user/run")
-    assert (
-        hub.files("user/run") == first
-    )  # unchanged files are not sent, and what was left over is gone
+    # unchanged files are not sent, and what was left over is gone
+    assert hub.files("user/run") == first
     with pytest.raises(
         layerscope.LayerscopeError, match=r"'user/run' holds something else \(log.jsonl\)"
     ):

@@ -69,9 +69,10 @@ def test_values_of_any_size_arrive_and_none_stays_in_the_store(teams):
     def share(team: Team) -> None:
         for turn in range(6):
             team.begin()
+            # 20 MB
             values = team.meet(
                 np.full(2_500_000 if turn == 3 else 5, team.rank + turn, dtype=np.float64)
-            )  # 20 MB
+            )
             assert [(len(set(value)), value[0]) for value in values] == [
                 (1, turn),
                 (1, turn + 1),

@@ -97,9 +97,8 @@ def test_the_path_of_patience_counts_down():
 def test_sums_along_the_path_equal_a_loop(criterion, exits):
     thresholds = (NEVER, *path(criterion, 3, exits)[::9])
     draw = np.random.default_rng(1)
-    scores = draw.choice(
-        [*thresholds[1:], 0.0, 0.5, 0.97], size=(80, 5)
-    )  # ties, between rows and with thresholds
+    # ties, between rows and with thresholds
+    scores = draw.choice([*thresholds[1:], 0.0, 0.5, 0.97], size=(80, 5))
     data = recorded(scores, draw.integers(3, size=(80, 5)), None, criterion, 3)
     values = draw.integers(-9, 9, size=(80, len(exits) + 1))
     found = along(data, exits, thresholds, values)
@@ -115,9 +114,8 @@ def test_sums_along_the_path_equal_a_loop(criterion, exits):
     "goal", [Goal(max_disagreement=0.2), Goal(min_accuracy=0.7, confidence=0.9)]
 )
 def test_the_walk_equals_a_loop(criterion, goal, monkeypatch):
-    monkeypatch.setattr(
-        "layerscope.early_exit.calibration.STEP", 0.8
-    )  # fewer thresholds for the loop
+    # fewer thresholds for the loop
+    monkeypatch.setattr("layerscope.early_exit.calibration.STEP", 0.8)
     found = set()
     for seed in range(12):
         data = population(criterion, 60, seed)

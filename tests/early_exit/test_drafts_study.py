@@ -94,9 +94,8 @@ def test_the_time_of_a_text_is_the_sum_of_its_rounds() -> None:
     assert free.rounds == {(3, False): 2, (1, False): 1}
     assert (free.drafted, free.accepted, free.verified) == (4, 4, 3)
     assert cost.seconds(free, Setting(1, 2)) == pytest.approx(2 * (2 * 1 + 0.5 + 3) + 3)
-    stopped = replay(
-        [Reading(right, sure)], Setting(1, 4, 0.5), 8
-    )  # before the third token, which is wrong
+    # before the third token, which is wrong
+    stopped = replay([Reading(right, sure)], Setting(1, 4, 0.5), 8)
     assert stopped.rounds == {(3, True): 1, (4, False): 1}
     assert (stopped.drafted, stopped.accepted) == (5, 5)
     seconds = (3 * 1.1 + 3) + (3 * 1.1 + 0.5 + 4)

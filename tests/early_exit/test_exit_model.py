@@ -74,9 +74,8 @@ def test_a_truncated_checkpoint_agrees(tmp_path: Path) -> None:
     module, processor = CASES["llama"]()
     module.save_pretrained(tmp_path / "full")
     processor.save_pretrained(tmp_path / "full")
-    own = {
-        layer: {"weight": torch.randn(CLASSES, D)} for layer in (1, 3)
-    }  # layer 2 is read by the model's head
+    # layer 2 is read by the model's head
+    own = {layer: {"weight": torch.randn(CLASSES, D)} for layer in (1, 3)}
     ExitHeads("score", own).save(tmp_path / "full")
     model = ExitModel(tmp_path / "full")
     inputs = batch_for(model, 4)
@@ -157,9 +156,8 @@ def _walk(
 
 def test_the_batch_gets_smaller_and_shorter(bert: ExitModel) -> None:
     encoder = bert.layered.encoder
-    inputs = encoder.batch(
-        ["w1 " * 20, "w2 w3", "w4 " * 9]
-    )  # with [CLS] and [SEP]: 22, 4 and 11 tokens
+    # with [CLS] and [SEP]: 22, 4 and 11 tokens
+    inputs = encoder.batch(["w1 " * 20, "w2 w3", "w4 " * 9])
     seen: list[tuple[str, int, int]] = []
     bert.run(inputs, (1, 2, 3), leaving(torch.tensor([1, 3, 2])), lambda *event: seen.append(event))
     assert [event for event in seen if event[0] in ("block", "leave")] == [

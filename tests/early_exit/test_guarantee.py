@@ -102,9 +102,8 @@ def test_split_keeps_the_tested_rows_apart():
     assert (np.diff(design) > 0).all() and (np.diff(tested) > 0).all()
     again, other = split(1000, goal, seed=3), split(1000, goal, seed=4)
     assert np.array_equal(again[0], design) and not np.array_equal(other[0], design)
-    assert (
-        np.bincount(design // 100, minlength=10).min() > 5
-    )  # drawn from everywhere, not from one end
+    # drawn from everywhere, not from one end
+    assert np.bincount(design // 100, minlength=10).min() > 5
 
 
 @pytest.mark.parametrize("confidence", [0.5, 0.8, 0.95, 0.99])

@@ -69,9 +69,8 @@ def test_killed_in_the_second_task_it_goes_on_without_embedding_twice(forks: For
     assert "few: 5 results are there already" in done.err and results(tmp_path, "few") == first
     after = parts(tmp_path)
     assert there.items() <= after.items()
-    assert sorted(keys(after)) == sorted(
-        {key_of(text) for text in texts}
-    )  # each once, over both processes
+    # each once, over both processes
+    assert sorted(keys(after)) == sorted({key_of(text) for text in texts})
     assert judged.items() <= results(tmp_path, "many").items()
 
     whole = layerscope.evaluate(

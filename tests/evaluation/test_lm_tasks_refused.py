@@ -22,9 +22,8 @@ __all__ = ["cli", "gpt2", "one_thread", "write"]
 
 
 def test_what_cannot_be_opened(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    own = (
-        Path(lm_eval.__file__).parent / "tasks" / "arc"
-    )  # to read all of the harness's files takes long
+    # to read all of the harness's files takes long
+    own = Path(lm_eval.__file__).parent / "tasks" / "arc"
     monkeypatch.setattr(
         lm_tasks, "_manager", lambda _: TaskManager(include_defaults=False, include_path=own)
     )

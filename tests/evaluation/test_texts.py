@@ -57,9 +57,8 @@ def test_every_text_is_embedded_once(model, tmp_path: Path):
     again = TextStates(model, MEAN, tmp_path)
     assert np.array_equal(again.vectors(again.keys(texts), 2, "raw", "mean"), first[:30])
     assert states.forwards == forwards and again.forwards == again.embedded == 0
-    assert (
-        len(TextStates(model, [(2, "raw", "last")], tmp_path)) == 0
-    )  # another pooling is another store
+    # another pooling is another store
+    assert len(TextStates(model, [(2, "raw", "last")], tmp_path)) == 0
     again.drop()
     assert len(again) == 0 and not list(tmp_path.rglob("*.safetensors"))
 

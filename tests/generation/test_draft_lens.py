@@ -84,9 +84,8 @@ def test_drafts_are_the_head_on_translated_states_and_verification_reads_them_un
     by_hand = model.lm_head(model.model.norm(wanted.float()))
     assert logits is not None and torch.allclose(logits[0], by_hand, atol=1e-4)
     assert torch.allclose(split.read({LAYER: own[:, 0]})[LAYER][0], by_hand, atol=1e-4)
-    assert not torch.allclose(
-        by_hand, model.lm_head(model.model.norm(states.float())), atol=0.1
-    )  # the plain lens
+    # the plain lens
+    assert not torch.allclose(by_hand, model.lm_head(model.model.norm(states.float())), atol=0.1)
     assert torch.allclose(whole[0, -1], model(ids).logits[0, -1], atol=1e-4)
     prompt, new = ids[0, :4].tolist(), ids[0, 4:].tolist()
     seen = model(torch.tensor([prompt + new[:-1]]), output_hidden_states=True).hidden_states

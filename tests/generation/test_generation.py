@@ -48,9 +48,8 @@ def test_every_depth_says_what_generate_of_the_truncated_model_says(family: Fami
             )
         seen[layer] = [one.ids for one in found]
     assert len({tuple(ids) for ids in seen.values()}) == L  # the depths differ,
-    assert (
-        max(len(set(ids)) for rows in seen.values() for ids in rows) > 3
-    )  # and not by one repeated token each
+    # and not by one repeated token each
+    assert max(len(set(ids)) for rows in seen.values() for ids in rows) > 3
     assert max(len(ids) for rows in seen.values() for ids in rows) == NEW
 
 

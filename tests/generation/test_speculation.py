@@ -169,9 +169,8 @@ def test_sampling_follows_the_model(monkeypatch: pytest.MonkeyPatch, right: bool
     prompt = torch.tensor([[5, 6, 7]])
     speculation = SelfSpeculation(model, 1, 2, fall_back=False)
     if not right:
-        monkeypatch.setattr(
-            torch, "rand_like", lambda chance: torch.zeros_like(chance)
-        )  # below every chance: all drafts are accepted
+        # below every chance: all drafts are accepted
+        monkeypatch.setattr(torch, "rand_like", lambda chance: torch.zeros_like(chance))
     torch.manual_seed(0)
     found = model.generate(
         prompt.expand(draws, -1),

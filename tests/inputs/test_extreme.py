@@ -40,9 +40,8 @@ def test_tokens_are_replaced_with_that_probability_each_by_itself(share):
         assert abs(pairs - share**2) < 0.02
     drawn = np.array(random_tokens(ids, 1, range(1000), rng(2)))
     counts = np.bincount(drawn, minlength=1000)
-    assert ((counts - 20) ** 2 / 20).sum() < 1000 + 5 * np.sqrt(
-        2000
-    )  # chi squared of a uniform draw
+    # chi squared of a uniform draw
+    assert ((counts - 20) ** 2 / 20).sum() < 1000 + 5 * np.sqrt(2000)
 
 
 def test_the_same_seed_gives_the_same_and_a_greater_share_replaces_more_of_the_same():

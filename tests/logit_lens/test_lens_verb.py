@@ -97,9 +97,8 @@ def test_a_mask_is_read_where_it_stands_and_without_one_every_token_as_itself():
     assert gap.kind == "masked" and gap.saturation["position"].tolist() == [2, 4]
     assert gap.saturation["truth"].isna().all() and "2 masked tokens" in gap.summary
     bare = hf.PreTrainedTokenizerFast(tokenizer_object=word_tokenizer().backend_tokenizer)
-    assert (
-        read(tiny.bert(), "w5", processor=bare).kind == "itself"
-    )  # one token tells nothing by itself
+    # one token tells nothing by itself
+    assert read(tiny.bert(), "w5", processor=bare).kind == "itself"
     whole = read(tiny.bert(), "w1 w2", processor=SPECIAL)
     assert whole.kind == "itself" and whole.saturation["truth"].tolist() == [
         "[CLS]",
@@ -190,9 +189,8 @@ def test_long_samples_are_cut_and_empty_ones_left_out():
         processor=PLAIN,
     )
     assert len(reading.samples) == 2 and len(reading.continuations) == 2
-    assert (
-        reading.saturation.groupby("sample").size().max() == 64
-    )  # 62 read, 2 of 3 new ones behind them
+    # 62 read, 2 of 3 new ones behind them
+    assert reading.saturation.groupby("sample").size().max() == 64
     assert any("cut at 62 tokens" in note for note in reading.notes)
 
 

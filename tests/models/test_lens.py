@@ -82,7 +82,6 @@ def test_a_model_without_a_head_has_no_lens_and_an_exception_restores_the_blocks
     assert layered(of_class("BertModel")).lens is None
     scope = layered(next(c for c in TEXT if c.name == "llama").make())
     with pytest.raises(Exception, match="size|shape|expand|must match"):
-        list(
-            scope.lens.token_logits(torch.randn(2, 7), scope.encoder.batch(TEXTS))
-        )  # a wrong width
+        # a wrong width
+        list(scope.lens.token_logits(torch.randn(2, 7), scope.encoder.batch(TEXTS)))
     assert not any("forward" in m.__dict__ for m in scope.module.modules())

@@ -46,9 +46,8 @@ def test_inspect_evaluates_a_model_and_outlives_blocks_that_cannot_be_watched(
     sites = inspect(model, processor=word_tokenizer())[0].sublayers
     assert sites == ("attn", "attn_residual", "attn_norm", "mlp", "mlp_residual") and model.training
 
-    monkeypatch.setattr(
-        inspection, "find_sublayers", lambda *_: [][0]
-    )  # as a forward of an unforeseen kind may
+    # as a forward of an unforeseen kind may
+    monkeypatch.setattr(inspection, "find_sublayers", lambda *_: [][0])
     assert inspect(model, processor=word_tokenizer())[0].sublayers == ()
     monkeypatch.setattr(inspection, "find_sublayers", lambda *_: 1 // 0)
     with pytest.raises(ZeroDivisionError):

@@ -99,23 +99,20 @@ def test_the_strength_of_a_fold_has_about_the_lowest_loss_on_its_neighbours(clus
             STRENGTHS.index(strength)
         ] == pytest.approx(SLACK * min(losses), rel=0.01)
     other = labels.copy()
-    other[fold == 2] = np.roll(
-        labels[fold == 2], 1
-    )  # what a fold holds has no part in its own strength
+    # what a fold holds has no part in its own strength
+    other[fold == 2] = np.roll(labels[fold == 2], 1)
     assert linearly_judged(rows, other, fold, seed=0)[1][2] == found[2]
 
 
 def test_the_probe_prefers_the_layer_that_holds_more_not_the_one_that_suits_a_fixed_strength():
     rng = np.random.default_rng(1)
     truth = np.arange(300) % 2
-    labels = np.where(
-        rng.random(300) < 0.15, 1 - truth, truth
-    )  # some are wrong: what fits them all, overfits
+    # some are wrong: what fits them all, overfits
+    labels = np.where(rng.random(300) < 0.15, 1 - truth, truth)
     signal = 2.0 * truth[:, None] - 1
     few = 1.2 * signal * np.eye(8)[0] + rng.standard_normal((300, 8))  # 77 % can be read
-    many = 0.3 * signal + rng.standard_normal(
-        (300, 100)
-    )  # 85 %: the same evidence a hundred times, thinner
+    # 85 %: the same evidence a hundred times, thinner
+    many = 0.3 * signal + rng.standard_normal((300, 100))
     fixed = make_pipeline(Normalizer(), StandardScaler(), LogisticRegression(max_iter=1000))
     folds = StratifiedKFold(5, shuffle=True, random_state=0)
     narrow, wide = (cross_val_score(fixed, rows, labels, cv=folds).mean() for rows in (few, many))
@@ -150,9 +147,8 @@ def test_a_fold_that_leaves_one_class_is_judged_all_the_same():
 def test_a_sample_far_off_is_judged_without_the_logarithm_of_zero(known):
     classes = np.arange(60) % known
     rows = np.eye(3)[classes] + 0.1 * np.random.default_rng(0).standard_normal((60, 3))
-    rows[0] = (
-        1e5 * np.eye(3)[1]
-    )  # surely of class 1 to a probe that was trained without it, and it is of class 0
+    # surely of class 1 to a probe that was trained without it, and it is of class 0
+    rows[0] = 1e5 * np.eye(3)[1]
     right, *_ = linearly_judged(rows, classes, np.arange(60) // 12, seed=0)
     assert not right[0] and right[12:].all()
 

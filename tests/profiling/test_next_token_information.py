@@ -63,17 +63,15 @@ def test_it_is_that_of_the_states_before_frequent_tokens(run: layerscope.Run, la
         700 - frequent.sum(),
         "normed",
     )
-    wrong, _ = above_chance(
-        np.array(states)[frequent], np.array(before)[frequent]
-    )  # the token read, not the next
+    # the token read, not the next
+    wrong, _ = above_chance(np.array(states)[frequent], np.array(before)[frequent])
     assert abs(wrong - value) > 0.05
 
 
 def test_what_states_know_exceeds_chance_by_far_and_random_texts_do_not(tmp_path: Path) -> None:
     words = [f"w{i}" for i in range(8)]
-    cycle = [
-        " ".join((words * 4)[i % 8 : i % 8 + 3 + i % 13]) for i in range(90)
-    ]  # each word tells the next
+    # each word tells the next
+    cycle = [" ".join((words * 4)[i % 8 : i % 8 + 3 + i % 13]) for i in range(90)]
     known = profile(tiny.gpt2(), cycle, tmp_path / "known", metrics=METRIC, samples="all").metric(
         METRIC
     )

@@ -214,9 +214,8 @@ def test_processes_that_hold_a_part_of_every_weight_each_make_the_same_run(
     assert parts.info["model"]["weights"] == single.info["model"]["weights"]
     one, other = single.table(), parts.table()
     assert one.drop(columns=["value", "stderr"]).equals(other.drop(columns=["value", "stderr"]))
-    np.testing.assert_allclose(
-        other["value"], one["value"], rtol=1e-4, atol=1e-5
-    )  # sums of parts, in another order
+    # sums of parts, in another order
+    np.testing.assert_allclose(other["value"], one["value"], rtol=1e-4, atol=1e-5)
     assert not np.array_equal(other["value"], one["value"]), "the weights were in parts"
     streamed = layerscope.open_run(given / "tensor-stream")
     for name in ("curvature", "dataset_entropy"):
@@ -272,12 +271,10 @@ def test_one_is_killed_in_the_pass_then_the_other_then_the_first_in_the_tables(
     shutil.copytree(out, copy)
     assert_same(single, alone(given, copy))  # one process goes on
 
-    killed(
-        forks, given, out, rank=1, shards=finished + 2
-    )  # the first goes on with what is left before it ends
-    killed(
-        forks, given, out, rank=0, shards=finished + 2, tables=2
-    )  # two go on, through the pass and into the tables
+    # the first goes on with what is left before it ends
+    killed(forks, given, out, rank=1, shards=finished + 2)
+    # two go on, through the pass and into the tables
+    killed(forks, given, out, rank=0, shards=finished + 2, tables=2)
     folder = layerscope.open_run(out).folder
     assert all(folder.is_finished(shard) for shard in folder.shards)
     assert 2 <= len(folder.tables()) < len(single.folder.tables())

@@ -49,9 +49,8 @@ def samples(modality: str) -> list:
     if modality == "text":
         draw = np.random.default_rng(0)
         words = [draw.integers(3, 98, size=int(n)) for n in draw.integers(1, 12, size=N)]
-        return [
-            " ".join(f"w{i}" for i in [*text, 98]) for text in words
-        ]  # of many lengths, so that most are padded
+        # of many lengths, so that most are padded
+        return [" ".join(f"w{i}" for i in [*text, 98]) for text in words]
     noise = np.random.default_rng(0).integers(0, 256, size=(N, 16, 16, 3), dtype=np.uint8)
     return [Image.fromarray(pixels) for pixels in noise]
 
@@ -131,9 +130,8 @@ def test_it_is_a_curve_of_its_own_in_the_terminal_and_on_the_page(
     console = Console(record=True, width=120, file=io.StringIO())
     show(images.document(), console)
     printed = console.export_text()
-    assert (
-        printed.count("Quality of each layer") == 2
-    )  # by token and by pooling in one table, projected in another
+    # by token and by pooling in one table, projected in another
+    assert printed.count("Quality of each layer") == 2
     assert "Quality of each layer · the model's projection" in printed
     page = layerscope.report(images, tmp_path / "page.html").read_text()
     assert "the model's projection" in page

@@ -264,9 +264,8 @@ def test_too_many_classes_are_of_the_kept_samples_and_a_single_one_of_none(
 ):
     model, options = tiny.gpt2(), {"metrics": f"norm_mean,{COLLAPSE}", "keep_states": "sample:60"}
     layers = model.config.num_hidden_layers + 1
-    monkeypatch.setattr(
-        chunk_sums, "MOST_BYTES", 8 * layers * 32 * (32 + 2 * 4)
-    )  # room for four classes
+    # room for four classes
+    monkeypatch.setattr(chunk_sums, "MOST_BYTES", 8 * layers * 32 * (32 + 2 * 4))
     for classes, n in ((4, SAMPLES), (5, 60)):
         run = profile(model, iter(sorted_by_class(classes)), tmp_path / str(classes), **options)
         counts = run.table().groupby("metric")["n"].unique()

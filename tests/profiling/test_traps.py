@@ -228,9 +228,8 @@ def test_the_error_of_one_block_is_what_other_samples_change() -> None:
 def test_trap_15_layer_0_is_shown_and_never_the_one_that_stands_out(tmp_path: Path) -> None:
     torch.manual_seed(0)
     data, labels = tiny.rows(60), [i % 2 for i in range(60)]
-    data[:, 3] += (
-        torch.tensor(labels) * 3.0
-    )  # what the first block reads tells the labels, the blocks forget it
+    # what the first block reads tells the labels, the blocks forget it
+    data[:, 3] += torch.tensor(labels) * 3.0
     model = tiny.Plain()
     with torch.no_grad():
         model.blocks[0].register_forward_hook(lambda _, __, out: out * 0 + torch.randn_like(out))

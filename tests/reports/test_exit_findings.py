@@ -94,9 +94,8 @@ def test_sentences_say_where_samples_leave_and_who_is_faster():
     depths = made().depths.assign(
         accuracy=[0.1, 0.2, 0.3, 0.4, 0.9, 0.95], disagreement=[0.9, 0.8, 0.7, 0.6, 0.1, 0]
     )
-    report = made(
-        accuracy=0.91, samples=100, measured=1.1, depths=depths
-    )  # one standard error: 0.0286
+    # one standard error: 0.0286
+    report = made(accuracy=0.91, samples=100, measured=1.1, depths=depths)
     assert findings(report)[0].startswith(
         "Samples leave at layers 2, 4 with a confidence of 0.900 or more; the mean"
     )

@@ -116,9 +116,8 @@ def test_layers_without_a_value_are_left_out(noisy):
     x[4], y[6, 1] = math.nan, math.nan
     metrics, evaluation = frames(x, y)
     left = [1, 2, 3, 5, 6, 7]
-    row = correlate(metrics, evaluation, statistics=["spearman"]).iloc[
-        0
-    ]  # 4 of 5 tasks are everywhere
+    # 4 of 5 tasks are everywhere
+    row = correlate(metrics, evaluation, statistics=["spearman"]).iloc[0]
     expected = scipy.stats.spearmanr(x[left], y[left][:, [0, 2, 3, 4]].mean(1)).statistic
     assert (row["layers"], row["tasks"], row["estimate"]) == (6, 4, pytest.approx(expected))
     by_task = correlate(metrics, evaluation, by="task", statistics=["spearman"]).set_index("target")

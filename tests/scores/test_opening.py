@@ -152,9 +152,8 @@ def test_per_layer_results_of_mteb(tmp_path):
     written(tmp_path, 0.7)
     found = open_evaluation(tmp_path)
     assert found.table().index.tolist() == [0, 1, 10]
-    assert found.table().loc[10, "Other"] == pytest.approx(
-        (0.5 + 0.7) / 2
-    )  # the mean of its two subsets
+    # the mean of its two subsets
+    assert found.table().loc[10, "Other"] == pytest.approx((0.5 + 0.7) / 2)
     assert set(found.scores.loc[found.scores["kind"] == "layer", "site"]) == {"normed"}
     assert found.scores["model"].unique().tolist() == ["me/tiny"]
     assert found.baseline().loc[("me/tiny", "r1"), "Mine"] == pytest.approx(0.8)

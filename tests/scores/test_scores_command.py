@@ -77,9 +77,8 @@ def test_the_csv_has_a_model_as_shipped_once_after_its_layers():
     found = wide_csv(
         Evaluation(pd.concat([*places, other, shipped(a=0.5, b=0.75).assign(model=LONG)]))
     ).splitlines()
-    assert (
-        found[-1] == f"{LONG},r,,,as shipped,0.5,0.75,"
-    )  # averages of other tasks compare with no one number
+    # averages of other tasks compare with no one number
+    assert found[-1] == f"{LONG},r,,,as shipped,0.5,0.75,"
     found = wide_csv(
         Evaluation(pd.concat([*places, shipped(a=0.5, b=0.75).assign(model=LONG)]))
     ).splitlines()

@@ -99,11 +99,12 @@ def test_plots_are_the_evaluations_values(browser, both, evaluation):
         assert np.array(cells["z"]) == pytest.approx(100 * gains, abs=1e-12)
         end = 100 * np.percentile(abs(gains), 95)  # one cell in twenty lies beyond
         assert (cells["zmin"], cells["zmax"]) == (pytest.approx(-end), pytest.approx(end))
+        # the last task is read best at layer 0, which is not a candidate
         assert rings["x"] == [
             2,
             1,
             3,
-        ]  # the last task is read best at layer 0, which is not a candidate
+        ]
         assert "70.00 %, +15.00 points against the model as shipped" in cells["hovertext"][0][2]
         opened.tab.check("input[name=axis][value=percent]")
         opened.drawn()
@@ -159,9 +160,8 @@ def test_the_download_of_every_score_is_the_evaluation(browser, both, evaluation
         )
     texts = [name for name, kind in COLUMNS.items() if kind == "object"]
     found = pd.read_csv(path, dtype=dict.fromkeys(texts, "object"), float_precision="round_trip")
-    found = found.reindex(columns=list(COLUMNS)).astype(
-        COLUMNS
-    )  # the first column says whose they are; none are mixes
+    # the first column says whose they are; none are mixes
+    found = found.reindex(columns=list(COLUMNS)).astype(COLUMNS)
     found = found.assign(**{name: found[name].where(found[name].notna(), None) for name in texts})
     pd.testing.assert_frame_equal(found, evaluation.scores, check_exact=True)
     assert cells[2] == "250.0070.00 ±1.2360.0020.00"

@@ -63,9 +63,8 @@ def test_one_task_takes_the_error_of_the_best_score():
         one_standard_error(scored([[0.2, 0.48, 0.5, 0.4]], [0.05, 0.05, 0.019, 0.05]), [0, 1, 2])
         == 2
     )
-    assert (
-        one_standard_error(scored([[0.2, 0.48, 0.5, 0.4]]), [0, 1, 2]) == 2
-    )  # no error is known: the best
+    # no error is known: the best
+    assert one_standard_error(scored([[0.2, 0.48, 0.5, 0.4]]), [0, 1, 2]) == 2
 
 
 def test_two_tasks_have_no_spread_to_choose_by():
@@ -79,9 +78,8 @@ def test_two_tasks_have_no_spread_to_choose_by():
     known = scored(tasks, [0.01, 0.02, 0.02])  # with errors of their own samples these count
     assert known.difference(0, 1) == pytest.approx((-0.195, math.hypot(0.01, 0.02)))
     assert one_standard_error(known, [0, 1]) == 1
-    assert (
-        one_standard_error(scored([*tasks, [0.61, 0.60, 0.60]]), [0, 1]) == 0
-    )  # three have a spread
+    # three have a spread
+    assert one_standard_error(scored([*tasks, [0.61, 0.60, 0.60]]), [0, 1]) == 0
 
 
 def test_equal_scores_are_a_tie_that_the_shallowest_wins():

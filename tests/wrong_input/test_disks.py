@@ -50,10 +50,11 @@ def test_a_disk_that_fills_up_and_is_given_room(cli, command, finished: Path, sm
     printed = cli(*command, "--out", run)
     assert (printed.status, printed.out) == (2, "")
     told = f"cannot be written (no space left on the disk): {GO_ON}"
+    # a little may still fit into the log
     places = [
         run / "log.jsonl",
         run / "shards" / "00003.safetensors",
-    ]  # a little may still fit into the log
+    ]
     assert printed.line in [f"{str(place)!r} {told}" for place in places]
     (disk / "ballast").unlink()
     again = cli(*command, "--out", run)

@@ -323,9 +323,8 @@ def test_a_hub_that_cannot_be_reached_is_reported_without_retries(tmp_path: Path
         "HF_ENDPOINT": "http://127.0.0.1:9",
         "HF_HOME": str(tmp_path),
     }
-    printed = process(
-        "inspect", "nobody/none", **environment, **dict.fromkeys(variables, "")
-    )  # ends within a minute
+    # ends within a minute
+    printed = process("inspect", "nobody/none", **environment, **dict.fromkeys(variables, ""))
     assert printed.status == 2
     assert printed.line == f"'nobody/none' {NO_HUB}: check the name, or the network"
 

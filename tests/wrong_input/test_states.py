@@ -55,9 +55,8 @@ def test_a_model_that_is_broken_for_every_sample(
 ) -> None:
     base, change, layer = HOPELESS[name]
     model = poisoned(request.getfixturevalue(base), tmp_path / "broken", change)
-    first = (
-        pd.read_csv(reviews)["text"].str.split().str.len().idxmax()
-    )  # the longest is computed first
+    # the longest is computed first
+    first = pd.read_csv(reviews)["text"].str.split().str.len().idxmax()
     line = (
         f"layer {layer} of broken gives NaN or infinity for every sample (first: {first}): "
         "try --dtype float32, or check the weights"

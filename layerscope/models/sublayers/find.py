@@ -189,9 +189,8 @@ def _changes(
     if not hand:
         return False, False
     changed = replay(run, hand, state.spot, others=others)
-    least = (
-        0.4 * float(torch.finfo(state.value.dtype).eps) ** 0.5
-    )  # of its size: far above rounding
+    # of its size: far above rounding
+    least = 0.4 * float(torch.finfo(state.value.dtype).eps) ** 0.5
     size = state.value.double().norm(dim=-1).clamp_min(1e-30)
     moved = (changed.double() - state.value.double()).norm(dim=-1) / size > least
     return bool(moved[:, 0].any()), bool(moved[:, 1:].any())
@@ -201,9 +200,8 @@ def _additions(run: BlockRun, norms: list[Step]) -> list[Addition]:
     if run.states[0].value.ndim != 3 or run.states[0].value.shape[1] < LEAST_TOKENS:
         return []
     additions: list[Addition] = []
-    stream = [
-        0
-    ]  # the block's input; a sum goes on with it, and in post-norm blocks what a norm makes of a sum
+    # the block's input; a sum goes on with it, and in post-norm blocks what a norm makes of a sum
+    stream = [0]
     for number in range(1, len(run.states)):
         if any(norm.output == number and norm.input in stream for norm in norms):
             stream.append(number)

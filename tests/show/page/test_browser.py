@@ -135,9 +135,8 @@ def test_the_keyboard_reaches_everything(browser, one):
         for _ in range(3 * wanted):
             reached.add(opened.ask("document.activeElement.dataset.place"))
             opened.tab.keyboard.press("Tab")
-        assert (
-            len(reached) >= wanted - 1
-        )  # of radio buttons of one group only the chosen one is reached by Tab
+        # of radio buttons of one group only the chosen one is reached by Tab
+        assert len(reached) >= wanted - 1
         name = "e => e.ariaLabel || e.innerText || e.labels?.[0]?.innerText"
         names = opened.ask(f"[...document.querySelectorAll('button, select, input')].map({name})")
         assert all(names)

@@ -25,9 +25,8 @@ def test_a_run_writes_its_page_into_its_folder(labelled):
     page = labelled.report()
     assert page == labelled.path / "report.html"
     assert page.read_text("utf-8").startswith("<!doctype html>")
-    assert (
-        layerscope.report(labelled.path, page) == page
-    )  # the verb, by the folder's name, over what is there
+    # the verb, by the folder's name, over what is there
+    assert layerscope.report(labelled.path, page) == page
     page.unlink()
 
 
