@@ -1,5 +1,6 @@
 """How far to draft, and at which layer: acceptance and cost as they are measured while a text is generated."""
 
+import math
 import time
 from collections import defaultdict, deque
 from collections.abc import Iterable
@@ -26,6 +27,12 @@ COMPARED = 3
 """Layers that are compared at once with the whole model, those that least is known of."""
 SURVEYS = 0.015
 """Share of the time of a text that comparing layers may take."""
+PRICE = 0.03
+"""Share of the time of plain decoding that may be lost to comparing layers and to drafts that do not pay.
+
+The first round costs up to one token of plain decoding, and is made also where a short text does
+not have that much to lose.
+"""
 
 
 @dataclass
@@ -90,6 +97,8 @@ class DraftScheduler:
     `steps` how many times drafting went on after a step and how many times it could. `texts` has
     for each text the tokens that are left to write, and how many of its own draft tokens were
     accepted and seen: a batch takes as many rounds as the slowest of its texts.
+    `length` is the number of tokens that the texts may have, one after another, and `lost` the
+    seconds that drafting cost beyond plain decoding: what may be lost is their `allowance`.
     """
 
     def __init__(
@@ -107,6 +116,7 @@ class DraftScheduler:
         self.began, self.surveyed = time.perf_counter(), 0.0
         """When the texts were begun, and the seconds in which layers were compared since."""
         self.texts = np.array([[1.0, 0.0, 0.0]])
+        self.length, self.lost = math.inf, 0.0
 
     def observe(self, layer: int, accepted: Iterable[float], sure: Iterable[bool] = ()) -> None:
         """Count draft tokens of a layer that the model agreed with, and steps after which it was sure enough."""
@@ -126,9 +136,10 @@ class DraftScheduler:
 
     def speedup(self, layer: int, tokens: int) -> float:
         """Return the expected speed of rounds of `tokens` at most, over that of plain decoding."""
-        return float(self._speedups(layer, np.array([tokens]))[0])
+        return float(self._rounds(layer, np.array([tokens]))[0][0])
 
-    def _speedups(self, layer: int, tokens: np.ndarray) -> np.ndarray:
+    def _rounds(self, layer: int, tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the expected speed of rounds over that of plain decoding, and the seconds that each takes."""
         sure = self.steps[layer][0] / self.steps[layer][1]
         whole = sure ** (tokens - 1)  # the chance that drafting is not stopped
         steps = _geometric(np.array(sure), tokens)
@@ -139,12 +150,33 @@ class DraftScheduler:
         )
         gained = left.max() / (left[:, None] / _geometric(sure * rates, tokens)).max(0)
         seconds = self.costs.rounds(layer, steps - whole, whole, steps)
-        return np.asarray(gained * self.costs.plain / seconds)
+        return np.asarray(gained * self.costs.plain / seconds), seconds
+
+    @property
+    def allowance(self) -> float:
+        """The seconds that may still be lost to finding out whether drafts pay; what drafts gain adds to them."""
+        return PRICE * self.length * self.costs.plain - self.surveyed - self.lost
+
+    def account(self, layer: int, tokens: int, written: float, *, stopped: bool = False) -> None:
+        """Add to what is lost a round in which a layer drafted until `tokens` were verified, and `written` stayed.
+
+        The round counts as its runs of blocks at the costs of each, whatever this one took by the
+        clock. A layer that `stopped` was asked for one token more, and nothing ran bare.
+        """
+        headed, bare = np.array([tokens - (not stopped)]), np.array([not stopped])
+        seconds = self.costs.rounds(layer, headed, bare, np.array([tokens]))[0]
+        self.lost += float(seconds) - written * self.costs.plain
 
     def best(self) -> tuple[int, int, float]:
-        """Return the best layer and number of tokens, and how much faster than plain decoding they are expected."""
+        """Return the best layer and number of tokens, and how much faster than plain decoding they are expected.
+
+        Rounds whose loss, were no draft accepted, is more than the `allowance` are 0 times as fast.
+        """
         numbers = np.arange(2, MOST + 1) if self.tokens is None else np.array([self.tokens + 1])
-        speeds = np.stack([self._speedups(layer, numbers) for layer in self.layers])
+        rounds = np.array([self._rounds(layer, numbers) for layer in self.layers])
+        speeds, seconds = rounds[:, 0], rounds[:, 1]
+        if not self.always:
+            speeds = speeds * (seconds - self.costs.plain <= self.allowance)
         stay = np.where(np.array(self.layers) == self.at, STAY, 1.0)[:, None]
         row, column = np.unravel_index((speeds * stay).argmax(), speeds.shape)
         return self.layers[row], int(numbers[column]), float(speeds[row, column])
@@ -154,8 +186,10 @@ class DraftScheduler:
         self.drafts += 1
         if len(self.layers) < 2 or (self.drafts > 4 and self.drafts % 8 and not self.plain):
             return []
-        ahead = self.texts[:, 0].max() * self.costs.plain if self.costs.seen else 0.0
-        if self.surveyed > SURVEYS * (time.perf_counter() - self.began + ahead):
+        plain = self.costs.plain if self.costs.seen else 0.0
+        whole = time.perf_counter() - self.began + self.texts[:, 0].max() * plain
+        reading = plain * self.costs.head / (self.depth + self.costs.head)  # the head, once
+        if self.surveyed + reading > SURVEYS * whole:
             return []
         others = [each for each in self.layers if each != self.at]
         return sorted(others, key=lambda each: self.hits[each][1])[:COMPARED]
@@ -181,11 +215,14 @@ class DraftScheduler:
             # 4, 8, 16, 32, 64 …
             stale = self.rounds % RECENT == 0 or self.rounds in (4, 8, 16)
             return layer, 1 if stale else tokens
-        if self.plain < self.wait or self.texts[:, 0].max() < RECENT:
+        trial = (self.tokens or 1) + 1
+        loss = self._rounds(layer, np.array([trial]))[1][0] - self.costs.plain
+        is_early = self.plain < self.wait or self.texts[:, 0].max() < RECENT
+        if is_early or loss > self.allowance:
             self.plain += 1
             return layer, 1
         self.plain, self.wait = 0, min(2 * self.wait, PATIENCE * RECENT)
-        return layer, (self.tokens or 1) + 1
+        return layer, trial
 
 
 def _geometric(rates: np.ndarray, terms: np.ndarray) -> np.ndarray:

@@ -148,6 +148,7 @@ class SelfSpeculation:
             )
         started = time.perf_counter()
         self.report, self.scheduler, self.log_probs = Speculated(), self._new_scheduler(), []
+        self.scheduler.length = 0
         mask = model_kwargs.get("attention_mask")
         mask = torch.ones_like(input_ids) if mask is None else mask
         self.split.start(mask)

@@ -112,6 +112,7 @@ class SpeculativeTexts:
         self.texts, self.left = [*whole], [*range(len(ids))]
         self.log_probs = [list[float]() for _ in ids]
         scheduler.texts = np.zeros((len(ids), 3))
+        scheduler.length += self.longest - ids.shape[1] - 1  # the prompts write the first
         with split.open():
             split.kept = {}
             if len(scheduler.layers) > 1 or not scheduler.always:
@@ -188,7 +189,7 @@ class SpeculativeTexts:
             min(self.longest - min(lengths), split.context - max(lengths)),
         )
         new = max(1, min(new, most))
-        begun = time.perf_counter()
+        begun, written = time.perf_counter(), report.tokens
         if new > 1:
             before = split.snapshot() if split.recurrent else None
             split.keep = scheduler.compared()
@@ -203,6 +204,10 @@ class SpeculativeTexts:
             following = self._kept(split.all(tokens), tokens, [])
         blocks, seconds = split.depth - layer, _clock(following) - begun
         scheduler.costs.add("late", blocks, tokens.shape[1], seconds)
+        if layer and not scheduler.always:
+            stopped = tokens.shape[1] < new
+            mean = (report.tokens - written) / len(lengths)
+            scheduler.account(layer, tokens.shape[1], mean, stopped=stopped)
         return following
 
     def _drafted(

@@ -1,5 +1,6 @@
 """Which layer drafts and how much follows acceptance and cost; layers are compared again while a text is written."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -8,8 +9,8 @@ import torch
 from generation.test_speculation import made
 from models import zoo
 
-from layerscope.generation import SelfSpeculation
-from layerscope.generation.draft_scheduler import DraftScheduler
+from layerscope.generation import SelfSpeculation, draft_scheduler
+from layerscope.generation.draft_scheduler import PRICE, SURVEYS, DraftScheduler, RoundCosts
 
 
 def paced(layers: list[int]) -> DraftScheduler:
@@ -34,6 +35,7 @@ def test_another_layer_drafts_as_acceptance_moves() -> None:
         {4: 0.2, 7: 0.3, 14: 0.95, 20: 0.95},
     ]
     rng = np.random.default_rng(0)
+    scheduler.texts[:, 0] = 1000  # comparing layers takes a share of what is left to write
     for shares in (right[0], right[1], right[0]):
         for _ in range(150):
             layer, tokens = scheduler.next()
@@ -144,6 +146,115 @@ def test_comparing_layers_takes_a_small_share_of_the_time() -> None:
     assert scheduler.compared()
     scheduler.surveyed = 0.03 * 64 * 0.02
     assert not scheduler.compared()
+
+
+def cost_of(depth: int, head: float, part: str, blocks: int, tokens: int) -> float:
+    """Return what a forward costs in blocks: a head where it ends in one, and little for each more token."""
+    work = blocks + (head if part != "bare" else 0.0)
+    return work * (1 + 0.02 * (tokens - 1))
+
+
+def price_of(
+    monkeypatch: pytest.MonkeyPatch, depth: int, head: float, length: int, prompt: float
+) -> float:
+    """Return what a text whose drafts are all wrong costs above plain decoding, as a share; no clock runs.
+
+    Forwards are counted, each at its cost. Of the prompt's tokens the layers agree with the share
+    `prompt`. The head reads eight states for what one costs, and at least once.
+    """
+    spent = 0.0
+    clock = SimpleNamespace(perf_counter=lambda: spent)
+    monkeypatch.setattr(draft_scheduler, "time", clock)
+    scheduler = DraftScheduler(depth, None, None, always=False, head=head)
+    scheduler.length = length - 1
+    compared = len(scheduler.layers) + 1
+    states = SURVEYS * 8 * length * (1 + depth / head)
+    each = int(np.clip(states / compared, 1, 32))
+    spent += max(1, compared * each / 8) * head
+    scheduler.surveyed += spent
+    for layer in scheduler.layers:
+        scheduler.observe(
+            layer, [True] * round(prompt * each) + [False] * round((1 - prompt) * each)
+        )
+    for written in range(1, length):
+        scheduler.texts = np.array([[length - written, 0.0, 0.0]])
+        layer, tokens = scheduler.next()
+        parts = [("late", depth, 1)]
+        if tokens > 1:
+            tokens = min(tokens, length - written)
+            others = scheduler.compared()
+            parts = [("early", layer, 1)] * (tokens - 1)
+            parts += [("bare", layer, 1), ("late", depth - layer, tokens)]
+            for other in others:
+                scheduler.observe(other, [False])
+            scheduler.surveyed += head * bool(others)
+            spent += head * bool(others)
+            scheduler.observe(layer, [False])
+        for part in parts:
+            spent += cost_of(depth, head, *part)
+            scheduler.costs.add(*part, cost_of(depth, head, *part))
+        scheduler.fade(1)
+        if tokens > 1:
+            scheduler.account(layer, tokens, 1)
+    return spent / (length - 1) / cost_of(depth, head, "late", depth, 1) - 1
+
+
+@pytest.mark.parametrize("prompt", [0.0, 0.9])
+@pytest.mark.parametrize(("depth", "head"), [(4, 5.4), (12, 5.4), (12, 3.3), (24, 1.0), (48, 0.5)])
+@pytest.mark.parametrize("length", [64, 256])
+def test_finding_out_that_drafts_do_not_pay_costs_little(
+    monkeypatch: pytest.MonkeyPatch, depth: int, head: float, length: int, prompt: float
+) -> None:
+    """At most 3 % of plain decoding, also where the prompt promised much: head and depth as of GPT-2 and larger."""
+    assert 0 < price_of(monkeypatch, depth, head, length, prompt) <= PRICE == 0.03
+
+
+def test_what_is_lost_is_that_of_the_forwards_that_ran(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each forward of a real text is counted at its cost: what they come to beyond plain decoding is lost."""
+    model: Any = made(zoo.llama, 0.5)
+    speculation = SelfSpeculation(model, "auto")
+    depth, head = speculation.split.depth, speculation.split.head_work
+    spent = list[float]()
+    add, account = RoundCosts.add, DraftScheduler.account
+
+    def timed(self: RoundCosts, part: str, blocks: int, tokens: int, seconds: float) -> None:
+        add(self, part, blocks, tokens, cost_of(depth, head, part, blocks, tokens))
+
+    def counted(part: str, run: Any) -> Any:
+        def forward(tokens: torch.Tensor, layer: int = 0, *args: Any, **options: Any) -> Any:
+            name = "bare" if options.get("head") is False else part
+            blocks = layer if part == "early" else depth - layer
+            spent.append(cost_of(depth, head, name, blocks, tokens.shape[1]))
+            return run(tokens, layer, *args, **options) if layer else run(tokens)
+
+        return forward
+
+    def noted(self: DraftScheduler, layer: int, tokens: int, written: float, **how: Any) -> None:
+        for part, blocks, n in (
+            ("early", layer, 1),
+            ("bare", layer, 1),
+            ("late", depth - layer, tokens),
+        ):
+            for _ in range(3):  # no cost is fitted
+                timed(self.costs, part, blocks, n, 0.0)
+        account(self, layer, tokens, written, **how)
+
+    monkeypatch.setattr(RoundCosts, "add", timed)
+    monkeypatch.setattr(DraftScheduler, "account", noted)
+    for part, name in (("early", "early"), ("late", "late"), ("late", "all")):
+        monkeypatch.setattr(
+            speculation.split, name, counted(part, getattr(speculation.split, name))
+        )
+    text = model.generate(
+        torch.tensor([[5, 6, 7, 8]]),
+        custom_generate=speculation,
+        max_new_tokens=48,
+        eos_token_id=None,
+    )
+    scheduler, steps = speculation.scheduler, text.shape[1] - 5
+    assert scheduler.length == steps == 47 and speculation.report.rounds
+    plain = cost_of(depth, head, "late", depth, 1)
+    assert scheduler.lost == pytest.approx(sum(spent) - steps * plain, abs=1e-6 * plain)
 
 
 def pace_of(tokens: int | None) -> DraftScheduler:
