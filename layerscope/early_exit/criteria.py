@@ -5,14 +5,8 @@ score reaches the threshold. One that `counts_agreement` asks several exits: the
 for how many exits in a row the prediction has not changed.
 
 A new criterion is a function and one entry of `CRITERIA`. The option, its help and checks, the
-thresholds that calibration tries, the exit model and its file read it there. For example, how much
-likelier the best class is than all others together:
-
-    def odds(log_p):
-        best = log_p.amax(-1).exp()
-        return (2 * best - 1).clamp(min=0)
-
-    CRITERIA["odds"] = Criterion(odds)
+thresholds that calibration tries, the exit model and its file read it there:
+docs/guides/add-a-criterion.md has an example.
 """
 
 import math

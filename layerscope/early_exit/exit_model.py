@@ -133,7 +133,7 @@ class ExitModel(nn.Module):
             threshold: from which a row leaves: 0 … 1, of "patience" a whole number of exits;
                 infinite is never.
             criterion: "confidence", "margin", "entropy" or "patience" (see
-                `layerscope.early_exit.predictions`).
+                `layerscope.early_exit.criteria`).
             processor: tokenizer, image processor or feature extractor of a model given as an
                 object.
             **loading: how the model is loaded, and where its layers are: `Loading`.

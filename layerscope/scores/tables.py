@@ -210,7 +210,8 @@ def _legend(grid: Grid, mark: str) -> Iterator[str]:
     shipped = ""
     if len(grid.baseline):
         shipped = f"; {SHIPPED}: the model with its own pooling, prompts and normalisation"
-    yield f"{mark}the best layer of a task, chosen on these scores{shipped}."
+    aside = ", layer 0 aside" if 0 in grid.layers else ""
+    yield f"{mark}the best layer of a task{aside}, chosen on these scores{shipped}."
     if grid.rows[["stderr", "low"]].notna().any(axis=None):
         yield "± one standard error."
     has_error = grid.rows[["stderr", "low"]].notna().any(axis=1)

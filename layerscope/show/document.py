@@ -19,8 +19,9 @@ class Cell:
     """One entry of a table.
 
     `text` is what is shown, `detail` what stands beside it (a standard error), `value` the number
-    behind it, for sorting and for CSV, which has the numbers of `more` by name too. A `marked` cell
-    stands out from its column; `share` (0 … 1) is drawn as a bar, `shape` as a spark line before
+    behind it, for sorting and for CSV, which has the numbers of `more` by name too; a page leaves a
+    cell without one blank (`words` gives a text its own), but for the first of a row. A `marked`
+    cell stands out from its column; `share` (0 … 1) is drawn as a bar, `shape` as a spark line before
     the text.
     """
 
@@ -89,7 +90,7 @@ class Table:
     legend: tuple[str, ...] = ()
     narrow: "tuple[Table, ...]" = ()
     name: str = ""
-    """What a file of it is called."""
+    """What a file of it is called; tables of one name in a section are one on a page."""
 
     @classmethod
     def of(

@@ -1,6 +1,7 @@
 """Rows that leave early have the logits of the model that ends there, whatever the batch; nothing else changes."""
 
 import copy
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -95,6 +96,14 @@ def test_a_truncated_checkpoint_agrees(tmp_path: Path) -> None:
         ExitModel(tmp_path / "full")
 
 
+SCORES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "confidence": lambda p: p[0],
+    "margin": lambda p: p[0] - p[1],
+    "entropy": lambda p: 1 + (p * p.log()).sum() / np.log(CLASSES),
+}
+"""Every criterion again, from the probabilities of one sample, the likeliest first."""
+
+
 @pytest.mark.parametrize("criterion", CRITERIA)
 def test_rows_leave_where_they_are_sure(criterion: str, bert: ExitModel) -> None:
     samples = samples_for(bert, 24, seed=3)
@@ -137,16 +146,13 @@ def _walk(
         agreeing, last, layer = 0, None, L
         for candidate in exits:
             p = ends[candidate].softmax(-1)
-            top = p.sort(descending=True).values
             agreeing = agreeing + 1 if last == int(p.argmax()) else 0
             last = int(p.argmax())
-            entropy = -(p * p.log()).sum() / np.log(CLASSES)
-            said = {
-                "confidence": top[0],
-                "margin": top[0] - top[1],
-                "entropy": 1 - entropy,
-                "patience": agreeing,
-            }[criterion]
+            said = (
+                agreeing
+                if CRITERIA[criterion].counts_agreement
+                else SCORES[criterion](p.sort(descending=True).values)
+            )
             if float(said) >= threshold - (0 if criterion == "patience" else 1e-9):
                 layer = candidate
                 break

@@ -61,3 +61,5 @@ def test_the_probe_in_the_guide_is_that_of_scikit_learn(guide: None, tmp_path: P
         rows /= np.linalg.norm(rows, axis=1, keepdims=True)
         hits = cross_val_score(NearestCentroid(), rows, labels, cv=folds)
         assert found.table().loc[layer].item() == pytest.approx(np.average(hits), abs=1e-9)
+    alike = kind_of("centroid-probe").probe(np.ones((60, 4)), labels, seed=3)
+    assert alike.mean == 0.5, "a layer that does not vary has a score"

@@ -2,9 +2,11 @@
 
 import json
 import math
+import re
 import resource
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -277,3 +279,27 @@ def test_options_in_sentences_are_code_and_markup_of_data_is_not():
     html = render([found])
     assert "choose one with <code>pooling</code>, not <code>&lt;b&gt;</code>" in html
     assert "<i>answer" not in html
+
+
+def test_the_section_and_the_column_of_the_guide_stand_on_a_page(
+    labelled, written, by_layer, tmp_path, content_of
+):
+    guide = Path(__file__).parents[3] / "docs" / "guides" / "add-to-a-page.md"
+    section, shown, column = re.findall(
+        r"^```python\n(.*?)^```", guide.read_text("utf-8"), re.M | re.S
+    )
+    made = {}
+    exec(section, made)
+    exec(column, made)
+    assert "replace(page, sections=(*page.sections, *changes(run)))" in shown
+    page, rank = labelled.document(), labelled.metric("effective_rank")
+    page = replace(page, sections=(*page.sections, *made["changes"](labelled)))
+    out = made["show"].write_page(tmp_path / "page.html", lambda: made["show"].render([page]))
+    table = next(table for table in content_of(out)["tables"] if table["name"] == "changes")
+    assert [row["name"] for row in table["rows"]] == ["1", "2", "3"]
+    found = [row["cells"][0]["value"] for row in table["rows"]]
+    assert found == pytest.approx([rank[i] - rank[i - 1] for i in (1, 2, 3)])
+    without = written(by_layer("prompt_entropy", [1.0, 2.0, 3.0, 4.0, 5.0]))
+    assert [*made["changes"](without)] == []
+    cells = [made["block"](labelled, layer) for layer in labelled.layers]
+    assert [cell.value for cell in cells] == [None, *labelled.info["model"]["blocks"]]
