@@ -17,7 +17,7 @@ from typing import Any
 from layerscope.core import workers
 from layerscope.core.errors import LayerscopeError
 from layerscope.evaluation.layer_encoder import LayerEncoder
-from layerscope.evaluation.sample_values import MEASURES, add_values
+from layerscope.evaluation.sample_values import add_values, measure_of
 from layerscope.evaluation.stored_texts import MissingTextsError
 
 BATCH = 256
@@ -48,7 +48,7 @@ def judge(task: Any, encoder: Any) -> Any:
 
     try:
         with _undisturbed(task), tempfile.TemporaryDirectory() as folder:
-            has_values = task.metadata.main_score in MEASURES
+            has_values = measure_of(task) is not None
             results = mteb.evaluate(
                 encoder,
                 task,

@@ -107,13 +107,25 @@ def _ndcg(_: Any, predictions: Mapping[str, Mapping[str, float]], rows: Any) -> 
     return np.array(values)
 
 
-MEASURES: dict[str, Callable[[Any, Any, Any], Floats]] = {
-    "accuracy": _accuracy,
-    "cosine_spearman": _spearman,
-    "max_ap": _average_precision,
-    "ndcg_at_10": _ndcg,
+Measure = Callable[[Any, Any, Any], Floats]
+"""What computes values from a task, from what mteb predicted, and from the rows of a split."""
+MEASURES: dict[tuple[str, str], Measure] = {
+    ("AbsTaskClassification", "accuracy"): _accuracy,
+    ("AbsTaskZeroShotClassification", "accuracy"): _accuracy,
+    ("AbsTaskSTS", "cosine_spearman"): _spearman,
+    ("AbsTaskPairClassification", "max_ap"): _average_precision,
+    ("AbsTaskRetrieval", "ndcg_at_10"): _ndcg,
 }
-"""Main scores that samples have values of, each computed from what mteb predicted and the rows of a split."""
+"""Measures by mteb's class of a task and the main score."""
+
+
+def measure_of(task: Any) -> Measure | None:
+    """Return what computes the values of a task's samples, None where its score has none."""
+    classes = [each.__name__ for each in type(task).__mro__]
+    for (name, score), measure in MEASURES.items():
+        if name in classes and score == task.metadata.main_score:
+            return measure
+    return None
 
 
 def add_values(task: Any, result: Any, path: Path) -> None:
@@ -122,7 +134,7 @@ def add_values(task: Any, result: Any, path: Path) -> None:
     Only values whose mean is mteb's own score are added: a task that is laid out or scored in
     another way has none.
     """
-    measure = MEASURES.get(task.metadata.main_score)
+    measure = measure_of(task)
     if measure is None or not path.is_file():
         return
     predictions = json.loads(path.read_text(encoding="utf-8"))
@@ -134,11 +146,7 @@ def add_values(task: Any, result: Any, path: Path) -> None:
             data = task.dataset.get(subset, task.dataset)
             try:
                 values = measure(task, predictions[subset][split], data[split])
-            except (
-                KeyError,
-                TypeError,
-                ValueError,
-            ):  # another layout, such as several labels a row
+            except Exception:  # a layout of the task's own, such as several labels a row
                 continue
             if len(values) > 1 and abs(values.mean() - entry["main_score"]) <= ROUNDED:
                 entry[BY_SAMPLE] = packed(values)

@@ -180,6 +180,8 @@ def test_layers_of_the_image_tower_against_texts_in_the_space_they_share(clip, c
             assert scores.loc[layer, name] == pytest.approx(wanted, abs=1e-6), (name, layer)
         assert baseline[name] == scores.loc[4, name], "as shipped: the last layer's own projection"
         assert scores[name].nunique() > 1
+    unknown = found.scores.loc[found.scores["stderr"].isna(), "task"]
+    assert {*unknown} == {"Compositionality"}, "accuracy of another layout, without an error"
 
 
 def test_a_tower_alone_is_judged_where_its_layers_are_read_and_as_shipped(clip, tmp_path):
