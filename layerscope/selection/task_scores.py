@@ -133,7 +133,9 @@ def _by_samples(
         of_samples(right, task, layers=layers) for right, task in zip(hits, tasks, strict=True)
     ]
     lacking = ""
-    if min(sizes) < LEAST:
+    # a probe learns from the samples that it judges; the samples of mteb's tasks only measure
+    is_of_probes = all(bool(np.isin(right, (0, 1)).all()) for right in hits)
+    if is_of_probes and min(sizes) < LEAST:
         lacking = f"only {min(sizes)} samples: {LEAST} judged samples are needed, label more"
     shares = weights / weights.sum()
     return replace(
