@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from rich import box
@@ -43,13 +43,56 @@ PALE, STRONG = (244, 247, 251), (108, 163, 215)
 
 Styled = tuple[str, str]
 """A text and its style."""
-Line = tuple[Styled, list[Styled], list[str]]
-"""A line of a grid: its name, its cells, and the facts beside them."""
+
+
+@dataclass(frozen=True)
+class Widths:
+    """Columns of the terminal that the names, each cell and each fact of a grid's lines take."""
+
+    name: int
+    cells: list[int]
+    facts: list[int]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a grid: its name, its cells, and the facts beside them."""
+
+    name: Styled
+    cells: list[Styled]
+    facts: list[str]
+
+    def printed(self, columns: Sequence[int], widths: Widths) -> Text:
+        """Return the line with the cells of these columns."""
+        name, style = self.name
+        line = Text(_fit(name, widths.name), style=style)
+        for column in columns:
+            text, style = self.cells[column]
+            line.append(" ").append(_fit(text, widths.cells[column]), style=style)
+        # lines under the columns have no facts
+        for fact, width in zip(self.facts, widths.facts, strict=bool(self.facts)):
+            line.append(f"  {_fit(fact, width)}")
+        return line
 
 
 def show(document: doc.Document, console: Console | None = None, *, long: bool = True) -> None:
     """Print a document, the answer first, and unless it is `long` only its leading parts; no text is read as markup."""
     console = console or Console()
+    _print_opening(document, console)
+    parts = document.parts if long or not document.lead else document.lead
+    for part in parts:
+        _print_part(part, console, long)
+    for note in document.notes:
+        console.print(Text(plain(spelled(note)), style="dim"))
+    left_out = _left_out(document.parts, parts)
+    if left_out:
+        console.print(Text(f"--long also shows: {left_out}", style="dim"))
+    for number, command in enumerate(filter(can_run, document.commands)):
+        console.print(Text(f"{'     ' if number else 'next:'} {plain(command)}"), soft_wrap=True)
+
+
+def _print_opening(document: doc.Document, console: Console) -> None:
+    """Print the answer, its reasons, and what the result is of."""
     if document.answer:
         console.print(Text(plain(spelled(document.answer)), style="bold"))
     for reason in document.reasons:
@@ -57,20 +100,17 @@ def show(document: doc.Document, console: Console | None = None, *, long: bool =
     if document.title:
         heading = Text(" on ").join(Text(plain(name), style="bold") for name in document.title)
         console.print(heading.append("".join(f" · {plain(fact)}" for fact in document.facts)))
-    parts = document.parts if long or not document.lead else document.lead
-    for part in parts:
-        _print_part(part, console, long)
-    for note in document.notes:
-        console.print(Text(plain(spelled(note)), style="dim"))
-    left_out = [part.title for part in document.parts if not any(part is other for other in parts)]
-    if left_out:
-        titles = dict.fromkeys(plain(title).partition(" · ")[0] for title in left_out if title)
-        named = [title if len(title) <= TITLE else f"{title[: TITLE - 1]}…" for title in titles]
-        console.print(
-            Text(f"--long also shows: {listed(named, MOST_TITLES) or 'the rest'}", style="dim")
-        )
-    for number, command in enumerate(filter(can_run, document.commands)):
-        console.print(Text(f"{'     ' if number else 'next:'} {plain(command)}"), soft_wrap=True)
+
+
+def _left_out(parts: Sequence[doc.Part], shown: Sequence[doc.Part]) -> str:
+    """Return the titles of the parts that are not shown, in words; nothing where all are."""
+    numbers = {id(part) for part in shown}
+    titles = [plain(part.title) for part in parts if id(part) not in numbers]
+    if not titles:
+        return ""
+    names = dict.fromkeys(title.partition(" · ")[0] for title in titles if title)
+    short = [name if len(name) <= TITLE else f"{name[: TITLE - 1]}…" for name in names]
+    return listed(short, MOST_TITLES) or "the rest"
 
 
 def _print_part(part: doc.Part, console: Console, long: bool) -> None:
@@ -207,32 +247,45 @@ def _column(column: doc.Column, cells: list[doc.Cell]) -> list[Text]:
     """Return the cells of a column, numbers aligned at their points, details beside them, marks at the end."""
     texts = [plain(cell.text) for cell in cells]
     if column.align == "decimal":
-        parts = [text.partition(".") for text in texts]
-        left, right = (
-            max(len(part[0]) for part in parts),
-            max(len(part[1] + part[2]) for part in parts),
-        )
-        texts = [f"{whole:>{left}}{point + rest:<{right}}" for whole, point, rest in parts]
+        texts = _aligned_at_points(texts)
     texts = [
         f"{spark(cell.shape)} {text}" if cell.shape else text
         for cell, text in zip(cells, texts, strict=True)
     ]
-    details = [plain(cell.detail) for cell in cells]
-    width = max(map(len, details), default=0)
-    if width:
-        texts = [f"{text} {detail:<{width}}" for text, detail in zip(texts, details, strict=True)]
-    shares = [0.0 if cell.share is None else cell.share for cell in cells]
-    if any(shares):
-        width = max(map(len, texts))
-        bars = (bar(share, max(shares)) for share in shares)
-        texts = [
-            f"{text:>{width}} {drawn:<{BAR_WIDTH}}" for text, drawn in zip(texts, bars, strict=True)
-        ]
+    texts = _with_details(texts, [plain(cell.detail) for cell in cells])
+    texts = _with_bars(texts, [cell.share or 0.0 for cell in cells])
     if not any(cell.marked for cell in cells):
         return [Text(text) for text in texts]
     return [
         Text(f"{text} {doc.MARK}", "bold green") if cell.marked else Text(f"{text}  ")
         for cell, text in zip(cells, texts, strict=True)
+    ]
+
+
+def _aligned_at_points(texts: list[str]) -> list[str]:
+    """Return numbers of one width, their points below each other."""
+    parts = [text.partition(".") for text in texts]
+    left = max(len(whole) for whole, _, _ in parts)
+    right = max(len(point + rest) for _, point, rest in parts)
+    return [f"{whole:>{left}}{point + rest:<{right}}" for whole, point, rest in parts]
+
+
+def _with_details(texts: list[str], details: list[str]) -> list[str]:
+    """Return texts with their details beside them, where there are any."""
+    width = max(map(len, details), default=0)
+    if not width:
+        return texts
+    return [f"{text} {detail:<{width}}" for text, detail in zip(texts, details, strict=True)]
+
+
+def _with_bars(texts: list[str], shares: list[float]) -> list[str]:
+    """Return texts with bars beside them, the longest for the largest share, where there are any."""
+    if not any(shares):
+        return texts
+    width = max(map(len, texts))
+    bars = [bar(share, max(shares)) for share in shares]
+    return [
+        f"{text:>{width}} {drawn:<{BAR_WIDTH}}" for text, drawn in zip(texts, bars, strict=True)
     ]
 
 
@@ -288,50 +341,43 @@ def _print_predictions(grid: doc.TokenGrid, console: Console) -> None:
 
 def _lines(grid: doc.TokenGrid, width: int, coloured: bool) -> Iterator[Text]:
     """Yield the lines of a grid, its columns in chunks that fit the width."""
-    heads = [
-        (
-            f"»{head.text}" if head.marked and not coloured else head.text,
-            "bold underline" if head.marked else "bold",
-        )
-        for head in grid.columns
-    ]
-    rows: list[Line] = [
-        (
-            (head.text, ""),
-            [_predicted(cell, coloured) for cell in cells],
-            [texts[i] for _, texts in grid.facts],
-        )
-        for i, (head, cells) in enumerate(grid.rows)
-    ]
-    feet: list[Line] = [
-        ((name, "dim"), [(text, "") for text in texts], []) for name, texts in grid.foot
-    ]
-    lines: list[Line] = [((grid.corner, "dim"), heads, [name for name, _ in grid.facts]), *rows]
-    left = min(max(12, width // 4), max(cell_len(name) for (name, _), _, _ in [*lines, *feet]))
-    beside = [min(WIDEST, max(map(cell_len, (name, *texts)))) for name, texts in grid.facts]
-    sizes = [
-        max(
-            *(min(WIDEST, cell_len(cells[i][0])) for _, cells, _ in [lines[0], *feet]),
-            *(cell_len(cells[i][0]) for _, cells, _ in rows),
-        )
-        for i in range(len(heads))
-    ]
-    for number, columns in enumerate(
-        _chunks(sizes, width - left - sum(size + 2 for size in beside))
-    ):
+    heads = [_heading(head, coloured) for head in grid.columns]
+    top = Line((grid.corner, "dim"), heads, [name for name, _ in grid.facts])
+    rows = _rows(grid, coloured)
+    feet = [Line((name, "dim"), [(text, "") for text in texts], []) for name, texts in grid.foot]
+    facts = [min(WIDEST, max(map(cell_len, (name, *texts)))) for name, texts in grid.facts]
+    left = min(max(12, width // 4), max(cell_len(line.name[0]) for line in [top, *rows, *feet]))
+    widths = Widths(left, _cell_widths([top, *feet], rows), facts)
+    room = width - left - sum(size + 2 for size in facts)
+    for number, columns in enumerate(_chunks(widths.cells, room)):
         if number:
             yield Text("")
-        below = [foot for foot in feet if any(foot[1][column][0] for column in columns)]
-        for (name, style), cells, facts in [*lines, *below]:
-            line = Text(_fit(name, left), style=style)
-            for column in columns:
-                text, style = cells[column]
-                line.append(" ").append(_fit(text, sizes[column]), style=style)
-            yield line.append(
-                "".join(
-                    f"  {_fit(fact, size)}" for fact, size in zip(facts, beside, strict=bool(facts))
-                )
-            )
+        below = [foot for foot in feet if any(foot.cells[column][0] for column in columns)]
+        for line in [top, *rows, *below]:
+            yield line.printed(columns, widths)
+
+
+def _heading(head: doc.Head, coloured: bool) -> Styled:
+    """Return the heading of a column; a generated token is underlined, without colours it has a sign before it."""
+    if not head.marked:
+        return head.text, "bold"
+    return head.text if coloured else f"»{head.text}", "bold underline"
+
+
+def _rows(grid: doc.TokenGrid, coloured: bool) -> list[Line]:
+    """Return the lines of predictions, each with its facts beside it."""
+    rows = []
+    for i, (head, predictions) in enumerate(grid.rows):
+        cells = [_predicted(cell, coloured) for cell in predictions]
+        rows.append(Line((head.text, ""), cells, [texts[i] for _, texts in grid.facts]))
+    return rows
+
+
+def _cell_widths(headings: Sequence[Line], rows: Sequence[Line]) -> list[int]:
+    """Return the width of each column: predictions are whole, what stands above and below them may be cut."""
+    lengths = [[min(WIDEST, cell_len(text)) for text, _ in line.cells] for line in headings]
+    lengths += [[cell_len(text) for text, _ in line.cells] for line in rows]
+    return [max(column) for column in zip(*lengths, strict=True)]
 
 
 def _chunks(sizes: Sequence[int], room: int) -> Iterator[list[int]]:
