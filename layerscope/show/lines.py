@@ -72,22 +72,26 @@ def _kind(series: Series, point: int) -> str:
 def chart(owned: Sequence[Owned], room: Room, rivals: Sequence[Owned], names: list[str]) -> Json:
     """Return charts over each other; `rivals` share the legend, and the axes where they stand side by side."""
     first: Chart = owned[0].plot
-    known = [row for one in owned for row in chart_rows(one)]
-    if not _shown(known):
+    rows = _all_rows(owned)
+    if not _shown(rows):
         return nothing("no value")
     alike = [one for one in rivals if one.plot.title == first.title and not first.overlaid]
-    reach = [row for one in alike or owned for row in chart_rows(one)]
+    reach = _all_rows(alike or owned)
     x, y = _across(owned, reach if len(alike) > len(owned) else []), _upright(first, reach, alike)
     hues = _looks(rivals, names, room.legend)
     clip = {"clip": True} if first.x.range or first.y.range else {}
     layers = [
         layer(mark | clip, _test(kind, flag), encoding)
         for kind, flag, mark, encoding in _layers(x, y, hues, owned)
-        if any(_is_in(row, kind, flag) for row in known)
+        if any(_is_in(row, kind, flag) for row in rows)
     ]
     layers += [line for value, name in first.lines for line in _line(value, name, x)]
     made: Json = {"transform": _steps(first), "layer": layers}
-    return _overlaid(made, x, hues.color) if any(row["mark"] == "over" for row in known) else made
+    return _overlaid(made, x, hues.color) if any(row["mark"] == "over" for row in rows) else made
+
+
+def _all_rows(owned: Sequence[Owned]) -> list[Row]:
+    return [row for one in owned for row in chart_rows(one)]
 
 
 def _shown(rows: Sequence[Row]) -> list[Row]:
