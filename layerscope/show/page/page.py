@@ -8,12 +8,14 @@ import re
 from collections.abc import Sequence
 from importlib.metadata import version
 from importlib.resources import files
+from itertools import chain
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from layerscope.core.saved import jsonable
-from layerscope.show.document import Document, Facts, Frame, Table, TokenGrid
+from layerscope.show.document import Document, Facts, Frame, Section, Table, TokenGrid
 from layerscope.show.looks import DARK, config, series_names
 from layerscope.show.numbers import chance
 from layerscope.show.page.bundle import bundle
@@ -38,7 +40,7 @@ OWN = ("findings", "runs", "cite", "contents", "controls", "content", "theme", "
 
 
 def render(
-    given: Sequence[Document | Named],
+    documents: Sequence[Document | Named],
     title: str = "",
     notes: Sequence[str] = (),
     *,
@@ -50,70 +52,89 @@ def render(
     are counted in `percent` of depth at first where there are models of several depths, unless the
     caller knows better.
     """
-    named = [entry if isinstance(entry, Named) else Named(entry) for entry in given]
-    shown = _numbered([member for entry in named for member in _members(entry)])
+    named = [entry if isinstance(entry, Named) else Named(entry) for entry in documents]
+    members = _numbered([member for entry in named for member in _members(entry)])
+    kinds = _by_kind(members)
+    plots = _plots(members)
+    sections = _sections(members, series_names(plots))
+    title = title or _title(named)
+    scripts = [_own("theme.js"), "\n".join(map(_own, SCRIPTS))]
+    vega = bundle()
+    papers = cited([m.document for m in members])
+    page = _environment().get_template("page.html")
+    return page.render(
+        title=title,
+        members=members,
+        kinds=kinds,
+        facts=named[0].document.facts if len(named) == 1 else (),
+        notes=[*notes, *_warnings_of_wholes(named)],
+        differences={kind: _differences(alike) for kind, alike in kinds.items()},
+        sections=sections,
+        papers=papers,
+        bibtex=bibtex(paper for paper, _ in papers),
+        **_switches(members, plots, percent),
+        content=_packed(_json(_content(title, members, sections))),
+        vega=_packed(vega),
+        style=Markup(_own("page.css") + _own("grid.css")),
+        scripts=[Markup(script) for script in scripts],
+        policy=_policy([*scripts, vega]),
+        version=version("layerscope"),
+    )
+
+
+def _by_kind(members: Sequence[Named]) -> dict[str, list[Named]]:
     kinds: dict[str, list[Named]] = {}
-    for m in shown:
+    for m in members:
         kinds.setdefault(m.document.kind, []).append(m)
-    depths = {m.document.depth for m in shown if m.document.depth}
-    every = [part for m in shown for section in m.document.sections for part in section.parts]
-    names = series_names([part for part in every if isinstance(part, Plot)])
-    parts, single = _sections(shown, names), named[0].document
-    kind = single.kind if len({entry.document.kind for entry in named}) == 1 else "results"
-    title = title or (_name(named[0]) if len(named) == 1 else f"{len(named)} {kind} compared")
-    vega, scripts = bundle(), [_own("theme.js"), "\n".join(map(_own, SCRIPTS))]
-    drawn = [figure for part in parts for figure in part["figures"]]
-    charts = [part for part in every if isinstance(part, Chart)]
-    over = [series.name for chart in charts for series in chart.series if series.right]
-    content: Json = {
+    return kinds
+
+
+def _plots(members: Sequence[Named]) -> list[Plot]:
+    sections = [section for m in members for section in m.document.sections]
+    return [part for section in sections for part in section.parts if isinstance(part, Plot)]
+
+
+def _title(named: Sequence[Named]) -> str:
+    """Return what the documents are of, or how many of which kind there are."""
+    if len(named) == 1:
+        return _name(named[0])
+    kinds = {entry.document.kind for entry in named}
+    kind = kinds.pop() if len(kinds) == 1 else "results"
+    return f"{len(named)} {kind} compared"
+
+
+def _warnings_of_wholes(named: Sequence[Named]) -> list[str]:
+    """Return the warnings of results whose members a page shows in their place."""
+    wholes = [entry.document for entry in named if entry.document.members]
+    return [warning for whole in wholes for warning in whole.warnings]
+
+
+def _switches(members: Sequence[Named], plots: Sequence[Plot], percent: bool | None) -> Json:
+    """Return which switches of all charts there are, and how they stand at first."""
+    charts = [plot for plot in plots if isinstance(plot, Chart)]
+    overlays = [series.name for chart in charts for series in chart.series if series.right]
+    depths = {m.document.depth for m in members if m.document.depth}
+    return {
+        "by_layer": any(chart.x.depth for chart in charts),
+        "percent": len(depths) > 1 if percent is None else percent,
+        "overlays": overlays[0] if overlays else "",
+        "overlaid": len(members) == 1,
+    }
+
+
+def _content(title: str, members: Sequence[Named], sections: Sequence[Json]) -> Json:
+    """Return what the scripts read."""
+    drawn = [figure for section in sections for figure in section["figures"]]
+    return {
         "title": title,
         "runs": [
-            {
-                "name": m.name,
-                "depth": m.document.depth or 0,
-                "alone": m.alone,
-            }
-            for m in shown
+            {"name": m.name, "depth": m.document.depth or 0, "alone": m.alone} for m in members
         ],
         "figures": [{name: figure[name] for name in DRAWN} for figure in drawn],
-        "tables": [table for part in parts for table in part["tables"]],
+        "tables": [table for section in sections for table in section["tables"]],
         "config": config(SIZE),
         "dark": DARK,
     }
-    papers = cited([m.document for m in shown])
-    return (
-        _environment()
-        .get_template("page.html")
-        .render(
-            title=title,
-            members=shown,
-            kinds=kinds,
-            facts=single.facts if len(named) == 1 else (),
-            notes=[
-                *notes,
-                *(
-                    text
-                    for entry in named
-                    if entry.document.members
-                    for text in entry.document.warnings
-                ),
-            ],
-            differences={kind: _differences(own) for kind, own in kinds.items()},
-            sections=parts,
-            papers=papers,
-            bibtex=bibtex(paper for paper, _ in papers),
-            by_layer=any(chart.x.depth for chart in charts),
-            overlays=over[0] if over else "",
-            overlaid=bool(over) and len(shown) == 1,
-            percent=len(depths) > 1 if percent is None else percent,
-            content=_packed(_json(content)),
-            vega=_packed(vega),
-            style=Markup(_own("page.css") + _own("grid.css")),
-            scripts=[Markup(script) for script in scripts],
-            policy=_policy([*scripts, vega]),
-            version=version("layerscope"),
-        )
-    )
 
 
 def _members(entry: Named) -> list[Named]:
@@ -143,46 +164,46 @@ def _numbered(named: Sequence[Named]) -> list[Named]:
     return found
 
 
-def _sections(shown: Sequence[Named], names_of_series: list[str]) -> list[Json]:
+def _sections(members: Sequence[Named], series: list[str]) -> list[Json]:
     """Return the sections of all documents, those of one name as one; one without anything in it is left out."""
-    found = []
-    names = in_order([[section.name for section in m.document.sections] for m in shown])
+    names = in_order([[section.name for section in m.document.sections] for m in members])
+    by_name: dict[str, list[tuple[Named, Section]]] = {name: [] for name in names}
+    for m in members:
+        for section in m.document.sections:
+            by_name[section.name].append((m, section))
     taken = {*OWN, *names}
-    for name in names:
-        owned = [
-            (m, section) for m in shown for section in m.document.sections if section.name == name
-        ]
-        tabled = list(
-            tables([(m, [p for p in s.parts if isinstance(p, (Table, Frame))]) for m, s in owned])
-        )
-        plots = [(m, [p for p in s.parts if isinstance(p, Plot)]) for m, s in owned]
-        drawn = list(figures(plots, names_of_series))
-        grids = [
-            (m, part)
-            for m, section in owned
-            for part in section.parts
-            if isinstance(part, TokenGrid)
-        ]
-        for table in tabled:
-            table["id"] = anchor(taken, table["name"], f"{table['name']} table")
-        for figure in drawn:
-            figure["id"] = anchor(taken, figure["name"], figure["variant"], figure["title"])
-        grouped = groups(drawn)
-        section = {
-            "id": name,
-            "title": owned[0][1].title,
-            "lead": " ".join(dict.fromkeys(section.lead for _, section in owned)),
-            "legend": list(dict.fromkeys(text for _, section in owned for text in section.legend)),
-            "groups": grouped,
-            "figures": [figure for group in grouped for row in group["rows"] for figure in row],
-            "tables": tabled,
-            "grids": [
-                (m, part, anchor(taken, name, str(i))) for i, (m, part) in enumerate(grids, 1)
-            ],
-        }
-        if drawn or section["tables"] or section["grids"]:
-            found.append(section)
-    return found
+    sections = [_section(owned, series, taken) for owned in by_name.values()]
+    return [one for one in sections if one["figures"] or one["tables"] or one["grids"]]
+
+
+def _section(owned: Sequence[tuple[Named, Section]], series: list[str], taken: set[str]) -> Json:
+    """Return the sections of one name as one; each figure, table and grid gets an anchor that is not `taken`."""
+    sections = [section for _, section in owned]
+    name = sections[0].name
+    section_tables = list(tables(_of_kind(owned, Table | Frame)))
+    for table in section_tables:
+        table["id"] = anchor(taken, table["name"], f"{table['name']} table")
+    section_figures = list(figures(_of_kind(owned, Plot), series))
+    for figure in section_figures:
+        figure["id"] = anchor(taken, figure["name"], figure["variant"], figure["title"])
+    grids = [(m, grid) for m, parts in _of_kind(owned, TokenGrid) for grid in parts]
+    grouped = groups(section_figures)
+    rows = chain.from_iterable(group["rows"] for group in grouped)
+    return {
+        "id": name,
+        "title": sections[0].title,
+        "lead": " ".join(dict.fromkeys(section.lead for section in sections)),
+        "legend": list(dict.fromkeys(text for section in sections for text in section.legend)),
+        "groups": grouped,
+        "figures": list(chain.from_iterable(rows)),
+        "tables": section_tables,
+        "grids": [(m, grid, anchor(taken, name, str(i))) for i, (m, grid) in enumerate(grids, 1)],
+    }
+
+
+def _of_kind(owned: Sequence[tuple[Named, Section]], kind: Any) -> list[tuple[Named, list[Any]]]:
+    """Return each result's parts of a kind, as `isinstance` takes kinds."""
+    return [(m, [part for part in section.parts if isinstance(part, kind)]) for m, section in owned]
 
 
 def _differences(shown: Sequence[Named]) -> list[tuple[str, list[str]]] | None:
