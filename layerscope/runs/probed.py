@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from layerscope.core.errors import count
 from layerscope.core.margin import INTERVAL, differs, error_of, named, tied
@@ -28,6 +29,8 @@ Floats = npt.NDArray[np.float64]
 Numbers = dict[str, float | int | str | bool | None]
 Point = tuple[float, float]
 """Value and standard error."""
+Ranking = tuple[str, str, bool | None]
+"""A sentence, an answer, and whether the difference to the next or last layer is within its error."""
 
 
 @dataclass(frozen=True)
@@ -67,31 +70,42 @@ def drawn_from(run: "Run") -> int | None:
     return whole
 
 
-def probed(run: "Run", known: list[Curve]) -> list[Finding]:
+def probed(run: "Run", curves: list[Curve]) -> list[Finding]:
     """Return for each pooling which layer reads the labels best, by the linear probe where there is one, else kNN."""
     linear, nearest = (
-        [c for c in known if c.metric == name] for name in ("linear_probe", "knn_probe")
+        [c for c in curves if c.metric == name] for name in ("linear_probe", "knn_probe")
     )
-    given = run.folder.labels()
-    sizes = [] if given is None else [size for size in given.value_counts() if size >= WHOLE]
-    chance = max(sizes) / sum(sizes) if sizes else math.nan
+    labels, total = run.folder.labels(), drawn_from(run)
+    chance = _share_of_largest(labels)
     whole = run.has_model or bool(run.info["model"].get("whole"))
-    total = drawn_from(run)
+    last = _name_of_last(run, whole)
     beside = {c.pooling: Probe(c, chance, {}) for c in nearest} if linear else {}
     several = len({c.pooling for c in linear + nearest}) > 1
-    last = (
-        "the model as shipped" if run.info["options"].get("pooling") == "auto" else "the last layer"
-    )
-    last = last if whole else "the last layer here"
-    found = []
-    for probe in (Probe(c, chance, hits_of(run, c), whole, total) for c in linear or nearest):
-        if probe.points:
-            where = f", {pooling_name(probe.curve.pooling)}" if several else ""
-            judged = (
-                None if given is None else replace(Judged.of(given, probe.sampled), n=probe.curve.n)
-            )
-            found.append(probe.finding(where, judged, last, beside.get(probe.curve.pooling)))
-    return found
+    findings = []
+    for curve in linear or nearest:
+        probe = Probe(curve, chance, hits_of(run, curve), whole, total)
+        if not probe.points:
+            continue
+        where = f", {pooling_name(curve.pooling)}" if several else ""
+        judged = None
+        if labels is not None:
+            judged = replace(Judged.of(labels, probe.sampled), n=curve.n)
+        findings.append(probe.finding(where, judged, last, beside.get(curve.pooling)))
+    return findings
+
+
+def _share_of_largest(labels: pd.Series | None) -> float:
+    """Return the share of the most frequent label among those that a probe judges; NaN where there are none."""
+    sizes = [] if labels is None else [n for n in labels.value_counts() if n >= WHOLE]
+    return max(sizes) / sum(sizes) if sizes else math.nan
+
+
+def _name_of_last(run: "Run", whole: bool) -> str:
+    """Return what the last layer is called beside a better one; `whole` is whether it is the model's last."""
+    if not whole:
+        return "the last layer here"
+    is_auto = run.info["options"].get("pooling") == "auto"
+    return "the model as shipped" if is_auto else "the last layer"
 
 
 class Probe:
@@ -193,62 +207,75 @@ class Probe:
         }
         return Finding("best_layer", f"{capital(curve.title)}{where}: {text}", numbers, answer)
 
-    def _ranked(self, shipped: str) -> tuple[str, str, bool | None]:
+    def _ranked(self, shipped: str) -> Ranking:
         """Return which layers read the labels best, which to take, and whether the difference is within its error."""
-        end, points, tops, labels = self.end, self.points, self.tops, self.labels
-        best = self.text(tops[0])
-        keep = (
-            "Keep the whole model: its last layer"
-            if self.whole
-            else f"Of these layers the last, layer {end},"
-        )
-        keep += f" reads {labels} best, at {best}"
-        top = f"layer {tops[0]} of {end}" if self.whole else f"layer {tops[0]}"
-        lead = f"{capital(top)} reads {labels} best, at {best}"
-        if not self.whole and len(points) == 1:
-            alone = "no other layer is there to compare it with"
-            return (
-                f"{top} has {best}; {alone}",
-                f"{capital(top)} reads {labels} at {best}: {alone}",
-                None,
-            )
+        end, tops, best = self.end, self.tops, self.text(self.tops[0])
+        if not self.whole and len(self.points) == 1:
+            return self._only_one()
         if self.alike:
-            all_of_them = (
-                "every layer"
-                if self.curve.at(0)[0] == points[tops[0]][0]
-                else "every layer from 1 on"
-            )
-            answer = f"Every layer from 1 on reads {labels} alike, at {best}"
-            return f"{all_of_them} reads the labels alike, {best}", answer, True
-        name = "the last layer" if tops == [end] else named(tops)
-        text = f"{name} reads the labels best, {best}"
-        near = [layer for layer in points if layer != end and self.is_within(tops[0], layer)]
-        tie = (
-            f"{capital(tied([*points], near, shipped))} on {labels}; the best, {name}, has {best}"
-            if near
-            else keep
-        )
+            return self._all_alike()
+        text = f"{'the last layer' if tops == [end] else named(tops)} reads the labels best, {best}"
         if len(tops) > 1:
             text = f"{named(tops)} tie for the best at {best}"
             if end in tops:
-                return text, tie, True
-        if end not in points:
-            return (
-                f"{text}; the last layer has no value",
-                f"{lead}; the last layer has no value",
-                None,
-            )
-        if points.keys() == {end}:
-            return text, keep, None
-        rivals = [layer for layer in points if layer != end] if tops == [end] else [end]
-        rival = max(rivals, key=lambda layer: points[layer][0])
-        within, against = self.is_within(tops[0], rival), self.text(rival)
+                return text, self._last_is_enough(shipped), True
+        if end not in self.points:
+            lack = "the last layer has no value"
+            return f"{text}; {lack}", f"{self._lead}; {lack}", None
         if tops == [end]:
-            second = f"next best from layer 1 on is layer {rival}, with {against}"
-            return f"{text}; {second}; {VERDICTS[within]}", tie, within
-        answer = tie
+            return self._last_is_best(text, shipped)
+        return self._last_is_behind(text, shipped)
+
+    @property
+    def _top(self) -> str:
+        """The first of the best layers, of a whole model with its depth."""
+        return f"layer {self.tops[0]} of {self.end}" if self.whole else f"layer {self.tops[0]}"
+
+    @property
+    def _lead(self) -> str:
+        return f"{capital(self._top)} reads {self.labels} best, at {self.text(self.tops[0])}"
+
+    def _only_one(self) -> Ranking:
+        best, alone = self.text(self.tops[0]), "no other layer is there to compare it with"
+        answer = f"{capital(self._top)} reads {self.labels} at {best}: {alone}"
+        return f"{self._top} has {best}; {alone}", answer, None
+
+    def _all_alike(self) -> Ranking:
+        best, top = self.text(self.tops[0]), self.points[self.tops[0]][0]
+        layers = "every layer" if self.curve.at(0)[0] == top else "every layer from 1 on"
+        answer = f"Every layer from 1 on reads {self.labels} alike, at {best}"
+        return f"{layers} reads the labels alike, {best}", answer, True
+
+    def _last_is_enough(self, shipped: str) -> str:
+        """Return the answer where no layer is measurably better than the last."""
+        end, tops, best = self.end, self.tops, self.text(self.tops[0])
+        near = [layer for layer in self.points if layer != end and self.is_within(tops[0], layer)]
+        if near:
+            name = "the last layer" if tops == [end] else named(tops)
+            tie = capital(tied([*self.points], near, shipped))
+            return f"{tie} on {self.labels}; the best, {name}, has {best}"
+        keep = f"Of these layers the last, layer {end},"
+        if self.whole:
+            keep = "Keep the whole model: its last layer"
+        return f"{keep} reads {self.labels} best, at {best}"
+
+    def _last_is_best(self, text: str, shipped: str) -> Ranking:
+        answer = self._last_is_enough(shipped)
+        others = [layer for layer in self.points if layer != self.end]
+        if not others:
+            return text, answer, None
+        rival = max(others, key=lambda layer: self.points[layer][0])
+        within = self.is_within(self.end, rival)
+        second = f"next best from layer 1 on is layer {rival}, with {self.text(rival)}"
+        return f"{text}; {second}; {VERDICTS[within]}", answer, within
+
+    def _last_is_behind(self, text: str, shipped: str) -> Ranking:
+        best, last = self.text(self.tops[0]), self.text(self.end)
+        within = self.is_within(self.tops[0], self.end)
         if within is None:
-            answer = f"{lead}, and {shipped} at {against}; {VERDICTS[None]}"
-        if within is False:
-            answer = f"Use {top}: it reads {labels} at {best}, {shipped} at {against}"
-        return f"{text} against {against} at the last layer; {VERDICTS[within]}", answer, within
+            answer = f"{self._lead}, and {shipped} at {last}; {VERDICTS[None]}"
+        elif within:
+            answer = self._last_is_enough(shipped)
+        else:
+            answer = f"Use {self._top}: it reads {self.labels} at {best}, {shipped} at {last}"
+        return f"{text} against {last} at the last layer; {VERDICTS[within]}", answer, within
