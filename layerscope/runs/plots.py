@@ -153,9 +153,17 @@ def _summary(curve: Curve) -> str:
     return f"{pooling_name(curve.pooling)}: {text}" if curve.pooling else text
 
 
-def _legend(known: Sequence[Curve]) -> Iterator[str]:
+def _legend(curves: Sequence[Curve]) -> Iterator[str]:
     """Yield what the marks of a section stand for, where there are such marks."""
-    marked = [c for c in known if c.stands_out is not None and c.differs]
+    yield from _marks([c for c in curves if c.stands_out is not None and c.differs])
+    if any(c.final is not None for c in curves):
+        yield "◇ after the final norm"
+    if any(np.isfinite(c.stderr).any() for c in curves):
+        yield "Bands: ± one standard error."
+
+
+def _marks(marked: Sequence[Curve]) -> Iterator[str]:
+    """Yield which layer is marked in the curves that have a marked one."""
     low = [c for c in marked if about(c.metric).low]
     if any(about(c.metric).needs == "pairs" for c in marked):
         yield f"○ the layer from which the value stays above {SIMILAR}"
@@ -165,10 +173,6 @@ def _legend(known: Sequence[Curve]) -> Iterator[str]:
         yield f"○ {title}: the lowest"
     if any(c.metric == "saturated" for c in marked):
         yield "○ saturated: the layer from which it stays above half"
-    if any(c.final is not None for c in known):
-        yield "◇ after the final norm"
-    if any(np.isfinite(c.stderr).any() for c in known):
-        yield "Bands: ± one standard error."
 
 
 def _pairs(run: "Run", known: Sequence[Curve]) -> Iterator[Plot]:
