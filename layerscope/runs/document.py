@@ -4,7 +4,7 @@ import math
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import chain, groupby, islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from layerscope.runs.curves import KINDS, Curve, Group, value_text
 from layerscope.runs.details import details, unfinished
 from layerscope.runs.findings import answer, findings
 from layerscope.runs.plots import SECTIONS, sections
-from layerscope.runs.probed import drawn_from
+from layerscope.runs.probed import Finding, drawn_from
 from layerscope.runs.registry import CHOICES, DEFAULT, about, titled
 from layerscope.runs.states import PROJECTED
 from layerscope.show import document as show
@@ -65,56 +65,58 @@ def as_dict(run: "Run") -> dict[str, Any]:
 
 def document(run: "Run") -> show.Document:
     """Return a run as it is shown: rows are layers 0 … L, and `final` where a norm follows layer L."""
-    known = curves.curves(run)
-    found = findings(run, known)
-    groups = [(group, [c for c in known if c.group == group]) for group in TITLES]
-    by_group = [tuple(_tables(group, members, run)) for group, members in groups]
-    tables = [table for group in by_group for table in group]
-    are_named = not set(run.info["options"]["metrics"]).issuperset(DEFAULT)
-    parts: list[show.Part] = [
-        show.Sentences("What stands out", tuple(finding.text for finding in found)),
-        *tables,
-    ]
-    inside = tuple(
-        _inside(panel, run) for panel in list(curves.panels(curves.inside(run)).values())[:1]
-    )
-    parts += inside
-    readings = {}
-    for curve in known:
-        variant = (curve.variant or "").partition(",prefix=")[0].replace(",", ", ")
-        name = f"{curve.title} ({variant})" if variant else curve.title
-        readings[name] = about(curve.metric).reading + (
-            ", spark line logarithmic" if curve.log else ""
-        )
-    if any(c.stands_out is not None for c in known if c.group == "quality"):
-        readings[show.MARK] = UNJUDGED
-    parts += [show.Facts(tuple(readings.items()), "How to read the metrics")] if known else []
     model, data = run.info["model"], run.info["data"]
-    path, named = (
-        str(run.path),
-        any(finding.numbers.get("layer") for finding in found if finding.name == "best_layer"),
-    )
+    measured = curves.curves(run)
+    sentences = findings(run, measured)
+    stands_out = show.Sentences("What stands out", tuple(finding.text for finding in sentences))
+    by_group = [
+        [*_tables(group, [c for c in measured if c.group == group], run)] for group in TITLES
+    ]
+    tables = [*chain.from_iterable(by_group)]
+    has_chosen_metrics = not set(run.info["options"]["metrics"]).issuperset(DEFAULT)
+    lead = tables if has_chosen_metrics else next(filter(None, by_group), [])
+    panels = curves.panels(curves.inside(run)).values()
+    inside = [_inside(panel, run) for panel in islice(panels, 1)]
     return show.Document(
-        answer(run, known, found),
+        answer(run, measured, sentences),
         title=(str(model["name"]), str(data["name"])),
-        facts=(
-            *size(run),
-            samples(run),
-            *([f"{', '.join(run.info['pooling'])} pooling"] if not run.is_history else []),
-        ),
-        parts=tuple(parts),
-        lead=(*(tables if are_named else next(filter(None, by_group), ())), *inside),
-        notes=(ERROR,) if any(np.isfinite(c.stderr).any() for c in known) else (),
-        commands=tuple(
-            shlex.join(["layerscope", verb, path])
-            for verb in ([*(["select"] if named else []), "report"])
-        ),
-        sections=(*sections(run, known), *every_number(run, known)),
+        facts=(*size(run), samples(run), *_poolings(run)),
+        parts=(stands_out, *tables, *inside, *_how_to_read(measured)),
+        lead=(*lead, *inside),
+        notes=(ERROR,) if any(np.isfinite(c.stderr).any() for c in measured) else (),
+        commands=_commands(run, sentences),
+        sections=(*sections(run, measured), *every_number(run, measured)),
         details=details(run),
         warnings=unfinished(run),
         kind="runs",
         depth=run.depth,
     )
+
+
+def _poolings(run: "Run") -> Iterator[str]:
+    if not run.is_history:
+        yield f"{', '.join(run.info['pooling'])} pooling"
+
+
+def _how_to_read(measured: Sequence[Curve]) -> Iterator[show.Facts]:
+    """Yield what a high value of each metric means, and what the mark is not."""
+    readings = {}
+    for curve in measured:
+        variant = (curve.variant or "").partition(",prefix=")[0].replace(",", ", ")
+        name = f"{curve.title} ({variant})" if variant else curve.title
+        axis = ", spark line logarithmic" if curve.log else ""
+        readings[name] = about(curve.metric).reading + axis
+    if any(c.stands_out is not None for c in measured if c.group == "quality"):
+        readings[show.MARK] = UNJUDGED
+    if readings:
+        yield show.Facts(tuple(readings.items()), "How to read the metrics")
+
+
+def _commands(run: "Run", sentences: Sequence[Finding]) -> tuple[str, ...]:
+    """Return what to type next: `select` where a layer is named."""
+    has_best = any(f.numbers.get("layer") for f in sentences if f.name == "best_layer")
+    verbs = ["select", "report"] if has_best else ["report"]
+    return tuple(shlex.join(["layerscope", verb, str(run.path)]) for verb in verbs)
 
 
 def samples(run: "Run") -> str:
@@ -134,10 +136,10 @@ def size(run: "Run") -> tuple[str, ...]:
     return named, f"{model['width']:,} wide", *rest
 
 
-def every_number(run: "Run", known: Sequence[Curve]) -> Iterator[show.Section]:
+def every_number(run: "Run", measured: Sequence[Curve]) -> Iterator[show.Section]:
     """Yield what a page has at its end: every metric by layer in one table, and the long frame."""
     order = {needs: i for i, (kinds, _, _) in enumerate(SECTIONS.values()) for needs in kinds}
-    shown = sorted(known, key=lambda c: order[about(c.metric).needs])
+    shown = sorted(measured, key=lambda c: order[about(c.metric).needs])
     rows = [
         show.Row((show.Cell(str(layer), value=layer), *(_plain_cell(c, layer) for c in shown)))
         for layer in run.layers
@@ -177,16 +179,13 @@ def _plain_cell(curve: Curve, layer: int | None) -> show.Cell:
     )
 
 
-def _tables(group: Group, members: list[Curve], run: "Run") -> Iterator[show.Table]:
+def _tables(group: Group, measured: list[Curve], run: "Run") -> Iterator[show.Table]:
     """Yield a table for each pooling, projected states last; one that is too wide has one for each kind of metric."""
-    for suffix, columns in _by_pooling(members):
-        kinds = [
-            (kind, [*own])
-            for kind, own in groupby(columns, lambda curve: about(curve.metric).needs)
-        ]
+    for suffix, columns in _by_pooling(measured):
+        by_kind = groupby(columns, lambda curve: about(curve.metric).needs)
         parts = [
-            _table(KINDS.get(kind, "") + ("" if kind == "tokens" else suffix), own, run)
-            for kind, own in kinds
+            _table(KINDS.get(kind, "") + ("" if kind == "tokens" else suffix), [*members], run)
+            for kind, members in by_kind
         ]
         yield _table(TITLES[group] + suffix, columns, run, tuple(parts) if len(parts) > 1 else ())
 
@@ -223,41 +222,47 @@ def _table(
 ) -> show.Table:
     """Return a column for each curve: values with their errors, one of them marked, and a row after the final norm."""
     layers = sorted({layer for c in members for layer in c.layers})
-    after = any(c.final is not None for c in members)
-    cells, columns = [], []
+    names = [*map(str, layers)]
+    if any(c.final is not None for c in members):
+        names.append("final")
+    columns = [show.Column("layer")]
     for curve in members:
-        several = len({c.variant for c in members if c.title == curve.title}) > 1
-        parts = [part for part in (curve.variant or "").split(",") if part not in CHOICES]
-        heading = f"{curve.title} {parts[-1]}" if several and parts else curve.title
         shape = tuple(curve.at(layer)[0] for layer in layers if curve.differs)
-        columns.append(show.Column(heading, "decimal", shape, curve.log))
-        column = [
-            cell(curve, *curve.at(layer), marked=layer == curve.stands_out)
-            if layer in curve.layers
-            else show.EMPTY
-            for layer in layers
-        ]
-        cells.append([*column, show.EMPTY if curve.final is None else cell(curve, *curve.last())])
-    names = [*map(str, layers), *(["final"] if after else [])]
-    rows = [
-        show.Row((show.Cell(name), *(column[i] for column in cells)))
-        for i, name in enumerate(names)
-    ]
-    return show.Table(
-        title, (show.Column("layer"), *columns), tuple(rows), tuple(_legend(members, run)), narrow
-    )
+        columns.append(show.Column(_heading(curve, members), "decimal", shape, curve.log))
+    cells = [_cells(curve, layers) for curve in members]
+    # cells end with those after the final norm, whose row is left out where none has a value
+    rows = [show.row(*line) for line in zip(names, *cells, strict=False)]
+    return show.Table(title, tuple(columns), tuple(rows), tuple(_legend(members, run)), narrow)
+
+
+def _heading(curve: Curve, members: Sequence[Curve]) -> str:
+    """Return the title of a curve, with the part of its variant that tells it from others of the same title."""
+    several = len({c.variant for c in members if c.title == curve.title}) > 1
+    parts = [part for part in (curve.variant or "").split(",") if part not in CHOICES]
+    return f"{curve.title} {parts[-1]}" if several and parts else curve.title
+
+
+def _cells(curve: Curve, layers: Sequence[int]) -> list[show.Cell]:
+    """Return a curve's cell at each layer, and the one after the final norm."""
+    cells = [show.EMPTY] * (len(layers) + 1)
+    for i, layer in enumerate(layers):
+        if layer in curve.layers:
+            cells[i] = cell(curve, *curve.at(layer), marked=layer == curve.stands_out)
+    if curve.final is not None:
+        cells[-1] = cell(curve, *curve.last())
+    return cells
 
 
 def cell(curve: Curve, value: float, stderr: float, marked: bool = False) -> show.Cell:
     """Return a point of a curve as a cell: shares in percent, similarities with three decimals."""
-    known = math.isfinite(value)
-    if curve.unit == "%" and known:
+    has_value = math.isfinite(value)
+    if curve.unit == "%" and has_value:
         detail = f"±{100 * stderr:.1f} %" if stderr >= NIL else "%"
         return show.Cell(f"{100 * value:.1f}", detail, value, marked)
-    if curve.group == "similarity" and known:
+    if curve.group == "similarity" and has_value:
         # + 0.0: no minus before nothing
         return show.Cell(f"{round(value, 3) + 0.0:.3f}", error(stderr), value, marked)
-    return show.Cell(number(value), error(stderr) if known else "", value, marked)
+    return show.Cell(number(value), error(stderr) if has_value else "", value, marked)
 
 
 def _legend(members: Sequence[Curve], run: "Run") -> Iterator[str]:
