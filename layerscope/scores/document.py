@@ -3,6 +3,7 @@
 import math
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from layerscope.scores.pairing import Related, pairings
 from layerscope.scores.plots import section
 from layerscope.scores.shifts import error_of_gain, shifts_of, within_margin
 from layerscope.scores.tables import by_layer, mixes_tables, summary_table
-from layerscope.show.document import Document, Facts, Frame, Part, Section, Sentences
+from layerscope.show.document import Document, Facts, Frame, Part, Section, Sentences, Table
 
 if TYPE_CHECKING:
     from layerscope.runs.run import Run
@@ -44,72 +45,84 @@ def document(
     `correlations` are those of `correlate`, averaged over tasks, `rules` those of `rules_table`; a
     page shows how the metrics of `runs` of the same models go with the scores.
     """
-    known = evaluation.grids(min_share)
-    one, best = known[0], _best(known)
-    site = " · ".join(one.sites(several=False))
-    parts: list[Part] = []
-    if one.one_model:
-        parts.append(Sentences("What stands out", tuple(score_findings(best))))
-    name = one.about["model"] if one.one_model else ""
-    summary = summary_table(known, _title("Scores by layer", one, name, site))
-    parts.append(summary)
-    if one.one_model:
-        for entry in known:
-            title = _title("Layers by task", one, entry.name if len(known) > 1 else "", site)
-            parts.append(by_layer(entry, title))
-            parts += mixes_tables(entry, title.removeprefix("Layers by task"))
-    lead = parts[2:] or [summary]
-    if correlations is not None:
-        related = [*correlation_tables(correlations, known)]
-        parts += related
-        lead += related[:1]
-    if rules is not None:
-        parts += rule_tables(rules, one.unit)
-    missing = f"{evaluation.missing:,} missing" if evaluation.missing else "none missing"
-    shown = tuple(_members(known, pairings(runs, evaluation, known)))
-    alone = len(shown) == 1
-    model = [] if one.one_model else ["--model", str(best.about["model"])]
-    verbs = ["select", evaluation.source, *model], ["report", evaluation.source]
-    commands = [
-        shlex.join(["layerscope", *verb]) for verb in verbs if Path(evaluation.source).exists()
-    ]
+    grids = evaluation.grids(min_share)
+    best, one_model, unit = _best(grids), grids[0].one_model, grids[0].unit
+    stands_out = [Sentences("What stands out", tuple(score_findings(best)))] if one_model else []
+    summary = _summary(grids)
+    by_task = [*_by_task(grids)] if one_model else []
+    related = [] if correlations is None else [*correlation_tables(correlations, grids)]
+    ruled = [] if rules is None else [*rule_tables(rules, unit)]
+    pages = tuple(_members(grids, pairings(runs, evaluation, grids)))
+    page, members = (pages[0], ()) if len(pages) == 1 else (Document(""), pages)
     return Document(
-        _answer(known),
+        _answer(grids),
         title=(
-            _one_or_many((str(entry.about["model"]) for entry in known), "model"),
-            _one_or_many((task for entry in known for task in entry.tasks), "task"),
+            _one_or_many((str(entry.about["model"]) for entry in grids), "model"),
+            _one_or_many(chain.from_iterable(entry.tasks for entry in grids), "task"),
         ),
-        facts=(f"{len(evaluation.scores):,} scores from {evaluation.source}", missing),
-        reasons=() if rules is None else (best_rules(rules, one.unit),),
-        parts=tuple(parts),
-        lead=tuple(lead),
-        commands=tuple(commands),
-        sections=shown[0].sections if alone else (),
-        details=shown[0].details if alone else (),
+        facts=(
+            f"{len(evaluation.scores):,} scores from {evaluation.source}",
+            f"{evaluation.missing:,} missing" if evaluation.missing else "none missing",
+        ),
+        reasons=() if rules is None else (best_rules(rules, unit),),
+        parts=(*stands_out, summary, *by_task, *related, *ruled),
+        lead=(*(by_task or [summary]), *related[:1]),
+        commands=_commands(evaluation.source, best),
+        sections=page.sections,
+        details=page.details,
         warnings=tuple(
             f"{task} was not judged: {reason}" for task, reason in evaluation.failed.items()
         ),
         kind="scores",
-        depth=shown[0].depth if alone else None,
-        members=() if alone else shown,
+        depth=page.depth,
+        members=members,
     )
 
 
+def _summary(grids: Sequence[Grid]) -> Table:
+    """Return a row for each series of scores; of one model, its name is in the title."""
+    first = grids[0]
+    name = first.about["model"] if first.one_model else ""
+    return summary_table(grids, _title("Scores by layer", first, name, _shared_site(first)))
+
+
+def _by_task(grids: Sequence[Grid]) -> Iterator[Part]:
+    """Yield the layers of one model by task, and its mixes of layers, at each site."""
+    site = _shared_site(grids[0])
+    for entry in grids:
+        title = _title("Layers by task", entry, entry.name if len(grids) > 1 else "", site)
+        yield by_layer(entry, title)
+        yield from mixes_tables(entry, title.removeprefix("Layers by task"))
+
+
+def _shared_site(entry: Grid) -> str:
+    return " · ".join(entry.sites(several=False))
+
+
+def _commands(source: str, best: Grid) -> tuple[str, ...]:
+    """Return what to type next, where the scores are in a file or folder."""
+    if not Path(source).exists():
+        return ()
+    model = [] if best.one_model else ["--model", str(best.about["model"])]
+    verbs = ["select", source, *model], ["report", source]
+    return tuple(shlex.join(["layerscope", *verb]) for verb in verbs)
+
+
 def _members(
-    known: Sequence[Grid], related: Sequence[Sequence[Sequence[Related]]]
+    grids: Sequence[Grid], related: Sequence[Sequence[Sequence[Related]]]
 ) -> Iterator[Document]:
     """Yield each series of scores as a page shows it."""
-    for entry, own in zip(known, related, strict=True):
+    for entry, metrics in zip(grids, related, strict=True):
         unit = entry.unit.title
         tables = [summary_table([entry], f"Summary{unit}"), by_layer(entry, f"Layer by task{unit}")]
         tables += mixes_tables(entry, unit)
-        frame = Frame("Every score", EVERY, "every-score", _rows(known, entry), ("model", "task"))
+        frame = Frame("Every score", EVERY, "every-score", _rows(grids, entry), ("model", "task"))
         yield Document(
             best_in_words(entry),
             title=(entry.name,),
             parts=(Sentences("", tuple(score_findings(entry))),),
             sections=(
-                section(entry, known, own, tables),
+                section(entry, grids, metrics, tables),
                 Section("every-score", "Every score", "", (frame,)),
             ),
             details=(Facts(tuple(_facts(entry))),),
@@ -118,13 +131,13 @@ def _members(
         )
 
 
-def _rows(known: Sequence[Grid], entry: Grid) -> pd.DataFrame:
+def _rows(grids: Sequence[Grid], entry: Grid) -> pd.DataFrame:
     """Return the rows of one series; those of a model as shipped belong to the model's first."""
     model, rows = ("model", "revision"), entry.rows.sort_index()
     hidden = ["right", *([] if len(entry.mixes) else ["mix", "gain", "gain_error", "weights"])]
     rows = rows.drop(columns=hidden if rows["shifted_from"].any() else [*hidden, "shifted_from"])
     first = next(
-        other for other in known if all(other.about[key] == entry.about[key] for key in model)
+        other for other in grids if all(other.about[key] == entry.about[key] for key in model)
     )
     return rows if entry is first else rows[rows["kind"] != "baseline"]
 
@@ -138,8 +151,8 @@ def _facts(entry: Grid) -> Iterator[tuple[str, str]]:
 
 
 def _one_or_many(names: Iterable[str], noun: str) -> str:
-    found = list(dict.fromkeys(names))
-    return found[0] if len(found) == 1 else f"{len(found):,} {noun}s"
+    distinct = list(dict.fromkeys(names))
+    return distinct[0] if len(distinct) == 1 else f"{len(distinct):,} {noun}s"
 
 
 def as_dict(
@@ -150,7 +163,7 @@ def as_dict(
     rules: pd.DataFrame | None = None,
 ) -> dict[str, Any]:
     """Return answer, source, what is missing, summary, scores, correlations and rules as JSON can hold them."""
-    found: dict[str, Any] = jsonable(
+    entries: dict[str, Any] = jsonable(
         {
             "answer": _answer(evaluation.grids(min_share)),
             "source": evaluation.source,
@@ -163,17 +176,17 @@ def as_dict(
             "rules": [] if rules is None else rules,
         }
     )
-    return found
+    return entries
 
 
-def _answer(known: Sequence[Grid]) -> str:
-    best = _best(known)
-    return best_in_words(best, best.site) if best.one_model else best_of_several(known)
+def _answer(grids: Sequence[Grid]) -> str:
+    best = _best(grids)
+    return best_in_words(best, best.site) if best.one_model else best_of_several(grids)
 
 
-def _best(known: Sequence[Grid]) -> Grid:
+def _best(grids: Sequence[Grid]) -> Grid:
     """Return the model, site and pooling of the highest average."""
-    return max(known, key=lambda entry: max(entry.average, default=-math.inf))
+    return max(grids, key=lambda entry: max(entry.average, default=-math.inf))
 
 
 def _title(name: str, entry: Grid, *details: str) -> str:
@@ -185,22 +198,22 @@ def score_findings(entry: Grid) -> list[str]:
     average, best, last, unit = entry.average, entry.best, entry.depth, entry.unit
     if best is None:
         return []
-    tasks, found = entry.complete.shape[1], []
+    tasks, sentences = entry.complete.shape[1], []
     if last not in average:
-        found.append(f"The last layer ({last}) has no scores to compare layer {best} with.")
+        sentences.append(f"The last layer ({last}) has no scores to compare layer {best} with.")
     elif average[best] > average[last]:
         gain = unit.difference(average[best] - average[last])
-        found.append(
+        sentences.append(
             f"Layer {best} against the last layer ({last}): {gain}. It was chosen on the same scores: on other tasks "
             "expect less."
         )
     if average.get(0, -math.inf) > average[best]:
-        found.append(
+        sentences.append(
             f"Layer 0, the embedding output, has {unit.text(average[0])} and is not a candidate."
         )
     if tasks > 1 and last in average:
         other = sum(entry.best_on(str(task)) != last for task in entry.complete)
-        found.append(
+        sentences.append(
             f"On {other:,} of {tasks:,} tasks a layer other than the last is best; with each task at its own best "
             f"layer the average is {unit.text(entry.oracle)}."
             if other
@@ -213,22 +226,22 @@ def score_findings(entry: Grid) -> list[str]:
             unit.difference(most["gain"], most["error"]),
             most["gain"] > CLEAR * most["error"],
         )
-        found.append(
+        sentences.append(
             f"The mix of layers {most.name!r} against {rival}, both chosen on other samples: {by}."
             if clear
             else f"No mix of layers is clearly better than {rival}; {most.name!r} comes nearest: {by}."
         )
     if shifts := list(shifts_of(entry)):
         # the answer has an only one
-        found += [f"{shift.in_words(unit)}." for shift in shifts[len(shifts) == 1 :]]
-        found.append(
+        sentences += [f"{shift.in_words(unit)}." for shift in shifts[len(shifts) == 1 :]]
+        sentences.append(
             "A target's best layer is chosen on these scores: on others of its kind expect less."
         )
     if entry.left_out:
-        found.append(
+        sentences.append(
             f"Left out of averages, with scores on too few tasks: {named_layers(entry.left_out)}."
         )
-    return found
+    return sentences
 
 
 def best_in_words(entry: Grid, site: str = "") -> str:
@@ -238,34 +251,43 @@ def best_in_words(entry: Grid, site: str = "") -> str:
         return f"{entry.name}: no layer has scores on enough tasks for an average"
     if len(shifts := list(shifts_of(entry))) == 1:
         return shifts[0].in_words(unit)
-    tasks, last = [str(task) for task in entry.complete], entry.depth
-    own = sorted({layer for task in tasks if (layer := entry.best_on(task)) is not None})
+    tasks = [str(task) for task in entry.complete]
+    by_task = sorted({layer for task in tasks if (layer := entry.best_on(task)) is not None})
     on = f"on the average of {len(tasks):,} tasks" if len(tasks) > 1 else f"on {tasks[0]}"
-    each = " and on each of them" if tasks[1:] and own == [best] else ""
-    by_task = "" if own == [best] else f"; best by task: {named_layers(own)}"
-    scores = unit.text(average[best], entry.error(best))
-    shipped = math.isfinite(entry.shipped)
-    rival = entry.shipped if shipped else average.get(last, math.nan)
-    name = "the model as shipped" if shipped else "the last layer"
-    against = ""
-    if math.isfinite(rival) and (shipped or best != last):
-        same = unit.number(average[best]) == unit.number(rival)
-        error = error_of_gain(entry, best, None if shipped else last)
-        against = (
-            f", as {name}"
-            if same
-            else f", {unit.difference(average[best] - rival, error)} against {name}"
-        )
-    where = f" ({site})" * bool(site)
+    others = "" if by_task == [best] else f"; best by task: {named_layers(by_task)}"
+    where = f" ({site})" if site else ""
+    scores = unit.text(average[best], entry.error(best)) + _against(entry, best)
     if near := within_margin(entry):
-        before = [int(layer) for layer in candidates(average).index if layer != last]
-        tie = tied([*before, last], near, name)
-        text = (
-            f"{tie[0].upper()}{tie[1:]}{where} {on}; the best layer, {best}, has {scores}{against}"
-        )
-    else:
-        text = f"Layer {best} of {last}{where} scores best {on}{each}: {scores}{against}"
-    return text + by_task
+        tie = _tie(entry, near)
+        return f"{tie}{where} {on}; the best layer, {best}, has {scores}{others}"
+    each = " and on each of them" if len(tasks) > 1 and by_task == [best] else ""
+    return f"Layer {best} of {entry.depth}{where} scores best {on}{each}: {scores}{others}"
+
+
+def _tie(entry: Grid, near: Sequence[int]) -> str:
+    """Return which layers do not differ measurably from the last, as a sentence begins."""
+    last = entry.depth
+    before = [int(layer) for layer in candidates(entry.average).index if layer != last]
+    tie = tied([*before, last], near, _name_of_last(entry))
+    return f"{tie[0].upper()}{tie[1:]}"
+
+
+def _against(entry: Grid, best: int) -> str:
+    """Return what the best layer gains over the model as shipped, else over the last layer; empty without a score."""
+    unit, average = entry.unit, entry.average
+    rival, score = None, entry.shipped
+    if not math.isfinite(score):
+        rival, score = entry.depth, average.get(entry.depth, math.nan)
+    if rival == best or not math.isfinite(score):
+        return ""
+    if unit.number(average[best]) == unit.number(score):
+        return f", as {_name_of_last(entry)}"
+    gain = unit.difference(average[best] - score, error_of_gain(entry, best, rival))
+    return f", {gain} against {_name_of_last(entry)}"
+
+
+def _name_of_last(entry: Grid) -> str:
+    return "the model as shipped" if math.isfinite(entry.shipped) else "the last layer"
 
 
 def best_of_several(entries: Sequence[Grid]) -> str:
