@@ -35,53 +35,58 @@ MOST_PAIRS = 3
 
 def document(comparison: "Comparison") -> Document:
     """Return a comparison as it is shown; of several pairs a page has a document for each."""
-    pairs, members, series = findings.pairs(comparison), comparison.runs, comparison.series
+    pairs, runs, series = findings.pairs(comparison), comparison.runs, comparison.series
     single = len(pairs) == 1
-    name = " and ".join(member.name for member in members)
-    name = name if single else f"{len(members)} {'checkpoints' if series else 'runs'}"
     course_in_words = [*_course(comparison)] if series else []
-    answers = [*course_in_words, *map(headline, pairs)]
+    answer, *reasons = [*course_in_words, *map(headline, pairs)]
+    checkpoints = [*_checkpoints(comparison)] if series else []
     detailed = pairs[-1:] if series else pairs[:MOST_PAIRS]
-    parts: list[Part] = [*_checkpoints(comparison)] if series else []
+    parts: list[Part] = [*checkpoints]
     for pair in detailed:
         title = pair.name if parts else ""
         parts += [Sentences(title, findings.sentences(pair)), _map(pair), _differences(pair)]
+    # without checkpoints the map of the first pair, which stands after its sentences
+    lead = checkpoints[:1] or parts[1:2]
     more = f"The page has maps and differences of all {len(pairs)} pairs."
-    shown_by_page = (
-        [
-            Document(
-                " ".join(course_in_words),
-                title=(name,),
-                sections=(course(comparison),),
-                kind="series",
-                depth=members[0].depth,
-            )
-        ]
-        if series
-        else []
-    )
+    left_out = [more] if len(pairs) > len(detailed) else []
+    name = _name(comparison)
+    pages = [_series(comparison, name, " ".join(course_in_words))] if series else []
     return Document(
-        answers[0],
-        reasons=tuple(answers[1:]),
+        answer,
+        reasons=tuple(reasons),
         title=(name, comparison.data),
         facts=(
             f"{comparison.n:,} samples",
-            *(f"{member.name}: {_size(member)}" for member in members),
+            *(f"{run.name}: {_size(run)}" for run in runs),
         ),
         parts=tuple(parts),
-        lead=tuple(parts[:1])
-        if series
-        else tuple(part for part in parts if isinstance(part, HeatMap))[:1],
-        notes=(
-            *([more] if len(pairs) > len(detailed) else []),
-            *(f"Note: {note}" for note in comparison.notes),
-        ),
+        lead=tuple(lead),
+        notes=(*left_out, *(f"Note: {note}" for note in comparison.notes)),
         sections=tuple(sections(pairs[0])) if single else (),
-        members=() if single else (*shown_by_page, *map(_pair, pairs)),
+        members=() if single else (*pages, *map(_pair, pairs)),
         details=(_facts(pairs[0]),),
         warnings=comparison.notes,
         kind="comparisons",
-        depth=min(member.depth for member in members),
+        depth=min(run.depth for run in runs),
+    )
+
+
+def _name(comparison: "Comparison") -> str:
+    """Return the names of two runs, or how many there are."""
+    runs = comparison.runs
+    if len(runs) == 2:
+        return " and ".join(run.name for run in runs)
+    return f"{len(runs)} {'checkpoints' if comparison.series else 'runs'}"
+
+
+def _series(comparison: "Comparison", name: str, answer: str) -> Document:
+    """Return the course of a series of checkpoints as a page shows it."""
+    return Document(
+        answer,
+        title=(name,),
+        sections=(course(comparison),),
+        kind="series",
+        depth=comparison.runs[0].depth,
     )
 
 
@@ -120,32 +125,33 @@ def _map(pair: Pair) -> HeatMap:
 
 
 def _differences(pair: Pair) -> Table:
-    titles, found = [], []
+    titles, cells = [], []
     for metric, variant, several, rows in by_metric(pair.differences):
-        most, cells = findings.largest(rows), {}
-        for index, own in rows.iterrows():
-            value, stderr = (scale(metric) * float(own[name]) for name in ("value", "stderr"))
-            layers = " | ".join(map(str, dict.fromkeys((own["a"], own["b"]))))
-            cells[layers] = Cell(findings.signed(value), error(stderr), value, index == most)
+        largest, column = findings.largest(rows), {}
+        for index, entry in rows.iterrows():
+            value, stderr = (scale(metric) * float(entry[name]) for name in ("value", "stderr"))
+            layers = " | ".join(map(str, dict.fromkeys((entry["a"], entry["b"]))))
+            marked = index == largest
+            column[layers] = Cell(findings.signed(value), error(stderr), value, marked)
         titles.append(f"{named(metric, variant)} {variant if several and variant else ''}".strip())
-        found.append(cells)
+        cells.append(column)
     legend = (
         f"±: one standard error, by sample where both runs keep each sample's values. Marked: the largest difference "
         f"beyond {SURE:.0f} of them, layer 0 aside."
     )
-    return _by_layer(f"{pair.b.name} less {pair.a.name}", titles, found, "decimal", (legend,))
+    return _by_layer(f"{pair.b.name} less {pair.a.name}", titles, cells, "decimal", (legend,))
 
 
 def _by_layer(
     title: str,
     titles: list[str],
-    found: list[dict[str, Cell]],
+    cells: list[dict[str, Cell]],
     align: Align,
     legend: tuple[str, ...] = (),
 ) -> Table:
     """Return cells by layer as a table, a column for each metric."""
-    names = dict.fromkeys(name for cells in found for name in cells)
-    rows = (row(name, *(cells.get(name, EMPTY) for cells in found)) for name in names)
+    names = dict.fromkeys(name for column in cells for name in column)
+    rows = (row(name, *(column.get(name, EMPTY) for column in cells)) for name in names)
     return Table(title, (Column("layer"), *columns(titles, align)), tuple(rows), legend)
 
 
@@ -164,8 +170,8 @@ def _course(comparison: "Comparison") -> Iterator[str]:
 
 def _checkpoints(comparison: "Comparison") -> Iterator[Table]:
     """Yield layers by checkpoints: similarity to the last one in numbers, each metric's course as a spark line."""
-    known, names = list(findings.maps(comparison)), findings.checkpoints(comparison)
-    _, title, first = known[0]
+    maps, names = list(findings.maps(comparison)), findings.checkpoints(comparison)
+    _, title, first = maps[0]
     rows = (
         row(str(layer), *(Cell(shown(value), value=value) for value in line))
         for layer, line in zip(first.index, first.to_numpy(), strict=True)
@@ -173,7 +179,7 @@ def _checkpoints(comparison: "Comparison") -> Iterator[Table]:
     yield Table(title, columns(("layer", *names)), tuple(rows))
     courses = [
         (title, scale(metric) * map_)
-        for metric, title, map_ in known
+        for metric, title, map_ in maps
         if about(metric).needs != "pairs"
     ]
     if courses:
