@@ -61,8 +61,8 @@ class StateStore:
     def facts(self, number: int) -> dict[str, Any] | None:
         """Return what is known of a file; None where it is not finished, or was cut since."""
         with suppress(OSError):
+            size = self.path(number).stat().st_size  # first: without a file its mark says nothing
             facts = json_object(self.mark(number))
-            size = self.path(number).stat().st_size
             if facts is not None and unchanged(facts) and facts.get("bytes") in (None, size):
                 return facts
         return None
@@ -90,6 +90,10 @@ class StateStore:
             if name in facts
         )
 
+    def is_damaged(self, number: int) -> bool:
+        """Return whether a file is there and not what was written; one that is gone is only not finished."""
+        return self.path(number).is_file() and not self.is_intact(number)
+
     def write(self, number: int, content: "Mapping[str, Tensor] | Save", **facts: Any) -> None:
         """Write a file, of tensors or by a function that writes to a path, and then its mark."""
         path = self.path(number)
@@ -100,7 +104,7 @@ class StateStore:
     def checked(self, number: int) -> Path:
         """Return the path of a file; raise `LayerscopeError` where it is not what was written."""
         path = self.path(number)
-        if path.is_file() and not self.is_intact(number):
+        if self.is_damaged(number):
             raise LayerscopeError(
                 f"{self.item} {number} of {str(self.owner)!r} is damaged ({path} has changed since it was written): "
                 f"repeat the command that made it, which computes this {self.item} again"
@@ -126,7 +130,7 @@ class StateStore:
 
     def drop_damaged(self) -> list[int]:
         """Take away the files that are not what was written, and return their numbers."""
-        damaged = [number for number in self._marked() if not self.is_intact(number)]
+        damaged = list(filter(self.is_damaged, self._marked()))
         for number in damaged:
             self.drop(number)
         return damaged

@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import safetensors.torch
 
 import layerscope
 from wrong_input.test_runs import GO_ON, THREE, delete
@@ -83,9 +84,7 @@ def test_a_write_that_fails_is_gone_on_with(
     cli, command, finished: Path, tmp_path: Path, monkeypatch
 ) -> None:
     """Where no disk can be mounted, a writer that says what a full disk says."""
-    from layerscope.runs import folder
-
-    writer, written = folder.save_file, []
+    writer, written = safetensors.torch.save_file, []
 
     def full(tensors: dict[str, Any], path: Path) -> None:
         written.append(path)
@@ -94,7 +93,7 @@ def test_a_write_that_fails_is_gone_on_with(
             raise OSError(28, "No space left on device", str(path))
         writer(tensors, path)
 
-    monkeypatch.setattr(folder, "save_file", full)
+    monkeypatch.setattr(safetensors.torch, "save_file", full)
     run = tmp_path / "run"
     printed = cli(*command, "--out", run)
     assert printed.status == 2
