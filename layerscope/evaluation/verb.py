@@ -3,7 +3,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from layerscope.core import processes
-from layerscope.core.folder_lock import refuse_held
 from layerscope.core.option_kinds import IN_CODE, SEED, Folder, Names, Number, Several, Whole
 from layerscope.core.options import OUTPUT, Loading, checked
 from layerscope.evaluation.options import EvaluateOptions
@@ -89,6 +88,8 @@ def evaluate(
 
     """
     options = checked(evaluate, locals(), EvaluateOptions)
+    from layerscope.core.folder_lock import refuse_held
+
     refuse_held(options.out)
     from layerscope.evaluation.pipeline import evaluate_layers
 

@@ -40,14 +40,14 @@ class Exits:
         name = model.loaded.name
         with evaluating(self.module), torch.no_grad():
             logits = logits_of(forward(self.module, inputs))
-            if logits is None or model.lens is None:
-                raise LayerscopeError(
-                    f"{name} has no head over its {self.stack.part}: give a model with one"
-                )
-            if bool(logits.isnan().any()):
+            if logits is not None and bool(logits.isnan().any()):
                 raise LayerscopeError(
                     f"{name} gives logits that are NaN before any training: its weights are corrupt, take an earlier "
                     f"checkpoint or another model"
+                )
+            if logits is None or model.lens is None:
+                raise LayerscopeError(
+                    f"{name} has no head over its {self.stack.part}: give a model with one"
                 )
             calls = trace(self.module, "", inputs)
             _check_widths(self.module, self.stack, calls)

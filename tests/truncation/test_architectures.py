@@ -238,7 +238,7 @@ def test_a_real_language_model(shared: Path, tmp_path: Path) -> None:
     text = "Once upon a time there was a dog"
     ids = hf.AutoTokenizer.from_pretrained(out)(text, return_tensors="pt")["input_ids"]
     assert ids[0].tolist() == hf.AutoTokenizer.from_pretrained(folder)(text)["input_ids"]
-    state = layer(walks.llama(model, ids), 3)
+    state = layer(walks.rotated(model, ids), 3)
     close(cut.model(input_ids=ids).last_hidden_state, state)
     close(cut(input_ids=ids).logits, model.lm_head(state))
 

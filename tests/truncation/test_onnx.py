@@ -49,7 +49,7 @@ def test_a_language_model_yields_either_site(site: str, tmp_path: Path) -> None:
     for length in (1, 2, 7, 19):
         ids = torch.arange(3, 3 + length)[None]
         inputs = {"input_ids": ids.numpy(), "attention_mask": np.ones((1, length), dtype=np.int64)}
-        states, _ = walks.llama(type("Holder", (), {"model": model}), ids)
+        states, _ = walks.rotated(type("Holder", (), {"model": model}), ids)
         found = session(out).run(["last_hidden_state"], inputs)[0]
         close(found, norm(states[2]), near=1e-4)
     where = "after" if site == "normed" else "before"
