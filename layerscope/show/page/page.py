@@ -72,7 +72,7 @@ def render(
         sections=sections,
         papers=papers,
         bibtex=bibtex(paper for paper, _ in papers),
-        **_switches(members, plots, percent),
+        **_switches(members, percent),
         content=_packed(_json(_content(title, members, sections))),
         vega=_packed(vega),
         style=Markup(_own("page.css") + _own("grid.css")),
@@ -109,16 +109,18 @@ def _warnings_of_wholes(named: Sequence[Named]) -> list[str]:
     return [warning for whole in wholes for warning in whole.warnings]
 
 
-def _switches(members: Sequence[Named], plots: Sequence[Plot], percent: bool | None) -> Json:
+def _switches(members: Sequence[Named], percent: bool | None) -> Json:
     """Return which switches of all charts there are, and how they stand at first."""
-    charts = [plot for plot in plots if isinstance(plot, Chart)]
-    overlays = [series.name for chart in charts for series in chart.series if series.right]
+    charts = [(m, plot) for m in members for plot in _plots([m]) if isinstance(plot, Chart)]
+    overlays = [
+        (m.number, series.name) for m, chart in charts for series in chart.series if series.right
+    ]
     depths = {m.document.depth for m in members if m.document.depth}
     return {
-        "by_layer": any(chart.x.depth for chart in charts),
+        "by_layer": any(chart.x.depth for _, chart in charts),
         "percent": len(depths) > 1 if percent is None else percent,
-        "overlays": overlays[0] if overlays else "",
-        "overlaid": len(members) == 1,
+        "overlays": overlays[0][1] if overlays else "",
+        "overlaid": len({number for number, _ in overlays}) == 1,
     }
 
 
