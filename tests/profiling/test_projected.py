@@ -2,13 +2,16 @@
 
 import io
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import tiny
 import torch
 import transformers as hf
+from chromium import unpacked
 from models.tokenizer import word_tokenizer
 from models.zoo import COMMON, D, build
 from PIL import Image
@@ -119,7 +122,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> layerscope.Run:
 
 
 def test_it_is_a_curve_of_its_own_in_the_terminal_and_on_the_page(
-    images: layerscope.Run, tmp_path: Path
+    images: layerscope.Run, tmp_path: Path, content_of: Callable[[Path], dict[str, Any]]
 ) -> None:
     from rich.console import Console
 
@@ -133,8 +136,15 @@ def test_it_is_a_curve_of_its_own_in_the_terminal_and_on_the_page(
     # by token and by pooling in one table, projected in another
     assert printed.count("Quality of each layer") == 2
     assert "Quality of each layer · the model's projection" in printed
-    page = layerscope.report(images, tmp_path / "page.html").read_text()
-    assert "the model's projection" in page
+    page = layerscope.report(images, tmp_path / "page.html")
+    drawn = {
+        row["series"]
+        for figure in content_of(page)["figures"]
+        for choice in figure["choices"]
+        for row in unpacked(choice)
+        if "series" in row
+    }
+    assert any("the model's projection" in series for series in drawn)
     pairs = images.table()[images.table()["layer_b"].notna()]
     assert len(pairs) and "projected" not in set(pairs["site"])
 

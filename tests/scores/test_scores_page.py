@@ -6,15 +6,17 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+from chromium import content_of
 from frames import scored
 from typed import cli
 
 from layerscope import report
 from layerscope.core.errors import LayerscopeError
+from layerscope.runs.registry import METRICS
 from layerscope.scores import Evaluation, correlate, open_evaluation
 from layerscope.scores.evaluation import COLUMNS
 
-__all__ = ["cli"]
+__all__ = ["cli", "content_of"]
 
 LONG = "AVeryLongNameOfATaskThatNobodyWouldWriteOutTwiceClassification"
 HOSTILE = "</script><script>window.hit = 1</script><b>%{y}</b>"
@@ -24,7 +26,16 @@ SCORES = {
     HOSTILE: [0.8, 0.1, 0.2, 0.4],
 }
 SHIPPED = {"plain": 0.55, LONG: 0.35, HOSTILE: 0.45}
-CARDS = "(file) => cards.find(c => c.figure.file === file).plots"
+AVERAGE, GRID = "scores-average-score-by-layer", "scores_by_task"
+CHARTS = "[...document.querySelectorAll(`#${CSS.escape(id)} .plot`)].map(p => p.chart)"
+DATA = f"(id) => {CHARTS}.map(chart => chart.data('source_0'))"
+# the rows of one mark as its layer of the chart draws them
+DRAWN = (
+    f"([id, mark]) => {CHARTS}.flatMap(chart => Object.keys(chart.getState({{data: () => true}}).data)"
+    ".filter(name => name.startsWith('data_')).map(name => chart.data(name))"
+    ".find(rows => rows.length && rows.every(row => row.mark === mark && 'at' in row)) ?? [])"
+    ".map(({run, at, y}) => ({run, at, y}))"
+)
 
 
 def evaluated(model, **more):
@@ -75,13 +86,16 @@ def test_opens_without_a_word_a_request_or_harm(browser, request, page, width):
         )
         assert max(ends) <= width, "a link to a section is cut"
         assert opened.ask("window.hit") is None
-        assert opened.ask("document.scripts.length") == 4
+        assert opened.ask("document.scripts.length") == 5
         assert opened.ask("document.querySelectorAll('main img, main i').length") == 0
-        assert all(
-            opened.ask(
-                "cards.flatMap(c => c.plots).map(p => p.querySelectorAll('.main-svg').length)"
-            )
+        plots = opened.ask("page.figures.reduce((n, figure) => n + figure.places.length, 0)")
+        canvases = opened.ask(
+            "[...document.querySelectorAll('.plot canvas')].filter(canvas => canvas.width > 0).length"
         )
+        folded = opened.ask(
+            "[...document.querySelectorAll('details:not([open]) .plot')].filter(p => !p.children.length).length"
+        )
+        assert plots > 0 and canvases + folded == plots
         assert HOSTILE in opened.text("#every-score")
     assert path.stat().st_size < 6e6
 
@@ -89,28 +103,35 @@ def test_opens_without_a_word_a_request_or_harm(browser, request, page, width):
 def test_plots_are_the_evaluations_values(browser, both, evaluation):
     (grid,) = evaluation.grids()
     with browser.open(both) as opened:
-        line, shipped, mark = opened.ask(f"({CARDS})('average-score-by-layer')[0].data")
-        assert line["x"] == [0, 1, 2, 3] and line["y"] == pytest.approx(list(100 * grid.average))
-        assert shipped["y"] == pytest.approx([100 * grid.baseline.mean()] * 2)
-        best = int(grid.average.idxmax())
-        assert (mark["x"], mark["y"]) == ([best], [pytest.approx(100 * grid.average[best])])
-        cells, rings = opened.ask(f"({CARDS})('every-layer-on-every-task')[0].data")
-        gains = (grid.scores - pd.Series(SHIPPED)).to_numpy().T
-        assert np.array(cells["z"]) == pytest.approx(100 * gains, abs=1e-12)
+        (rows,) = opened.ask(DATA, AVERAGE)
+        line = [row for row in rows if row["mark"] == "line"]
+        assert [row["x"] for row in line] == [0, 1, 2, 3]
+        assert [row["y"] for row in line] == pytest.approx(list(100 * grid.average), rel=1e-5)
+        shipped = [row["y"] for row in rows if row["series"] == "as shipped"]
+        assert shipped == pytest.approx([100 * grid.baseline.mean()] * 2, rel=1e-5)
+        assert [row["x"] for row in rows if row.get("marked")] == [grid.average.idxmax()]
+        (cells,) = opened.ask(DATA, GRID)
+        gains = (grid.scores - pd.Series(SHIPPED)).T
+        shown = {(row["row"], int(row["column"])): row["value"] for row in cells}
+        assert shown == pytest.approx(
+            {(task, layer): 100 * gains.loc[task, layer] for task in SCORES for layer in range(4)},
+            rel=1e-5,
+        )
         end = 100 * np.percentile(abs(gains), 95)  # one cell in twenty lies beyond
-        assert (cells["zmin"], cells["zmax"]) == (pytest.approx(-end), pytest.approx(end))
+        low, middle, high = opened.ask(
+            f"(id) => {CHARTS}[0].scale('color').domain()",
+            GRID,
+        )
+        assert (low, middle, high) == (pytest.approx(-end), 0, pytest.approx(end))
         # the last task is read best at layer 0, which is not a candidate
-        assert rings["x"] == [
-            2,
-            1,
-            3,
-        ]
-        assert "70.00 %, +15.00 points against the model as shipped" in cells["hovertext"][0][2]
+        rings = {row["row"]: row["column"] for row in cells if row.get("marked")}
+        assert rings == {"plain": "2", LONG: "1", HOSTILE: "3"}
+        told = next(row["point"] for row in cells if (row["row"], row["column"]) == ("plain", "2"))
+        assert "70.00 %, +15.00 points against the model as shipped" in told
         opened.tab.check("input[name=axis][value=percent]")
         opened.drawn()
-        assert opened.ask(f"({CARDS})('average-score-by-layer')[0].data[0].x") == pytest.approx(
-            [0, 100 / 3, 200 / 3, 100]
-        )
+        drawn = opened.ask(DRAWN, [AVERAGE, "line"])
+        assert [row["at"] for row in drawn] == pytest.approx([0, 100 / 3, 200 / 3, 100])
 
 
 def test_metrics_are_compared_with_scores(browser, both, labelled, evaluation, tmp_path):
@@ -118,13 +139,14 @@ def test_metrics_are_compared_with_scores(browser, both, labelled, evaluation, t
     wanted = wanted[(wanted["target"] == "mean score") & wanted["estimate"].notna()]
     spearman = wanted[wanted["statistic"] == "spearman"].set_index("metric")
     with browser.open(both) as opened:
-        bars = opened.ask(f"({CARDS})('metrics-and-scores')[0].data[0]")
-        names = opened.ask("page.figures.find(f => f.kind === 'bars').choices[0].rows")
-        assert len(names) == len(spearman) >= 5
-        at = names.index("effective rank")
+        bars = {row["name"]: row for row in opened.ask(DATA, "correlations_spearman")[0]}
+        assert len(bars) == len(spearman) >= 5
+        for metric, row in spearman.iterrows():
+            bar = bars[METRICS[metric].title]
+            assert [bar["value"], bar["low"], bar["high"]] == pytest.approx(
+                [row["estimate"], row["low"], row["high"]], rel=1e-5
+            )
         row = spearman.loc["effective_rank"]
-        assert bars["x"][at] == row["estimate"]
-        assert bars["error_x"]["array"][at] == pytest.approx(max(0, row["high"] - row["estimate"]))
         with opened.save("#correlations [data-csv]", tmp_path).open(
             encoding="utf-8", newline=""
         ) as file:
@@ -137,19 +159,29 @@ def test_metrics_are_compared_with_scores(browser, both, labelled, evaluation, t
             .loc["effective_rank", "estimate"]
         )
         assert float(found["Pearson's r, 95 % interval"]) == pearson
-        scatter = "page.figures.find(f => f.title === 'A metric against the average score')"
-        (points,) = opened.ask(f"{scatter}.choices.find(c => c.choice === 'effective rank').series")
-        assert points["x"] == list(labelled.metric("effective_rank"))[1:]
-        assert points["y"] == list(evaluation.grids()[0].average)[1:]
+        known = opened.ask(DATA, "a-metric-against-the-average-score")
+        points = next(rows for rows in known if "effective rank" in rows[0]["point"])
+        rank = list(labelled.metric("effective_rank"))[1:]
+        assert [row["x"] for row in points] == pytest.approx(rank, rel=1e-5)
+        average = list(100 * evaluation.grids()[0].average)[1:]
+        assert [row["y"] for row in points] == pytest.approx(average, rel=1e-5)
 
 
 def test_the_average_score_lies_over_each_metric(browser, both, evaluation):
-    over = f"({CARDS})('effective-rank')[0].data.filter(t => t.yaxis === 'y2').map(t => t.y)"
+    average = pytest.approx(list(100 * evaluation.grids()[0].average), rel=1e-5)
+    metrics = ("effective_rank", "lidar", "linear_probe")
     with browser.open(both) as opened:
-        assert opened.ask(over) == [pytest.approx(list(100 * evaluation.grids()[0].average))]
+
+        def over(metric):
+            return [row["y"] for row in opened.ask(DRAWN, [f"curve-{metric}", "over"])]
+
+        for metric in metrics:
+            assert over(metric) == average
         opened.tab.uncheck("#overlay")
         opened.drawn()
-        assert opened.ask(over) == []
+        for metric in metrics:
+            assert over(metric) == []
+            assert opened.ask(DRAWN, [f"curve-{metric}", "line"])
 
 
 def test_the_download_of_every_score_is_the_evaluation(browser, both, evaluation, tmp_path):
@@ -177,14 +209,18 @@ def test_scores_alone_are_a_whole_page(browser, alone):
         assert opened.text("h1") == "2 models on 4 tasks"
         assert "gone was not judged: data set <gone> cannot be had" in opened.text("main")
         assert "1 missing" in opened.text("header")
-        lines = (
-            f"({CARDS})('average-score-by-layer')[0].data.filter(t => t.mode === 'lines+markers')"
-        )
-        assert opened.ask(f"{lines}.map(t => t.x.at(-1))") == [100, 100]
+
+        def lines():
+            found = {}
+            for row in opened.ask(DRAWN, [AVERAGE, "line"]):
+                found.setdefault(row["run"], []).append(row["at"])
+            return list(found.values())
+
+        assert [at[-1] for at in lines()] == [100, 100]
         assert len(opened.ask("document.querySelectorAll('#summary tbody tr')[1].textContent")) > 20
         opened.tab.uncheck("[data-run='0']")
         opened.drawn()
-        assert opened.ask(f"{lines}.map(t => t.x)") == [[0, 40, 60, 80, 100]]
+        assert lines() == [[0, 40, 60, 80, 100]]
         assert "Left out of averages, with scores on too few tasks: layer 1." in opened.text(
             "#findings"
         )
@@ -210,11 +246,11 @@ def test_many_tasks_and_layers_stay_light(tmp_path):
     assert report(Evaluation(rows), tmp_path / "page.html").stat().st_size < 6e6
 
 
-def test_what_is_given_is_told_apart(labelled, evaluation, tmp_path, cli):
+def test_what_is_given_is_told_apart(labelled, evaluation, tmp_path, cli, content_of):
     saved = evaluation.save(tmp_path / "saved")
     other = evaluated("another")
-    page = report([labelled.path, saved, other], tmp_path / "page.html").read_text("utf-8")
-    assert "another" in page
+    page = report([labelled.path, saved, other], tmp_path / "page.html")
+    assert any("another" in run["name"] for run in content_of(page)["runs"])
     with pytest.raises(
         LayerscopeError, match="evaluation '.*' is given twice: name each evaluation once"
     ):
