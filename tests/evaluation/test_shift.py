@@ -17,7 +17,7 @@ import layerscope
 from layerscope.core.errors import LayerscopeError
 from layerscope.evaluation import probing
 from layerscope.probes.linear import shifted_probe
-from layerscope.scores.probe_results import right_of
+from layerscope.scores.probe_results import unpacked
 
 __all__ = ["cli", "one_thread"]
 SOURCE, TARGET = "topics (linear probe)", "topics → later (linear probe)"
@@ -79,7 +79,7 @@ def test_one_row_for_the_source_and_one_for_the_target(
         _, wanted = shifted_probe(states[layer], labels, there[layer], others)
         assert row["n"] == len(others), "what is in the source too is left out"
         assert row["score"] == pytest.approx(wanted.mean, abs=0.03)
-        assert right_of(row["right"], row["n"]).mean() == pytest.approx(row["score"])
+        assert unpacked(row["right"], row["n"]).mean() == pytest.approx(row["score"])
     assert not (tmp_path / "out" / "states").exists()
     # a folder of the plain scores goes on with those under a shift, and then has all there is
     fits: list[object] = []
@@ -124,7 +124,7 @@ def test_mixes_are_learned_on_the_source_and_images_are_read_as_texts_are(vit: s
     assert (
         target.loc["one layer"].isna()[["gain", "gain_error"]].all() and (target["n"] == 60).all()
     )
-    right = {name: right_of(row["right"], 60) for name, row in target.iterrows()}
+    right = {name: unpacked(row["right"], 60) for name, row in target.iterrows()}
     for name in target.index[1:]:
         apart = right[name].astype(float) - right["one layer"]
         assert target.loc[name, "gain"] == pytest.approx(apart.mean())

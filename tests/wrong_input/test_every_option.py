@@ -14,7 +14,7 @@ from layerscope import LayerscopeError
 from layerscope.cli.app import NAMES
 from layerscope.cli.see import run_demo
 from layerscope.core import option_kinds as kinds
-from layerscope.core.options import Option, checked, declared
+from layerscope.core.options import Option, Options, checked, declared
 from layerscope.scores.verb import read_scores
 
 OTHERS = {"demo": run_demo, "scores": read_scores, "reproduce": layerscope_papers.reproduce}
@@ -69,7 +69,7 @@ def test_a_call_refuses_it(verb: str, tmp_path: Path) -> None:
                 VERBS[verb](**required(options, tmp_path) | {name: read})
             assert "\n" not in str(error.value)
     with pytest.raises(LayerscopeError, match="has no option 'nonesuch'"):
-        checked(VERBS[verb], {"nonesuch": 1})
+        checked(VERBS[verb], {"nonesuch": 1}, Options)
     assert not list(tmp_path.iterdir())
 
 
