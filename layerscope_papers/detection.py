@@ -157,7 +157,7 @@ def average_precision(scores: npt.ArrayLike, hits: npt.ArrayLike, positives: int
     101 recalls.
 
     Source: Everingham et al. 2010, The PASCAL Visual Object Classes Challenge; Lin et al. 2014,
-        Microsoft COCO.
+    Microsoft COCO.
 
     >>> round(average_precision([0.9, 0.8, 0.7], [True, False, True], positives=2), 4)  # 1 up to half, then 2/3
     0.835

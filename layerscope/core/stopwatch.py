@@ -71,7 +71,7 @@ def error_of_median(times: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the standard error of the median over the first axis, of which outliers are no part.
 
     Source: Rousseeuw, Croux 1993, Alternatives to the median absolute deviation; a median's error
-        is 1.2533 that of a
+    is 1.2533 that of a
     mean.
     """
     deviation = 1.4826 * np.median(np.abs(times - np.median(times, axis=0)), axis=0)

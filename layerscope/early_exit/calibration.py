@@ -5,7 +5,7 @@ source (exchangeable). Neither the exits nor the criterion may have been chosen 
 tested; `split` keeps some apart for that.
 
 Source: Angelopoulos et al. 2021, Learn then Test: Calibrating Predictive Algorithms to Achieve Risk
-    Control.
+Control.
 """
 
 import math

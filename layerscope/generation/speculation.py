@@ -73,7 +73,7 @@ class SelfSpeculation:
             cannot be kept to.
 
     Source: Leviathan et al. 2023, Fast inference from transformers via speculative decoding;
-        Elhoushi et al. 2024,
+    Elhoushi et al. 2024,
     LayerSkip; Zhang et al. 2023, Draft & Verify.
 
     Example:

@@ -62,7 +62,7 @@ def generate(
     n-grams that repeat an earlier one; both are means over the texts.
 
     Source: Tracing Representation Progression, section on language models, equations 20 and 22; Su
-        et al. 2022, A
+    et al. 2022, A
     contrastive framework for neural text generation; Holtzman et al. 2020 for the nucleus.
 
     Args:

@@ -56,7 +56,7 @@ class Translators(nn.ModuleList):
     """An affine map for each layer before the last: its states h become h + W h + b.
 
     Source: Belrose et al. 2023, Eliciting Latent Predictions from Transformers with the Tuned Lens,
-        section 3.
+    section 3.
     """
 
     def __init__(self, depth: int, width: int) -> None:

@@ -17,7 +17,7 @@ def angular_distance(X: Array, Y: Array, center: bool = True) -> Tensor:
     the same direction, 1/2 for a right angle, 1 for the opposite one, NaN where there is no cosine.
 
     Source: Gromov et al. 2024, The Unreasonable Ineffectiveness of the Deeper Layers, who do not
-        centre.
+    centre.
 
     >>> angular_distance(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]]), center=False)
     tensor([0.5000], dtype=torch.float64)

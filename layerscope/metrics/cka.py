@@ -36,7 +36,7 @@ def cka(
     a number is sigma itself, and a median of 0 gives NaN. Raises `LayerscopeError` for N < 4.
 
     Source: Kornblith et al. 2019 (biased; Tracing Representation Progression, equation 3); Nguyen
-        et al. 2021,
+    et al. 2021,
     equation 3, for HSIC_1 of Song et al. 2012.
 
     >>> states = np.random.default_rng(0).normal(size=(50, 3))

@@ -34,7 +34,7 @@ def dip(values: Array) -> float:
     Raises `LayerscopeError` for an array of another shape.
 
     Source: Hartigan and Hartigan 1985, The dip test of unimodality; of entropies by layer Skean et
-        al. 2024, Does
+    al. 2024, Does
     Representation Matter?
 
     >>> two = np.concatenate([np.linspace(0, 1, 50), np.linspace(9, 10, 50)])

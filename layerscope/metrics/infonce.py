@@ -23,7 +23,7 @@ def infonce(
     0.
 
     Source: van den Oord et al. 2018, Contrastive Predictive Coding, equation 4; Skean et al. 2025,
-        Layer by Layer.
+    Layer by Layer.
 
     >>> round(infonce(np.eye(4), np.eye(4)), 4)  # each view finds its pair
     0.0001
@@ -46,7 +46,7 @@ def infonce_bound(
     Arguments and errors are those of `infonce`; the value `[...]` is in nats, at most log N.
 
     Source: van den Oord et al. 2018, Representation Learning with Contrastive Predictive Coding,
-        section 2.3.
+    section 2.3.
 
     >>> round(infonce_bound(np.eye(4), np.eye(4)), 4)  # just below ln 4
     1.3862

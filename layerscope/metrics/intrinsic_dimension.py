@@ -26,7 +26,7 @@ def intrinsic_dimension(Z: Array, discard: float = DISCARD) -> float | Tensor:
     of a tile of distances whatever N. Raises `LayerscopeError` unless 0 <= discard < 1.
 
     Source: Facco et al. 2017, Estimating the intrinsic dimension by a minimal neighborhood
-        information.
+    information.
 
     >>> plane = np.random.default_rng(0).normal(size=(500, 2)) @ np.random.default_rng(1).normal(size=(2, 10))
     >>> round(intrinsic_dimension(plane), 1)

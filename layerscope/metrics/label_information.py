@@ -61,7 +61,7 @@ def label_information(
     Raises `LayerscopeError` for fewer than two labels, and for missing ones.
 
     Source: Giraldo, Rao and Principe 2014, Measures of entropy from data using infinitely divisible
-        kernels.
+    kernels.
 
     >>> found = label_information(np.eye(4)[[0, 0, 1, 1]], [0, 0, 1, 1])
     >>> round(found.value, 4), found.chance < found.value  # ln 2: the states tell the two labels apart

@@ -56,7 +56,7 @@ def matrix_entropy(
     alone.
 
     Source: Skean et al. 2025, Layer by Layer, equation 1 (raw rows); Giraldo, Rao and Principe
-        2014.
+    2014.
 
     >>> round(matrix_entropy(np.eye(4)), 4)  # ln 4
     1.3863

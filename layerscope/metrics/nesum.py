@@ -13,7 +13,7 @@ def nesum(Z: Array | Rows) -> float | Tensor:
     spread over many directions; it is 1 / `anisotropy`. NaN where all rows are equal.
 
     Source: He, Ozay 2022, Exploring the Gap between Collapsed and Whitened Features in
-        Self-Supervised Learning.
+    Self-Supervised Learning.
 
     >>> round(nesum(np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])), 3)  # two equal directions
     2.0

@@ -44,7 +44,7 @@ def prompt_entropy(
     other options are those of `matrix_entropy`.
 
     Source: Skean et al. 2025, Layer by Layer, section 3 and equation 1, of raw rows; prefixes as in
-        figure 5.
+    figure 5.
 
     >>> round(prompt_entropy(np.eye(3)), 4)  # ln 3: three tokens, three directions
     1.0986

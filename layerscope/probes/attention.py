@@ -138,7 +138,7 @@ def attention_probe(
     left without a training sample are left out.
 
     Source: El-Nouby et al. 2024, Scalable pre-training of large autoregressive image models,
-        section 4.
+    section 4.
 
     >>> labels = np.repeat(["praise", "blame"], 15)
     >>> states = np.random.default_rng(0).normal(size=(30, 4)) + np.where(labels == "praise", 2, -2)[:, None]

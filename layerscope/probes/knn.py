@@ -22,7 +22,7 @@ def knn_probe(
     class of the nearer ones. 0 ... 1.
 
     Source: Cover, Hart 1967; Wu et al. 2018, Unsupervised Feature Learning via Non-Parametric
-        Instance Discrimination.
+    Instance Discrimination.
 
     >>> labels = np.repeat(["praise", "blame"], 15)
     >>> states = np.random.default_rng(0).normal(size=(30, 4)) + np.where(labels == "praise", 2, -2)[:, None]

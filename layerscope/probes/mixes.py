@@ -99,7 +99,7 @@ def linear_mixes(
     `map` does, in several processes. Raises `LayerscopeError` for layers of unlike width.
 
     Source: Peters et al. 2018, Deep contextualized word representations, for the scalar mix (a
-        probe of unit rows does
+    probe of unit rows does
     not see its scale); Bertinetto et al. 2019, Meta-learning with differentiable closed-form
     solvers, for the ridge.
 

@@ -59,7 +59,7 @@ def correlate(
     intervals are percentiles of `bootstrap` resamples (0: NaN), the same draws for every metric.
 
     Source: Skean et al. 2025, figures 3 and 8; Efron and Tibshirani 1993 for the percentile
-        bootstrap.
+    bootstrap.
 
     >>> from layerscope.scores import correlate, open_evaluation, open_metrics
     >>> found = correlate(open_metrics("metrics.csv"), open_evaluation("scores.csv"), statistics=["spearman"])

@@ -227,8 +227,8 @@ class Meter:
         """Return each block's influence, over all tokens, and the angular distance over n blocks from each on.
 
         Source: Men et al. 2024, ShortGPT, equation 1; Gromov et al. 2024, The Unreasonable
-            Ineffectiveness of the Deeper Layers, equation 7, whose vectors are the last token's: so
-            they are here for language models.
+        Ineffectiveness of the Deeper Layers, equation 7, whose vectors are the last token's: so
+        they are here for language models.
         """
         model, how = self.model, "last" if self.kind == "tokens" else self.pooling
 

@@ -142,7 +142,7 @@ def one_standard_error(scored: Scored, columns: Sequence[int]) -> int:
     own. Of one or two tasks it is the standard error of the best score, so far as that is known.
 
     Source: Breiman et al. 1984, Classification and regression trees, section 3.4.3, with the
-        difference paired.
+    difference paired.
     """
     best = best_of(scored, columns)
     for column in columns:

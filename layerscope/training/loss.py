@@ -91,7 +91,7 @@ def exit_weights(
     are negative, not finite or all 0.
 
     Source: Tracing Representation Progression, section 3.1 and figure 15; Elhoushi et al. 2024,
-        LayerSkip, section
+    LayerSkip, section
     4.1.2, whose e_scale is β.
 
     >>> from layerscope.training import exit_weights

@@ -39,7 +39,7 @@ class AlignedLoss(nn.Module):
             cannot read, and dims that it does not have.
 
     Source: Tracing Representation Progression, section 3.1; for dims Kusupati et al. 2022,
-        Matryoshka Representation
+    Matryoshka Representation
     Learning, and Li et al. 2024, 2D Matryoshka Sentence Embeddings, which draws one layer and one
     prefix a step.
 
