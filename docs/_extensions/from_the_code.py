@@ -38,10 +38,7 @@ COMPUTED_FROM = {
     "labels": "States and your labels",
 }
 
-CENTRED, UNCENTRED = (
-    SimpleNamespace(rows=(rows,), cosine=(cosine,))
-    for rows, cosine in (("centered", "centered"), ("unit", "uncentered"))
-)
+UNIT_ROWS = SimpleNamespace(rows=("unit",))
 
 TOP = [getattr(layerscope, name) for name in layerscope.__all__]
 
@@ -78,10 +75,7 @@ def _metric(metric: Metric) -> str:
 
 def _streamed(metric: Metric) -> str:
     """Return which samples a metric is of where data are streamed."""
-    if metric.how.streams(CENTRED):
-        return "of all samples"
-    rest = "of all samples uncentred, else " if metric.how.streams(UNCENTRED) else ""
-    return f"{rest}of a seeded sample"
+    return "of all samples" if metric.how.streams(UNIT_ROWS) else "of a seeded sample"
 
 
 def _plain(text: str) -> str:

@@ -15,6 +15,10 @@ GONE = {
         "merge",
     ): "the last shard of extract marks the folder; extract without --shard checks it and fills gaps",
     ("evaluate", "dims"): NO_DIMS,
+    (
+        "profile",
+        "until_stderr",
+    ): "`samples` says how many texts are read; the table has their errors",
     ("select", "max_dim"): NO_DIMS,
     ("select", "evidence"): NO_RULES,
     ("select", "rule='half-text'"): NO_RULES,

@@ -11,7 +11,6 @@ from layerscope.metrics import blocks, pairs
 from layerscope.metrics.arrays import Array, as_pair64, as_result, centred, check_choice
 from layerscope.metrics.blocks import Blocks, States, in_pairs, opened
 from layerscope.metrics.metric import Metric
-from layerscope.metrics.moments import PairSums
 from layerscope.metrics.pairs import DEBIASING, FromPairs, Measure, Prepared, of_pair
 from layerscope.metrics.spectrum import symmetric_product
 
@@ -185,15 +184,6 @@ def _linear_cka(states: States, others: States | None, debiased: bool) -> Tensor
     return cross / (own_left[:, None] * own_right[None, :]).sqrt()
 
 
-def _of_sums(sums: PairSums, debiased: bool = True) -> Tensor:
-    """Return linear `cka` of every two layers `[L, L]` from sums over samples."""
-    cross, diagonals, traces = sums.inner()
-    if debiased:
-        cross = hsic(cross, diagonals, traces[:, None], traces[None, :], int(sums.count))
-    variances = cross.diagonal()
-    return cross / (variances[:, None] * variances[None, :]).sqrt()
-
-
 def hsic(inner: Tensor, diagonals: Tensor, trace_x: Tensor, trace_y: Tensor, count: int) -> Tensor:
     """Return the unbiased HSIC_1 of two Grams with zero row sums, from sums that need no Gram in memory.
 
@@ -310,7 +300,7 @@ def _features(left: Blocks, right: Blocks, tiles: list[tuple[slice, slice]]) -> 
 
 CKA = Metric(
     cka,
-    FromPairs(_matrix, "linear,{}", DEBIASING, least=4, all_samples=True, of_sums=_of_sums),
+    FromPairs(_matrix, "linear,{}", DEBIASING, least=4, all_samples=True),
     title="CKA",
     reading="1: two layers hold the same geometry",
     formula="debiased: HSIC₁(K, L) / √(HSIC₁(K, K) HSIC₁(L, L)), K = X Xᵀ, L = Y Yᵀ, HSIC₁ the unbiased estimator; "

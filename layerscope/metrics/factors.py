@@ -241,9 +241,7 @@ class FromRows(How):
 
     def streams(self, options: Any) -> bool:
         """Return whether it is one of the second moments, which rows at unit norm around their mean are not."""
-        return self.of_sums and (
-            not self.orders or any(rows != "centered" for rows in options.rows)
-        )
+        return self.of_sums and not (self.orders and "centered" in options.rows)
 
     def lack(self, count: int, width: int) -> str | None:
         """Return what `count` samples of `width` features lack for a value, or None."""

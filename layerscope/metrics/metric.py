@@ -23,7 +23,7 @@ class How:
         return None
 
     def streams(self, options: Any) -> bool:
-        """Return whether sums over chunks of samples give all or some of what the options ask for, to rounding."""
+        """Return whether sums over chunks of samples give what the options ask for, to rounding."""
         return False
 
 

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from layerscope.metrics.arrays import Estimate, as_finite64, unit_rows
 from layerscope.metrics.factors import Rows
-from layerscope.metrics.spectrum import add_product, mirrored
 
 
 @dataclass(frozen=True)
@@ -53,14 +52,6 @@ class ValueSums(Sums):
         mean = off.sum(-1) / count.clamp(min=1)
         return cls(
             count, first.squeeze(-1) + mean, ((off - mean[..., None]) * valid).square().sum(-1)
-        )
-
-    @classmethod
-    def from_estimate(cls, mean: Tensor, stderr: Tensor, count: Tensor) -> "ValueSums":
-        """Return those behind a mean, its standard error (NaN of one value) and the number of values."""
-        count = count.double()
-        return cls(
-            count, mean.nan_to_num(0.0), (stderr.square() * (count - 1) * count).nan_to_num(0.0)
         )
 
     def __add__(self, other: "ValueSums") -> "ValueSums":
@@ -151,70 +142,3 @@ def _factor(*parts: Tensor) -> Tensor:
     return (
         torch.linalg.qr(stacked, mode="r").R if stacked.shape[-2] > stacked.shape[-1] else stacked
     )
-
-
-@dataclass(frozen=True)
-class PairSums(Sums):
-    """Sums of products of the states of every two layers, around a fixed point `shift` `[L, D]` near their mean.
-
-    Fields: `total` [L, D]; `products` [LD, LD], on and above its diagonal; `quartic` [L, L], Σ
-        |x|²|y|²; `cubic`
-    [L, LD], Σ |y|² x, y the first. Its memory is 8 (LD)² bytes.
-    """
-
-    shift: Tensor
-    total: Tensor
-    products: Tensor
-    quartic: Tensor
-    cubic: Tensor
-
-    @classmethod
-    def around(cls, shift: Tensor) -> "PairSums":
-        """Return the sums of no sample yet, around a point `[L, D]`."""
-        layers, size = len(shift), shift.numel()
-        shapes = (shift.shape, (size, size), (layers, layers), (layers, size))
-        sums = (torch.zeros(shape, dtype=torch.float64) for shape in shapes)
-        return cls(torch.zeros((), dtype=torch.float64), shift.double().clone(), *sums)
-
-    @staticmethod
-    def memory(layers: int, width: int) -> int:
-        """Return the bytes that the sums of this many layers take."""
-        return 8 * (layers * width) ** 2
-
-    def add(self, states: Tensor) -> None:
-        """Add finite states `[L, n, D]` in place."""
-        moved = states.double().transpose(0, 1) - self.shift
-        flat, norms = moved.flatten(1), moved.square().sum(-1)
-        add_product(self.products, flat)
-        for total, more in (
-            (self.count, torch.tensor(float(len(flat)))),
-            (self.total, moved.sum(0)),
-            (self.quartic, norms.mT @ norms),
-            (self.cubic, norms.mT @ flat),
-        ):
-            total.add_(more)
-
-    def __add__(self, other: "PairSums") -> "PairSums":
-        ours, theirs = self.tensors(), other.tensors()
-        return PairSums(
-            **{name: ours[name] if name == "shift" else ours[name] + theirs[name] for name in ours}
-        )
-
-    def inner(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return Σ K_ij L_ij, Σ K_ii L_ii `[L, L]` and the traces `[L]` of all layers' Grams K, L of centred rows."""
-        n, (layers, width) = self.count, self.shift.shape
-        off = self.total / n
-        products = mirrored(self.products.clone())
-        products.addr_(off.flatten(), off.flatten(), alpha=-float(n))
-        blocks = products.view(layers, width, layers, width)
-        traces = products.diagonal().view(layers, width).sum(1)
-        # [b, a, D]: the products of a with the mean of b
-        turned = torch.einsum("aibj,bj->bai", blocks, off)
-        far = off.square().sum(1)
-        cubic = self.cubic.view(layers, layers, width) - 2.0 * turned
-        cubic = cubic - off * traces[:, None, None] - n * off * far[:, None, None]
-        along = torch.einsum("bai,ai->ba", cubic, off)
-        both = far[:, None] * traces + traces[:, None] * far + n * far[:, None] * far
-        across = torch.einsum("bai,ai->ba", turned, off)
-        diagonals = self.quartic - 2.0 * (along + along.mT) - both - 4.0 * across
-        return products.square_().view(layers, width, layers, width).sum((1, 3)), diagonals, traces

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -148,10 +148,6 @@ class ClassSums:
         parts = ((classes,), rows, rows, (*shape, shape[-1]))
         return cls(*(torch.zeros(part, dtype=torch.float64) for part in parts))
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Return every field by name, as a file keeps them."""
-        return dict(vars(self))
-
     def update(self, states: Tensor, labels: Tensor) -> None:
         """Add finite states `[..., n, D]` with their classes `[n]`; there may be classes that are not yet known."""
         if states.device.type != "mps":  # which knows no float64
@@ -228,10 +224,6 @@ class FromCollapse(How):
     """A metric of pooled states by class: the field of `NeuralCollapse` that has its name."""
 
     needs: ClassVar[Needs] = "labels"
-
-    def streams(self, options: Any) -> bool:
-        """Return True: it is made of sums by class."""
-        return True
 
 
 NC1 = Metric(

@@ -111,14 +111,6 @@ class FromPairs(How):
     """Whether it compares vectors, not geometries, so that both layers need the same number of features."""
     by_sample: Callable[..., Found] | None = None
     """Where each sample has a value: takes `states` and `others`; returns mean, standard error and number."""
-    of_sums: Callable[..., Tensor] | None = None
-    """Where sums of products suffice: takes `moments.PairSums` and options; returns `[L, L]`."""
-
-    def streams(self, options: Any) -> bool:
-        """Return whether it is one of sums of products, or a sample's value that does not depend on the mean of all."""
-        return self.of_sums is not None or (
-            self.by_sample is not None and "uncentered" in options.cosine
-        )
 
     def forms(self, options: Any) -> "Iterator[FromPairs]":
         """Yield the measure in each form that the options ask for."""
@@ -129,15 +121,7 @@ class FromPairs(How):
             how = {self.choice.argument: self.choice.values[name]}
             by_sample = self.by_sample and partial(self.by_sample, **how)
             compute, variant = partial(self.compute, **how), self.variant.format(name)
-            of_sums = self.of_sums and partial(self.of_sums, **how)
-            yield replace(
-                self,
-                compute=compute,
-                by_sample=by_sample,
-                of_sums=of_sums,
-                variant=variant,
-                choice=None,
-            )
+            yield replace(self, compute=compute, by_sample=by_sample, variant=variant, choice=None)
 
     def rows(self, rows: Numbers) -> Numbers:
         """Return the rows that it reads."""

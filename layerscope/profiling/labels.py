@@ -13,7 +13,7 @@ from layerscope.metrics.neural_collapse import ClassSums, FromCollapse
 from layerscope.probes.scores import FromLabels, FromScore, usable_classes
 from layerscope.profiling.source import FOLDS, Row, Source, can_be_probed
 from layerscope.runs.probed import HITS
-from layerscope.runs.states import Column, StoredStates
+from layerscope.runs.states import Column
 
 
 def label_rows(source: Source) -> Iterator[Row]:
@@ -28,29 +28,23 @@ def label_rows(source: Source) -> Iterator[Row]:
         if can_probe:
             yield from _probe_rows(source, labels[source.probed], pooling, column)
         if source.wanted(FromCollapse):
-            sums = _class_sums(source.run.states(pooling, (column,), source.rows), classes)
-            yield from collapse_rows(source, sums, pooling, [column])
+            yield from _collapse_rows(source, classes, pooling, column)
 
 
-def _class_sums(states: StoredStates, classes: torch.Tensor) -> ClassSums:
-    """Return the sums of states by class, read block by block."""
+def _collapse_rows(
+    source: Source, classes: torch.Tensor, pooling: str, column: Column
+) -> Iterator[Row]:
+    """Yield the rows of neural collapse at a layer, whose states are read block by block; none of a single class."""
+    states = source.run.states(pooling, (column,), source.rows)
     sums = ClassSums.empty(0, 1, states.width)
     for start in range(0, len(states), BLOCK):
         block = slice(start, start + BLOCK)
         sums.update(states[block].transpose(0, 1), classes[block])
-    return sums
-
-
-def collapse_rows(
-    source: Source, sums: ClassSums, pooling: str, columns: list[Column]
-) -> Iterator[Row]:
-    """Yield the rows of neural collapse from the sums over the states of some layers; none of a single class."""
     collapse = sums.collapse()
     if collapse is None:
         return
     for metric, _ in source.wanted(FromCollapse):
-        for column, value in zip(columns, getattr(collapse, metric.name), strict=True):
-            yield source.row(metric.name, column, value, n=int(sums.counts.sum()), pooling=pooling)
+        yield source.row(metric.name, column, getattr(collapse, metric.name)[0], pooling=pooling)
 
 
 def _probe_rows(source: Source, labels: np.ndarray, pooling: str, column: Column) -> Iterator[Row]:

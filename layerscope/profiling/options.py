@@ -49,7 +49,6 @@ class PassOptions:
     batch_size: int | None = None
     seed: int = 0
     keep_states: str = "all"
-    until_stderr: float | None = None
     store_dtype: str = "float32"
     part: str | None = None
     blocks: str | None = None
@@ -97,15 +96,7 @@ class PassOptions:
         if not isinstance(self.pooling, str):
             raise LayerscopeError(f"pooling is {self.pooling!r}: give auto, or names with commas")
         if self.reservoir is None:
-            if self.until_stderr is not None:
-                raise LayerscopeError(
-                    "`until_stderr` ends a stream early: give `keep_states='none'` as well"
-                )
             return
-        if self.until_stderr is not None and not self.wants("tokens"):
-            raise LayerscopeError(
-                "`until_stderr` watches metrics of tokens, such as curvature: include one"
-            )
         whole = f"`keep_states={self.keep_states!r}` takes every sample as it is"
         for name in READ_AT_ONCE:
             if getattr(self, name) not in (None, getattr(PassOptions, name)):

@@ -24,7 +24,6 @@ from layerscope.models import LayeredModel, find_layers, load, vectors_for
 from layerscope.models.encode import modality_of
 from layerscope.models.pooling import parse
 from layerscope.models.stored import StatesModel
-from layerscope.profiling.chunk_sums import of_stream
 from layerscope.profiling.forward_pass import shared_run
 from layerscope.profiling.identity import as_named, describe
 from layerscope.profiling.options import PassOptions, ProfileOptions
@@ -32,10 +31,11 @@ from layerscope.profiling.plan import Job
 from layerscope.profiling.samples import as_read
 from layerscope.profiling.source import can_be_probed
 from layerscope.profiling.states_job import lack_of_states, left_out, of_states
+from layerscope.profiling.stream_sums import of_stream
 from layerscope.profiling.streaming import finish, of_data, sum_stream, text_head
 from layerscope.profiling.tables import write_tables
 from layerscope.runs import Run
-from layerscope.runs.registry import METRICS, SETS
+from layerscope.runs.registry import SETS
 
 CHUNK = 1024
 """Rows of a stream that are measured together."""
@@ -72,18 +72,22 @@ def run_profile(options: ProfileOptions) -> Run:
     path = options.out or _folder_for(job, data, manifest)
     with locked(path) if team.leads else nullcontext():
         if stream is None:
-            return _run(path, job, manifest, reporter, team)
+            return _run(path, job, manifest, measuring, reporter, team)
         sums = sum_stream(summed, stream, path, manifest, reporter, team)
         if sums is None:
             return Run(path)
         corpus = sums.corpus(stream, measuring.reservoir or 0)
         _say(check_available(measuring, job.model, corpus), reporter)
-        rest = [name for name in measuring.metrics if name not in summed.options.metrics]
-        rest = [name for name in rest if _lack(METRICS[name], measuring, job.model, corpus) is None]
-        notes = *corpus.notes, *sums.notes(summed, stream, len(corpus), rest)
+        of_sums = summed.options.metrics
+        lacks = {
+            metric.name: _lack(metric, measuring, job.model, corpus) for metric in measuring.chosen
+        }
+        rest = tuple(name for name in lacks if name not in of_sums and not lacks[name])
+        notes = *corpus.notes, *sums.notes(job, of_sums, rest, len(corpus))
         kept = replace(job, corpus=replace(corpus, notes=notes))
         about = {"samples": sums.seen, "data": manifest["data"]}
-        run = _run(path, kept, {**described(kept), "stream": about}, reporter, team)
+        described_run = {**described(kept), "stream": about}
+        run = _run(path, kept, described_run, replace(measuring, metrics=rest), reporter, team)
         if team.leads:
             finish(run, summed, sums)
         team.meet()
@@ -157,12 +161,19 @@ def _ready(options: ProfileOptions) -> tuple[Job, Stream | None, Any]:
     return Job(model, corpus, measuring, vectors), stream, data
 
 
-def _run(path: Path, job: Job, manifest: dict[str, Any], reporter: Reporter, team: Team) -> Run:
-    """Start or resume the run of a folder and finish it."""
+def _run(
+    path: Path,
+    job: Job,
+    manifest: dict[str, Any],
+    options: PassOptions,
+    reporter: Reporter,
+    team: Team,
+) -> Run:
+    """Start or resume the run of a folder and finish it, with the tables that the options ask for."""
     run = shared_run(path, manifest, job, reporter, team)
     if isinstance(job.model, StatesModel):
         job.model.states.check_unchanged()
-    write_tables(run, job.options, reporter, team)
+    write_tables(run, options, reporter, team)
     team.meet()
     return run
 
@@ -210,9 +221,8 @@ def _lack(metric: Metric, options: PassOptions, model: LayeredModel, corpus: Cor
 def _lack_of_labels(how: How, corpus: Corpus, is_stream: bool) -> str | None:
     if corpus.labels is None:
         return "the data have no labels (name their column with `label_column`)"
-    if isinstance(how, FromCollapse):  # the first samples of a stream may well have one label
-        is_one = not is_stream and len({*corpus.labels}) < 2
-        return "all samples have one label" if is_one else None
+    if isinstance(how, FromCollapse):
+        return "all samples have one label" if len({*corpus.labels}) < 2 else None
     if can_be_probed(np.array(corpus.labels)[~corpus.copies]):
         return None
     more = MORE if is_stream or corpus.drawn_from is not None else ""

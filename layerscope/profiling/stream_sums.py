@@ -1,76 +1,81 @@
-"""What a pass over a stream sums up, as a file keeps it: sums, counts, and a seeded sample of the samples.
+"""What a pass over a stream keeps: sums over all samples, and a seeded sample of them.
 
-The file is written again and again, so that a killed pass goes on from its last checkpoint. It
-holds its own checksum: a mark beside it, as of shards, could be one checkpoint older.
+Means of values and second moments of pooled states give most metrics exactly; what needs all
+samples at once is computed from those that are kept. The file is written again and again, so that a
+killed pass goes on from its last checkpoint. It holds its own checksum: a mark beside it, as of
+shards, could be one checkpoint older.
 """
 
 import json
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import count as count_up
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file
-from torch import Tensor
 
-from layerscope.core.errors import count
+from layerscope.core.errors import LayerscopeError, count
 from layerscope.core.files import aside, foreign, is_intact, save_sealed
 from layerscope.inputs import Corpus
 from layerscope.inputs.streams import Stream
-from layerscope.metrics.moments import ValueSums
-from layerscope.metrics.neural_collapse import ClassSums, FromCollapse
-from layerscope.profiling.chunk_sums import KINDS
+from layerscope.metrics.factors import FromRows
+from layerscope.metrics.moments import RowSums, SummedRows, ValueSums
 from layerscope.profiling.forward_pass import Tensors
 from layerscope.profiling.plan import Job
-from layerscope.runs.registry import METRICS, is_scalar, parse_key
+from layerscope.profiling.source import Row, Source
+from layerscope.profiling.tables import has_values, of_rows, of_tokens
+from layerscope.runs.registry import METRICS, is_scalar, measured
+from layerscope.runs.states import OWN, PROJECTED, Column
 
 FACTS = "facts"
-
-
+KINDS: dict[str, Any] = {"tokens": ValueSums, "rows": RowSums}
 Kept = tuple[float, int, int, str, str, str | int | None]
-"""A sample of the reservoir: priority, number of its chunk, its place there, text, name and label."""
+"""A kept sample: priority, number of its chunk, its place there, text, name and label."""
+
+
+def of_stream(job: Job) -> Job:
+    """Return the job with the metrics that sums over chunks give."""
+    options = job.options
+    summed = [metric.name for metric in options.chosen if metric.how.streams(options)]
+    if not summed:
+        raise LayerscopeError(
+            f"{', '.join(options.metrics)} cannot be computed from sums over samples, and "
+            f"`keep_states={options.keep_states!r}` keeps only sums of most: leave `keep_states` out"
+        )
+    return replace(job, options=replace(options, metrics=tuple(summed), store_dtype="float32"))
 
 
 @dataclass
 class StreamSums:
-    """What a pass has summed up of its chunks before `next`, as a file keeps it.
+    """What a process has summed up of its chunks before number `next`, as a file keeps it.
 
-    `begun` is the manifest that the pass was started with; `seen` counts rows of the data, `empty`
-    those without a token or a text, `cut` texts cut at the maximal length, `broken` samples with
-    NaN or infinity. The reservoir `kept` are the samples of the lowest seeded priorities, whoever
-    reads them, and when; `classes` the labels in the order in which they came, by which sums by
-    class are numbered, None where these are too many. A pass has `ended` with the data or has
-    `reached` the errors that were asked for. Chunks before `before`, and those in `done`, were
-    summed up by another number of processes, and are in the first part.
+    `begun` is the manifest that the pass was started with; `sums` are by kind and what they are of,
+    such as "rows raw.mean". `seen` counts rows of the data, `empty` those without a token or a
+    text, `cut` texts cut at the maximal length, `broken` samples with NaN or infinity. `kept` are
+    the samples of the lowest seeded priorities, whoever reads them, and when.
     """
 
     begun: dict[str, Any]
     sums: dict[str, Any] = field(default_factory=dict)
     kept: list[Kept] = field(default_factory=list)
-    classes: list[str] | None = field(default_factory=list)
     next: int = 0
-    before: int = 0
-    done: list[int] = field(default_factory=list)
     seen: int = 0
     empty: int = 0
     cut: int = 0
     broken: int = 0
-    reached: bool = False
     ended: bool = False
 
     def save(self, path: Path) -> None:
         """Write all of it, whole or not at all."""
         facts = {name: value for name, value in vars(self).items() if name != "sums"}
         tensors = {
-            f"{key}|{name}": value
-            for key, summed in self.sums.items()
-            for name, value in summed.tensors().items()
+            FACTS: torch.frombuffer(bytearray(json.dumps(facts).encode()), dtype=torch.uint8)
         }
-        tensors[FACTS] = torch.frombuffer(bytearray(json.dumps(facts).encode()), dtype=torch.uint8)
+        for key, summed in self.sums.items():
+            for name, value in summed.tensors().items():
+                tensors[f"{key}|{name}"] = value
         path.parent.mkdir(parents=True, exist_ok=True)
         aside(path, lambda part: save_sealed(tensors, part))
 
@@ -89,84 +94,67 @@ class StreamSums:
             name, _, field_name = key.rpartition("|")
             # what is mapped to a file keeps it from being replaced
             parts.setdefault(name, {})[field_name] = value.clone()
-        sums = {
-            key: KINDS[key.partition(" ")[0]](**field_name) for key, field_name in parts.items()
-        }
-        return cls(**{**facts, "kept": [tuple(one) for one in facts["kept"]]}, sums=sums)
+        sums = {key: KINDS[key.partition(" ")[0]](**fields) for key, fields in parts.items()}
+        kept = [tuple(sample) for sample in facts.pop("kept")]
+        return cls(**facts, kept=kept, sums=sums)
 
-    def begin(self) -> "StreamSums":
-        """Return what another process of the same number has at its beginning."""
-        return StreamSums(self.begun, next=self.before, before=self.before, done=self.done)
+    def add(self, job: Job, tensors: Tensors) -> None:
+        """Add the values of tokens and the pooled states that were measured of finite samples."""
+        fine = tensors["broken"] < 0
+        if not bool(fine.any()):
+            return
+        has_rows = any(job.options.measures(metric) for metric, _ in measured(FromRows))
+        for key, values in tensors.items():
+            if key == "broken":
+                continue
+            if is_scalar(key):
+                self._add(f"tokens {key}", ValueSums.of(values[:, fine]))
+            elif has_rows and key.rpartition(".")[2] in (*job.vectors.poolings, OWN):
+                is_final = key.startswith("normed.")
+                self._add(f"rows {key}", RowSums.of((values[-1:] if is_final else values)[:, fine]))
 
-    def has(self, number: int) -> bool:
-        """Return whether other numbers of processes have summed up a chunk."""
-        return number < self.before or number in self.done
+    def _add(self, key: str, sums: Any) -> None:
+        self.sums[key] = self.sums[key] + sums if key in self.sums else sums
 
-    def numbered(self, labels: Sequence[Any] | None, most: int) -> Tensor | None:
-        """Return the numbers of labels `[n]`, new ones last; None once more than `most` are known, or with None."""
-        classes = (
-            None
-            if self.classes is None or labels is None
-            else [*dict.fromkeys([*self.classes, *map(str, labels)])]
-        )
-        if classes is None or labels is None or len(classes) > most:
-            self.classes = None
-            for key in [key for key, summed in self.sums.items() if isinstance(summed, ClassSums)]:
-                del self.sums[key]
-            return None
-        self.classes, numbers = classes, dict(zip(classes, range(len(classes)), strict=True))
-        return torch.tensor([numbers[str(label)] for label in labels], dtype=torch.int64)
-
-    def join(self, other: "StreamSums", most: int) -> None:
-        """Add what another process has summed up of other chunks, `most` classes at most."""
-        numbers = self.numbered(other.classes, most)
+    def join(self, other: "StreamSums") -> None:
+        """Add what another process has summed up of other chunks."""
         for key, summed in other.sums.items():
-            if isinstance(summed, ClassSums):
-                if numbers is None:
-                    continue
-                summed = summed.at(numbers, len(self.classes or ()))
-            self.sums[key] = self.sums[key] + summed if key in self.sums else summed
+            self._add(key, summed)
         for name in ("seen", "empty", "cut", "broken"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.kept = sorted([*self.kept, *other.kept])
 
-    def notes(self, job: Job, stream: Stream, kept: int, rest: Sequence[str]) -> list[str]:
-        """Return the lines on what was read and left out, and on which metrics rest on how many samples."""
-        options = job.options
-        by_class = [m.name for m in options.chosen if isinstance(m.how, FromCollapse)]
-        lack = _lack_of(self.classes)
-        summed = [name for name in options.metrics if not (lack and name in by_class)]
+    def rows(self, source: Source) -> Iterator[Row]:
+        """Yield the rows of a table that the sums give, by the options and the total of a source."""
+        for key, sums in self.sums.items():
+            kind, name = key.split(" ")
+            if kind == "tokens":
+                if has_values(name.partition(".")[0], sums.mean):
+                    yield from of_tokens(source, name, sums.estimates())
+                continue
+            site, _, pooling = name.rpartition(".")
+            layers = source.run.layers_at(site)
+            if site == PROJECTED:
+                layers = tuple(range(source.run.depth + 1))
+            for i, layer in enumerate(layers):
+                yield from of_rows(source, SummedRows(sums, i), pooling, Column(site, layer))
+
+    def notes(self, job: Job, summed: Sequence[str], rest: Sequence[str], kept: int) -> list[str]:
+        """Return the lines on what was left out, and on which metrics rest on how many samples."""
         texts = count(job.model.max_length or 0, "token")
         lines = {
             f"all {count(self.seen - self.empty, 'sample')}: {_titles(summed)}": summed,
             f"a seeded sample of {kept:,} of them: {_titles(rest)}": rest,
-            f"{_titles(by_class)}: {lack}": by_class and lack,
             f"{count(self.empty, 'row')} without a text, or a label: left out": self.empty,
             f"{self.cut:,} texts are cut at {texts}": self.cut,
             f"{self.broken:,} samples hold NaN or infinity: they are left out and counted": self.broken,
         }
-        shown = [line for line, is_due in lines.items() if is_due]
-        if options.until_stderr is not None:
-            shown.append(self._end(summed, stream))
-        return shown
-
-    def _end(self, summed: Sequence[str], stream: Stream) -> str:
-        """Return the line on where a pass ended that watches its errors."""
-        errors = [relative_error(sums) for sums in values_in(self.sums, summed).values()]
-        ended = "took all data"
-        if self.reached:
-            total = "" if stream.length is None else f" of {stream.length:,}"
-            ended = (
-                f"ended after the first {self.seen:,}{total} rows, which represent the rest if "
-                "their order is random"
-            )
-        return f"the pass {ended}: standard errors are at most {max(errors):.2%} of their range over layers"
+        return [line for line, is_due in lines.items() if is_due]
 
     def corpus(self, stream: Stream, most: int) -> Corpus:
-        """Return the samples of the reservoir in the order of the data."""
-        _, _, _, samples, names, labels = zip(
-            *sorted(self.kept[:most], key=itemgetter(1, 2)), strict=True
-        )
+        """Return the kept samples in the order of the data."""
+        chosen = sorted(self.kept[:most], key=itemgetter(1, 2))
+        _, _, _, samples, names, labels = zip(*chosen, strict=True)
         if len({*map(type, labels)}) > 1:  # no column mixes numbers and texts
             labels = tuple(map(str, labels))
         classes = None if stream.label_column is None and stream.head.labels is None else labels
@@ -175,50 +163,3 @@ class StreamSums:
 
 def _titles(names: Sequence[str]) -> str:
     return ", ".join(METRICS[name].title for name in names)
-
-
-def _lack_of(classes: Sequence[str] | None) -> str:
-    """Return why there is nothing of all samples by class, or nothing."""
-    if classes is None:
-        return "of the kept samples, as there are too many classes to sum each"
-    return "" if len(classes) > 1 else "not measured, as the data have no two labels"
-
-
-def as_first(parts: Mapping[Path, StreamSums], most: int) -> StreamSums:
-    """Return what the parts of some number of processes have summed up as the first part of another number."""
-    done = set[int]()
-    for path, part in parts.items():
-        rank, size = map(int, path.stem.split("-of-"))
-        done |= {*range(part.before), *part.done, *range(rank, part.next, size)}
-    whole, *rest = parts.values()
-    for part in rest:
-        whole.join(part, most)
-        whole.reached |= part.reached
-    whole.next = whole.before = next(number for number in count_up() if number not in done)
-    whole.done, whole.ended = sorted(number for number in done if number > whole.before), False
-    return whole
-
-
-def values_in(sums: dict[str, Any], metrics: Sequence[str]) -> dict[str, ValueSums]:
-    """Return the sums whose errors decide about the end of a pass: of metrics of tokens, at the layers themselves."""
-    values = {
-        key.removeprefix("tokens "): summed
-        for key, summed in sums.items()
-        if isinstance(summed, ValueSums)
-    }
-    keys = {key: parse_key(key) for key in values if is_scalar(key)}
-    return {
-        key: values[key]
-        for key, (metric, _, site) in keys.items()
-        if metric in metrics and site == "raw"
-    }
-
-
-def relative_error(sums: ValueSums) -> float:
-    """Return the largest standard error of a value over the range of its means, both over layers."""
-    defined = sums.count > 1
-    if not bool(defined.any()):
-        return 0.0
-    means, error = sums.mean[defined], float(sums.stderr[defined].max())
-    spread = float(means.max() - means.min())
-    return error / spread if spread else math.inf if error else 0.0

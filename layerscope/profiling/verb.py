@@ -68,7 +68,6 @@ def profile(
     parallel: Annotated[str | None, OneOf(("tensor",)), PASS] = None,
     seed: Annotated[int, SEED, PASS] = 0,
     keep_states: Annotated[str, OneOrSome(("all", "none"), "sample", least=2), PASS] = "all",
-    until_stderr: Annotated[float | None, Number(above=0, below=1), PASS] = None,
     store_dtype: Annotated[str, OneOf(("float32", "float16")), PASS] = "float32",
     out: Annotated[str | Path | None, Folder(), OUTPUT] = None,
     progress: Annotated[bool, IN_CODE] = True,
@@ -133,10 +132,8 @@ def profile(
             takes a share of the samples.
         seed: random seed.
         keep_states: whose pooled states to keep: all (the samples drawn), or, of data of any size
-            that are streamed, none or sample:N (N samples); metrics that are not sums over samples
-            use those N, or 1,000.
-        until_stderr: stop streaming once every standard error is below this share of its metric's
-            range over layers.
+            that are streamed, none or sample:N (N samples); metrics that are not sums over samples,
+            such as similarities and probes, use those N, or 1,000.
         store_dtype: data type of the states in the run folder.
         out: run folder, by default runs/MODEL-DATA; repeating the call resumes the run.
         progress: show progress on standard error.

@@ -10,13 +10,10 @@ from torch import Tensor
 
 from layerscope import metrics
 from layerscope.metrics.factors import FromRows, StoredRows
-from layerscope.metrics.moments import PairSums, RowSums, SummedRows, ValueSums
-from layerscope.metrics.pairs import FromPairs
+from layerscope.metrics.moments import RowSums, SummedRows, ValueSums
 from layerscope.runs.registry import measured
 
-OPTIONS = SimpleNamespace(
-    rows=("unit", "raw"), alpha=(0.5, 1.0, 2.0), cka=("debiased", "biased"), cosine=("uncentered",)
-)
+OPTIONS = SimpleNamespace(rows=("unit", "raw"), alpha=(0.5, 1.0, 2.0))
 OF_SUMS = [(metric.name, how) for metric, how in measured(FromRows) if how.of_sums]
 
 
@@ -91,30 +88,6 @@ def test_equal_rows_have_no_spread():
     )
 
 
-@pytest.mark.parametrize("name", STATES)
-@pytest.mark.parametrize("form", ["debiased", "biased"])
-def test_cka_is_that_of_all_states_at_once(name: str, form: str):
-    first = STATES[name]()
-    states = torch.stack(
-        [first, first * first.roll(1, 1) + 3, first.sin(), plain(*first.shape, seed=9)]
-    )
-    sums = PairSums.around(states[:, :40].double().mean(1))
-    others = PairSums.around(sums.shift)
-    for i, part in enumerate(chunks(states.transpose(0, 1))):
-        (others if i % 2 else sums).add(part.transpose(0, 1))
-    how = next(how for metric, how in measured(FromPairs) if metric.name == "cka")
-    form_of = next(each for each in how.forms(OPTIONS) if each.variant == f"linear,{form}")
-    assert form_of.of_sums is not None
-    found = form_of.of_sums(sums + others)
-    assert torch.allclose(
-        found, form_of.compute(states.transpose(0, 1), None), rtol=1e-9, atol=1e-11
-    )
-    for a in range(4):
-        for b in range(4):
-            exact = metrics.cka(states[a].double(), states[b].double(), debiased=form == "debiased")
-            assert found[a, b].item() == pytest.approx(exact, rel=1e-9, abs=1e-10)
-
-
 def test_values_have_mean_and_error_of_all_at_once():
     made = np.random.default_rng(0)
     values = made.normal(size=(3, 500)) + [[0.0], [1e6], [-3.0]]
@@ -134,15 +107,3 @@ def test_values_have_mean_and_error_of_all_at_once():
 def test_one_value_has_no_error_and_none_no_mean():
     (one, none) = ValueSums.of(torch.tensor([[2.0, torch.nan], [torch.nan, torch.nan]])).estimates()
     assert (one.value, one.n, none.n) == (2.0, 1, 0) and np.isnan([one.stderr, none.value]).all()
-
-
-def test_estimates_of_chunks_add_up():
-    values = torch.from_numpy(np.random.default_rng(1).normal(size=60))
-    total = None
-    for part in (values[:1], values[1:30], values[30:]):
-        error = part.std() / len(part) ** 0.5 if len(part) > 1 else torch.tensor(torch.nan)
-        own = ValueSums.from_estimate(part.mean(), error, torch.tensor(len(part)))
-        total = own if total is None else total + own
-    ((mean, error, n),) = total.estimates()
-    assert (n, mean) == (60, pytest.approx(values.mean().item(), rel=1e-12))
-    assert error == pytest.approx((values.std() / 60**0.5).item(), rel=1e-9)
