@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError, choices
-from layerscope.core.saved import Store, jsonable, typed
+from layerscope.core.saved import Store
 from layerscope.show.pushed import Stored
 
 COLUMNS = {
@@ -18,9 +18,7 @@ COLUMNS = {
     "value_b": "float64", "paired": "boolean",
 }  # fmt: skip
 """The long frame; `kind` says what a row is, see `Comparison`."""
-STORE = Store(
-    "comparison", "comparison.json", "run layerscope compare again", {"comparison": COLUMNS}
-)
+STORE = Store("comparison", "comparison.json", "run layerscope compare again", {"frame": COLUMNS})
 
 
 @dataclass(frozen=True)
@@ -46,10 +44,8 @@ class Comparison(Stored):
     `frame` holds a row for each number, with the columns of `COLUMNS`; layers are named by number
     and site. Its `kind`: `similarity`, of a layer of the first run with one of another;
     `difference`, a metric of the other run less that of the first (`value_b` − `value_a`), its
-    standard error by sample where `paired`, else that of two independent values; `value`, a metric
-    of one run; in a series `counterpart`, the similarity of a layer with the same one of the last
-    checkpoint and of the one before; of paired runs `within`, that of every two layers of one of
-    them.
+    standard error by sample where `paired`, else that of two independent values; of paired runs
+    `within`, the similarity of every two layers of one of them.
 
     `n` samples are whole in all runs, `left_out` are not. A `series` is three or more checkpoints
     of one architecture. `folder` is where it was opened from.
@@ -74,41 +70,33 @@ class Comparison(Stored):
     frame: pd.DataFrame = field(repr=False)
     folder: Path | None = None
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "frame", typed(self.frame, COLUMNS))
-
     def table(self, kind: str | None = None) -> pd.DataFrame:
         """Return the long frame, or its rows of one kind."""
         if kind is None:
             return self.frame.copy()
-        if kind not in (kinds := list(self.frame["kind"].unique())):
-            raise LayerscopeError(
-                f"kind {kind!r} is not in this comparison{choices(kind, kinds, 'it has')}"
-            )
+        kinds = list(self.frame["kind"].unique())
+        if kind not in kinds:
+            hint = choices(kind, kinds, "it has")
+            raise LayerscopeError(f"kind {kind!r} is not in this comparison{hint}")
         return self.frame[self.frame["kind"] == kind].reset_index(drop=True)
 
     @cached_property
     def named(self) -> pd.DataFrame:
         """The long frame with names of the layers, `a` and `b`: their number, "final" after the norm."""
-        runs, frame = pd.DataFrame(map(vars, self.runs)).set_index("name"), self.frame.copy()
+        normed = {(run.name, run.depth, run.final) for run in self.runs if run.final != "raw"}
+        frame = self.frame.copy()
         for name, end in (("a", ""), ("b", "_b")):
-            members, layer = (
-                runs.reindex(frame[f"run{end}"]).set_index(frame.index),
-                frame[f"layer{end}"],
-            )
-            normed = (frame[f"site{end}"] == members["final"]) & (members["final"] != "raw")
-            frame[name] = layer.astype(object).mask(
-                normed & (layer == members["depth"]).fillna(False), "final"
+            keys = zip(*(frame[f"{key}{end}"] for key in ("run", "layer", "site")), strict=True)
+            frame[name] = pd.Series(
+                ["final" if key in normed else key[1] for key in keys], dtype=object
             )
         return frame
 
     @cached_property
     def forms(self) -> tuple[tuple[str, str], ...]:
         """Names and variants of the similarities that were computed."""
-        rows = self.frame[self.frame["kind"] == "similarity"]
-        return tuple(
-            rows[["metric", "variant"]].drop_duplicates().itertuples(index=False, name=None)
-        )
+        forms = self.table("similarity")[["metric", "variant"]].drop_duplicates()
+        return tuple(forms.itertuples(index=False, name=None))
 
     @property
     def similarities(self) -> tuple[str, ...]:
@@ -127,56 +115,51 @@ class Comparison(Stored):
         Runs are named by number or name; one of the two is the first, and of paired runs both may
         be the same. `metric` and `variant` are by default the first.
         """
-        first, second = self.member(a), self.member(b)
-        within = first is second and "within" in set(self.frame["kind"])
-        turned = first is not self.runs[0] and not within
-        first, second = (second, first) if turned else (first, second)
-        if not within and (first is not self.runs[0] or second is self.runs[0]):
-            raise LayerscopeError(
-                f"every run is compared with the first, {self.runs[0].name!r}: name it and another"
-            )
-        metric = metric or self.similarities[0]
-        if metric not in self.similarities:
-            raise LayerscopeError(
-                f"similarity {metric!r} is not in this comparison{choices(metric, self.similarities, 'it has')}"
-            )
-        variants = [other for name, other in self.forms if name == metric]
-        if (variant := variant or variants[0]) not in variants:
-            hint = choices(variant, variants, "it has")
-            raise LayerscopeError(
-                f"variant {variant!r} of {metric} is not in this comparison{hint}"
-            )
-        rows = self.named[(self.frame["kind"] == ("within" if within else "similarity"))]
+        metric, variant = self._form(metric, variant)
+        first, second = self.member(a).name, self.member(b).name
+        rows = self.named[self.named["kind"].isin(("similarity", "within"))]
         rows = rows[(rows["metric"] == metric) & (rows["variant"] == variant)]
-        rows = rows[(rows["run"] == first.name) & (rows["run_b"] == second.name)]
-        square = rows.pivot(index="a", columns="b", values="value").loc[
-            rows["a"].unique(), rows["b"].unique()
-        ]
-        return square.T if turned else square
+        straight = rows[(rows["run"] == first) & (rows["run_b"] == second)]
+        turned = rows[(rows["run"] == second) & (rows["run_b"] == first)]
+        if len(straight):
+            return _square(straight)
+        if len(turned):
+            return _square(turned).T
+        raise LayerscopeError(
+            f"every run is compared with the first, {self.runs[0].name!r}: name it and another"
+        )
+
+    def _form(self, metric: str | None, variant: str | None) -> tuple[str, str]:
+        """Return the first similarity of this name and variant."""
+        for form in self.forms:
+            if metric in (None, form[0]) and variant in (None, form[1]):
+                return form
+        wanted = " ".join(filter(None, (metric, variant)))
+        there = ", ".join(" ".join(form) for form in self.forms)
+        raise LayerscopeError(f"similarity {wanted!r} is not in this comparison: it has {there}")
 
     def member(self, run: int | str) -> Member:
         """Return a run by its number from 0 or its name."""
-        names = [member.name for member in self.runs]
-        if isinstance(run, int) and -len(names) <= run < len(names):
-            return self.runs[run]
-        if run in names:
-            return self.runs[names.index(str(run))]
-        numbered = ", ".join(f"{i} ({name})" for i, name in enumerate(names))
+        for number, member in enumerate(self.runs):
+            if run in (number, member.name):
+                return member
+        numbered = ", ".join(f"{i} ({member.name})" for i, member in enumerate(self.runs))
         raise LayerscopeError(f"run {run!r} is not in this comparison: it has {numbered}")
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON can hold it; null is what is not known."""
-        facts, frames = self._parts()
-        return dict(jsonable(facts | {"rows": frames["comparison"]}))
-
-    def _parts(self) -> tuple[dict[str, Any], dict[str, pd.DataFrame]]:
-        names = ("runs", "data", "n", "left_out", "series", "notes")
-        return {name: getattr(self, name) for name in names}, {"comparison": self.frame}
+        entries = super().as_dict()
+        return entries | {"rows": entries.pop("frame")}
 
     @classmethod
     def _made(cls, facts: dict[str, Any], frames: dict[str, pd.DataFrame], folder: Path) -> Self:
-        runs = tuple(Member(**member) for member in facts.pop("runs"))
-        return cls(runs, **facts, frame=frames["comparison"], folder=folder)
+        runs = tuple(Member(**member) for member in facts["runs"])
+        return super()._made(facts | {"runs": runs}, frames, folder)
+
+
+def _square(rows: pd.DataFrame) -> pd.DataFrame:
+    square = rows.pivot(index="a", columns="b", values="value")
+    return square.loc[rows["a"].unique(), rows["b"].unique()]
 
 
 def open_comparison(folder: str | Path) -> Comparison:

@@ -1,4 +1,4 @@
-"""What runs hold of each metric, and how it differs by depth, B − A: paired by sample where both keep each value.
+"""How metrics of two runs differ by depth, B − A: paired by sample where both keep each sample's value.
 
 Layers are compared at the same share of the depth. Of runs of 6 and 12 layers each layer of the
 deeper one has a partner: 12 and 6, 11 and 5 (5.5 goes down), 10 and 5, … 0 and 0. Where both runs
@@ -8,8 +8,7 @@ two independent means.
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,203 +18,152 @@ import torch
 from torch import Tensor
 
 from layerscope.comparison.matching import Side
-from layerscope.core.errors import LayerscopeError, choices, count
-from layerscope.metrics.factors import FromViews
+from layerscope.core.errors import LayerscopeError, choices
 from layerscope.runs.registry import about, is_scalar, named, parse_key, rank
-from layerscope.runs.states import PROJECTED, Column
+from layerscope.runs.states import PROJECTED
 
 Row = dict[str, Any]
 Key = tuple[str, str | None]
 """Metric and variant."""
-Kept = tuple[str, str | None, str | None]
-"""Metric, variant and pooling."""
+Cell = tuple[str, str | None, str | None, str, int]
+"""Metric, variant, pooling, site and layer."""
 Values = npt.NDArray[np.floating[Any]]
-OF_TABLES = ("layer", "site", "value", "stderr", "n", "n_skipped")
+Curves = dict[Key, pd.DataFrame]
+"""The rows of each metric by layer."""
+PLACE, NUMBERS = ("layer", "site", "pooling"), ("value", "stderr", "n", "n_skipped")
+FINAL = "final"
+"""The last layer after the norm, as a partner of another run's."""
 KEPT = {"cosine_similarity": "cosine_to_last"}
 """What each sample's values are called where that is not the metric's own name."""
-NAMED = 4
-"""Metrics that a note names, of more than that the number."""
 OF_TOKENS = ("perplexity", "layer_accuracy", "label_probability", "cross_entropy")
 """What a language model's head says of its own tokens: with other tokens it is another question."""
 
 
 def chosen_metrics(
-    sides: Sequence[Side], tables: "Sequence[dict[Key, Measured]]", names: Sequence[str] | None
+    sides: Sequence[Side], curves: Sequence[Curves], names: Sequence[str] | None
 ) -> tuple[list[Key], list[str]]:
     """Return the metrics that every run has in the same variant, in the order of the registry, and what is left out.
 
     `names` are those to compare, None for all. Raises `LayerscopeError` for one that is not in
-    every run, for InfoNCE and DiME of blocks of other sizes, and for LiDAR of another number of
-    views.
+    every run.
     """
-    shared, others = _shared(tables)
+    by_run = [{metric for metric, _ in of_run if not about(metric).setting} for of_run in curves]
+    shared = sorted(set.intersection(*by_run), key=rank)
     for name in names or ():
         if name not in shared:
-            raise LayerscopeError(
-                f"metric {name!r} is not in all of these runs{choices(name, shared, 'they share')}"
-            )
-    notes, keys = list[str](), list[Key]()
-    has_other_tokens = _has_other_tokens(sides)
+            hint = choices(name, shared, "they share")
+            raise LayerscopeError(f"metric {name!r} is not in all of these runs{hint}")
+    chosen, notes = list[Key](), list[str]()
+    different_tokens = _have_different_tokens(sides)
     for name in shared:
         if names is not None and name not in names:
             continue
-        variants = [[variant for metric, variant in table if metric == name] for table in tables]
-        if about(name).needs == "views":
-            _refuse_other_blocks(sides, name, variants, shared)
-        same = _in_all(variants)
-        title = about(name).title
-        if has_other_tokens and name in OF_TOKENS:
-            notes.append(f"{title} is not compared: the models use different tokens")
-        elif same:
-            keys += [(name, variant) for variant in same]
+        in_all = [key for key in curves[0] if key[0] == name and all(key in c for c in curves)]
+        if different_tokens and name in OF_TOKENS:
+            notes.append(f"{named(name)} is not compared: the models use different tokens")
+        elif in_all:
+            chosen += in_all
         else:
-            why = f"no variant is in all runs ({_listed(sides, variants)})"
-            notes.append(f"{title} is not compared: {why}")
-    return keys, notes if names is not None else [*notes, *_not_shared(others)]
+            notes.append(
+                f"{named(name)} is not compared: the runs measured it with different options"
+            )
+    others = sorted(set.union(*by_run) - set(shared), key=rank)
+    if names is None and others:
+        titles = ", ".join(map(named, others))
+        notes.append(f"not compared, as not every run has them: {titles}")
+    return chosen, notes
 
 
-def _shared(tables: "Sequence[dict[Key, Measured]]") -> tuple[list[str], set[str]]:
-    """Return the metrics that every run has, in the order of the registry, and those that only some have."""
-    by_run = [{metric for metric, _ in table if not about(metric).setting} for table in tables]
-    shared = set.intersection(*by_run)
-    return sorted(shared, key=rank), set.union(*by_run) - shared
-
-
-def _in_all(variants: Sequence[Sequence[str | None]]) -> list[str | None]:
-    """Return the variants of a metric that every run has, in the order of the first."""
-    first, *others = variants
-    return [variant for variant in first if all(variant in other for other in others)]
-
-
-def _has_other_tokens(sides: Sequence[Side]) -> bool:
+def _have_different_tokens(sides: Sequence[Side]) -> bool:
     """Return whether the runs are of language models with different tokens."""
     infos = [side.run.info for side in sides]
     is_language = any(info["model"].get("language_model") for info in infos)
     return is_language and len({info["data"].get("tokens") for info in infos}) > 1
 
 
-def _not_shared(metrics: Collection[str]) -> list[str]:
-    """Return the note on metrics that not every run has."""
-    titles = [named(name) for name in sorted(metrics, key=rank)]
-    if not titles:
-        return []
-    more = f" and {count(len(titles) - NAMED, 'other')}" if len(titles) > NAMED else ""
-    return [f"not compared, as not every run has them: {', '.join(titles[:NAMED])}{more}"]
+def curves_of(side: Side) -> Curves:
+    """Return a run's metrics by layer, each at one pooling and site, similarities to the last layer among them.
 
-
-def _listed(sides: Sequence[Side], variants: Sequence[Sequence[str | None]]) -> str:
-    pairs = zip(sides, variants, strict=True)
-    return "; ".join(
-        f"{'+'.join(v or '–' for v in names)} in {str(side.run.path)!r}" for side, names in pairs
-    )
-
-
-def _refuse_other_blocks(
-    sides: Sequence[Side],
-    name: str,
-    variants: Sequence[Sequence[str | None]],
-    shared: Sequence[str],
-) -> None:
-    """Raise where a metric of views is of blocks of other sizes, or of other numbers of views."""
-    # sizes of blocks, or numbers of views, stand first: "N=256" of "N=256,alpha=2"
-    sizes = {frozenset((one or "").partition(",")[0] for one in names) for names in variants}
-    if len(sizes) == 1:
-        return
-    what, option = "the same number of views", "views"
-    in_blocks = isinstance(about(name).how, FromViews)
-    if in_blocks:
-        what, option = "blocks of one size", "view_samples"
-    mend = f"profile with the same `{option}`"
-    sizes_of_blocks = {side.run.info["options"].get("view_samples") for side in sides}
-    if in_blocks and sides[0].left_out and len(sizes_of_blocks) == 1:
-        mend = "samples broke in some run, so profile both without them"
-    others = [other for other in shared if about(other).needs != "views"]
-    if others:
-        mend += f", or leave it out with `metrics='{','.join(others)}'`"
-    raise LayerscopeError(
-        f"{about(name).title} cannot be compared ({_listed(sides, variants)}): it needs {what}; {mend}"
-    )
-
-
-def partners(
-    a: Side, b: Side, of_a: "Measured", of_b: "Measured"
-) -> Iterator[tuple[Column, Column]]:
-    """Yield the layers to compare: those of the deeper run, each with the nearest of the other.
-
-    The last layers, after the norm where there is one, are partners as well.
+    `place` is the layer, or the last one after its norm.
     """
+    table, run = side.run.at(), side.run
+    to_last = (table["layer_b"] == run.depth) & (table["site_b"] == run.final)
+    table = table[(table["layer_b"].isna() | to_last.fillna(False)) & table["value"].notna()]
+    curves: Curves = {}
+    for (metric, variant), rows in table.groupby(["metric", "variant"], sort=False, dropna=False):
+        entry = about(str(metric))
+        poolings = list(rows["pooling"].dropna().unique())
+        preferred = [side.pooling, *poolings]
+        if metric in KEPT and not side.is_chosen:
+            # values by sample are kept of this one
+            preferred = [*run.info["pair_pooling"], *preferred]
+        pooling = next((name for name in preferred if name in poolings), None)
+        rows = rows[rows["pooling"].isna() if pooling is None else rows["pooling"] == pooling]
+        sites = [site for site in ("raw", run.final, PROJECTED) if site in set(rows["site"])]
+        if not sites:
+            continue
+        is_last = (rows["site"] == run.final) & (rows["layer"] == run.depth)
+        is_normed = is_last & (rows["site"] != sites[0])
+        rows = rows.assign(place=rows["layer"].astype(object).mask(is_normed, FINAL))
+        # a layer's similarity to itself says nothing
+        is_itself = is_last & (entry.needs == "pairs")
+        rows = rows[((rows["site"] == sites[0]) | is_last) & ~is_itself]
+        # one number for all layers is no curve, and of another depth no number to subtract
+        if len(rows) >= (1 if entry.curve else 2):
+            key = str(metric), _text(variant)
+            curves[key] = rows.assign(pooling=pooling)[[*PLACE, *NUMBERS, "place"]]
+    return curves
+
+
+def partners(a: Side, b: Side) -> pd.DataFrame:
+    """Return the layers to compare: those of the deeper run, each with the nearest of the other, and the last ones."""
     depth, most = min(a.depth, b.depth), max(a.depth, b.depth)
+    pairs: list[tuple[int | str, int | str]] = []
     for layer in range(most + 1):
         near = math.ceil(layer * depth / most - 0.5)  # halves go down
-        layer_a, layer_b = (near, layer) if a.depth <= b.depth else (layer, near)
-        yield Column(of_a.site, layer_a), Column(of_b.site, layer_b)
-    ends = _last(a, of_a), _last(b, of_b)
-    if ends != (Column(of_a.site, a.depth), Column(of_b.site, b.depth)):
-        yield ends
-
-
-def _last(side: Side, entry: "Measured") -> Column:
-    final = Column(side.run.final, side.depth)
-    return final if final in entry.rows else Column(entry.site, side.depth)
+        pairs.append((near, layer) if a.depth <= b.depth else (layer, near))
+    ends = tuple(side.depth if side.run.final == "raw" else FINAL for side in (a, b))
+    if FINAL in ends:
+        pairs.append((ends[0], ends[1]))
+    return pd.DataFrame(pairs, columns=["place", "place_b"], dtype=object)
 
 
 def difference_rows(
-    sides: Sequence[Side], tables: "Sequence[dict[Key, Measured]]", keys: Sequence[Key]
+    sides: Sequence[Side], curves: Sequence[Curves], keys: Sequence[Key]
 ) -> Iterator[Row]:
     """Yield B − A of each metric at each pair of layers, for every run B and the first, with its standard error."""
     a, *others = sides
-    of_a, *of_others = tables
+    of_a, *of_others = curves
     samples_a = per_sample(a)
     for b, of_b in zip(others, of_others, strict=True):
-        samples_b = per_sample(b)
-        for key in keys:
-            one, two = of_a[key], of_b[key]
-            name = KEPT.get(key[0], key[0]), key[1]
-            by_sample = samples_a[(*name, one.pooling)], samples_b[(*name, two.pooling)]
-            about_both = {
-                "kind": "difference",
-                "run": a.name,
-                "run_b": b.name,
-                "metric": key[0],
-                "variant": key[1],
-                "pooling": one.pooling,
-                "pooling_b": two.pooling,
-            }
-            for column, column_b in partners(a, b, one, two):
-                if _is_itself(key[0], a, b, column, column_b):
-                    continue
-                if column not in one.rows or column_b not in two.rows:
-                    continue
-                places = {
-                    "layer": column.layer,
-                    "site": column.site,
-                    "layer_b": column_b.layer,
-                    "site_b": column_b.site,
-                }
-                values, values_b = by_sample[0].get(column), by_sample[1].get(column_b)
+        samples_b, pairs = per_sample(b), partners(a, b)
+        for metric, variant in keys:
+            one, two = (curve[metric, variant] for curve in (of_a, of_b))
+            rows = pairs.merge(one, on="place").merge(two.add_suffix("_b"), on="place_b")
+            for row in rows.to_dict(orient="records"):
+                which = (KEPT.get(metric, metric), variant)
+                values = samples_a.get((*which, row["pooling"], row["site"], row["layer"]))
+                values_b = samples_b.get((*which, row["pooling_b"], row["site_b"], row["layer_b"]))
                 if values is None or values_b is None:
-                    numbers = _of_tables(one.rows[column], two.rows[column_b])
+                    numbers = _independent(row)
                 else:
                     numbers = _paired(values, values_b, a.total)
-                yield {**about_both, **places, **numbers}
+                places = {
+                    f"{name}{end}": row[f"{name}{end}"] for name in PLACE for end in ("", "_b")
+                }
+                about_both = {"run": a.name, "run_b": b.name, "metric": metric, "variant": variant}
+                yield {"kind": "difference", **about_both, **places, **numbers}
 
 
-def _is_itself(metric: str, a: Side, b: Side, column: Column, column_b: Column) -> bool:
-    """Return whether a similarity to the last layer is that of the last layer with itself in both runs."""
-    ends = Column(a.run.final, a.depth), Column(b.run.final, b.depth)
-    return about(metric).needs == "pairs" and (column, column_b) == ends
-
-
-def _of_tables(a: Row, b: Row) -> Row:
+def _independent(row: Row) -> Row:
     """Return the difference of two independent values: their standard errors add up as squares."""
-    value_a, value_b = float(a["value"]), float(b["value"])
     return {
-        "value": value_b - value_a,
-        "stderr": math.hypot(float(a["stderr"]), float(b["stderr"])),
-        "n": min(int(a["n"]), int(b["n"])),
-        "n_skipped": int(a["n_skipped"]),
-        "value_a": value_a,
-        "value_b": value_b,
+        "value": row["value_b"] - row["value"],
+        "stderr": math.hypot(row["stderr"], row["stderr_b"]),
+        "n": min(row["n"], row["n_b"]),
+        "n_skipped": row["n_skipped"],
+        "value_a": row["value"],
+        "value_b": row["value_b"],
         "paired": False,
     }
 
@@ -237,84 +185,24 @@ def _paired(a: Values, b: Values, total: int) -> Row:
     }
 
 
-@dataclass(frozen=True)
-class Measured:
-    """A metric of one run: a row of its table for each layer, the last layer after the norm among them."""
-
-    pooling: str | None
-    site: str
-    rows: dict[Column, Row]
-
-    def values(self, run: str, key: Key) -> Iterator[Row]:
-        """Yield the rows of a run's own table that are compared."""
-        metric, variant = key
-        about_all = {"kind": "value", "run": run, "metric": metric, "variant": variant}
-        for row in self.rows.values():
-            numbers = {name: row[name] for name in OF_TABLES}
-            yield {**about_all, "pooling": self.pooling, **numbers}
-
-
-def measured(sides: Sequence[Side], pooling: str | None) -> list[dict[Key, Measured]]:
-    """Return of each run every metric that has values by layer; of similarities between layers that to the last one.
-
-    Where no `pooling` was chosen, metrics whose values by sample are kept of one pooling are taken
-    of it, if all runs keep the same.
-    """
-    kept = {[*side.run.info["pair_pooling"], *side.run.info["pooling"]][0] for side in sides}
-    common = kept.pop() if pooling is None and len(kept) == 1 else None
-    return [_measured(side, common) for side in sides]
-
-
-def _measured(side: Side, kept: str | None) -> dict[Key, Measured]:
-    table, run = side.run.at(), side.run
-    to_last = (table["layer_b"] == run.depth) & (table["site_b"] == run.final)
-    table = table[table["layer_b"].isna() | to_last.fillna(False)]
-    metrics: dict[Key, Measured] = {}
-    for (metric, variant), rows in table.groupby(["metric", "variant"], sort=False, dropna=False):
-        pooling = _pooling_of(str(metric), rows, side, kept)
-        rows = rows[rows["pooling"].isna() if pooling is None else rows["pooling"] == pooling]
-        sites = [site for site in ("raw", run.final, PROJECTED) if site in set(rows["site"])]
-        if not sites:
-            continue
-        is_last = (rows["site"] == run.final) & (rows["layer"] == run.depth)
-        rows = rows[((rows["site"] == sites[0]) | is_last) & rows["value"].notna()]
-        # one number for all layers is no curve, and of another depth no number to subtract
-        if len(rows) < (1 if about(str(metric)).curve else 2):
-            continue
-        records = rows.to_dict(orient="records")
-        by_column = {Column(row["site"], int(row["layer"])): row for row in records}
-        metrics[str(metric), _text(variant)] = Measured(pooling, sites[0], by_column)
-    return metrics
-
-
-def _pooling_of(metric: str, rows: pd.DataFrame, side: Side, kept: str | None) -> str | None:
-    """Return the pooling of a metric's values: the side's, else the first there is; None for values without any."""
-    poolings = [str(name) for name in rows["pooling"].dropna().unique()]
-    if metric in KEPT and kept in poolings:
-        return kept
-    if side.pooling in poolings:
-        return side.pooling
-    return poolings[0] if poolings else None  # one token has similarities too
-
-
-def per_sample(side: Side) -> dict[Kept, dict[Column, Values]]:
-    """Return the values [N] kept of each sample, in the order of the common ones, by metric, variant and pooling."""
-    kept: dict[Kept, dict[Column, Values]] = defaultdict(dict)
+def per_sample(side: Side) -> dict[Cell, Values]:
+    """Return the values [N] kept of each sample, in the order of the common ones, by metric and layer."""
+    kept: dict[Cell, Values] = {}
     for key, values in _in_shards(side).items():
         metric, variant, site = parse_key(key)
-        columns = [Column(site, layer) for layer in side.run.layers_at(site)]
-        kept[metric, variant, None] |= zip(columns, values, strict=True)
+        for layer, of_layer in zip(side.run.layers_at(site), values, strict=True):
+            kept[metric, variant, None, site, layer] = of_layer
     folder = side.run.folder
     order = folder.plan["sample"].to_numpy()[side.rows]
-    keys = ["metric", "variant", "pooling", "site", "layer"]
     for name in folder.tables():
         if not name.startswith("samples."):
             continue
-        for about_all, rows in folder.read_table(name).groupby(keys, dropna=False):
-            metric, variant, pooling, site, layer = about_all
+        table = folder.read_table(name)
+        keys = ["metric", "variant", "pooling", "site", "layer"]
+        for (metric, variant, pooling, site, layer), rows in table.groupby(keys, dropna=False):
+            place = (_text(pooling), site, int(layer))
             values = rows.set_index("sample")["value"].reindex(order)
-            column = Column(site, int(layer))
-            kept[metric, _text(variant), pooling][column] = values.to_numpy(dtype=np.float64)
+            kept[(metric, _text(variant), *place)] = values.to_numpy(dtype=np.float64)
     return kept
 
 

@@ -9,15 +9,13 @@ from pathlib import Path, PurePath
 import numpy as np
 import numpy.typing as npt
 
-from layerscope.core.errors import LayerscopeError, choices
+from layerscope.core.errors import LayerscopeError, choices, count
 from layerscope.core.saved import jsonable
 from layerscope.runs.details import run_names
 from layerscope.runs.opening import open_run
 from layerscope.runs.run import Run
-from layerscope.runs.states import OWN, PROJECTED, Column, StoredStates, sublayers_in
+from layerscope.runs.states import OWN, PROJECTED, Column, StoredStates
 
-MOST_RUNS = 32
-"""More runs at once would make a page that nobody can read."""
 OPTIONS = {
     "max_length": "the maximum length",
     "prompt": "the prompt",
@@ -47,6 +45,8 @@ class Side:
     pooling: str
     columns: tuple[Column, ...]
     rows: Rows
+    is_chosen: bool = False
+    """Whether the pooling was named."""
 
     @property
     def depth(self) -> int:
@@ -78,10 +78,6 @@ def opened(given: Sequence[Run | str | Path], paired: bool = False) -> list[Run]
     """Return the runs to compare, all of the same samples, or two of `paired` ones; anything else is an error."""
     if isinstance(given, (Run, str, Path)) or len(given) < 2:
         raise LayerscopeError("compare needs two runs or more: give the folder of each")
-    if len(given) > MOST_RUNS:
-        raise LayerscopeError(
-            f"{len(given)} runs are too many to compare at once: give {MOST_RUNS} at most"
-        )
     runs = [entry if isinstance(entry, Run) else open_run(entry) for entry in given]
     paths = [run.path.resolve() for run in runs]
     for run, path in zip(runs, paths, strict=True):
@@ -108,15 +104,14 @@ def is_series(runs: Sequence[Run]) -> bool:
 
 def steps(runs: Sequence[Run]) -> list[int] | None:
     """Return the step of each checkpoint where all revisions, models or run folders name different ones; else None."""
-    revisions = [
-        run.info["options"].get("revision") or run.info["model"].get("revision") or ""
-        for run in runs
-    ]
-    sources = [PurePath(str(run.info["model"].get("source") or "")).name for run in runs]
+    models = [run.info["model"] for run in runs]
+    revisions = [model.get("revision") for model in models]
+    sources = [PurePath(model.get("source") or "").name for model in models]
     for texts in (revisions, sources, [run.path.name for run in runs]):
-        numbers = [int(match[-1]) for text in texts if (match := STEP.findall(str(text)))]
-        if len(numbers) == len(set(numbers)) == len(runs):
-            return numbers
+        matches = [STEP.findall(text or "") for text in texts]
+        numbers = {int(match[-1]): None for match in matches if match}
+        if len(numbers) == len(runs):
+            return list(numbers)
     return None
 
 
@@ -125,39 +120,32 @@ def sides_of(
 ) -> tuple[list[Side], list[str]]:
     """Return runs with their pooling, layers and rows of the samples that are whole in all of them, and notes.
 
-    Without `pooling` it is the first that all have, else the first of each, with a note.
+    Without `pooling` it is the first that all have, else the first of each.
     """
-    poolings = _poolings(runs, pooling, site)
-    fine = [_fine(run) for run in runs]
-    common = set.intersection(*(set(samples) for samples in fine))
+    whole = [_whole(run) for run in runs]
+    common = set.intersection(*(set(samples) for samples in whole))
     if not common:
         raise LayerscopeError(
             "no sample is whole in all of these runs: check the notes in their reports"
         )
     # the first run's order: its blocks lie in neighbouring shards, and so do those of a like model
-    order = [sample for sample in fine[0] if sample in common]
-    sides = []
-    for run, name, chosen, rows in zip(runs, run_names(runs), poolings, fine, strict=True):
-        common_rows = np.array([rows[sample] for sample in order])
-        sides.append(Side(run, name, chosen, _columns(run, site), common_rows))
-    return sides, list(_notes(runs, poolings, sides[0].left_out))
-
-
-def _poolings(runs: Sequence[Run], pooling: str | None, site: str | None) -> list[str]:
-    """Return the pooling of each run: the one that is named, else the first that all have, else each one's first."""
-    if site == PROJECTED:
-        return [OWN] * len(runs)
+    order = [sample for sample in whole[0] if sample in common]
     first, *others = (run.info["pooling"] for run in runs)
     shared = [name for name in first if all(name in other for other in others)]
-    poolings = [pooling or (shared or run.info["pooling"])[0] for run in runs]
-    for run, name in zip(runs, poolings, strict=True):
-        there = list(dict.fromkeys([*run.info["pooling"], *run.info["pair_pooling"]]))
-        if name not in there:
+    sides = []
+    for run, name, rows_by_sample in zip(runs, run_names(runs), whole, strict=True):
+        chosen = pooling or (shared or run.info["pooling"])[0]
+        there = [*run.info["pooling"], *run.info["pair_pooling"]]
+        if chosen not in there:
             raise LayerscopeError(
-                f"pooling {name!r} is not in run {str(run.path)!r}{choices(name, there, 'it has')}; "
-                f"profile it with `pooling='{name}'`"
+                f"pooling {chosen!r} is not in run {str(run.path)!r}{choices(chosen, there, 'it has')}; "
+                f"profile it with `pooling='{chosen}'`"
             )
-    return poolings
+        if site == PROJECTED:
+            chosen = OWN
+        rows = np.array([rows_by_sample[sample] for sample in order])
+        sides.append(Side(run, name, chosen, _columns(run, site), rows, pooling is not None))
+    return sides, list(_notes(runs, sides[0].left_out))
 
 
 def _refuse_unpaired(runs: Sequence[Run]) -> None:
@@ -169,10 +157,7 @@ def _refuse_unpaired(runs: Sequence[Run]) -> None:
             f"`paired=True` compares two runs with the same number of samples, and these have {numbers}: give the runs "
             "of both towers over the same pairs"
         )
-    names = [
-        run.folder.plan.drop_duplicates("sample").sort_values("sample")["name"].tolist()
-        for run in runs
-    ]
+    names = [run.folder.plan.set_index("sample")["name"].to_dict() for run in runs]
     if names[0] != names[1] and any(run.info["options"]["samples"] == counts[0] for run in runs):
         raise LayerscopeError(
             f"the {counts[0]:,} samples of these runs may have been drawn separately from more: profile both with "
@@ -181,30 +166,16 @@ def _refuse_unpaired(runs: Sequence[Run]) -> None:
 
 
 def _refuse_other_samples(first: Run, other: Run) -> None:
-    """Raise where two runs are not of the same samples, naming what differs."""
+    """Raise where two runs are not of the same samples."""
     a, b = first.info["data"], other.info["data"]
-    if (a["samples"], a["fingerprint"]) == (b["samples"], b["fingerprint"]):
-        return
-    options_a, options_b = first.info["options"], other.info["options"]
-    changed = [
-        name
-        for name in ("chunk", "repeat_tokens", "random_tokens")
-        if options_a.get(name) != options_b.get(name)
-    ]
-    labels = ["label_column"] if a.get("label_column") != b.get("label_column") else []
-    *options, last = (
-        name.replace("_", " ") for name in ("data", "samples", "seed", *labels, *changed)
-    )
-    differ = "other contents" if a["name"] == b["name"] else f"{a['name']} and {b['name']}"
-    if a["samples"] != b["samples"]:
-        differ = f"{a['samples']:,} of {a['name']}, {b['samples']:,} of {b['name']}"
-    raise LayerscopeError(
-        f"the samples of {str(first.path)!r} and {str(other.path)!r} do not match ({differ}): "
-        f"profile both with the same {', '.join(options)} and {last}"
-    )
+    if (a["samples"], a["fingerprint"]) != (b["samples"], b["fingerprint"]):
+        raise LayerscopeError(
+            f"the samples of {str(first.path)!r} and {str(other.path)!r} do not match ({a['samples']:,} of "
+            f"{a['name']}, {b['samples']:,} of {b['name']}): profile both with the same data, samples, seed and labels"
+        )
 
 
-def _fine(run: Run) -> dict[int, int]:
+def _whole(run: Run) -> dict[int, int]:
     """Return the row of the plan of every sample that is finite at every layer, by its number, in plan order."""
     plan = run.folder.plan
     whole = plan.loc[(plan["view"] == 0) & run.folder.finite(), "sample"]
@@ -215,10 +186,6 @@ def _columns(run: Run, site: str | None) -> tuple[Column, ...]:
     if site is None:
         return run.columns
     sites = [*run.info["model"]["sites"], *dict.fromkeys(column.site for column in run.projected)]
-    if site in sublayers_in(run.info):
-        raise LayerscopeError(
-            f"site {site!r} is inside the blocks, and sub-layers are not compared: {' or '.join(sites)}"
-        )
     if site not in sites:
         raise LayerscopeError(
             f"site {site!r} is not in run {str(run.path)!r}{choices(site, sites, 'it has')}"
@@ -227,19 +194,15 @@ def _columns(run: Run, site: str | None) -> tuple[Column, ...]:
     return layers if site in (run.final, PROJECTED) else (*layers, Column(run.final, run.depth))
 
 
-def _notes(runs: Sequence[Run], poolings: list[str], left_out: int) -> Iterator[str]:
+def _notes(runs: Sequence[Run], left_out: int) -> Iterator[str]:
     if left_out:
-        samples = "sample is" if left_out == 1 else "samples are"
-        yield f"{left_out:,} {samples} broken or empty in some run, and left out of similarities and paired differences"
-    if len(set(poolings)) > 1:
-        yield (
-            f"no pooling is in all runs: {', '.join(poolings)} are compared, each run's own; choose one with `pooling`"
-        )
-    if any(sublayers_in(run.info) for run in runs):
-        yield "metrics and states of sub-layers are not compared"
-    values = {
-        key: {repr(jsonable(run.info["options"].get(key))) for run in runs} for key in OPTIONS
-    }
-    names = [text for key, text in OPTIONS.items() if len(values[key]) > 1]
+        samples = count(left_out, "sample")
+        yield f"{samples} broken or empty in some run: left out of similarities and paired differences"
+    options = [run.info["options"] for run in runs]
+    names = [
+        text
+        for key, text in OPTIONS.items()
+        if len({repr(jsonable(of_run.get(key))) for of_run in options}) > 1
+    ]
     if names:
         yield f"the runs differ in {', '.join(names)}: these change a metric whatever the model"

@@ -22,7 +22,6 @@ class CompareOptions(Options):
 
     runs: Sequence[Any]
     data: Any
-    samples: int | str | None
     similarity: Sequence[str] | None
     metrics: Sequence[str] | None
     forms: Forms

@@ -1,29 +1,25 @@
 """The work of `compare`: similarity of layers across runs, differences of metrics by depth, checkpoints by layer."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import zip_longest
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pandas as pd
-import torch
-from torch import Tensor
 
 from layerscope.comparison.comparison import STORE, Comparison, Member
-from layerscope.comparison.differences import chosen_metrics, difference_rows, measured
+from layerscope.comparison.differences import chosen_metrics, curves_of, difference_rows
 from layerscope.comparison.matching import Side, is_series, opened, sides_of, steps
 from layerscope.comparison.options import CompareOptions
 from layerscope.core.errors import LayerscopeError, choices
-from layerscope.core.options import declared
 from layerscope.core.progress import Reporter, reporting
-from layerscope.metrics.pairs import Found, FromPairs
+from layerscope.metrics.pairs import FromPairs
 from layerscope.profiling import profile
 from layerscope.runs import Run
 from layerscope.runs.opening import run_of
 from layerscope.runs.registry import measured as registered
-from layerscope.runs.states import Column, StoredStates
 
 Row = dict[str, Any]
 Form: TypeAlias = tuple[str, FromPairs]
@@ -35,18 +31,14 @@ def compare_runs(options: CompareOptions) -> Comparison:
     """Compare every run with the first, or a series of checkpoints layer by layer."""
     folder = None if options.out is None else STORE.folder(options.out)
     runs = opened(_profiled(options), options.paired)
-    series, order = is_series(runs), None
-    sorting = list[str]()
-    if series:
-        order = steps(runs)
-    if order is not None:
-        if order != sorted(order):
-            sorting = ["the checkpoints are sorted by their steps"]
-        by_step = sorted(zip(order, runs, strict=True), key=itemgetter(0))
-        order, runs = [step for step, _ in by_step], [run for _, run in by_step]
+    series = is_series(runs)
+    numbers = steps(runs) if series else None
+    if numbers is not None:
+        by_step = sorted(zip(numbers, runs, strict=True), key=itemgetter(0))
+        numbers, runs = [step for step, _ in by_step], [run for _, run in by_step]
     sides, notes = sides_of(runs, options.pooling, options.site)
-    tables = measured(sides, options.pooling)
-    keys, not_compared = chosen_metrics(sides, tables, options.metrics)
+    curves = [curves_of(side) for side in sides]
+    keys, not_compared = chosen_metrics(sides, curves, options.metrics)
     forms = [
         (name, form)
         for name in chosen_similarities(sides, options.similarity, options.paired)
@@ -54,19 +46,16 @@ def compare_runs(options: CompareOptions) -> Comparison:
     ]
     reporter = reporting(options.progress)
     rows = [
-        *similarity_rows(sides, forms, series, options.paired, reporter),
-        *difference_rows(sides, tables, keys),
+        *similarity_rows(sides, forms, options.paired, reporter),
+        *difference_rows(sides, curves, keys),
     ]
-    for side, table in zip(sides, tables, strict=True):
-        for key in keys:
-            rows += table[key].values(side.name, key)
     comparison = Comparison(
-        tuple(_member(side, step) for side, step in zip_longest(sides, order or ())),
+        tuple(_member(side, step) for side, step in zip_longest(sides, numbers or ())),
         " and ".join(dict.fromkeys(str(run.info["data"]["name"]) for run in runs)),
         len(sides[0].rows),
         sides[0].left_out,
         series,
-        (*notes, *sorting, *not_compared),
+        (*notes, *not_compared),
         pd.DataFrame(rows),
     )
     if folder is not None:
@@ -92,15 +81,9 @@ def _member(side: Side, step: int | None) -> Member:
 def _profiled(options: CompareOptions) -> Sequence[Run | str | Path]:
     """Return the runs that were given; with `data`, a model is profiled over them."""
     if options.data is None:
-        if options.samples is not None:
-            raise LayerscopeError(
-                "`samples` are drawn from `data`, over which models are profiled: give both"
-            )
         return options.runs
-    samples: Any = options.samples or declared(profile)["samples"].default
     return [
-        run_of(one) or profile(one, options.data, samples=samples, progress=options.progress)
-        for one in options.runs
+        run_of(one) or profile(one, options.data, progress=options.progress) for one in options.runs
     ]
 
 
@@ -134,26 +117,18 @@ def chosen_similarities(
 
 
 def similarity_rows(
-    sides: Sequence[Side], forms: Sequence[Form], series: bool, paired: bool, reporter: Reporter
+    sides: Sequence[Side], forms: Sequence[Form], paired: bool, reporter: Reporter
 ) -> Iterator[Row]:
-    """Yield the rows of every run against the first, in a series those of each layer through the checkpoints.
-
-    Where the runs are `paired` towers, each is compared with itself too.
-    """
-    first, *others = sides
-    columns = first.columns if series else ()
-    steps = len(others) + len(columns) + 2 * paired
+    """Yield the rows of every run against the first; where the runs are `paired` towers, of each against itself too."""
+    steps = len(sides) - 1 + 2 * paired
     with reporter.bar("similarity", len(forms) * steps) as advance:
         for form in forms:
-            taken = [replace(side, rows=form[1].rows(side.rows)) for side in sides]
-            for other in taken[1:]:
-                yield from _of_two("similarity", form, taken[0], other)
+            first, *others = (replace(side, rows=form[1].rows(side.rows)) for side in sides)
+            for other in others:
+                yield from _of_two("similarity", form, first, other)
                 advance(1)
-            for side in taken if paired else ():
+            for side in (first, *others) if paired else ():
                 yield from _of_two("within", form, side, side)
-                advance(1)
-            for column in columns:
-                yield from _of_column(form, taken, column)
                 advance(1)
 
 
@@ -168,58 +143,21 @@ def _of_two(kind: str, form: Form, a: Side, b: Side) -> Iterator[Row]:
     numbers = how.measured(a.states, None if a is b else b.states)
     for i, column in enumerate(a.columns):
         for j, other in enumerate(b.columns):
-            places = _places(a, column, b, other)
-            yield {"kind": kind, **places, **_numbers(form, numbers, i, j, a.total)}
-
-
-def _of_column(form: Form, sides: Sequence[Side], column: Column) -> Iterator[Row]:
-    """Yield the similarity of a layer of each checkpoint with that of the last one, and of the one before."""
-    states = [side.run.states(side.pooling, (column,), side.rows) for side in sides]
-    numbers = form[1].measured(Checkpoints(tuple(states)))
-    for i, side in enumerate(sides):
-        for j in dict.fromkeys((len(sides) - 1, max(0, i - 1))):
-            places = _places(side, column, sides[j], column)
-            yield {"kind": "counterpart", **places, **_numbers(form, numbers, i, j, side.total)}
-
-
-def _places(a: Side, column: Column, b: Side, other: Column) -> Row:
-    """Return which layers of which runs a row is about."""
-    return {
-        "run": a.name,
-        "run_b": b.name,
-        "layer": column.layer,
-        "site": column.site,
-        "layer_b": other.layer,
-        "site_b": other.site,
-        "pooling": a.pooling,
-        "pooling_b": b.pooling,
-    }
-
-
-def _numbers(form: Form, numbers: Found, i: int, j: int, total: int) -> Row:
-    """Return a similarity, its standard error and how many samples it is of."""
-    value, stderr, n = (float(part[i, j]) for part in numbers)
-    return {
-        "metric": form[0],
-        "variant": form[1].variant,
-        "value": value,
-        "stderr": stderr,
-        "n": int(n),
-        "n_skipped": total - int(n),
-    }
-
-
-@dataclass(frozen=True)
-class Checkpoints:
-    """One layer of several checkpoints as a lazy array [N, checkpoints, D]."""
-
-    states: tuple[StoredStates, ...]
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """(N, checkpoints, D)."""
-        n, _, width = self.states[0].shape
-        return n, len(self.states), width
-
-    def __getitem__(self, block: slice) -> Tensor:
-        return torch.cat([states[block] for states in self.states], 1)
+            value, stderr, n = (float(part[i, j]) for part in numbers)
+            yield {
+                "kind": kind,
+                "run": a.name,
+                "run_b": b.name,
+                "metric": name,
+                "variant": how.variant,
+                "layer": column.layer,
+                "site": column.site,
+                "layer_b": other.layer,
+                "site_b": other.site,
+                "pooling": a.pooling,
+                "pooling_b": b.pooling,
+                "value": value,
+                "stderr": stderr,
+                "n": int(n),
+                "n_skipped": a.total - int(n),
+            }

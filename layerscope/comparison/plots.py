@@ -1,14 +1,11 @@
 """The plots of a comparison: layers of one run by layers of another, differences by depth, layers by checkpoints."""
 
-from collections.abc import Iterator
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+import math
 
 import numpy as np
 import pandas as pd
 
-from layerscope.comparison import findings
-from layerscope.comparison.findings import Layer, Pair, layer_name, shown
+from layerscope.comparison.findings import Pair, headline, largest, most_alike, shown, signed
 from layerscope.runs.registry import (
     about,
     capital,
@@ -16,21 +13,11 @@ from layerscope.runs.registry import (
     meaning_of,
     named,
     scale,
-    titled,
     unit_apart,
 )
-from layerscope.show.document import EMPTY, Cell, Column, Section, Table, row
 from layerscope.show.plots import Axis, Chart, HeatMap, Meaning, Series
 
-if TYPE_CHECKING:
-    from layerscope.comparison.comparison import Comparison, Member
-
-BESIDE = "Layers of the first run down, those of the other across."
-APART = "How much each metric differs by depth. Nothing here says which run is the better one."
-COURSE = "Each layer compared with itself in the last checkpoint and in the one before, and each metric by layer."
 RINGS = "○ the layer across that is most like the one down; layer 0 is not a candidate."
-WITHIN = "Every two layers of one tower, beside the map across the towers."
-MATCHES = "For each layer of the first run the most similar one of the other, and the one at the same depth."
 LEAST = 0.05
 """The smallest range of similarities that a scale of colours spans."""
 DIFFERENCE = Meaning(
@@ -42,114 +29,67 @@ DIFFERENCE = Meaning(
 )
 
 
-def sections(pair: Pair) -> Iterator[Section]:
-    """Yield the maps and matching layers of a pair, and how metrics differ."""
-    squares = [square_map(pair, *form) for form in pair.comparison.forms]
-    yield Section("compared", "Layers across runs", BESIDE, (*squares, _matches(pair)))
-    if pair.towers:
-        within = (
-            _within(pair, run, *form) for form in pair.comparison.forms for run in (pair.a, pair.b)
-        )
-        yield Section("within", "Layers within each run", WITHIN, tuple(within))
-    drawn = (
-        _difference(pair, metric, capital(titled(metric, variant, several)), points)
-        for metric, variant, several, rows in findings.by_metric(pair.differences)
-        if len(points := rows[rows["value"].notna()])
-    )
-    yield Section("differences", "Differences by depth", APART, tuple(drawn))
-
-
-def _apart(name: str, other: str) -> str:
-    """Return what tells a run's name from the other's: of `minilm (run1)` and `minilm (run2)` the parentheses."""
-    model, _, rest = name.partition(" (")
-    return rest.removesuffix(")") if rest and other.startswith(f"{model} (") else name
-
-
-def _within(pair: Pair, run: "Member", metric: str, variant: str) -> HeatMap:
-    """Return the similarity of every two layers of one of two towers, on a scale of its own and without rings."""
-    own, title = (
-        square_map(replace(pair, a=run, b=run), metric, variant),
-        capital(named(metric, variant)),
-    )
-    return replace(
-        own,
-        title=f"{title} within {run.name}",
-        summary=about(metric).meaning,
-        low=None,
-        high=None,
-        note="",
-        rings=(),
-        aside=("", ()),
-        name=f"within_{file_name(metric, variant)}_{run.name}",
-        down="layer",
-        across="layer",
-    )
-
-
 def square_map(pair: Pair, metric: str, variant: str) -> HeatMap:
     """Return the similarity of every layer of A with every one of B; the most similar of B is ringed."""
-    square, name, matches = (
-        pair.square(metric, variant),
-        named(metric, variant),
-        pair.matches(metric, variant),
-    )
-    words = (
-        "" if found.most is None else f"{found.most} ({shown(found.most_value)})"
-        for found in matches
-    )
-    similar = pair.comparison.frame[pair.comparison.frame["kind"] == "similarity"]
-    finite = similar.loc[
-        (similar["metric"] == metric) & (similar["variant"] == variant), "value"
-    ].dropna()
+    square = pair.square(metric, variant)
+    rings = most_alike(square, metric)
+    nearest = [
+        "" if ring is None else f"{square.columns[ring]} ({shown(square.iat[row, ring])})"
+        for row, ring in enumerate(rings)
+    ]
+    # all pairs share a scale
+    of_all = pair.comparison.table("similarity")
+    of_form = of_all[(of_all["metric"] == metric) & (of_all["variant"] == variant)]
+    low, high = of_form["value"].min(), of_form["value"].max()
     return HeatMap(
-        title=f"{capital(name)} of layers across runs",
-        summary=findings.headline(pair),
+        title=f"{capital(named(metric, variant))} of layers across runs",
+        summary=headline(pair),
         about=meaning_of(metric),
-        note=RINGS if len(finite) else f"the states of {pair.b.name} do not vary",
+        note=RINGS if math.isfinite(low) else f"the states of {pair.b.name} do not vary",
         name=f"compared_{file_name(metric, variant)}",
         corner="layer",
         rows=tuple(map(str, square.index)),
         columns=tuple(map(str, square.columns)),
         values=tuple(map(tuple, square.to_numpy().tolist())),
-        low=float(finite.min()) if len(finite) else None,
-        high=float(finite.max()) if len(finite) else None,
+        low=float(low) if math.isfinite(low) else None,
+        high=float(high) if math.isfinite(high) else None,
         least=LEAST,
-        aside=("most like", tuple(words)),
-        down=f"layer of {_apart(pair.a.name, pair.b.name)}",
-        across=f"layer of {_apart(pair.b.name, pair.a.name)}",
-        rings=tuple(
-            None if found.most is None else square.columns.get_loc(found.most) for found in matches
-        ),
+        aside=("most like", tuple(nearest)),
+        down=f"layer of {pair.a.name}",
+        across=f"layer of {pair.b.name}",
+        rings=tuple(rings),
         square=True,
         upward=True,
         reversed=about(metric).low,
     )
 
 
-def _difference(pair: Pair, metric: str, title: str, points: pd.DataFrame) -> Chart:
-    points, depth = points.reset_index(drop=True), max(pair.a.depth, pair.b.depth)
-    layers = points["layer" if pair.a.depth >= pair.b.depth else "layer_b"].astype(float).tolist()
-    last = len(points) - 1
-    after = (last,) if last and layers[last] == layers[last - 1] else ()
-    most = findings.largest(points.drop([*after]))
-    what = [] if len(pair.comparison.runs) > 2 else [f"{pair.b.name} less {pair.a.name}"]
-    paired = ["paired by sample"] if points["paired"].all() else []
-    points["at"] = layers
+def difference_chart(pair: Pair, metric: str, title: str, rows: pd.DataFrame) -> Chart:
+    """Return how much a metric differs by the layers of the deeper run."""
+    depth = max(pair.a.depth, pair.b.depth)
+    layers = "layer" if pair.a.depth == depth else "layer_b"
+    points = rows[rows["value"].notna()].reset_index(drop=True)
+    after = tuple(np.flatnonzero(points[layers].duplicated()).tolist())
+    most = largest(points.drop([*after]))
+    facts = [f"{pair.b.name} less {pair.a.name}", f"N: {points['n'].max():,}"]
+    if points["paired"].all():
+        facts.insert(1, "paired by sample")
     line = Series.of(
         points,
-        "at",
+        layers,
         "value",
         error="stderr",
         marked=() if most is None else (most,),
         after=after,
-        note=" · ".join([*what, *paired, f"N: {points['n'].max():,}"]),
+        note=" · ".join(facts),
     )
     zero = Series("", (0.0, float(depth)), (0.0, 0.0), mark="guide", tone="muted")
+    unit, last = unit_apart(metric), scale(metric) * points["value"].iloc[-1]
     return Chart(
         title=f"{title}: difference",
-        summary=f"{_point(pair, points.iloc[-1])} at the last layer",
+        summary=f"{signed(last)} {unit} at the last layer",
         about=DIFFERENCE,
-        unit=unit_apart(metric),
+        unit=unit,
         name=f"difference-{metric}",
         sheet="differences",
         x=Axis("layer", whole=True, depth=depth),
@@ -160,77 +100,28 @@ def _difference(pair: Pair, metric: str, title: str, points: pd.DataFrame) -> Ch
     )
 
 
-def _point(pair: Pair, point: Any) -> str:
-    a, b = layer_name(point["a"]), layer_name(point["b"])
-    layers = a if a == b else f"{b} of {pair.b.name} minus {a} of {pair.a.name}"
-    return f"{layers}: {findings.difference_text(point)}"
-
-
-def course(comparison: "Comparison") -> Section:
-    """Return maps of layers by checkpoints: similarity to the last and to the one before, then each metric."""
-    drawn = []
-    steps = dict(
-        zip(
-            [member.name for member in comparison.runs],
-            findings.checkpoints(comparison),
-            strict=True,
-        )
+def checkpoint_map(metric: str, title: str, values: pd.DataFrame) -> HeatMap:
+    """Return a map of layers by checkpoints."""
+    entry, numbers = about(metric), values.to_numpy(dtype=np.float64)
+    finite = numbers[np.isfinite(numbers)]
+    return HeatMap(
+        title=title,
+        summary=f"A heat map of layers by checkpoints. {entry.meaning}",
+        about=meaning_of(metric),
+        unit=entry.unit,
+        note="" if len(finite) else "no value: the states do not vary",
+        name=f"checkpoints_{metric}",
+        sheet="checkpoints",
+        corner="layer",
+        rows=tuple(map(str, values.index)),
+        columns=tuple(values),
+        values=tuple(map(tuple, numbers.tolist())),
+        low=None,
+        high=None,
+        least=LEAST * float(np.abs(finite).max(initial=0.0)),
+        across="checkpoint",
+        down="layer",
+        log=entry.log and bool((finite > 0).all()),
+        reversed=entry.log,
+        upward=True,
     )
-    for metric, title, values in findings.maps(comparison):
-        known, scaled = about(metric), scale(metric) * values.to_numpy()
-        finite = scaled[np.isfinite(scaled)]
-        drawn.append(
-            HeatMap(
-                title=title if "checkpoint" in title else f"{title} by checkpoint",
-                summary=f"A heat map of layers by checkpoints. {known.meaning}",
-                about=meaning_of(metric),
-                unit=known.unit,
-                note="" if len(finite) else "no value: the states do not vary",
-                name=f"checkpoints_{metric}",
-                sheet="checkpoints",
-                corner="layer",
-                rows=tuple(map(str, values.index)),
-                columns=tuple(steps[name] for name in values.columns),
-                values=tuple(map(tuple, scaled.tolist())),
-                low=None,
-                high=None,
-                least=LEAST * float(np.abs(finite).max(initial=0.0)),
-                across="checkpoint",
-                down="layer",
-                log=known.log and bool((finite > 0).all()),
-                reversed=known.log,
-                upward=True,
-            )
-        )
-    return Section("checkpoints", "By checkpoint", COURSE, tuple(drawn))
-
-
-def _matches(pair: Pair) -> Table:
-    """Return for each layer of A the one of B that is most like it, and the one at the same depth."""
-
-    def layer_cell(layer: Layer, depth: int) -> Cell:
-        # final stands behind the last
-        return Cell(str(layer), value=depth + 0.5 if layer == "final" else float(layer))
-
-    heads, lines = [Column("layer")], []
-    for form in pair.comparison.forms:
-        name = named(*form)
-        heads += [
-            Column("most like", unit=name),
-            Column(name, unit="most like"),
-            Column(name, unit="same depth"),
-        ]
-    for matches in zip(*(pair.matches(*form) for form in pair.comparison.forms), strict=True):
-        cells = [layer_cell(matches[0].layer, pair.a.depth)]
-        for _, most, value, same, beside, _ in matches:
-            alike = (
-                [EMPTY] * 2
-                if most is None
-                else [layer_cell(most, pair.b.depth), Cell(shown(value), value=value)]
-            )
-            cells += alike
-            cells.append(
-                EMPTY if np.isnan(beside) else Cell(shown(beside), f"({layer_name(same)})", beside)
-            )
-        lines.append(row(*cells))
-    return Table("Layers that match", tuple(heads), tuple(lines), (MATCHES,), name="matches")

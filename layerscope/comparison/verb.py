@@ -3,7 +3,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from layerscope.comparison.options import CompareOptions
-from layerscope.core.option_kinds import IN_CODE, Folder, Names, Repeated, Whole
+from layerscope.core.option_kinds import IN_CODE, Folder, Names, Repeated
 from layerscope.core.options import DATA, OUTPUT, Centrings, Estimators, checked
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ def compare(
     runs: "Annotated[Sequence[Run | str | Path], Repeated()]",
     *,
     data: Annotated[Any, DATA] = None,
-    samples: Annotated[int | str | None, Whole(2, words=("all",)), DATA] = None,
     similarity: Annotated[str | Iterable[str] | None, Names()] = None,
     metrics: Annotated[str | Iterable[str] | None, Names()] = None,
     cka: Estimators = "debiased",
@@ -31,16 +30,15 @@ def compare(
     No model is run, unless `data` is given with models instead of runs. Every run is compared with
     the first, on the samples that are whole in all of them. Where depths differ, each layer of the
     deeper run is compared with the one of the other that is nearest in percent of depth. Three or
-    more runs of one architecture are a series: each layer is compared with its counterpart in the
-    last checkpoint and in the one before; they are sorted by the step number that every revision,
-    model or run folder names ("step1000", "checkpoint-500"), or else stay in the order given.
+    more runs of one architecture are a series of checkpoints, shown by layer and checkpoint; they
+    are sorted by the step number that every revision, model or run folder names ("step1000",
+    "checkpoint-500"), or else stay in the order given.
 
     Args:
         runs: folders of two or more runs of the same samples, or models where data are given; all
             are compared with the first.
-        data: samples of any kind that `profile` takes, over which each model is profiled first; its
-            run is kept in runs/MODEL-DATA.
-        samples: number of these samples, drawn with seed 0, or all; by default 1,000.
+        data: samples of any kind that `profile` takes, over which each model is profiled first, up
+            to 1,000 of them; its run is kept in runs/MODEL-DATA.
         similarity: similarities of layers, separated by commas, such as cka,cosine_similarity; by
             default CKA, and cosine if all widths are equal.
         cka: estimators of CKA: debiased, biased (equation 3 of Tracing Representation Progression),
@@ -53,13 +51,12 @@ def compare(
             default raw, and also the last layer after its norm.
         paired: compare the two towers of a model over pairs, such as images and captions: sample i
             of one run belongs to sample i of the other. The layers of each tower are also compared
-            with each other.
+            with each other (in `--json` and `--csv`).
         out: folder for the numbers, and from the command line a page; by default nothing is saved.
         progress: show progress on standard error.
 
     Raises:
-        LayerscopeError: for samples that do not match, InfoNCE or DiME of blocks of other sizes,
-            and every other wrong input.
+        LayerscopeError: for samples that do not match, and every other wrong input.
 
     Example:
         >>> comparison = layerscope.compare(["runs/minilm", "runs/tiny"], similarity="cka", progress=False)

@@ -20,6 +20,7 @@ GONE = {
         "until_stderr",
     ): "`samples` says how many texts are read; the table has their errors",
     ("select", "max_dim"): NO_DIMS,
+    ("compare", "samples"): "run layerscope profile --samples on each model, and compare the runs",
     ("select", "evidence"): NO_RULES,
     ("select", "rule='half-text'"): NO_RULES,
     ("select", "rule='fixed-share'"): NO_RULES,

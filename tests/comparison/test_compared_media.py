@@ -81,7 +81,8 @@ def test_two_models_over_the_same_images(place, cli, monkeypatch):
         ["runs/one-photos", "other"], data="photos", cka="biased", progress=False
     )
     np.testing.assert_array_equal(mixed.similarity(metric="cka"), square)
-    assert cli("compare", "one", "other", "--samples", "20").line.endswith("give both")
+    gone = cli("compare", "one", "other", "--data", "photos", "--samples", "20")
+    assert (gone.status, "profile" in gone.line) == (2, True)
 
 
 def test_states_that_extract_wrote_of_the_same_images(place, monkeypatch):
