@@ -77,7 +77,7 @@ def model_time(texts: list[str]) -> bool:
         return found
 
     def check_equal(keys: list[bytes], alone: torch.Tensor, layer: int) -> None:
-        stored = torch.from_numpy(states.vectors(keys, layer, model.final, "mean"))
+        stored = torch.from_numpy(states.vectors(keys, (layer, model.final, "mean")))
         worst = float((stored - alone).abs().max() / alone.abs().max())
         if not worst < 1e-5:
             raise SystemExit(f"the two sides differ by {worst:.1e} at layer {layer}")

@@ -138,7 +138,6 @@ class Forks:
     def start(self, *words: object, cwd: Path | None = None, **limits: Any) -> Running:
         """Start a command; limits: `memory`, `file` (bytes), `late` (seconds lost at each look at the clock), `env`.
 
-        `worth`: the seconds of judging from which on `evaluate` starts processes of its own.
         `script`: Python code that runs instead of the command line, with the words as its
         arguments."""
         self.count += 1
@@ -205,10 +204,6 @@ def _child(request: dict[str, Any]) -> None:
     os.environ.update(request.get("env", {}))
     if "late" in request:
         _turn_back(request["late"])
-    if "worth" in request:
-        from layerscope.evaluation import judging
-
-        judging.WORTH = request["worth"]
     sys.argv = ["layerscope", *request["words"]]
     atexit._clear()  # what the warm process would do at its end
     status = 1

@@ -66,7 +66,7 @@ def commands(given: Path, out: str) -> dict[str, list[str]]:
     ]
     lm, shift = f"lm:{given / 'endings.yaml'}", str(given / "later.csv")
     found = {
-        "evaluate": ["evaluate", llama, *files, "--tasks", lm, "--mixes", "--jobs", "1"],
+        "evaluate": ["evaluate", llama, *files, "--tasks", lm, "--mixes"],
         "shift": [
             "evaluate",
             llama,

@@ -26,6 +26,15 @@ GONE = {
     ("select", "rule='fixed-share'"): NO_RULES,
     ("select", "rule='shift'"): NO_TARGET,
     ("select", "target_labels"): NO_TARGET,
+    ("evaluate", "jobs"): "start it with torchrun or accelerate, whose processes share the layers",
+    (
+        "evaluate",
+        "keep_states",
+    ): "extract writes the states of a model; an evaluation that was killed finds its own",
+    (
+        "evaluate",
+        "split",
+    ): "an attention-probe is judged in folds; take fewer `samples` of a large data set",
     ("evaluate", "task_file"): "give the same KIND:FILE to --data",
     (
         "scores",

@@ -1,8 +1,8 @@
-"""A model as tasks of mteb read it: the tower whose layers are judged, what stands beside it, and every row."""
+"""A model as tasks of mteb read it, and every row that is judged: the model as shipped, its layers and mixes."""
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 
 from layerscope.core.errors import LayerscopeError, choices, listed
-from layerscope.core.processes import Team
-from layerscope.core.progress import Reporter
 from layerscope.evaluation.layer_encoder import LayerEncoder, Serving, wrapped
 from layerscope.evaluation.options import Positions
 from layerscope.evaluation.stored_texts import TextStates
@@ -19,9 +17,7 @@ from layerscope.models import LayeredModel, Loaded, Override, find_layers, vecto
 from layerscope.models.encode import PLURAL, TextEncoder, modalities_of
 from layerscope.models.identity import revision_of
 from layerscope.models.inspection import made_up_samples
-from layerscope.models.of_run import reusable
 from layerscope.probes.mixes import as_text, fixed_mixes
-from layerscope.runs import Run
 from layerscope.runs.states import OWN, PROJECTED
 from layerscope.scores.opening import LOCAL
 from layerscope.scores.probe_results import Slot
@@ -33,63 +29,25 @@ PROBE = [
 ]
 
 
-@dataclass(frozen=True)
-class Readers:
-    """The model whose layers are judged, as it reads one modality, and `beside` it as it reads the tasks' others.
-
-    Those are the other towers, whose last layer in the shared space is compared with every layer of
-    the judged one.
-    """
-
-    model: LayeredModel
-    beside: tuple[LayeredModel, ...] = ()
-
-    @property
-    def sites(self) -> tuple[str, ...]:
-        """The sites that can be judged, that by default last; towers are compared in the space that they share."""
-        if self.beside:
-            return (PROJECTED,)
-        return self.model.sites if self.model.projection is None else (PROJECTED, *self.model.sites)
-
-
-def readers_of(loaded: Loaded, override: Override, tasks: Sequence[Any]) -> Readers:
+def reader_of(loaded: Loaded, override: Override, tasks: Sequence[Any]) -> LayeredModel:
     """Return a model as these tasks read it; raises `LayerscopeError` where it cannot read them, or not together."""
-    modalities = [set(task.metadata.modalities) for task in tasks]
-    _refuse_unread(loaded, tasks)
-    shared = set.intersection(*modalities)
-    if not shared:
+    modalities = {kind: task.metadata.name for task in tasks for kind in task.metadata.modalities}
+    if len(modalities) > 1:
         raise LayerscopeError(
-            "the tasks read different modalities, whose layers are not the same: evaluate them separately"
+            f"the tasks read {listed(list(modalities))}, whose layers are not the same: evaluate them separately"
         )
-    judged = min(shared, key=lambda kind: (kind == "text", kind))
-    others = sorted(set.union(*modalities) - {judged})
-    model = layered(loaded, override, judged)
-    beside = tuple(layered(loaded, Override(), kind) for kind in others)
-    projections = [tower.projection for tower in (model, *beside)]
-    widths = {None if projection is None else projection.width for projection in projections}
-    if beside and (None in widths or len(widths) > 1):
-        kinds = " and ".join(PLURAL[kind] for kind in (judged, *others))
-        raise LayerscopeError(
-            f"{loaded.name} has no space that {kinds} share: give tasks of one of them"
-        )
-    return Readers(model, beside)
-
-
-def _refuse_unread(loaded: Loaded, tasks: Sequence[Any]) -> None:
-    """Raise for a task of a modality that the model does not read."""
+    ((modality, name),) = modalities.items()
     reads = modalities_of(loaded.module)
     if reads == ["tensor"] and loaded.processor is not None:
         reads = ["image"]  # a plain module, as timm's, with what makes its inputs
-    for task in tasks:
-        lacking = [PLURAL.get(kind, kind) for kind in task.metadata.modalities if kind not in reads]
-        if lacking:
-            mend = "give a model that does"
-            if lacking == ["texts"]:
-                mend = "give it probes, such as linear-probe:PATH"
-            name = f"{task.metadata.name}: " if len(tasks) > 1 else ""
-            raise LayerscopeError(
-                f"{name}{loaded.name} reads no {listed(lacking)} ({', '.join(reads)}): {mend}"
-            )
+    if modality not in reads:
+        mend = "give a model that does"
+        if modality == "text":
+            mend = "give it probes, such as linear-probe:PATH"
+        raise LayerscopeError(
+            f"{name}: {loaded.name} reads no {PLURAL[modality]} ({', '.join(reads)}): {mend}"
+        )
+    return layered(loaded, override, modality)
 
 
 def layered(loaded: Loaded, override: Override, modality: str) -> LayeredModel:
@@ -110,12 +68,14 @@ def layered(loaded: Loaded, override: Override, modality: str) -> LayeredModel:
     return model
 
 
-def slots_of(model: LayeredModel, positions: Positions, sites: Sequence[str] = ()) -> list[Slot]:
-    """Return layer, site and pooling of every row that is to be judged, at sites among these, by default the last.
+def slots_of(model: LayeredModel, positions: Positions, projects: bool = False) -> list[Slot]:
+    """Return layer, site and pooling of every row that is to be judged, by default at the last site.
 
-    Without `sites` they are the model's.
+    With `projects` a model's space that two towers share is a site, too.
     """
-    depth, there = model.stack.depth, tuple(sites) or model.sites
+    depth, there = model.stack.depth, model.sites
+    if projects and model.projection is not None:
+        there = (PROJECTED, *there)
     chosen = list(dict.fromkeys(positions.sites or there[-1:]))
     for site in chosen:
         if site not in there:
@@ -142,35 +102,13 @@ def slots_of(model: LayeredModel, positions: Positions, sites: Sequence[str] = (
     return slots
 
 
-def stores_of(
-    readers: Readers,
-    slots: list[Slot],
-    folder: Path,
-    reporter: Reporter,
-    run: Run | None,
-    team: Team,
-) -> list[TextStates]:
-    """Return the states of the judged tower, some of which a run may have, and of those beside it."""
-    model, wanted = readers.model, [*slots, last_of(readers.model)]
-    reused = reusable(run, model, wanted)  # no run has those of images by what the model is shown
-    stores = [TextStates(model, wanted, folder, reporter, reused, team)]
-    return stores + [
-        TextStates(tower, [last_of(tower)], folder, reporter, team=team) for tower in readers.beside
-    ]
-
-
 def encoders_of(
-    readers: Readers, stores: Sequence[TextStates], slots: list[Slot], mixes: bool
+    model: LayeredModel, states: TextStates, slots: Sequence[Slot], mixes: bool
 ) -> list[Any]:
-    """Return the model as shipped, a view of each layer, and of the mixes that need not be learned.
-
-    `stores` have the states of the readers' towers.
-    """
-    model, (states, *beside) = readers.model, stores
+    """Return the model as shipped, a view of each layer, and of the mixes that need not be learned."""
     serving, loaded = Serving(model.loaded), model.loaded
-    modalities = [store.modality for store in stores]
-    description = partial(_description, model, revision_of(loaded), modalities)
-    view = partial(LayerEncoder, states, tuple(beside), serving)
+    description = partial(_description, model, revision_of(loaded))
+    view = partial(LayerEncoder, states, serving)
     shipped: Any = view(*last_of(model), description())
     if loaded.served is not None and not _is_known(model, serving):
         shipped = wrapped(loaded.served)
@@ -190,9 +128,7 @@ def encoders_of(
     return [shipped, *views]
 
 
-def _description(
-    model: LayeredModel, revision: str, modalities: Sequence[str], **layer: Any
-) -> Any:
+def _description(model: LayeredModel, revision: str, **layer: Any) -> Any:
     """Return mteb's description of one layer of a model; without `layer` it is the model as shipped."""
     from mteb.models import ModelMeta
 
@@ -203,8 +139,8 @@ def _description(
     facts = {
         "name": name if "/" in name else LOCAL + name,
         "revision": revision,
-        "modalities": list(modalities),
-        "max_tokens": model.max_length if modalities[0] == "text" else None,
+        "modalities": [model.encoder.modality],
+        "max_tokens": model.max_length if model.encoder.modality == "text" else None,
         "framework": ["PyTorch"],
         "experiment_kwargs": layer or None,
     }
@@ -227,7 +163,7 @@ def _is_known(model: LayeredModel, serving: Serving) -> bool:
     )
     with tempfile.TemporaryDirectory() as folder:
         states = TextStates(model, [last_of(model)], Path(folder))
-        finished = serving.finish(states.vectors(states.keys(PROBE), *last_of(model)))
+        finished = serving.finish(states.vectors(states.keys(PROBE), last_of(model)))
     norm = np.linalg.norm
     return served.shape == finished.shape and bool(
         np.all(norm(served - finished, axis=1) <= AGREES * norm(served, axis=1))

@@ -12,9 +12,8 @@ import torch
 from torch import nn
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.evaluation.stored_texts import Floats, StoredTexts
-from layerscope.inputs import Waveform
-from layerscope.inputs.media import array_image, mono, to_rgb
+from layerscope.evaluation.stored_texts import Floats, TextStates
+from layerscope.inputs.media import to_rgb
 from layerscope.models import Loaded
 from layerscope.probes.mixes import Weights
 
@@ -24,8 +23,7 @@ ROWS_AT_ONCE = 4096
 class Serving:
     """What a model's makers put around its transformer: prompts, the modules after the pooling, the similarity.
 
-    It holds no transformer, so that a process without the model can take it. Raises
-    `LayerscopeError` for a SentenceTransformer with modules between transformer and pooling.
+    Raises `LayerscopeError` for a SentenceTransformer with modules between transformer and pooling.
     """
 
     def __init__(self, loaded: Loaded) -> None:
@@ -109,25 +107,18 @@ def wrapped(served: Any) -> Any:
         return SentenceTransformerEncoderWrapper(served)
 
 
-def sample_of(modality: str, cell: Any) -> Any:
-    """Return an image or a sound that mteb hands over: an undecoded file as its bytes or path, others ready to read."""
-    if isinstance(cell, dict) and "bytes" in cell:
-        return cell["bytes"] if cell["bytes"] is not None else Path(cell["path"])
-    if modality == "image":
-        return to_rgb(cell) if hasattr(cell, "convert") else array_image(cell)
+def sample_of(cell: Any) -> Any:
+    """Return an image or a sound that mteb hands over: an undecoded file as its bytes or path, or a decoded image."""
     if isinstance(cell, dict):
-        return Waveform(mono(np.asarray(cell["array"])), int(cell["sampling_rate"]))
-    decoded = cell.get_all_samples()  # of torchcodec
-    return Waveform(mono(decoded.data.numpy()), int(decoded.sample_rate))
+        return cell["bytes"] if cell["bytes"] is not None else Path(cell["path"])
+    return to_rgb(cell)
 
 
 @dataclass(frozen=True)
 class LayerEncoder:
     """What mteb's `EncoderProtocol` asks for, of one layer, site and pooling."""
 
-    states: StoredTexts
-    beside: tuple[StoredTexts, ...]
-    """Of the other modalities of a task, each with one slot, at which it is compared with every layer."""
+    states: TextStates
     serving: Serving
     layer: int
     site: str
@@ -147,25 +138,14 @@ class LayerEncoder:
         **options: Any,
     ) -> Floats:
         """Return the vectors [n, D] of all samples in mteb's batches, which the store embeds where it can and must."""
-        prompt, store, samples = (
-            self.serving.prompt(task_metadata, prompt_type),
-            self.states,
-            list[Any](),
-        )
-        for batch in inputs:
-            store = next(store for store in (self.states, *self.beside) if store.modality in batch)
-            given = batch[store.modality]
-            samples += [
-                prompt + cell if store.modality == "text" else sample_of(store.modality, cell)
-                for cell in given
-            ]
-        keys = store.keys(samples)
-        if store is not self.states:
-            return store.vectors(keys, *store.slots[0])
-        mixed = (self.weights or {self.layer: 1.0}).items()
+        prompt = self.serving.prompt(task_metadata, prompt_type)
+        modality = self.states.modality
+        cells = [cell for batch in inputs for cell in batch[modality]]
+        samples = [prompt + cell if modality == "text" else sample_of(cell) for cell in cells]
+        keys = self.states.keys(samples)
         parts = [
-            np.float32(weight) * store.vectors(keys, i, self.site, self.pooling)
-            for i, weight in mixed
+            np.float32(weight) * self.states.vectors(keys, (layer, self.site, self.pooling))
+            for layer, weight in (self.weights or {self.layer: 1.0}).items()
         ]
         return self.serving.finish(sum(parts[1:], parts[0]))
 

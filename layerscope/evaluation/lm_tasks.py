@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from functools import cache, partial
@@ -30,15 +29,14 @@ from layerscope.scores.probe_results import Slot
 FEW_SHOT_SEED = 1234
 """The harness's own: examples in prompts are those of published numbers."""
 BOOTSTRAPS = 1000
-BITS = "bits_per_byte"
+SCORED = ("loglikelihood", "multiple_choice")
+"""Types of tasks that are judged by the likelihood of continuations, which one forward gives at every layer."""
 POOLING = "tokens"
 """Stands for the pooling of layers that a head reads token by token: no vector of a text is made."""
 
 
 class Answers(Tokens):
     """The answers of every layer to the requests of a task; attributes as of `Pooled`."""
-
-    mixes = False
 
     def __init__(self, data: Any, model: LayeredModel, slots: Sequence[Slot]) -> None:
         super().__init__(data, model, slots)
@@ -47,11 +45,9 @@ class Answers(Tokens):
         if not layers:
             raise LayerscopeError(f"lm tasks read layers at the site {site}: include it in `sites`")
         self.slots, self.last = [(layer, site, POOLING) for layer in layers], (depth, site, POOLING)
-        self.lm = LayerLM(model, layers=[*layers, depth], progress=False)
+        self.lm = LayerLM(model, sorted({*layers, depth}))
 
-    def compute(
-        self, job: Any, path: Any, manifest: Any, reporter: Reporter, team: Team, _: Any
-    ) -> None:
+    def compute(self, job: Any, path: Any, manifest: Any, reporter: Reporter, team: Team) -> None:
         """Leave the work to the first layer that is scored, which gives the answers of all."""
         self.lm.reporter, self.lm.team = reporter, team
 
@@ -93,46 +89,38 @@ def _manager(includes_defaults: bool) -> Any:
 def open_lm_tasks(spec: Any, samples: int | None = None, seed: int = 0) -> list[ProbeTask]:
     """Return the harness's task of a name or YAML file, and of a group's name all its tasks.
 
-    It may end in `@METRIC`; by default that is the task's first metric of which more is better,
-    else its bits per byte, which means can be taken of, else its first. `samples` takes that many
-    seeded documents of each. Raises `LayerscopeError` for what the harness does not know or cannot
-    load, and for tasks that generate text.
+    It may end in `@METRIC`; by default that is the task's first metric of which more is better.
+    `samples` takes that many seeded documents of each. Raises `LayerscopeError` for what the
+    harness does not know or cannot load, and for tasks of other types than `SCORED`.
     """
     source, _, metric = str(spec).partition("@")
     what, is_file = f"lm task {source!r}", source.endswith((".yaml", ".yml"))
-    if is_file and re.search(
-        r"^group:", existing(source, "task file").read_text("utf-8", "replace"), re.MULTILINE
-    ):
-        raise LayerscopeError(
-            f"{what} is a group, which the harness does not read from a file: give its tasks"
-        )
+    if is_file:
+        existing(source, "task file")
     go_offline_without_hub()
     with _harness(f"{what} cannot be loaded"):
         manager = _manager(not is_file)
         if not is_file and source not in manager.task_index:
-            hint = (
-                near(source, manager.all_tasks)
-                or ": give a name of lm-evaluation-harness, or a file like task.yaml"
-            )
+            mend = ": give a name of lm-evaluation-harness, or a file like task.yaml"
+            hint = near(source, manager.all_tasks) or mend
             raise LayerscopeError(f"{what} does not exist{hint}")
-        return [
-            _task(task, metric, samples, seed) for task in manager.load([source])["tasks"].values()
-        ]
+        tasks = manager.load([source])["tasks"].values()
+        return [_task(task, metric, samples, seed) for task in tasks]
 
 
 def _task(task: Any, metric: str, samples: int | None, seed: int) -> ProbeTask:
     """Build the requests of a task, once for all layers."""
-    name, directions = task.config.task, task.higher_is_better()
-    if task.OUTPUT_TYPE == "generate_until":
+    name = task.config.task
+    if task.OUTPUT_TYPE not in SCORED:
         raise LayerscopeError(
-            f"lm task {name!r} generates text: evaluate scores tasks of likelihoods"
+            f"lm task {name!r} is of the type {task.OUTPUT_TYPE}: evaluate scores those of {' and '.join(SCORED)}"
         )
-    if metric and metric not in directions:
+    better = [each for each, is_higher in task.higher_is_better().items() if is_higher]
+    if not better or (metric and metric not in better):
         raise LayerscopeError(
-            f"lm task {name!r} has no metric {metric!r}{choices(metric, directions, 'it has')}"
+            f"lm task {name!r} has no metric {metric!r} of which more is better{choices(metric, better, 'it has')}"
         )
-    better = [one for one, higher in directions.items() if higher]
-    metric = metric or next(one for one in (*better, BITS, *directions) if one in directions)
+    metric = metric or better[0]
     if task.get_config("num_fewshot") is None:
         task.set_config("num_fewshot", 0)
     task.set_fewshot_seed(FEW_SHOT_SEED)
@@ -149,16 +137,11 @@ def _task(task: Any, metric: str, samples: int | None, seed: int) -> ProbeTask:
     texts = ["".join(one.args) for one in task.instances]
     documents = tuple(json.dumps(one.doc, default=str) for one in task.instances)
     data = Corpus(name, "text", texts, [*map(str, range(len(texts)))], documents)
-    score = partial(_score, task, metric, bool(directions[metric]), chosen)
-    return ProbeTask(
-        ProbeKind("lm", metric if directions[metric] else f"−{metric}", Answers, score), data
-    )
+    return ProbeTask(ProbeKind("lm", metric, Answers, partial(_score, task, metric, chosen)), data)
 
 
-def _score(
-    task: Any, metric: str, higher: bool, chosen: list[int] | None, lm: LayerLM, seed: int
-) -> ProbeScore:
-    """Return what the harness makes of a model's answers at its layer, negated where less is better."""
+def _score(task: Any, metric: str, chosen: list[int] | None, lm: LayerLM, seed: int) -> ProbeScore:
+    """Return what the harness makes of a model's answers at its layer."""
     from lm_eval.evaluator import evaluate
 
     name = task.config.task
@@ -175,16 +158,12 @@ def _score(
             key.partition(",")[0]: value
             for key, value in reversed(outcome["results"][name].items())
         }
-        score, stderr = (
-            float(values[metric] if higher else -values[metric]),
-            values.get(f"{metric}_stderr"),
-        )
+        score, stderr = float(values[metric]), values.get(f"{metric}_stderr")
     if not math.isfinite(score):
         raise LayerscopeError(
             f"its {metric} at layer {lm.layer} is {score}: choose another metric with @METRIC"
         )
     stderr = stderr if isinstance(stderr, float) else math.nan
     wide = 1.96 * stderr  # a 95 % interval
-    return ProbeScore(
-        score, stderr, score - wide, score + wide, outcome["n-samples"][name]["effective"], 0, ()
-    )
+    n = outcome["n-samples"][name]["effective"]
+    return ProbeScore(score, stderr, score - wide, score + wide, n, 0, ())

@@ -28,22 +28,9 @@ class EvaluateOptions(Options):
     out: Path | None
     samples: int | None
     seed: int
-    split: float | None
     shift: Any
     positions: Positions
-    keep_states: bool
-    jobs: int | str
     processor: Any
     progress: bool
-    load: LoadOptions
-    override: Override
-
-
-@dataclass(frozen=True, kw_only=True)
-class LanguageModelOptions(Options):
-    """How a language model is loaded for lm-evaluation-harness."""
-
-    pretrained: Any
-    processor: Any
     load: LoadOptions
     override: Override

@@ -13,12 +13,13 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.core.files import own_folder
 from layerscope.core.folder_lock import locked
 from layerscope.core.progress import reporting
-from layerscope.evaluation.encoders import Readers, encoders_of, readers_of, slots_of, stores_of
+from layerscope.evaluation.encoders import encoders_of, last_of, reader_of, slots_of
 from layerscope.evaluation.judges import STATES, Judge
-from layerscope.evaluation.judging import Workers, quiet
+from layerscope.evaluation.judging import quiet
 from layerscope.evaluation.options import EvaluateOptions, Positions
 from layerscope.evaluation.probe_tasks import ProbeTask
 from layerscope.evaluation.probing import Study, states_of
+from layerscope.evaluation.stored_texts import TextStates
 from layerscope.evaluation.tasks import open_tasks
 from layerscope.models import LayeredModel, Loaded, Override, load
 from layerscope.models.encode import modalities_of
@@ -31,13 +32,13 @@ from layerscope.scores.probe_results import Slot, has_probes, refuse_other_data
 
 def evaluate_layers(options: EvaluateOptions) -> Evaluation:
     """Score every layer and the model as shipped on the tasks, and return what lies in the folder then."""
-    team = processes.team()
+    team, positions = processes.team(), options.positions
     reporter, out = reporting(options.progress and team.leads), _folder(options.out, team.size)
-    tasks, probes = open_tasks(
-        options.tasks, options.samples, options.seed, options.split, options.shift
-    )
+    if positions.mixes and options.shift is not None:
+        raise LayerscopeError("`mixes` are not judged under a `shift`: leave one of them out")
+    tasks, probes = open_tasks(options.tasks, options.samples, options.seed, options.shift)
     model_or_path, load_options, override = options.model_or_run, options.load, options.override
-    positions, run = options.positions, run_of(model_or_path)
+    run = run_of(model_or_path)
     if run is not None:
         model_or_path, override, load_options = model_of(run, override, load_options)
         if positions.pooling == "auto":
@@ -47,14 +48,10 @@ def evaluate_layers(options: EvaluateOptions) -> Evaluation:
     with ExitStack() as stack:
         folder = out or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         studies = list(_studies(probes, loaded, override, positions, folder, options.seed))
-        readers = readers_of(loaded, override, tasks) if tasks else Readers(studies[0].model)
-        model, slots = readers.model, list[Slot]()
-        if tasks:
-            slots = slots_of(model, positions, readers.sites)
-            if run is not None:
-                check_unchanged(run, model)
-            workers = Workers(options.jobs, len(slots) + 1)
-            stack.push(workers.end)
+        model = reader_of(loaded, override, tasks) if tasks else studies[0].model
+        slots = slots_of(model, positions, projects=True) if tasks else []
+        if run is not None:
+            check_unchanged(run, model)
         for task, data in _data_by_task(tasks, studies).items():
             refuse_other_data(folder, task, data)
         team.meet()  # all have looked at the folder before one writes to it
@@ -68,18 +65,18 @@ def evaluate_layers(options: EvaluateOptions) -> Evaluation:
             planned=_planned(tasks, slots, studies),
         )
         team.lead(partial(add_origin, folder, loaded.name, origin))
-        failed, lengths, done = dict[str, str](), list[int](), 0
+        failed, lengths = dict[str, str](), list[int]()
         for study in studies:
-            failed |= study.judge(run, done, len(probes), options.keep_states, reporter)
-            done += len(study.tasks)
+            failed |= study.judge(reporter)
             lengths += study.model.encoder.lengths(study.states.corpus.samples)
         if tasks:
-            stores = stores_of(readers, slots, folder / STATES, reporter, run, team)
-            encoders = encoders_of(readers, stores, slots, positions.mixes)
-            judge = Judge(folder, stores, encoders, workers, options.keep_states, team)
+            wanted = [*slots, last_of(model)]
+            states = TextStates(model, wanted, folder / STATES, reporter, team)
+            encoders = encoders_of(model, states, slots, positions.mixes)
+            judge = Judge(folder, states, encoders, reporter, team)
             judge.all(tasks)
             failed |= judge.failed
-            lengths += stores[0].lengths
+            lengths += states.lengths
         if lengths and model.encoder.modality == "text":
             origin = replace(origin, tokens=max(1, round(sum(lengths) / len(lengths))))
             team.lead(partial(add_origin, folder, loaded.name, origin))

@@ -20,10 +20,9 @@ from layerscope.inputs import Corpus, draw, open_corpus
 from layerscope.inputs.corpus import WHOLE
 from layerscope.inputs.tagged import Tagged, first_tokens, read_tagged
 from layerscope.models import LayeredModel
-from layerscope.models.encode import AudioEncoder
 from layerscope.models.forward import Inputs, accepts
 from layerscope.probes.mixes import Weights
-from layerscope.profiling.forward_pass import report_broken, shared_run
+from layerscope.profiling.forward_pass import shared_run
 from layerscope.profiling.plan import Job
 from layerscope.profiling.source import Source
 from layerscope.runs import Run
@@ -65,8 +64,6 @@ class Pooled:
     items = "samples"
     pools = True
     """Whether a score depends on the pooling; where it does not, the same score stands beside each."""
-    mixes = True
-    """Whether layers can be mixed."""
     read = staticmethod(labelled)
 
     def __init__(self, data: Any, model: LayeredModel, slots: Sequence[Slot]) -> None:
@@ -86,12 +83,9 @@ class Pooled:
         manifest: dict[str, Any],
         reporter: Reporter,
         team: Team,
-        run: Run | None,
     ) -> None:
-        """Run the model over the data, where no run of them is known; what is kept is a run folder without tables."""
-        self.run = run or shared_run(path, manifest, job, reporter, team)
-        if run is not None:
-            report_broken(run, reporter)
+        """Run the model over the data, or what is missing; what is kept is a run folder without tables."""
+        self.run = shared_run(path, manifest, job, reporter, team)
         self.rows = Source(self.run, job.options).distinct  # as a run of `profile` is probed
         self.finish = Serving(self.loaded).finish
 
@@ -166,7 +160,7 @@ class TokenMeasure:
 class Tokens:
     """Every token of a sample, and the labels of the samples; attributes as of `Pooled`."""
 
-    items, pools, mixes = "samples", False, True
+    items, pools = "samples", False
     poolings: tuple[str, ...] = ()
     positions: list[list[int]] | None = None
     """Tokens to keep of each sample; None is all."""
@@ -189,7 +183,6 @@ class Tokens:
         manifest: dict[str, Any],
         reporter: Reporter,
         team: Team,
-        _: Run | None,
     ) -> None:
         """Run the model over the data, or what is missing, and keep tokens of the layers asked for."""
         measure = partial(TokenMeasure, set(self.kept), self.positions)
@@ -204,9 +197,12 @@ class Tokens:
 
     def _bytes(self, plan: pd.DataFrame, job: Job) -> int:
         model, lengths = job.model, plan["length"].to_numpy()
-        tokens = (
-            _tokens(model, lengths) if self.positions is None else sum(map(len, self.positions))
-        )
+        if self.positions is not None:
+            tokens = sum(map(len, self.positions))
+        elif model.encoder.modality == "text":
+            tokens = int(lengths.sum())
+        else:
+            tokens = len(lengths) * model.tokens
         dtype = next((p.dtype for p in model.module.parameters()), torch.float32)
         return tokens * len(self.kept) * model.stack.width * dtype.itemsize
 
@@ -233,20 +229,6 @@ def stored_tokens(
         lengths.append(length.numpy()[fine])
         kept.append(rows[fine])
     return torch.cat(tokens), np.concatenate(lengths), pd.concat(kept)
-
-
-def _tokens(model: LayeredModel, lengths: npt.NDArray[np.int64]) -> int:
-    """Return the number of tokens in samples of these lengths: lengths are tokens of texts, samples of raw sounds."""
-    if model.encoder.modality == "text":
-        return int(lengths.sum())
-    if isinstance(model.encoder, AudioEncoder):
-        frames: Any = getattr(model.module, "_get_feat_extract_output_lengths", None)
-        if frames is not None and getattr(model.module, "main_input_name", "") == "input_values":
-            return int(frames(torch.tensor(lengths)).sum())
-        if model.max_length is not None:
-            window = model.max_length * model.encoder.extractor.sampling_rate
-            return int(np.ceil(model.tokens * np.minimum(lengths / window, 1)).sum())
-    return len(lengths) * model.tokens
 
 
 class Words(Tokens):

@@ -1,10 +1,10 @@
 """What each sample contributes to a score of mteb: values whose mean is the score and whose spread is its error.
 
-Accuracy and nDCG are means over samples. Average precision and Spearman's correlation are not:
-there the value of a sample is the score plus the sample's influence, which is how the score moves
-with the weight of that sample. With influences the standard error of a mean is that of the
-infinitesimal jackknife (Jaeckel 1972), and two layers are paired sample by sample, as for a mean.
-Training draws of a classification are kept fixed: its error is one over test samples.
+Accuracy and nDCG are means over samples. Spearman's correlation is not: there the value of a sample is
+the score plus the sample's influence, which is how the score moves with the weight of that sample.
+With influences the standard error of a mean is that of the infinitesimal jackknife (Jaeckel 1972),
+and two layers are paired sample by sample, as for a mean. Training draws of a classification are
+kept fixed: its error is one over test samples. Other scores have no values by sample, and no error.
 """
 
 import json
@@ -19,10 +19,6 @@ import numpy.typing as npt
 from layerscope.scores.probe_results import BY_SAMPLE, packed
 
 Floats = npt.NDArray[np.float64]
-SIGNS = {
-    "similarity_scores": 1, "cosine_scores": 1, "dot_scores": 1, "manhattan_distances": -1, "euclidean_distances": -1,
-}  # fmt: skip
-"""Similarities of mteb's pairs, and -1 for those that fall as two texts become more alike."""
 CUT = 10
 ROUNDED = 1e-5
 """How far mteb rounds its scores of retrieval."""
@@ -33,19 +29,6 @@ def sum_up_to(values: Floats, weights: Floats) -> Floats:
     order = np.argsort(values)
     sums = np.concatenate([[0.0], np.cumsum(weights[order])])
     return np.asarray(sums[np.searchsorted(values[order], values, side="right")])
-
-
-def average_precision_by_sample(labels: Floats, scores: Floats) -> Floats:
-    """Return values `[n]` with the average precision of labels, 0 or 1, as their mean."""
-    n, positives = len(labels), labels.mean()
-    at_least = sum_up_to(-scores, np.ones(n)) / n
-    precision = sum_up_to(-scores, labels) / n / at_least
-    average = float(labels @ precision) / n / positives
-    # a sample counts in the precision at every positive that does not score above it
-    gained = labels * sum_up_to(scores, labels / at_least) / n
-    lost = sum_up_to(scores, labels * precision / at_least) / n
-    influence = (labels * precision + gained - lost - average * labels) / positives
-    return np.asarray(average + influence)
 
 
 def spearman_by_sample(one: Floats, two: Floats) -> Floats:
@@ -71,27 +54,14 @@ def spearman_by_sample(one: Floats, two: Floats) -> Floats:
 
 
 def _accuracy(task: Any, predictions: Any, rows: Any) -> Floats:
-    """Return the share of a classification's draws in which each sample is right; a zero-shot one has no draws."""
+    """Return the share of a classification's draws in which each sample is right."""
     labels = np.asarray(rows[task.label_column_name][:])
-    predicted = np.asarray(predictions)
-    if not hasattr(task, "n_experiments"):
-        predicted = predicted.argmax(1)[None]
-    return np.asarray((predicted == labels).mean(0))
+    return np.asarray((np.asarray(predictions) == labels).mean(0))
 
 
 def _spearman(_: Any, predictions: Any, rows: Any) -> Floats:
     labels = np.asarray(rows["score"][:], dtype=np.float64)
     return spearman_by_sample(labels, np.asarray(predictions["cosine_scores"], dtype=np.float64))
-
-
-def _average_precision(task: Any, predictions: Any, rows: Any) -> Floats:
-    """Return values of the similarity that has the highest average precision, as mteb's `max_ap` does."""
-    labels = np.ravel(rows[task.label_column_name][:]).astype(np.float64)
-    by_similarity = [
-        average_precision_by_sample(labels, sign * np.asarray(predictions[name], dtype=np.float64))
-        for name, sign in SIGNS.items()
-    ]
-    return max(by_similarity, key=np.mean)
 
 
 def _ndcg(_: Any, predictions: Mapping[str, Mapping[str, float]], rows: Any) -> Floats:
@@ -111,9 +81,7 @@ Measure = Callable[[Any, Any, Any], Floats]
 """What computes values from a task, from what mteb predicted, and from the rows of a split."""
 MEASURES: dict[tuple[str, str], Measure] = {
     ("AbsTaskClassification", "accuracy"): _accuracy,
-    ("AbsTaskZeroShotClassification", "accuracy"): _accuracy,
     ("AbsTaskSTS", "cosine_spearman"): _spearman,
-    ("AbsTaskPairClassification", "max_ap"): _average_precision,
     ("AbsTaskRetrieval", "ndcg_at_10"): _ndcg,
 }
 """Measures by mteb's class of a task and the main score."""

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -94,7 +94,7 @@ class TableKind:
 
 def table_task(kind: TableKind, path: Any, samples: int | None, seed: int) -> Any:
     """Return an mteb task of a kind made of a table; see `task_from_file`."""
-    tables: dict[str, Any] = _in_memory(path, kind)
+    tables: dict[str, Any] = _in_memory(path)
     if tables:
         source, name = "the data frame", "frame"
     elif isinstance(path, (str, Path)):
@@ -123,41 +123,24 @@ def table_task(kind: TableKind, path: Any, samples: int | None, seed: int) -> An
     )
 
 
-def _in_memory(data: Any, kind: TableKind) -> Splits:
-    """Return the frame of each split of data in memory, none for a file."""
-    if is_a(data, "datasets.DatasetDict"):
-        if "test" not in data:
-            raise LayerscopeError(
-                f"the data set has no split 'test' (its splits: {', '.join(data)}): rename one"
-            )
-        return {split: data[split].to_pandas() for split in kind.splits if split in data}
+def _in_memory(data: Any) -> Splits:
+    """Return the frame of data in memory, none for a file."""
     if is_a(data, "datasets.Dataset"):
         return {"test": data.to_pandas()}
     return {"test": data} if is_frame(data) else {}
 
 
 def _files(path: Path, kind: TableKind) -> dict[str, Path]:
-    """Return the file of each split; the only table of a folder needs no name."""
+    """Return the file of each split."""
     if not path.is_dir():
         return {"test": path}
-    splits = tables_named(path, kind.splits)
-    if "test" in splits:
-        return splits
-    tables = _tables(path)
-    if len(tables) != 1:
+    tables = [file for file in sorted(path.iterdir()) if file.is_file() and table_suffix(file)]
+    splits = {task_name(file): file for file in tables if task_name(file) in kind.splits}
+    if "test" not in splits:
         raise LayerscopeError(
             f"folder {str(path)!r} holds no test.csv (.jsonl, .parquet): name the file itself"
         )
-    return {"test": tables[0]}
-
-
-def _tables(folder: Path) -> list[Path]:
-    return [file for file in sorted(folder.iterdir()) if file.is_file() and table_suffix(file)]
-
-
-def tables_named(folder: Path, names: Iterable[str]) -> dict[str, Path]:
-    """Return the tables of a folder that are called by these names."""
-    return {name: file for name in names for file in _tables(folder) if task_name(file) == name}
+    return splits
 
 
 def task_name(path: Path) -> str:

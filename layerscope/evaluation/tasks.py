@@ -32,7 +32,6 @@ def open_tasks(
     tasks: Any,
     samples: int | None = None,
     seed: int = 0,
-    split: float | None = None,
     shift: Any = None,
 ) -> tuple[list[Any], list[ProbeTask]]:
     """Return mteb tasks, without the data of mteb's own, and probes, each with its data.
@@ -45,7 +44,7 @@ def open_tasks(
     alone = isinstance(tasks, (str, Mapping)) or hasattr(tasks, "metadata")
     if alone or not isinstance(tasks, Iterable):
         tasks = [tasks]
-    draw = Draw(samples, seed, split, shift)
+    draw = Draw(samples, seed, shift)
     judged_by_mteb: list[Any] = []
     probes: list[ProbeTask] = []
     for task in tasks:
@@ -72,10 +71,6 @@ def _refuse(judged_by_mteb: Sequence[Any], probes: Sequence[ProbeTask], draw: Dr
     if not judged_by_mteb and not probes:
         raise LayerscopeError(
             "no task is named: give names of mteb, such as STSBenchmark, or classification:FILE.csv"
-        )
-    if draw.split is not None and not any(probe.split for probe in probes):
-        raise LayerscopeError(
-            "`split` applies only to an attention-probe, and none is among the tasks: leave it out"
         )
     by_mteb = [task.metadata.name for task in judged_by_mteb]
     unshifted = by_mteb + [probe.name for probe in probes if not probe.kind.takes_shift]
@@ -110,18 +105,9 @@ def _of_mteb(task: Any) -> Iterator[Any]:
 
 def _refuse_inputs(about: Any) -> None:
     """Raise where a task has inputs that no encoder of one modality takes."""
-    unread = [kind for kind in about.modalities if kind not in READ]
-    if unread:
+    if len(about.modalities) > 1 or about.modalities[0] not in READ:
         raise LayerscopeError(
-            f"task {about.name} reads {listed(unread)}: evaluate takes texts, images and sounds"
-        )
-    sides = (about.category or "").split("2")
-    if (
-        any(len(side) > 1 for side in sides) and about.type != "Compositionality"
-    ):  # which embeds each by itself
-        raise LayerscopeError(
-            f"task {about.name} mixes {' and '.join(about.modalities)} in one input ({about.category}): evaluate takes "
-            "tasks whose inputs are each of one modality"
+            f"task {about.name} reads {listed(about.modalities)}: evaluate takes tasks on texts, images or sounds alone"
         )
 
 
@@ -143,13 +129,8 @@ def _by_name(name: str) -> list[Any]:
             LAYER_BY_LAYER,
             *(task.metadata.name for task in mteb.get_tasks(exclude_superseded=False)),
         ]
-        begun = [other for other in names if other.lower().startswith(name.lower())]
-        hint = (
-            f", did you mean {listed(begun)}?"
-            if name and begun
-            else near(name, names)
-            or f": give a name of mteb, or KIND:FILE ({', '.join(kind_names())})"
-        )
+        mend = f": give a name of mteb, or KIND:FILE ({', '.join(kind_names())})"
+        hint = near(name, names) or mend
         raise LayerscopeError(f"task {name!r} does not exist in mteb{hint}") from None
 
 
@@ -165,11 +146,10 @@ def task_from_file(
     pair-classification (text_a, text_b, label 0 or 1) or retrieval (query, document and, if given,
     score: a whole number, 0 for a document that is searched but does not answer; all documents of
     the file are searched for each query). Of a folder the files `test.*` and, for classification,
-    `train.*` are read, and so are these splits of a `DatasetDict`; one file of a classification is
-    split in two seeded halves, label by label, each text once. `samples` takes that many seeded
-    rows of each file; test rows of a label that is then not among the training rows are left out.
-    The task is named after the file or folder. Raises `LayerscopeError` for columns that are
-    missing and values that cannot be judged.
+    `train.*` are read; one file of a classification is split in two seeded halves, label by label,
+    each text once. `samples` takes that many seeded rows of each file; test rows of a label that is
+    then not among the training rows are left out. The task is named after the file or folder.
+    Raises `LayerscopeError` for columns that are missing and values that cannot be judged.
 
     >>> from layerscope.evaluation import task_from_file
     >>> task = task_from_file("classification", "reviews.csv")

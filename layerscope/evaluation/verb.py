@@ -3,7 +3,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from layerscope.core import processes
-from layerscope.core.option_kinds import IN_CODE, SEED, Folder, Names, Number, Several, Whole
+from layerscope.core.option_kinds import IN_CODE, SEED, Folder, Names, Several, Whole
 from layerscope.core.options import OUTPUT, Loading, checked
 from layerscope.evaluation.options import EvaluateOptions
 
@@ -22,56 +22,50 @@ def evaluate(
     *,
     samples: Annotated[int | None, Whole(2), TASKS] = None,
     seed: Annotated[int, SEED, TASKS] = 0,
-    split: Annotated[float | None, Number(above=0, below=1, such_as="0.2"), TASKS] = None,
     shift: Annotated[Any, TASKS] = None,
     sites: Annotated[str | Sequence[str] | None, Names(), PASS] = None,
     layers: Annotated[str | Iterable[int], Several(Whole(0), ("all",), "0,3 or 1-6"), PASS] = "all",
     pooling: Annotated[str, PASS] = "auto",
     mixes: Annotated[bool, TASKS] = False,
-    keep_states: Annotated[bool, PASS] = False,
-    jobs: Annotated[int | str, Whole(1, words=("auto",)), PASS] = "auto",
     processor: Annotated[Any, IN_CODE] = None,
     progress: Annotated[bool, IN_CODE] = True,
     **shared: Unpack[Loading],
 ) -> "Evaluation":
     """Score every layer of a model and the model as shipped on tasks; every sample is embedded once.
 
+    Processes that torchrun or accelerate started share the layers.
+
     Args:
         model_or_run: hub name, local folder, PEFT adapter folder, minilm, or the folder of a run,
             whose model, revision, part, blocks, norm and pooling apply unless they are given here;
             in Python also what `profile` takes.
-        tasks: names of mteb tasks, separated by commas, on texts, images or sounds, or on two of
-            these for a two-tower model; layer-by-layer stands for the paper's 32, all in English.
-            In Python a list of names, mteb task objects, and `KIND:PATH` of your own files; for
-            data in memory `{KIND: data}`, a pandas frame or a `datasets.Dataset` with the columns
-            of such a file. Kinds for texts are those of `task_from_file`; linear-probe, knn-probe
-            and attention-probe read labelled texts, images or sounds in any form that `profile`
-            reads, and token-probe reads sentences with a label for each word. Of a folder with the
-            tables `train.*` and `test.*` a linear-probe is fitted on the first and judged on the
-            second, as with `shift`. lm:NAME and lm:FILE.yaml are tasks of lm-evaluation-harness;
-            @METRIC after them chooses a metric other than their first one for which higher is
-            better.
+        tasks: names of mteb tasks, separated by commas, on texts, images or sounds; layer-by-layer
+            stands for the paper's 32, all in English. In Python a list of names, mteb task objects,
+            and `KIND:PATH` of your own files; for data in memory `{KIND: data}`, a pandas frame or a
+            `datasets.Dataset` with the columns of such a file. Kinds for texts are those of
+            `task_from_file`; linear-probe, knn-probe and attention-probe read labelled texts, images
+            or sounds in any form that `profile` reads, and token-probe reads sentences with a label
+            for each word. lm:NAME and lm:FILE.yaml are tasks of lm-evaluation-harness that are judged
+            by likelihoods; @METRIC after them chooses a metric other than their first one for which
+            higher is better.
         out: folder of the results, in mteb's own layout and in `probes`; repeating the call resumes
             it. The command line takes scores/MODEL by default; in Python nothing is kept without
             it.
         samples: number of rows of each file of your own, and of documents of an lm task, drawn with
             the seed; by default all.
         seed: random seed.
-        split: share of the samples held out to judge an attention-probe, which is then trained only
-            once, as large data sets require; by default it is cross-validated in three folds.
         shift: labelled data from another source or time, on which every layer's linear-probe,
             fitted only on its own data, is judged as well; the scores form a task beside the
             cross-validated one.
         sites: where layers are read: raw, normed, or both, separated by a comma; by default normed
             if there is a final norm. For mteb tasks also projected, the space that two towers
-            share, where alone a task with two modalities is read.
+            share.
         layers: layers to score: all, or some, such as 0,3 or 1-6; 0 is the embedding output.
         pooling: how tokens become one vector: auto (as in the model itself), or any of mean, cls,
             last, first, separated by commas.
-        mixes: also score mixes of layers: means of the last layers and of the first and the last,
-            and for linear-probe and token-probe weights of all layers, learned inside the folds.
-        keep_states: keep the pooled states in the folder of the results.
-        jobs: processes that score layers in parallel; auto is one per core if that pays.
+        mixes: also score mixes of layers for mteb's tasks, linear-probe and token-probe: means of the
+            last layers and of the first and the last, and for the probes weights of all layers,
+            learned inside the folds.
         processor: the tokenizer of a model given as an object.
         progress: show progress on standard error.
         **shared: how the model is loaded: `Loading`.

@@ -1,10 +1,7 @@
 from .alpha_req import alpha_req as alpha_req
 from .angular_distance import angular_distance as angular_distance
 from .anisotropy import anisotropy as anisotropy
-from .cca import (
-    canonical_correlations as canonical_correlations,
-    cca as cca,
-)
+from .cca import cca as cca
 from .cka import (
     cka as cka,
     cka_minibatch as cka_minibatch,
@@ -20,7 +17,6 @@ from .curvature import (
 )
 from .dataset_entropy import dataset_entropy as dataset_entropy
 from .dime import dime as dime
-from .dip import dip as dip
 from .effective_depth import effective_depth as effective_depth
 from .effective_rank import effective_rank as effective_rank
 from .exits import (
@@ -37,10 +33,6 @@ from .infonce import (
     infonce_bound as infonce_bound,
 )
 from .intrinsic_dimension import intrinsic_dimension as intrinsic_dimension
-from .label_information import (
-    Information as Information,
-    label_information as label_information,
-)
 from .label_probability import label_probability as label_probability
 from .layer_accuracy import layer_accuracy as layer_accuracy
 from .lidar import lidar as lidar
@@ -70,7 +62,4 @@ from .pwcca import pwcca as pwcca
 from .rankme import rankme as rankme
 from .rsa import rsa as rsa
 from .saturation_layer import saturation_layer as saturation_layer
-from .svcca import (
-    kept_dimensions as kept_dimensions,
-    svcca as svcca,
-)
+from .svcca import svcca as svcca

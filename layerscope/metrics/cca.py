@@ -12,7 +12,7 @@ def cca(X: Array, Y: Array) -> float | Tensor:
     """Return the mean canonical correlation of two descriptions of the same samples.
 
     `X` is `[..., N, D]`, `Y` `[..., N, D']`; columns are centred, nothing is regularised. The mean
-    is over the smaller of the two ranks (`canonical_correlations`), 0 ... 1, and NaN where one side
+    is over the smaller of the two ranks, 0 ... 1, and NaN where one side
     does not vary. Where the ranks add up to more than N - 1, some correlations are 1 by
     construction, and all of them from D = N - 1 on: give many more samples than features. Raises
     `LayerscopeError` for N < 3.
@@ -24,24 +24,6 @@ def cca(X: Array, Y: Array) -> float | Tensor:
     1.0
     """
     return as_result(of_pair(_measure(), X, Y))
-
-
-def canonical_correlations(X: Array, Y: Array) -> Tensor:
-    """Return the canonical correlations `[..., r]` that `cca` is the mean of, descending, NaN beyond an item's rank.
-
-    `X` and `Y` as in `cca`; r is the largest of the smaller ranks.
-
-    >>> states = np.random.default_rng(0).normal(size=(50, 3))
-    >>> canonical_correlations(states, states[:, :2] + 3).round(decimals=3)
-    tensor([1., 1.], dtype=torch.float64)
-    """
-
-    def each(first: "Principal", second: "Principal") -> Tensor:
-        correlations, rank = first.correlations(second)
-        beyond = torch.arange(correlations.shape[-1], device=correlations.device) >= rank[..., None]
-        return correlations.masked_fill(beyond, torch.nan)
-
-    return of_pair(_measure()._replace(between=each), X, Y)
 
 
 class Principal(NamedTuple):

@@ -17,15 +17,12 @@ class Readings:
     """The top predictions `[L+1, n]` of layers 0..L, and what is known of the right ones.
 
     `target` is `[n]`, where the answers are known; `nll` `[L+1, n]`, nats of a language model's
-    next tokens. Of some positions it keeps the `states` `[L+1, m, D]` and the tokens `following`
-    them `[m]`. Where some layers are missing, `layers` are the numbers of those that are there.
+    next tokens. Where some layers are missing, `layers` are the numbers of those that are there.
     """
 
     prediction: Tensor
     target: Tensor | None = None
     nll: Tensor | None = None
-    states: Tensor | None = None
-    following: Tensor | None = None
     layers: Sequence[int] = ()
 
 
@@ -53,5 +50,3 @@ class FromReadings(How):
     """Yields the position of a layer and its value; None where a training measures it, and no run of `profile` does."""
     language_model: bool = False
     """Whether it is defined for the next token alone."""
-    states: bool = False
-    """Whether it needs the states of tokens, which a run keeps of some positions."""

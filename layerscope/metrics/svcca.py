@@ -3,17 +3,17 @@ from functools import partial
 from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.metrics.arrays import Array, as_finite64, as_result
+from layerscope.metrics.arrays import Array, as_result
 from layerscope.metrics.cca import Principal, principal
 from layerscope.metrics.metric import Metric
-from layerscope.metrics.pairs import FromPairs, Measure, by_layer, check_count, of_pair
+from layerscope.metrics.pairs import FromPairs, Measure, by_layer, of_pair
 
 
 def svcca(X: Array, Y: Array, variance: float = 0.99) -> float | Tensor:
     """Return the mean canonical correlation of the leading principal components of two descriptions.
 
     `X` is `[..., N, D]`, `Y` `[..., N, D']`; of each the fewest components are kept that explain
-    `variance` of the squared singular values around the mean (`kept_dimensions`). The mean is over
+    `variance` of the squared singular values around the mean. The mean is over
     the smaller number kept: 0 ... 1, NaN where one side does not vary, and 1 by construction where
     both keep N - 1. Noise of k kept components has about sqrt(k / N): runs and comparisons leave it
     out up to N = 2 D. Raises `LayerscopeError` for N < 3.
@@ -25,18 +25,6 @@ def svcca(X: Array, Y: Array, variance: float = 0.99) -> float | Tensor:
     1.0
     """
     return as_result(of_pair(_measure(variance), X, Y))
-
-
-def kept_dimensions(X: Array, variance: float = 0.99) -> int | Tensor:
-    """Return how many principal components `[...]` of `X` `[..., N, D]` explain `variance` of it; 0 where none vary.
-
-    >>> kept_dimensions(np.random.default_rng(0).normal(size=(50, 3)) * [10, 10, 0.1])
-    2
-    """
-    rows = as_finite64(X, "X")
-    check_count("SVCCA", rows.shape[-2], 3)
-    rank = _kept(rows, variance).rank
-    return int(rank) if rank.ndim == 0 else rank
 
 
 def _kept(rows: Tensor, variance: float) -> Principal:

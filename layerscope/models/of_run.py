@@ -1,6 +1,5 @@
 """The model of a run, for verbs that take a run: where it is, and whether it is still what it was."""
 
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +7,7 @@ import torch
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.models.checks import EMBEDDED
-from layerscope.models.identity import dtype_of, states_fingerprint, weights_fingerprint
+from layerscope.models.identity import dtype_of, weights_fingerprint
 from layerscope.models.layered import LayeredModel
 from layerscope.models.options import LoadOptions, Override
 from layerscope.runs import Run
@@ -56,14 +55,3 @@ def check_unchanged(run: Run, model: LayeredModel, *, as_stored: bool = False) -
             f"the model of run {str(run.path)!r} ({there['source']}) has changed since: profile it again, "
             "or give the model without the run"
         )
-
-
-def reusable(
-    run: Run | None, model: LayeredModel, vectors: Iterable[tuple[int, str, str]]
-) -> Run | None:
-    """Return the run if its states of these layers, sites and poolings are those that the model would give again."""
-    if run is None or run.info["model"].get("states") != states_fingerprint(model):
-        return None
-    sites, poolings = run.info["model"]["sites"], run.info["pooling"]
-    there = all(site in sites and pooling in poolings for _, site, pooling in vectors)
-    return run if there and run.info["options"]["store_dtype"] == "float32" else None

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.probes.linear import held_out
 from layerscope.probes.scores import Numbers, ProbeScore, score_of, stratified, usable_classes
 
 RATES = (1e-2, 3e-3, 1e-3)
@@ -24,7 +23,6 @@ WARM_UP = 0.1
 WEIGHT_DECAY = 0.1
 SMALL = 2**24
 """Products of a step below which a second thread costs more than it saves."""
-TRAINED, UNTRAINED = -1, -2
 BLOCK = 1024
 """Samples whose tokens are looked at together where nothing is trained."""
 
@@ -123,7 +121,6 @@ def attention_probe(
     labels: npt.ArrayLike,
     folds: int = 3,
     seed: int = 0,
-    split: float | None = None,
 ) -> ProbeScore:
     """Return how well labels are read from all tokens of a frozen layer by a trained attention, cross-validated.
 
@@ -133,9 +130,6 @@ def attention_probe(
     schedule, at least 300 steps of 64 samples. The learning rate is chosen among 0.01, 0.003 and
     0.001 on a seeded fifth of the training fold, then trained on all of it. Every sample is judged
     once, by the probe of the fold that did not see it. Accuracy in 0 ... 1; same seed, same score.
-    With `split`, a share in 0 ... 1, there are no folds: one probe is trained, and judged on a
-    seeded draw of that share, even over the classes, as large sets need it; the classes that are
-    left without a training sample are left out.
 
     Source: El-Nouby et al. 2024, Scalable pre-training of large autoregressive image models,
     section 4.
@@ -149,41 +143,22 @@ def attention_probe(
     held = Ragged(tokens, lengths)
     if not bool(torch.isfinite(tokens).all()):
         raise LayerscopeError("tokens hold NaN or infinite values: drop the samples they come from")
-    kept, classes, skipped = usable_classes(
-        labels, len(held.lengths), folds if split is None else 2
-    )
+    kept, classes, skipped = usable_classes(labels, len(held.lengths), folds)
     rows = np.flatnonzero(kept)
-    fold = stratified(classes, folds, seed) if split is None else validation(classes, split, seed)
-    right, judged = np.zeros(len(rows), dtype=bool), fold >= 0
+    fold = stratified(classes, folds, seed)
+    right = np.zeros(len(rows), dtype=bool)
     threads = torch.get_num_threads()
     work = BATCH * len(tokens) / len(held.lengths) * tokens.shape[1] * HEADS
     # several threads of a small probe would spend their time waiting for each other
     torch.set_num_threads(1 if work < SMALL else threads)
     try:
-        for number in range(int(fold.max()) + 1):
-            test, train = (
-                np.flatnonzero(fold == number),
-                np.flatnonzero((fold != number) & (fold != UNTRAINED)),
-            )
+        for number in range(folds):
+            test, train = np.flatnonzero(fold == number), np.flatnonzero(fold != number)
             training = _Fold(held, rows, classes, np.random.default_rng([seed, number]))
             right[test] = training.predict(training.fit(train), test)[0] == classes[test]
     finally:
         torch.set_num_threads(threads)
-    return score_of(right[judged], fold[judged], skipped + int((fold == UNTRAINED).sum()))
-
-
-def validation(classes: Numbers, split: float, seed: int) -> Numbers:
-    """Return 0 for samples to judge, `TRAINED` for those to train on, `UNTRAINED` where a class has none of these."""
-    if not 0 < split < 1:
-        raise LayerscopeError(f"split is {split}: give a share between 0 and 1, such as 0.2")
-    apart = held_out(classes, split, seed)
-    fold = np.where(apart, np.where(np.isin(classes, classes[~apart]), 0, UNTRAINED), TRAINED)
-    for what, number in (("train on", TRAINED), ("judge", 0)):
-        if len(np.unique(classes[fold == number])) < 2:
-            raise LayerscopeError(
-                f"`split={split:g}` leaves fewer than 2 classes to {what}: give more samples"
-            )
-    return fold
+    return score_of(right, fold, skipped)
 
 
 @dataclass(frozen=True)

@@ -66,10 +66,9 @@ def fixed_mixes(layers: Sequence[int], depth: int) -> dict[str, Weights]:
     return {name: dict.fromkeys(of, 1 / len(of)) for of, name in reversed(distinct.items())}
 
 
-def mix_names(layers: Sequence[int], depth: int, learns: bool) -> list[str]:
-    """Return the names of the mixes of these layers; `learns` whether some are learned."""
-    fixed = list(fixed_mixes(layers, depth))
-    return [ONE_LAYER, *fixed, SCALAR] if learns else fixed
+def mix_names(layers: Sequence[int], depth: int) -> list[str]:
+    """Return the names of the mixes of these layers, those that are learned first and last."""
+    return [ONE_LAYER, *fixed_mixes(layers, depth), SCALAR]
 
 
 def as_text(weights: Weights) -> str:

@@ -51,8 +51,6 @@ def _bytes(plan: pd.DataFrame, job: Job) -> int:
     states = kept * len(model.layers) * len(model.sites)
     states += len(plan) * len(vectors.poolings) * len(model.sublayers.taps)
     numbers = states * model.stack.width
-    if "next" in plan:
-        numbers += int(plan["next"].map(len).sum()) * len(model.layers) * model.stack.width
     if model.projection is not None:
         projected = len(plan) * (model.stack.depth + 1)
         states, numbers = states + projected, numbers + projected * model.projection.width

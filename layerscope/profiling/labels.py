@@ -8,7 +8,6 @@ import pandas as pd
 import torch
 
 from layerscope.metrics.factors import BLOCK
-from layerscope.metrics.label_information import FromClasses
 from layerscope.metrics.neural_collapse import ClassSums, FromCollapse
 from layerscope.probes.scores import FromLabels, FromScore, usable_classes
 from layerscope.profiling.source import FOLDS, Row, Source, can_be_probed
@@ -53,9 +52,6 @@ def _probe_rows(source: Source, labels: np.ndarray, pooling: str, column: Column
     total = len(rows) + source.total - len(source.distinct)
     judged = source.sample[rows][usable_classes(labels, len(rows), FOLDS)[0]]
     states = source.run.states(pooling, (column,), rows)[:][:, 0]
-    for metric, of_classes in source.wanted(FromClasses):
-        estimate = of_classes.compute(states, labels, source.options.seed)
-        yield source.row(metric.name, column, *estimate, total=total, pooling=pooling)
     for metric, how in source.wanted(FromLabels):
         name, score = metric.name, how.probe(states, labels, folds=FOLDS, seed=source.options.seed)
         cells = {"metric": name, "pooling": pooling, "layer": column.layer, "site": column.site}

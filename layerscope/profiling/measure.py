@@ -55,7 +55,6 @@ class BatchMeasure:
         self.inside: list[tuple[int, Tensor]] = []
         self.unprojected: list[Tensor] = []
         self.lens_states: list[Tensor] = []
-        self.token_states: list[Tensor] = []
         self.mask: Tensor | Literal["unknown"] | None = "unknown"
 
     def visit(self, layer: int, site: str, tokens: Tensor) -> None:
@@ -87,13 +86,11 @@ class BatchMeasure:
             self._keep(site, tokens, self.model.lens.kind)
 
     def _keep(self, site: str, tokens: Tensor, kind: str) -> None:
-        """Keep what the head is to read of a layer, and the states of tokens that a metric needs."""
+        """Keep what the head is to read of a layer."""
         if site == "raw":  # a block may change its input in place
             self.lens_states.append(
                 tokens.clone() if kind == "pooled" else tokens[self._index("lens")]
             )
-        if site == self.model.sites[-1] and "next" in self.rows:
-            self.token_states.append(tokens[self._index("next")])
 
     def tensors(self) -> dict[str, Tensor]:
         """Return everything measured, on the CPU."""
@@ -112,14 +109,6 @@ class BatchMeasure:
                 out[".".join(filter(None, (name, variants, site)))] = values
         if self.lens_states:
             out |= self._lens(torch.stack(self.lens_states))
-        if self.token_states:
-            sample, position = self._index("next")
-            states = torch.stack(self.token_states).float()
-            out |= {
-                "next.row": sample.int(),
-                "next.following": self._after(sample, position),
-                "next.states": states,
-            }
         return on_host({**out, "broken": self._first_broken()})
 
     def _project(

@@ -19,13 +19,11 @@ import pandas as pd
 from layerscope.core.errors import LayerscopeError
 from layerscope.inputs import Corpus, augment
 from layerscope.inputs.samples import content, key_of
-from layerscope.metrics.readings import FromReadings
 from layerscope.models import LayeredModel, Vectors
 from layerscope.models.batching import batch_starts
 from layerscope.models.encode import TOKENISED_AT_ONCE, TextEncoder
 from layerscope.models.layered import class_numbers
 from layerscope.profiling.options import PassOptions
-from layerscope.runs.registry import measured
 
 BATCHES_PER_SHARD = 4
 LENS_SHARE, LENS_MOST, LENS_LEAST = 1 / 32, 4096, 256
@@ -150,9 +148,6 @@ def _with_positions(plan: pd.DataFrame, job: Job) -> pd.DataFrame:
         most = min(_lens_tokens(job, model.lens.classes, total) or total, total)
         drawn = np.random.default_rng([options.seed, 4]).choice(total, most, replace=False)
         plan["lens"] = _by_row(drawn, readable)
-        readings = [how for metric, how in measured(FromReadings) if options.measures(metric)]
-        if model.causal and any(how.states for how in readings):
-            plan["next"] = _by_row(drawn[:LENS_MOST], readable)
     return plan
 
 

@@ -17,7 +17,6 @@ from layerscope.core.progress import Reporter
 from layerscope.metrics import factors
 from layerscope.metrics.arrays import Estimate, mean
 from layerscope.metrics.cosine_similarity import cosine_to
-from layerscope.metrics.dip import FromValues
 from layerscope.metrics.pairs import CENTERING, Found, FromPairs, FromPath
 from layerscope.metrics.readings import FromReadings, Readings
 from layerscope.profiling.labels import label_rows
@@ -27,6 +26,7 @@ from layerscope.runs import COLUMNS, Run
 from layerscope.runs.registry import Needs, about, is_scalar, parse_key
 from layerscope.runs.states import Column
 
+LENS = "lens."
 PART = 2048
 """A frame of per-sample values holds this many samples: text columns take many times what the numbers do."""
 BLOCK = 1000
@@ -70,7 +70,7 @@ def token_rows(source: Source) -> Iterator[Row]:
     with source.folder.shard(first) as file:
         keys = sorted(filter(is_scalar, file.keys()), key=_order)
     for key in source.share(keys):
-        name, variant, site = parse_key(key)
+        name, *_ = parse_key(key)
         parts = []
         for shard, fine in source.original_shards():
             with source.folder.shard(shard) as file:
@@ -78,8 +78,6 @@ def token_rows(source: Source) -> Iterator[Row]:
         layers = torch.cat(parts, 1).double()
         if has_values(name, layers):
             yield from of_tokens(source, key, map(mean, layers))
-        if "prefix=" not in (variant or ""):
-            yield from _distribution_rows(source, key, layers)
 
 
 def _order(key: str) -> tuple[str, int, str, str]:
@@ -87,17 +85,6 @@ def _order(key: str) -> tuple[str, int, str, str]:
     name, variant, site = parse_key(key)
     whole, _, prefix = (variant or "").partition(",prefix=")
     return name, int(prefix or 0), whole, site
-
-
-def _distribution_rows(source: Source, key: str, layers: Tensor) -> Iterator[Row]:
-    """Yield what is measured of the distribution of a per-sample value `[L, N]` at each layer."""
-    name, variant, site = parse_key(key)
-    for layer, values in zip(source.run.layers_at(site), layers, strict=True):
-        column, defined = Column(site, layer), values[~values.isnan()]
-        for metric, how in source.wanted(FromValues):
-            if how.of == name and len(defined):
-                value = how.compute(defined)
-                yield source.row(metric.name, column, value, n=len(defined), variant=variant)
 
 
 def has_values(name: str, layers: Tensor) -> bool:
@@ -291,45 +278,36 @@ def _by_sample(
 
 def lens_rows(source: Source) -> Iterator[Row]:
     """Yield accuracy and perplexity by layer where the answers are known, and where predictions stop changing."""
-    (readings_of, drawn), (some, kept) = (_of_tokens(source, kind) for kind in ("lens", "next"))
+    readings_of, drawn = _read_by_head(source)
     if "prediction" not in readings_of or not readings_of["prediction"].shape[1]:
         return
     nll = readings_of.get("nll") if source.run.info["model"]["language_model"] else None
     layers = source.run.layers
-    readings = Readings(
-        readings_of["prediction"],
-        readings_of.get("target"),
-        nll,
-        some.get("states"),
-        some.get("following"),
-        layers,
-    )
+    readings = Readings(readings_of["prediction"], readings_of.get("target"), nll, layers)
     for metric, how in source.wanted(FromReadings):
         for i, estimate in how.compute(readings) if how.compute else ():
             column = Column(source.run.final, layers[i])
-            yield source.row(metric.name, column, *estimate, total=kept if how.states else drawn)
+            yield source.row(metric.name, column, *estimate, total=drawn)
 
 
-def _of_tokens(source: Source, kind: str) -> tuple[dict[str, Tensor], int]:
-    """Return what shards hold of one kind by name, of finite samples, and how many tokens or samples these are."""
+def _is_of_lens(name: str) -> bool:
+    return name.startswith(LENS)
+
+
+def _read_by_head(source: Source) -> tuple[dict[str, Tensor], int]:
+    """Return what shards hold of the lens by name, of finite samples, and how many tokens or samples these are."""
     parts, drawn = dict[str, list[Tensor]](), 0
     for shard, fine in source.original_shards() if source.is_ours else ():  # one block
         with source.folder.shard(shard) as file:
-            tensors = {
-                key: file.get_tensor(key)
-                for key in sorted(file.keys())
-                if key.startswith(f"{kind}.")
-            }
+            names = sorted(filter(_is_of_lens, file.keys()))
+            tensors = {name.removeprefix(LENS): file.get_tensor(name) for name in names}
         kept = torch.from_numpy(fine)
-        if f"{kind}.row" in tensors:
-            kept = kept[tensors[f"{kind}.row"].long()]
+        if "row" in tensors:
+            kept = kept[tensors["row"].long()]
         drawn += len(kept) if tensors else 0
-        for key, tensor in tensors.items():
-            fine_ones = tensor[kept] if tensor.ndim == 1 else tensor[:, kept]
-            parts.setdefault(key.removeprefix(f"{kind}."), []).append(fine_ones)
-    return {
-        key: torch.cat(shards, min(1, shards[0].ndim - 1)) for key, shards in parts.items()
-    }, drawn
+        for name, tensor in tensors.items():
+            parts.setdefault(name, []).append(tensor[..., kept])
+    return {name: torch.cat(shards, -1) for name, shards in parts.items()}, drawn
 
 
 STEPS: dict[Needs, Callable[[Source], Iterator[Row]]] = {

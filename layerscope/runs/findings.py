@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from layerscope.core.errors import count, spans
-from layerscope.core.margin import INTERVAL
 from layerscope.runs.curves import SIMILAR, Curve, curves, value_text, which
 from layerscope.runs.probed import VERDICTS, Finding, Numbers, is_within, probed
-from layerscope.runs.registry import capital
 from layerscope.show.numbers import apart, error, number
 
 if TYPE_CHECKING:
@@ -154,7 +152,6 @@ def _decisions(run: "Run", known: dict[str, Curve]) -> Iterator[Finding]:
         score = "accuracy" if "layer_accuracy" in known else "score"
         text = f"layer {first} of {run.depth} is the first within a point of the last layer's {score}{where}."
         yield Finding("effective_depth", f"Effective depth: {text}", {"layer": first})
-    yield from _informed(known)
     for name, word in (
         ("perplexity", "Perplexity"),
         ("layer_accuracy", "Accuracy through the model's head"),
@@ -172,31 +169,6 @@ def _decisions(run: "Run", known: dict[str, Curve]) -> Iterator[Finding]:
         yield Finding(
             name, f"{text}.", {"last": value, "last_stderr": stderr, "extreme_layer": other}
         )
-
-
-def _informed(known: dict[str, Curve]) -> Iterator[Finding]:
-    """Yield which layer's states share most with labels or next tokens."""
-    for name, what in (
-        ("label_information", "your labels"),
-        ("next_token_information", "the next token"),
-    ):
-        curve = known.get(name)
-        if curve is None or (top := curve.stands_out) is None:
-            continue
-        (value, spread), end = curve.at(top), curve.last()
-        numbers: Numbers = {"layer": top, "value": value, "spread": spread, "last": end[0]}
-        answer = f"the states of layer {top} of {curve.layers[-1]} share most with {what}"
-        if value <= INTERVAL * spread:
-            numbers, answer = (
-                numbers | {"layer": None},
-                f"no layer shares more with {what} than chance does",
-            )
-        text = f"{curve.title}: {answer}, {value_text(curve, value, spread)}"
-        if top != curve.layers[-1]:
-            text += f"; the last has {value_text(curve, *end)}"
-        elif curve.final is not None:
-            text += f"; after the final norm it has {value_text(curve, *end)}"
-        yield Finding(name, capital(f"{text}."), numbers, answer)
 
 
 def _sinks(run: "Run", known: list[Curve]) -> Iterator[Finding]:

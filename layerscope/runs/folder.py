@@ -159,11 +159,6 @@ class RunFolder:
         kept = (self.plan["view"] == 0) & ~self.copies
         return self.plan.loc[kept, "label"] if "label" in self.plan else None
 
-    def keys(self) -> list[str | None]:
-        """Return the key of each row's text, which are read when wanted; none for views and other data."""
-        plan = read_parquet(self.path / "plan.parquet", PLANNED)
-        return list(plan["key"]) if "key" in plan else [None] * len(plan)
-
     def broken(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """Return for every row of the plan the first layer with a NaN or an infinity, −1 where all are finite."""
         first = np.full(len(self.plan), -1)

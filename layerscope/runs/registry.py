@@ -9,7 +9,6 @@ import pandas as pd
 
 from layerscope import metrics, probes
 from layerscope.core.errors import LayerscopeError, choices
-from layerscope.metrics.dip import FromValues
 from layerscope.metrics.metric import How, Metric as Metric, Needs as Needs, records
 from layerscope.metrics.readings import FromReadings
 from layerscope.probes.scores import FromLabels
@@ -18,15 +17,14 @@ from layerscope.show.plots import Meaning
 
 H = TypeVar("H", bound=How)
 ORDER = (
-    "sinks", "prompt_entropy", "entropy_dip", "curvature", "zero_steps", "norm_mean", "norm_median", "norm_max",
+    "sinks", "prompt_entropy", "curvature", "zero_steps", "norm_mean", "norm_median", "norm_max",
     "sink_share", "dataset_entropy", "effective_rank", "rankme", "anisotropy", "intrinsic_dimension", "alpha_req",
     "nesum", "infonce", "infonce_bound", "lidar", "dime", "monotone_triples", "straightness",
     "cosine_similarity", "cka", "angular_distance", "cka_rbf", "cca",
     "svcca", "pwcca", "procrustes", "rsa", "pnka", "mutual_knn", "modality_gap", "label_probability",
     "label_probability_rises", "label_probability_monotone", "layer_accuracy", "f1", "perplexity", "cross_entropy",
-    "next_token_information", "pair_spearman", "pair_accuracy", "nc1", "nc2_norms", "nc2_angles", "nc3",
+    "pair_spearman", "pair_accuracy", "nc1", "nc2_norms", "nc2_angles", "nc3",
     "saturation_layer", "agreement", "saturated", "effective_depth", "linear_probe", "linear_probe_c", "knn_probe",
-    "label_information",
 )  # fmt: skip
 """Metrics are shown in this order; one that is not listed follows those of its kind."""
 SEVEN = (
@@ -179,5 +177,4 @@ def choose_metrics(metrics: str | Iterable[str]) -> tuple[str, ...]:
                 f"metric {name!r} does not exist{choices(name, [*SETS, *METRICS], 'choose from')}"
             )
         chosen |= set(SETS.get(name, (name,)))
-    chosen |= {how.of for name in chosen if isinstance(how := METRICS[name].how, FromValues)}
     return tuple(name for name in METRICS if name in chosen)

@@ -285,15 +285,6 @@ class Run(Saved):
         width = model["projected"]["width"] if columns[0].site == PROJECTED else model["width"]
         return StoredStates(self.folder, pooling, columns, rows, int(width))
 
-    def keyed_rows(self) -> dict[bytes, int]:
-        """Return the row of the plan of each text that has states at every layer, by its key; empty for other data."""
-        fine = zip(self.folder.keys(), self.folder.finite(), strict=True)
-        return {
-            bytes.fromhex(key): row
-            for row, (key, is_finite) in enumerate(fine)
-            if key and is_finite
-        }
-
     def samples(self) -> pd.DataFrame:
         """Return the per-sample values.
 

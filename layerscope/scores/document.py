@@ -207,10 +207,6 @@ def score_findings(entry: Grid) -> list[str]:
             f"Layer {best} against the last layer ({last}): {gain}. It was chosen on the same scores: on other tasks "
             "expect less."
         )
-    if average.get(0, -math.inf) > average[best]:
-        sentences.append(
-            f"Layer 0, the embedding output, has {unit.text(average[0])} and is not a candidate."
-        )
     if tasks > 1 and last in average:
         other = sum(entry.best_on(str(task)) != last for task in entry.complete)
         sentences.append(
@@ -255,6 +251,10 @@ def best_in_words(entry: Grid, site: str = "") -> str:
     by_task = sorted({layer for task in tasks if (layer := entry.best_on(task)) is not None})
     on = f"on the average of {len(tasks):,} tasks" if len(tasks) > 1 else f"on {tasks[0]}"
     others = "" if by_task == [best] else f"; best by task: {named_layers(by_task)}"
+    if average.get(0, -math.inf) > average[best]:
+        others += (
+            f"; layer 0, the embedding output, has {unit.text(average[0])} and is not a candidate"
+        )
     where = f" ({site})" if site else ""
     scores = unit.text(average[best], entry.error(best)) + _against(entry, best)
     if near := within_margin(entry):

@@ -94,7 +94,7 @@ class Tagged(Asset):
         for name, (sentences, _) in TASKS.items():
             (out / f"{name}.jsonl").write_text(lines(sentences(self.model.setup)), encoding="utf-8")
         tasks = [f"token-probe:{out / name}.jsonl" for name in TASKS]
-        evaluate(str(assets.get(self.model)), tasks, out / "scores", jobs=1, progress=False)
+        evaluate(str(assets.get(self.model)), tasks, out / "scores", progress=False)
 
 
 def lines(sentences: Iterator[Sentence]) -> str:

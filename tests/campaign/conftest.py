@@ -109,7 +109,7 @@ def images_and_sounds(folder: Path) -> None:
 def results(folder: Path, forks: Forks) -> None:
     """Let every verb write what it writes."""
     data = ("--data", "table.csv")
-    task = ("--data", "linear-probe:table.csv", "--data", "sts:sts.csv", "--jobs", 1)
+    task = ("--data", "linear-probe:table.csv", "--data", "sts:sts.csv")
     for words in (
         ("profile", "cls", *data, "--out", "run", "--views", 1, "--view-samples", 20),
         ("profile", "bert", *data, "--out", "other", "--views", 0),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
@@ -14,11 +13,8 @@ from random import Random
 
 import pytest
 from bench import COMMANDS, Bench, contents
-from commands import SLOW, Ended, Forks
+from commands import Ended, Forks
 from trials import Part
-
-STARTING = 8.0
-"""Seconds in which a worker starts and judges."""
 
 
 @pytest.fixture(scope="module")
@@ -78,33 +74,6 @@ def interrupted(bench: Bench, name: str, place: Path, rng: Random) -> str:
         ended.err
     )
     return f"{times} times" if ended.status else "after its end"
-
-
-def worker_killed(bench: Bench, name: str, place: Path, rng: Random) -> None:
-    """Kill one of the processes that judge layers, from its first moment on; the command's own judges the rest."""
-    running = bench.forks.start(*COMMANDS[name], cwd=place, worth=0)
-    end, found = time.monotonic() + SLOW, []
-    while not found and time.monotonic() < end:
-        time.sleep(0.01)
-        found = workers(running.pid)
-    assert found, "no worker was started"
-    time.sleep(rng.random() * STARTING)
-    with suppress(ProcessLookupError):
-        os.kill(rng.choice(workers(running.pid) or found), signal.SIGKILL)
-    ended = running.wait()
-    assert ended.status == 0, ended.err
-
-
-def workers(parent: int) -> list[int]:
-    """Return the processes that judge for a command."""
-    found: list[int] = []
-    with suppress(
-        FileNotFoundError, ProcessLookupError
-    ):  # a thread or a process that ends while it is looked at
-        for task in Path(f"/proc/{parent}/task").glob("*/children"):
-            found += map(int, task.read_text().split())
-        return [pid for pid in found if b"popen_loky" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-    return []
 
 
 def rank_killed(bench: Bench, name: str, place: Path, rng: Random) -> None:
@@ -186,9 +155,9 @@ def memory(bench: Bench, name: str, place: Path, rng: Random) -> None:
 
 
 FAULTS: tuple[Callable[..., str | None], ...] = (
-    interrupted, file_limit, disk_full, read_only, clock, removed, two, memory, worker_killed, rank_killed,
+    interrupted, file_limit, disk_full, read_only, clock, removed, two, memory, rank_killed,
 )  # fmt: skip
-NEEDS = {worker_killed: "evaluate jobs", rank_killed: "profile"}
+NEEDS = {rank_killed: "profile"}
 MOUNTS = (disk_full, read_only)
 
 
@@ -204,7 +173,7 @@ def may_mount(folder: Path) -> bool:
 
 def disturb(bench: Bench, part: Part, faults: Sequence[Callable[..., str | None]]) -> None:
     """Disturb commands in each of these ways in turn, each round with other commands, then type them again."""
-    names = [name for name in COMMANDS if name != "evaluate jobs"]
+    names = list(COMMANDS)
     for trial in part.trials():
         turn, number = divmod(trial.seed, len(faults))
         fault = faults[number]

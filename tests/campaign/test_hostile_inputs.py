@@ -19,7 +19,7 @@ def texts(name: str) -> list[str]:
     """The commands that read texts with labels."""
     return [
         f"profile bert --data {name} --samples 20 {' '.join(RUN)}",
-        f"evaluate bert --data {{task}}:{name} --layers 1 --jobs 1 --out out",
+        f"evaluate bert --data {{task}}:{name} --layers 1 --out out",
         f"lens gpt2 --data {name} --samples 2 --out out",
         f"exits cls --data {name} --samples 60 --max-disagreement 0.2 --batch-size 8 --out out",
         f"train cls --train {name} --max-steps 2 --batch-size 8 --out out",
@@ -52,7 +52,7 @@ SUBJECTS = [
         ],
     ),
     *(
-        Subject(name, [f"evaluate bert --data {kind}:{name} --layers 1,2 --jobs 1 --out out"])
+        Subject(name, [f"evaluate bert --data {kind}:{name} --layers 1,2 --out out"])
         for name, kind in (
             ("sts.csv", "sts"),
             ("retrieval.jsonl", "retrieval"),
@@ -71,7 +71,7 @@ SUBJECTS = [
             "select run --no-cost",
             "compare run other --out out",
             "compare other run --csv out.csv",
-            "evaluate run --data linear-probe:table.csv --jobs 1 --out out",
+            "evaluate run --data linear-probe:table.csv --out out",
             "scores scores.csv --metrics run --bootstrap 9",
             "truncate run --layer 1 --out out",
             "lens run --data table.csv --samples 2",
@@ -86,7 +86,7 @@ SUBJECTS = [
     Subject(
         "scores",
         [
-            "evaluate bert --data linear-probe:table.csv --data sts:sts.csv --jobs 1 --out scores",
+            "evaluate bert --data linear-probe:table.csv --data sts:sts.csv --out scores",
         ],
         kept=False,
     ),

@@ -7,6 +7,7 @@ import transformers as hf
 from tiny import one_thread
 from typed import cli
 
+from layerscope.evaluation.stored_texts import TextStates
 from layerscope.probes import attention
 from layerscope.profiling import forward_pass
 
@@ -40,10 +41,24 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture
 def texts(tmp_path: Path) -> str:
     """A table of 60 texts that are of class a where they begin with an even word."""
-    found = tiny.texts(60)
-    labels = ["ab"[int(text.split()[0][1:]) % 2] for text in found]
-    pd.DataFrame({"text": found, "label": labels}).to_csv(tmp_path / "topics.csv", index=False)
+    rows = tiny.texts(60)
+    labels = ["ab"[int(text.split()[0][1:]) % 2] for text in rows]
+    pd.DataFrame({"text": rows, "label": labels}).to_csv(tmp_path / "topics.csv", index=False)
     return str(tmp_path / "topics.csv")
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Every sample of a task of mteb that goes through a model, in order."""
+    seen: list[object] = []
+    batch = TextStates._batch
+
+    def counting(self: TextStates, samples: list[object], longest: int) -> dict:
+        seen.extend(samples)
+        return batch(self, samples, longest)
+
+    monkeypatch.setattr(TextStates, "_batch", counting)
+    return seen
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import tiny
 import torch
 from datasets import Audio, Dataset, DatasetDict, Image
 from mteb import abstasks
-from mteb.abstasks.image import AbsTaskImageTextPairClassification
 from mteb.abstasks.task_metadata import TaskMetadata
 from mteb.models import ModelMeta
 from mteb.similarity_functions import cos_sim
@@ -161,66 +160,23 @@ def pairs(modality: str) -> object:
     )
 
 
-def retrieval(modality: str, category: str | None = None) -> object:
-    """Files or texts that find files of their class; of sounds a reranking of some."""
-    category = category or f"{modality[0]}2{modality[0]}"
+def retrieval(modality: str) -> object:
+    """Files that find files of their class; of sounds a reranking of some."""
     labels = MEDIA[modality][0]()[1]
-    corpus = table(modality, [modality], slice(10, N), id=[f"d{i}" for i in range(N)])
-    queries = table(modality, [modality], slice(10), id=[f"q{i}" for i in range(N)])
-    texts = [modality]
-    if category[0] == "t":
-        queries = Dataset.from_dict(
-            {"id": [f"q{i}" for i in range(3)], "text": [f"w{i} w{i + 9}" for i in range(3)]}
-        )
-        texts = ["text", modality]
     relevant = {
-        query: {
-            f"d{j}": 1
-            for j in range(10, N)
-            if labels[j] == (labels[i] if texts == [modality] else i)
-        }
-        for i, query in enumerate(queries["id"])
+        f"q{i}": {f"d{j}": 1 for j in range(10, N) if labels[j] == labels[i]} for i in range(10)
     }
-    ranked = {
-        query: [f"d{j}" for j in range(10 + i, N, 2)] for i, query in enumerate(queries["id"])
+    ranked = {f"q{i}": [f"d{j}" for j in range(10 + i, N, 2)] for i in range(10)}
+    split = {
+        "corpus": table(modality, [modality], slice(10, N), id=[f"d{i}" for i in range(N)]),
+        "queries": table(modality, [modality], slice(10), id=[f"q{i}" for i in range(N)]),
+        "relevant_docs": relevant,
+        "top_ranked": ranked if modality == "audio" else None,
     }
-    split = {"corpus": corpus, "queries": queries, "relevant_docs": relevant}
-    split["top_ranked"] = ranked if modality == "audio" else None
     type_ = "AudioReranking" if modality == "audio" else "Any2AnyRetrieval"
+    category = f"{modality[0]}2{modality[0]}"
     return task(
-        "AbsTaskRetrieval", type_, texts, category, "ndcg_at_10", {"default": {"test": split}}
-    )
-
-
-def zero_shot() -> object:
-    data = DatasetDict(test=table("image", ["image"], label=digits()[1]))
-    named = {"get_candidate_labels": lambda self: ["w1 w2", "w3 w4 w5", "w6"]}
-    return task(
-        "AbsTaskZeroShotClassification",
-        "ZeroShotClassification",
-        ["image", "text"],
-        "i2t",
-        "accuracy",
-        data,
-        input_column_name="image",
-        label_column_name="label",
-        **named,
-    )
-
-
-def captions() -> object:
-    data = DatasetDict(
-        test=table("image", ["a", "b"], one=tiny.texts(N), two=tiny.texts(N, seed=1))
-    )
-    return task(
-        AbsTaskImageTextPairClassification,
-        "Compositionality",
-        ["image", "text"],
-        "i2t",
-        "accuracy",
-        data,
-        images_column_names=["a", "b"],
-        texts_column_names=["one", "two"],
+        "AbsTaskRetrieval", type_, [modality], category, "ndcg_at_10", {"default": {"test": split}}
     )
 
 

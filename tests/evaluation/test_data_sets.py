@@ -5,11 +5,10 @@ import math
 import pandas as pd
 import pytest
 import tiny
-from datasets import Dataset, DatasetDict
+from datasets import Dataset
 from frames import scored
 
 import layerscope
-from layerscope.core.errors import LayerscopeError
 from layerscope.evaluation import task_from_file
 from layerscope.evaluation.tasks import open_tasks
 from layerscope.scores import Evaluation
@@ -29,25 +28,6 @@ def test_a_data_set_makes_the_task_that_its_frame_makes(kind, frame):
     assert task.dataset["test"].to_pandas().equals(wanted.dataset["test"].to_pandas())
 
 
-def test_splits_of_a_data_set_are_those_of_a_folder(tmp_path):
-    halves = {"train": LABELLED[:20], "test": LABELLED[20:].reset_index(drop=True)}
-    for name, rows in halves.items():
-        rows.to_csv(tmp_path / f"{name}.csv", index=False)
-    given = DatasetDict({name: Dataset.from_pandas(rows) for name, rows in halves.items()})
-    made, wanted = (
-        task_from_file("classification", given),
-        task_from_file("classification", tmp_path),
-    )
-    assert made.metadata.dataset["revision"] == wanted.metadata.dataset["revision"]
-    assert made.dataset["train"].num_rows == 20
-    with pytest.raises(LayerscopeError, match=r"has no split 'test' \(its splits: train\)"):
-        task_from_file("classification", DatasetDict(train=given["train"]))
-    with pytest.raises(
-        LayerscopeError, match=r"a datasets.Dataset or a file, not a IterableDataset"
-    ):
-        task_from_file("classification", given["train"].to_iterable_dataset())
-
-
 def test_a_target_without_most_classes_is_noted(tmp_path):
     source = pd.DataFrame({"text": tiny.texts(50), "label": [*"abcde"] * 10})
     for classes, noted in (("ab", True), ("abc", False)):
@@ -61,13 +41,6 @@ def test_a_target_without_most_classes_is_noted(tmp_path):
         found = [note for note in shifted.shift.notes if "cover only these" in note]
         assert bool(found) == noted
         assert not noted or "has 2 of the 5 classes of" in found[0]
-
-
-def test_a_beginning_of_a_name_of_mteb_is_answered_by_what_begins_so():
-    with pytest.raises(
-        LayerscopeError, match="'stsbench' does not exist in mteb, did you mean STSBenchmark"
-    ):
-        open_tasks("stsbench")
 
 
 def test_the_headline_has_the_error_of_its_difference():

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -15,7 +16,7 @@ import layerscope
 from layerscope import LayerscopeError
 from layerscope.evaluation import judges, task_from_file
 from layerscope.evaluation.judging import UnjudgedError, judge
-from layerscope.evaluation.stored_texts import TextStates
+from layerscope.evaluation.kinds import kind_of
 from layerscope.evaluation.tasks import PAPER_TASKS, open_tasks
 
 __all__ = ["cli", "one_thread"]
@@ -40,20 +41,6 @@ def tasks(tmp_path: Path) -> list[str]:
     )
     pairs.to_json(tmp_path / "pairs.jsonl", orient="records", lines=True)
     return [f"classification:{tmp_path / 'topics.csv'}", f"sts:{tmp_path / 'pairs.jsonl'}"]
-
-
-@pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Every text that goes through a model, in order."""
-    seen: list[str] = []
-    batch = TextStates._batch
-
-    def counting(self: TextStates, texts: list[str], longest: int) -> dict:
-        seen.extend(texts)
-        return batch(self, texts, longest)
-
-    monkeypatch.setattr(TextStates, "_batch", counting)
-    return seen
 
 
 def test_all_layers_with_every_text_embedded_once(model, tasks, counted, tmp_path: Path):
@@ -87,9 +74,9 @@ def test_stopped_in_the_second_task_nothing_is_embedded_twice(
     monkeypatch.setattr(judges, "judge", stopping)
     if stop is KeyboardInterrupt:
         with pytest.raises(KeyboardInterrupt):
-            layerscope.evaluate(model, tasks, tmp_path / "out", jobs=1, progress=False)
+            layerscope.evaluate(model, tasks, tmp_path / "out", progress=False)
     else:
-        first = layerscope.evaluate(model, tasks, tmp_path / "out", jobs=1, progress=False)
+        first = layerscope.evaluate(model, tasks, tmp_path / "out", progress=False)
         assert first.failed == {"pairs": "stopped"} and first.table().shape == (4, 2)
     before = len(counted)
     monkeypatch.setattr(judges, "judge", judge)
@@ -97,19 +84,6 @@ def test_stopped_in_the_second_task_nothing_is_embedded_twice(
     assert len(counted) == before and found.missing == 0
     whole = layerscope.evaluate(model, tasks, tmp_path / "whole", progress=False)
     assert found.table().equals(whole.table())
-
-
-def test_the_only_table_of_a_folder_needs_no_name(tmp_path: Path):
-    folder = tmp_path / "topics"
-    folder.mkdir()
-    (folder / "readme.txt").write_text("about")
-    pd.DataFrame({"text": tiny.texts(40), "label": ["a", "b"] * 20}).to_csv(
-        folder / "all.csv", index=False
-    )
-    assert task_from_file("clustering", folder).metadata.name == "topics"
-    (folder / "more.csv").write_text("text,label\n")
-    with pytest.raises(LayerscopeError, match="holds no test.csv"):
-        task_from_file("clustering", folder)
 
 
 @pytest.mark.parametrize("kind", ["sts", "linear-probe"])
@@ -310,23 +284,6 @@ def test_the_tasks_of_the_paper(published: Path):
     assert mteb.get_task("STS17").hf_subsets != ["en-en"]
 
 
-def test_the_size_is_reported_before_and_refused(
-    cli: Callable, model, tasks, tmp_path: Path, monkeypatch
-):
-    printed = cli("evaluate", model, "--data", tasks[1], "--out", tmp_path / "o", "--layers", "1,2")
-    # two layers and the last one, 32 floats each, and a key of 16 bytes
-    assert (
-        "pairs (1 of 1): up to 80 texts at 3 layers, 0.0 MB until its scores are saved"
-        in printed.err
-    )
-    full = shutil.disk_usage("/")._replace(free=80 * (3 * 32 * 4 + 16) - 1)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: full)
-    line = cli(
-        "evaluate", model, "--data", tasks[1], "--out", tmp_path / "p", "--layers", "1,2"
-    ).line
-    assert "take fewer --samples, --layers or poolings, or another --out" in line
-
-
 def test_data_that_cannot_be_loaded_are_named_and_the_rest_goes_on(
     cli: Callable, model, tasks, tmp_path, monkeypatch
 ):
@@ -375,42 +332,45 @@ def test_clustering_and_pairs_of_a_file(model, tmp_path: Path):
     assert list(pairs.table().index) == [1, 3] and (pairs.table()["rows"] > 0.9).all()
 
 
-def test_a_task_on_the_texts_of_a_run_needs_no_forward(
-    model, tasks, counted, tmp_path: Path, monkeypatch
+def test_a_full_disk_is_one_line(cli: Callable, model, tasks, tmp_path: Path, monkeypatch):
+    # two layers and the last one, 32 floats each, and a key of 16 bytes
+    full = shutil.disk_usage("/")._replace(free=(3 * 32 * 4 + 16) - 1)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: full)
+    words = "--data", tasks[1], "--out", tmp_path / "p", "--layers", "1,2"
+    line = cli("evaluate", model, *words).line
+    assert "take fewer --samples, --layers or poolings, or another --out" in line
+
+
+def test_a_cls_pooled_encoder_keeps_its_sts_tasks(
+    tasks, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    """`profile` keeps each text's states under the hash of what the model read, and `evaluate` finds them there."""
-    run = layerscope.profile(
-        model,
-        str(tmp_path / "topics.csv"),
-        out=tmp_path / "run",
-        samples="all",
-        metrics="effective_rank",
-        progress=False,
-    )
-    probe = f"linear-probe:{tmp_path / 'topics.csv'}"
-    direct = layerscope.evaluate(model, [probe, tasks[0]], progress=False)
-    assert counted
-    counted.clear()
-    with monkeypatch.context() as patched:
-        patched.setattr("layerscope.evaluation.probe_states.shared_run", pytest.fail)
-        found = layerscope.evaluate(run, [probe, tasks[0]], progress=False)
-    assert (
-        counted == []
-        and found.table().equals(direct.table())
-        and found.baseline().equals(direct.baseline())
-    )
-    layerscope.evaluate(run, tasks[1], progress=False)
-    known = set(pd.read_csv(tmp_path / "topics.csv")["text"])
-    assert counted and not known & set(counted), "only what the run has not seen is embedded"
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.models import Pooling, Transformer
+
+    body = Transformer(str(tiny.saved(tiny.bert(), tmp_path / "tiny-bert", special=True)))
+    served = SentenceTransformer(modules=[body, Pooling(32, pooling_mode="cls")], device="cpu")
+    found = layerscope.evaluate(served, tasks)
+    assert found.failed == {} and "layer 0 has no score" in capsys.readouterr().err
+    assert found.table()["pairs"].isna().tolist() == [True, False, False, False]
+    (grid,) = found.grids()
+    assert grid.left_out == (0,) and set(grid.complete) == {"pairs", "topics"}
+    assert found.baseline()["pairs"].notna().all()
 
 
-def test_states_stored_in_half_precision_are_computed_again(model, tasks, counted, tmp_path: Path):
-    options = {
-        "samples": "all",
-        "metrics": "effective_rank",
-        "store_dtype": "float16",
-        "progress": False,
-    }
-    run = layerscope.profile(model, str(tmp_path / "topics.csv"), out=tmp_path / "run", **options)
-    layerscope.evaluate(run, tasks[0], layers=[1], progress=False)
-    assert len(counted) == 40
+@pytest.mark.parametrize("kind", ["sts", "knn-probe"])
+def test_what_a_judge_raises_is_one_line_with_task_and_layer(
+    model, tasks, monkeypatch, tmp_path: Path, kind: str
+):
+    def broken(*args: object, **options: object) -> object:
+        raise ValueError("no such thing\nand more")
+
+    if kind == "sts":
+        monkeypatch.setattr("mteb.abstasks.AbsTaskSTS.evaluate", broken)
+        line = "no task could be judged; pairs: the model as shipped: ValueError: no such thing"
+    else:
+        record = replace(kind_of(kind), probe=broken)
+        monkeypatch.setattr("layerscope.evaluation.kinds.knn_probe.KIND", record)
+        line = "topics .kNN probe. fails at layer 3: ValueError: no such thing"
+    task = tasks[1] if kind == "sts" else tasks[0].replace("classification", kind)
+    with pytest.raises(LayerscopeError, match=line):
+        layerscope.evaluate(model, task, progress=False)

@@ -62,7 +62,7 @@ def test_probes_score_mixes_and_a_second_call_only_what_is_missing(
     found = layerscope.evaluate(model, tasks, out, pooling="mean", mixes=True, progress=False)
     rows = found.scores[found.scores["kind"] == "mix"]
     names = {task: list(part["mix"]) for task, part in rows.groupby("task")}
-    assert names == {"topics (linear probe)": LEARNED, "topics (kNN probe)": FIXED}
+    assert names == {"topics (linear probe)": LEARNED}, "a kNN probe has no mixes"
     frame = pd.read_csv(data)
     states = states_of(model, list(frame["text"]))
     wanted = linear_probe((states[-1] + states[-2]) / 2, frame["label"].to_numpy().astype(str))
@@ -152,8 +152,12 @@ def test_words_have_mixes_too(model: str, tmp_path: Path):
     assert rows["n"].nunique() == 1
 
 
-def test_one_layer_alone_is_no_mix(model: str, data: Path):
-    with pytest.raises(
-        LayerscopeError, match="layer 2 alone cannot be mixed: give several `layers`"
+def test_what_cannot_be_mixed(model: str, data: Path):
+    for options, line in (
+        ({"layers": [2]}, "layer 2 alone cannot be mixed: give several `layers`"),
+        ({"shift": data}, "`mixes` are not judged under a `shift`: leave one of them out"),
     ):
-        layerscope.evaluate(model, f"linear-probe:{data}", layers=[2], mixes=True, progress=False)
+        with pytest.raises(LayerscopeError, match=line):
+            layerscope.evaluate(
+                model, f"linear-probe:{data}", mixes=True, progress=False, **options
+            )

@@ -18,10 +18,10 @@ __all__ = ["one_thread"]
 PAIRS = 600
 
 
-def command(folder: Path, *options: str) -> list[str]:
+def command(folder: Path) -> list[str]:
     tasks = [part for name in ("few", "many") for part in ("--data", f"sts:{folder / name}.csv")]
     model, out = str(folder / "tiny-llama"), str(folder / "out")
-    return ["evaluate", model, *tasks, "--out", out, "--jobs", "1", *options]
+    return ["evaluate", model, *tasks, "--out", out]
 
 
 def results(folder: Path, name: str) -> dict[Path, int]:
@@ -40,7 +40,9 @@ def keys(paths: dict[Path, int]) -> list[bytes]:
     return found
 
 
-def test_killed_in_the_second_task_it_goes_on_without_embedding_twice(forks: Forks, tmp_path: Path):
+def test_killed_in_the_second_task_it_goes_on_without_embedding_twice(
+    forks: Forks, counted: list[str], tmp_path: Path
+):
     tiny.saved(tiny.llama(), tmp_path / "tiny-llama", special=False)
     texts = [f"w{i % 90} w{i // 90} w{i % 7}" for i in range(2 * PAIRS)]
     rows = pd.DataFrame(
@@ -64,19 +66,14 @@ def test_killed_in_the_second_task_it_goes_on_without_embedding_twice(forks: For
     embedded = keys(there)
     assert 0 < len(embedded) <= len(set(texts)) and len(judged) < 5
 
-    done = forks.run(*command(tmp_path, "--keep-states"))
-    assert done.status == 0, done.err
-    assert "few: 5 results are there already" in done.err and results(tmp_path, "few") == first
-    after = parts(tmp_path)
-    assert there.items() <= after.items()
+    tasks = [f"sts:{tmp_path / name}.csv" for name in ("few", "many")]
+    model = str(tmp_path / "tiny-llama")
+    layerscope.evaluate(model, tasks, tmp_path / "out", progress=False)
+    assert results(tmp_path, "few") == first
     # each once, over both processes
-    assert sorted(keys(after)) == sorted({key_of(text) for text in texts})
+    assert sorted([*embedded, *map(key_of, counted)]) == sorted({key_of(text) for text in texts})
     assert judged.items() <= results(tmp_path, "many").items()
 
-    whole = layerscope.evaluate(
-        str(tmp_path / "tiny-llama"),
-        [f"sts:{tmp_path / name}.csv" for name in ("few", "many")],
-        progress=False,
-    )
-    found = layerscope.open_evaluation(tmp_path / "out")
-    assert found.table().equals(whole.table()) and found.baseline().equals(whole.baseline())
+    whole = layerscope.evaluate(model, tasks, progress=False)
+    resumed = layerscope.open_evaluation(tmp_path / "out")
+    assert resumed.table().equals(whole.table()) and resumed.baseline().equals(whole.baseline())

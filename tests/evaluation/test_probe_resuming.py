@@ -18,7 +18,7 @@ from layerscope.profiling import forward_pass
 __all__ = ["one_thread"]
 
 
-def counted(name: str, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+def probed(name: str, monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """Return a list that gets an entry for each fit of this kind of probe."""
     computed: list[object] = []
     kind = kind_of(name)
@@ -31,7 +31,7 @@ def counted(name: str, monkeypatch: pytest.MonkeyPatch) -> list[object]:
 def test_more_layers_take_only_what_is_new_and_other_data_are_refused(
     vit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    computed = counted("linear-probe", monkeypatch)
+    computed = probed("linear-probe", monkeypatch)
 
     def evaluate(**options: object) -> layerscope.scores.Evaluation:
         computed.clear()
@@ -80,7 +80,7 @@ def test_killed_between_layers_it_keeps_what_is_done(
     assert running.wait().status == -signal.SIGKILL
     before = json.loads(kept[0].read_text())["rows"]
     assert 2 <= len(before) < 5
-    computed = counted("attention-probe", monkeypatch)
+    computed = probed("attention-probe", monkeypatch)
     monkeypatch.setattr(forward_pass, "_forward", lambda *a: pytest.fail("its states are there"))
     found = layerscope.evaluate(vit, "attention-probe:digits", out, samples=60, progress=False)
     after = json.loads(kept[0].read_text())["rows"]

@@ -39,9 +39,7 @@ def test_a_file_of_answers_is_judged_as_mteb_judges_the_model_itself(answers: Pa
         "document": "a woman, the weather and war: ",
     }
     plain = SentenceTransformer(embedded("minilm"), device="cpu", prompts=prompts)
-    found = layerscope.evaluate(
-        plain, f"retrieval:{answers}", layers=[0, 6], jobs=1, progress=False
-    )
+    found = layerscope.evaluate(plain, f"retrieval:{answers}", layers=[0, 6], progress=False)
     task = task_from_file("retrieval", answers)
     result = mteb.evaluate(
         plain, task, cache=None, co2_tracker=False, show_progress_bar=False
@@ -96,7 +94,7 @@ def reranking() -> object:
 
 def test_a_reranking_of_mteb_at_every_layer(tmp_path: Path):
     folder = tiny.saved(tiny.gpt2(), tmp_path / "tiny-gpt2", special=False)
-    found = layerscope.evaluate(str(folder), [reranking()], jobs=1, progress=False)
+    found = layerscope.evaluate(str(folder), [reranking()], progress=False)
     assert found.failed == {} and found.table().shape == (4, 1)
     assert (found.table()["Ranked"] == 1).all()  # the query itself is among its documents
 

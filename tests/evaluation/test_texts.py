@@ -1,6 +1,5 @@
 """Pooled states of texts: each embedded once, the same however it is batched, there again after a restart."""
 
-import pickle
 from pathlib import Path
 
 import numpy as np
@@ -10,14 +9,14 @@ import torch
 from tiny import one_thread
 
 from layerscope.evaluation.encoders import layered
-from layerscope.evaluation.stored_texts import MissingTextsError, StoredTexts, TextStates
+from layerscope.evaluation.stored_texts import TextStates
 from layerscope.inputs.samples import key_of
 from layerscope.models import LayeredModel, LoadOptions, Override, load
 from layerscope.models.batching import batches_of
 
 __all__ = ["one_thread"]
 
-MEAN = [(2, "raw", "mean")]
+MEAN = (2, "raw", "mean")
 
 
 @pytest.fixture(scope="module")
@@ -35,28 +34,27 @@ def test_vectors_are_those_of_the_model_alone(model, tmp_path: Path):
         with torch.no_grad():
             out = model.module(torch.tensor([ids[i]]), output_hidden_states=True)
         assert np.allclose(
-            states.vectors([keys[i]], 1, "raw", "mean")[0],
+            states.vectors([keys[i]], (1, "raw", "mean"))[0],
             out.hidden_states[1][0].mean(0).numpy(),
             atol=1e-5,
         )
         assert np.allclose(
-            states.vectors([keys[i]], 3, "normed", "last")[0],
+            states.vectors([keys[i]], (3, "normed", "last"))[0],
             out.hidden_states[3][0, -1].numpy(),
             atol=1e-5,
         )
 
 
-def test_every_text_is_embedded_once(model, tmp_path: Path):
+def test_every_text_is_embedded_once(model, counted, tmp_path: Path):
     texts = tiny.texts(30)
-    states = TextStates(model, MEAN, tmp_path)
-    first = states.vectors(states.keys(texts + texts[::-1]), 2, "raw", "mean")
-    forwards = states.forwards
-    assert states.embedded == len(set(texts)) == len(states)
+    states = TextStates(model, [MEAN], tmp_path)
+    first = states.vectors(states.keys(texts + texts[::-1]), MEAN)
+    assert len(counted) == len(set(texts)) == len(states)
     assert np.array_equal(first[:30], first[30:][::-1])
     states.keys(texts)
-    again = TextStates(model, MEAN, tmp_path)
-    assert np.array_equal(again.vectors(again.keys(texts), 2, "raw", "mean"), first[:30])
-    assert states.forwards == forwards and again.forwards == again.embedded == 0
+    again = TextStates(model, [MEAN], tmp_path)
+    assert np.array_equal(again.vectors(again.keys(texts), MEAN), first[:30])
+    assert len(counted) == len(set(texts))
     # another pooling is another store
     assert len(TextStates(model, [(2, "raw", "last")], tmp_path)) == 0
     again.drop()
@@ -64,34 +62,21 @@ def test_every_text_is_embedded_once(model, tmp_path: Path):
 
 
 @pytest.mark.parametrize("ending", [bytes.fromhex("ffff7f7f") * 3, b""])  # the largest float; cut
-def test_a_damaged_part_is_embedded_again(model, tmp_path: Path, ending: bytes):
+def test_a_damaged_part_is_embedded_again(model, counted, tmp_path: Path, ending: bytes):
     texts = tiny.texts(30)
-    states = TextStates(model, MEAN, tmp_path)
-    first = states.vectors(states.keys(texts), 2, "raw", "mean")
+    states = TextStates(model, [MEAN], tmp_path)
+    first = states.vectors(states.keys(texts), MEAN)
     part = next(tmp_path.rglob("*.safetensors"))
     part.write_bytes(part.read_bytes()[:-12] + ending)
-    again = TextStates(model, MEAN, tmp_path)
-    assert np.array_equal(again.vectors(again.keys(texts), 2, "raw", "mean"), first)
-    assert again.embedded > 0
-
-
-def test_a_pickled_store_reads_what_is_there_and_embeds_nothing(model, tmp_path: Path):
-    texts = tiny.texts(10)
-    states = TextStates(model, MEAN, tmp_path)
-    keys = states.keys(texts)
-    pickled = pickle.dumps(states)
-    reader = pickle.loads(pickled)
-    assert len(pickled) < 1000 and type(reader) is StoredTexts
-    assert np.array_equal(
-        reader.vectors(reader.keys(texts), *MEAN[0]), states.vectors(keys, *MEAN[0])
-    )
-    with pytest.raises(MissingTextsError):
-        reader.keys([*texts, "w1 w2 w3 w4"])
+    before = len(counted)
+    again = TextStates(model, [MEAN], tmp_path)
+    assert np.array_equal(again.vectors(again.keys(texts), MEAN), first)
+    assert len(counted) > before
 
 
 def test_a_text_without_tokens_is_a_zero_vector(model, tmp_path: Path):
-    states = TextStates(model, MEAN, tmp_path)
-    found = states.vectors(states.keys(["", "w1 w2"]), 2, "raw", "mean")
+    states = TextStates(model, [MEAN], tmp_path)
+    found = states.vectors(states.keys(["", "w1 w2"]), MEAN)
     assert not found[0].any() and found[1].any()
 
 

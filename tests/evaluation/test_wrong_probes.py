@@ -74,7 +74,7 @@ def test_models_that_do_not_fit_are_refused_in_one_line(
         == "this model reads images and the data are texts: give images, or a model of texts"
     )
     assert line(vit, ["linear-probe:digits", f"classification:{texts}"]) == (
-        "tiny-vit reads no texts (image): give it probes, such as linear-probe:PATH"
+        "topics: tiny-vit reads no texts (image): give it probes, such as linear-probe:PATH"
     )
     assert (
         line(llama, probe, layers=[7]) == "layer 7 does not exist: tiny-llama has the layers 0 to 3"
@@ -88,25 +88,3 @@ def test_a_folder_of_other_things_is_no_folder_of_results(llama: str, texts: str
     with pytest.raises(LayerscopeError, match=r"exists and holds no evaluation: name a new folder"):
         layerscope.evaluate(llama, f"knn-probe:{texts}", tmp_path, progress=False)
     assert {path.name for path in tmp_path.iterdir()} == {"thesis.tex", "topics.csv"}
-
-
-def test_a_split_that_cannot_be_is_refused_before_the_model_runs(
-    cli: Callable, texts: str, tmp_path: Path
-):
-    def line(kind: str, share: str) -> str:
-        return cli(
-            "evaluate",
-            "minilm",
-            "--data",
-            f"{kind}:{texts}",
-            "--split",
-            share,
-            "--out",
-            tmp_path / "o",
-        ).line
-
-    assert line("attention-probe", "0.01").startswith(
-        "--split 0.01 leaves fewer than 2 classes to judge"
-    )
-    assert line("linear-probe", "0.2").startswith("--split applies only to an attention-probe")
-    assert not (tmp_path / "o").exists()

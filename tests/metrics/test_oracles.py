@@ -9,8 +9,10 @@ import torch
 
 from layerscope import metrics
 from layerscope.metrics.arrays import as_finite64, centred
+from layerscope.metrics.cca import principal
 from layerscope.metrics.cka import hsic
 from layerscope.metrics.spectrum import entropy_of_spectrum
+from layerscope.metrics.svcca import _kept
 from layerscope.scores import statistics
 
 ROWS = {"raw": "raw", "unit": "unit", "centred_unit": "centered"}
@@ -86,13 +88,15 @@ def hsic_unbiased(o, kernel, first, second):
 
 
 def cca(o, kind, first, second):
-    function = metrics.cca if kind == "mean" else metrics.canonical_correlations
-    return function(o[first], o[second])
+    if kind == "mean":
+        return metrics.cca(o[first], o[second])
+    one, two = (principal(as_finite64(o[name], name)) for name in (first, second))
+    return one.correlations(two)[0]
 
 
 def svcca(o, kind, first, second):
     if kind == "kept_dimensions":
-        return [metrics.kept_dimensions(o[name]) for name in (first, second)]
+        return [int(_kept(as_finite64(o[name], name), 0.99).rank) for name in (first, second)]
     return metrics.svcca(o[first], o[second])
 
 

@@ -115,7 +115,6 @@ REFUSED: list[tuple[str, Callable[[], object]]] = [
         lambda: metrics.similarity_matrix(LAYERS, "mutual_knn"),
     ),
     (r"layers \[1\]", lambda: metrics.similarity_matrix(BROKEN)),
-    ("give one dimension", lambda: metrics.dip(X)),
     ("one label for each row", lambda: metrics.f1(TOPS[0], LABELS[:2])),
     ("at least one layer", lambda: metrics.saturation_layer(np.empty((3, 0)))),
     (
@@ -128,10 +127,6 @@ REFUSED: list[tuple[str, Callable[[], object]]] = [
     ("3 tokens have no 4-gram", lambda: metrics.diversity([1, 2, 3])),
     ("how many samples leave", lambda: metrics.exit_speedup([0, 0])),
     ("8 classes", lambda: metrics.label_probability(X[:, None], LABELS + 8)),
-    ("some labels are missing", lambda: metrics.label_information(FEW, [None, *"abcd"])),
-    ("all samples have one label", lambda: metrics.label_information(FEW, [0] * 5)),
-    ("give states", lambda: metrics.label_information(FEW, [0, 1])),
-    ("draws is 1", lambda: metrics.label_information(FEW, [0, 1, 0, 1, 0], draws=1)),
 ]
 
 

@@ -8,7 +8,6 @@ from tiny import one_thread
 from layerscope.core.errors import LayerscopeError
 from layerscope.probes import attention, attention_probe, linear_probe
 from layerscope.probes.attention import HEADS, Ragged, Readers
-from layerscope.probes.linear import held_out
 
 __all__ = ["one_thread"]
 
@@ -56,38 +55,6 @@ def test_noise_is_at_chance_and_rare_classes_are_left_out():
     found = attention_probe(tokens, np.full(90, 2), labels)
     assert found.low < 1 / 3 < found.high
     assert (found.n, found.n_skipped) == (88, 2)
-
-
-def test_with_a_split_one_probe_is_judged_on_samples_it_never_saw():
-    tokens, lengths, labels = carried(240)
-    found = attention_probe(tokens, lengths, labels, split=0.25)
-    assert found.low > 0.8 and (found.n, len(found.folds), found.n_skipped) == (60, 1, 0)
-    assert found == attention_probe(tokens, lengths, labels, split=0.25)
-    judged = torch.from_numpy(held_out(labels, 0.25, 0)).repeat_interleave(
-        torch.from_numpy(lengths)
-    )
-    # the samples to judge are blanked: all get one class, whose share is the score
-    shares = np.bincount(labels[held_out(labels, 0.25, 0)]) / 60
-    blank = attention_probe(tokens * ~judged[:, None], lengths, labels, split=0.25)
-    assert min(abs(shares - blank.mean)) < 1e-12
-    # the others are: nothing can be learned
-    assert attention_probe(tokens * judged[:, None], lengths, labels, split=0.25).mean < 0.6
-
-
-def test_a_split_leaves_out_what_it_cannot_train_on():
-    tokens, labels = torch.randn(60, 4), np.repeat([0, 1, 2], [29, 29, 2])
-    found = attention_probe(tokens, np.full(60, 1), labels, split=0.95)
-    assert found.n + found.n_skipped == held_out(labels, 0.95, 0).sum() and found.n_skipped == 2
-    for share, line in (
-        (1.0, "split is 1.0: give a share between 0 and 1"),
-        (0.01, "fewer than 2 classes to judge"),
-    ):
-        with pytest.raises(LayerscopeError, match=line):
-            attention_probe(tokens, np.full(60, 1), labels, split=share)
-    with pytest.raises(
-        LayerscopeError, match=r"`split=0.99` leaves fewer than 2 classes to train on"
-    ):
-        attention_probe(tokens, np.full(60, 1), labels, split=0.99)
 
 
 def test_a_head_is_attention_with_keys_and_values_over_real_tokens():

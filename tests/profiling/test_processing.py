@@ -16,7 +16,6 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.inputs import open_corpus
 from layerscope.models import LoadOptions, Override, find_layers, identity, load
 from layerscope.models.identity import processing, states_fingerprint
-from layerscope.models.of_run import reusable
 
 SMALL = {
     "hidden_size": 32,
@@ -57,15 +56,12 @@ def found(model: Any, samples: Any, processor: Any = None) -> Any:
     )
 
 
-def test_a_run_is_not_resumed_or_reused_with_other_preprocessing(
+def test_a_run_is_not_resumed_with_other_preprocessing(
     vit: Path, tmp_path: Path, monkeypatch: Any
 ) -> None:
     how = {"out": tmp_path / "run", "views": 0, "progress": False}
-    run = layerscope.profile(vit, IMAGES, **how)
-    whole = [(1, "raw", "mean")]
-    assert reusable(run, found(vit, IMAGES), whole) is run
+    layerscope.profile(vit, IMAGES, **how)
     other = hf.ViTImageProcessor(size={"height": 16, "width": 16}, image_mean=[0.2, 0.5, 0.5])
-    assert reusable(run, found(hf.ViTModel.from_pretrained(vit), IMAGES, other), whole) is None
     other.save_pretrained(vit)
     with pytest.raises(LayerscopeError, match=r"holds another run \(preprocessing: "):
         layerscope.profile(vit, IMAGES, **how)

@@ -104,7 +104,6 @@ def test_requests_without_a_model_give_the_table_of_the_model_without_its_norm(
         "perplexity",
         "saturation_layer",
         "saturated",
-        "next_token_information",
     )
     assert_same_table(run, model, [*lens, *ROUNDED])
     assert not set(run.table()["metric"]) & {*lens, *OF_VIEWS}

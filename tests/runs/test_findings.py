@@ -104,27 +104,6 @@ def test_of_a_sample_the_whole_is_named(written, by_layer):
 
 
 @pytest.mark.parametrize(
-    ("values", "final", "end"),
-    [
-        ([0.1, 0.2, 0.6, 0.3], None, "0.600 ±0.010 nats; the last has 0.300 ±0.010 nats."),
-        ([0.1, 0.2, 0.3, 0.6], None, "share most with your labels, 0.600 ±0.010 nats."),
-        (
-            [0.1, 0.2, 0.3, 0.6],
-            0.5,
-            "0.600 ±0.010 nats; after the final norm it has 0.500 ±0.010 nats.",
-        ),
-    ],
-)
-def test_a_layer_is_not_compared_with_itself(written, by_layer, values, final, end):
-    table = by_layer("label_information", values, [0.01] * 4)
-    if final is not None:
-        table += by_layer("label_information", [final], [0.01], site="normed", first=3)
-    run = written(table, depth=3, sites=("raw", "normed") if final is not None else ("raw",))
-    (found,) = named(findings(run), "label_information")
-    assert found.text.endswith(end)
-
-
-@pytest.mark.parametrize(
     ("values", "words", "layer"),
     [
         (

@@ -35,7 +35,7 @@ def test_every_metric_is_computed_in_one_of_the_known_ways():
 
 def test_metrics_come_in_the_order_of_their_kinds():
     names = list(METRICS)
-    assert names[0] == "prompt_entropy" and names[-1] == "label_information"
+    assert names[0] == "prompt_entropy" and names[-1] == "knn_probe"
     assert [rank(name) for name in names] == list(range(len(names)))
     assert about("of another version") == Metric(
         name="of another version", title="of another version"

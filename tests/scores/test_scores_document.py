@@ -239,7 +239,8 @@ def test_the_first_line_names_the_best_layer_its_error_and_what_it_wins():
             [0.9, 0.42, 0.43, 0.4],
             0.41,
             "No layer differs measurably; layers 1 and 2 are within the margin of the model as shipped on a; "
-            "the best layer, 2, has 43.00 ±1.00 %, +2.00 ±1.41 points against the model as shipped",
+            "the best layer, 2, has 43.00 ±1.00 %, +2.00 ±1.41 points against the model as shipped; "
+            "layer 0, the embedding output, has 90.00 % and is not a candidate",
         ),
         (
             [0.1, 0.2, 0.42, 0.4],

@@ -9,6 +9,5 @@ KIND = ProbeKind(
     "attention probe",
     Tokens,
     attention_probe,
-    takes_split=True,
     score="accuracy over 3 folds",
 )

@@ -12,9 +12,9 @@ class LmKind:
     """The kind whose data are the names and files of lm-evaluation-harness."""
 
     name: str = "lm"
-    reads: str = "a task of lm-evaluation-harness, by name or YAML file, that scores likelihoods"
+    reads: str = "a task of lm-evaluation-harness, by name or YAML file, whose answers are judged by their likelihood"
     score: str = (
-        "its first metric for which higher is better, or another after `@`; at the last layer "
+        "its first metric for which higher is better, or another such after `@`; at the last layer "
         "equal to its backend `hf`"
     )
 
