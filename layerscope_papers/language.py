@@ -82,7 +82,7 @@ class Speaker(Asset):
     minutes = 5.0
 
     def __str__(self) -> str:
-        return f"language model {dict(self.options).get('preset', self.objective)} seed {self.seed}"
+        return f"language model {self.objective} seed {self.seed}"
 
     def make(self, out: Path, assets: Assets) -> None:
         """Make the vocabulary and train the model, from its last checkpoint where there is one."""

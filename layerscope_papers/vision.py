@@ -130,7 +130,6 @@ class Trained(Asset):
             weight_decay=setup.weight_decay,
             augment=setup.augment,
             scheduler="multistep",
-            depth_on="train",
             device=setup.device,
             progress=False,
             **dict(self.options),
@@ -154,6 +153,20 @@ class Profiled(Asset):
             out,
             assets,
         )
+
+
+@dataclass(frozen=True)
+class Learnt(Asset):
+    """A run of a trained model on as many of its training images as there are test images."""
+
+    model: Trained
+    named = "training images of {model}"
+
+    def make(self, out: Path, assets: Assets) -> None:
+        """Profile it, from the shard where it was stopped."""
+        training, test = images(self.model.setup, assets.data)
+        learnt = training.take(range(min(len(training), len(test))))
+        profiled(self.model, learnt, [ACCURACY], out, assets)
 
 
 def profiled(
@@ -269,6 +282,11 @@ class Bench:
             open_run(self.assets.get(Profiled(model, self.metrics)))
             for model in kind.seeds(self.setup)
         ]
+
+    def learnt(self, kind: Kind) -> list[pd.Series]:
+        """Return the accuracy on training images by layer, 1 … L, for each seed."""
+        runs = [open_run(self.assets.get(Learnt(model))) for model in kind.seeds(self.setup)]
+        return [run.metric(ACCURACY).loc[1:] for run in runs]
 
     def exits(self, kind: Kind) -> list[ExitReport]:
         """Return the report of exits of each seed."""

@@ -19,7 +19,7 @@ CARD = "README.md"
 # a Path has one slash where the text had two
 NAME = re.compile(r"hf:/{1,2}(?:datasets/)?([^/@]+/[^/@]+)(?:@(.+))?")
 MODELS = ("config.json", "modules.json", "adapter_config.json", "model.onnx")
-ASIDE = ("checkpoints", "baselines", "history")
+ASIDE = ("checkpoints", "history")
 """Folders that `train` keeps beside a model."""
 LOGIN = "log in (hf auth login, or HF_TOKEN)"
 FAULTS = {

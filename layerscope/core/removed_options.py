@@ -8,6 +8,7 @@ from layerscope.core.errors import LayerscopeError
 NO_RULES = "no rule without labels earned trust; give labels (layerscope scores shows what each rule would have chosen)"
 NO_TARGET = "few target labels choose worse than none; `tasks` names the shifted test set, to choose by all of it"
 NO_DIMS = "truncate --dim writes a model of fewer dimensions, and train --dims trains one to serve at several"
+NO_LAYERSKIP = "the objective aligned trains every exit in every step"
 
 GONE = {
     (
@@ -44,6 +45,22 @@ GONE = {
         "train",
         "as_printed",
     ): "give the printed value itself, such as --learning-rate 0.1 with tracing-deit",
+    (
+        "train",
+        "baseline_depths",
+    ): "train a model of that depth itself: truncate first, or give --from-config a config of fewer layers",
+    (
+        "train",
+        "depth_on",
+    ): "profile the trained model on training samples, with the metric layer_accuracy",
+    ("train", "keep_checkpoints"): "AlignedTrainer keeps checkpoints as its arguments say",
+    ("train", "layer_dropout"): NO_LAYERSKIP,
+    ("train", "rotation"): NO_LAYERSKIP,
+    ("train", "temperature"): "distillation is at temperature 1",
+    ("train", "preset='layerskip'"): NO_LAYERSKIP,
+    ("train", "schedule='gradual'"): NO_LAYERSKIP,
+    ("train", "schedule='rotating'"): NO_LAYERSKIP,
+    ("train", "weights='layerskip'"): NO_LAYERSKIP,
     ("scores", "kind"): "rules are not fitted any more, for one kind of models or another",
 }
 """By verb, and option or option with a value, or command: the mend."""

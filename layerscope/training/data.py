@@ -1,7 +1,7 @@
 """What is learnt from: data read, split where need be, their labels numbered, as examples and batches of a task."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from layerscope.core.files import existing
 from layerscope.evaluation.kinds.sts import similarity_scores
 from layerscope.inputs import Corpus, open_corpus, pack
 from layerscope.inputs.columns import missing
+from layerscope.inputs.corpus import Digests, kept_digests
 from layerscope.inputs.pairs import SECOND, Pair, encoded, paired
 from layerscope.inputs.rows import JSON_LINES, PARQUET
 from layerscope.inputs.tables import is_frame, table_of, table_suffix
@@ -193,16 +194,27 @@ def describe(corpus: Corpus) -> dict[str, Any]:
     }
 
 
+@dataclass(frozen=True)
+class Lessons:
+    """Examples to train and to evaluate on, what makes batches of them (None: sentence-transformers), and notes.
+
+    `digests` are those of the samples that a classifier learns from.
+    """
+
+    train: Examples
+    eval: Examples
+    collate: Callable[..., Any] | None
+    notes: tuple[str, ...]
+    digests: Digests | None
+
+
 def encode(
     train: Corpus, held: Corpus, classes: Sequence[str] | None, encoder: Any, settings: Settings
-) -> tuple[Examples, Examples, Any, tuple[str, ...]]:
-    """Return examples to train and to evaluate on, what makes batches of them, and notes.
-
-    Texts are tokenised once, images and sounds are read when a batch is made. Batches of pairs are
-    made by sentence-transformers.
-    """
-    seed, notes, collate = settings.seed, tuple[str, ...](), None
+) -> Lessons:
+    """Return data as a Trainer takes them: texts tokenised once, images and sounds read when a batch is made."""
+    seed, notes, collate, digests = settings.seed, tuple[str, ...](), None, None
     if classes is not None:
+        digests = kept_digests(train) if settings.task != TAGGING else None
         labelled = partial(_classified, classes=classes, encoder=encoder, task=settings.task)
         augment = bool(settings.augment)
         learnt, judged = (
@@ -217,7 +229,7 @@ def encode(
         learnt, judged = (
             Examples(corpus.name, corpus.samples, corpus.labels, seed) for corpus in (train, held)
         )
-    return learnt, judged.drawn(settings.eval_samples, seed), collate, notes
+    return Lessons(learnt, judged.drawn(settings.eval_samples, seed), collate, notes, digests)
 
 
 def _windows(

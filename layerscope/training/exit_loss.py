@@ -3,8 +3,7 @@
 import copy
 import functools
 import inspect
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -17,7 +16,7 @@ from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
 from layerscope.models.forward import Inputs, accepts
 from layerscope.models.weights import ExitHeads, heads_of
-from layerscope.training.exits import Exits, layer_dropout
+from layerscope.training.exits import Exits
 from layerscope.training.loss import IGNORED, aligned_loss
 from layerscope.training.objectives import Objective
 
@@ -28,25 +27,23 @@ HEADS = "exit_heads"
 
 
 class ExitLoss:
-    """The loss of a training step, computed by the model's `forward`: of the exits `on`, else of the last layer.
+    """The loss of a training step, computed by the model's `forward`: of the exits where `on`, else of the last layer.
 
     The last layer's is computed here too, divided by the number of items even where the model's own
     code takes the mean of a batch. Heads of the objective "classifiers" are copies of the model's
-    own, in a member `exit_heads`. Blocks are skipped with the probabilities `rates`. Where `score`
-    is set, it gets what every layer gives its head, and the labels, while the model is evaluated.
+    own, in a member `exit_heads`. Where `score` is set, it gets what every layer gives its head,
+    and the labels, while the model is evaluated.
     """
 
     def __init__(self, exits: Exits, objective: Objective, inputs: Inputs) -> None:
         """Attach to the model of `exits`; `inputs`, a small batch, show whether its labels are shifted."""
         self.exits, self.objective = exits, objective
-        self.on, self.rates = tuple[int, ...](), tuple[float, ...]()
+        self.on = False
         self.score: Score | None = None
         self.module: Any = exits.module
         every = len(exits.layers) == exits.stack.depth
         self.every = exits if every else Exits(exits.model, inputs)
         self.shift = _shifts(self.module, inputs)
-        if objective.layer_dropout:
-            exits.stack.check_plain("skipped layers")
         if objective.name == "classifiers":
             if exits.head is None:
                 raise LayerscopeError(
@@ -71,15 +68,15 @@ class ExitLoss:
         return self.exits.head or nn.Identity()
 
     @property
-    def own(self) -> dict[int, nn.Module]:
+    def heads(self) -> dict[int, nn.Module]:
         """The heads of the layers before the last exit, none where all read one."""
         return dict(zip(self.exits.layers, getattr(self.module, HEADS, ()), strict=False))
 
-    def own_heads(self) -> ExitHeads | None:
+    def exit_heads(self) -> ExitHeads | None:
         """Return the weights of these heads as they are now."""
-        if self.exits.head_path is None or not self.own:
+        if self.exits.head_path is None or not self.heads:
             return None
-        return heads_of(self.exits.head_path, self.own)
+        return heads_of(self.exits.head_path, self.heads)
 
     def detach(self) -> None:
         """Give the model its own `forward` back, and remove what was added."""
@@ -91,99 +88,44 @@ class ExitLoss:
         items = named.pop("num_items_in_batch", None)
         if labels is None and self.on:
             raise LayerscopeError("this batch has no labels: give what the exits are to predict")
-        inputs = named | {"labels": labels}
-        parts = Parts((inputs,)) if args else parts_of(self.exits.model, inputs)
-        if labels is None or not self.module.training:
-            return self._evaluated(parts, labels, items, *args)
-        calls = [partial(self._plain, *args, **_unlabelled(part)) for part in parts.inputs]
-        with layer_dropout(self.module, self.exits.stack, self.rates):
-            loss = self._loss(calls, parts, labels, items)
-        return ModelOutput(loss=loss)
+        _refuse_padding(self.exits.model, named.get("attention_mask"))
+        bare = partial(self._plain, *args, **named)
+        if labels is None:
+            return bare()
+        if self.module.training:
+            return ModelOutput(loss=self._loss(bare, labels, items))
+        more = {"num_items_in_batch": items} if items is not None and self._takes_items else {}
+        call = partial(bare, labels=labels, **more)
+        if self.score is None:
+            return call()
+        output, read = self.every.reading(call, bare)
+        head = self.every.head or nn.Identity()
+        self.score(read, [self.heads.get(layer, head) for layer in self.every.layers], labels)
+        return output
 
-    def _loss(self, calls: Sequence[Any], parts: "Parts", labels: Tensor, items: Any) -> Tensor:
-        """Return the loss of the exits `on`, or of the last layer, as the calls of the parts of a batch give them."""
-        heads: nn.ModuleList | None = getattr(self.module, HEADS, None)
+    def _loss(self, call: Callable[[], Any], labels: Tensor, items: Any) -> Tensor:
+        """Return the loss of the exits, or of the last layer, of one call of the model without labels."""
+        heads = [*self.heads.values()]
         options: dict[str, Any] = {"shift": self.shift, "items": items}
         if self.on:
-            reads = zip(*(self.exits(call, self.on) for call in calls), strict=True)
-            states = [parts.joined(read) for read in reads]
-            loss = self.objective.loss(
-                states, labels, self.head, self.exits.layers, heads, self.on, **options
-            )
-        else:
-            last = parts.joined([self.exits.last(call) for call in calls])
-            loss = aligned_loss([last], labels, self.head, **options)
-        for index, head in enumerate(heads or ()):
-            if index not in self.on:  # DDP waits for the gradient of every weight
-                loss = loss + 0.0 * sum(parameter.sum() for parameter in head.parameters())
+            states = self.exits(call)
+            layers = self.exits.layers
+            return self.objective.loss(states, labels, self.head, layers, heads, **options)
+        loss = aligned_loss([self.exits.last(call)], labels, self.head, **options)
+        for head in heads:  # DDP waits for the gradient of every weight
+            loss = loss + 0.0 * sum(parameter.sum() for parameter in head.parameters())
         return loss
 
-    def _evaluated(self, parts: "Parts", labels: Tensor | None, items: Any, *args: Any) -> Any:
-        """Return what the model itself gives, after `score`, where set, has seen every exit of the same pass."""
-        whole = parts.order is None
-        counted = whole and items is not None and self._takes_items
-        more = {"num_items_in_batch": items} if counted else {}
-        calls = [partial(self._plain, *args, **part, **more) for part in parts.inputs]
-        if self.score is None or labels is None:
-            outputs: Sequence[Any] = [call() for call in calls]
-        else:
-            bare = [partial(self._plain, *args, **_unlabelled(part)) for part in parts.inputs]
-            outputs, reads = zip(*map(self.every.reading, calls, bare), strict=True)
-            head = self.every.head or nn.Identity()
-            heads: list[Head] = [self.own.get(layer, head) for layer in self.every.layers]
-            self.score(lambda index: parts.joined([read(index) for read in reads]), heads, labels)
-        if whole:
-            return outputs[0]
-        logits = parts.joined([output.logits for output in outputs])
-        if labels is None:
-            return ModelOutput(logits=logits)
-        loss = aligned_loss([logits], labels, nn.Identity(), shift=self.shift, items=items)
-        return ModelOutput(loss=loss, logits=logits)
 
-
-@dataclass(frozen=True)
-class Parts:
-    """The inputs of each part of a batch, and the order that puts their rows, one after another, back as they came."""
-
-    inputs: tuple[dict[str, Any], ...]
-    order: Tensor | None = None
-    width: int = 0
-
-    def joined(self, outputs: Sequence[Tensor]) -> Tensor:
-        """Return what the parts gave, `[b, …]` each, as that of the batch; missing tokens are 0."""
-        if self.order is None:
-            return outputs[0]
-        if outputs[0].ndim >= 3:
-            outputs = [
-                nn.functional.pad(one, (0, 0, 0, self.width - one.shape[1])) for one in outputs
-            ]
-        whole = torch.cat([*outputs])
-        return whole[self.order.to(whole.device)]
-
-
-def parts_of(model: LayeredModel, named: dict[str, Any]) -> Parts:
-    """Return the parts of a batch whose samples may be padded to the longest of them; the others are never padded."""
-    mask = named.get("attention_mask")
-    if (
-        mask is None or mask.ndim != 2 or model.padding
-    ):  # nothing is read from the device unless it must be
-        return Parts((named,))
-    lengths = mask.sum(1)
-    if model.joins(int(lengths.min()), mask.shape[1]):
-        return Parts((named,))
-
-    def part_of(value: Any, rows: Tensor) -> Any:
-        if not isinstance(value, Tensor) or not value.ndim or len(value) != len(mask):
-            return value
-        return value[rows, : lengths[rows[0]]] if value.shape[:2] == mask.shape else value[rows]
-
-    parts = [(lengths == length).nonzero()[:, 0] for length in lengths.unique()]
-    inputs = tuple({name: part_of(value, rows) for name, value in named.items()} for rows in parts)
-    return Parts(inputs, torch.cat(parts).argsort(), mask.shape[1])
-
-
-def _unlabelled(inputs: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in inputs.items() if name != "labels"}
+def _refuse_padding(model: LayeredModel, mask: Tensor | None) -> None:
+    """Raise where padding, which changes this model's states, is in a batch."""
+    if mask is None or mask.ndim != 2 or model.padding:  # nothing is read from the device in vain
+        return
+    if not model.joins(int(mask.sum(1).min()), mask.shape[1]):
+        raise LayerscopeError(
+            "padding changes this model's states: give batches of one length, as with `batch_size=1` and "
+            "`gradient_accumulation`"
+        )
 
 
 @torch.no_grad()

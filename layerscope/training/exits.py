@@ -62,20 +62,16 @@ class Exits:
         head = self.module.get_submodule(self.head_path)
         return head if isinstance(head, nn.Linear) else None
 
-    def __call__(self, call: Call, which: Sequence[int] | None = None) -> list[Tensor]:
-        """Return what each exit gives, `[B, …, D]` for `head`, or logits `[B, …, K]`, from one call of the model.
-
-        `which` are the indices of some exits, by default all.
-        """
-        layers = self.layers if which is None else [self.layers[i] for i in which]
+    def __call__(self, call: Call) -> list[Tensor]:
+        """Return what each exit gives, `[B, …, D]` for `head`, or logits `[B, …, K]`, from one call of the model."""
         if self._at_once:
-            reads = self.last(call, layers)
-            if len(reads) % len(layers):
+            reads = self.last(call, self.layers)
+            if len(reads) % len(self.layers):
                 raise RuntimeError("the code after the blocks did not read every exit")
-            return list(reads.chunk(len(layers)))
+            return list(reads.chunk(len(self.layers)))
         with self._headless(), recorded(self.module, self.stack.ends) as states:
             call()
-        return [self._alone(call, states[layer - 1]) for layer in layers]
+        return [self._alone(call, states[layer - 1]) for layer in self.layers]
 
     def last(self, call: Call, stacked: Sequence[int] = ()) -> Tensor:
         """Return what the model's last layer, or those `stacked` in its stead, give `head`, or their logits."""
@@ -155,34 +151,6 @@ def recorded(
         for path in dict.fromkeys(blocks):
             hooks.enter_context(module.get_submodule(path).register_forward_hook(after))
         yield states
-
-
-@contextmanager
-def layer_dropout(module: nn.Module, stack: Stack, rates: Sequence[float]) -> Iterator[None]:
-    """Within, each block hands on some samples as it was given them, block l each one with the probability `rates[l]`.
-
-    They are drawn from torch's CPU generator, which a checkpoint holds, alike on all processes of
-    one seed. A block still computes the samples it skips, unlike the authors' code: every process
-    has a gradient of every weight.
-    """
-    calls = 0
-
-    def instead(plain: Callable[..., Any]) -> Callable[..., Any]:
-        def run(*args: Any, **named: Any) -> Any:
-            nonlocal calls
-            rate, calls = rates[calls % stack.depth], calls + 1
-            output = plain(*args, **named)
-            entered, left = hidden_of((*args, *named.values())), hidden_of(output)
-            assert entered is not None and left is not None
-            skipped = (torch.rand(len(left)) < rate).to(left.device)
-            skipped = skipped.view(-1, *[1] * (left.ndim - 1))
-            return with_state(output, torch.where(skipped, entered, left))
-
-        return run
-
-    blocks = map(module.get_submodule, dict.fromkeys(stack.blocks))
-    with replaced({block: instead(block.forward) for block in blocks} if any(rates) else {}):
-        yield
 
 
 def exit_layers(model: LayeredModel, layers: Sequence[int] | None) -> tuple[int, ...]:

@@ -9,7 +9,6 @@ import os
 import shutil
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +21,16 @@ from layerscope.core.errors import LayerscopeError, count
 from layerscope.core.option_kinds import OneOf
 from layerscope.core.processes import launched
 from layerscope.core.progress import Advance, Reporter
-from layerscope.inputs.corpus import TRAINED_ON, Digests
+from layerscope.inputs.corpus import TRAINED_ON
 from layerscope.models import LoadOptions
 from layerscope.models.loading import without_bars
 from layerscope.models.placing import torch_device
+from layerscope.training.data import Lessons
 from layerscope.training.examples import ByLength, Examples
 from layerscope.training.folder import TrainingFolder, step_of
 from layerscope.training.objectives import Objective
 from layerscope.training.options import SENTENCES, Settings
-from layerscope.training.starting_model import PlainClassifier
+from layerscope.training.starting_model import PlainClassifier, Start
 from layerscope.training.trainer import AlignedTrainer
 
 EVALUATIONS = 10
@@ -41,23 +41,6 @@ CUTS, CUT = (0.5, 0.75), 0.1
 """Shares of the steps after which "multistep" takes a tenth of the rate."""
 SHOWN = {"accuracy": "{:.1%}", "perplexity": "{:,.1f}", "spearman": "{:.3f}"}
 """The scores of a line of progress, and how they are written."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """A model to train, on what and how; `seen` are digests of the samples that it learns to classify."""
-
-    name: str
-    module: Any
-    processor: Any
-    train: Examples
-    eval: Examples
-    collator: Any
-    settings: Settings
-    from_config: bool
-    part: str | None
-    report_to: str
-    seen: Digests | None
 
 
 class _Trainer(AlignedTrainer):
@@ -162,39 +145,43 @@ def evaluations_of(settings: Settings, steps: int, evaluated: int) -> tuple[int,
     return math.ceil(steps / min(EVALUATIONS, max(1, most - 1))), most > 1
 
 
-def fit(job: Job, folder: TrainingFolder, reporter: Reporter, *, keep_checkpoints: bool) -> None:
+def fit(
+    start: Start, lessons: Lessons, settings: Settings, folder: TrainingFolder, reporter: Reporter
+) -> None:
     """Train, and write the model as a standard checkpoint into the folder."""
     if folder.finished:
         reporter.say(f"{folder.path} is finished: nothing is left to train")
         return
-    settings = job.settings
-    steps = steps_of(settings, len(job.train))
-    evaluated = len(job.eval) * (2 if settings.depth_on == "train" else 1)
-    every, on_start = evaluations_of(settings, steps, evaluated)
-    samples, interval = count(len(job.eval), "sample"), count(every, "step")
+    steps = steps_of(settings, len(lessons.train))
+    every, on_start = evaluations_of(settings, steps, len(lessons.eval))
+    samples, interval = count(len(lessons.eval), "sample"), count(every, "step")
     reporter.say(f"every layer is evaluated on {samples} after every {interval}")
     with without_bars(), ExitStack() as stack:
-        progress = _Progress(reporter, job.name, job.train, stack)
-        trainer = _trainer(job, folder, steps, every, progress)
+        progress = _Progress(reporter, str(folder.about["model"]["name"]), lessons.train, stack)
+        arguments = _arguments(settings, folder, steps, every)
+        trainer = _trainer(start, lessons, settings, folder, arguments)
+        trainer.add_callback(progress)
+        trainer.remove_callback(PrinterCallback)
+        if settings.scheduler == "multistep":
+            _step_down(trainer, steps)
         trainer.args.eval_on_start = on_start and folder.last_checkpoint() is None
         run_to_end(trainer, folder, reporter)
         heads = None
         if settings.task != SENTENCES:
-            heads = trainer.exit_loss.own_heads()
+            heads = trainer.exit_loss.exit_heads()
             trainer.exit_loss.detach()
         trainer.save_model(str(folder.path))
     if not is_main():
         return
-    if isinstance(job.module, PlainClassifier):  # under the module's own names
-        save_model(job.module.module, str(folder.path / "model.safetensors"))
+    if isinstance(start.module, PlainClassifier):  # under the module's own names
+        save_model(start.module.module, str(folder.path / "model.safetensors"))
     if heads is not None:
         heads.save(folder.path)
-    if job.seen is not None:
-        np.save(folder.path / TRAINED_ON, job.seen)
+    if lessons.digests is not None:
+        np.save(folder.path / TRAINED_ON, lessons.digests)
     # a pickle of what training.json holds
     (folder.path / "training_args.bin").unlink(missing_ok=True)
-    if not keep_checkpoints:
-        _drop_checkpoints(folder.checkpoints)
+    _drop_checkpoints(folder.checkpoints)
     folder.write(finished=True)
 
 
@@ -220,55 +207,46 @@ def _drop_checkpoints(folder: Path) -> None:
             empty.rmdir()
 
 
-def _trainer(job: Job, folder: TrainingFolder, steps: int, every: int, progress: _Progress) -> Any:
-    """Return the Trainer of a job: that of transformers with exits, or that of sentence-transformers for pairs."""
-    settings = job.settings
-    objective = Objective(
+def _trainer(
+    start: Start,
+    lessons: Lessons,
+    settings: Settings,
+    folder: TrainingFolder,
+    arguments: dict[str, Any],
+) -> Any:
+    """Return the Trainer of transformers with exits, or that of sentence-transformers for pairs."""
+    if settings.task != SENTENCES:
+        return _Trainer(
+            start.module,
+            TrainingArguments(**arguments),
+            lessons.collate,
+            lessons.train,
+            lessons.eval,
+            start.processor,
+            objective=objective_of(settings),
+            layers=settings.layers,
+            part=settings.part,
+            history=folder.history,
+        )
+    from sentence_transformers import SentenceTransformerTrainingArguments
+
+    from layerscope.training.sentence_trainer import pair_trainer
+
+    if lessons.train.labels is None:  # each pair is a negative of the others
+        arguments["batch_sampler"] = "no_duplicates"
+    args = SentenceTransformerTrainingArguments(**arguments)
+    return pair_trainer(start.module, settings, lessons.train, lessons.eval, folder.history, args)
+
+
+def objective_of(settings: Settings) -> Objective:
+    """Return the objective that the settings name."""
+    return Objective(
         settings.objective,
         settings.schedule or "always",
         settings.weights,
         settings.beta,
         settings.distillation,
-        settings.temperature,
-        settings.rotation,
-        settings.layer_dropout,
-        from_scratch=job.from_config,
     )
-    options: dict[str, Any] = {"processing_class": job.processor, "callbacks": [progress]}
-    arguments = _arguments(settings, folder, steps, every) | {"report_to": job.report_to}
-    if settings.task == SENTENCES:
-        from sentence_transformers import SentenceTransformerTrainingArguments
-
-        from layerscope.training.sentence_trainer import pair_trainer
-
-        if job.train.labels is None:  # each pair is a negative of the others
-            arguments["batch_sampler"] = "no_duplicates"
-        options["args"] = SentenceTransformerTrainingArguments(**arguments)
-        data = job.train, job.eval
-        trainer = pair_trainer(
-            job.module, objective, settings.layers, settings.dims, data, folder.history, options
-        )
-    else:
-        learnt = None
-        if settings.depth_on == "train":
-            learnt = job.train.drawn(len(job.eval), settings.seed)
-        trainer = _Trainer(
-            job.module,
-            TrainingArguments(**arguments),
-            job.collator,
-            job.train,
-            job.eval,
-            objective=objective,
-            layers=settings.layers,
-            part=job.part,
-            history=folder.history,
-            depth_data=learnt,
-            **options,
-        )
-    trainer.remove_callback(PrinterCallback)
-    if settings.scheduler == "multistep":
-        _step_down(trainer, steps)
-    return trainer
 
 
 def _arguments(
@@ -284,6 +262,7 @@ def _arguments(
         scheduler = "constant_with_warmup"
     return {
         "output_dir": str(folder.checkpoints),
+        "report_to": settings.report_to,
         "max_steps": steps,
         "per_device_train_batch_size": settings.batch_size,
         "per_device_eval_batch_size": settings.batch_size,

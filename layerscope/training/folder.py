@@ -16,7 +16,9 @@ from layerscope.core.folder_lock import LOCK, OWNER, locked
 ABOUT = "training.json"
 HELD = LOCK, OWNER
 """What the one job that writes to a folder keeps there meanwhile."""
-BASELINES, DEPTHS, REPORT = "baselines", "depths.csv", "report.html"
+DEPTHS, REPORT = "depths.csv", "report.html"
+FREE = ("device", "report_to")
+"""Settings that a training may be resumed with other values of."""
 
 
 @dataclass(frozen=True)
@@ -110,14 +112,13 @@ def step_of(checkpoint: Path) -> int:
 def _refuse_another(path: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
     """Raise where a folder holds another training; where it runs does not matter."""
     now = json.loads(json.dumps(new))
-    differ = [
-        f"{name} {_shown(old.get(group, {}).get(name))} there, {_shown(now[group].get(name))} here"
-        for group in ("settings", "model", "data")
-        for name in now[group]
-        if name in old.get(group, now[group])  # an older one lacks an option's default
-        and name != "device"
-        and old.get(group, {}).get(name) != now[group].get(name)
-    ]
+    differ = []
+    for group in ("settings", "model", "data"):
+        there = old.get(group, {})
+        for name, value in now[group].items():
+            # an older training lacks an option's default
+            if name in there and name not in FREE and there[name] != value:
+                differ.append(f"{name} {_shown(there[name])} there, {_shown(value)} here")
     if differ:
         raise LayerscopeError(
             f"out {str(path)!r} holds another training ({'; '.join(differ[:4])}{'; …' if len(differ) > 4 else ''}): "

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.metrics import cosine_to, effective_depth, saturation_layer
-from layerscope.metrics.f1 import f1_of, hits
 from layerscope.metrics.neural_collapse import ClassSums
 from layerscope.models import LayeredModel
 from layerscope.training.exit_loss import ExitLoss, Head
@@ -23,28 +22,23 @@ SITE = "head"
 """The states are what the head reads: after all that follows the last block, be it norm, pooling or pooler."""
 EPSILON = 0.01
 """The effective depth allows a loss of one point of accuracy."""
-ON_TRAIN = ",on=train"
-"""What the variant of an effective depth by the accuracy on training data ends with."""
 MOST_BYTES = 2**30
 """Memory of the sums by class, over all layers."""
 COSINE_BYTES = 128 * 2**20
 """Memory of the rows that the cosine is measured on, whose means are known at the end alone."""
-RISES, MONOTONE = "label_probability_rises", "label_probability_monotone"
-MEANS = ("layer_accuracy", "label_probability", RISES, "cross_entropy", "agreement", "saturated", "saturation_layer",
-         MONOTONE)  # fmt: skip
-OF_ALL = ("saturation_layer", MONOTONE)
-"""The means that are one number for all layers."""
+MEANS = ("layer_accuracy", "label_probability", "cross_entropy", "agreement", "saturated",
+         "saturation_layer")  # fmt: skip
 
 
 class LayerScores:
     """Scores of layers 1 … L, summed over batches; two of them merge.
 
-    A row is a sample of a classifier, or a token whose label counts. States are those the head
-    reads (site "head"), or the logits where no linear layer makes them. The cosine to the last
-    layer is centred (footnote 2 of Tracing Representation Progression), on an even sample of the
-    rows where they are many. With `shift` labels are the inputs, and position t predicts label t +
-    1. `collapse` is the number of classes and the width of the states, for neural collapse; None
-    leaves it out (see `no_collapse`).
+    A row is a sample of a classifier, or a token whose label counts; one that is not finite at
+    every layer is skipped. States are those the head reads (site "head"), or the logits where no
+    linear layer makes them. The cosine to the last layer is centred (footnote 2 of Tracing
+    Representation Progression), on an even sample of the rows where they are many. With `shift`
+    labels are the inputs, and position t predicts label t + 1. `collapse` is the number of classes
+    and the width of the states, for neural collapse; None leaves it out (see `no_collapse`).
     """
 
     def __init__(
@@ -55,14 +49,13 @@ class LayerScores:
         language_model: bool = False,
         collapse: tuple[int, int] | None = None,
     ) -> None:
-        self.depth, self.shift, self.language_model, self.total = depth, shift, language_model, 0
-        self.sums = torch.zeros(len(MEANS), 3, depth, dtype=torch.float64)
-        self.classes = (
-            [] if collapse is None else [ClassSums.empty(*collapse) for _ in range(depth)]
-        )
-        self.hits: list[Tensor | int] = [0] * depth
+        self.depth, self.shift, self.language_model = depth, shift, language_model
+        self.total, self.skipped = 0, 0
+        self.sums = torch.zeros(2, len(MEANS), depth, dtype=torch.float64)
+        self.classes: list[ClassSums] = []
+        if collapse is not None:
+            self.classes = [ClassSums.empty(*collapse) for _ in range(depth)]
         self.some: SomeRows | None = None
-        self.heads: Sequence[Head] = ()
 
     @torch.no_grad()
     def update(self, read: Read, heads: Sequence[Head], labels: Tensor) -> None:
@@ -77,117 +70,102 @@ class LayerScores:
         truth = labels[counts]
         if not len(truth):
             return
-        last, self.heads = self._rows(read(self.depth - 1), counts), heads
-        some = self.some = self.some or SomeRows(COSINE_BYTES // (4 * self.depth * last.shape[-1]))
-        chosen, states = some.choose(len(truth)).to(last.device), []
-        tops: list[Tensor] = []
-        losses: list[Tensor] = []
-        fine = torch.ones(len(truth), dtype=torch.bool, device=truth.device)
-        for index in range(self.depth):
+        last = self._rows(read(self.depth - 1), counts)
+        if self.some is None:
+            self.some = SomeRows(COSINE_BYTES // (4 * self.depth * last.shape[-1]))
+        chosen = self.some.choose(len(truth)).to(last.device)
+        states, tops, losses = [], [], []
+        for index, head in enumerate(heads):
             rows = last if index == self.depth - 1 else self._rows(read(index), counts)
-            top, nll, classes = _judged(rows, heads[index], truth)
-            kept = torch.isfinite(nll)
-            values = {
-                "layer_accuracy": top == truth,
-                "label_probability": (-nll).exp(),
-                "cross_entropy": nll,
-            }
-            for name, scores in values.items():
-                self._add(name, index, scores[kept])
-            if losses:
-                both = kept & torch.isfinite(losses[-1])
-                self._add(RISES, index, (nll < losses[-1])[both])
-            if not self.language_model:
-                self.hits[index] = self.hits[index] + hits(top[kept], truth[kept], classes).cpu()
+            top, loss = _judged(rows, head, truth)
             if self.classes:
-                kept = kept & torch.isfinite(rows).all(-1)
-                self.classes[index].update(rows[kept], truth[kept])
+                finite = torch.isfinite(loss)
+                self.classes[index].update(rows[finite], truth[finite])
             tops.append(top)
-            losses.append(nll)
+            losses.append(loss)
             states.append(wide(rows[chosen]))
-            fine &= kept
-        some.add(torch.stack(states, 1)[fine[chosen]])
-        predicted = torch.stack(tops, -1)[fine]
-        settled = saturation_layer(predicted)
-        self._add("saturation_layer", self.depth - 1, settled)
-        self._add(
-            MONOTONE, self.depth - 1, (torch.stack(losses, -1)[fine].diff(dim=-1) < 0).all(-1)
-        )
-        for index in range(self.depth):
-            self._add("agreement", index, predicted[:, index] == predicted[:, -1])
-            self._add("saturated", index, settled <= index + 1)
+        finite = torch.isfinite(torch.stack(losses)).all(0)
+        self.some.add(torch.stack(states, 1)[finite[chosen]])
+        self._add(torch.stack(tops)[:, finite], torch.stack(losses)[:, finite], truth[finite])
         self.total += len(truth)
+        self.skipped += int((~finite).sum())
+
+    def _add(self, tops: Tensor, losses: Tensor, truth: Tensor) -> None:
+        """Add predictions and negative log-likelihoods `[L, n]` of rows whose labels are `truth`."""
+        settled = saturation_layer(tops.T)
+        layers = torch.arange(1, self.depth + 1, device=tops.device)[:, None]
+        values = (
+            tops == truth,
+            (-losses).exp(),
+            losses,
+            tops == tops[-1],
+            settled <= layers,
+            settled.expand(self.depth, -1),
+        )
+        numbers = torch.stack([value.cpu().double() for value in values])  # not all have float64
+        self.sums += torch.stack((numbers.sum(-1), numbers.square().sum(-1)))
 
     def merge(self, other: "LayerScores") -> None:
         """Add the scores of other batches of the same model, as of another process."""
         self.total += other.total
+        self.skipped += other.skipped
         self.sums += other.sums
-        self.hits = [mine + its for mine, its in zip(self.hits, other.hits, strict=True)]
-        self.classes = [mine + its for mine, its in zip(self.classes, other.classes, strict=True)]
+        self.classes = [one + two for one, two in zip(self.classes, other.classes, strict=True)]
         if self.some is not None and other.some is not None:
             self.some.add(other.some.rows)
-        self.some, self.heads = self.some or other.some, self.heads or other.heads
+        self.some = self.some or other.some
 
     def compute(self) -> list[Row]:
         """Return rows of the long frame, none where no label counted; accuracies and probabilities in 0 … 1."""
         if not self.total:
             return []
-        means = self._means()
-        first = dict.fromkeys(OF_ALL, self.depth) | {RISES: 2}
-        rows = []
-        for name in MEANS:
-            for layer, mean in enumerate(means[name], start=1):
-                if layer >= first.get(name, 1):
-                    rows.append(self._row(name, layer, *mean))
-        if self.language_model:
-            for layer, (value, stderr, n) in enumerate(means["cross_entropy"], start=1):
-                perplexity = math.exp(min(value, 700.0)) if math.isfinite(value) else math.nan
-                rows.append(self._row("perplexity", layer, perplexity, perplexity * stderr, n))
-        accuracies = torch.tensor(
-            [mean[0] for mean in means["layer_accuracy"]], dtype=torch.float64
-        )
-        return [*rows, *self._cosines(), *self._depths(accuracies), *self._by_class()]
+        rows = [*self._means(), *self._cosines(), *self._collapses()]
+        accuracies = [row["value"] for row in rows if row["metric"] == "layer_accuracy"]
+        if all(map(math.isfinite, accuracies)):
+            shares = torch.tensor(accuracies, dtype=torch.float64)
+            for name, relative_to in (("last", "last"), ("all", None)):
+                depth = float(effective_depth(shares, EPSILON, relative_to))
+                rows.append(self._row("effective_depth", self.depth, depth))
+                rows[-1]["variant"] = depth_variant(name)
+        return rows
 
-    def _depths(self, accuracies: Tensor) -> Iterator[Row]:
-        if not bool(torch.isfinite(accuracies).all()):
-            return
-        for name, relative_to in (("last", "last"), ("all", None)):
-            reached = effective_depth(accuracies, EPSILON, relative_to)
-            variant = {"variant": depth_variant(name)}
-            yield self._row("effective_depth", self.depth, float(reached)) | variant
-
-    def _by_class(self) -> Iterator[Row]:
-        for layer, counts in enumerate(self.hits, start=1):
-            if isinstance(counts, Tensor):
-                yield self._row("f1", layer, float(f1_of(counts)), n=int(counts[2].sum()))
-        for layer, (sums, head) in enumerate(zip(self.classes, self.heads, strict=False), start=1):
-            collapse = sums.collapse(
-                head.weight.detach() if isinstance(head, torch.nn.Linear) else None
-            )
-            for name, value in vars(collapse).items() if collapse is not None else ():
-                if value is not None:
-                    yield self._row(name, layer, float(value), n=int(sums.counts.sum()))
+    def _means(self) -> Iterator[Row]:
+        """Yield mean and standard error of every layer; NaN where no row was finite, or no error of one."""
+        n = self.total - self.skipped
+        total, squares = self.sums
+        means = total / n if n else torch.full_like(total, math.nan)
+        errors = torch.full_like(total, math.nan)
+        if n > 1:
+            errors = ((squares - total * means) / (n - 1)).clamp_min(0).div(n).sqrt()
+        for name, values, stderrs in zip(MEANS, means.tolist(), errors.tolist(), strict=True):
+            for layer, value in enumerate(values, start=1):
+                stderr = stderrs[layer - 1]
+                if name != "saturation_layer" or layer == self.depth:
+                    yield self._row(name, layer, value, stderr)
+                if name == "cross_entropy" and self.language_model:
+                    perplexity = math.exp(min(value, 700.0))
+                    yield self._row("perplexity", layer, perplexity, perplexity * stderr)
 
     def _cosines(self) -> Iterator[Row]:
         rows = torch.empty(0) if self.some is None else self.some.rows
         if not len(rows):
             return
-        skipped = self.total - int(self.sums[MEANS.index("saturation_layer"), 0, -1])
         for layer, column in enumerate(cosine_to(rows).mT, start=1):
             cosines = column[torch.isfinite(column)]
             n = len(cosines)
             error = float(cosines.std()) / n**0.5 if n > 1 else math.nan
-            about = {"layer_b": self.depth, "site_b": SITE, "n_skipped": skipped}
-            yield self._row("cosine_similarity", layer, float(cosines.mean()), error, n) | about
+            row = self._row("cosine_similarity", layer, float(cosines.mean()), error)
+            yield row | {"layer_b": self.depth, "site_b": SITE, "n": n}
 
-    def _means(self) -> dict[str, list[tuple[float, float, int]]]:
-        """Return mean, standard error and number of rows by layer; NaN where there is none, or no error of one."""
-        n, total, squares = self.sums.unbind(1)
-        mean = total / n
-        spread = ((squares - total * mean) / (n - 1)).clamp_min(0) / n
-        error = torch.where(n > 1, spread, math.nan).sqrt()
-        rows = zip(mean.tolist(), error.tolist(), n.long().tolist(), strict=True)
-        return {name: list(zip(*row, strict=True)) for name, row in zip(MEANS, rows, strict=True)}
+    def _collapses(self) -> Iterator[Row]:
+        for layer, sums in enumerate(self.classes, start=1):
+            collapse = sums.collapse(None)
+            if collapse is not None:
+                yield self._row("nc1", layer, float(collapse.nc1))
+
+    def _row(self, name: str, layer: int, value: float, stderr: float = math.nan) -> Row:
+        n = self.total - self.skipped
+        return row_of(name, layer, value, stderr, n, n_skipped=self.skipped)
 
     def _rows(self, state: Tensor, counts: Tensor) -> Tensor:
         state = state[..., :-1, :] if self.shift else state
@@ -197,24 +175,11 @@ class LayerScores:
             )
         return state[counts]
 
-    def _add(self, name: str, index: int, values: Tensor) -> None:
-        values = values.cpu().double()  # some devices have no float64
-        count = torch.tensor(float(len(values)))
-        new = torch.stack((count, values.sum(), values.square().sum()))
-        self.sums[MEANS.index(name), :, index] += new
 
-    def _row(
-        self, name: str, layer: int, value: float, stderr: float = math.nan, n: int | None = None
-    ) -> Row:
-        used = self.total if n is None else n
-        where = {"metric": name, "variant": None, "pooling": None, "layer": layer, "site": SITE}
-        return {
-            **where,
-            "value": value,
-            "stderr": stderr,
-            "n": used,
-            "n_skipped": self.total - used,
-        }
+def row_of(metric: str, layer: int, value: float, stderr: float, n: int, **more: Any) -> Row:
+    """Return a row of the long frame of a run."""
+    row: Row = {"metric": metric, "variant": None, "pooling": None, "layer": layer, "site": SITE}
+    return row | {"value": value, "stderr": stderr, "n": n, "n_skipped": 0} | more
 
 
 def score_options(model: LayeredModel, exit_loss: ExitLoss) -> tuple[dict[str, Any], str | None]:
@@ -226,10 +191,13 @@ def score_options(model: LayeredModel, exit_loss: ExitLoss) -> tuple[dict[str, A
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
     language_model = exit_loss.shift or getattr(text, "vocab_size", None) == classes
     left_out = no_collapse(depth, classes, width, language_model)
-    collapse = None if left_out else (classes, width)
-    return dict(
-        depth=depth, shift=exit_loss.shift, language_model=language_model, collapse=collapse
-    ), left_out
+    options = {
+        "depth": depth,
+        "shift": exit_loss.shift,
+        "language_model": language_model,
+        "collapse": None if left_out else (classes, width),
+    }
+    return options, left_out
 
 
 def once(labels: Tensor, accelerator: Any) -> Tensor:
@@ -255,51 +223,40 @@ def over_processes(scores: LayerScores, accelerator: Any) -> LayerScores:
 
     for sums in scores.classes:  # to be sent
         sums.to("cpu")
-    heads, scores.heads = scores.heads, ()
     whole: LayerScores
     whole, *others = gather_object([scores])
     for other in others:
         whole.merge(other)
-    whole.heads = heads
     return whole
 
 
 def logged(rows: Sequence[Row], language_model: bool) -> dict[str, float]:
     """Return what a training log says of scores: flat names, those of single layers `NAME_layer_K`."""
-    values = {}
-    for row in rows:
-        variant = (row["variant"] or "").removesuffix(ON_TRAIN)
-        values[row["metric"], variant, row["layer"]] = row["value"]
+    values = {(row["metric"], row["variant"], row["layer"]): row["value"] for row in rows}
     depth = max((layer for _, _, layer in values), default=0)
     score, metric = "accuracy", "layer_accuracy"
     if language_model:
         score = metric = "perplexity"
-    by_layer = {score: metric, "cosine": "cosine_similarity", "agreement": "agreement"}
-    names = {score: (metric, "", depth)}
-    names |= {name: (name, "", depth) for name in ("saturation_layer", "nc1", "f1")}
-    names["effective_depth"] = "effective_depth", depth_variant("last"), depth
-    for name, metric in by_layer.items():
-        for layer in range(1, depth + 1):
-            names[f"{name}_layer_{layer}"] = metric, "", layer
+    names = {
+        score: (metric, None, depth),
+        "saturation_layer": ("saturation_layer", None, depth),
+        "nc1": ("nc1", None, depth),
+        "effective_depth": ("effective_depth", depth_variant("last"), depth),
+    }
+    for layer in range(1, depth + 1):
+        names[f"{score}_layer_{layer}"] = metric, None, layer
+        names[f"cosine_layer_{layer}"] = "cosine_similarity", None, layer
     return {name: values[key] for name, key in names.items() if key in values}
 
 
 def no_collapse(depth: int, classes: int, width: int, language_model: bool) -> str | None:
     """Return why neural collapse of such a model is not computed, None where it is."""
-    size = 8 * (depth * width * (width + 2 * classes) + 3 * classes**2)
     if language_model:
-        return "NC1 to NC3 are left out: a language model's classes are its tokens"
+        return "NC1 is left out: a language model's classes are its tokens"
+    size = 8 * (depth * width * (width + 2 * classes) + 3 * classes**2)
     if size > MOST_BYTES:
-        most = f"at most {MOST_BYTES >> 20:,} are allowed"
-        return f"NC1 to NC3 are left out: their sums take {size / 2**20:,.0f} MiB, and {most}"
+        return f"NC1 is left out: its sums take {size / 2**20:,.0f} MiB"
     return None
-
-
-def with_depths_of(learnt: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
-    """Return rows with effective depths by the accuracy on training data."""
-    others = [row for row in rows if row["metric"] != "effective_depth"]
-    depths = [row for row in learnt if row["metric"] == "effective_depth"]
-    return [*others, *(row | {"variant": row["variant"] + ON_TRAIN} for row in depths)]
 
 
 def depth_variant(relative_to: str) -> str:
@@ -307,8 +264,8 @@ def depth_variant(relative_to: str) -> str:
     return f"relative_to={relative_to},epsilon={EPSILON:g}"
 
 
-def _judged(rows: Tensor, head: Head, truth: Tensor) -> tuple[Tensor, Tensor, int]:
-    """Return top prediction and negative log-likelihood of each row, logits in chunks, and the number of classes."""
+def _judged(rows: Tensor, head: Head, truth: Tensor) -> tuple[Tensor, Tensor]:
+    """Return top prediction and negative log-likelihood of each row, logits in chunks."""
     tops, losses = [], []
     size, start = 1, 0
     while start < len(rows):
@@ -320,4 +277,4 @@ def _judged(rows: Tensor, head: Head, truth: Tensor) -> tuple[Tensor, Tensor, in
         losses.append((logits.logsumexp(-1, keepdim=True) - logits.gather(1, labels))[:, 0])
         start += size
         size = max(1, CHUNK // logits.shape[-1])  # the first row shows the number of classes
-    return torch.cat(tops), torch.cat(losses), logits.shape[-1]
+    return torch.cat(tops), torch.cat(losses)

@@ -79,20 +79,15 @@ def exit_weights(
     layers: Sequence[int],
     depth: int | None = None,
     weights: str | Sequence[float] = "linear",
-    beta: float = 1.0,
 ) -> tuple[float, ...]:
     """Return the weight of each exit; they sum to 1.
 
     `layers` are the depths of the exits, from 1 on, `depth` is L (None: the last of them). "linear"
     is 2ℓ / (L(L+1)), "uniform" 1/L, both renormalised over the exits; a sequence of one number per
-    exit is renormalised too. "layerskip" is β(1 + … + (ℓ−1)), and E − 1 + β(1 + … + (E−2)) at the
-    last exit E, in the same proportions: layer 1 has weight 0, as in print. Raises
-    `LayerscopeError` for layers that are not increasing or not within 1 … L, and for weights that
-    are negative, not finite or all 0.
+    exit is renormalised too. Raises `LayerscopeError` for layers that are not increasing or not
+    within 1 … L, and for weights that are negative, not finite or all 0.
 
-    Source: Tracing Representation Progression, section 3.1 and figure 15; Elhoushi et al. 2024,
-    LayerSkip, section
-    4.1.2, whose e_scale is β.
+    Source: Tracing Representation Progression, section 3.1 and figure 15.
 
     >>> from layerscope.training import exit_weights
     >>> exit_weights([1, 3])
@@ -106,7 +101,7 @@ def exit_weights(
         raise LayerscopeError(
             f"exits {list(layers)!r}: give increasing layers from 1 to {last or 'L'}, at least one"
         )
-    plain = plain_weights(exits, weights, beta)
+    plain = plain_weights(exits, weights)
     total = math.fsum(plain)
     if len(plain) != len(exits):
         raise LayerscopeError(
@@ -119,17 +114,11 @@ def exit_weights(
     return tuple(weight / total for weight in plain)
 
 
-def plain_weights(
-    layers: Sequence[int], weights: str | Sequence[float], beta: float
-) -> list[float]:
+def plain_weights(layers: Sequence[int], weights: str | Sequence[float]) -> list[float]:
     """Return the weights of exits at these depths before they are made to sum to 1."""
     if not isinstance(weights, str):
         return [float(weight) for weight in weights]
     OneOf(WEIGHTS).take("weights", weights)
-    if weights == "layerskip":
-        below = max(1, layers[-1] - 1)
-        *others, last = (beta * k * (k - 1) / 2 for k in (min(layer, below) for layer in layers))
-        return [*others, last + below]
     return [float(layer) if weights == "linear" else 1.0 for layer in layers]
 
 

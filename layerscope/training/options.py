@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.option_kinds import SEED, Number, OneOf, Several, Whole
-from layerscope.core.options import DATA, MODEL, Options
+from layerscope.core.options import DATA, MODEL, OUTPUT, Options
 
 OBJECTIVE = "Objective"
 STEPS = "Steps"
@@ -27,11 +27,11 @@ TASKS = {
 """The tasks, and the class that has a head for each, or needs none."""
 MODALITIES = {IMAGES: "image", "audio-classification": "audio"}
 """What the samples of a task are; those of the other tasks are texts."""
-NOT_FOR_SENTENCES = ("preset", "schedule", "rotation", "beta", "layer_dropout", "distillation", "temperature", "head",
-                     "augment", "depth_on", "from_config", "processor", "part", "text_column")  # fmt: skip
-WEIGHTS = ("linear", "uniform", "layerskip")
+NOT_FOR_SENTENCES = ("preset", "schedule", "beta", "distillation", "head", "augment", "from_config", "processor",
+                     "part", "text_column")  # fmt: skip
+WEIGHTS = ("linear", "uniform")
 Name = Literal["standard", "aligned", "cosine", "cka", "classifiers"]
-Schedule = Literal["alternate", "always", "rotating", "gradual"]
+Schedule = Literal["alternate", "always"]
 FINE_TUNED, FROM_SCRATCH = 2e-5, 5e-4
 """Learning rates where none is given."""
 PRESETS: dict[str, dict[str, Any]] = {
@@ -63,13 +63,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         scheduler="multistep",
         augment=True,
     ),
-    # those of its model of 24 layers trained from scratch; learning rates are those of `train`
-    "layerskip": dict(
-        task="causal-lm", schedule="rotating", weights="layerskip", beta=0.2, layer_dropout=0.1
-    ),
 }
-"""Published settings by name: Tracing Representation Progression, section 3.1 and appendices B and C.2; Elhoushi et al.
-2024, LayerSkip, section 5."""
+"""Published settings by name: Tracing Representation Progression, section 3.1 and appendices B and C.2."""
 
 
 @dataclass(frozen=True)
@@ -81,23 +76,15 @@ class Settings:
         objective: loss over the exits: standard (only the last layer), aligned (one head for all
             exits), cosine or cka (the last layer, and every layer's similarity to it), or
             classifiers (a head for each exit).
-        schedule: when exits are trained: always (all in every step); alternate, the default for
-            images (in odd steps only the last layer); rotating (in turn, the last in every step);
-            gradual (from the last one down, all after half of the steps).
-        rotation: steps until the schedule rotating trains the same exit again; by default the
-            number of exits minus one.
-        weights: weights of the exits: linear, uniform, layerskip (quadratic in depth), or one
-            number per exit, separated by commas.
+        schedule: when exits are trained: always (in every step), or alternate, the default for
+            images (in odd steps only the last layer).
+        weights: weights of the exits: linear, uniform, or one number per exit, separated by commas.
         layers: layers to use as exits, such as 3,6 or 3-6; by default every layer.
         dims: numbers of leading dimensions that sentence embeddings of every layer learn to work
             with alone, such as 32,64,128.
-        beta: weight of the cosine or CKA regulariser, or of the earlier exits in the weights
-            layerskip.
-        layer_dropout: probability that training skips the last block for a sample, falling to 0 at
-            the first block; with random weights it rises from 0 over the training.
+        beta: weight of the cosine or CKA regulariser.
         distillation: weight of distillation from the last exit; only with the objective
             classifiers.
-        temperature: temperature of the distillation.
         head: head to train: mean (a linear head over the mean of the tokens), own (the model's),
             new (the model's, from random weights); auto is mean for text encoders without a trained
             head.
@@ -115,23 +102,21 @@ class Settings:
         eval_every: steps between evaluations; by default a tenth of all, or more where evaluation
             is slow.
         eval_samples: number of evaluation samples, drawn with the seed; by default all.
-        depth_on: data on which effective depth is measured: eval, or train (as many training
-            samples; definition 3.1).
         seed: random seed.
         dtype: precision of training: float32, or bf16 (mixed).
         device: device to train on.
+        part: stack of blocks to train, if the model has several: encoder, decoder, text, vision, or
+            a module path.
+        report_to: where the Trainer reports to: tensorboard, wandb or none.
 
     """
 
     task: Annotated[str, OneOf(("auto", *TASKS)), DATA] = "auto"
     objective: Annotated[Name, OneOf(get_args(Name)), OBJECTIVE] = "aligned"
     schedule: Annotated[Schedule | None, OneOf(get_args(Schedule)), OBJECTIVE] = None
-    rotation: Annotated[int | None, Whole(1), OBJECTIVE] = None
     weights: Annotated[str | Sequence[float], Several(Number(0), WEIGHTS), OBJECTIVE] = "linear"
     beta: Annotated[float, Number(0), OBJECTIVE] = 1.0
-    layer_dropout: Annotated[float, Number(0, below=1), OBJECTIVE] = 0.0
     distillation: Annotated[float, Number(0), OBJECTIVE] = 0.0
-    temperature: Annotated[float, Number(above=0), OBJECTIVE] = 1.0
     layers: Annotated[Sequence[int] | None, Several(Whole(), such_as="3,6 or 3-6"), OBJECTIVE] = (
         None
     )
@@ -151,10 +136,11 @@ class Settings:
     augment: Annotated[bool | None, DATA] = None
     eval_every: Annotated[int | None, Whole(1), EVALUATION] = None
     eval_samples: Annotated[int | None, Whole(1), EVALUATION] = None
-    depth_on: Annotated[str, OneOf(("eval", "train")), EVALUATION] = "eval"
     seed: Annotated[int, SEED, STEPS] = 0
     dtype: Annotated[str, OneOf(("float32", "bf16")), MODEL] = "float32"
     device: Annotated[str, OneOf(("auto", "cpu", "cuda")), MODEL] = "auto"
+    part: Annotated[str | None, MODEL] = None
+    report_to: Annotated[str, OUTPUT] = "none"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,11 +155,7 @@ class TrainOptions(Options):
     label_column: str | None
     from_config: bool
     processor: Any
-    part: str | None
     preset: str | None
-    baseline_depths: Sequence[int] | None
-    keep_checkpoints: bool
-    report_to: str
     progress: bool
     settings: Settings
 

@@ -1,37 +1,26 @@
 """The work of `train`: a model and data in, one checkpoint that is useful at every depth out."""
 
-import copy
-from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
 
-from layerscope.core.errors import LayerscopeError, count
+from layerscope.core.errors import LayerscopeError
 from layerscope.core.folder_lock import locked
-from layerscope.core.progress import Reporter, reporting
+from layerscope.core.progress import reporting
 from layerscope.inputs import Corpus
-from layerscope.inputs.corpus import kept_digests
-from layerscope.models import LayeredModel
 from layerscope.models.encode import encoder_for
 from layerscope.models.mean_head import is_mean_head
 from layerscope.runs import open_run
 from layerscope.show.plain import escape
 from layerscope.training.data import choose_task, describe, encode, prepare, read
-from layerscope.training.depths import SCORES, Trained, compare, shallower
-from layerscope.training.fit import Job, check_reports, fit, is_main
-from layerscope.training.folder import (
-    BASELINES,
-    REPORT,
-    TrainingFolder,
-    nothing_left,
-    open_training,
-)
+from layerscope.training.depths import Trained, compare_depths
+from layerscope.training.fit import check_reports, fit, is_main
+from layerscope.training.folder import REPORT, TrainingFolder, nothing_left, open_training
 from layerscope.training.loss import exit_weights
 from layerscope.training.options import (
     MODALITIES,
     SENTENCES,
-    TAGGING,
     TASKS,
     TrainOptions,
     describe_preset,
@@ -49,25 +38,21 @@ from layerscope.truncation.card import Result, head, pipeline_of, write_card
 from layerscope.truncation.checkpoint import auto_class
 from layerscope.truncation.source import Whence, copy_terms, whereabouts
 
-Baselines = Mapping[int, tuple[Job, TrainingFolder]]
-"""The separate models to compare with, by their depth, and the folder of each."""
-
 
 def run_training(options: TrainOptions) -> Trained:
     """Train as the options say; return what every depth scores and costs, in the process that writes."""
     reporter = reporting(options.progress and is_main())
     if options.preset is not None:
         reporter.say(describe_preset(options.preset, options.settings))
+    check_reports(options.settings.report_to)
     origin = find(options.model, from_config=options.from_config)
     task, train, held = _read(options, origin)
     settings = settings_for(task, options)
-    check_reports(options.report_to)
     train, held, labels, data_notes = prepare(train, held, task, settings.seed)
     begin = start(origin, task, labels, settings, options.processor)
-    layered = layered_model(begin.module, begin.processor, options.part)
-    depth, depths = layered.stack.depth, options.baseline_depths or ()
-    _check_depths(depths, depth)
-    exit_weights(settings.layers or range(1, depth + 1), depth, settings.weights, settings.beta)
+    layered = layered_model(begin.module, begin.processor, settings.part)
+    depth = layered.stack.depth
+    exit_weights(settings.layers or range(1, depth + 1), depth, settings.weights)
     about = {
         "layerscope": version("layerscope"),
         "data": {"train": describe(train), "eval": describe(held)},
@@ -85,31 +70,19 @@ def run_training(options: TrainOptions) -> Trained:
             encoder = encoder_for(
                 modality, begin.processor, layered.module, max_length=settings.max_length, prompt=""
             )
-            learnt, judged, collator, notes = encode(train, held, begin.classes, encoder, settings)
-            for note in (*data_notes, *begin.notes, *layered.notes, *notes):
+            lessons = encode(train, held, begin.classes, encoder, settings)
+            for note in (*data_notes, *begin.notes, *layered.notes, *lessons.notes):
                 reporter.say(note)
-            classifies = begin.classes is not None and task != TAGGING
-            job = Job(
-                origin.name,
-                begin.module,
-                begin.processor,
-                learnt,
-                judged,
-                collator,
-                settings,
-                options.from_config,
-                options.part,
-                options.report_to,
-                kept_digests(train) if classifies else None,
-            )
-            baselines = _baselines(job, layered, folder, depths)
-            fit(job, folder, reporter, keep_checkpoints=options.keep_checkpoints)
-        for other, beside in baselines.values():
-            reporter.say(f"a separate model of {other.name}")
-            fit(other, beside, reporter, keep_checkpoints=options.keep_checkpoints)
+            fit(begin, lessons, settings, folder, reporter)
         if not is_main():
             return Trained(folder.path, folder.history, (), "")
-        return _report(job, folder, baselines, _whence(origin), options.train, reporter)
+        trained = compare_depths(folder, reporter)
+        _describe(trained, folder, begin.module, _whence(origin), _hub_data(options.train))
+        try:
+            open_run(folder.history).report(folder.path / REPORT)
+        except LayerscopeError as error:  # vl-convert is an extra, and the training is whole
+            reporter.say(f"no page: {error}")
+        return trained
 
 
 def _read(options: TrainOptions, origin: Origin) -> tuple[str, Corpus, Corpus | None]:
@@ -123,41 +96,6 @@ def _read(options: TrainOptions, origin: Origin) -> tuple[str, Corpus, Corpus | 
     return task, train, held
 
 
-def _check_depths(baselines: Sequence[int], depth: int) -> None:
-    for shallow in baselines:
-        if shallow >= depth:
-            mend = f"give some of 1..{depth - 1}" if depth > 1 else "leave them out"
-            raise LayerscopeError(
-                f"baseline_depths {shallow}: this model has {count(depth, 'layer')}, {mend}"
-            )
-
-
-def _baselines(
-    job: Job, layered: LayeredModel, folder: TrainingFolder, depths: Sequence[int]
-) -> Baselines:
-    """Return the separate models of other depths: the same recipe with the last layer's loss alone, in own folders."""
-    recipe = replace(
-        job.settings,
-        objective="standard",
-        schedule="always",
-        rotation=None,
-        layers=None,
-        distillation=0.0,
-        layer_dropout=0.0,
-    )
-    jobs = {}
-    separate = shallower(layered, depths, recipe.seed, from_config=job.from_config)
-    for depth, module in separate.items():
-        name = count(depth, "layer")
-        if recipe.task == SENTENCES:  # the same encoder around the shorter transformer
-            module = copy.deepcopy(job.module, {id(layered.module): module})
-        model = {**folder.about["model"], "name": f"{job.name}, {name}"}
-        about = {**folder.about, "model": model, "settings": asdict(recipe)}
-        beside = open_training(folder.path / BASELINES / f"depth-{depth}", about, main=is_main())
-        jobs[depth] = replace(job, name=name, module=module, settings=recipe), beside
-    return jobs
-
-
 def _whence(origin: Origin) -> Whence:
     """Return where the weights that were trained came from, for the card."""
     if origin.from_config:
@@ -165,77 +103,43 @@ def _whence(origin: Origin) -> Whence:
     return whereabouts(origin.source if origin.module is not None else str(origin.given), None)
 
 
-def _report(
-    job: Job,
-    folder: TrainingFolder,
-    baselines: Baselines,
-    whence: Whence,
-    data: Any,
-    reporter: Reporter,
-) -> Trained:
-    """Write what every depth scores and costs, the cards and the page; return the same."""
-    others = {depth: beside for depth, (_, beside) in baselines.items()}
-    trained = compare(folder, others, job.part, reporter)
-    on_hub = str(data).startswith("hf:")
-    datasets = [str(data)[3:].partition(":")[0]] if on_hub else []
-    _describe(trained, folder, job.module, whence, datasets)
-    for depth, (other, beside) in baselines.items():
-        lines = tuple(line for line in trained.lines if line.depth == depth)
-        rival = replace(trained, path=beside.path, history=beside.history, lines=lines)
-        _describe(rival, beside, other.module, whence, datasets)
-    try:
-        open_run(folder.history).report(folder.path / REPORT)
-    except (
-        LayerscopeError
-    ) as error:  # vl-convert is an extra, and the training is whole without a page
-        reporter.say(f"no page: {error}")
-    return trained
+def _hub_data(data: Any) -> list[str]:
+    """Return the name of training data that come from the hub, for the card."""
+    text = str(data)
+    return [text[3:].partition(":")[0]] if text.startswith("hf:") else []
 
 
 def _describe(
-    done: Trained, folder: TrainingFolder, module: Any, whence: Whence, data: Sequence[str]
+    trained: Trained, folder: TrainingFolder, module: Any, whence: Whence, datasets: list[str]
 ) -> None:
     """Write the card of a trained model."""
-    about, settings, first, last = (
-        folder.about,
-        folder.about["settings"],
-        done.layers[0],
-        done.layers[-1],
-    )
+    about, settings, last = folder.about, folder.about["settings"], trained.lines[-1]
     task, held = settings["task"], about["data"]["eval"]["name"]
-    modality = MODALITIES.get(task, "text")
-    library, pixels = "transformers", ""
+    library, work = "transformers", pipeline_of(TASKS[task])
     if task == SENTENCES:
-        library = "sentence-transformers"
+        library, work = "sentence-transformers", SENTENCES
     elif isinstance(module, PlainClassifier):
         library = "pytorch"
-    if modality == "image" and not any(folder.path.glob("p*processor_config.json")):
-        size = getattr(module.config, "image_size", 224)
-        channels = getattr(module.config, "num_channels", 3)
-        pixels = f"{count(channels, 'channel')}, resized to {size}"
-    work = task if task == SENTENCES else pipeline_of(TASKS[task])
-    score = last.metric.removeprefix("layer_")
-    result = Result(done.path.name, score, last.value, held)
+    result = Result(trained.path.name, last.metric.removeprefix("layer_"), last.value, held)
     tags = [settings["objective"]]
-    top = head(whence, library, work, tags, result, datasets=data, same=False)
+    top = head(whence, library, work, tags, result, datasets=datasets, same=False)
     copy_terms(whence[1], folder.path)
     write_card(
         "trained",
         folder.path,
         head=top,
-        done=done,
-        first=first,
+        done=trained,
+        last=last,
         name=escape(about["model"]["name"]),
         task=task,
         settings=settings,
         learnt=about["data"]["train"]["name"],
         held=held,
-        scores=SCORES[first.metric][0],
         from_config=about["model"]["from_config"],
-        dims=[*done.dims.columns[::-1]],
+        dims=[*trained.dims.columns[::-1]],
         format=library,
-        modality=modality,
+        modality=MODALITIES.get(task, "text"),
         mean=library == "transformers" and is_mean_head(module.config),
-        pixels=pixels,
+        processor=any(folder.path.glob("*processor_config.json")),
         auto=auto_class(module) if library == "transformers" else "",
     )

@@ -15,14 +15,16 @@ from sentence_transformers import SentenceTransformerTrainer
 from sentence_transformers.evaluation import SentenceEvaluator
 from sentence_transformers.losses import CoSENTLoss, MultipleNegativesRankingLoss
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from layerscope.metrics import effective_depth
 from layerscope.models.capture import evaluating
 from layerscope.scores.statistics import spearman
 from layerscope.training.callbacks import Guard, History
 from layerscope.training.examples import Examples
-from layerscope.training.layer_scores import EPSILON, Row, depth_variant
+from layerscope.training.layer_scores import EPSILON, Row, depth_variant, row_of
 from layerscope.training.objectives import Objective
+from layerscope.training.options import Settings
 from layerscope.training.sentence import AlignedLoss, features_of
 from layerscope.training.trainer import generators_kept
 
@@ -43,34 +45,33 @@ class _Trainer(SentenceTransformerTrainer):  # type: ignore[misc]  # the library
 
 
 def pair_trainer(
-    model: Any,
-    objective: Objective,
-    layers: Sequence[int] | None,
-    dims: Sequence[int] | None,
-    data: tuple[Examples, Examples],
-    history: Path,
-    options: dict[str, Any],
+    model: Any, settings: Settings, train: Examples, held: Examples, history: Path, args: Any
 ) -> Any:
     """Return a Trainer of a SentenceTransformer on pairs, which writes what every layer scores into a history.
 
-    Pairs with scores are learnt by CoSENTLoss, others by MultipleNegativesRankingLoss. `data` are
-    to train and to evaluate on, `options` those of the Trainer.
+    Pairs with scores are learnt by CoSENTLoss, others by MultipleNegativesRankingLoss. `args` are
+    those of the Trainer.
     """
-    train, held = data
     kind = MultipleNegativesRankingLoss if train.labels is None else CoSENTLoss
-    every = AlignedLoss(kind(model), dims=dims)
-    exits, weights = layers, objective.weights
-    if objective.name != "aligned":
-        exits, weights = every.layers[-1:], "uniform"
-    loss = AlignedLoss(kind(model), exits, weights, dims)
-    scores = PairScores(every, held, options["args"].eval_batch_size)
-    trainer = _Trainer(model, loss=loss, evaluator=scores, train_dataset=_table(train), **options)
-    scores.history = History(history, every.layered, objective, trainer.args, SITE)
+    every = AlignedLoss(kind(model), dims=settings.dims)
+    layers, weights = settings.layers, settings.weights
+    if settings.objective == "standard":
+        layers, weights = every.layers[-1:], "uniform"
+    loss = AlignedLoss(kind(model), layers, weights, settings.dims)
+    objective = Objective(settings.objective, weights=settings.weights)
+    log = History(history, every.layered, objective, args, SITE)
+    scores = PairScores(every, held, log, args.eval_batch_size)
     guard = Guard(lambda _, features: zip(every.layers, every.embeddings(features), strict=True))
-    loss.register_forward_hook(lambda _, args, value: guard.see(value, args[0][0]))
-    trainer.add_callback(scores.history)
-    trainer.add_callback(guard)
-    return trainer
+    loss.register_forward_hook(lambda _, batch, value: guard.see(value, batch[0][0]))
+    return _Trainer(
+        model,
+        args=args,
+        loss=loss,
+        evaluator=scores,
+        train_dataset=_table(train),
+        processing_class=model.tokenizer,
+        callbacks=[log, guard],
+    )
 
 
 class PairScores(SentenceEvaluator):  # type: ignore[misc]  # the library is not typed
@@ -80,10 +81,11 @@ class PairScores(SentenceEvaluator):  # type: ignore[misc]  # the library is not
     often the nearest second text is the pair's.
     """
 
-    def __init__(self, loss: AlignedLoss, pairs: Examples, batch_size: int) -> None:
+    def __init__(
+        self, loss: AlignedLoss, pairs: Examples, history: History, batch_size: int
+    ) -> None:
         super().__init__()
-        self.loss, self.pairs, self.batch_size = loss, pairs, batch_size
-        self.history: History | None = None
+        self.loss, self.pairs, self.history, self.batch_size = loss, pairs, history, batch_size
 
     @torch.no_grad()
     def __call__(
@@ -92,38 +94,37 @@ class PairScores(SentenceEvaluator):  # type: ignore[misc]  # the library is not
         """Return the score of every layer; the process with a path to write to adds them all to the history."""
         with evaluating(model):
             rows = [*self._rows()]
-        if self.history is not None and output_path is not None:
+        if output_path is not None:
             self.history.add(steps, rows, self.pairs.name, len(self.pairs))
-        name = rows[0]["metric"].removeprefix("pair_")
-        whole = [row for row in rows[:-1] if row["variant"] is None]
-        metrics = {f"{name}_layer_{row['layer']}": row["value"] for row in whole}
-        return metrics | {name: whole[-1]["value"], "effective_depth": rows[-1]["value"]}
+        *scores, depth = rows
+        name = scores[0]["metric"].removeprefix("pair_")
+        metrics = {"effective_depth": depth["value"]}
+        for row in scores:
+            if row["variant"] is None:
+                metrics[f"{name}_layer_{row['layer']}"] = row["value"]
+                metrics[name] = row["value"]
+        return metrics
 
     def _rows(self) -> Iterator[Row]:
         """Yield the score of each layer with its whole embedding, then with each prefix, then the effective depth."""
         firsts, seconds = zip(*self.pairs.samples, strict=True)
-        sides = self._embedded(firsts), self._embedded(seconds)
-        layers, width = self.loss.layers, sides[0].shape[-1]
+        one, two = self._embedded(firsts), self._embedded(seconds)
+        n, layers, width = len(firsts), self.loss.layers, one.shape[-1]
         score, metric = self._spearman, "pair_spearman"
         if self.pairs.labels is None:
             score, metric = self._accuracy, "pair_accuracy"
         whole: list[float] = []
-        for d in sorted({*self.loss.dims, width}, reverse=True):
-            one, two = (torch.nn.functional.normalize(side[..., :d], dim=-1) for side in sides)
-            scores = score(one, two)
-            whole = whole or [value for value, _ in scores]
-            variant = None if d == width else f"dims={d}"
+        for dims in sorted({*self.loss.dims, width}, reverse=True):
+            scores = score(normalize(one[..., :dims], dim=-1), normalize(two[..., :dims], dim=-1))
+            variant = None if dims == width else f"dims={dims}"
             for layer, (value, stderr) in zip(layers, scores, strict=True):
-                yield self._row(metric, variant, layer, value, stderr)
-        reached = effective_depth(torch.tensor(whole).nan_to_num().clamp(0, 1), EPSILON, "last")
-        yield self._row("effective_depth", depth_variant("last"), layers[-1], float(reached))
-
-    def _row(
-        self, metric: str, variant: str | None, layer: int, value: float, stderr: float = math.nan
-    ) -> Row:
-        where = {"metric": metric, "variant": variant, "pooling": None, "layer": layer}
-        score = {"value": value, "stderr": stderr, "n": len(self.pairs), "n_skipped": 0}
-        return {**where, "site": SITE, **score}
+                yield row_of(metric, layer, value, stderr, n, site=SITE, variant=variant)
+                if variant is None:
+                    whole.append(value)
+        shares = torch.tensor(whole).nan_to_num().clamp(0, 1)
+        depth = float(effective_depth(shares, EPSILON, "last"))
+        variant = depth_variant("last")
+        yield row_of("effective_depth", layers[-1], depth, math.nan, n, site=SITE, variant=variant)
 
     def _embedded(self, texts: Sequence[str]) -> Tensor:
         """Return what every layer makes of texts, `[L, N, D]`, in batches of like lengths."""
@@ -134,33 +135,27 @@ class PairScores(SentenceEvaluator):  # type: ignore[misc]  # the library is not
             parts.append(self.loss.embeddings(features).float().cpu())
         return torch.cat(parts, 1)[:, np.argsort(order)]
 
-    def _spearman(self, one: Tensor, two: Tensor) -> list[tuple[float, float]]:
-        """Return the correlation at each layer with its standard error (Bonett and Wright 2000)."""
+    def _spearman(self, one: Tensor, two: Tensor) -> Iterator[tuple[float, float]]:
+        """Yield the correlation at each layer with its standard error (Bonett and Wright 2000)."""
         n, cosines = len(self.pairs), (one * two).sum(-1).double().numpy()
-        scores = []
         for r in map(float, spearman(cosines, np.asarray(self.pairs.labels, dtype=float))):
             error = (1 - r**2) * math.sqrt((1 + r**2 / 2) / (n - 3)) if n > 3 else math.nan
-            scores.append((r, error))
-        return scores
+            yield r, error
 
-    def _accuracy(self, one: Tensor, two: Tensor) -> list[tuple[float, float]]:
-        """Return how often the nearest second text is the pair's, or as right: of an equal first or second text."""
-        firsts, seconds = (
-            np.unique(side, return_inverse=True)[1]
-            for side in zip(*self.pairs.samples, strict=True)
-        )
-        scores = []
+    def _accuracy(self, one: Tensor, two: Tensor) -> Iterator[tuple[float, float]]:
+        """Yield how often the nearest second text at each layer is the pair's, or the same text."""
+        seconds = np.array([second for _, second in self.pairs.samples])
         for queries, texts in zip(one, two, strict=True):
-            parts = [(part @ texts.T).argmax(-1) for part in queries.split(CHUNK)]
-            nearest = torch.cat(parts).numpy()
-            right = (firsts[nearest] == firsts) | (seconds[nearest] == seconds)
+            nearest = torch.cat([(part @ texts.T).argmax(-1) for part in queries.split(CHUNK)])
+            right = seconds[nearest.numpy()] == seconds
             error = float(right.std(ddof=1)) / len(right) ** 0.5 if len(right) > 1 else math.nan
-            scores.append((float(right.mean()), error))
-        return scores
+            yield float(right.mean()), error
 
 
 def _table(pairs: Examples) -> Any:
     """Return pairs as the library's Trainer takes them."""
     first, second = zip(*pairs.samples, strict=True)
-    scores = {} if pairs.labels is None else {"score": list(pairs.labels)}
-    return Dataset.from_dict({"text_a": list(first), "text_b": list(second), **scores})
+    table = {"text_a": list(first), "text_b": list(second)}
+    if pairs.labels is not None:
+        table["score"] = list(pairs.labels)
+    return Dataset.from_dict(table)

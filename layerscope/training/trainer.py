@@ -25,12 +25,10 @@ from layerscope.training.exits import Exits
 from layerscope.training.layer_scores import (
     SITE,
     LayerScores,
-    Row,
     logged,
     once,
     over_processes,
     score_options,
-    with_depths_of,
 )
 from layerscope.training.objectives import Objective
 
@@ -55,9 +53,6 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
         history: a run folder for the scores of every layer at every evaluation, by step, which
             `open_run` and `report` read. With several evaluation sets, each has a folder of its own
             name in it.
-        depth_data: samples whose accuracy the effective depth rests on instead of the evaluation
-            data's, such as some training samples (definition 3.1 of the paper); their scores are a
-            run of its own in `history/train`.
         **options: the Trainer's own by name.
 
     Raises:
@@ -82,7 +77,6 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
         layers: Sequence[int] | None = None,
         part: str | None = None,
         history: str | Path | None = None,
-        depth_data: Any = None,
         **options: Any,
     ) -> None:
         arguments = inspect.signature(Trainer).bind_partial(*args, **options).arguments
@@ -97,7 +91,6 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
             self._attach(model)
         super().__init__(*args, **options)
         self._refuse_arguments()
-        self.depth_data = depth_data
         self.record = record_of(self.objective, self.exit_loss.exits.layers)
         self.guard = Guard(self.readings)
         self.add_callback(self.guard)
@@ -123,10 +116,6 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
                 raise LayerscopeError(
                     f"{name} takes a loss of the last logits and ignores the exits: leave it out"
                 )
-        if self.args.gradient_checkpointing and self.objective.layer_dropout:
-            raise LayerscopeError(
-                "activation checkpointing computes blocks again without their dropout: leave it or layer_dropout out"
-            )
         if self.args.n_gpu > 1:
             raise LayerscopeError(
                 f"one process copies the model to {self.args.n_gpu} GPUs, and copies have no exits: start one process "
@@ -158,14 +147,12 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
         num_items_in_batch: Tensor | int | None = None,
     ) -> Any:
         """Return the loss of the objective in its steps, else the model's own."""
-        exit_loss, step = self.exit_loss, (self.state.global_step + 1, self.state.max_steps)
-        if model.training:
-            exit_loss.on = self.objective.trained_in(*step, len(exit_loss.exits.layers))
-            exit_loss.rates = self.objective.dropped_in(*step, exit_loss.exits.stack.depth)
+        trains_exits = self.objective.trains_exits(self.state.global_step + 1)
+        self.exit_loss.on = model.training and trains_exits
         try:
             loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         finally:
-            exit_loss.on, exit_loss.rates = (), ()
+            self.exit_loss.on = False
         if model.training:
             self.guard.see(loss[0] if return_outputs else loss, inputs)
         return loss
@@ -185,10 +172,11 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
 
     def readings(self, model: Any, inputs: Any) -> Iterator[tuple[int, Tensor]]:
         """Yield the layer of each exit with what its head makes of a batch, whose labels are not read."""
-        exits, head = self.exit_loss.exits, self.exit_loss.exits.head or torch.nn.Identity()
+        exits = self.exit_loss.exits
         inputs = {key: value for key, value in inputs.items() if key != "labels"}
         reads = exits(lambda: model(**inputs))
-        yield from ((layer, head(read)) for layer, read in zip(exits.layers, reads, strict=True))
+        for layer, read in zip(exits.layers, reads, strict=True):
+            yield layer, self.exit_loss.head(read)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         """Load the weights of a checkpoint, those too that transformers saved under the names of older releases.
@@ -225,32 +213,6 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
     ) -> Any:
         """Return the Trainer's own output, with the scores of every layer, from the same passes, in its metrics."""
         options["metric_key_prefix"] = metric_key_prefix
-        which = "" if metric_key_prefix == "eval" else metric_key_prefix.removeprefix("eval_")
-        evaluates = description == EVALUATION
-        learnt: tuple[Any, ...] = ()
-        output, rows = self._scored(dataloader, description, *args, **options)
-        if self.depth_data is not None and evaluates and not which:
-            loader = self.get_eval_dataloader(self.depth_data)
-            learnt = loader, *self._scored(loader, description, *args, **options)
-            rows = with_depths_of(learnt[-1], rows)
-        for name, value in logged(rows, self.scoring["language_model"]).items():
-            # what compute_metrics gave stays
-            output.metrics.setdefault(f"{metric_key_prefix}_{name}", value)
-        if evaluates:
-            self._keep(which, dataloader, output, rows)
-        if learnt:
-            self._keep("train", *learnt)
-        return output
-
-    def _keep(self, which: str, dataloader: Any, output: Any, rows: list[Row]) -> None:
-        """Add an evaluation to the history, in the process that writes."""
-        if self.history is not None and self.is_world_process_zero():
-            name = getattr(dataloader.dataset, "name", None)
-            self.history.add(self.state.global_step, rows, name, output.num_samples, which)
-
-    def _scored(
-        self, dataloader: Any, description: str, *args: Any, **options: Any
-    ) -> tuple[Any, list[Row]]:
         scores = LayerScores(**self.scoring)
         self.exit_loss.score = lambda read, heads, labels: scores.update(
             read, heads, once(labels, self.accelerator)
@@ -260,7 +222,17 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
                 output = super().evaluation_loop(dataloader, description, *args, **options)
         finally:
             self.exit_loss.score = None
-        return output, over_processes(scores, self.accelerator).compute()
+        rows = over_processes(scores, self.accelerator).compute()
+        for name, value in logged(rows, self.scoring["language_model"]).items():
+            # what compute_metrics gave stays
+            output.metrics.setdefault(f"{metric_key_prefix}_{name}", value)
+        if description == EVALUATION and self.history is not None and self.is_world_process_zero():
+            data_set = (
+                "" if metric_key_prefix == "eval" else metric_key_prefix.removeprefix("eval_")
+            )
+            data = getattr(dataloader.dataset, "name", None)
+            self.history.add(self.state.global_step, rows, data, output.num_samples, data_set)
+        return output
 
 
 @contextmanager

@@ -1,8 +1,8 @@
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from layerscope.core.option_kinds import IN_CODE, Folder, OneOf, Several, Whole
+from layerscope.core.option_kinds import IN_CODE, Folder, OneOf
 from layerscope.core.options import DATA, MODEL, OUTPUT, checked
 from layerscope.training.options import OBJECTIVE, PRESETS, Settings, TrainOptions, with_preset
 
@@ -20,13 +20,7 @@ def train(
     label_column: Annotated[str | None, DATA] = None,
     from_config: Annotated[bool, MODEL] = False,
     processor: Annotated[Any, MODEL] = None,
-    part: Annotated[str | None, MODEL] = None,
     preset: Annotated[str | None, OneOf(tuple(PRESETS)), OBJECTIVE] = None,
-    baseline_depths: Annotated[
-        Sequence[int] | None, Several(Whole(1), such_as="3,6"), OBJECTIVE
-    ] = None,
-    keep_checkpoints: Annotated[bool, OUTPUT] = False,
-    report_to: Annotated[str, OUTPUT] = "none",
     progress: Annotated[bool, IN_CODE] = True,
     **settings: Annotated[Any, Settings],
 ) -> Path:
@@ -50,12 +44,7 @@ def train(
         label_column: column of the labels; by default it is guessed.
         from_config: start from random weights of the model's config.
         processor: tokenizer or processor, if the model has none.
-        part: stack of blocks to train, if the model has several: encoder, decoder, text, vision, or
-            a module path.
         preset: published settings; options override them.
-        baseline_depths: depths of separate models to train for comparison, such as 3,6.
-        keep_checkpoints: keep the last checkpoints at the end.
-        report_to: where the Trainer reports to: tensorboard, wandb or none.
         progress: show progress on standard error.
         **settings: fields of `Settings`, which override a preset.
 

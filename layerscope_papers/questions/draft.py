@@ -10,7 +10,7 @@ from layerscope.models import LoadOptions, load
 from layerscope.runs import open_run
 from layerscope_papers import drawing
 from layerscope_papers.assets import Asset, Assets
-from layerscope_papers.language import SMALL, Language, Speaker, texts
+from layerscope_papers.language import SMALL, Speaker, texts
 from layerscope_papers.recipe import Evidence, Number, at_last, mean, paired, recipe
 from layerscope_papers.tracing import generated
 
@@ -82,14 +82,6 @@ class Drafted(Asset):
         )
 
 
-def models(setup: Language) -> dict[str, list[Speaker]]:
-    """Return the models of all seeds by how they are trained."""
-    preset = (("preset", "layerskip"),)
-    return generated.models(setup) | {
-        "layerskip": [Speaker(setup, "aligned", seed, preset) for seed in range(setup.seeds)],
-    }
-
-
 def opened(folder: Path) -> pd.DataFrame:
     """Return what was measured at each layer."""
     return pd.read_csv(folder / TABLE, index_col="layer", float_precision="round_trip")
@@ -98,13 +90,13 @@ def opened(folder: Path) -> pd.DataFrame:
 @recipe(
     "Q-draft",
     scales={"small": SMALL, "paper": generated.PAPER},
-    needs=lambda setup: [Drafted(model) for of in models(setup).values() for model in of],
+    needs=lambda setup: [Drafted(model) for of in generated.models(setup).values() for model in of],
 )
 def longer_drafts(assets: Assets) -> Evidence:
     """Compare both with standard training seed by seed, at half depth."""
     half = assets.settings.depth // 2
     tables: dict[str, list[pd.DataFrame]] = {}
-    for name, speakers in models(assets.settings).items():
+    for name, speakers in generated.models(assets.settings).items():
         perplexities = [
             open_run(assets.get(model) / "history").metric(PERPLEXITY).loc[1:] for model in speakers
         ]

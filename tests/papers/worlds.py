@@ -9,7 +9,7 @@ import pandas as pd
 from layerscope_papers import catalogue
 from layerscope_papers.assets import Assets
 from layerscope_papers.verdicts import decide
-from layerscope_papers.vision import SMALL, Exiting
+from layerscope_papers.vision import SMALL, Exiting, Learnt
 
 DEPTH = 12
 LAYERS = pd.RangeIndex(1, DEPTH + 1)
@@ -80,6 +80,8 @@ class Made:
         found = self.about(model)
         if isinstance(self.asset, Exiting):
             return found["exits"]
+        if isinstance(self.asset, Learnt):
+            found["layer_accuracy"] = np.where(found["effective_depth"] <= LAYERS, 1.0, 0.5)
         return MadeUp({name: values + noise for name, values in found.items() if name != "exits"})
 
 

@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import f1_score
 from torch.nn.functional import cross_entropy
 
 from layerscope import LayerscopeError
@@ -85,16 +84,8 @@ def test_scores_are_those_of_all_states_at_once():
             assert row["value"] == pytest.approx(one.mean().item(), rel=1e-9)
             assert row["stderr"] == pytest.approx(one.std().item() / n**0.5, rel=1e-9, abs=1e-9)
             assert (row["n"], row["n_skipped"], row["site"]) == (n, 0, "head")
-    f1 = [f1_score(labels, top, average="macro") for top in tops]
-    assert values(rows, "f1") == pytest.approx(f1)
     nc1 = [plain_nc1(one.numpy(), labels.numpy()) for one in states]
     assert values(rows, "nc1") == pytest.approx(nc1, rel=1e-8)
-    collapses = [
-        neural_collapse(one, labels, head.weight) for one, head in zip(states, heads, strict=True)
-    ]
-    for name in ("nc2_norms", "nc2_angles", "nc3"):
-        wanted = [float(getattr(collapse, name)) for collapse in collapses]
-        assert values(rows, name) == pytest.approx(wanted, rel=1e-8)
     agrees = tops == tops[-1]
     settled = agrees.flip(0).cummin(0).values.flip(0)  # from this layer on they agree
     assert values(rows, "saturated") == settled.double().mean(-1).tolist()
@@ -105,18 +96,6 @@ def test_scores_are_those_of_all_states_at_once():
     for name, depth in (("last", first), ("all", L)):
         variant = f"relative_to={name},epsilon=0.01"
         assert entry(rows, "effective_depth", L, variant)["value"] == depth
-    rises = (likely.diff(dim=0) > 0).double()
-    assert values(rows, "label_probability_rises", (2, 3)) == rises.mean(1).tolist()
-    assert values(rows, "label_probability_monotone", (3,)) == [rises.amin(0).mean()]
-
-
-def test_f1_of_two_classes_is_that_of_the_second():
-    torch.manual_seed(3)
-    head, labels = torch.nn.Linear(D, 2).double(), torch.arange(40) % 2
-    states = torch.randn(L, 40, D, dtype=torch.float64)
-    rows = scored([(states, labels)], [head] * L).compute()
-    wanted = [f1_score(labels, head(one).argmax(-1)) for one in states]
-    assert values(rows, "f1") == pytest.approx(wanted)
 
 
 def test_of_many_rows_an_even_sample_has_the_cosine(monkeypatch):
@@ -184,16 +163,8 @@ def test_states_that_are_not_finite_are_skipped_and_counted():
     given, heads = batches(sizes=(8,))
     given[0][0][0, 2] = torch.nan
     rows = scored(given, heads, collapse=(K, D)).compute()
-    for name, layer in (
-        ("layer_accuracy", 1),
-        ("nc1", 1),
-        ("label_probability_rises", 2),
-        ("cosine_similarity", 3),
-        ("saturation_layer", 3),
-    ):
-        row = entry(rows, name, layer)
-        assert (row["n"], row["n_skipped"]) == (7, 1), name
-    assert entry(rows, "layer_accuracy", 2)["n"] == 8
+    assert {(row["n"], row["n_skipped"]) for row in rows} == {(7, 1)}
+    assert all(np.isfinite(row["value"]) for row in rows)
 
 
 def test_logits_are_made_in_chunks(monkeypatch):

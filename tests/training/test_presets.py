@@ -38,12 +38,6 @@ PRINTED = {
         "weight_decay": 1e-4,
         "scheduler": "multistep",
     },
-    "layerskip": {
-        "schedule": "rotating",
-        "weights": "layerskip",
-        "beta": 0.2,
-        "layer_dropout": 0.1,
-    },
 }
 
 

@@ -40,6 +40,8 @@ def test_every_task_leaves_a_checkpoint_that_loads_without_layerscope(
     )
     if task == "image-classification":
         options.append("--from-config")
+    if task == "audio-classification":  # padding changes this model's states
+        options += ["--batch-size", "1"]
     files = make(tmp_path / "model"), "--train", write(tmp_path / name)
     printed = cli("train", *files, "--out", out, *options)
     assert printed.status == 0, printed.err
@@ -68,7 +70,7 @@ def test_one_text_classifier_serves_at_every_depth(cli, tmp_path: Path):
     learning.table(data, 160)
     learning.table(held, 60, seed=1)
     out = tmp_path / "out"
-    recipe = "--epochs 8 --learning-rate 3e-3 --baseline-depths 1,2 --eval-every 20 --device cpu"
+    recipe = "--epochs 8 --learning-rate 3e-3 --eval-every 20 --device cpu"
     files = learning.encoder(tmp_path / "bert"), "--train", data, "--eval", held
     printed = cli("train", *files, "--out", out, *words(recipe))
     assert printed.status == 0, printed.err
@@ -76,13 +78,12 @@ def test_one_text_classifier_serves_at_every_depth(cli, tmp_path: Path):
     assert "freshly initialised, seed 0: classifier.bias, classifier.weight" in printed.err
     answer = " ".join(printed.out.partition("Effective depth")[0].split())
     assert answer.startswith("Layer 1 of 3: accuracy ")
-    assert " as good as all 3 (" in answer and "; N = 60)" in answer
+    assert " × faster; all 3: " in answer and "(N = 60)" in answer
     assert f"\nnext: layerscope truncate {out} --layer 1 --out {out}-1\n" in printed.out
     assert printed.out.endswith(f"\nwritten: {out}\n")
     depths = pd.read_csv(out / "history" / "depths.csv")
-    assert depths["name"].tolist() == ["bert"] * 3 + ["bert, 1 layer", "bert, 2 layers"]
-    assert depths["objective"].tolist() == ["aligned"] * 3 + ["standard"] * 2
-    assert depths["depth"].tolist() == [3, 3, 3, 1, 2] and (depths["value"] > 0.9).all()
+    assert depths["name"].tolist() == ["bert"] * 3 and depths["layer"].tolist() == [1, 2, 3]
+    assert (depths["value"] > 0.9).all()
 
     # the three lines of the card, and what transformers makes of the folder by itself
     processor = hf.AutoTokenizer.from_pretrained(out)
@@ -133,22 +134,8 @@ def test_images_of_one_channel(tmp_path: Path, processor: bool):
     card = (out / "README.md").read_text()
     assert ("AutoImageProcessor" in card) is processor
     assert (out / "preprocessor_config.json").is_file() is processor
-    assert ("# pixel_values: 1 channel, resized to 8, scaled to -1 ... 1" in card) is not processor
     run = layerscope.profile(out, photos, out=tmp_path / "run", progress=False)
     assert run.metric("layer_accuracy").notna().all()
-
-
-def test_baselines_can_be_added_to_a_finished_training(tmp_path: Path):
-    model, data = learning.vision(tmp_path / "vit"), learning.photos(tmp_path / "photos", 20)
-    common = ONE | {"out": tmp_path / "out", "from_config": True, "schedule": "rotating"}
-    out = layerscope.train(model, data, **common)
-    before = (out / "model.safetensors").stat().st_mtime_ns
-    layerscope.train(model, data, baseline_depths=[2], **common)
-    assert (out / "model.safetensors").stat().st_mtime_ns == before
-    baseline = hf.AutoModelForImageClassification.from_pretrained(out / "baselines" / "depth-2")
-    assert baseline.config.num_hidden_layers == 2
-    depths = pd.read_csv(out / "history" / "depths.csv")
-    assert depths["objective"].tolist() == ["aligned"] * 3 + ["standard"]
 
 
 def test_what_was_reported_outlives_the_checkpoints(tmp_path: Path):

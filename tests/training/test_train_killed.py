@@ -18,12 +18,6 @@ COMMON = "--max-steps 14 --eval-every 4 --batch-size 8 --learning-rate 1e-3 --se
 RECIPES = {
     "images": (learning.vision, learning.photos, "data", "--from-config --augment"),
     "masks": (learning.masked, learning.novel, "data.txt", "--task masked-lm --max-length 16"),
-    "skips": (
-        learning.decoder,
-        learning.novel,
-        "data.txt",
-        "--preset layerskip --layer-dropout 0.5 --max-length 16",
-    ),
 }
 
 
@@ -60,9 +54,9 @@ def test_killed_after_the_last_step_it_takes_no_other(tmp_path: Path):
     files = learning.encoder(tmp_path / "bert"), learning.table(tmp_path / "texts.csv")
     how = {"max_steps": 3, "scheduler": "constant", "learning_rate": 1e-3, "device": "cpu"}
     for out in (tmp_path / "whole", tmp_path / "out"):
-        layerscope.train(*files, out=out, keep_checkpoints=True, progress=False, **how)
+        layerscope.train(*files, out=out, progress=False, **how)
     (out / "model.safetensors").unlink()
     write_json(out / "training.json", read_json(out / "training.json") | {"finished": False})
-    layerscope.train(*files, out=out, keep_checkpoints=True, progress=False, **how)
+    layerscope.train(*files, out=out, progress=False, **how)
     assert same_weights(tmp_path / "whole", out)
     assert layerscope.open_run(out / "history").table()["step"].max() == 3
