@@ -9,8 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from layerscope.show import Axis, Bars, Boxes, Chart, HeatMap, Series, box
+from layerscope.show import Axis, Bars, Chart, HeatMap, Series
 from layerscope_papers.recipe import Number
+
+PERCENTILES = (5, 25, 50, 75, 95)
 
 
 def file_name(title: str) -> str:
@@ -42,12 +44,13 @@ def by_layer(values: npt.NDArray[np.float64], first: int) -> pd.Series:
     return pd.Series(values, index=range(first, first + len(values)))
 
 
-def boxes(title: str, unit: str, values: npt.NDArray[np.float64], first: int) -> Boxes:
-    """Return values `[samples, layers]` as a box for each layer, with the samples furthest from it."""
-    found = (box(str(first + i), column, range(len(column))) for i, column in enumerate(values.T))
-    return Boxes(
-        title=title, x="layer", y=unit, boxes=tuple(found), each="sample", name=file_name(title)
-    )
+def quantiles(title: str, unit: str, values: npt.NDArray[np.float64], first: int) -> Chart:
+    """Return how values `[samples, layers]` are spread at each layer: lines at some percentiles."""
+    lines = {
+        f"{percent} % of the samples": by_layer(np.percentile(values, percent, axis=0), first)
+        for percent in PERCENTILES
+    }
+    return chart(title, unit, lines)
 
 
 def bars(title: str, unit: str, numbers: Sequence[Number]) -> Bars:

@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from layerscope.show import Bars, Boxes, Chart, HeatMap, TokenGrid
+from layerscope.show import Bars, Chart, HeatMap, TokenGrid
 from layerscope_papers.assets import Asset, Assets
 from layerscope_papers.options import Scale
 
-Picture = Chart | HeatMap | Boxes | Bars | TokenGrid
+Picture = Chart | HeatMap | Bars | TokenGrid
 Judge = Callable[[Assets], "Evidence"]
 WRITTEN: dict[str, dict[str, Any]] = tomllib.loads(
     Path(__file__).with_name("claims.toml").read_text("utf-8")

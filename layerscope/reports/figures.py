@@ -16,12 +16,12 @@ def draw(shown: Any, folder: str | Path, names: Sequence[str] | None = None) -> 
 
     Every figure is there as PNG, PDF and SVG: `NAME`, 5.5 inches wide as the text of ICLR's style,
     and laid out anew as `NAME-column` for the 3.25 inches of a column of ICML's: `curves`; where
-    pairs of layers were compared, a map for each similarity by its name, as `cka`, and
-    `cosine_to_last`; `sublayers` of one run that has them; `saturation` where a model has a head.
-    Beside them each metric alone, as wide as a column: `curve-METRIC`.
+    pairs of layers were compared, a map for each similarity by its name, as `cka`; `sublayers` of
+    one run that has them; `saturation` where a model has a head. Beside them each metric alone, as
+    wide as a column: `curve-METRIC`.
 
     Several runs lie over each other, models of several depths by depth in percent, each in its own
-    colour, dash and marker; they are called `names`, or what they differ by; maps, boxes and
+    colour, dash and marker; they are called `names`, or what they differ by; maps and
     saturation have a panel for each run. An evaluation, with runs or without, adds `scores` (the
     average by depth), `scores_by_task`, and `correlations` where a run is of the same model; exits
     add `exits_accuracy_against_speed` (truncated models beside it), `exits_where_samples_leave` and

@@ -18,19 +18,12 @@ from layerscope.show.plain import pooling_name
 if TYPE_CHECKING:
     from layerscope.runs.run import Run
 
-VERDICTS = {
-    None: "the error of the difference is unknown",
-    True: "the difference is within the margin of error",
-    False: "the difference exceeds the margin of error",
-}
 HITS = "samples.probes"
 """The table that says which samples each probe gets right at each layer."""
 Floats = npt.NDArray[np.float64]
 Numbers = dict[str, float | int | str | bool | None]
 Point = tuple[float, float]
 """Value and standard error."""
-Ranking = tuple[str, str, bool | None]
-"""A sentence, an answer, and whether the difference to the next or last layer is within its error."""
 
 
 @dataclass(frozen=True)
@@ -64,33 +57,20 @@ def hits_of(run: "Run", curve: Curve) -> dict[int, Floats]:
 
 def drawn_from(run: "Run") -> int | None:
     """Return of how many samples those of a run were drawn; None where it has them all."""
-    whole: int | None = run.info.get("stream", {}).get("samples") or run.info["data"].get(
-        "drawn_from"
-    )
-    return whole
+    streamed: int | None = run.info.get("stream", {}).get("samples")
+    return streamed or run.info["data"].get("drawn_from")
 
 
 def probed(run: "Run", curves: list[Curve]) -> list[Finding]:
     """Return for each pooling which layer reads the labels best, by the linear probe where there is one, else kNN."""
-    linear, nearest = (
-        [c for c in curves if c.metric == name] for name in ("linear_probe", "knn_probe")
-    )
-    labels, total = run.folder.labels(), drawn_from(run)
-    chance = _share_of_largest(labels)
-    whole = run.has_model or bool(run.info["model"].get("whole"))
-    last = _name_of_last(run, whole)
-    beside = {c.pooling: Probe(c, chance, {}) for c in nearest} if linear else {}
-    several = len({c.pooling for c in linear + nearest}) > 1
+    linear = [curve for curve in curves if curve.metric == "linear_probe"]
+    shown = linear or [curve for curve in curves if curve.metric == "knn_probe"]
+    several = len({curve.pooling for curve in shown}) > 1
     findings = []
-    for curve in linear or nearest:
-        probe = Probe(curve, chance, hits_of(run, curve), whole, total)
-        if not probe.points:
-            continue
-        where = f", {pooling_name(curve.pooling)}" if several else ""
-        judged = None
-        if labels is not None:
-            judged = replace(Judged.of(labels, probe.sampled), n=curve.n)
-        findings.append(probe.finding(where, judged, last, beside.get(curve.pooling)))
+    for probe in (Probe(run, curve) for curve in shown):
+        if probe.points:
+            where = f", {pooling_name(probe.curve.pooling)}" if several else ""
+            findings.append(probe.finding(where))
     return findings
 
 
@@ -100,45 +80,39 @@ def _share_of_largest(labels: pd.Series | None) -> float:
     return max(sizes) / sum(sizes) if sizes else math.nan
 
 
-def _name_of_last(run: "Run", whole: bool) -> str:
-    """Return what the last layer is called beside a better one; `whole` is whether it is the model's last."""
-    if not whole:
-        return "the last layer here"
-    is_auto = run.info["options"].get("pooling") == "auto"
-    return "the model as shipped" if is_auto else "the last layer"
-
-
 class Probe:
     """The accuracies of a probe by layer from 1 on, the last one after its norm, and the layers with the highest.
 
-    `chance` is the share of the most frequent label, NaN where it is not known; `hits` are those of
-    each layer, by which differences are paired, as far as they are known; `whole` is whether
-    the last layer is known to be the model's, and not that of the states that some files hold;
-    `total` is of how many labels these were drawn.
+    The last layer is the model's, unless the states were read from files that may hold only some.
     """
 
-    def __init__(
-        self,
-        curve: Curve,
-        chance: float,
-        hits: dict[int, Floats],
-        whole: bool = True,
-        total: int | None = None,
-    ) -> None:
-        self.curve, self.chance, self.whole, self.end = curve, chance, whole, curve.layers[-1]
-        self.hits = hits
-        self.sampled = total is not None
-        labels = f"your {count(total or curve.n, 'label')}"
-        self.labels = f"{curve.n:,} of {labels}" if total else labels
-        points = {
-            layer: curve.last() if layer == self.end else curve.at(layer)
-            for layer in curve.layers
-            if layer >= 1
-        }
+    def __init__(self, run: "Run", curve: Curve) -> None:
+        self.curve, self.end = curve, curve.layers[-1]
+        self.hits = hits_of(run, curve)
+        self.total, self.known_labels = drawn_from(run), run.folder.labels()
+        self.chance = _share_of_largest(self.known_labels)
+        self.whole = run.has_model or bool(run.info["model"].get("whole"))
+        as_shipped = self.whole and run.info["options"].get("pooling") == "auto"
+        self.shipped = "the model as shipped" if as_shipped else "the last layer"
+        points = {layer: curve.at(layer) for layer in curve.layers if layer >= 1}
+        points[self.end] = curve.last()
         self.points = {layer: point for layer, point in points.items() if math.isfinite(point[0])}
         highest = max((value for value, _ in self.points.values()), default=math.nan)
         self.tops = [layer for layer, (value, _) in self.points.items() if value == highest]
-        self.alike = 1 < len(self.tops) == len(self.points)
+
+    @property
+    def labels(self) -> str:
+        """Whose labels the probe reads, and of how many they were drawn."""
+        labels = f"your {count(self.total or self.curve.n, 'label')}"
+        return f"{self.curve.n:,} of {labels}" if self.total else labels
+
+    @property
+    def judged(self) -> Judged | None:
+        """What the probe judges; None where the labels are not known."""
+        if self.known_labels is None:
+            return None
+        judged = Judged.of(self.known_labels, self.total is not None)
+        return replace(judged, n=self.curve.n)
 
     def text(self, layer: int) -> str:
         """Return the accuracy at a layer, in words."""
@@ -152,130 +126,70 @@ class Probe:
         clear = differs(float(apart.mean()), error_of(apart))
         return None if clear is None else not clear
 
-    def is_above(self, point: Point) -> bool | None:
+    def above_chance(self, point: Point) -> bool | None:
         """Return whether an accuracy is above that of the most frequent label; None where that is not known."""
         value, stderr = point
         if not math.isfinite(self.chance) or not math.isfinite(value):
             return None
         return value > self.chance + (INTERVAL * stderr if math.isfinite(stderr) else 0.0)
 
-    def finding(
-        self, where: str, judged: Judged | None, last: str, nearest: "Probe | None"
-    ) -> Finding:
-        """Return which layer reads the labels best; `last` is what the last layer is called beside a better one."""
-        curve, tops, at_start = self.curve, self.tops, self.curve.at(0)
-        layer = self.end if self.end in tops else tops[0]
-        above, start_above = self.is_above(self.points[layer]), self.is_above(at_start)
+    def finding(self, where: str) -> Finding:
+        """Return which layer reads the labels best."""
+        layer = self.end if self.end in self.tops else self.tops[0]
+        above, judged = self.above_chance(self.points[layer]), self.judged
         share = f"always guessing the most frequent label gives {100 * self.chance:.1f} %"
-        within = None
-        if above is False:
-            text = f"no layer{' from 1 on' if start_above else ''} reads the labels above chance: the highest has "
-            text += f"{self.text(layer)}, and {share}."
-            answer = capital(text[:-1])
+        is_flat = 1 < len(self.tops) == len(self.points)
+        answer, text = self._answer(), ""
+        if judged is not None and judged.lacking:
+            answer = f"no layer is named: {judged.lacking}"
+        elif above is False:
+            answer = "no layer reads the labels above chance: the highest has "
+            answer += f"{self.text(layer)}, and {share}"
         else:
-            text, answer, within = self._ranked(last)
-            text += "." if above is None else f"; {share}."
-        if at_start[0] > self.points[layer][0] and (start_above or above is not False):
-            text += f" Layer 0, what the first block reads, has {value_text(curve, *at_start)} and is not a candidate."
-        if (
-            nearest is not None
-            and nearest.tops
-            and nearest.is_above(nearest.points[nearest.tops[0]]) is not False
-        ):
-            others = nearest.tops
-            if above is False or not set(others) & set(tops):
-                text += f" The kNN probe is best at {named(others)}, {nearest.text(others[0])}."
-        lacking = "" if judged is None else judged.lacking
-        if lacking:
-            text = f"no layer is named: {lacking}."
-            answer = capital(text[:-1])
-        elif judged is not None:
-            text = f"{text} Judged: {judged.text}."
-        at_end = curve.last()
+            text += f"; {share}" if above else ""
+            text += f". Judged: {judged.text}" if judged else ""
+        is_named = above is not False and not is_flat and not (judged and judged.lacking)
+        last = self.curve.last()
         numbers: Numbers = {
-            "metric": curve.metric,
-            "pooling": curve.pooling,
-            "layer": None if lacking or above is False or self.alike else layer,
+            "metric": self.curve.metric,
+            "pooling": self.curve.pooling,
+            "layer": layer if is_named else None,
             "value": self.points[layer][0],
             "stderr": self.points[layer][1],
-            "last": at_end[0],
-            "last_stderr": at_end[1],
-            "within_error": within,
-            "ties": len(tops),
+            "last": last[0],
+            "last_stderr": last[1],
+            "within_error": self._within(),
+            "ties": len(self.tops),
             "chance": self.chance,
             "above_chance": above,
         }
-        return Finding("best_layer", f"{capital(curve.title)}{where}: {text}", numbers, answer)
+        title = f"{capital(self.curve.title)}{where}"
+        return Finding("best_layer", f"{title}: {answer}{text}.", numbers, capital(answer))
 
-    def _ranked(self, shipped: str) -> Ranking:
-        """Return which layers read the labels best, which to take, and whether the difference is within its error."""
-        end, tops, best = self.end, self.tops, self.text(self.tops[0])
-        if not self.whole and len(self.points) == 1:
-            return self._only_one()
-        if self.alike:
-            return self._all_alike()
-        text = f"{'the last layer' if tops == [end] else named(tops)} reads the labels best, {best}"
-        if len(tops) > 1:
-            text = f"{named(tops)} tie for the best at {best}"
-            if end in tops:
-                return text, self._last_is_enough(shipped), True
-        if end not in self.points:
-            lack = "the last layer has no value"
-            return f"{text}; {lack}", f"{self._lead}; {lack}", None
-        if tops == [end]:
-            return self._last_is_best(text, shipped)
-        return self._last_is_behind(text, shipped)
-
-    @property
-    def _top(self) -> str:
-        """The first of the best layers, of a whole model with its depth."""
-        return f"layer {self.tops[0]} of {self.end}" if self.whole else f"layer {self.tops[0]}"
-
-    @property
-    def _lead(self) -> str:
-        return f"{capital(self._top)} reads {self.labels} best, at {self.text(self.tops[0])}"
-
-    def _only_one(self) -> Ranking:
-        best, alone = self.text(self.tops[0]), "no other layer is there to compare it with"
-        answer = f"{capital(self._top)} reads {self.labels} at {best}: {alone}"
-        return f"{self._top} has {best}; {alone}", answer, None
-
-    def _all_alike(self) -> Ranking:
-        best, top = self.text(self.tops[0]), self.points[self.tops[0]][0]
-        layers = "every layer" if self.curve.at(0)[0] == top else "every layer from 1 on"
-        answer = f"Every layer from 1 on reads {self.labels} alike, at {best}"
-        return f"{layers} reads the labels alike, {best}", answer, True
-
-    def _last_is_enough(self, shipped: str) -> str:
-        """Return the answer where no layer is measurably better than the last."""
-        end, tops, best = self.end, self.tops, self.text(self.tops[0])
-        near = [layer for layer in self.points if layer != end and self.is_within(tops[0], layer)]
-        if near:
-            name = "the last layer" if tops == [end] else named(tops)
-            tie = capital(tied([*self.points], near, shipped))
-            return f"{tie} on {self.labels}; the best, {name}, has {best}"
-        keep = f"Of these layers the last, layer {end},"
-        if self.whole:
-            keep = "Keep the whole model: its last layer"
-        return f"{keep} reads {self.labels} best, at {best}"
-
-    def _last_is_best(self, text: str, shipped: str) -> Ranking:
-        answer = self._last_is_enough(shipped)
+    def _within(self) -> bool | None:
+        """Return whether the best layer is within the error of the last one, or the last of the next best."""
         others = [layer for layer in self.points if layer != self.end]
-        if not others:
-            return text, answer, None
+        if self.end not in self.points or not others:
+            return None
         rival = max(others, key=lambda layer: self.points[layer][0])
-        within = self.is_within(self.end, rival)
-        second = f"next best from layer 1 on is layer {rival}, with {self.text(rival)}"
-        return f"{text}; {second}; {VERDICTS[within]}", answer, within
+        return self.is_within(rival, self.end)
 
-    def _last_is_behind(self, text: str, shipped: str) -> Ranking:
-        best, last = self.text(self.tops[0]), self.text(self.end)
-        within = self.is_within(self.tops[0], self.end)
+    def _answer(self) -> str:
+        """Return which layer to take."""
+        top, best = f"layer {self.tops[0]} of {self.end}", self.text(self.tops[0])
+        if 1 < len(self.tops) == len(self.points):
+            return f"every layer from 1 on reads {self.labels} alike, at {best}"
+        within = self._within()
+        if self.tops == [self.end] and not within:
+            keep = "keep the whole model: its" if self.whole else "the"
+            return f"{keep} last layer reads {self.labels} best, at {best}"
         if within is None:
-            answer = f"{self._lead}, and {shipped} at {last}; {VERDICTS[None]}"
-        elif within:
-            answer = self._last_is_enough(shipped)
-        else:
-            answer = f"Use {self._top}: it reads {self.labels} at {best}, {shipped} at {last}"
-        return f"{text} against {last} at the last layer; {VERDICTS[within]}", answer, within
+            return f"{top} reads {self.labels} best, at {best}; how sure that is, is not known"
+        if within:
+            others = [layer for layer in self.points if layer != self.end]
+            near = [layer for layer in others if self.is_within(self.tops[0], layer)]
+            tie = tied([*self.points], near, self.shipped)
+            name = "the last layer" if self.tops == [self.end] else named(self.tops)
+            return f"{tie} on {self.labels}; the best, {name}, has {best}"
+        last = self.text(self.end)
+        return f"use {top}: it reads {self.labels} at {best}, {self.shipped} at {last}"

@@ -33,8 +33,6 @@ class Run(Saved):
     """
 
     DOCUMENT = "layerscope.runs.document"
-    HISTORY = "layerscope.runs.history"
-    """Shows the last step of the history of a training."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -251,9 +249,6 @@ class Run(Saved):
         plan = self.folder.plan
         order = plan.loc[plan["view"] == 0, "sample"].sort_values().index
         return gather(self.folder, pooling, [Column(site, layer)], order)[:, 0].numpy()
-
-    def _shown_by(self) -> Any:
-        return import_module(self.HISTORY if self.steps else self.DOCUMENT)
 
     def as_dict(self) -> dict[str, Any]:
         """Return answer, model, data, depth, pooling, path, rows, what stands out, for JSON; no number is null."""

@@ -1,4 +1,3 @@
-from .boxes import box as box
 from .document import (
     EMPTY as EMPTY,
     Cell as Cell,
@@ -19,7 +18,6 @@ from .page.page import render as render
 from .plots import (
     Axis as Axis,
     Bars as Bars,
-    Boxes as Boxes,
     Chart as Chart,
     HeatMap as HeatMap,
     Series as Series,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from layerscope.show.plots import Bars, Boxes, Chart, HeatMap, Series
+from layerscope.show.plots import Bars, Chart, HeatMap, Series
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -187,7 +187,7 @@ class Frame:
     choose: tuple[str, ...] = ()
 
 
-Part = Table | Facts | Sentences | Chart | HeatMap | Boxes | Bars | TokenGrid
+Part = Table | Facts | Sentences | Chart | HeatMap | Bars | TokenGrid
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Heat maps, box plots and bars as Vega-Lite specifications."""
+"""Heat maps and bars as Vega-Lite specifications."""
 
 import math
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from layerscope.show.encoding import Json, category, layer, nothing, quantity, told
 from layerscope.show.lines import DIGIT, Room, legend
 from layerscope.show.looks import AROUND, INK, RING, Owned, numbered
-from layerscope.show.plots import Bars, Boxes, HeatMap, ends
+from layerscope.show.plots import Bars, HeatMap, ends
 
 PRINTED = 16
 """Maps of at most this many columns print their values, where they fit."""
@@ -18,9 +18,7 @@ PRINT = "printed"
 """The layer of values in the cells of a map, which a page leaves out where it is too narrow."""
 SCHEME = "cividis"
 """Its brightness rises evenly: the same map in grey."""
-VALUE, FAR = "isValid(datum.value)", "isValid(datum.outlier)"
-BOX = "isValid(datum.median)"
-WIDE = {"band": 0.7}
+VALUE = "isValid(datum.value)"
 
 
 def heat_map(owned: Sequence[Owned], room: Room, rivals: Sequence[Owned]) -> Json:
@@ -94,36 +92,6 @@ def _printed(part: HeatMap, low: float, high: float, place: Json) -> Json:
     text: Json = {"field": "text"} if part.shown else {"field": "value", "format": ".2f"}
     mark = {"type": "text", "style": "cell"}
     return {"name": PRINT, **layer(mark, VALUE, place | {"text": text, "color": color})}
-
-
-def boxes(owned: Sequence[Owned], room: Room, rivals: Sequence[Owned]) -> Json:
-    """Return boxes over whiskers, their medians, and the samples furthest away."""
-    part: Boxes = owned[0].plot
-    color = numbered(0 if owned[0].alone else owned[0].number).color
-    shown = [box for one in rivals if one.plot.y == part.y for box in one.plot.boxes]
-    reach = [value for box in shown for value in (*box.whiskers, *dict(box.outliers).values())]
-    upright = {
-        "scale": {"domain": [min(reach), max(reach)], "nice": True},
-        "axis": {"title": part.y},
-    }
-    x = {"x": category("name", axis={"title": part.x, "labelOverlap": True})}
-    numbers = [told(name, name) for name in ("low", "q1", "median", "q3", "high", "mean")]
-
-    def between(low: str, high: str) -> Json:
-        return x | {"y": quantity(low, **upright), "y2": {"field": high}}
-
-    box = {"type": "bar", "color": color, "fillOpacity": 0.35, "stroke": color, "width": WIDE}
-    line = {"type": "bar", "stroke": INK, "strokeWidth": 1.4, "width": WIDE}
-    dot = {"type": "point", "color": color, "size": 5, "opacity": 0.6}
-    far = {"y": quantity("outlier", **upright), "tooltip": [told("point"), told("outlier", part.y)]}
-    return {
-        "layer": [
-            layer({"type": "rule", "color": color}, BOX, between("low", "high")),
-            layer(box, BOX, between("q1", "q3") | {"tooltip": numbers}),
-            layer(line, BOX, between("median", "median")),
-            layer(dot, FAR, x | far),
-        ]
-    }
 
 
 def bars(owned: Sequence[Owned], room: Room, rivals: Sequence[Owned]) -> Json:

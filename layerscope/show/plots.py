@@ -1,4 +1,4 @@
-"""Plots of a document by kind: charts over two axes, heat maps, box plots and bars, as numbers and words alone."""
+"""Plots of a document by kind: charts over two axes, heat maps and bars, as numbers and words alone."""
 
 import math
 from collections.abc import Sequence
@@ -92,9 +92,8 @@ class Plot:
 
     `summary` says in a sentence what is seen, `note` what its marks stand for, `unit` stands beside
     the title. Plots of one `title` and `variant` belong together, whichever results they are of: a
-    `choice` tells those of one result apart (a pooling). `group` is what several of a long section
-    share. `name` is what a file of it is called, `sheet` that of the figure in which it is one
-    panel of several.
+    `choice` tells those of one result apart (a pooling). `name` is what a file of it is called,
+    `sheet` that of the figure in which it is one panel of several.
     """
 
     title: str
@@ -104,7 +103,6 @@ class Plot:
     unit: str = ""
     about: Meaning = Meaning()
     choice: str = ""
-    group: str = ""
     name: str = ""
     sheet: str = ""
 
@@ -148,31 +146,6 @@ class Chart(Plot):
             for name, rows in groups
         )
         return cls(x=x[1], y=y[1], series=series, **how)
-
-
-@dataclass(frozen=True)
-class Box:
-    """Values of one column: quartiles, whiskers and mean; `outliers` are the furthest by name."""
-
-    name: str
-    quartiles: tuple[float, float, float]
-    whiskers: tuple[float, float]
-    mean: float
-    n: int
-    outliers: tuple[tuple[str, float], ...] = ()
-    negative: int = 0
-    """How many values lie below 0."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Boxes(Plot):
-    """A box plot; `x` and `y` name its axes, `each` says what an outlier is, as "sample"."""
-
-    x: str
-    y: str
-    boxes: tuple[Box, ...]
-    each: str = ""
-    legend: tuple[str, str, str] = ("median", "quarter to three quarters", "5 % to 95 %")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The table behind a plot: a row for each point, cell, box or bar, whatever draws it."""
+"""The table behind a plot: a row for each point, cell or bar, whatever draws it."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -6,7 +6,7 @@ from typing import Any
 
 from layerscope.show.numbers import NIL
 from layerscope.show.plain import plain
-from layerscope.show.plots import Bars, Boxes, Chart, HeatMap, Plot, Series
+from layerscope.show.plots import Bars, Chart, HeatMap, Plot, Series
 
 Row = dict[str, Any]
 FLAGS = ("marked", "pale")
@@ -30,9 +30,6 @@ def titles(plot: Plot) -> Mapping[str, str]:
         return {
             "row": down, "column": f"{across}_b" if across == down else across, "value": "value",
         }  # fmt: skip
-    if isinstance(plot, Boxes):
-        names = ("n", "mean", "low", "q1", "median", "q3", "high", "below_0")
-        return {"name": plot.x} | {name: name for name in names}
     assert isinstance(plot, Bars)
     return {"name": "name", "value": plot.x.title, "low": "low", "high": "high"}
 
@@ -81,18 +78,6 @@ def _map(part: HeatMap) -> Iterator[Row]:
             yield row
 
 
-def _boxes(part: Boxes) -> Iterator[Row]:
-    for box in part.boxes:
-        low, high = box.whiskers
-        first, median, third = box.quartiles
-        yield {
-            "name": box.name, "n": box.n, "mean": finite(box.mean), "low": finite(low), "q1": finite(first),
-            "median": finite(median), "q3": finite(third), "high": finite(high), "below_0": box.negative,
-        }  # fmt: skip
-        for who, value in box.outliers:
-            yield {"name": box.name, "outlier": finite(value), "point": f"{part.each} {who}"}
-
-
 def _bars(part: Bars) -> Iterator[Row]:
     for i, (name, value) in enumerate(zip(part.rows, part.values, strict=True)):
         row: Row = {"name": plain(name), "value": finite(value)}
@@ -104,6 +89,5 @@ def _bars(part: Bars) -> Iterator[Row]:
 ROWS: dict[type[Plot], Callable[[Any], Iterator[Row]]] = {
     Chart: _chart,
     HeatMap: _map,
-    Boxes: _boxes,
     Bars: _bars,
 }

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from layerscope.show.encoding import Json
 from layerscope.show.lines import Room, chart, chart_rows
 from layerscope.show.looks import Owned
-from layerscope.show.maps import bars, boxes, heat_map
-from layerscope.show.plots import Bars, Boxes, Chart, HeatMap
+from layerscope.show.maps import bars, heat_map
+from layerscope.show.plots import Bars, Chart, HeatMap
 from layerscope.show.rows import Row, rows
 
-VIEWS = {HeatMap: heat_map, Boxes: boxes, Bars: bars}
+VIEWS = {HeatMap: heat_map, Bars: bars}
 
 
 def view(owned: Sequence[Owned], names: list[str], room: Room, rivals: Sequence[Owned]) -> Json:

@@ -102,7 +102,7 @@ class Trained(Shown):
 
     def document(self) -> Document:
         """Return what the training bought: each layer at the last step, with its score, time and size."""
-        last = history.document(open_run(self.history))
+        last = open_run(self.history).document()
         folder, depths = str(self.path), self._depths()
         commands = last.commands
         if self.chosen is not None:

@@ -108,7 +108,7 @@ def cosine_by_sample(bench: Bench) -> Evidence:
         },
         [Number("lowest cosine of a sample at any layer", least)],
         [
-            drawing.boxes(
+            drawing.quantiles(
                 "Cosine of each image to the last layer", "cosine, centred", cosines[0], first=1
             )
         ],

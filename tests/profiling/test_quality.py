@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 import tiny
 import torch
-from hooked import by_sample, profile, sinking, walk
+from hooked import by_sample, profile, walk
 
 from layerscope import LayerscopeError, metrics
 from layerscope.runs import Run
-from layerscope.runs.findings import findings
 from layerscope.runs.registry import SETS
 
 POOLED = ("rankme", "anisotropy", "intrinsic_dimension", "alpha_req", "nesum")
@@ -100,27 +99,6 @@ def test_a_prefix_longer_than_the_width_uses_features(tmp_path: Path) -> None:
     ]
     want = [float(metrics.prompt_entropy(z[:40])) for z in states]
     np.testing.assert_allclose(sorted(found), sorted(want), atol=1e-5)
-
-
-def test_sinks_are_reported_where_they_are_counted(tmp_path: Path) -> None:
-    texts = [text for text in TEXTS if len(text.split()) > 4]
-    said = {}
-    for name, options in {
-        "norms": {"metrics": "sink_share"},
-        "left out": {"metrics": "prompt_entropy", "exclude_sinks": True},
-        "not counted": {"metrics": "prompt_entropy"},
-    }.items():
-        found = findings(profile(sinking(tiny.gpt2()), texts, tmp_path / name, **options))
-        said[name] = next((f for f in found if f.name == "sinks"), None)
-    assert said["not counted"] is None
-    kept, left = said["norms"], said["left out"]
-    assert kept is not None and left is not None
-    share = np.mean([1 / len(text.split()) for text in texts])
-    assert kept.numbers["value"] == pytest.approx(share, rel=1e-5) and kept.numbers["layers"] == 3
-    assert "`exclude_sinks=True` leaves them out" in kept.text and f"{100 * share:.1f}" in kept.text
-    assert left.numbers["value"] == 1 and "left out of entropies and means" in left.text
-    plain = findings(profile(tiny.gpt2(), texts, tmp_path / "plain", metrics="sink_share"))
-    assert "sinks" not in {f.name for f in plain}
 
 
 def test_none_of_them_is_measured_unless_asked() -> None:

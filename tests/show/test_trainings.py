@@ -78,8 +78,7 @@ def test_maps_and_lines_are_the_values_by_step_and_by_depth(trained):
     assert square.to_numpy() == pytest.approx(pd.DataFrame(wanted).to_numpy(), rel=1e-5)
     course = trained.plot("training-effective_depth").data
     assert course["step"].tolist() == list(STEPS) and course["value"].tolist() == [1.0, 1.5, 2.0]
-    depths = trained.plot("depth").data
-    by_time = depths[depths["plot"] == "Accuracy by time"]
+    by_time = trained.plot("depth-accuracy").data
     assert set(by_time["series"]) == {"aligned", HOSTILE}
     own = by_time[by_time["series"] == "aligned"]
     assert own["value"].tolist() == pytest.approx([10.0 * layer for layer in range(1, 7)])
@@ -108,9 +107,10 @@ def test_a_terminal_shows_the_last_step(trained):
     by_layer = {words[0]: words for words in lines if words[0].isdigit()}
     assert by_layer["2"][:4] == ["2", "62.1", "±1.0", "%"] and len(by_layer) == 6
     assert (
-        "Effective depth 2 of 6; predictions settle at layer 1.50 on average" in stream.getvalue()
+        "Effective depth 2 of 6; predictions settle at layer 1.50 of 6 on average"
+        in stream.getvalue()
     )
-    assert "step 100 · 40 samples · aligned" in stream.getvalue()
+    assert "40 samples · step 100 · aligned" in stream.getvalue()
 
 
 @pytest.mark.parametrize(

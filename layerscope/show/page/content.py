@@ -34,7 +34,7 @@ SIZE = 11
 CARD, WIDE = Room(240.0, 240.0), Room(430.0, 240.0)
 """Widths of a small and of a wide figure for which legends and labels are laid out, in points of paper."""
 FOLDED = 12
-"""Figures of a section from which on its groups are folded."""
+"""Figures of a section beyond which the others are folded."""
 RARE = 4
 """A column of which no more than one row in this many has a value is held by its rows."""
 SHORT = 5
@@ -132,7 +132,6 @@ def _figure(title: str, owned: Sequence[tuple[Named, Plot]], names: list[str]) -
         "summary": _by_member([(member, plot.summary) for member, plot in owned]),
         "about": abouts[0] if abouts else first.about,
         "unit": first.unit,
-        "group": first.group,
         "key": _key(owned, plots),
         "spec": together or None,
         "choices": choices,
@@ -208,15 +207,9 @@ def anchor(taken: set[str], *names: str) -> str:
     return found
 
 
-def groups(found: Sequence[Json]) -> list[Json]:
-    """Return figures in rows of cards, where they are many in groups by name."""
-    if len(found) <= FOLDED:
-        return [{"title": "", "rows": _rows(found)}]
-    names = dict.fromkeys(figure["group"] for figure in found)
-    return [
-        {"title": name, "rows": _rows([figure for figure in found if figure["group"] == name])}
-        for name in names
-    ]
+def groups(found: Sequence[Json]) -> list[list[Sequence[Json]]]:
+    """Return figures in rows of cards; those beyond the first few are a group by themselves, which is folded."""
+    return [_rows(part) for part in (found[:FOLDED], found[FOLDED:]) if part]
 
 
 def _rows(found: Sequence[Json]) -> list[Sequence[Json]]:

@@ -190,7 +190,7 @@ def _section(owned: Sequence[tuple[Named, Section]], series: list[str], taken: s
         figure["id"] = anchor(taken, figure["name"], figure["variant"], figure["title"])
     grids = [(m, grid) for m, parts in _of_kind(owned, TokenGrid) for grid in parts]
     grouped = groups(section_figures)
-    rows = chain.from_iterable(group["rows"] for group in grouped)
+    rows = chain.from_iterable(grouped)
     return {
         "id": name,
         "title": sections[0].title,

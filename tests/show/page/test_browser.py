@@ -48,11 +48,11 @@ def test_tables_sort_by_any_heading(browser, one, language):
     with browser.open(one) as opened:
 
         def layers():
-            return [row[0] for row in opened.ask(SHOWN, "#layers")]
+            return [row[0] for row in opened.ask(SHOWN, "#quality-by-layer")]
 
         order = ["0", "1", "2", "3", "final"]
         assert layers() == order
-        opened.tab.click(heading := "#layers th:has-text('prompt entropy') button")
+        opened.tab.click(heading := "#quality-by-layer th:has-text('prompt entropy') button")
         values = {
             str(layer): value
             for layer, value in language.metric("prompt_entropy", site="raw").items()
@@ -61,19 +61,14 @@ def test_tables_sort_by_any_heading(browser, one, language):
         falling = sorted(order, key=values.__getitem__, reverse=True)
         assert layers() == falling
         assert (
-            opened.tab.get_attribute("#layers th:has-text('prompt entropy')", "aria-sort")
+            opened.tab.get_attribute("#quality-by-layer th:has-text('prompt entropy')", "aria-sort")
             == "descending"
         )
         opened.tab.focus(heading)
         opened.tab.keyboard.press("Enter")
         assert layers() == falling[::-1]
-        opened.tab.click("#layers th:has-text('layer') >> nth=0 >> button")
+        opened.tab.click("#quality-by-layer th:has-text('layer') >> nth=0 >> button")
         assert layers() == order
-        # a head says nothing of layer 0 before any block has saturated: what is missing stays last
-        # both ways
-        for _ in range(2):
-            opened.tab.click("#layers th:has-text('saturated') button")
-            assert layers()[-2:] == ["0", "final"]
 
 
 def test_tables_filter_by_words_and_by_choice(browser, one, language):
@@ -214,7 +209,9 @@ def test_runs_lie_over_each_other_or_stand_side_by_side_with_the_same_axes(
         opened.tab.uncheck("[data-run='1']")
         opened.drawn()
         assert len(opened.ask(DATA, one)) == 2
-        heads = "[...document.querySelectorAll('#layers tr.over th')].map(c => c.textContent)"
+        heads = (
+            "[...document.querySelectorAll('#quality-by-layer tr.over th')].map(c => c.textContent)"
+        )
         assert "effective rank, dimensions" in opened.ask(heads)
         opened.tab.check("input[name=beside][value='']")
         opened.drawn()
@@ -300,15 +297,15 @@ def test_a_long_section_is_folded_and_a_cut_table_says_so(browser, written, by_l
         if METRICS[name].curve
         for row in by_layer(name, [1.0, 2.0, 1.5, 1.7, 1.2])
     ]
-    cue = "getComputedStyle(document.querySelector('#layers .table'), '::after').content"
+    cue = "getComputedStyle(document.querySelector('#quality-by-layer .table'), '::after').content"
     with browser.open(report(written(rows), tmp_path / "page.html"), 360) as opened:
         groups = "[...document.querySelectorAll('#quality details.group')]"
-        assert opened.ask(f"{groups}.map(g => g.open)") == [True, False, False]
+        assert opened.ask(f"{groups}.map(g => g.open)") == [False]
         drawn = f"{groups}.map(g => g.querySelectorAll('canvas').length > 0)"
-        assert opened.ask(drawn) == [True, False, False]
-        opened.tab.click("#quality details.group:nth-of-type(2) > summary")
-        opened.until(f"{drawn}[1]")
+        assert opened.ask(drawn) == [False]
+        opened.tab.click("#quality details.group > summary")
+        opened.until(f"{drawn}[0]")
         assert opened.ask(cue) == '"more columns →"'
-        opened.ask("document.querySelector('#layers .scroll').scrollLeft = 1e6")
+        opened.ask("document.querySelector('#quality-by-layer .scroll').scrollLeft = 1e6")
         opened.until(f"{cue} === 'none'")
         assert opened.console == []

@@ -35,7 +35,9 @@ def test_anchors_are_unique_and_every_link_has_one(several, language, tmp_path):
     assert len(ids) == len(set(ids))
     assert set(links) <= set(ids)
     alone, _ = ids_of(report(language, tmp_path / "one.html"))
-    assert {"curve-prompt_entropy", "cka", "quality", "layers", "cite"} <= set(ids) & set(alone)
+    assert {"curve-prompt_entropy", "cka", "quality", "quality-by-layer", "cite"} <= set(ids) & set(
+        alone
+    )
 
 
 @pytest.mark.parametrize(("name", "width"), [("cka", 1400), ("numbers", 390), ("curve-dime", 390)])

@@ -17,7 +17,6 @@ import layerscope
 from layerscope.core.errors import LayerscopeError
 from layerscope.reports.verb import report
 from layerscope.runs import open_run
-from layerscope.runs.by_sample import boxes
 from layerscope.runs.registry import METRICS
 from layerscope.show.document import Document
 from layerscope.show.page.page import render
@@ -92,11 +91,7 @@ def test_what_was_run_stands_on_the_page(language, tmp_path):
         "LlamaForCausalLM",
         "40 samples",
         "layerscope",
-        "torch",
-        "transformers",
-        "max length",
         "lens tokens",
-        language.info["data"]["examples"][0][:40],
     ):
         assert wanted in text, wanted
     for name in set(language.table()["metric"]) & METRICS.keys() - {"saturation_layer"}:
@@ -107,25 +102,6 @@ def test_what_was_run_stands_on_the_page(language, tmp_path):
 def test_a_call_from_python_is_told_as_a_call(labelled):
     assert labelled.info["command"].startswith("layerscope.profile(<Sequential of ")
     assert "progress" not in labelled.info["command"]
-
-
-def test_boxes_are_the_quartiles_of_each_layer(labelled):
-    values = labelled.samples()
-    values = values[values["metric"] == "cosine_to_last"]
-    (found,) = boxes(labelled, "samples.cosine_to_last").values()
-    assert [box.name for box in found] == [str(layer) for layer in range(labelled.depth + 1)]
-    for box in found:
-        one = values[(values["layer"] == int(box.name)) & (values["site"] == "raw")].set_index(
-            "name"
-        )["value"]
-        low, high = box.whiskers
-        wanted = tuple(np.percentile(one, [5, 25, 50, 75, 95]))
-        assert (low, *box.quartiles, high) == pytest.approx(wanted)
-        far = one[(one < low) | (one > high)]
-        assert dict(box.outliers) == {str(k): v for k, v in far.items()}
-        order = [(v < 0, abs(v - box.quartiles[1])) for _, v in box.outliers]
-        assert order == sorted(zip(far < 0, abs(far - box.quartiles[1]), strict=True), reverse=True)
-        assert box.negative == (one < 0).sum()
 
 
 def test_runs_that_differ_say_in_what(labelled, language, tmp_path):
