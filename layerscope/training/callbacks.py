@@ -1,9 +1,7 @@
 """What stands beside a training: a guard that stops it before it spoils itself, and the history of its evaluations."""
 
-import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,6 @@ from transformers import TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.files import aside, read_json
 from layerscope.core.saved import versions
 from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
@@ -25,8 +22,6 @@ from layerscope.runs.folder import PLANNED
 from layerscope.training.layer_scores import Row
 from layerscope.training.objectives import Objective
 
-RECORD = "objective.json"
-"""The file in every checkpoint that says what its exits were trained for."""
 MEND = "lower the learning rate or fix the data"
 KIND = "training"
 """Of the run, and what its table is called."""
@@ -51,7 +46,6 @@ class Guard(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
     def __init__(self, readings: Readings) -> None:
         """Take what reads the exits of the model that is trained."""
         self.readings = readings
-        self.saved: str | None = None
         self.batches: list[tuple[Tensor, Any]] = []
 
     def see(self, loss: Tensor, batch: Any) -> None:
@@ -74,7 +68,7 @@ class Guard(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
         if math.isinf(layer):
             where = "every exit is finite"
         raise LayerscopeError(
-            f"the loss of step {state.global_step + 1} is NaN or infinite, {where}: {self._mend()}"
+            f"the loss of step {state.global_step + 1} is NaN or infinite, {where}: {_mend(args)}"
         )
 
     def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
@@ -84,65 +78,23 @@ class Guard(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
         for name, weight in others["model"].named_parameters():
             if weight.requires_grad and not bool(torch.isfinite(weight).all()):
                 raise LayerscopeError(
-                    f"after step {state.global_step} {name} holds NaN or infinity: {self._mend()}"
+                    f"after step {state.global_step} {name} holds NaN or infinity: {_mend(args)}"
                 )
 
-    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Remember the newest checkpoint."""
-        self.saved = str(Path(args.output_dir) / f"checkpoint-{state.global_step}")
 
-    def _mend(self) -> str:
-        if self.saved is None:
-            return f"no checkpoint was written; {MEND}, and train again"
-        return (
-            f"nothing was written after the last good checkpoint, {self.saved!r}; {MEND}, and resume from it, or give "
-            "it as the model of a new training"
-        )
+def _mend(args: Any) -> str:
+    saved = get_last_checkpoint(args.output_dir) if Path(args.output_dir).is_dir() else None
+    if saved is None:
+        return f"no checkpoint was written; {MEND}, and train again"
+    return (
+        f"nothing was written after the last good checkpoint, {saved!r}; {MEND}, and resume from it"
+    )
 
 
 def _largest(value: Tensor) -> float:
     if dist.is_available() and dist.is_initialized():
         dist.all_reduce(value, dist.ReduceOp.MAX)
     return float(value)
-
-
-def record_of(objective: Objective, layers: Sequence[int]) -> dict[str, Any]:
-    """Return what a checkpoint keeps of the exits it was trained for, as JSON gives it back."""
-    settings = asdict(objective)
-    record = {"objective": settings.pop("name"), "layers": layers, **settings}
-    return dict(json.loads(json.dumps(record)))
-
-
-def write_record(record: Mapping[str, Any], checkpoint: Path) -> None:
-    """Write the record of a checkpoint into its folder, before the weights."""
-    checkpoint.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(record, indent=1)
-    aside(checkpoint / RECORD, lambda part: part.write_text(text, encoding="utf-8"))
-
-
-def resumed(record: Mapping[str, Any], checkpoint: str | bool | None, out: str) -> str | None:
-    """Return the checkpoint that a Trainer resumes; raises `LayerscopeError` for one trained for something else."""
-    if checkpoint is True:
-        checkpoint = get_last_checkpoint(out) if Path(out).is_dir() else None
-    if not checkpoint or checkpoint is True:
-        return None
-    path = Path(checkpoint) / RECORD
-    if not path.is_file():
-        raise LayerscopeError(
-            f"{str(checkpoint)!r} does not hold its objective, so it cannot be resumed with "
-            f"{record['objective']!r}: give it as the model of a new training"
-        )
-    there = read_json(path)
-    differ = [key for key, value in record.items() if there.get(key) != value]
-    if differ:
-        old, new = (
-            ", ".join(f"{key} {one.get(key)!r}" for key in differ) for one in (there, record)
-        )
-        raise LayerscopeError(
-            f"{str(checkpoint)!r} was trained with {old}, this training has {new}: give the same, or give it as the "
-            "model of a new training"
-        )
-    return str(checkpoint)
 
 
 class History(TrainerCallback):  # type: ignore[misc]  # transformers is not typed

@@ -13,7 +13,6 @@ from layerscope.models import LayeredModel
 from layerscope.models.capture import evaluating
 from layerscope.models.forward import Inputs, forward, hidden_of, with_state
 from layerscope.models.lens import bypassed, logits_of, replaced
-from layerscope.models.stack import Stack
 from layerscope.models.trace import Call as TracedCall, same, trace
 from layerscope.training.loss import exit_weights
 
@@ -50,7 +49,6 @@ class Exits:
                     f"{name} has no head over its {self.stack.part}: give a model with one"
                 )
             calls = trace(self.module, "", inputs)
-            _check_widths(self.module, self.stack, calls)
             self.head_path = _linear(calls, logits)
             self._at_once = self._agrees(inputs, logits)
 
@@ -160,23 +158,6 @@ def exit_layers(model: LayeredModel, layers: Sequence[int] | None) -> tuple[int,
     exits = tuple(range(1, model.stack.depth + 1) if layers is None else layers)
     exit_weights(exits, model.stack.depth)  # which checks them
     return exits
-
-
-def _check_widths(module: nn.Module, stack: Stack, calls: list[TracedCall]) -> None:
-    """Raise where blocks of the same kind lie outside the stack because their states have another width."""
-    last = stack.blocks[-1]
-    kind = type(module.get_submodule(last))
-    inside = tuple(f"{path}." for path in stack.blocks)
-    for call in calls:
-        path = f"{call.path}."
-        if type(call.module) is not kind or last.startswith(path) or path.startswith(inside):
-            continue
-        width, returned = call.input.shape[-1], call.output.shape[-1]
-        if {width, returned} != {stack.width}:
-            raise LayerscopeError(
-                f"layers differ in width: {call.path} turns {width} features into {returned}, {last} gives "
-                f"{stack.width}; one head reads layers of one width"
-            )
 
 
 def _linear(calls: list[TracedCall], logits: Tensor) -> str | None:

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -36,14 +35,14 @@ from layerscope.training.sentence import prefixes
 
 @dataclass(frozen=True)
 class Origin:
-    """What a model is `given` as and made of: its config, source, name; `module` where it was given as an object."""
+    """A model to start from: what the user gave, and its name, source and config; `module` where it is an object."""
 
-    source: str
-    config: Any
+    given: Any
     name: str
+    source: str = ""
+    config: Any = None
     module: Any = None
     from_config: bool = False
-    given: Any = None
 
 
 @dataclass(frozen=True)
@@ -73,8 +72,7 @@ class PlainClassifier(torch.nn.Module):
 def find(model: Any, *, from_config: bool) -> Origin:
     """Return where a model comes from; raises `LayerscopeError` where nothing is there."""
     if not isinstance(model, (str, Path)):
-        inner = model.model if is_cross_encoder(model) else model
-        return _of_object(eager(inner), from_config=from_config)
+        return _of_object(model, from_config=from_config)
     source = embedded(str(model))
     check_name(source)
     path = Path(source).expanduser()
@@ -93,7 +91,7 @@ def find(model: Any, *, from_config: bool) -> Origin:
     with clear_errors(source):
         config = AutoConfig.from_pretrained(source)
     name = EMBEDDED if model == EMBEDDED else name
-    return Origin(source, config, name, from_config=from_config, given=model)
+    return Origin(model, name, source, config, from_config=from_config)
 
 
 def _config_file(path: Path) -> Path:
@@ -115,18 +113,23 @@ def _transformer_in(folder: Path) -> Path:
 
 
 def _of_object(model: Any, *, from_config: bool) -> Origin:
+    if is_cross_encoder(model):
+        model = model.model
+    model = eager(model)
     kind = type(model).__name__
     if from_config or not isinstance(model, torch.nn.Module):
         raise LayerscopeError(
             f"a {kind} cannot be trained here: give a torch module, a name or a folder"
         )
-    if getattr(model, "config", None) is None:
-        return Origin("", None, kind, PlainClassifier(model), given=model)
+    config = getattr(model, "config", None)
+    if config is None:
+        return Origin(model, kind, module=PlainClassifier(model))
     if is_quantised(model) or is_offloaded(model):
-        state = "quantised" if is_quantised(model) else "partly offloaded"
-        raise LayerscopeError(f"this {kind} is {state}: only whole models in floats are trained")
-    source = getattr(model.config, "_name_or_path", "")
-    return Origin(source, model.config, Path(source).name or kind, model, given=model)
+        raise LayerscopeError(
+            f"this {kind} is quantised or offloaded: give a whole model in floats"
+        )
+    source = getattr(config, "_name_or_path", "")
+    return Origin(model, Path(source).name or kind, source, config, model)
 
 
 def start(
@@ -139,11 +142,11 @@ def start(
     if isinstance(origin.module, PlainClassifier):
         return Start(origin.module, None, None if classes is None else tuple(classes))
     notes: list[str] = []
-    if origin.module is not None:
-        module = origin.module
-        order = _own_classes(module.config, classes, origin.name) if classes else None
-    else:
+    module = origin.module
+    if module is None:
         module, order = _made(origin, task, classes, settings, notes)
+    else:
+        order = _classes_of(module.config, classes, origin.name) if classes else None
     if processor is None or isinstance(processor, (str, Path)):
         processor = _processor(str(processor or origin.source), module)
     _pad(module, processor, notes)
@@ -182,14 +185,13 @@ def open_encoder(origin: Origin, settings: Settings) -> Any:
 
 
 def _keep_every_layer(module: Any, notes: list[str]) -> None:
-    """Switch off the config's dropping of whole layers at random, as every layer is an exit."""
-    names = ("layerdrop", "encoder_layerdrop", "decoder_layerdrop")
+    """Switch off the dropping of whole layers at random, as every layer is an exit."""
     dropped = False
-    for owner, name in product((module.config, *module.modules()), names):
-        rate = getattr(owner, name, None)
-        if isinstance(rate, float) and rate > 0:
-            setattr(owner, name, 0.0)
-            dropped = True
+    for owner in (module.config, *module.modules()):
+        for name in ("layerdrop", "encoder_layerdrop", "decoder_layerdrop"):
+            if getattr(owner, name, None):
+                setattr(owner, name, 0.0)
+                dropped = True
     if dropped:
         notes.append("layerdrop is off: every layer is an exit")
 
@@ -198,17 +200,22 @@ def _made(
     origin: Origin, task: str, classes: Sequence[str] | None, settings: Settings, notes: list[str]
 ) -> tuple[Any, tuple[str, ...] | None]:
     """Return a model made of a config or a checkpoint with the head of a task, and its classes in its order."""
-    config, head = origin.config, settings.head
-    mean = _takes_mean(origin, task, head)
+    config, order = origin.config, None
+    mean = _takes_mean(origin, task, settings.head)
     auto = _auto(config, TAGGING if mean else task, origin.name)
-    trained = not origin.from_config and head != "new" and mean == is_mean_head(config)
-    trained = trained and _architecture(config) in _names(auto._model_mapping[type(config)])
-    order = None
+    trained = (
+        not origin.from_config
+        and settings.head != "new"
+        and mean == is_mean_head(config)
+        and _architecture(config) in _names(auto._model_mapping[type(config)])
+    )
     if classes is not None:
-        order = _own_classes(config, classes, origin.name) if trained else tuple(classes)
-        _name_classes(config, order, per_sample=not mean and task != TAGGING)
-    if task == "classification" and head in ("auto", "mean") and not (mean or trained):
-        _pool_by_mean(config, notes)
+        order = _classes_of(config, classes, origin.name) if trained else tuple(classes)
+        per_sample = not mean and task != TAGGING
+        config.problem_type = "single_label_classification" if per_sample else None
+        config.num_labels = len(order)
+        config.id2label = dict(enumerate(order))
+        config.label2id = {name: number for number, name in enumerate(order)}
     torch.manual_seed(settings.seed)
     module, fresh = _loaded(auto, origin)
     if mean:
@@ -217,18 +224,18 @@ def _made(
     if origin.from_config:
         notes.append(f"every weight is random, seed {settings.seed}")
     elif not trained and classes is not None:
-        fresh = _renewed(module, fresh)
+        fresh |= _renewed(module)
     if fresh:
-        notes.append(f"freshly initialised, seed {settings.seed}: {', '.join(fresh)}")
+        notes.append(f"freshly initialised, seed {settings.seed}: {', '.join(sorted(fresh))}")
     module.config._name_or_path = origin.name  # the name in the history
     return as_configured(module), order
 
 
-def _loaded(auto: Any, origin: Origin) -> tuple[Any, list[str]]:
+def _loaded(auto: Any, origin: Origin) -> tuple[Any, set[str]]:
     """Return a model of random weights or of a checkpoint, and the names of the latter's fresh weights."""
     with without_bars(), clear_errors(origin.source):
         if origin.from_config:
-            return auto.from_config(origin.config), []
+            return auto.from_config(origin.config), set()
         module, info = auto.from_pretrained(
             origin.source,
             config=origin.config,
@@ -240,38 +247,24 @@ def _loaded(auto: Any, origin: Origin) -> tuple[Any, list[str]]:
     fresh = {str(key) for key in info["missing_keys"]}
     for key in info["mismatched_keys"]:
         fresh.add(str(key[0] if isinstance(key, tuple) else key))
-    return module, sorted(fresh)
+    return module, fresh
 
 
 def _names(kinds: Any) -> set[str]:
     return {kind.__name__ for kind in (kinds if isinstance(kinds, (list, tuple)) else (kinds,))}
 
 
-def _name_classes(config: Any, classes: Sequence[str], *, per_sample: bool) -> None:
-    config.problem_type = "single_label_classification" if per_sample else None
-    config.num_labels = len(classes)
-    config.id2label = dict(enumerate(classes))
-    config.label2id = {name: number for number, name in enumerate(classes)}
-
-
-def _pool_by_mean(config: Any, notes: list[str]) -> None:
-    if getattr(config, "classifier_pooling", None) is not None:
-        config.classifier_pooling = "mean"
-        notes.append("head: the model's own, over the mean of the tokens (classifier_pooling)")
-
-
-def _renewed(module: Any, fresh: list[str]) -> list[str]:
-    """Give a head new weights where an old one of the same shape was loaded, and return every fresh name."""
-    base = module.base_model_prefix + "."
-    names = [name for name, _ in module.named_parameters() if not name.startswith(base)]
-    old = {*names} - {*fresh}
-    for owner in dict.fromkeys(name.rpartition(".")[0] for name in names if name in old):
-        part = module.get_submodule(owner)
-        for tensor in part.parameters(recurse=False):
-            tensor._is_hf_initialized = False
-        part._is_hf_initialized = False
-        module._init_weights(part)
-    return sorted({*fresh, *old})
+def _renewed(module: Any) -> set[str]:
+    """Give a head new weights, where an old one of the same shape was loaded too, and return their names."""
+    for name, child in module.named_children():
+        if name != module.base_model_prefix:
+            for part in child.modules():
+                part._is_hf_initialized = False
+                for tensor in part.parameters(recurse=False):
+                    tensor._is_hf_initialized = False
+                module._init_weights(part)
+    base = f"{module.base_model_prefix}."
+    return {name for name, _ in module.named_parameters() if not name.startswith(base)}
 
 
 def _auto(config: Any, task: str, name: str) -> Any:
@@ -306,29 +299,25 @@ def _takes_mean(origin: Origin, task: str, head: str) -> bool:
     from transformers import MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING as TOKENS
 
     config = origin.config
-    native = hasattr(config, "classifier_pooling")
-    possible = task == "classification" and type(config) in TOKENS and not native
+    possible = task == "classification" and type(config) in TOKENS
     if head == "mean":
-        if not possible and not (task == "classification" and native):
+        if not possible:
             raise LayerscopeError(
                 f"head 'mean' is for classification of texts, and {origin.name} ({config.model_type}) has none for the "
                 f"task {task}: try `head='own'`"
             )
-        return possible
+        return True
     if head != "auto" or not possible or not sees_both_sides(config):
         return False
-    return (
-        is_mean_head(config)
-        or origin.from_config
-        or not _architecture(config).endswith("SequenceClassification")
-    )
+    fresh = origin.from_config or not _architecture(config).endswith("SequenceClassification")
+    return fresh or is_mean_head(config)
 
 
 def _architecture(config: Any) -> str:
     return str((getattr(config, "architectures", None) or [""])[0])
 
 
-def _own_classes(config: Any, classes: Sequence[str], name: str) -> tuple[str, ...]:
+def _classes_of(config: Any, classes: Sequence[str], name: str) -> tuple[str, ...]:
     """Return the classes of a trained head in its order; labels must be among them, or be their numbers."""
     names = tuple(str(config.id2label[number]) for number in sorted(config.id2label))
     numbers = tuple(map(str, range(len(names))))
@@ -351,12 +340,11 @@ def _processor(source: str, module: Any) -> Any:
         processor = load_processor(folder, module, {})
     except LayerscopeError as error:
         raise LayerscopeError(f"{error}, or name one with `processor`") from error
-    config = module.config
-    if processor is not None or getattr(config, "num_channels", 3) != 3:
+    if processor is not None or getattr(module.config, "num_channels", 3) != 3:
         return processor
     from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
-    size = getattr(config, "image_size", 224)
+    size = getattr(module.config, "image_size", 224)
     height, width = size if isinstance(size, (tuple, list)) else (size, size)
     return ViTImageProcessorPil(
         size={"height": height, "width": width}, image_mean=[0.5] * 3, image_std=[0.5] * 3

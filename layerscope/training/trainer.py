@@ -1,6 +1,5 @@
 """A transformers Trainer whose steps train every exit, and whose evaluations score every layer."""
 
-import inspect
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,8 +17,8 @@ from layerscope.models import LayeredModel, LoadOptions, Override, find_layers, 
 from layerscope.models.forward import Inputs
 from layerscope.models.inspection import made_up_samples
 from layerscope.models.mean_head import standard_class
-from layerscope.models.stack import SeveralParts
-from layerscope.training.callbacks import Guard, History, record_of, resumed, write_record
+from layerscope.models.stack import STAGE, SeveralParts
+from layerscope.training.callbacks import Guard, History
 from layerscope.training.exit_loss import ExitLoss
 from layerscope.training.exits import Exits
 from layerscope.training.layer_scores import (
@@ -45,8 +44,9 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
     the last layer), `eval_saturation_layer`, `eval_effective_depth` and `eval_nc1`.
 
     Args:
-        *args: the Trainer's own in its order: model, args, data_collator … The model has a head:
-            sequence, token, image or audio classification, causal or masked language modelling.
+        model: a model with a head: sequence, token, image or audio classification, causal or masked
+            language modelling.
+        *args: the Trainer's own after the model, in its order: args, data_collator …
         objective: the loss over the exits, or its name.
         layers: the exits; by default every layer from 1 on.
         part: which stack, where a model has several.
@@ -72,6 +72,7 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
 
     def __init__(
         self,
+        model: Any,
         *args: Any,
         objective: Objective | str = "aligned",
         layers: Sequence[int] | None = None,
@@ -79,19 +80,16 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
         history: str | Path | None = None,
         **options: Any,
     ) -> None:
-        arguments = inspect.signature(Trainer).bind_partial(*args, **options).arguments
-        model = arguments.get("model")
-        if (model is None) == (arguments.get("model_init") is None):
-            raise LayerscopeError(
-                "AlignedTrainer takes either a model or model_init: give one of them"
-            )
         self.objective = Objective(objective) if isinstance(objective, str) else objective  # type: ignore[arg-type]  # which checks it
-        self._how = arguments.get("processing_class"), part, layers
-        if model is not None:
-            self._attach(model)
-        super().__init__(*args, **options)
+        super().__init__(model, *args, **options)
         self._refuse_arguments()
-        self.record = record_of(self.objective, self.exit_loss.exits.layers)
+        try:
+            self.layered = layered_model(model, self.processing_class, part)
+        except LayerscopeError as error:  # which names the argument of the other verbs
+            raise LayerscopeError(str(error).replace("processor=", "processing_class=")) from error
+        inputs = probe(self.layered)
+        self.exit_loss = ExitLoss(Exits(self.layered, inputs, layers), self.objective, inputs)
+        self.scoring, self.left_out = score_options(self.layered, self.exit_loss)
         self.guard = Guard(self.readings)
         self.add_callback(self.guard)
         self.history: History | None = None
@@ -122,23 +120,6 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
                 f"for each, by torchrun --nproc_per_node {self.args.n_gpu}"
             )
 
-    def _attach(self, model: Any) -> None:
-        """Find the exits of a model, and have its `forward` compute their loss."""
-        processor, part, layers = self._how
-        try:
-            self.layered = layered_model(model, processor, part)
-        except LayerscopeError as error:  # which names the argument of the other verbs
-            raise LayerscopeError(str(error).replace("processor=", "processing_class=")) from error
-        inputs = probe(self.layered)
-        self.exit_loss = ExitLoss(Exits(self.layered, inputs, layers), self.objective, inputs)
-        self.scoring, self.left_out = score_options(self.layered, self.exit_loss)
-
-    def call_model_init(self, trial: Any = None) -> Any:
-        """Return what `model_init` makes, with its exits found."""
-        model = super().call_model_init(trial)
-        self._attach(model)
-        return model
-
     def compute_loss(
         self,
         model: Any,
@@ -156,19 +137,6 @@ class AlignedTrainer(Trainer):  # type: ignore[misc]  # transformers is not type
         if model.training:
             self.guard.see(loss[0] if return_outputs else loss, inputs)
         return loss
-
-    def train(
-        self, resume_from_checkpoint: str | bool | None = None, *args: Any, **options: Any
-    ) -> Any:
-        """Train as the Trainer does; raises `LayerscopeError` for a loss that is not finite or another objective."""
-        self.guard.saved = resumed(self.record, resume_from_checkpoint, self.args.output_dir)
-        return super().train(resume_from_checkpoint, *args, **options)
-
-    def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        if self.args.should_save:
-            folder = Path(self._get_output_dir(trial)) / f"checkpoint-{self.state.global_step}"
-            write_record(self.record, folder)
-        super()._save_checkpoint(model, trial)
 
     def readings(self, model: Any, inputs: Any) -> Iterator[tuple[int, Tensor]]:
         """Yield the layer of each exit with what its head makes of a batch, whose labels are not read."""
@@ -252,14 +220,16 @@ def layered_model(model: Any, processor: Any, part: str | None) -> LayeredModel:
     """Return a model with its layers found by samples that are made up."""
     loaded = load(model, LoadOptions(), processor)
     try:
-        return find_layers(loaded, *made_up_samples(loaded), Override(part))
+        layered = find_layers(loaded, *made_up_samples(loaded), Override(part))
     except SeveralParts as several:
-        why = (
-            f"{several.differ}: one head reads layers of one width"
-            if several.differ
-            else str(several)
+        if not several.differ:
+            raise
+        raise LayerscopeError(f"{several.differ}: one head reads layers of one width") from several
+    if layered.stack.part.startswith(STAGE.format("")):
+        raise LayerscopeError(
+            f"{part} is one of several widths: one head reads layers of one width"
         )
-        raise LayerscopeError(why) from several
+    return layered
 
 
 @torch.no_grad()

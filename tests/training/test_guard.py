@@ -1,6 +1,5 @@
 """What stops a training: a loss that is not finite, weights that are not, another objective at a checkpoint."""
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import torch
 import transformers as hf
 from tiny import one_thread
 from torch import nn
-from trainers import classes, same, tokens, trainer, weights
+from trainers import classes, tokens, trainer
 
 from layerscope import LayerscopeError
 from layerscope.training.objectives import Objective
@@ -73,33 +72,6 @@ def test_a_loss_broken_before_any_checkpoint_says_so(tmp_path: Path):
     line = "step 1 .*layer 1 is the first .*no checkpoint was written"
     with pytest.raises(LayerscopeError, match=line):
         run(tmp_path, model, callbacks=[breaks]).train()
-
-
-OTHERS = {
-    "objective 'aligned', this training has objective 'cosine'": (Objective("cosine"), None),
-    "schedule 'always', this training has schedule": (Objective(schedule="alternate"), None),
-    r"weights 'linear', this training has weights \[1, 1, 2\]": (
-        Objective(weights=[1, 1, 2]),
-        None,
-    ),
-    r"layers \[1, 2, 3\], this training has layers \[1, 3\]": (Objective(), [1, 3]),
-}
-
-
-def test_another_objective_does_not_resume(tmp_path: Path):
-    run(tmp_path, tiny.classifier()).train()
-    for line, (objective, layers) in OTHERS.items():
-        other = run(tmp_path, tiny.classifier(), objective, layers=layers)
-        before = weights(other.model)
-        for checkpoint in (True, str(tmp_path / "checkpoint-4")):
-            with pytest.raises(LayerscopeError, match=f"was trained with {line}"):
-                other.train(resume_from_checkpoint=checkpoint)
-        assert same(before, weights(other.model))
-    record = tmp_path / "checkpoint-6" / "objective.json"
-    assert json.loads(record.read_text())["objective"] == "aligned"
-    record.unlink()  # as in a checkpoint of a plain Trainer
-    with pytest.raises(LayerscopeError, match="does not hold its objective"):
-        run(tmp_path, tiny.classifier()).train(resume_from_checkpoint=True)
 
 
 def test_losses_that_pass_the_exits_by_are_refused(tmp_path: Path):

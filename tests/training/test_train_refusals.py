@@ -87,8 +87,7 @@ CASES = {
         "the layers of this model differ in width, stage-1 (1 layer of 8), stage-2 (1 layer of 16): one head reads "
         "layers of one width",
     "swin.json photos --from-config --part stage-2":
-        "layers differ in width: swin.encoder.layers.0.blocks.0 turns 8 features into 8, "
-        "swin.encoder.layers.1.blocks.0 gives 16; one head reads layers of one width",
+        "stage-2 is one of several widths: one head reads layers of one width",
     "bare.json novel.txt --from-config":
         "'{place}' has no tokenizer that can be loaded: save one with the model, or name one with --processor",
 }  # fmt: skip

@@ -12,7 +12,6 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from trainers import classes, losses, same, still, tokens, trainer, weights
 
-from layerscope import LayerscopeError
 from layerscope.training.objectives import Objective
 from layerscope.training.trainer import AlignedTrainer
 
@@ -93,21 +92,11 @@ def test_it_is_called_as_the_trainer_of_transformers_is(tmp_path: Path):
     text, data = tiny.tokenizer(special=True), classes(8)
     args = hf.TrainingArguments(str(tmp_path), max_steps=2, use_cpu=True, report_to="none",
                                 per_device_train_batch_size=4, save_strategy="no")  # fmt: skip
-    for model, options in (
-        (tiny.classifier(), {}),
-        (None, {"model_init": lambda: tiny.classifier()}),
-    ):
-        run = AlignedTrainer(model, args, hf.default_data_collator, data, data, text, **options)
-        first = run.model
-        run.train()
-        # model_init is called again at the start of a training
-        assert (run.model is first) is (model is not None)
-        assert run.exit_loss.module is run.model
-        assert "eval_accuracy_layer_1" in run.evaluate()
-        assert not same(weights(run.model), weights(tiny.classifier()))
-    for wrong in ({}, {"model": tiny.classifier(), "model_init": lambda: tiny.classifier()}):
-        with pytest.raises(LayerscopeError, match="either a model or model_init: give one of them"):
-            AlignedTrainer(**wrong)
+    run = AlignedTrainer(tiny.classifier(), args, hf.default_data_collator, data, data, text)
+    run.train()
+    assert run.exit_loss.module is run.model
+    assert "eval_accuracy_layer_1" in run.evaluate()
+    assert not same(weights(run.model), weights(tiny.classifier()))
     bare = AlignedTrainer(tiny.classifier(), args)
     assert bare.processing_class is None and bare.layered.stack.depth, "ids need no tokenizer"
 
