@@ -72,7 +72,6 @@ def commands(given: Path, out: str) -> dict[str, list[str]]:
             llama,
             "--data",
             f"linear-probe:{topics}",
-            "--mixes",
             "--shift",
             shift,
         ],

@@ -102,8 +102,9 @@ def opened(
     if widths is not None:
         check_equal("features", shapes[0][2], shapes[-1][2], ("states", "others"), widths)
     layers, elements = sum(s[1] for s in shapes), sum(s[1] * s[2] for s in shapes)
-    # A block must fit, and a Gram tile of it for every layer.
-    step = max(1, min(BLOCK_BYTES // (8 * elements), math.isqrt(TILE_BYTES // (8 * layers))))
+    # A block must fit, and a Gram tile of it for every layer; in small tiles little is taken below
+    # the diagonal of a Gram.
+    step = max(1, min(BLOCK_BYTES // (8 * elements), math.isqrt(TILE_BYTES // (32 * layers))))
     left = Blocks(states, center, step)
     return left, left if others is None else Blocks(others, center, step, "others")
 

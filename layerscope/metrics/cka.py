@@ -1,6 +1,5 @@
 import math
 from functools import partial, wraps
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -160,28 +159,20 @@ def _linear_cka(states: States, others: States | None, debiased: bool) -> Tensor
     """Return linear `cka` of every two layers, through N x N Grams or D x D' features, whichever is cheaper."""
     left, right = opened(states, others, center=True)
     pairs.check_count("CKA", left.count, 4)
-    # Grams of all layers, against features of all pairs and of each layer; half of each is
-    # symmetric.
-    sides = (left,) if right is left else (left, right)
-    gram_cost = (
-        left.count * sum(side.layers * side.width for side in sides)
-        + left.count * left.layers * right.layers
-    )
-    feature_cost = left.layers * left.width * right.layers * right.width
-    if right is not left:
-        feature_cost = 2 * feature_cost + sum(side.layers * side.width**2 for side in sides)
-    inner = inner_by_grams if gram_cost < feature_cost else inner_by_features
+    width = left.layers * left.width
+    other_width = 0 if right is left else right.layers * right.width
+    gram_cost = left.count * (width + other_width + left.layers * right.layers)
+    inner = inner_by_grams if gram_cost < width * (other_width or width) else inner_by_features
     cross, own_left, own_right = inner(left, right)
     if debiased:
-        norms, count = left.squared_norms(), left.count
+        count, norms = left.count, left.squared_norms()
         others_norms = norms if right is left else right.squared_norms().to(norms.device)
         traces, others_traces = norms.sum(1), others_norms.sum(1)
-        cross = hsic(cross, norms @ others_norms.mT, traces[:, None], others_traces[None, :], count)
+        cross = hsic(cross, norms @ others_norms.mT, traces[:, None], others_traces, count)
         own_left = hsic(own_left, norms.square().sum(1), traces, traces, count)
-        own_right = hsic(
-            own_right, others_norms.square().sum(1), others_traces, others_traces, count
-        )
-    return cross / (own_left[:, None] * own_right[None, :]).sqrt()
+        own_diagonals = others_norms.square().sum(1)
+        own_right = hsic(own_right, own_diagonals, others_traces, others_traces, count)
+    return cross / (own_left[:, None] * own_right).sqrt()
 
 
 def hsic(inner: Tensor, diagonals: Tensor, trace_x: Tensor, trace_y: Tensor, count: int) -> Tensor:
@@ -198,85 +189,59 @@ def hsic(inner: Tensor, diagonals: Tensor, trace_x: Tensor, trace_y: Tensor, cou
     return corrected / (count * (count - 3))
 
 
-class _GramTiles:
-    """Tiles `[L, rows * columns]` of all Grams of one side, in memory that is used again.
-
-    Fresh memory for each tile would cost a third of the time in page faults.
-    """
-
-    def __init__(self, blocks: Blocks) -> None:
-        self._blocks = blocks
-        self._rows = blocks.read(blocks.spans[0])
-        self._columns = torch.empty_like(self._rows)
-        layers, longest = self._rows.shape[:2]
-        self._memory = self._rows.new_empty(layers * longest * longest)
-        self._current: Tensor = self._rows
-
-    def turn_to(self, rows: slice) -> None:
-        """Take the rows of the tiles to come."""
-        self._current = self._blocks.read(rows, self._rows)
-
-    def against(self, columns: slice) -> Tensor:
-        """Return the tiles of the current rows against those of another block."""
-        return self._product(self._current, self._blocks.read(columns, self._columns))
-
-    def within(self, rows: slice, columns: slice) -> Tensor:
-        """Return the tiles of some of the current rows against others of them."""
-        return self._product(self._current[:, rows], self._current[:, columns])
-
-    def _product(self, rows: Tensor, columns: Tensor) -> Tensor:
-        shape = (len(rows), rows.shape[1], columns.shape[1])
-        tiles = self._memory[: math.prod(shape)].view(shape)
-        torch.matmul(rows, columns.mT, out=tiles)
-        return tiles.flatten(1)
-
-
 def inner_by_grams(left: Blocks, right: Blocks) -> tuple[Tensor, Tensor, Tensor]:
     """Return <K_a, L_b> of every pair, <K_a, K_a> and <L_b, L_b>, from tiles of the upper halves of the Grams."""
-    sides = (_GramTiles(left),) if right is left else (_GramTiles(left), _GramTiles(right))
-    cross = torch.zeros(left.layers, right.layers, dtype=torch.float64)
-    owns = [torch.zeros(side.layers, dtype=torch.float64) for side in (left, right)]
-
-    def add(tiles: list[Tensor], weight: float) -> None:
-        nonlocal cross, owns
-        tiles = [tile.to(tiles[0].device) for tile in tiles]
-        cross = cross.to(tiles[0].device) + weight * (tiles[0] @ tiles[-1].mT)
-        if right is not left:
-            owns = [
-                total.to(t.device) + weight * torch.linalg.vecdot(t, t)
-                for total, t in zip(owns, tiles, strict=True)
-            ]
-
+    sides = (left,) if right is left else (left, right)
+    device = left.scale.device
+    cross = torch.zeros(left.layers, right.layers, dtype=torch.float64, device=device)
+    owns = [torch.zeros(side.layers, dtype=torch.float64, device=device) for side in sides]
+    # Fresh memory for each block and tile would cost a third of the time in page faults.
+    rows = [side.read(left.spans[0]) for side in sides]
+    columns = [torch.empty_like(block) for block in rows]
+    memory = [block.new_empty(len(block) * block.shape[1] ** 2) for block in rows]
     for i, span in enumerate(left.spans):
-        for side in sides:
-            side.turn_to(span)
-        # the pieces on and above the diagonal, cut in four
-        for low, high in pairwise(sorted({(span.stop - span.start) * i // 4 for i in range(5)})):
-            add([side.within(slice(low, high), slice(low, high)) for side in sides], 1.0)
-            if low:
-                add([side.within(slice(0, low), slice(low, high)) for side in sides], 2.0)
-        for other in left.spans[i + 1 :]:
-            add([side.against(other) for side in sides], 2.0)
-    return (
-        (cross, cross.diagonal(), cross.diagonal()) if right is left else (cross, owns[0], owns[1])
-    )
+        of_rows = [side.read(span, into) for side, into in zip(sides, rows, strict=True)]
+        for other in left.spans[i:]:
+            of_columns = of_rows
+            if other is not span:
+                of_columns = [side.read(other, c) for side, c in zip(sides, columns, strict=True)]
+            weight = 1.0 if other is span else 2.0
+            tiles = [
+                _tile(x, y, into).to(device)
+                for x, y, into in zip(of_rows, of_columns, memory, strict=True)
+            ]
+            cross += weight * (tiles[0] @ tiles[-1].mT)
+            if right is not left:
+                for own, tile in zip(owns, tiles, strict=True):
+                    own += weight * torch.linalg.vecdot(tile, tile)
+    if right is left:
+        owns = [cross.diagonal()]
+    return cross, owns[0], owns[-1]
+
+
+def _tile(rows: Tensor, columns: Tensor, memory: Tensor) -> Tensor:
+    """Return the products `[L, rows * columns]` of two blocks, written to memory that is used again."""
+    shape = (len(rows), rows.shape[1], columns.shape[1])
+    tile = memory[: math.prod(shape)].view(shape)
+    torch.matmul(rows, columns.mT, out=tile)
+    return tile.flatten(1)
 
 
 def inner_by_features(left: Blocks, right: Blocks) -> tuple[Tensor, Tensor, Tensor]:
     """Return the same as |X_a^T Y_b|_F^2, |X_a^T X_a|_F^2 and |Y_b^T Y_b|_F^2, in tiles of layers."""
+    cross = torch.zeros(left.layers, right.layers, dtype=torch.float64, device=left.scale.device)
+    for a in _groups(left):
+        for b in _groups(right):
+            if right is not left or a.start <= b.start:
+                cross[a, b] = _features(left, right, a, b)
     if right is left:
-        cross = _features(
-            left, left, [(a, b) for i, a in enumerate(_groups(left)) for b in _groups(left)[i:]]
-        )
-        upper = cross.triu()
-        cross = upper + upper.triu(1).mT
+        cross = cross.triu() + cross.triu(1).mT
         return cross, cross.diagonal(), cross.diagonal()
-    cross = _features(left, right, [(a, b) for a in _groups(left) for b in _groups(right)])
-    variances = [
-        _features(side, side, [(a, a) for a in _groups(side, 1)]).diagonal()
+    own_left, own_right = (
+        torch.cat([_features(side, side, a, a)[0] for a in _groups(side, 1)])
         for side in (left, right)
-    ]
-    return cross, variances[0], variances[1]
+    )
+    return cross, own_left, own_right.to(own_left.device)
 
 
 def _groups(side: Blocks, most: int | None = None) -> list[slice]:
@@ -284,18 +249,15 @@ def _groups(side: Blocks, most: int | None = None) -> list[slice]:
     return [slice(low, min(low + tile, side.layers)) for low in range(0, side.layers, tile)]
 
 
-def _features(left: Blocks, right: Blocks, tiles: list[tuple[slice, slice]]) -> Tensor:
-    inner = torch.zeros(left.layers, right.layers, dtype=torch.float64)
-    for a, b in tiles:
-        product: float | Tensor = 0.0
-        for rows, columns in in_pairs(left, right):
-            x, y = (part.transpose(0, 1).flatten(1) for part in (rows[a], columns[b]))
-            product = product + (symmetric_product(x) if left is right and a == b else x.mT @ y)
-        squares = torch.as_tensor(product).square()
-        sums = squares.reshape(len(squares) // left.width, left.width, -1, right.width).sum((1, 3))
-        inner = inner.to(sums.device)
-        inner[a, b] = sums
-    return inner
+def _features(left: Blocks, right: Blocks, a: slice, b: slice) -> Tensor:
+    """Return |X_a^T Y_b|_F^2 of some layers and some others."""
+    product: Any = 0.0
+    for rows, columns in in_pairs(left, right):
+        x, y = (part.transpose(0, 1).flatten(1) for part in (rows[a], columns[b]))
+        product += symmetric_product(x) if left is right and a == b else x.mT @ y
+    squares = product.square()
+    by_layer = squares.reshape(len(squares) // left.width, left.width, -1, right.width)
+    return torch.as_tensor(by_layer.sum((1, 3)))
 
 
 CKA = Metric(

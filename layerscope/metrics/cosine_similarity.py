@@ -96,21 +96,10 @@ def moments(
     return mean, torch.where(counts > 1, spread / (counts - 1), torch.nan).sqrt(), counts.long()
 
 
-def mean_cosines(states: States, others: States | None, center: bool = True) -> Tensor:
-    """Return the mean cosine of every two layers alone, by one product a block."""
-    left, right = opened(states, others, center, WIDTHS)
-    total = counts = torch.zeros((), dtype=torch.float64)
-    for rows, columns in in_pairs(left, right):
-        a, known_a = left.directions(rows)
-        b, known_b = (a, known_a) if right is left else right.directions(columns)
-        total, counts = total + a.flatten(1) @ b.flatten(1).mT, counts + known_a @ known_b.mT
-    return (total / counts).clamp(-1.0, 1.0)
-
-
 COSINE_SIMILARITY = Metric(
     cosine_similarity,
     FromPairs(
-        mean_cosines,
+        lambda states, others, center=True: cosine_pairs(states, center, others)[0],
         "{}",
         CENTERING,
         least=0,

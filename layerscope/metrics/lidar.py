@@ -6,11 +6,10 @@ from layerscope.metrics.arrays import Array, as_finite, as_result, centred
 from layerscope.metrics.factors import FromAllViews
 from layerscope.metrics.metric import Metric
 from layerscope.metrics.spectrum import (
-    add_product,
     eigenvalues,
     entropy_of_spectrum,
-    mirrored,
     small_gram,
+    symmetric_product,
 )
 
 _ROWS = 1024
@@ -58,8 +57,8 @@ def _discriminant_eigenvalues(states: Tensor, delta: float) -> Tensor:
     for low in range(0, samples, step):
         block = states[low : low + step].double()
         means[low : low + step] = block.mean(1)
-        add_product(within, (block - means[low : low + step, None]).flatten(0, 1))
-    within = mirrored(within) / (samples * (copies - 1))
+        within += symmetric_product((block - means[low : low + step, None]).flatten(0, 1))
+    within /= samples * (copies - 1)
     within.diagonal().add_(delta)
     between = centred(means).mT / (samples - 1) ** 0.5
     factor = torch.linalg.cholesky(within)

@@ -53,7 +53,6 @@ def neural_collapse(
     """
     check_choice(global_mean, "global_mean", ("samples", "classes"))
     rows = as_finite64(states, "states")
-    rows = rows - rows[..., :1, :]  # what all states share takes no digits
     names, classes = torch.unique(torch.as_tensor(labels).to(rows.device), return_inverse=True)
     if classes.shape != rows.shape[-2:-1]:
         raise LayerscopeError(
@@ -64,60 +63,44 @@ def neural_collapse(
         raise LayerscopeError(
             "all states have one label: neural collapse needs two classes or more"
         )
-    members = torch.nn.functional.one_hot(classes, count).to(rows)
-    means = (members / members.sum(0)).T @ rows  # [..., K, D]
-    centre = (
-        rows.mean(-2, keepdim=True) if global_mean == "samples" else means.mean(-2, keepdim=True)
-    )
-    between, within = means - centre, rows - means[..., classes, :]
-    return collapsed(
-        between,
-        lambda directions: (within @ directions.mT).square().sum(-2) / within.shape[-2],
-        classifier,
-    )
-
-
-def collapsed(
-    between: Tensor, spread: Callable[[Tensor], Tensor], classifier: Array | None = None
-) -> NeuralCollapse:
-    """Return the same of the class means less the global one, `[..., K, D]`.
-
-    `spread` returns, for unit directions `[..., R, D]`, the variance within classes along each,
-    `[..., R]`.
-    """
-    count = between.shape[-2]
-    cosines = (
-        torch.nn.functional.normalize(between, dim=-1)
-        @ torch.nn.functional.normalize(between, dim=-1).mT
-    )
-    pairs = cosines[..., *torch.triu_indices(count, count, 1, device=between.device)]
-    norms = vector_norm(between, dim=-1)
-    apart = None
-    if classifier is not None:
-        rows = as_finite64(classifier, "classifier").to(between.device)
-        if rows.shape[-2:] != between.shape[-2:]:
-            shapes = f"shape {tuple(rows.shape)} and class means {tuple(between.shape[-2:])}"
-            raise LayerscopeError(f"classifier has {shapes}: give one row for each class")
-        unit, other = (
-            each / vector_norm(each, dim=(-2, -1), keepdim=True) for each in (rows, between)
-        )
-        apart = vector_norm(unit - other, dim=(-2, -1))
-    return NeuralCollapse(
-        _nc1(between, spread),
-        norms.std(-1, correction=0) / norms.mean(-1),
-        torch.where(norms.amax(-1) > 0, (pairs + 1 / (count - 1)).abs().mean(-1), torch.nan),
-        apart,
-    )
+    sums = ClassSums.empty(count, *rows.shape[:-2], rows.shape[-1])
+    sums.update(rows, classes)
+    collapse = sums.collapse(classifier, global_mean)
+    assert collapse is not None
+    return collapse
 
 
 def _nc1(between: Tensor, spread: Callable[[Tensor], Tensor]) -> Tensor:
-    """Return trace(Σ_W Σ_B⁺) / K `[...]` by the few directions in which class means differ."""
+    """Return trace(Σ_W Σ_B⁺) / K `[...]` by the few directions in which class means differ.
+
+    `spread` returns, for unit directions `[..., R, D]`, the variance within classes along each.
+    """
     count = between.shape[-2]
     _, sizes, directions = torch.linalg.svd(between / count**0.5, full_matrices=False)
     values = sizes.square()  # eigenvalues of Σ_B
     kept = values > _CUT * values.amax(-1, keepdim=True)
     ratio = torch.where(kept, spread(directions) / values, 0.0).sum(-1) / count
     return torch.where(sizes.amax(-1) > 0, ratio, torch.nan)
+
+
+def _nc2_angles(between: Tensor) -> Tensor:
+    """Return the mean |cos + 1/(K − 1)| `[...]` of the pairs of class means."""
+    count = between.shape[-2]
+    unit = torch.nn.functional.normalize(between, dim=-1)
+    pairs = (unit @ unit.mT)[..., *torch.triu_indices(count, count, 1, device=between.device)]
+    angles = (pairs + 1 / (count - 1)).abs().mean(-1)
+    return torch.where(vector_norm(between, dim=-1).amax(-1) > 0, angles, torch.nan)
+
+
+def _nc3(between: Tensor, classifier: Array) -> Tensor:
+    """Return the distance `[...]` of a classifier's rows from the class means, both at unit norm."""
+    rows = as_finite64(classifier, "classifier").to(between.device)
+    if rows.shape[-2:] != between.shape[-2:]:
+        shapes = f"shape {tuple(rows.shape)} and class means {tuple(between.shape[-2:])}"
+        raise LayerscopeError(f"classifier has {shapes}: give one row for each class")
+    unit, other = (each / vector_norm(each, dim=(-2, -1), keepdim=True) for each in (rows, between))
+    apart: Tensor = vector_norm(unit - other, dim=(-2, -1))
+    return apart
 
 
 @dataclass
@@ -157,7 +140,7 @@ class ClassSums:
             return
         classes, positions, counts = torch.unique(labels, return_inverse=True, return_counts=True)
         if (most := int(classes[-1]) + 1) > len(self.counts):
-            vars(self).update(vars(self.at(torch.arange(len(self.counts)), most)))
+            vars(self).update(vars(self._widened(most)))
         first = self.counts[classes] == 0
         means = rows.new_zeros(*rows.shape[:-2], len(classes), rows.shape[-1]).index_add_(
             -2, positions, rows
@@ -168,13 +151,14 @@ class ClassSums:
         self.sums.index_add_(-2, labels, moved)
         self.moment += moved.mT @ moved
 
-    def at(self, numbers: Tensor, classes: int) -> "ClassSums":
-        """Return the same sums over `classes` classes, with class k renumbered as `numbers[k]`."""
-        moved = ClassSums.empty(classes, *self.moment.shape[:-1])
-        moved.to(self.moment.device)
-        moved.counts[numbers], moved.moment = self.counts, self.moment
-        moved.shifts[..., numbers, :], moved.sums[..., numbers, :] = self.shifts, self.sums
-        return moved
+    def _widened(self, classes: int) -> "ClassSums":
+        """Return the same sums over more classes."""
+        more = ClassSums.empty(classes, *self.moment.shape[:-1])
+        more.to(self.moment.device)
+        known = slice(len(self.counts))
+        more.counts[known], more.moment = self.counts, self.moment
+        more.shifts[..., known, :], more.sums[..., known, :] = self.shifts, self.sums
+        return more
 
     def to(self, device: torch.device | str) -> None:
         """Move to a device."""
@@ -184,7 +168,7 @@ class ClassSums:
     def __add__(self, other: "ClassSums") -> "ClassSums":
         other.to(self.moment.device)
         classes = max(len(self.counts), len(other.counts))
-        ours, theirs = (sums.at(torch.arange(len(sums.counts)), classes) for sums in (self, other))
+        ours, theirs = self._widened(classes), other._widened(classes)
         shifts = torch.where((ours.counts == 0)[:, None], theirs.shifts, ours.shifts)
         apart = (theirs.shifts - shifts) * (theirs.counts > 0)[:, None]
         moved = theirs.counts[:, None] * apart
@@ -194,28 +178,37 @@ class ClassSums:
             ours.counts + theirs.counts, shifts, ours.sums + theirs.sums + moved, moment
         )
 
-    def collapse(self, classifier: Tensor | None = None) -> NeuralCollapse | None:
+    def collapse(
+        self, classifier: Array | None = None, global_mean: str = "samples"
+    ) -> NeuralCollapse | None:
         """Return what `neural_collapse` gives of all states at once; None for fewer than two classes.
 
-        `classifier` `[K, D]` has a row for each class; those of classes without a state do not
-        count.
+        Classes without a state do not count, nor do their rows of the `classifier` `[K, D]`.
         """
         there = self.counts > 0
         if int(there.sum()) < 2:
             return None
-        counts, total = self.counts[there], self.counts.sum()
-        shifts, off = self.shifts[..., there, :], self.sums[..., there, :] / counts[:, None]
+        if classifier is not None and len(classifier) == len(there):
+            classifier = torch.as_tensor(classifier).to(there.device)[there]
+        counts, total = self.counts[there, None], self.counts.sum()
+        shifts, off = self.shifts[..., there, :], self.sums[..., there, :] / counts
         means = shifts - shifts[..., :1, :] + off
-        between = means - (counts[:, None] * means).sum(-2, keepdim=True) / total
+        weights = (
+            counts / total if global_mean == "samples" else torch.full_like(counts, 1 / len(counts))
+        )
+        between = means - (weights * means).sum(-2, keepdim=True)
 
         def spread(directions: Tensor) -> Tensor:
             around = ((directions @ self.moment) * directions).sum(-1)
-            return (around - (counts[:, None] * (off @ directions.mT).square()).sum(-2)).clamp_min(
-                0
-            ) / total
+            within = around - (counts * (off @ directions.mT).square()).sum(-2)
+            return within.clamp_min(0) / total
 
-        return collapsed(
-            between, spread, None if classifier is None else classifier.to(there.device)[there]
+        norms = vector_norm(between, dim=-1)
+        return NeuralCollapse(
+            _nc1(between, spread),
+            norms.std(-1, correction=0) / norms.mean(-1),
+            _nc2_angles(between),
+            None if classifier is None else _nc3(between, classifier),
         )
 
 

@@ -64,38 +64,21 @@ def entropy_limit(normalization: str | None, rows: int, columns: int) -> float:
 
 
 def symmetric_product(rows: Tensor) -> Tensor:
-    """Return `rows.T @ rows` `[..., D, D]` of `[..., N, D]`, by upper blocks and mirror images where wide."""
-    width = rows.shape[-1]
-    if width < _WIDE:
-        return rows.mT @ rows
-    product = rows.new_empty(*rows.shape[:-2], width, width)
-    for strip in _strips(width):
-        product[..., strip, strip.start :] = rows[..., strip].mT @ rows[..., strip.start :]
-    return mirrored(product)
-
-
-def add_product(total: Tensor, rows: Tensor) -> None:
-    """Add `rows.T @ rows` of `[N, D]` to `total` `[D, D]` in place, on and above its diagonal; see `mirrored`."""
-    for strip in _strips(rows.shape[-1]):
-        total[strip, strip.start :].addmm_(rows[:, strip].mT, rows[:, strip.start :])
-
-
-def mirrored(total: Tensor) -> Tensor:
-    """Return matrices `[..., D, D]`, in place, with what is above the diagonal below it too."""
-    for strip in _strips(total.shape[-1]):
-        total[..., strip.stop :, strip] = total[..., strip, strip.stop :].mT
-    return total
-
-
-def _strips(width: int) -> list[slice]:
-    """Return the strips of columns by which a symmetric product is made.
+    """Return `rows.T @ rows` `[..., D, D]` of `[..., N, D]`, by upper blocks and mirror images where wide.
 
     BLAS has a rank-k update that torch does not expose; eight strips save 7/16 of the
     multiplications.
     """
-    count = min(8, width // 128) if width >= _WIDE else 1
-    cuts = [width * i // count for i in range(count + 1)]
-    return [slice(low, high) for low, high in zip(cuts, cuts[1:], strict=False)]
+    width = rows.shape[-1]
+    if width < _WIDE:
+        return rows.mT @ rows
+    product = rows.new_empty(*rows.shape[:-2], width, width)
+    size = -(-width // 8)
+    for low in range(0, width, size):
+        strip = slice(low, low + size)
+        product[..., strip, low:] = rows[..., strip].mT @ rows[..., low:]
+        product[..., low + size :, strip] = product[..., strip, low + size :].mT
+    return product
 
 
 def small_gram(rows: Tensor) -> Tensor:

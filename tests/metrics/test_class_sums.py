@@ -47,17 +47,12 @@ def test_sums_over_chunks_of_two_processes_are_those_of_all_states(
     scale = np.r_[factor, np.ones(width - 1)]
     centres = rng.normal(size=(2, classes, width))[:, labels]
     layers = centres + spread * rng.normal(size=(2, n, width)) * scale @ along + offset
-    # each process numbers the classes in the order in which they came
-    numbers: list[dict[int, int]] = [{}, {}]
     parts = [ClassSums.empty(0, 2, width), ClassSums.empty(0, 2, width)]
     for chunk, start in enumerate(range(0, n, 37)):
-        process, rows = chunk % 2, slice(start, start + 37)
-        seen = numbers[process]
-        of_chunk = [seen.setdefault(label, len(seen)) for label in labels[rows].tolist()]
-        parts[process].update(torch.from_numpy(layers[:, rows]), torch.tensor(of_chunk))
-    common = {label: i for i, label in enumerate(dict.fromkeys([*numbers[0], *numbers[1]]))}
-    renamed = parts[1].at(torch.tensor([common[label] for label in numbers[1]]), len(common))
-    summed = (parts[0] + renamed).collapse()
+        rows = slice(start, start + 37)
+        of_chunk = torch.from_numpy(labels[rows])
+        parts[chunk % 2].update(torch.from_numpy(layers[:, rows]), of_chunk)
+    summed = (parts[0] + parts[1]).collapse()
     at_once = neural_collapse(layers, labels)
     assert summed is not None and summed.nc3 is None
     for layer in range(2):
