@@ -29,7 +29,7 @@ def _brief() -> None:
     from layerscope.truncation import costs
 
     costs.FEWEST = costs.MOST = 3
-    timing.SECONDS, timing.RACE, timing.ALONE = 1.0, 0.5, 0.2
+    timing.SECONDS, timing.RACE = 1.0, 0.5
 
 
 @pytest.fixture(autouse=True)

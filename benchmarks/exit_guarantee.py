@@ -40,12 +40,11 @@ def main() -> None:
 
     from layerscope.core.progress import reporting
     from layerscope.early_exit import ExitModel
-    from layerscope.early_exit.calibration import split
-    from layerscope.early_exit.cost_model import Simulation
+    from layerscope.early_exit.calibration import calibrate_recorded, split
     from layerscope.early_exit.options import Goal
-    from layerscope.early_exit.pipeline import certify
-    from layerscope.early_exit.timing import measure_times
-    from layerscope.early_exit.validation import in_order, read_validation, record_all
+    from layerscope.early_exit.pipeline import chosen_exits
+    from layerscope.early_exit.timing import measure_costs
+    from layerscope.early_exit.validation import read_validation, record_all
     from layerscope.metrics import exit_speedup
 
     frame = pd.read_csv(given.data).drop_duplicates("text")
@@ -58,15 +57,16 @@ def main() -> None:
     with console.bar("every layer", len(read), "samples") as advance:
         recorded = record_all(model, read, 32, advance)
     goal = Goal(given.max_disagreement)
-    times = measure_times(model, read, recorded.lengths, read.plan(32), console)
+    costs = measure_costs(model, read, 32, console)
     violations, layers, clock, never = 0, [], [], 0
     with console.bar("draws", given.draws, "draws") as advance:
         for draw in range(given.draws):
             order = np.random.default_rng(draw).permutation(len(recorded))
             known, others = np.sort(order[: given.rows]), np.sort(order[given.rows :])
-            calibration = certify(
-                model, recorded.take(known), times, goal, *split(len(known), goal), 32
-            )
+            design, tested = split(len(known), goal)
+            chosen_on = recorded.take(known[design])
+            exits = chosen_exits(chosen_on, costs, 32, len(tested), goal)
+            calibration = calibrate_recorded(recorded.take(known[tested]), exits, goal)
             truth = recorded.take(others)
             leaving = truth.leaves(calibration.exits, calibration.threshold)
             violations += bool(truth.disagrees(leaving).mean() > given.max_disagreement)
@@ -74,8 +74,9 @@ def main() -> None:
             layers.append(
                 exit_speedup(np.bincount(leaving, minlength=recorded.depth + 1)[1:].astype(float))
             )
-            simulation = Simulation(truth, in_order(len(truth), 32), times, trims=model.trims)
-            clock.append(simulation.run(calibration.exits, calibration.threshold).speedup)
+            ends = np.full(len(truth), truth.depth)
+            plain = costs.seconds(ends, (), truth.depth, 32)
+            clock.append(plain / costs.seconds(leaving, exits, truth.depth, 32))
             advance(1)
     limit = int(binom.ppf(0.99, given.draws, 0.05)) - 1  # more come with less than 1 %
     print(

@@ -18,12 +18,54 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+import weakref
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 DRAFT, DRAFTED, PROMPT, VOCABULARY = 6, 4, 32, 8000
+
+
+class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # of torch
+    """Counts the storages that operations make and let go."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # of torch
+        self.held, self.most = 0, 0
+        self.known = weakref.WeakSet[Any]()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        # what is given was there before
+        before = {
+            id(each.untyped_storage())
+            for each in tree_leaves((args, kwargs))
+            if isinstance(each, torch.Tensor)
+        }
+        results = func(*args, **(kwargs or {}))
+        for each in tree_leaves(results):
+            store = each.untyped_storage() if isinstance(each, torch.Tensor) else None
+            if store is None or id(store) in before or store in self.known:
+                continue
+            self.known.add(store)
+            self.held += store.nbytes()
+            self.most = max(self.most, self.held)
+            weakref.finalize(store, self._gone, store.nbytes())
+        return results
+
+    def _gone(self, size: int) -> None:
+        self.held -= size
+
+
+def peak_bytes(run: Callable[[], object]) -> int:
+    """Return the most bytes of tensors that a call holds at once, beside those that were there before it."""
+    watch = _Watch()
+    with watch:
+        run()
+    return watch.most
 
 
 def model_of(shape: str, quiet: float, layers: int, width: int) -> Any:
@@ -82,7 +124,7 @@ def ideal(speculation: Any, batch: int, tokens: int) -> float:
             begun = time.perf_counter()
             run()
             times.append(time.perf_counter() - begun)
-            for layer in split._attention():
+            for layer in (each for each in split.cache.layers if each.keys is not None):
                 layer.keys, layer.values = (
                     each[..., : ids.shape[1], :] for each in (layer.keys, layer.values)
                 )
@@ -104,7 +146,6 @@ def ideal(speculation: Any, batch: int, tokens: int) -> float:
 
 def measure(shape: str, batch: int, tokens: int, repeats: int, size: tuple[int, int]) -> bool:
     """Time all ways to decode, and return whether the bars are met."""
-    from layerscope.core.memory import peak_bytes
     from layerscope.generation import SelfSpeculation
 
     model, hard = model_of(shape, 0.02, *size), model_of(shape, 1.0, *size)

@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -103,8 +104,10 @@ class Trial:
         )
 
     def drafts(self) -> Any:
-        short = {"samples": 4, "prefix": 4, "max_new_tokens": 16, "draft_tokens": 2}
-        return layerscope.exits(str(self.talker), self.table, exits=(2,), **short, **HOW)
+        short = {"samples": 8, "prefix": 4, "max_new_tokens": 16, "draft_tokens": 2}
+        report = layerscope.exits(str(self.talker), self.table, exits=(2,), **short, **HOW)
+        ways = report.ways[:2].assign(chosen=False)  # what is fastest depends on the machine
+        return replace(report, ways=ways, draft_layer="2")
 
     def training(self) -> Any:
         options = {"max_steps": 6, "batch_size": 8, "eval_every": 3, "out": self.folder / "trained"}
@@ -131,7 +134,7 @@ def entries(names: list[str] = NAMES) -> dict[str, Any]:
     # threads that wait for each other cost tiny models more than they save
     torch.set_num_threads(1)
     costs.FEWEST = costs.MOST = 1
-    timing.SECONDS = timing.RACE = timing.ALONE = 0.2
+    timing.SECONDS = timing.RACE = 0.2
     with tempfile.TemporaryDirectory() as folder:
         trial = Trial(Path(folder))
         results = {name: getattr(trial, name)() for name in names}

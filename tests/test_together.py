@@ -97,6 +97,8 @@ def commands(given: Path, out: str) -> dict[str, list[str]]:
             "16",
             "--samples",
             "4",
+            "--draft-tokens",
+            "2",
         ],
     }
     return {
@@ -162,7 +164,7 @@ def test_two_processes_find_the_exits_of_one(both, given: Path):
     known = ("exits", "threshold", "calibration", "accuracy", "plain_accuracy", "disagreement")
     assert [getattr(one, name) for name in known] == [getattr(two, name) for name in known]
     one, two = (layerscope.open_draft_report(given / f"drafts-{n}") for n in ("one", "two"))
-    assert one.layers["agreement"].tolist() == two.layers["agreement"].tolist()
+    assert one.ways["acceptance"].tolist()[1] == two.ways["acceptance"].tolist()[1] > 0
 
 
 @pytest.mark.parametrize("rank", [0, 1])

@@ -39,7 +39,7 @@ if __name__ == "__main__":
     timing.FEWEST = timing.MOST = costs.FEWEST = costs.MOST = (
         1  # how fast these models are is not looked at
     )
-    timing.RACE = timing.ALONE = 0.2
+    timing.RACE = 0.2
     folder, told = Path(sys.argv[1]), {}
     commands = json.loads((folder / "commands.json").read_text())
     last = commands.pop("last")

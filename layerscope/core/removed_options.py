@@ -10,7 +10,15 @@ NO_TARGET = "few target labels choose worse than none; `tasks` names the shifted
 NO_DIMS = "truncate --dim writes a model of fewer dimensions, and train --dims trains one to serve at several"
 NO_LAYERSKIP = "the objective aligned trains every exit in every step"
 
+NO_DRAFT_OPTION = (
+    "drafts are set by draft_layer and draft_tokens; layerscope exits says which layer pays"
+)
+
 GONE = {
+    ("exits", "draft_lens"): NO_DRAFT_OPTION,
+    ("generate", "draft_lens"): NO_DRAFT_OPTION,
+    ("generate", "draft_threshold"): NO_DRAFT_OPTION,
+    ("generate", "drafts"): "give the --draft-layer that `layerscope exits` prints",
     (
         "",
         "merge",

@@ -1,6 +1,5 @@
 """What a model with exits is worth: facts, a curve over thresholds, layers, and truncation at every depth."""
 
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,12 +12,10 @@ from layerscope.show.pushed import Stored
 TABLES: dict[str, dict[str, str]] = {
     "curve": {
         "threshold": "float64", "chosen": "bool", "mean_layer": "float64", "exit_speedup": "float64",
-        "predicted": "float64", "measured": "float64", "error": "float64", "accuracy": "float64",
-        "disagreement": "float64",
+        "measured": "float64", "error": "float64", "accuracy": "float64", "disagreement": "float64",
     },
     "layers": {
         "layer": "int64", "checked": "bool", "leaving": "int64", "share": "float64", "cumulative": "float64",
-        "layer_accuracy": "float64", "layer_agreement": "float64",
     },
     "depths": {
         "layer": "int64", "accuracy": "float64", "disagreement": "float64", "measured": "float64",
@@ -36,17 +33,16 @@ class ExitReport(Stored):
     A sample leaves at the first of the `exits` whose `criterion` reaches the `threshold` (infinity:
     never), measured on `samples` of `data` in batches of `batch_size`, the exits chosen on `design`
     samples. `goal` says what is guaranteed, `calibration` holds its numbers. `pays` and `verdict`
-    are the answer; `predicted` and `measured` how many times faster than the plain model, `alone`
-    the same where every sample comes alone; `error` and `alone_error` are standard errors of what
-    was measured, `busy` is why that is not to be trusted, empty where it is. `exit_speedup` is the
-    same by depth alone, Σ L·mᵢ / Σ i·mᵢ for mᵢ samples that leave at layer i (Jiang et al. 2025).
-    Accuracies are None without labels, `disagreement` is the share of predictions that are not the
-    plain model's, `plain_milliseconds` a sample's share of its time. `path` is the folder of the
-    exit model, `folder` the one this report was opened from.
+    are the answer; `measured` is how many times faster than the plain model, `error` its standard
+    error. Accuracies are None without labels, `disagreement` is the share of predictions that are
+    not the plain model's, `plain_milliseconds` a sample's share of its time. `path` is the folder
+    of the exit model, `folder` the one this report was opened from.
 
-    `curve` has a row for each threshold, `layers` for each layer 1 … L (which is checked, how many
-    leave, and what all samples would score there), `depths` for the model truncated at each layer;
-    their columns are those of `TABLES`, NaN where something is not known or was not measured.
+    `curve` has a row for each threshold, one of them `chosen`; its `exit_speedup` is that by depth
+    alone, Σ L·mᵢ / Σ i·mᵢ for mᵢ samples that leave at layer i (Jiang et al. 2025). `layers` has a
+    row for each layer 1 … L (which is checked, how many leave), `depths` for the model truncated at
+    each layer; their columns are those of `TABLES`, NaN where something is not known or was not
+    measured.
 
     >>> report = layerscope.open_exit_report("tiny-exits")
     >>> report.depth, report.classes, report.samples
@@ -74,9 +70,8 @@ class ExitReport(Stored):
     calibration: dict[str, Any] | None
     pays: bool
     verdict: str
-    predicted: float
     measured: float
-    exit_speedup: float
+    error: float
     path: str | None
     accuracy: float | None
     plain_accuracy: float | None
@@ -86,10 +81,6 @@ class ExitReport(Stored):
     layers: pd.DataFrame = field(repr=False)
     depths: pd.DataFrame = field(repr=False)
     notes: tuple[str, ...] = ()
-    alone: float | None = None
-    error: float = math.nan
-    alone_error: float = math.nan
-    busy: str = ""
     folder: Path | None = None
 
     @property
@@ -98,10 +89,9 @@ class ExitReport(Stored):
         return self.accuracy is not None
 
     @property
-    def chosen(self) -> pd.Series | None:
-        """The row of the curve that was chosen, None where none is marked."""
-        rows = self.curve[self.curve["chosen"]]
-        return rows.iloc[0] if len(rows) else None
+    def chosen(self) -> pd.Series:
+        """The row of the curve that was chosen."""
+        return self.curve[self.curve["chosen"]].iloc[0]
 
 
 def open_exit_report(folder: str | Path) -> ExitReport:

@@ -12,8 +12,8 @@ from layerscope.models.options import LoadOptions, Override
 GOAL = "Guarantee"
 LEAVING = "Leaving"
 DRAFTS = "Language models"
-FOR_CLASSIFIERS = ("max_disagreement", "min_accuracy", "confidence", "criterion")
-FOR_LANGUAGE_MODELS = ("prefix", "max_new_tokens", "draft_tokens", "draft_lens")
+FOR_CLASSIFIERS = ("max_disagreement", "min_accuracy", "confidence", "criterion", "threshold")
+FOR_LANGUAGE_MODELS = ("prefix", "max_new_tokens", "draft_tokens")
 Disagreement = Annotated[float | None, Number(above=0, below=1, such_as="0.01"), GOAL]
 Accuracy = Annotated[float | None, Number(above=0, below=1, such_as="0.9"), GOAL]
 Confidence = Annotated[float, Number(above=0, below=1, such_as="0.95"), GOAL]
@@ -93,7 +93,6 @@ class ExitsOptions(Options):
     prefix: int
     max_new_tokens: int
     draft_tokens: int | Literal["auto"]
-    draft_lens: str | Path | None
     processor: Any
     out: Path | None
     progress: bool

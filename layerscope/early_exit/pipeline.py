@@ -21,11 +21,11 @@ from layerscope.core.progress import Reporter, reporting
 from layerscope.core.saved import jsonable
 from layerscope.core.stopwatch import machine
 from layerscope.early_exit.calibration import Calibration
-from layerscope.early_exit.cost_model import Exits, Plan, Rows, Simulation, Times, choose_exits
+from layerscope.early_exit.cost_model import Costs, Exits, choose_exits
 from layerscope.early_exit.draft_study import study_drafts
 from layerscope.early_exit.exit_model import ExitModel, IsLanguageModelError
 from layerscope.early_exit.exit_report import STORE, ExitReport
-from layerscope.early_exit.findings import disturbance, judged
+from layerscope.early_exit.findings import judged
 from layerscope.early_exit.options import (
     FOR_CLASSIFIERS,
     FOR_LANGUAGE_MODELS,
@@ -43,8 +43,8 @@ from layerscope.early_exit.saving import (
     foreign_files,
     precision,
 )
-from layerscope.early_exit.timing import Raced, measure_times, race_alone, race_exits
-from layerscope.early_exit.validation import Validation, in_order, read_validation, record_all
+from layerscope.early_exit.timing import Raced, measure_costs, race_exits
+from layerscope.early_exit.validation import Validation, read_validation, record_all
 from layerscope.generation import draft_report
 from layerscope.generation.decoder import language_model
 from layerscope.generation.draft_report import DraftReport
@@ -59,28 +59,19 @@ SAMPLES, BATCH = 5000, 32
 
 
 @dataclass(frozen=True)
-class Serving:
-    """Samples, what every layer says of them, and how many are served at once."""
+class Served:
+    """Samples in batches, what every layer says of them, where they leave, and from which threshold on.
+
+    Without a `calibration` exits and threshold were stated; `design` samples chose the exits.
+    """
 
     samples: Validation
     recorded: Recorded
     batch_size: int
-
-    @property
-    def plan(self) -> Plan:
-        """The batches in which they are served."""
-        return self.samples.plan(self.batch_size)
-
-
-@dataclass(frozen=True)
-class Choice:
-    """Where samples leave, and from which threshold on; without a calibration both were stated."""
-
     exits: Exits
     threshold: float
     calibration: Calibration | None = None
     design: int = 0
-    """Number of samples that chose the exits."""
 
 
 def study_exits(options: ExitsOptions) -> ExitReport | DraftReport:
@@ -135,51 +126,44 @@ def study_classifier(options: ExitsOptions, model: ExitModel) -> ExitReport:
         exact.check_enough(len(tested), goal)
     with reporter.bar("every layer", len(samples), "samples") as advance:
         recorded = record_all(model, samples, batch_size, advance, team.each)
-    serving = Serving(samples, recorded, batch_size)
 
     def measured() -> ExitReport:
-        times = measure_times(model, samples, recorded.lengths, serving.plan, reporter)
+        served = Served(samples, recorded, batch_size, model.exits, options.threshold or 0.0)
         if options.threshold is None:
-            calibration = certify(model, recorded, times, goal, design, tested, batch_size)
-            choice = Choice(calibration.exits, calibration.threshold, calibration, len(design))
-        else:
-            choice = Choice(model.exits, float(options.threshold))
-        report = _report(model, serving, choice, times, options.min_speedup, reporter)
-        return report if out is None else _saved(report, model, choice.calibration, out)
+            exits = model.exits
+            if len(design):
+                costs = measure_costs(model, samples, batch_size, reporter)
+                exits = chosen_exits(recorded.take(design), costs, batch_size, len(tested), goal)
+            made = _certified(model, recorded.take(tested), exits, goal)
+            served = replace(
+                served,
+                exits=made.exits,
+                threshold=made.threshold,
+                calibration=made,
+                design=len(design),
+            )
+        report = _report(model, served, options.min_speedup, reporter)
+        return report if out is None else _saved(report, model, served.calibration, out)
 
     return team.lead(measured)
 
 
-def _report(
-    model: ExitModel,
-    serving: Serving,
-    choice: Choice,
-    times: Times,
-    min_speedup: float,
-    reporter: Reporter,
-) -> ExitReport:
+def _report(model: ExitModel, served: Served, min_speedup: float, reporter: Reporter) -> ExitReport:
     """Race the chosen exits, the plain model and the truncated ones, and return the report."""
-    samples, recorded = serving.samples, serving.recorded
-    exits, threshold = choice.exits, choice.threshold
-    drawn = exits or tuple(range(1, model.depth))
+    samples, recorded = served.samples, served.recorded
+    exits, threshold = served.exits, served.threshold
+    raced_exits = exits or tuple(range(1, model.depth))
     if not exits:
         threshold = NEVER
-    thresholds = exact.thresholds_shown(recorded, drawn, threshold)
-    raced = race_exits(model, samples, serving.plan, drawn, thresholds, reporter)
-    simulation = Simulation(recorded, raced.plan, times, trims=model.trims)
-    curve = curve_table(recorded, drawn, thresholds, threshold, simulation, raced)
+    thresholds = exact.thresholds_shown(recorded, raced_exits, threshold)
+    plan = samples.plan(served.batch_size)
+    raced = race_exits(model, samples, plan, raced_exits, thresholds, reporter)
+    curve = curve_table(recorded, raced_exits, thresholds, threshold, raced)
     row = curve[curve["chosen"]].iloc[0]
-    predicted, measured = float(row["predicted"]), float(row["measured"])
-    batch_size, error = serving.batch_size, float(row["error"])
-    ceiling = simulation.run(exits, threshold).ceiling
-    milliseconds = raced.plain_milliseconds * batch_size
-    busy = disturbance(measured, error, ceiling, *raced.never, milliseconds)
-    pays, verdict = judged(predicted, measured, min_speedup, error, busy)
+    measured, error = float(row["measured"]), float(row["error"])
+    pays, verdict = judged(measured, error, min_speedup)
     leaving = recorded.leaves(exits, threshold)
     layers, depths = _by_layer(model, recorded, raced, exits, leaving)
-    alone, alone_error = None, math.nan
-    if threshold != NEVER:
-        alone, alone_error = race_alone(model, samples, exits, threshold, reporter)
     return ExitReport(
         model=model.layered.loaded.name,
         depth=model.depth,
@@ -187,31 +171,26 @@ def _report(
         criterion=model.criterion,
         exits=exits,
         threshold=threshold,
-        batch_size=batch_size,
+        batch_size=served.batch_size,
         samples=len(samples),
-        design=choice.design,
+        design=served.design,
         data=samples.name,
         machine=machine(model.device),
-        goal=str(choice.calibration or STATED),
-        calibration=jsonable(choice.calibration),
+        goal=str(served.calibration or STATED),
+        calibration=jsonable(served.calibration),
         pays=pays,
         verdict=verdict if pays else f"{verdict}; use the plain model",
-        predicted=predicted,
         measured=measured,
-        exit_speedup=float(row["exit_speedup"]),
+        error=error,
         accuracy=recorded.accuracy(leaving),
         plain_accuracy=recorded.accuracy(np.full(len(samples), model.depth)),
         disagreement=float(recorded.disagrees(leaving).mean()),
-        plain_milliseconds=raced.plain_milliseconds,
+        plain_milliseconds=raced.milliseconds,
         path=None,
         curve=curve,
         layers=layers,
         depths=depths,
-        busy=busy,
-        error=error,
-        notes=(*samples.notes, *raced.notes, *filter(None, [busy])),
-        alone=alone,
-        alone_error=alone_error,
+        notes=(*samples.notes, *raced.notes),
     )
 
 
@@ -251,27 +230,22 @@ def _folder(out: str | Path) -> Path:
 
 
 def curve_table(
-    recorded: Recorded,
-    exits: Sequence[int],
-    thresholds: Sequence[float],
-    chosen: float,
-    simulation: Simulation,
-    raced: Raced,
+    recorded: Recorded, exits: Exits, thresholds: Sequence[float], chosen: float, raced: Raced
 ) -> pd.DataFrame:
-    """Return a row for each threshold: how deep samples come, what it wins by depth, expected and measured."""
+    """Return a row for each threshold: how deep samples come, what that wins by depth, and what was measured."""
     rows = []
     for threshold in thresholds:
         leaving = recorded.leaves(exits, threshold)
         counts = np.bincount(leaving, minlength=recorded.depth + 1)[1:]
+        measured, error = raced.speedups["threshold", threshold]
         rows.append(
             {
                 "threshold": threshold,
                 "chosen": threshold == chosen,
                 "mean_layer": leaving.mean(),
                 "exit_speedup": exit_speedup(counts.astype(float)),
-                "predicted": simulation.run(exits, threshold).speedup,
-                "measured": raced.speedups["threshold", threshold],
-                "error": raced.errors["threshold", threshold],
+                "measured": measured,
+                "error": error,
                 "accuracy": recorded.accuracy(leaving),
                 "disagreement": recorded.disagrees(leaving).mean(),
             }
@@ -280,38 +254,33 @@ def curve_table(
 
 
 def _by_layer(
-    model: ExitModel, recorded: Recorded, raced: Raced, exits: Sequence[int], leaving: Layers
+    model: ExitModel, recorded: Recorded, raced: Raced, exits: Exits, leaving: Layers
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return how many leave at each layer, and what all would score there; and the model truncated at each."""
-    every, n, predictions = range(1, recorded.depth + 1), len(recorded), recorded.predictions
-    accuracy = (
-        math.nan if recorded.labels is None else (predictions == recorded.labels[:, None]).mean(0)
-    )
-    disagreement = (predictions != recorded.full[:, None]).mean(0)
-    counts, blocks, weights = (
-        np.bincount(leaving, minlength=recorded.depth + 1)[1:],
-        model.layered.stack.blocks,
-        [],
-    )
+    """Return how many leave at each layer, and the model truncated at each."""
+    every, blocks = range(1, recorded.depth + 1), model.layered.stack.blocks
+    counts = np.bincount(leaving, minlength=recorded.depth + 1)[1:]
+    share = counts / len(recorded)
+    depths = []
     for layer in every:
         gone = map(model.model.get_submodule, set(blocks[layer:]) - set(blocks[:layer]))
-        weights.append(parameters(model.model) - parameters(nn.ModuleList(gone)))
+        measured, error = raced.speedups.get(("layer", layer), (math.nan, math.nan))
+        here = np.full(len(recorded), layer)
+        depths.append(
+            {
+                "layer": layer,
+                "accuracy": recorded.accuracy(here),
+                "disagreement": recorded.disagrees(here).mean(),
+                "measured": measured,
+                "error": error,
+                "parameters": parameters(model.model) - parameters(nn.ModuleList(gone)),
+            }
+        )
     layers = {
         "layer": every,
         "checked": np.isin(every, exits),
         "leaving": counts,
-        "share": counts / n,
-        "cumulative": counts.cumsum() / n,
-        "layer_accuracy": accuracy,
-        "layer_agreement": 1 - disagreement,
-    }
-    depths = {
-        "layer": every,
-        "accuracy": accuracy,
-        "disagreement": disagreement,
-        "measured": [raced.speedups.get(("layer", layer), math.nan) for layer in every],
-        "error": [raced.errors.get(("layer", layer), math.nan) for layer in every],
-        "parameters": weights,
+        "share": share,
+        "cumulative": share.cumsum(),
     }
     return pd.DataFrame(layers), pd.DataFrame(depths)
 
@@ -371,36 +340,26 @@ def calibrate(
     return _certified(model, recorded, model.exits, goal)
 
 
-def certify(
-    model: ExitModel,
-    recorded: Recorded,
-    times: Times,
-    goal: Goal,
-    design: Rows,
-    tested: Rows,
-    batch_size: int,
-) -> Calibration:
-    """Return the exits worth their cost by the `design` samples (without any the model's own), as the others certify.
+def chosen_exits(
+    recorded: Recorded, costs: Costs, batch_size: int, tested: int, goal: Goal
+) -> Exits:
+    """Return the exits worth their cost by some samples, at a threshold that as many as are `tested` could certify.
 
-    While they are chosen, they have the greediest threshold with the share of errors that the
-    others may have.
+    It is the greediest with the share of errors that those may have.
     """
-    if not len(design):
-        return _certified(model, recorded.take(tested), model.exits, goal)
-    part, n = recorded.take(design), len(tested)
-    most = np.flatnonzero(exact.p_value(np.arange(n + 1), n, goal.risk) <= goal.delta).max() / n
-    wanted = part.full if part.labels is None or goal.max_disagreement is not None else part.labels
+    errors = np.arange(tested + 1)
+    most = np.flatnonzero(exact.p_value(errors, tested, goal.risk) <= goal.delta).max() / tested
+    wanted = recorded.full
+    if recorded.labels is not None and goal.max_disagreement is None:
+        wanted = recorded.labels
 
     def allowed(exits: Exits) -> float:
-        thresholds = (NEVER, *exact.path(part.criterion, part.classes, exits))
-        over = np.flatnonzero(
-            exact.errors_along(part, exits, thresholds, wanted) > most * len(part)
-        )
+        thresholds = (NEVER, *exact.path(recorded.criterion, recorded.classes, exits))
+        wrong = exact.errors_along(recorded, exits, thresholds, wanted)
+        over = np.flatnonzero(wrong > most * len(recorded))
         return thresholds[max(0, over[0] - 1)] if len(over) else thresholds[-1]
 
-    plan = in_order(len(part), batch_size)
-    exits = choose_exits(part, plan, times, allowed, trims=model.trims).exits
-    return _certified(model, recorded.take(tested), exits, goal)
+    return choose_exits(recorded, costs, batch_size, allowed)
 
 
 def _certified(model: ExitModel, recorded: Recorded, exits: Exits, goal: Goal) -> Calibration:

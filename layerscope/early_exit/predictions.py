@@ -79,15 +79,13 @@ class Recorded:
     """One full pass over N samples of a model with L layers.
 
     `scores` [N, L] is how sure layers 1 … L are (see `sureness`), `predictions` [N, L] what they
-    predict, `lengths` [N] each sample's real positions (tokens, patches, frames), `labels` [N] the
-    class numbers, where there are any.
+    predict, `labels` [N] the class numbers, where there are any.
     """
 
     criterion: str
     classes: int
     scores: NDArray[np.float64]
     predictions: NDArray[np.int64]
-    lengths: NDArray[np.int64]
     labels: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
@@ -106,7 +104,7 @@ class Recorded:
     def take(self, rows: NDArray[np.int64]) -> "Recorded":
         """Return these samples alone."""
         labels = None if self.labels is None else self.labels[rows]
-        parts = {name: getattr(self, name)[rows] for name in ("scores", "predictions", "lengths")}
+        parts = {name: getattr(self, name)[rows] for name in ("scores", "predictions")}
         return replace(self, **parts, labels=labels)
 
     def scores_at(self, exits: Sequence[int]) -> NDArray[np.float64]:

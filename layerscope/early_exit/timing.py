@@ -1,19 +1,16 @@
-"""The seconds of every stage of a run with exits, and a race of exits, truncation and the plain model in turns.
+"""The seconds of a block and of a check, and a race of exits, truncation and the plain model in turns.
 
-A clock marks the end of each stage of a forward. With exits at layers 1 and 2 of 3, of 8 rows of
-which 5 leave at layer 1:
+A clock marks the end of each stage of a forward whose rows are made to leave whatever they say.
+Of 9 rows one leaves at layer 1, so that the later stages are those of 8 rows of a batch that was
+cut down:
 
-    front[8]  block[8]  check[8]  leave[3]  block[3]  check[3]  block[3]  head[3]  end[8]
+    front[9]  block[9]  check[9]  leave[8]  block[8]  check[8]  block[8]  head[8]
 
-Each stage is timed at some numbers of rows and lengths, on batches of that size and on what remains
-of batches twice as large, since what is left of a batch runs with colder caches than a whole one.
-Rows are made to leave whatever they say. What a run costs is then a sum over its stages (see
-`cost_model`); the race says how much of that comes true.
+The race says how much of what such times promise comes true.
 """
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from statistics import fmean, median
@@ -26,21 +23,19 @@ from torch import Tensor
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.progress import Reporter
 from layerscope.core.stopwatch import Clock, Stopwatch, rounds_in
-from layerscope.early_exit.cost_model import STAGES, Plan, Rows, Seconds, Times
+from layerscope.early_exit.cost_model import Costs, Exits, Plan, Seconds
 from layerscope.early_exit.exit_model import ExitModel
-from layerscope.early_exit.predictions import NEVER, sureness
-from layerscope.early_exit.validation import Validation, in_order
+from layerscope.early_exit.predictions import sureness
+from layerscope.early_exit.validation import Validation
 from layerscope.models.capture import evaluating
 from layerscope.models.forward import Inputs, forward
 from layerscope.truncation.depth import depth_of
 
-BARE = "bare"
-"""The share of the stages of a whole batch that the model without hooks takes."""
 SECONDS = 20.0
 FEWEST, MOST = 3, 50
 """Rounds over all sizes: as many as fit into these seconds, between these."""
-RACE, ALONE = 60.0, 10.0
-"""About how long a race takes, of batches and of single samples; fewer are run where all would take longer."""
+RACE = 60.0
+"""About how long a race takes; fewer batches are run where all would take longer."""
 FEWEST_TURNS, ROUNDS = 12, 3
 """Fewest turns of a race, each on another batch, and how often the batches may be gone through at most."""
 PLAIN = ("plain", 0.0)
@@ -48,84 +43,35 @@ Runner = Callable[[Inputs], Any]
 Name = tuple[str, float]
 
 
-def measure_times(
-    model: ExitModel, samples: Validation, lengths: Rows, plan: Plan, reporter: Reporter
-) -> Times:
-    """Return what each stage takes, at sizes from a row and the shortest length to the plan's largest batch.
+def measure_costs(
+    model: ExitModel, samples: Validation, batch_size: int, reporter: Reporter
+) -> Costs:
+    """Return what a block and a check take, by rows, from one to a whole batch.
 
-    Rows, of `lengths` [N], are made to leave whatever they say, so that every stage is met at every
-    size. The sizes take turns, so that a busy machine slows all of them alike.
+    The numbers of rows take turns, so that a busy machine slows all of them alike.
     """
-    most = max(map(len, plan))
-    rows = (*(2**k for k in range(most.bit_length()) if 2**k < most), most)
-    occurring = np.unique(lengths[np.concatenate(plan)])
-    shortest, longest = int(occurring[0]), int(occurring[-1])
-    middle = int(occurring[np.abs(occurring - (shortest + longest) / 2).argmin()])
-    tokens = tuple(sorted({shortest, middle, longest}))
-
-    def batch(rows: int, tokens: int) -> Inputs:
-        longest = int((lengths == tokens).argmax())
-        others = np.random.default_rng(0).choice(np.flatnonzero(lengths <= tokens), rows - 1)
-        return samples.batch(np.array([longest, *others])).to(model.device)
-
-    sizes = [
-        (b, b == most, batch(b, t), batch(min(2 * b, most + 1), t)) for b in rows for t in tokens
-    ]
-    warming = 0.0
-    with reporter.bar("warming up", len(sizes), "sizes") as advance:
-        for size in sizes:
-            warming += Stopwatch(model.device).seconds(partial(_measured, model, *size))
-            advance(1)
+    most = min(batch_size, len(samples) - 1)
+    sizes = (*(2**k for k in range(most.bit_length()) if 2**k < most), most)
+    order = np.random.default_rng(0).permutation(len(samples))
+    batches = [samples.batch(order[: size + 1]).to(model.device) for size in sizes]
+    runs = [partial(_stages, model, *each) for each in zip(batches, sizes, strict=True)]
+    warming = sum(Stopwatch(model.device).seconds(run) for run in runs)
     rounds = rounds_in(SECONDS - warming, warming, FEWEST, MOST)
-    timings: list[dict[str, list[float]]] = [defaultdict(list) for _ in sizes]
-    with reporter.bar("measuring stages", rounds * len(sizes), "sizes") as advance:
+    timings = []
+    with reporter.bar("measuring blocks and checks", rounds, "rounds") as advance:
         for _ in range(rounds):
-            for size, timing in zip(sizes, timings, strict=True):
-                for stage, took in _measured(model, *size).items():
-                    timing[stage].append(took)
-                advance(1)
-    tables = {}
-    for stage in STAGES:
-        medians = [max(median(timing[stage] or [0.0]), 0.0) for timing in timings]
-        tables[stage] = np.array(medians).reshape(len(rows), len(tokens))
-    bare = median(share for timing in timings for share in timing[BARE])
-    return Times(rows, tokens, tables, bare)
+            timings.append([run() for run in runs])
+            advance(1)
+    by_size = [list(zip(*each, strict=True)) for each in zip(*timings, strict=True)]
+    return Costs(
+        sizes,
+        tuple(median(block) for block, _ in by_size),
+        tuple(max(median(check), 0.0) for _, check in by_size),
+    )
 
 
-def _measured(
-    model: ExitModel, rows: int, largest: bool, batch: Inputs, larger: Inputs
-) -> dict[str, float]:
-    """Return the seconds of each stage, of runs as they come: batches that stay whole, and batches that are cut down.
-
-    The second run of the largest batch counts, which is met whole, time after time; a smaller one
-    is what remains of a `larger`, with cold caches. A stage that comes often counts with its mean.
-    What a check, or rows that leave, add to the block that follows is their own cost: an
-    accelerator that has answered has nothing queued.
-    """
-    whole = _run(model, batch, (), rows)
-    if largest:
-        bare = sum(_run(model, batch, None, rows)["end"])
-        whole = _run(model, batch, (), rows)
-    block = fmean(whole["block"])
-    seconds = {"front": sum(whole["front"]), "head": sum(whole["head"] + whole["end"])}
-    if model.depth > 1:
-        after_leaving, *later = _run(model, larger, (1,), rows)["block"][1:]
-        if later and not largest:
-            block = fmean(later)
-        parted = _run(model, larger, range(1, model.depth), rows)
-        checked = fmean(parted["block"][2:] or [block])
-        seconds["check"] = fmean(parted["check"][1:] or parted["check"]) + checked - block
-        seconds["leave"] = sum(parted["leave"]) + after_leaving - block
-        seconds["end"] = sum(parted["end"])
-    if largest:
-        seconds[BARE] = bare / sum(map(sum, whole.values()))
-    return seconds | {"block": block}
-
-
-def _run(
-    model: ExitModel, inputs: Inputs, exits: Sequence[int] | None, stay: int
-) -> dict[str, list[float]]:
-    """Run a batch, of which `stay` rows stay after the first exit (None: the bare model); return the times by stage."""
+def _stages(model: ExitModel, inputs: Inputs, stay: int) -> tuple[float, float]:
+    """Return the seconds of a block, and of a check with the rows that leave, where `stay` rows stay after layer 1."""
 
     def decide(layer: int, logits: Tensor, rows: Tensor) -> Tensor:
         leaves = sureness(logits, model.criterion) > 2  # none, in the time that a check takes
@@ -134,43 +80,40 @@ def _run(
 
     clock = Clock(model.device)
     clock("start")
-    model.run(inputs, exits or (), decide, None if exits is None else clock)
-    clock("end")
-    by_stage: dict[str, list[float]] = defaultdict(list)
+    model.run(inputs, range(1, model.depth), decide, clock)
+    took: dict[str, list[float]] = {"check": [], "leave": []}
     for stage, seconds in clock.seconds():
-        by_stage[stage].append(seconds)
-    return by_stage
+        took.setdefault(stage, []).append(seconds)
+    block = fmean(took["block"][1:] or took["block"])
+    check = fmean(took["check"][1:] or took["check"] or [0.0])
+    return block, check + sum(took["leave"])
 
 
 @dataclass(frozen=True)
 class Raced:
-    """How many times faster than the plain model every runner is on the batches of `plan`; its ms are a sample's.
+    """How many times faster than the plain model each runner is, with the standard error; `milliseconds` a sample."""
 
-    `errors` are the standard errors of the speed-ups.
-    """
-
-    plan: Plan
-    speedups: Mapping[Name, float]
-    errors: Mapping[Name, float]
-    plain_milliseconds: float
+    speedups: dict[Name, tuple[float, float]]
+    milliseconds: float
     notes: tuple[str, ...]
-
-    @property
-    def never(self) -> tuple[float, float]:
-        """The speed-up of exits that no sample takes, which should be 1, and its error."""
-        return self.speedups["threshold", NEVER], self.errors["threshold", NEVER]
 
 
 def race_exits(
     model: ExitModel,
     samples: Validation,
     plan: Plan,
-    exits: Sequence[int],
-    thresholds: Sequence[float],
+    exits: Exits,
+    thresholds: tuple[float, ...],
     reporter: Reporter,
 ) -> Raced:
     """Run batches of a plan by the plain model, with exits at each threshold, and by the model cut at each depth."""
-    runners, notes = _with_exits(model, exits, (*thresholds, NEVER)), []
+
+    def run(threshold: float, inputs: Inputs) -> Any:
+        return model.leave(exits, threshold, model.criterion)(*inputs.args, **inputs.named)
+
+    runners: dict[Name, Runner] = {PLAIN: partial(forward, model.model)}
+    runners |= {("threshold", each): partial(run, each) for each in thresholds}
+    notes = []
     try:
         if model.depth > 1:
             depth = depth_of(model.layered)
@@ -179,28 +122,13 @@ def race_exits(
                 runners["layer", layer] = partial(forward, cut)
     except LayerscopeError as error:
         notes.append(f"truncation is not measured: {error}")
-    raced, seconds = _race(model, samples, plan, runners, RACE, reporter)
+    raced, seconds = _race(model, samples, plan, runners, reporter)
     if len(raced) < len(plan):
         notes.append(f"times are of {len(raced)} of {len(plan)} batches, spread over the data")
     plain = seconds["layer", model.depth] = seconds[PLAIN]
-    speedups, errors = {}, {}
-    for name, took in seconds.items():
-        speedups[name], errors[name] = speedup(plain, took)
     milliseconds = 1e3 * float(np.median(plain, axis=0).sum()) / sum(map(len, raced))
-    return Raced(raced, speedups, errors, milliseconds, tuple(notes))
-
-
-def race_alone(
-    model: ExitModel,
-    samples: Validation,
-    exits: Sequence[int],
-    threshold: float,
-    reporter: Reporter,
-) -> tuple[float, float]:
-    """Return how many times faster than the plain model exits are where every sample comes alone, and its error."""
-    runners, plan = _with_exits(model, exits, [threshold]), in_order(len(samples), 1)
-    _, seconds = _race(model, samples, plan, runners, ALONE, reporter)
-    return speedup(seconds[PLAIN], seconds["threshold", threshold])
+    speedups = {name: speedup(plain, took) for name, took in seconds.items()}
+    return Raced(speedups, milliseconds, tuple(notes))
 
 
 def speedup(plain: Seconds, other: Seconds) -> tuple[float, float]:
@@ -219,30 +147,16 @@ def speedup(plain: Seconds, other: Seconds) -> tuple[float, float]:
     return ratio, float(np.sqrt(runs / (runs - 1) * np.square(departures).sum()) / other.sum())
 
 
-def _with_exits(
-    model: ExitModel, exits: Sequence[int], thresholds: Sequence[float]
-) -> dict[Name, Runner]:
-    """Return the plain model, and exits at each threshold."""
-
-    def run(threshold: float, inputs: Inputs) -> Any:
-        return model.leave(exits, threshold, model.criterion)(*inputs.args, **inputs.named)
-
-    with_exits: dict[Name, Runner] = {("threshold", t): partial(run, t) for t in thresholds}
-    return {PLAIN: partial(forward, model.model)} | with_exits
-
-
 def _race(
     model: ExitModel,
     samples: Validation,
     plan: Plan,
     runners: dict[Name, Runner],
-    seconds: float,
     reporter: Reporter,
 ) -> tuple[Plan, dict[Name, Seconds]]:
-    """Run batches of a plan, spread over it, for about this many seconds.
+    """Run batches of a plan, spread over it, for about a minute; the runners take turns on every batch.
 
-    Returns these batches, and the seconds of each runner `[turns, batches]`. The runners take turns
-    on every batch.
+    Returns these batches, and the seconds of each runner `[turns, batches]`.
     """
 
     def timed(inputs: Inputs, first: int = 0) -> NDArray[np.float64]:
@@ -254,7 +168,7 @@ def _race(
         first = samples.batch(plan[0])
         timed(first)  # warms up
         most = max(FEWEST_TURNS, ROUNDS * len(plan))
-        turns = rounds_in(seconds, float(timed(first).sum()), FEWEST_TURNS, most)
+        turns = rounds_in(RACE, float(timed(first).sum()), FEWEST_TURNS, most)
         spread = np.linspace(0, len(plan) - 1, min(turns, len(plan)))
         raced = [plan[i] for i in np.unique(spread.astype(int))]
         batches = [samples.batch(rows) for rows in raced]

@@ -1,8 +1,8 @@
 """Samples that exits are chosen, calibrated and measured on, with class numbers where their labels name classes."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -14,7 +14,7 @@ from layerscope.core.errors import LayerscopeError, choices, count
 from layerscope.core.options import Reading
 from layerscope.early_exit.cost_model import Rows
 from layerscope.early_exit.exit_model import ExitModel
-from layerscope.early_exit.predictions import Recorded, last_real, sureness
+from layerscope.early_exit.predictions import Recorded, sureness
 from layerscope.inputs import Corpus, open_corpus
 from layerscope.inputs.corpus import seen_of
 from layerscope.inputs.pairs import encoded, paired
@@ -27,8 +27,6 @@ from layerscope.models.weights import HEADS
 
 ABOUT = "training.json"
 """What `train` leaves beside a checkpoint, with a digest of each of its data sets."""
-MANY, SHARE = 20, 0.5
-"""Labels look like ids from this many different ones on, where they are this share of the samples."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,7 @@ def read_validation(
     column, loaded = reading.get("text_column"), model.layered.loaded
     corpus = open_corpus(data, text_column=column, label_column=reading.get("label_column"))
     corpus = paired(corpus, data, column)
-    notes = [*corpus.notes, *_labels_like_ids(corpus)]
+    notes = [*corpus.notes]
     encoder = encoder_for(
         read_as(corpus.modality, corpus.samples[0], model.model),
         loaded.processor,
@@ -119,62 +117,6 @@ def read_validation(
     return Validation(corpus.name, encoder, inputs, lengths, labels, tuple(notes), together)
 
 
-def _labels_like_ids(corpus: Corpus) -> list[str]:
-    """Return a note where labels look like ids rather than classes."""
-    if corpus.labels is None:
-        return []
-    different = len({str(label) for label in corpus.labels})
-    if different < max(MANY, SHARE * len(corpus)):
-        return []
-    return [
-        f"the labels of {corpus.name} look like ids: {different:,} different ones in {len(corpus):,} samples; name "
-        "the column of the classes with `label_column`"
-    ]
-
-
-def record(
-    model: ExitModel,
-    batches: Iterable[Any],
-    make: Callable[[Any], Inputs] = lambda inputs: inputs,
-    advance: Callable[[int], None] = lambda rows: None,
-    share: Callable[..., Iterator[Any]] = map,
-) -> Recorded:
-    """Return what every layer of a model says of each sample of some batches; `advance` counts the rows of each.
-
-    `make` gives the inputs of a batch, in the process that runs it; `share` maps as `map` does, in
-    several processes.
-    """
-    parts = []
-    for part in share(lambda batch: _batch(model, make(batch).to(model.device)), batches):
-        parts.append(part)
-        advance(len(part[2]))
-    scores, predictions, lengths = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return Recorded(model.criterion, model.classes, scores, predictions, lengths)
-
-
-def _batch(model: ExitModel, inputs: Inputs) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the scores [B, L], the predictions [B, L] and the real positions [B] of a batch."""
-    scores: list[Tensor] = []
-    predictions: list[Tensor] = []
-    width = 1
-
-    def keep(layer: int, logits: Tensor, rows: Tensor) -> Tensor:
-        scores.append(sureness(logits, model.criterion, f"layer {layer}"))
-        predictions.append(logits.argmax(-1).cpu())
-        return torch.zeros(len(rows), dtype=torch.bool)
-
-    def watch(event: str, rows: int, positions: int) -> None:
-        nonlocal width
-        width = positions if event == "front" else width
-
-    outcome = model.run(inputs, range(1, model.depth), keep, watch)
-    keep(model.depth, outcome.logits, outcome.layers)
-    rows = len(outcome.logits)
-    mask = model.layered.mask(inputs, torch.empty(rows, width, 0)) if width > 1 else None
-    lengths = np.full(rows, width) if mask is None else last_real(mask).cpu().numpy()
-    return torch.stack(scores, 1).numpy(), torch.stack(predictions, 1).numpy(), lengths
-
-
 def record_all(
     model: ExitModel,
     samples: Validation,
@@ -184,13 +126,34 @@ def record_all(
 ) -> Recorded:
     """Return what every layer says of each sample, in the order of the data, from batches of samples of like lengths.
 
+    `advance` counts the rows of each batch; `share` maps as `map` does, in several processes.
     Scores differ by rounding from those of a batch in serving, as two batches in serving do. The
     guarantee survives that: it counts wrong predictions at thresholds fixed before the data, and
     few samples are so close to one.
     """
     plan = [np.asarray(rows) for rows in batches_of(model.layered, samples.lengths, batch_size)]
-    recorded = record(model, plan, samples.batch, advance, share)
-    return replace(recorded.take(np.argsort(np.concatenate(plan))), labels=samples.labels)
+    parts = []
+    for part in share(lambda rows: read_layers(model, samples.batch(rows)), plan):
+        parts.append(part)
+        advance(len(part[0]))
+    order = np.argsort(np.concatenate(plan))
+    scores, predictions = (np.concatenate(column)[order] for column in zip(*parts, strict=True))
+    return Recorded(model.criterion, model.classes, scores, predictions, samples.labels)
+
+
+def read_layers(model: ExitModel, inputs: Inputs) -> tuple[np.ndarray, np.ndarray]:
+    """Return the scores [B, L] and the predictions [B, L] of a batch."""
+    scores: list[Tensor] = []
+    predictions: list[Tensor] = []
+
+    def keep(layer: int, logits: Tensor, rows: Tensor) -> Tensor:
+        scores.append(sureness(logits, model.criterion, f"layer {layer}"))
+        predictions.append(logits.argmax(-1).cpu())
+        return torch.zeros(len(rows), dtype=torch.bool)
+
+    outcome = model.run(inputs.to(model.device), range(1, model.depth), keep)
+    keep(model.depth, outcome.logits, outcome.layers)
+    return torch.stack(scores, 1).numpy(), torch.stack(predictions, 1).numpy()
 
 
 def _seen_in_training(model: ExitModel, corpus: Corpus) -> list[str]:

@@ -38,7 +38,6 @@ def exits(
     prefix: Annotated[int, Whole(1), DRAFTS] = 32,
     max_new_tokens: Annotated[int, Whole(1), DRAFTS] = 64,
     draft_tokens: Annotated[int | str, Whole(1, words=("auto",)), DRAFTS] = "auto",
-    draft_lens: Annotated[str | Path | None, DRAFTS] = None,
     processor: Annotated[Any, MODEL] = None,
     out: Annotated[str | Path | None, Folder(), OUTPUT] = None,
     progress: Annotated[bool, IN_CODE] = True,
@@ -53,18 +52,16 @@ def exits(
     leave at the first layer (of the `exits`, if given) that is this sure.
 
     A language model drafts at its exits instead, and all layers verify
-    (`layerscope.generation.SelfSpeculation`), so the text stays the same. One half of the prompts
-    is replayed to see how many of each layer's drafts would be right, at the measured cost of a
-    round; that chooses the layer, the number of draft tokens and the threshold. On the other half
-    they are measured beside plain decoding and transformers' `assistant_early_exit`. `generate`
-    reads the result.
+    (`layerscope.generation.SelfSpeculation`), so the text stays the same. Plain decoding, drafts of
+    some layers and of one that is chosen on the way write the prompts in turns; the fastest, and
+    the command that writes with it, are reported.
 
     Args:
         model: hub name, local folder or PEFT adapter folder of a classifier or language model; in
             Python also a loaded one or an `ExitModel`.
         data: samples the model was not trained on: CSV, TSV, JSONL, Parquet or text file; folder or
             archive of images or sounds; hf:name/config:split; in Python also samples in memory.
-        samples: maximum number of samples, drawn with the seed; by default 5000, or 32 prompts for
+        samples: maximum number of samples, drawn with the seed; by default 5000, or 16 prompts for
             a language model.
         seed: random seed.
         max_disagreement: share of predictions that may differ from the full model's; by default
@@ -75,7 +72,7 @@ def exits(
             language model.
         criterion: how an exit decides whether it is sure.
         exits: layers to leave at, or to draft at, such as 3,6 or 3-6; by default those whose
-            measured costs pay.
+            measured costs pay, or four in the first half.
         threshold: fixed threshold for how sure an exit must be, such as 0.9, instead of a
             calibrated one; gives no guarantee.
         min_speedup: smallest speed-up worth having; near 0, the exit model is written whatever it
@@ -83,8 +80,6 @@ def exits(
         prefix: number of tokens at the beginning of each text that serve as its prompt.
         max_new_tokens: maximum number of new tokens per text.
         draft_tokens: tokens drafted before each verification, or auto: by acceptance and cost.
-        draft_lens: folder of translators, through which layers draft: those that
-            `layerscope lens MODEL --tuned DIR --train TEXT` trained for this model.
         processor: tokenizer or processor, if the model has none.
         out: folder for the report, with the exit model in `model` if exits pay, and from the
             command line a page; by default nothing is saved.

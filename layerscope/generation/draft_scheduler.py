@@ -41,8 +41,7 @@ class RoundCosts:
 
     A round of `drafts` tokens runs the first blocks and the head once for each ("early"), the first
     blocks alone for the last one ("bare"), and the blocks that follow on all its n tokens, with all
-    that ends a round ("late"). A layer that is unsure of the next token stops the round there: the
-    head was asked once more, and nothing runs bare. Plain decoding is "late" with all blocks.
+    that ends a round ("late"). Plain decoding is "late" with all blocks.
     `head` is the work of the head, in blocks.
     """
 
@@ -76,11 +75,9 @@ class RoundCosts:
         """The seconds of one token by plain decoding."""
         return self.part("late", self.depth)
 
-    def rounds(
-        self, layer: int, headed: np.ndarray, bare: np.ndarray, tokens: np.ndarray
-    ) -> np.ndarray:
-        """Return the seconds of rounds, by runs of the first blocks with the head and without, and tokens verified."""
-        drafting = headed * self.part("early", layer) + bare * self.part("bare", layer)
+    def rounds(self, layer: int, tokens: np.ndarray) -> np.ndarray:
+        """Return the seconds of rounds in which so many tokens are verified."""
+        drafting = (tokens - 1) * self.part("early", layer) + self.part("bare", layer)
         late = [self.part("late", self.depth - layer, each) for each in tokens.tolist()]
         return np.asarray(drafting + late)
 
@@ -93,10 +90,9 @@ class DraftScheduler:
     """Chooses the layer that drafts and how many tokens are verified at once, 1 for plain decoding.
 
     A fixed `layer` or number of `tokens` is kept to; `always` forbids to fall back to plain
-    decoding. `hits` holds by layer how many draft tokens were accepted and how many were seen,
-    `steps` how many times drafting went on after a step and how many times it could. `texts` has
-    for each text the tokens that are left to write, and how many of its own draft tokens were
-    accepted and seen: a batch takes as many rounds as the slowest of its texts.
+    decoding. `hits` holds by layer how many draft tokens were accepted and how many were seen.
+    `texts` has for each text the tokens that are left to write, and how many of its own draft
+    tokens were accepted and seen: a batch takes as many rounds as the slowest of its texts.
     `length` is the number of tokens that the texts may have, one after another, and `lost` the
     seconds that drafting cost beyond plain decoding: what may be lost is their `allowance`.
     """
@@ -110,7 +106,6 @@ class DraftScheduler:
         ).tolist()
         self.layers: list[int] = layers if layer is None else [layer]
         self.hits = {each: [0.5 * PRIOR, PRIOR] for each in self.layers}
-        self.steps = {each: [PRIOR, PRIOR] for each in self.layers}
         self.costs, self.plain, self.drafts, self.at = RoundCosts(depth, head), 0, 0, 0
         self.rounds, self.wait = 0, RECENT
         self.began, self.surveyed = time.perf_counter(), 0.0
@@ -118,15 +113,15 @@ class DraftScheduler:
         self.texts = np.array([[1.0, 0.0, 0.0]])
         self.length, self.lost = math.inf, 0.0
 
-    def observe(self, layer: int, accepted: Iterable[float], sure: Iterable[bool] = ()) -> None:
-        """Count draft tokens of a layer that the model agreed with, and steps after which it was sure enough."""
-        for tally, seen in ((self.hits[layer], [*accepted]), (self.steps[layer], [*sure])):
-            tally[:] = tally[0] + sum(seen), tally[1] + len(seen)
+    def observe(self, layer: int, accepted: Iterable[float]) -> None:
+        """Count draft tokens of a layer that the model agreed with."""
+        tally, seen = self.hits[layer], [*accepted]
+        tally[:] = tally[0] + sum(seen), tally[1] + len(seen)
 
     def fade(self, tokens: float) -> None:
         """Let all that was observed count less, as the texts have grown by some tokens."""
         self.texts[:, 1:] *= FADE**tokens
-        for tally in (*self.hits.values(), *self.steps.values()):
+        for tally in self.hits.values():
             left = max(FADE**tokens, min(1.0, PRIOR / tally[1]))
             tally[:] = tally[0] * left, tally[1] * left
 
@@ -140,16 +135,13 @@ class DraftScheduler:
 
     def _rounds(self, layer: int, tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the expected speed of rounds over that of plain decoding, and the seconds that each takes."""
-        sure = self.steps[layer][0] / self.steps[layer][1]
-        whole = sure ** (tokens - 1)  # the chance that drafting is not stopped
-        steps = _geometric(np.array(sure), tokens)
         left, good, seen = self.texts.T
         usual = good.sum() / max(1.0, seen.sum())
         rates = np.clip(
             self.acceptance(layer) + (good - usual * seen) / (seen + 2 * PRIOR), 0.0, 0.999
         )
-        gained = left.max() / (left[:, None] / _geometric(sure * rates, tokens)).max(0)
-        seconds = self.costs.rounds(layer, steps - whole, whole, steps)
+        gained = left.max() / (left[:, None] / _geometric(rates, tokens)).max(0)
+        seconds = self.costs.rounds(layer, tokens)
         return np.asarray(gained * self.costs.plain / seconds), seconds
 
     @property
@@ -157,14 +149,13 @@ class DraftScheduler:
         """The seconds that may still be lost to finding out whether drafts pay; what drafts gain adds to them."""
         return PRICE * self.length * self.costs.plain - self.surveyed - self.lost
 
-    def account(self, layer: int, tokens: int, written: float, *, stopped: bool = False) -> None:
-        """Add to what is lost a round in which a layer drafted until `tokens` were verified, and `written` stayed.
+    def account(self, layer: int, tokens: int, written: float) -> None:
+        """Add to what is lost a round in which `tokens` were verified, and `written` stayed.
 
         The round counts as its runs of blocks at the costs of each, whatever this one took by the
-        clock. A layer that `stopped` was asked for one token more, and nothing ran bare.
+        clock.
         """
-        headed, bare = np.array([tokens - (not stopped)]), np.array([not stopped])
-        seconds = self.costs.rounds(layer, headed, bare, np.array([tokens]))[0]
+        seconds = self.costs.rounds(layer, np.array([tokens]))[0]
         self.lost += float(seconds) - written * self.costs.plain
 
     def best(self) -> tuple[int, int, float]:

@@ -26,13 +26,10 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Drafting:
-    """Which layer drafts, and how; `drafts` is the folder of a report that says so."""
+    """Which layer drafts, and how many tokens."""
 
     draft_layer: int | Literal["auto"] | None = None
     draft_tokens: int | Literal["auto"] = "auto"
-    draft_threshold: float | None = None
-    draft_lens: str | Path | None = None
-    drafts: str | Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

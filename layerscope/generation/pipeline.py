@@ -23,9 +23,8 @@ from layerscope.generation.decoder import (
     open_language_model,
     token_ids,
 )
-from layerscope.generation.draft_report import open_draft_report
 from layerscope.generation.generation import MEASURED, STORE, TEXTS, Generation
-from layerscope.generation.options import Drafting, GenerateOptions, Sampling
+from layerscope.generation.options import GenerateOptions, Sampling
 from layerscope.generation.sampling import (
     Continued,
     chooser,
@@ -42,7 +41,6 @@ from layerscope.metrics.arrays import mean
 from layerscope.models import LayeredModel, LoadOptions, load
 from layerscope.models.capture import evaluating
 from layerscope.models.encode import TextEncoder
-from layerscope.models.identity import weights_fingerprint
 
 LONGEST, WINDOW = 512, 256
 """Most tokens of a text, and of a window of running text, where no `max_length` is given."""
@@ -81,7 +79,7 @@ def run_generate(options: GenerateOptions) -> Generation:
     for note in subjects.notes:
         reporter.say(note)
     scores = scores_of(model, subjects.rows, layers, reporter) if embed else None
-    drafting, notes = _chosen(options.drafting, model, sampling.batch_size, reporter)
+    drafting, notes = options.drafting, subjects.notes
     if drafting.draft_layer is None:
         made = {
             layer: continuations(model, subjects.prompts, layer, sampling, reporter)
@@ -90,10 +88,13 @@ def run_generate(options: GenerateOptions) -> Generation:
     else:
         if layers != [model.stack.depth]:
             raise LayerscopeError("drafts speed up the last layer's text: leave `layers` out")
-        speculation = _speculation(model, drafting)
+        chosen = drafting.draft_layer, drafting.draft_tokens
+        speculation = SelfSpeculation(model.module, *chosen, fall_back="auto" in chosen)
+        speculation.scored = True
         ids, report = drafted(model, speculation, subjects.prompts, sampling, reporter)
         made = {model.stack.depth: ids}
-        notes = (f"{report}; {report.tokens / report.seconds:,.0f} tokens per second",)
+        rate = report.tokens / report.seconds
+        notes = (*notes, f"{report}; {rate:,.0f} tokens per second")
     texts = pd.concat([_table(model, subjects, layer, ids) for layer, ids in made.items()])
     if embed is not None:
         texts["coherence"] = _coherences(texts, embed)
@@ -110,7 +111,7 @@ def run_generate(options: GenerateOptions) -> Generation:
         encoder=name,
         texts=typed(texts.reset_index(drop=True), TEXTS),
         measures=_measures(texts, scores),
-        notes=(*subjects.notes, *notes),
+        notes=notes,
     )
     if options.out is not None:
         generation.save(options.out)
@@ -129,16 +130,8 @@ def _check(options: GenerateOptions) -> None:
             f"`max_new_tokens={new}` is too short for diversity, which counts 4-grams: give at least "
             f"{FEWEST}"
         )
-    if drafting.draft_layer is None or drafting.drafts is not None:
-        for name in ("draft_tokens", "draft_threshold", "draft_lens"):
-            if name in options.changed:
-                raise LayerscopeError(
-                    f"`{name}` needs a layer that drafts: try `draft_layer='auto'`, without `drafts`"
-                )
-    if drafting.draft_layer is not None and drafting.drafts is not None:
-        raise LayerscopeError(
-            "`drafts` and `draft_layer` both say which layer drafts: give one of the two"
-        )
+    if drafting.draft_layer is None and "draft_tokens" in options.changed:
+        raise LayerscopeError("`draft_tokens` needs a layer that drafts: try `draft_layer='auto'`")
 
 
 def open_texts(data: Any, reading: Reading) -> Corpus:
@@ -210,44 +203,6 @@ def continuations(
             by_prompt |= continued(decoder, rows, choose, sampling.max_new_tokens)
             advance(len(batch))
     return [by_prompt[i] for i in range(len(prompts))]
-
-
-def _chosen(
-    drafting: Drafting, model: LayeredModel, batch_size: int, reporter: Reporter
-) -> tuple[Drafting, tuple[str, ...]]:
-    """Return what drafts, as a report says where one is given, with a note where that says that nothing should."""
-    if drafting.drafts is None:
-        return drafting, ()
-    report = open_draft_report(drafting.drafts)
-    if report.weights != weights_fingerprint(model.module, torch.bfloat16):
-        raise LayerscopeError(
-            f"{str(drafting.drafts)!r} is about another model, {report.model}: run layerscope exits"
-        )
-    if not report.pays:
-        note = f"plain decoding: drafts do not pay, according to {drafting.drafts}"
-        return Drafting(), (note,)
-    if report.batch_size != batch_size:
-        reporter.say(
-            f"{drafting.drafts} was measured at batch size {report.batch_size}, and this is {batch_size}: "
-            "the gain will differ"
-        )
-    threshold, lens = report.threshold or None, report.lens or None
-    return Drafting(report.layer, report.draft_tokens, threshold, lens), ()
-
-
-def _speculation(model: LayeredModel, drafting: Drafting) -> SelfSpeculation:
-    layer, tokens = drafting.draft_layer, drafting.draft_tokens
-    assert layer is not None
-    speculation = SelfSpeculation(
-        model.module,
-        layer,
-        tokens,
-        drafting.draft_threshold,
-        lens=drafting.draft_lens,
-        fall_back="auto" in (layer, tokens),
-    )
-    speculation.scored = True
-    return speculation
 
 
 def _table(

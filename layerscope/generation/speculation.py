@@ -3,27 +3,18 @@
 import inspect
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.option_kinds import Number, Whole, shown
+from layerscope.core.option_kinds import Whole, shown
 from layerscope.generation.draft_scheduler import DraftScheduler
 from layerscope.generation.speculative_rounds import Speculated, SpeculativeTexts
-from layerscope.generation.split_model import CACHES, SplitModel, positions_of
-from layerscope.logit_lens.translators import Translators
+from layerscope.generation.split_model import CACHE, SplitModel, positions_of
 
-HANDED_ON = {
-    "attention_mask",
-    "position_ids",
-    "past_key_values",
-    "cache_params",
-    "use_cache",
-    "logits_to_keep",
-}
+HANDED_ON = {"attention_mask", "position_ids", CACHE, "use_cache", "logits_to_keep"}
 REFUSED = (
     "output_scores",
     "output_logits",
@@ -47,21 +38,15 @@ class SelfSpeculation:
     Greedy decoding gives the tokens of `model.generate`, and sampling draws from the same
     distribution, with the model's own logits processors and stopping criteria. Draft and
     verification share states and cache, so that no block runs twice for a token; a rejected token
-    leaves nothing behind. Recurrent layers go back to a copy, and `report.rerun` counts the tokens
-    that they read again. In bfloat16 a near tie may fall the other way, as it may between decoding
+    leaves nothing behind. In bfloat16 a near tie may fall the other way, as it may between decoding
     with and without a cache.
 
     Args:
         model: loaded language model of transformers that keeps what it has read in `DynamicCache`:
-            attention of any kind, Mamba and most hybrids. Refused are RWKV, xLSTM, RecurrentGemma,
-            MiniMax, Zamba, Nemotron-H and the first GPT.
+            attention of any kind. Models with recurrent layers, such as Mamba, are refused.
         draft_layer: layer that drafts, 1 … L − 1, or auto: chosen by acceptance and cost while the
             text is generated.
         draft_tokens: tokens drafted before each verification, or auto.
-        threshold: probability, 0 … 1: drafting stops before a token where the layer's likeliest one
-            has less, by the mean over a batch's texts.
-        lens: folder of translators that `lens` trained for this model: the layer drafts through its
-            own (a tuned lens).
         fall_back: decode plainly where drafting does not pay; with False every round drafts.
 
     A streamer given to `model.generate` receives each token. Its `stop_strings` need a tokenizer,
@@ -92,9 +77,7 @@ class SelfSpeculation:
         model: Any,
         draft_layer: int | str = "auto",
         draft_tokens: int | str = "auto",
-        threshold: float | None = None,
         *,
-        lens: str | Path | Translators | None = None,
         fall_back: bool = True,
     ) -> None:
         if not isinstance(model, nn.Module) or not hasattr(model, "generate"):
@@ -102,7 +85,7 @@ class SelfSpeculation:
                 f"SelfSpeculation takes a loaded language model of transformers, and this is {shown(model)}: load it "
                 "with transformers.AutoModelForCausalLM.from_pretrained"
             )
-        self.split, self.fall_back = SplitModel(model, lens), fall_back
+        self.split, self.fall_back = SplitModel(model), fall_back
         depth = self.split.depth
         if depth < 2:
             raise LayerscopeError(
@@ -110,11 +93,10 @@ class SelfSpeculation:
             )
         draft_layer = Whole(1, depth - 1, words=("auto",)).take("draft_layer", draft_layer)
         draft_tokens = Whole(1, words=("auto",)).take("draft_tokens", draft_tokens)
-        self.threshold = None if threshold is None else Number(0, 1).take("threshold", threshold)
         self.layer = None if draft_layer == "auto" else int(draft_layer)
         self.tokens = None if draft_tokens == "auto" else int(draft_tokens)
         self.scheduler, self.report = self._new_scheduler(), Speculated()
-        self.split.check(self.scheduler.layers)
+        self.split.check(self.scheduler.layers[0])
         self.scored, self.log_probs = False, list[list[float]]()
         """Whether to keep the log-probabilities of new tokens by the model, before temperature and nucleus."""
 
@@ -147,31 +129,24 @@ class SelfSpeculation:
                 f"a streamer takes one text, and there are {batch}: leave `streamer` out"
             )
         started = time.perf_counter()
-        self.report, self.scheduler, self.log_probs = Speculated(), self._new_scheduler(), []
+        self.report, self.scheduler = Speculated(), self._new_scheduler()
         self.scheduler.length = 0
         mask = model_kwargs.get("attention_mask")
         mask = torch.ones_like(input_ids) if mask is None else mask
         self.split.start(mask)
-        made: list[Tensor] = []
-        size = 1 if self.split.alone else batch
-        for first in range(0, batch, size):
-            rows = slice(first, first + size)
-            real = slice(int((mask[rows] == 0).all(0).sum()), None)
-            texts = SpeculativeTexts(
-                self.split,
-                self.scheduler,
-                self.report,
-                logits_processor,
-                stopping_criteria,
-                generation_config,
-                streamer,
-                threshold=self.threshold,
-                scored=self.scored,
-                first=first,
-                batch=batch,
-            )
-            made += texts.generate(input_ids[rows, real], mask[rows, real], input_ids[rows])
-            self.log_probs += texts.log_probs
+        texts = SpeculativeTexts(
+            self.split,
+            self.scheduler,
+            self.report,
+            logits_processor,
+            stopping_criteria,
+            generation_config,
+            streamer,
+            scored=self.scored,
+        )
+        padding = int((mask == 0).all(0).sum())
+        made = texts.generate(input_ids[:, padding:], mask[:, padding:], input_ids)
+        self.log_probs = texts.log_probs
         if streamer is not None:
             streamer.end()
         report = self.report
@@ -233,14 +208,11 @@ def _other_caches(model: Any, options: dict[str, Any]) -> Iterator[str]:
     default = getattr(model.generation_config, "use_cache", None)
     if options.get("use_cache") is False and default is not False:
         yield "`use_cache=False`"
-    for name in CACHES:
-        past = options.get(name)
-        if past is None:
-            continue
-        if type(past).__name__ != "DynamicCache":
-            yield f"a {type(past).__name__}"
-        elif any(getattr(each, "is_initialized", False) for each in past.layers):
-            yield "a cache that is filled already"
+    past = options.get(CACHE)
+    if past is not None and type(past).__name__ != "DynamicCache":
+        yield f"a {type(past).__name__}"
+    elif past is not None and any(each.is_initialized for each in past.layers):
+        yield "a cache that is filled already"
     if getattr(model.config, "is_encoder_decoder", False):
         yield "an encoder-decoder"
 

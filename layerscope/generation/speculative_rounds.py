@@ -26,12 +26,12 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.generation.draft_scheduler import SURVEYS, DraftScheduler
 from layerscope.generation.split_model import SURVEY, SplitModel
 
-COUNTS = ("rounds", "drafted", "accepted", "tokens", "rerun", "plain", "seconds")
+COUNTS = ("rounds", "drafted", "accepted", "tokens", "plain", "seconds")
 
 
 @dataclass
 class Speculated:
-    """What a call drafted: `accepted` of `drafted` tokens in `rounds`, `tokens` new in all, `rerun` twice.
+    """What a call drafted: `accepted` of `drafted` tokens in `rounds`, `tokens` new in all.
 
     `layer` and `draft_tokens` are those of the last round, 0 tokens where plain decoding was
     faster; `expected` is the speed over plain decoding predicted from acceptance and timings.
@@ -47,7 +47,6 @@ class Speculated:
     drafted: int = 0
     accepted: int = 0
     tokens: int = 0
-    rerun: int = 0
     plain: int = 0
     expected: float = 1.0
     seconds: float = 0.0
@@ -75,8 +74,7 @@ class Speculated:
 class SpeculativeTexts:
     """The texts of one batch while they are generated, in the rounds that a scheduler plans.
 
-    `processors`, `criteria`, `config` and `streamer` are those of `model.generate`. The texts are
-    the rows of its `batch` from the `first` on.
+    `processors`, `criteria`, `config` and `streamer` are those of `model.generate`.
     """
 
     split: SplitModel
@@ -86,10 +84,7 @@ class SpeculativeTexts:
     criteria: Any
     config: Any
     streamer: Any
-    threshold: float | None
     scored: bool
-    first: int
-    batch: int
 
     def __post_init__(self) -> None:
         from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria
@@ -165,16 +160,12 @@ class SpeculativeTexts:
         self.scheduler.surveyed += time.perf_counter() - started
 
     def _observe(self, layer: int, drafting: Tensor, scores: Tensor, real: Tensor) -> None:
-        """Count where a layer's scores [B, n, V] agree with the model's, and where it would be sure enough to draft."""
+        """Count where a layer's scores [B, n, V] agree with the model's."""
         if self.sample:
             agreement = torch.minimum(drafting.softmax(-1), scores.softmax(-1)).sum(-1)
         else:
             agreement = (drafting.argmax(-1) == scores.argmax(-1)).float()
-        sure, steps = real, list[bool]()
-        if self.threshold:
-            sure = real & (drafting.softmax(-1).amax(-1) >= self.threshold)
-            steps = sure[real].tolist()
-        self.scheduler.observe(layer, agreement[sure].tolist(), steps)
+        self.scheduler.observe(layer, agreement[real].tolist())
 
     def _round(self, pending: Tensor) -> Tensor:
         """Draft and verify; return the next token of each text that goes on, [B, 1]."""
@@ -191,13 +182,12 @@ class SpeculativeTexts:
         new = max(1, min(new, most))
         begun, written = time.perf_counter(), report.tokens
         if new > 1:
-            before = split.snapshot() if split.recurrent else None
             split.keep = scheduler.compared()
             report.layer, report.draft_tokens, report.rounds = layer, new - 1, report.rounds + 1
             tokens, states, laws = self._drafted(pending, layer, new)
             begun = _clock(tokens)
             logits = split.late(tokens, layer, states)
-            following = self._kept(logits, tokens, laws, before)
+            following = self._kept(logits, tokens, laws)
         else:
             layer, tokens = 0, pending
             report.plain += len(self.left)
@@ -205,19 +195,15 @@ class SpeculativeTexts:
         blocks, seconds = split.depth - layer, _clock(following) - begun
         scheduler.costs.add("late", blocks, tokens.shape[1], seconds)
         if layer and not scheduler.always:
-            stopped = tokens.shape[1] < new
-            mean = (report.tokens - written) / len(lengths)
-            scheduler.account(layer, tokens.shape[1], mean, stopped=stopped)
+            scheduler.account(layer, new, (report.tokens - written) / len(lengths))
         return following
 
     def _drafted(
         self, pending: Tensor, layer: int, new: int
     ) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """Draft until `new` tokens [B, n] wait with the pending one, or the layer is unsure of what comes next.
+        """Draft until `new` tokens [B, n] wait, the pending one first.
 
-        Return them, their states [B, n, D], and the laws that the drafted ones were drawn from. To
-        stop rests on the law alone, never on the token that would be drawn from it, so that what is
-        accepted still follows the model.
+        Return them, their states [B, n, D], and the laws that the drafted ones were drawn from.
         """
         begun, drawn = time.perf_counter(), [pending]
         states, laws = list[Tensor](), list[Tensor]()
@@ -226,25 +212,19 @@ class SpeculativeTexts:
             assert logits is not None
             states.append(self.split.state)
             law = self._processed(logits[:, None], torch.cat(drawn, 1))[:, 0]
-            law = _law(law) if self.sample or self.threshold else law
-            if self.threshold:
-                sure = float(law.amax(-1).mean()) >= self.threshold
-                self.scheduler.observe(layer, (), [sure])
-                if not sure:
-                    break
-            laws.append(law)
-            drawn.append(torch.multinomial(law, 1) if self.sample else law.argmax(-1, keepdim=True))
+            if self.sample:
+                laws.append(_law(law))
+                drawn.append(torch.multinomial(laws[-1], 1))
+            else:
+                drawn.append(law.argmax(-1, keepdim=True))
         headed = _clock(drawn[-1])
         self.scheduler.costs.add("early", layer, 1, (headed - begun) / len(states))
-        if len(states) < len(drawn):
-            self.split.early(drawn[-1], layer, head=False)
-            states.append(self.split.state)
-            self.scheduler.costs.add("bare", layer, 1, _clock(states[-1]) - headed)
+        self.split.early(drawn[-1], layer, head=False)
+        states.append(self.split.state)
+        self.scheduler.costs.add("bare", layer, 1, _clock(states[-1]) - headed)
         return torch.cat(drawn, 1), torch.cat(states, 1), laws
 
-    def _kept(
-        self, logits: Tensor, tokens: Tensor, laws: Sequence[Tensor], before: Any = None
-    ) -> Tensor:
+    def _kept(self, logits: Tensor, tokens: Tensor, laws: Sequence[Tensor]) -> Tensor:
         """Take the draft tokens that all layers agree with and one of their own, and cut the rest back."""
         scores = self._processed(logits, tokens)
         good, following = self._accepted(scores, tokens, laws)
@@ -261,13 +241,6 @@ class SpeculativeTexts:
         if self.split.kept:
             columns = torch.arange(new, device=kept.device)
             self._compare(columns < kept[:, None], tokens, scores)
-        # recurrent states cannot be cut, and are read again from a copy
-        if before is not None and int(kept) < new:
-            self.split.restore(before)
-            self.split.cut(torch.zeros_like(kept), new)
-            new = int(kept)
-            self.split.all(tokens[:, :new])
-            report.rerun += new
         self.split.cut(kept, new)
         return self._written(logits, tokens, good, following)
 
@@ -331,14 +304,14 @@ class SpeculativeTexts:
         for length in {len(self.texts[row]) for row in self.left}:
             rows = [i for i, row in enumerate(self.left) if len(self.texts[row]) == length]
             texts = torch.stack([self.texts[self.left[i]] for i in rows])
-            places = [self.first + self.left[i] for i in rows]
+            places = [self.left[i] for i in rows]
             for at in range(-logits.shape[1], 0):
                 drafts = tokens[rows, 1 : tokens.shape[1] + at + 1]
                 # a processor sees the whole batch, as some keep what is theirs by row; other rows
                 # are as good as any
-                ids = tokens.new_zeros(self.batch, length + drafts.shape[1])
+                ids = tokens.new_zeros(len(self.texts), length + drafts.shape[1])
                 ids[places] = torch.cat([texts, drafts], 1)
-                scores = logits.new_zeros(self.batch, logits.shape[2])
+                scores = logits.new_zeros(len(self.texts), logits.shape[2])
                 scores[places] = logits[rows, at]
                 processed[rows, at] = self.processors(ids, scores)[places]
         return processed

@@ -1,25 +1,23 @@
 """A language model whose early and late blocks run apart, over one cache that can be cut back."""
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from copy import copy, deepcopy
+from copy import copy
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.logit_lens.translators import Translators, open_translators
 from layerscope.models.capture import Enough, evaluating
 from layerscope.models.encode import positions
 from layerscope.models.forward import FAILURES, Inputs, accepts, hidden_of, is_out_of_memory
 from layerscope.models.lens import Lens, replaced
 from layerscope.models.stack import Stack, choose, find_stacks
 
-CACHES = ("past_key_values", "cache_params")
+CACHE = "past_key_values"
 SURVEY = 32
 """Last tokens of the prompts, of all texts together, at which layers are compared."""
 
@@ -33,19 +31,13 @@ class SplitModel:
     are positions apart.
     """
 
-    def __init__(self, module: Any, lens: str | Path | Translators | None = None) -> None:
+    def __init__(self, module: Any) -> None:
         self.module, self.stack = module, stack_of(module)
-        self.lens = (
-            open_translators(Path(lens), module, self.stack)
-            if isinstance(lens, str | Path)
-            else lens
-        )
         self.blocks = [module.get_submodule(path) for path in self.stack.blocks]
         self.depth = len(self.blocks)
-        self.cache_name = next((each for each in CACHES if accepts(module, each)), "")
         if len({*self.blocks}) < self.depth:
             raise refusal(module, "which runs one block several times")
-        if not self.cache_name:
+        if not accepts(module, CACHE):
             raise refusal(module, "which has no cache that can be cut back")
         self.first, self.last, self.head = 0, self.depth, True
         self.entering = self.state = torch.empty(0)
@@ -62,32 +54,22 @@ class SplitModel:
             yield
 
     @torch.no_grad()
-    def check(self, layers: Sequence[int]) -> None:
-        """Raise where a token that is read after rejected drafts of a layer is not read as it is without them.
-
-        `alone` is then whether texts must be written one by one, as this holds only where the same
-        number of drafts is rejected for all texts of a batch.
-        """
+    def check(self, layer: int) -> None:
+        """Raise where a token that is read after rejected drafts of a layer is not read as it is without them."""
         with evaluating(self.module), self.open():
-            self.start(torch.ones_like(probe_ids(self.module, 1, 1)))
-            self.alone = self.recurrent or not self._reads_after([0, 1], layers[0])
-            if not self.alone:
-                return
-            if not all(
-                self._reads_after([0], layer)
-                for layer in (layers if self.recurrent else layers[:1])
-            ):
+            if not self._reads_after(layer):
                 why = "which keeps something of tokens that were cut back, or whose blocks cannot run separately"
                 raise refusal(self.module, why)
 
-    def _reads_after(self, accepted: list[int], layer: int) -> bool:
-        """Return whether texts, of each of whose two drafts of a layer some are accepted, go on as without drafts."""
-        ids = probe_ids(self.module, len(accepted), 6)
+    def _reads_after(self, layer: int) -> bool:
+        """Return whether two texts, which accept none and one of two drafts of a layer, go on as without drafts."""
+        accepted = [0, 1]
+        ids = probe_ids(self.module, 2, 6)
         read, drafts, token = ids[:, :3], ids[:, 3:5], ids[:, 5:]
+        self.start(torch.ones_like(read))
         try:
-            self.start(torch.ones_like(read))
             self.prompts(read)
-            before, states = self.snapshot(), []
+            states = []
             # as in a round: the last draft needs no head
             for draft, head in zip(torch.split(drafts, 1, 1), (True, False), strict=True):
                 self.early(draft, layer, head=head)
@@ -95,9 +77,8 @@ class SplitModel:
             self.late(drafts, layer, torch.cat(states, 1))
             columns = read.shape[1] + drafts.shape[1]
             # what is around a block may have written to the cache while the block was left out
-            if any(each.keys.shape[-2] != columns for each in self._attention()):
+            if any(each.keys.shape[-2] != columns for each in self.cache.layers):
                 return False
-            self.restore(before)
             self.cut(torch.tensor(accepted, device=ids.device), drafts.shape[1])
             self.early(token, layer, head=False)
             after_drafts = self.late(token, layer, self.state)
@@ -116,18 +97,14 @@ class SplitModel:
 
     def start(self, mask: Tensor) -> None:
         """Forget what was read, for prompts that are real where `mask` [B, T] is."""
-        from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+        from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
-        cache = self._empty()
-        windows = [type(each) is DynamicSlidingWindowLayer for each in cache.layers]
+        cache = DynamicCache(config=self.module.config.get_text_config(decoder=True))
         # what has left a window could not come back; the masks keep to the window without that
-        for i, slides in enumerate(windows):
-            if slides:
+        for i, layer in enumerate(cache.layers):
+            if type(layer) is DynamicSlidingWindowLayer:
                 cache.layers[i] = DynamicLayer()
-        self.recurrent = any(hasattr(each, "recurrent_states") for each in cache.layers)
-        plain = all(
-            type(each) is DynamicLayer or hasattr(each, "recurrent_states") for each in cache.layers
-        )
+        plain = all(type(each) is DynamicLayer for each in cache.layers)
         if not plain or len(cache.layers) not in (0, self.depth):
             kinds = ", ".join(sorted({type(each).__name__ for each in cache.layers}))
             raise refusal(self.module, f"whose caches cannot be cut back ({kinds})")
@@ -143,11 +120,6 @@ class SplitModel:
         }
         return self._forward(options, self.cache, positions_of(self.real))[:, -1:]
 
-    def _empty(self) -> Any:
-        from transformers import DynamicCache
-
-        return DynamicCache(config=self.module.config.get_text_config(decoder=True))
-
     def early(self, tokens: Tensor, layer: int, *, head: bool) -> Tensor | None:
         """Run the blocks up to a layer on one more token of each text, [B, 1]; return logits [B, V] with the head.
 
@@ -159,58 +131,32 @@ class SplitModel:
 
     def late(self, tokens: Tensor, layer: int, states: Tensor) -> Tensor:
         """Run the blocks after a layer on its states [B, n, D] of tokens [B, n], and return logits [B, n, V]."""
-        self.ahead = 0
-        return self._following(tokens, _behind(self.cache, layer), layer, states)
+        self.entering = states
+        return self._following(tokens, _behind(self.cache, layer), layer)
 
     def all(self, tokens: Tensor) -> Tensor:
         """Run all blocks on tokens [B, n] that follow, and return logits [B, n, V]."""
-        self.ahead = 0
         return self._following(tokens, self.cache, 0)
 
-    def _following(
-        self, tokens: Tensor, cache: Any, first: int, states: Tensor | None = None
-    ) -> Tensor:
-        """Run the blocks from the first on tokens that follow, at once where the model can."""
-        step, logits = 1 if self.stepwise else tokens.shape[1], list[Tensor]()
-        for start in range(0, tokens.shape[1], step):
-            part = slice(start, start + step)
-            if states is not None:
-                self.entering = states[:, part]
-            each = self._run(tokens[:, part], cache, start + step, first, self.depth, head=True)
-            assert each is not None
-            logits.append(each)
-        return torch.cat(logits, 1)
-
-    @cached_property
-    def stepwise(self) -> bool:
-        """Whether several tokens after a cache must be read one by one, as some recurrent models need."""
-        if not self.recurrent:
-            return False
-        ids, logits = probe_ids(self.module, 1, 6), []
-        for sizes in ([3, 3], [3, 1, 1, 1]):
-            cache = self._empty()
-            for chunk in torch.split(ids, sizes, 1):
-                options = {"input_ids": chunk, self.cache_name: cache, "use_cache": True}
-                output = self.module(**options)
-            logits.append(output.logits[:, -1].float())
-        once, by_one = logits
-        return bool((once - by_one).norm() > 1e-3 * by_one.norm())
+    def _following(self, tokens: Tensor, cache: Any, first: int) -> Tensor:
+        """Run the blocks from the first on tokens that follow."""
+        self.ahead = 0
+        logits = self._run(tokens, cache, tokens.shape[1], first, self.depth, head=True)
+        assert logits is not None
+        return logits
 
     def read(self, states: Mapping[int, Tensor]) -> dict[int, Tensor]:
-        """Return the logits [N, V] of the model's head for states [N, D] of layers, translated if they are to be.
+        """Return the logits [N, V] of the model's head for states [N, D] of layers.
 
         The states of all layers go through the head at once: one pass over its weights is most of
         the cost.
         """
-        translated = [*states.values()]
-        if self.lens is not None:
-            translated = [self.lens.translated(*each) for each in states.items()]
+        every = torch.cat([*states.values()])
         classes = self.module.config.get_text_config(decoder=True).vocab_size
         lens = Lens(self.module, self.stack, "tokens", classes)
-        ids = torch.zeros(1, 1, dtype=torch.long, device=translated[0].device)
-        inputs = Inputs({"input_ids": ids})
-        logits = torch.cat([*lens.token_logits(torch.cat(translated), inputs)])
-        return dict(zip(states, logits.chunk(len(translated)), strict=True))
+        ids = torch.zeros(1, 1, dtype=torch.long, device=every.device)
+        logits = torch.cat([*lens.token_logits(every, Inputs({"input_ids": ids}))])
+        return dict(zip(states, logits.chunk(len(states)), strict=True))
 
     @cached_property
     def context(self) -> int:
@@ -234,7 +180,7 @@ class SplitModel:
         if not even:
             self._close_up()
         elif most < new:
-            for layer in self._attention():
+            for layer in self.cache.layers:
                 layer.keys, layer.values = (
                     layer.keys[..., : most - new, :],
                     layer.values[..., : most - new, :],
@@ -247,27 +193,8 @@ class SplitModel:
         unused = self.real.shape[1] - int(self.real.sum(1).max())
         self.real = self.real[:, unused:]
         self.whole = bool(self.real.all())
-        for layer in self._attention() if unused else ():
+        for layer in self.cache.layers if unused else ():
             layer.keys, layer.values = layer.keys[..., unused:, :], layer.values[..., unused:, :]
-
-    def snapshot(self) -> list[tuple[Any, ...]]:
-        """Return each recurrent layer with copies of its states."""
-        layers = [each for each in self.cache.layers if hasattr(each, "recurrent_states")]
-        return [
-            (each, deepcopy(each.conv_states), deepcopy(each.recurrent_states)) for each in layers
-        ]
-
-    def restore(self, snapshot: list[tuple[Any, ...]]) -> None:
-        """Put recurrent layers back to a snapshot."""
-        for layer, conv_states, recurrent_states in snapshot:
-            layer.conv_states, layer.recurrent_states = conv_states, recurrent_states
-
-    def _attention(self) -> list[Any]:
-        return [
-            each
-            for each in self.cache.layers
-            if getattr(each, "keys", None) is not None and each.keys.numel()
-        ]
 
     def _close_up(self) -> None:
         """Move each text's columns to the right, over those that are not real."""
@@ -275,7 +202,7 @@ class SplitModel:
         order = self.real.byte().argsort(dim=1, stable=True)[:, -width:]
         self.real = self.real.gather(1, order)
         self.whole = bool(self.real.all())
-        for layer in self._attention():
+        for layer in self.cache.layers:
             layer.keys, layer.values = _columns(layer.keys, order), _columns(layer.values, order)
 
     def _run(
@@ -296,7 +223,7 @@ class SplitModel:
             self.first, self.last, self.head = 0, self.depth, True
 
     def _forward(self, inputs: dict[str, Any], cache: Any, positions: Tensor) -> Tensor:
-        options = inputs | {self.cache_name: cache, "use_cache": True, "position_ids": positions}
+        options = inputs | {CACHE: cache, "use_cache": True, "position_ids": positions}
         output = self.module(
             **{name: value for name, value in options.items() if accepts(self.module, name)}
         )
@@ -313,8 +240,6 @@ class SplitModel:
                 self.state = hidden
                 if not self.head:
                     raise Enough
-                if self.lens is not None and layer < self.depth:
-                    return self.stack.forms[index].around(self.lens.translated(layer, hidden))
             return output
         hidden = self.entering if index + 1 == self.first else hidden_of((*args, *kwargs.values()))
         return self.stack.forms[index].around(hidden)

@@ -33,9 +33,6 @@ def generate(
     batch_size: Annotated[int, Whole(1), SAMPLING] = 8,
     draft_layer: Annotated[int | str | None, Whole(1, words=AUTO), SPECULATION] = None,
     draft_tokens: Annotated[int | str, Whole(1, words=AUTO), SPECULATION] = "auto",
-    draft_threshold: Annotated[float | None, Number(0, 1), SPECULATION] = None,
-    draft_lens: Annotated[str | Path | None, SPECULATION] = None,
-    drafts: Annotated[str | Path | None, SPECULATION] = None,
     measure: Annotated[bool, MEASURES] = False,
     encoder: Annotated[Any, MEASURES] = "minilm",
     processor: Annotated[Any, IN_CODE] = None,
@@ -85,12 +82,6 @@ def generate(
         draft_layer: layer that drafts what all layers verify, or auto: by acceptance and cost.
         draft_tokens: tokens drafted before each verification, or auto: by acceptance and cost, none
             if drafts do not pay.
-        draft_threshold: probability of the likeliest token below which drafting stops and
-            verification begins.
-        draft_lens: folder of translators, through which the layer drafts: those that
-            `layerscope lens MODEL --tuned DIR --train TEXT` trained for this model.
-        drafts: folder that `exits` wrote for this model: layer, number of tokens, threshold and
-            lens as chosen there; plain decoding if they did not pay.
         measure: measure accuracy, perplexity, coherence and diversity by layer.
         encoder: sentence encoder that measures coherence: a sentence-transformers model, or minilm.
         processor: tokenizer of a model given as an object.

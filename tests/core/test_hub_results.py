@@ -16,7 +16,7 @@ from werkzeug.wrappers import Response
 import layerscope
 from layerscope.core.checked_json import text_of, without_folders
 from layerscope.core.hub import on_this_machine, page_folder
-from layerscope.generation.draft_report import LAYERS, DraftReport
+from layerscope.generation.draft_report import WAYS, DraftReport
 from layerscope.scores import Evaluation
 from layerscope.selection.removal import Choice as Block, Removal
 
@@ -153,25 +153,12 @@ def removal(*_):
 
 
 def draft_report(*_):
-    names = [each.name for each in fields(DraftReport) if each.name not in ("layers", "folder")]
-    facts = dict.fromkeys(names, 1.5) | {
-        "model": "tiny",
-        "data": "topics",
-        "machine": "2 cores",
-        "verdict": "pays",
-    }
-    facts |= dict.fromkeys(
-        ("depth", "prompts", "layer", "same", "texts", "batch_size", "max_new_tokens"), 2
-    )
-    facts |= {
-        "dtype": "float32",
-        "weights": "w",
-        "notes": ("a note",),
-        "lens": "",
-        "pays": True,
-        "draft_tokens": 3,
-    }
-    return DraftReport(**facts, layers=pd.DataFrame({name: [1, 2] for name in LAYERS}))
+    names = [each.name for each in fields(DraftReport) if each.name not in ("ways", "folder")]
+    facts = dict.fromkeys(names, "text")
+    facts |= dict.fromkeys(("depth", "prompts", "same", "batch_size", "max_new_tokens"), 2)
+    facts |= {"notes": ("a note",), "pays": True}
+    ways = {name: [1, 2] for name in WAYS} | {"draft_layer": ["none", "2"]}
+    return DraftReport(**facts, ways=pd.DataFrame(ways))
 
 
 MADE = {

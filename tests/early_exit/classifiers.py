@@ -12,6 +12,7 @@ from tiny import seeded, texts, tokenizer
 from torch import Tensor, nn
 
 from layerscope.early_exit.exit_model import ExitModel
+from layerscope.early_exit.validation import Validation
 from layerscope.inputs import Waveform
 from layerscope.models.forward import Inputs
 from layerscope.models.stack import module_at
@@ -180,6 +181,11 @@ def samples_for(model: ExitModel, n: int, seed: int = 0) -> list[Any]:
     return [
         Waveform((torch.randn(size, generator=generator) * 0.1).numpy(), 16000) for size in lengths
     ]
+
+
+def validation(model: ExitModel, samples: list[Any]) -> Validation:
+    encoder = model.layered.encoder
+    return Validation("texts", encoder, samples, [*encoder.lengths(samples)], None, ())
 
 
 def batch_for(model: ExitModel, n: int, seed: int = 0) -> Inputs:

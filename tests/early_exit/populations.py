@@ -14,13 +14,11 @@ def recorded(scores, predictions, labels=None, criterion="confidence", classes=2
         np.asarray(scores, dtype=np.float64),
         np.asarray(predictions, dtype=np.int64),
     )
-    lengths = np.full(len(predictions), 5)
     return Recorded(
         criterion,
         classes,
         scores,
         predictions,
-        lengths,
         None if labels is None else np.asarray(labels),
     )
 

@@ -21,13 +21,14 @@ from classifiers import (
     samples_for,
     state_of,
     truncated,
+    validation,
 )
 
 import layerscope
 from layerscope.core.errors import LayerscopeError
 from layerscope.early_exit import ExitModel
 from layerscope.early_exit.criteria import CRITERIA
-from layerscope.early_exit.validation import record
+from layerscope.early_exit.validation import record_all
 from layerscope.models.forward import Inputs
 from layerscope.models.weights import ExitHeads
 
@@ -109,7 +110,7 @@ def test_rows_leave_where_they_are_sure(criterion: str, bert: ExitModel) -> None
     samples = samples_for(bert, 24, seed=3)
     encoder = bert.layered.encoder
     bert.leave(criterion=criterion)
-    recorded = record(bert, [encoder.batch(samples[i : i + 7]) for i in range(0, 24, 7)])
+    recorded = record_all(bert, validation(bert, samples), 7)
     logits = _ends(bert, samples)
     for exits in ((1, 2, 3), (2, 3), (3,)):
         scores = recorded.scores_at(exits)

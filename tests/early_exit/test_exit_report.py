@@ -58,18 +58,18 @@ def test_json_says_null_for_never_and_for_what_is_not_known():
         shown["exits"] == [] and shown["pays"] is False and shown["notes"] == ["drawn with seed 0"]
     )
     unknown = made(labelled=False).as_dict()
-    assert unknown["accuracy"] is None and unknown["layers"][0]["layer_accuracy"] is None
+    assert unknown["accuracy"] is None and unknown["depths"][0]["accuracy"] is None
 
 
 def test_numbers_of_numpy_are_saved_as_numbers(tmp_path):
     report = made(
-        predicted=np.float32(1.5),
+        measured=np.float32(1.5),
         samples=np.int64(400),
         pays=np.bool_(True),
         calibration={"n": np.int64(3)},
     )
     again = open_exit_report(report.save(tmp_path))
-    assert (again.predicted, again.samples, again.pays, again.calibration) == (
+    assert (again.measured, again.samples, again.pays, again.calibration) == (
         1.5,
         400,
         True,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import transformers as hf
-from classifiers import batch_for, plain
+from classifiers import batch_for, plain, validation
 from tiny import classifier, saved, seeded, texts, tokenizer
 from torch import nn
 
@@ -17,7 +17,7 @@ from layerscope.core.errors import LayerscopeError
 from layerscope.early_exit import ExitModel
 from layerscope.early_exit.calibration import calibrate_recorded
 from layerscope.early_exit.options import Goal
-from layerscope.early_exit.validation import record
+from layerscope.early_exit.validation import record_all
 
 
 def test_nan_logits_name_the_layer(bert: ExitModel) -> None:
@@ -38,7 +38,7 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
     model = ExitModel(folder)
     corpus = texts(400, seed=1)
     encoder = model.layered.encoder
-    recorded = record(model, [encoder.batch(corpus[i : i + 50]) for i in range(0, 400, 50)])
+    recorded = record_all(model, validation(model, corpus), 50)
     made = calibrate_recorded(recorded, (1, 2), Goal(max_disagreement=0.9))
     made = replace(made, fingerprint=model.fingerprint(), dtype="float32")
     model.use(made).save_pretrained(tmp_path / "exits")

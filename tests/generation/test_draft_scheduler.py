@@ -71,10 +71,10 @@ def test_layers_are_compared_where_the_text_is_kept(
     monkeypatch.setattr(DraftScheduler, "compared", lambda self: [1])
     observe = DraftScheduler.observe
 
-    def noted(self: DraftScheduler, layer: int, accepted: Any, sure: Any = ()) -> None:
+    def noted(self: DraftScheduler, layer: int, accepted: Any) -> None:
         found = [*accepted]
         seen.append((layer, found))
-        observe(self, layer, found, sure)
+        observe(self, layer, found)
 
     monkeypatch.setattr(DraftScheduler, "observe", noted)
     speculation = SelfSpeculation(model, "auto", 3, fall_back=False)
@@ -229,7 +229,7 @@ def test_what_is_lost_is_that_of_the_forwards_that_ran(monkeypatch: pytest.Monke
 
         return forward
 
-    def noted(self: DraftScheduler, layer: int, tokens: int, written: float, **how: Any) -> None:
+    def noted(self: DraftScheduler, layer: int, tokens: int, written: float) -> None:
         for part, blocks, n in (
             ("early", layer, 1),
             ("bare", layer, 1),
@@ -237,7 +237,7 @@ def test_what_is_lost_is_that_of_the_forwards_that_ran(monkeypatch: pytest.Monke
         ):
             for _ in range(3):  # no cost is fitted
                 timed(self.costs, part, blocks, n, 0.0)
-        account(self, layer, tokens, written, **how)
+        account(self, layer, tokens, written)
 
     monkeypatch.setattr(RoundCosts, "add", timed)
     monkeypatch.setattr(DraftScheduler, "account", noted)

@@ -1,0 +1,80 @@
+"""`exits` of a language model: what is measured, saved, shown and refused."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from generation.talkers import TOKENIZER, loud, prompts as words_of
+from generation.test_speculation import made
+from models import zoo
+
+import layerscope
+from layerscope import LayerscopeError, exits, generate
+from layerscope.generation import DraftReport, open_draft_report
+
+QUIET: dict[str, Any] = {"processor": TOKENIZER, "progress": False}
+FEW: dict[str, Any] = {"prefix": 4, "max_new_tokens": 16, "samples": 3, **QUIET}
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> DraftReport:
+    texts, out = words_of((9, 14, 6, 20, 8, 11), seed=3), tmp_path_factory.mktemp("drafts") / "out"
+    options = FEW | {"batch_size": 2, "draft_tokens": 3, "min_speedup": 0.01}
+    measured = exits(made(zoo.gpt2, 0.1), texts, out=out, **options)
+    assert isinstance(measured, DraftReport)
+    return measured
+
+
+def test_what_is_reported(report: DraftReport) -> None:
+    ways = report.ways.set_index("draft_layer")
+    assert [*ways.index] == ["none", "1", "2", "auto"]
+    assert report.same == report.prompts == 3, "all texts are those of plain decoding"
+    assert ways["measured"]["none"] == 1 and ways["acceptance"]["2"] > ways["acceptance"]["1"]
+    rates = ways["tokens_per_second"] / ways["tokens_per_second"]["none"]
+    assert rates.tolist() == pytest.approx(ways["measured"].tolist(), rel=0.5)
+    assert ways.index[ways["chosen"]].tolist() == [report.draft_layer]
+    assert ways["measured"].drop("none").max() == ways["measured"][report.draft_layer]
+    assert report.pays and report.verdict.startswith("pays: ")
+
+
+def test_the_command_writes_the_same_text_with_what_was_chosen(report: DraftReport) -> None:
+    words = report.command.split()
+    assert words[:2] == ["layerscope", "generate"] and words[-4:-2] == ["--draft-tokens", "3"]
+    options = dict(zip(words[3::2], words[4::2], strict=False))
+    assert options["--draft-layer"] == report.draft_layer
+    assert report.document().commands == (report.command,)
+    model, prompt = made(zoo.gpt2, 0.1), words_of((9,), seed=3)
+    layer = report.draft_layer
+    how = {"draft_layer": int(layer) if layer.isdigit() else layer, "draft_tokens": 3} | QUIET
+    plain, drafted = (generate(model, prompt, max_new_tokens=8, **each) for each in (QUIET, how))
+    assert plain.texts["ids"].tolist() == drafted.texts["ids"].tolist()
+
+
+def test_saved_and_opened(report: DraftReport, tmp_path: Path) -> None:
+    folder = report.save(tmp_path / "kept")
+    assert open_draft_report(folder).as_dict() == report.as_dict()
+    assert report.verdict in layerscope.report(folder).read_text(encoding="utf-8")
+    (folder / "ways.csv").write_text("draft_layer\n1\n", encoding="utf-8")
+    with pytest.raises(LayerscopeError, match="has changed since it was written"):
+        open_draft_report(folder)
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    (
+        {"criterion": "margin"},
+        "`criterion` is for classifiers, and this is a language model: leave it out",
+    ),
+    ({"min_accuracy": 0.9}, "`min_accuracy` is for classifiers"),
+    ({"threshold": 0.9}, "`threshold` is for classifiers"),
+    ({"exits": [3]}, "layer 3 of 3 cannot draft: give `exits` before the last layer"),
+    ({"max_new_tokens": 400}, "positions, shorten it"),
+    ({"draft_lens": "lens"}, "`draft_lens` is gone: "),
+]
+
+
+@pytest.mark.parametrize(("options", "why"), REFUSED, ids=lambda value: str(value)[:30])
+def test_refused_in_one_line(options: dict[str, Any], why: str, tmp_path: Path) -> None:
+    with pytest.raises(LayerscopeError) as error:
+        exits(loud(zoo.gpt2()), words_of(), **FEW | {"out": tmp_path / "out"} | options)
+    assert why in str(error.value) and "\n" not in str(error.value)
+    assert not (tmp_path / "out").exists()
