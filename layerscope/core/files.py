@@ -9,9 +9,8 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from functools import cache
 from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -105,18 +104,6 @@ def page_sums(path: Path) -> str:
     summed = hashlib.sha256(sums.tobytes())
     summed.update(data[whole:].tobytes())
     return summed.hexdigest()
-
-
-def once(checksum: Callable[[Path], str], path: Path) -> str:
-    """Return a checksum of a file, read once a process as long as nobody writes to it."""
-    state = path.stat()
-    return _checksum_of(checksum, path.absolute(), state.st_mtime_ns, state.st_size)
-
-
-@cache
-def _checksum_of(checksum: Callable[[Path], str], path: Path, changed: int, size: int) -> str:
-    """Return a checksum of a file of that size, written at that time (in nanoseconds)."""
-    return checksum(path)
 
 
 def save_sealed(tensors: Mapping[str, "Tensor"], path: Path) -> None:

@@ -6,10 +6,12 @@ was writing, processes that know nothing of each other may share a folder, and w
 computes what has no mark.
 """
 
+import os
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 
 from layerscope.core.checked_json import unchanged
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.files import aside, digest, json_object, once, page_sums, write_json
+from layerscope.core.files import aside, digest, json_object, page_sums, write_json
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -81,18 +83,18 @@ class StateStore:
 
     def is_intact(self, number: int) -> bool:
         """Return whether a file is what was written; one without a mark, as of another's run, counts as whole."""
-        if not self.mark(number).is_file():
-            return True
-        facts = self.facts(number)
-        return facts is not None and all(
-            facts[name] == once(checksum, self.path(number))
-            for name, checksum in CHECKSUMS.items()
-            if name in facts
-        )
+        if not self.path(number).is_file():
+            return not self.mark(number).is_file()
+        return not self.is_damaged(number)
 
     def is_damaged(self, number: int) -> bool:
         """Return whether a file is there and not what was written; one that is gone is only not finished."""
-        return self.path(number).is_file() and not self.is_intact(number)
+        path, mark = self.path(number), self.mark(number)
+        try:
+            version = _version(path, mark)
+        except OSError:
+            return False
+        return not _matches(path, mark, version)
 
     def write(self, number: int, content: "Mapping[str, Tensor] | Save", **facts: Any) -> None:
         """Write a file, of tensors or by a function that writes to a path, and then its mark."""
@@ -146,6 +148,23 @@ class StateStore:
 
     def _marked(self) -> list[int]:
         return sorted(int(path.stem) for path in self.marks.glob("[0-9]*.json"))
+
+
+def _version(*paths: Path) -> tuple[tuple[int, ...], ...]:
+    """Return what stays the same of files as long as nobody writes to them."""
+    states = map(os.stat, paths)
+    return tuple((state.st_ino, state.st_mtime_ns, state.st_size) for state in states)
+
+
+@cache
+def _matches(path: Path, mark: Path, version: tuple[tuple[int, ...], ...]) -> bool:
+    """Return whether a file has the checksums of its mark; read once a process for each version of the two."""
+    facts = json_object(mark)
+    if facts is None or not unchanged(facts):
+        return False
+    if facts.get("bytes") not in (None, path.stat().st_size):
+        return False
+    return all(facts[name] == sum_of(path) for name, sum_of in CHECKSUMS.items() if name in facts)
 
 
 def _saving(tensors: "Mapping[str, Tensor]") -> Save:
