@@ -1,10 +1,13 @@
 """Whether the gain that `select` states is the gain that its choice brings: over seeded halves of labelled sets.
 
 The embedded MiniLM embeds each set once. Seeded samples of it are halved: one half chooses, as a
-run of it would; a probe of all of that half, at the layer that was chosen and at the last, judges
-the other half. The bias is the mean of stated less realised gain, ± the standard error of that mean
-over the draws. Draws are small beside the set: halves of the same few samples would be unlike by
-construction, what one has more of the other has less of.
+run of it would; probes at the layer that was chosen and at the last judge the other half. The bias
+is the mean of stated less realised gain, ± the standard error of that mean over the draws. It is
+given twice: by probes of as many samples as those that judged the choice, four folds of five, which
+is what choosing itself adds; and by probes of the whole half, where besides the layers differ less
+as far as the last layer needs more labels than the chosen one. Draws are small beside the set:
+halves of the same few samples would be unlike by construction, what one has more of the other has
+less of.
 
     python benchmarks/stated_gain.py [--data ../shared/data] [--rows 3000] [--samples 400] [--halves
     50]
@@ -39,8 +42,11 @@ def states_of(file: Path, rows: int, folder: Path) -> tuple[list[np.ndarray], np
 
 def hits_of(
     states: list[np.ndarray], labels: np.ndarray, samples: int, seed: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return which drawn samples each layer's probe gets right [n, layers], and their folds, -1 in the other half."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return which drawn samples each layer's probe gets right [n, layers], and their folds, -1 in the other half.
+
+    Last which samples of the other half are right by a probe without one of the folds.
+    """
     drawn = np.random.default_rng(seed).choice(
         len(labels), min(samples, len(labels)), replace=False
     )
@@ -49,23 +55,43 @@ def hits_of(
     common = np.isin(labels, names[sizes >= 2 * FOLDS])
     labels, states = labels[common], [rows[common] for rows in states]
     other = held_out(labels, 0.5, seed)
-    found = [linear_probe_hits(rows, labels, FOLDS, seed, other) for rows in states]
-    return np.stack([right for right, *_ in found], 1).astype(np.float64), found[0][1]
+    hits, fold = hits_at(states, labels, seed, other)
+    kept = fold != seed % FOLDS
+    four, fold_of_four = hits_at([rows[kept] for rows in states], labels[kept], seed, other[kept])
+    return hits, fold, four[fold_of_four < 0]
 
 
-def stated_and_realised(hits: np.ndarray, fold: np.ndarray, rule: str) -> tuple[float, float]:
-    """Return the gain over the last layer that a choice on one half states, and that on the other half."""
+def hits_at(
+    states: list[np.ndarray], labels: np.ndarray, seed: int, other: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return which samples each layer's probe gets right [n, layers], and their folds, -1 for others."""
+    judged = [linear_probe_hits(rows, labels, FOLDS, seed, other) for rows in states]
+    return np.stack([right for right, *_ in judged], 1).astype(np.float64), judged[0][1]
+
+
+def gains(
+    hits: np.ndarray, fold: np.ndarray, of_four: np.ndarray, rule: str
+) -> tuple[float, float, float]:
+    """Return the gain over the last layer that is stated, and those realised by probes of four folds and of all."""
     inside = fold >= 0
     values = np.hstack([hits, hits[:, -1:]])
     scored = replace(of_samples(values[inside], ""), blocks=fold[inside])
     about = {"model": "", "site": None, "pooling": None, "notes": ()}
-    found = choose_layer(Case(about, scored.layers, hits.shape[1] - 1, scored, None), rule)
-    apart = hits[~inside]
-    return found.gain or 0.0, float((apart[:, found.layer] - apart[:, -1]).mean())
+    choice = choose_layer(Case(about, scored.layers, hits.shape[1] - 1, scored, None), rule)
+    realised = [
+        float((judged[:, choice.layer] - judged[:, -1]).mean())
+        for judged in (of_four, hits[~inside])
+    ]
+    return choice.gain or 0.0, *realised
+
+
+def shown(values: np.ndarray) -> str:
+    """Return the mean of values and its standard error."""
+    return f"{values.mean():+.2f} ±{values.std(ddof=1) / len(values) ** 0.5:.2f}"
 
 
 def main() -> None:
-    """Print stated and realised gain by set and rule."""
+    """Print stated and realised gain by set and rule, and of each rule over all sets."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -74,24 +100,30 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=400)
     parser.add_argument("--halves", type=int, default=50)
     parser.add_argument("--sets", default=",".join(SETS))
-    asked = parser.parse_args()
-    print("| set | rule | stated | realised | bias |\n| --- | --- | --- | --- | --- |")
-    for name in asked.sets.split(","):
+    options = parser.parse_args()
+    print("| set | rule | stated | realised, 4 of 5 folds | bias | realised, all folds | bias |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    every: dict[str, list[np.ndarray]] = {rule: [] for rule in RULES}
+    for name in options.sets.split(","):
         with tempfile.TemporaryDirectory() as folder:
             states, labels = states_of(
-                asked.data / name / SETS[name], asked.rows, Path(folder) / "run"
+                options.data / name / SETS[name], options.rows, Path(folder) / "run"
             )
-        halves = [hits_of(states, labels, asked.samples, SEED + i) for i in range(asked.halves)]
+        halves = [
+            hits_of(states, labels, options.samples, SEED + draw) for draw in range(options.halves)
+        ]
         for rule in RULES:
-            stated, realised = (
-                100 * np.array([stated_and_realised(*half, rule) for half in halves]).T
-            )
-            error = (stated - realised).std(ddof=1) / len(halves) ** 0.5
-            bias = f"{(stated - realised).mean():+.2f} ±{error:.2f}"
-            print(
-                f"| {name} | {rule} | {stated.mean():+.2f} | {realised.mean():+.2f} | {bias} |",
-                flush=True,
-            )
+            every[rule].append(100 * np.array([gains(*half, rule) for half in halves]))
+            print(row(name, rule, every[rule][-1]), flush=True)
+    for rule, sets in every.items():
+        print(row("all", rule, np.concatenate(sets)))
+
+
+def row(name: str, rule: str, values: np.ndarray) -> str:
+    """Return a row of the table, of gains [halves, 3] as `gains` returns them."""
+    stated, of_four, of_all = values.T
+    cells = (name, rule, f"{stated.mean():+.2f}", f"{of_four.mean():+.2f}", shown(stated - of_four))
+    return f"| {' | '.join((*cells, f'{of_all.mean():+.2f}', shown(stated - of_all)))} |"
 
 
 if __name__ == "__main__":
