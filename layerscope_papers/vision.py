@@ -13,6 +13,7 @@ import pandas as pd
 from layerscope.core import LayerscopeError
 from layerscope.early_exit import ExitReport, exits, open_exit_report
 from layerscope.inputs import Corpus, open_corpus
+from layerscope.logit_lens import open_reading
 from layerscope.runs import Run, open_run
 from layerscope.show import Chart
 from layerscope_papers import drawing
@@ -156,17 +157,38 @@ class Profiled(Asset):
 
 
 @dataclass(frozen=True)
-class Learnt(Asset):
-    """A run of a trained model on as many of its training images as there are test images."""
+class Predicted(Asset):
+    """What the head of a trained model says of each image at every layer: the test images, or as many training images.
+
+    Of test images it is the probability of every class, of training images the likeliest class.
+    """
 
     model: Trained
-    named = "training images of {model}"
+    of_training: bool = False
+
+    def __str__(self) -> str:
+        return f"predictions of {self.model}" + (", training images" if self.of_training else "")
+
+    def images(self, data: Path | None) -> Corpus:
+        """Return the images."""
+        training, test = images(self.model.setup, data)
+        return training.take(range(min(len(training), len(test)))) if self.of_training else test
 
     def make(self, out: Path, assets: Assets) -> None:
-        """Profile it, from the shard where it was stopped."""
-        training, test = images(self.model.setup, assets.data)
-        learnt = training.take(range(min(len(training), len(test))))
-        profiled(self.model, learnt, [ACCURACY], out, assets)
+        """Read the model with the lens."""
+        from layerscope.logit_lens import lens
+
+        corpus = self.images(assets.data)
+        classes = len(set(corpus.labels or ()))
+        lens(
+            str(assets.get(self.model)),
+            data=corpus,
+            samples=len(corpus),
+            top=1 if self.of_training else classes,
+            device=self.model.setup.device,
+            out=out,
+            progress=False,
+        )
 
 
 def profiled(
@@ -283,10 +305,26 @@ class Bench:
             for model in kind.seeds(self.setup)
         ]
 
-    def learnt(self, kind: Kind) -> list[pd.Series]:
+    def training_accuracy(self, kind: Kind) -> list[pd.Series]:
         """Return the accuracy on training images by layer, 1 … L, for each seed."""
-        runs = [open_run(self.assets.get(Learnt(model))) for model in kind.seeds(self.setup)]
-        return [run.metric(ACCURACY).loc[1:] for run in runs]
+        grids = [self._grid(Predicted(model, True)) for model in kind.seeds(self.setup)]
+        return [grid["is_label"].groupby(grid["layer"]).mean().loc[1:] for grid in grids]
+
+    def label_probabilities(self, kind: Kind) -> list[pd.DataFrame]:
+        """Return the probability of each test image's label, `[image, layer 1 … L]`, for each seed."""
+        grids = [self._grid(Predicted(model)) for model in kind.seeds(self.setup)]
+        tables = [
+            grid[grid["is_label"]].pivot(index="sample", columns="layer", values="probability")
+            for grid in grids
+        ]
+        return [table.loc[:, 1:] for table in tables]
+
+    def _grid(self, asset: Predicted) -> pd.DataFrame:
+        """Return what the lens read, with a column that says whether a prediction is the image's label."""
+        grid = open_reading(self.assets.get(asset)).grid
+        labels = [str(label) for label in asset.images(self.assets.data).labels or ()]
+        truth = grid["sample"].map(labels.__getitem__)
+        return grid.assign(is_label=grid["prediction"].astype(str) == truth)
 
     def exits(self, kind: Kind) -> list[ExitReport]:
         """Return the report of exits of each seed."""

@@ -9,7 +9,7 @@ import pandas as pd
 from layerscope_papers import drawing
 from layerscope_papers.assets import Assets
 from layerscope_papers.language import SCALES, Read, entropy, over_texts
-from layerscope_papers.recipe import Evidence, Number, mean, recipe
+from layerscope_papers.recipe import Evidence, Number, recipe
 from layerscope_papers.released import thirds, valley
 
 SHARES = (0.25, 0.5, 0.75)
@@ -41,13 +41,13 @@ def changed_texts(assets: Assets) -> Evidence:
         length: entropy(assets, ("max_length", length))["raw"].iloc[:, 1:].mean(axis=1)
         for length in LENGTHS
     }
-    means = np.array([each.mean() for each in by_length.values()])
-    steps = np.diff(pd.concat(by_length, axis=1).dropna().to_numpy(), axis=1)
+    lengths = pd.concat(by_length, axis=1).dropna()
+    steps = np.diff(lengths.to_numpy(), axis=1)
     return Evidence(
         {
             "repeated": over_texts((repeated[SHARES[-1]] - plain)[middle.index].mean(axis=1)),
             "random": over_texts((drawn[SHARES[-1]] - plain)[early.index].mean(axis=1)),
-            "longer": mean(list(np.diff(means))),
+            "longer": over_texts(lengths[LENGTHS[-1]] - lengths[LENGTHS[0]]),
             "falling": over_texts(
                 pd.Series([float(np.mean([b < a for a, b in pairwise(row)])) for row in steps])
             ),

@@ -3,10 +3,14 @@
 import numpy as np
 import pandas as pd
 
+from layerscope import metrics
 from layerscope.core import count
+from layerscope.runs import Run, open_run
 from layerscope_papers import drawing
 from layerscope_papers.assets import Asset
-from layerscope_papers.recipe import Evidence, Number, mean, paired
+from layerscope_papers.language import SMALL, Speaker
+from layerscope_papers.recipe import Evidence, Interval, Number, mean, paired
+from layerscope_papers.tracing import generated
 from layerscope_papers.vision import (
     ACCURACY,
     ALIGNED,
@@ -20,7 +24,7 @@ from layerscope_papers.vision import (
     UNIFORM,
     Bench,
     Kind,
-    Learnt,
+    Predicted,
     Vision,
     needs,
     trained,
@@ -30,6 +34,8 @@ SHARES = {"half": 2, "three quarters": 3}
 """Depths of the separate models of T-fig5, in quarters of the full one: 6 and 9 of 12 layers."""
 EPSILON = 0.01
 """Definition 3.1: the effective depth is the first layer that classifies all but 1 % of the training images."""
+NEAR = 0.95
+"""The share of the standard model's last accuracy at which a training counts as converged."""
 
 
 @trained(
@@ -102,53 +108,93 @@ def _separate(setup: Vision) -> list[Kind]:
     return [Kind("standard", depth=setup.depth * quarters // 4) for quarters in SHARES.values()]
 
 
-def _first_right(accuracies: pd.Series) -> float:
-    """Return the first layer that classifies all but `EPSILON` of the images, or the last."""
-    right = accuracies.index[accuracies >= 1 - EPSILON]
-    return float(right.min() if len(right) else accuracies.index[-1])
-
-
 def _with_separate(setup: Vision) -> list[Asset]:
-    learnt = [Learnt(model) for kind in BOTH.values() for model in kind.seeds(setup)]
-    return [*needs(STANDARD, ALIGNED, *_separate(setup))(setup), *learnt]
+    kinds = [STANDARD, ALIGNED, *_separate(setup)]
+    learnt = [Predicted(model, True) for kind in kinds for model in kind.seeds(setup)]
+    return [*needs(*kinds)(setup), *learnt]
 
 
 @trained("T-fig5", needs=_with_separate)
 def effective_depth(bench: Bench) -> Evidence:
-    """Compare effective depths, look for drops of accuracy from layer to layer, and train models of other depths."""
-    aligned = bench.curves(ALIGNED, ACCURACY)
+    """Compare accuracies on the training images by layer, models of other depths, and how soon models converge."""
+    learnt = {name: bench.training_accuracy(kind) for name, kind in BOTH.items()}
     depths = {
-        name: [_first_right(curve) for curve in bench.learnt(kind)] for name, kind in BOTH.items()
+        name: [float(metrics.effective_depth(curve.to_numpy(), EPSILON)) for curve in curves]
+        for name, curves in learnt.items()
     }
+    aligned = bench.curves(ALIGNED, ACCURACY)
     found = {
         "depth": paired(depths["standard"], depths["aligned"]),
         "monotone": mean([float(100 * curve.diff().min()) for curve in aligned]),
+        "convergence": _sooner(bench),
     }
     numbers = []
     for name, kind in zip(SHARES, _separate(bench.setup), strict=True):
-        own = [float(curve.iloc[-1]) for curve in bench.curves(kind, ACCURACY)]
-        cut = [float(curve.loc[kind.depth]) for curve in aligned]
-        found[name] = mean([100 * (a - b) for a, b in zip(cut, own, strict=True)])
-        title = f"accuracy of a separate model of {count(kind.depth or 0, 'layer')} [%]"
-        numbers.append(Number(title, 100 * mean(own).value))
+        separate = [100 * float(curve.iloc[-1]) for curve in bench.training_accuracy(kind)]
+        cut = [100 * float(curve.loc[kind.depth]) for curve in learnt["aligned"]]
+        found[name] = paired(cut, separate)
+        title = f"training accuracy of a separate model of {count(kind.depth or 0, 'layer')} [%]"
+        numbers.append(Number.of(title, mean(separate)))
     numbers += [
         Number.of(f"effective depth, {name}", mean(values)) for name, values in depths.items()
     ]
-    return Evidence(found, numbers, [bench.chart("Accuracy by layer", ACCURACY)])
+    averages = {
+        name: 100 * pd.concat(curves, axis=1).mean(axis=1) for name, curves in learnt.items()
+    }
+    return Evidence(
+        found, numbers, [drawing.chart("Accuracy on training images by layer", "%", averages)]
+    )
 
 
-@trained("T-fig6")
+def _sooner(bench: Bench) -> Interval:
+    """Compare which share of the training it takes to come near the accuracy that the standard model ends with."""
+    shares: dict[str, list[float]] = {"standard": [], "aligned": []}
+    pairs = zip(bench.histories(STANDARD), bench.histories(ALIGNED), strict=True)
+    for standard, aligned in pairs:
+        curves = {"standard": _by_step(standard), "aligned": _by_step(aligned)}
+        near = NEAR * curves["standard"].iloc[-1]
+        for name, curve in curves.items():
+            reached = curve.index[curve >= near]
+            step = reached[0] if len(reached) else curve.index[-1]
+            shares[name].append(100 * float(step) / float(curve.index[-1]))
+    return paired(shares["standard"], shares["aligned"])
+
+
+def _by_step(history: Run) -> pd.Series:
+    """Return the accuracy of the last layer by step of the training."""
+    rows = history.table()
+    rows = rows[(rows["metric"] == ACCURACY) & (rows["layer"] == rows["layer"].max())]
+    return rows.set_index("step")["value"].sort_index()
+
+
+def _speakers(setup: Vision) -> dict[str, list[Speaker]]:
+    """Return the language models of the same scale by how they are trained."""
+    return generated.models(SMALL if setup.data == "digits" else generated.PAPER)
+
+
+def _with_speakers(setup: Vision) -> list[Asset]:
+    speakers = [model for of in _speakers(setup).values() for model in of]
+    return [*needs(STANDARD, ALIGNED)(setup), *speakers]
+
+
+@trained("T-fig6", needs=_with_speakers)
 def saturation_layers(bench: Bench) -> Evidence:
     """Compare the mean layer from which a prediction no longer changes."""
-    layers = bench.ends("saturation_layer")
-    return Evidence(
-        {"vision": paired(*layers.values())},
-        [
-            Number(f"mean saturation layer, {name}", mean(found).value)
-            for name, found in layers.items()
-        ],
-        [bench.chart("Saturated samples by layer", "saturated")],
-    )
+    layers = {"vision": bench.ends("saturation_layer")}
+    layers["language"] = {
+        name: [
+            float(open_run(bench.assets.get(model) / "history").metric("saturation_layer").iloc[-1])
+            for model in of
+        ]
+        for name, of in _speakers(bench.setup).items()
+    }
+    numbers = [
+        Number(f"mean saturation layer, {what}, {name}", mean(values).value)
+        for what, found in layers.items()
+        for name, values in found.items()
+    ]
+    intervals = {what: paired(*found.values()) for what, found in layers.items()}
+    return Evidence(intervals, numbers, [bench.chart("Saturated samples by layer", "saturated")])
 
 
 @trained("T-fig14", kinds={"standard": STANDARD, "cosine regulariser": COSINE, "aligned": ALIGNED})

@@ -5,11 +5,11 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from papers.worlds import DEPTH, World, rising, verdicts
+from papers.worlds import DEPTH, LAYERS, World, rising, verdicts
 
 from layerscope_papers import catalogue, vision
 from layerscope_papers.options import SCALES
-from layerscope_papers.tracing import perceptrons, transfer
+from layerscope_papers.tracing import perceptrons, similarity, trainings, transfer
 
 GOOD = {
     "layer_accuracy": rising(0.9, 0.97),
@@ -17,7 +17,8 @@ GOOD = {
     "cosine_similarity": rising(0.7, 1.0),
     "nc1": rising(1.0, 0.1),
     "saturation_layer": 3.0,
-    "effective_depth": 5.0,
+    "training_accuracy": np.where(LAYERS < 5, 0.5, 1.0),
+    "by_step": np.array([0.1, 0.9, 0.95, 0.97]),
 }
 BAD = {
     "layer_accuracy": rising(0.2, 0.97),
@@ -25,7 +26,8 @@ BAD = {
     "cosine_similarity": rising(0.1, 1.0),
     "nc1": rising(50.0, 0.1),
     "saturation_layer": 9.0,
-    "effective_depth": 12.0,
+    "training_accuracy": np.where(LAYERS < DEPTH, 0.2, 1.0),
+    "by_step": np.array([0.1, 0.2, 0.5, 0.97]),
 }
 
 
@@ -46,6 +48,8 @@ def made_up(monkeypatch):
     for module, name in (
         (vision, "open_run"),
         (vision, "open_exit_report"),
+        (vision, "open_reading"),
+        (trainings, "open_run"),
         (perceptrons, "open_run"),
         (transfer, "open_run"),
     ):
@@ -90,7 +94,7 @@ def separate(accuracy):
 
     def about(model):
         if model.depth:
-            return {**BAD, "layer_accuracy": np.full(DEPTH, accuracy)}
+            return {**BAD, "training_accuracy": np.full(DEPTH, accuracy)}
         return GOOD if aligned(model) else BAD
 
     return World(about)
@@ -171,7 +175,7 @@ WORSE = {**GOOD, "layer_accuracy": rising(0.9, 0.9)}
 POOR = {**BAD, "layer_accuracy": rising(0.2, 0.9)}
 LITTLE = {**BAD, "layer_accuracy": rising(0.3, 0.97)}
 ZIGZAG = rising(0.2, 0.9) - 0.1 * (np.arange(DEPTH) % 2)
-UNSTEADY = {**BAD, "layer_accuracy": ZIGZAG, "effective_depth": 12.0}
+UNSTEADY = {**BAD, "layer_accuracy": ZIGZAG}
 READ = {**GOOD, "linear_probe": GOOD["layer_accuracy"]}
 UNREAD = {**POOR, "linear_probe": rising(0.2, 0.9)}
 CLOSE, FAR = rising(0.5, 1.0), np.where(np.arange(DEPTH) == DEPTH - 1, 1.0, 0.1)
@@ -185,7 +189,7 @@ JUDGED = {  # a world in which every claim of a recipe is true, and one in which
     ),
     "T-fig3": (by_likeness(1), by_likeness(-1)),
     "T-fig4": (trained(aligned, BETTER, GOOD), trained(aligned, {**BAD, **POOR}, GOOD)),
-    "T-fig5": (separate(0.9), trained(aligned, UNSTEADY, {**GOOD, "effective_depth": 4.0})),
+    "T-fig5": (separate(0.9), trained(aligned, UNSTEADY, GOOD)),
     "T-fig6": (trained(aligned), trained(standard)),
     "T-fig7": (exiting(True), exiting(False)),
     "T-fig10": (on_states(LINE), on_states(states(straight=False))),
@@ -220,7 +224,7 @@ JUDGED = {  # a world in which every claim of a recipe is true, and one in which
     "T-kl": (World(lambda model: GOOD), trained(aligned, BAD, GOOD)),
     "T-thm2": (
         on_states(LINE, label_probability=rising(0.2, 0.9)),
-        on_states(LINE, label_probability=2 * ZIGZAG - rising(0.2, 0.9), nc1=rising(1.0, 50.0)),
+        on_states(LINE, label_probability=rising(0.9, 0.2)),
     ),
 }
 
@@ -235,6 +239,18 @@ def test_a_claim_holds_where_it_is_true_and_does_not_where_it_is_false(name):
 @pytest.mark.parametrize("name", ["T-fig6", "T-fig16"])
 def test_trainings_that_do_not_differ_decide_nothing(name):
     assert set(verdicts(name, World(lambda model: GOOD)).values()) == {"not decided"}
+
+
+def test_probabilities_count_only_where_similarity_rises():
+    angles = np.radians([90, 60, 80, 30, 50, 0])  # to the last layer: nearer at every second step
+    turns = np.stack([np.cos(angles), np.sin(angles)], 1)
+    states = np.stack([turns, -turns])  # centred already
+    share = similarity._rises_with_similarity
+    follows = np.array(
+        [[0.2, 0.1, 0.3, 0.2, 0.4]] * 2
+    )  # falls where the angle opens, from layer 1 on
+    assert share(states, pd.DataFrame(follows)) == 1
+    assert share(states, pd.DataFrame(-follows)) == 0
 
 
 def test_states_on_a_straight_line():

@@ -1,5 +1,7 @@
 """Each judge of Layer by Layer on values in which its claim is true by construction, and in which it is false."""
 
+import math
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -266,7 +268,9 @@ def test_which_bounds_which(monkeypatch):
 
 
 def test_a_bound_on_information(monkeypatch):
-    assert verdicts("L-thm3", World(None)) == {"bound": "held"}
+    assert verdicts("L-thm3", World(None)) == {"bound": "held", "entropy": "did not hold"}
     real = theorems.bound
     monkeypatch.setattr(theorems, "bound", lambda symbols: real(symbols) + 0.1)
-    assert verdicts("L-thm3", World(None)) == {"bound": "did not hold"}
+    assert verdicts("L-thm3", World(None))["bound"] == "did not hold"
+    monkeypatch.setattr(theorems, "_entropy", lambda states: math.log(64))
+    assert verdicts("L-thm3", World(None))["entropy"] == "held"

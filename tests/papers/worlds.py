@@ -9,7 +9,7 @@ import pandas as pd
 from layerscope_papers import catalogue
 from layerscope_papers.assets import Assets
 from layerscope_papers.verdicts import decide
-from layerscope_papers.vision import SMALL, Exiting, Learnt
+from layerscope_papers.vision import SMALL, Exiting, Predicted
 
 DEPTH = 12
 LAYERS = pd.RangeIndex(1, DEPTH + 1)
@@ -33,6 +33,18 @@ class MadeUp:
     def pooled(self, layer):
         return self.metrics["states"][:, layer]
 
+    def table(self):
+        """Return the accuracy of the last layer at four steps of a training."""
+        values = self.metrics["by_step"]
+        return pd.DataFrame(
+            {
+                "metric": "layer_accuracy",
+                "layer": DEPTH,
+                "step": range(len(values)),
+                "value": values,
+            }
+        )
+
     def measure(self, name):
         return pd.Series(
             self.metrics[name] * (1 + np.random.default_rng(0).normal(0, 1e-3)), index=LAYERS
@@ -48,6 +60,22 @@ class MadeUp:
             if np.ndim(values)
             else pd.Series([values], index=[DEPTH])
         )
+
+
+def predictions(labels, about, of_training):
+    """Return what a lens reads of images: right for a share of the training images, else the chance of the label."""
+    rows = []
+    for sample, label in enumerate(labels):
+        for layer in range(DEPTH + 1):
+            row = {"sample": sample, "layer": layer, "prediction": str(label), "probability": 0.0}
+            at = max(layer, 1) - 1
+            if of_training:
+                right = (sample + 0.5) / len(labels) < about["training_accuracy"][at]
+                row["prediction"] = str(label) if right else "another"
+            else:
+                row["probability"] = about["label_probability"][at]
+            rows.append(row)
+    return pd.DataFrame(rows)
 
 
 class World(Assets):
@@ -80,9 +108,11 @@ class Made:
         found = self.about(model)
         if isinstance(self.asset, Exiting):
             return found["exits"]
-        if isinstance(self.asset, Learnt):
-            found["layer_accuracy"] = np.where(found["effective_depth"] <= LAYERS, 1.0, 0.5)
-        return MadeUp({name: values + noise for name, values in found.items() if name != "exits"})
+        made = MadeUp({name: values + noise for name, values in found.items() if name != "exits"})
+        if isinstance(self.asset, Predicted):
+            labels = self.asset.images(None).labels[: len(found.get("states", range(500)))]
+            made.grid = predictions(labels, found, self.asset.of_training)
+        return made
 
 
 def verdicts(name, assets):
