@@ -73,7 +73,7 @@ def scores(options: Options, printing: Printing, *, save: Save = None, csv: Csv 
         print(note, file=sys.stderr)
     if save is not None:
         print(f"saved: {evaluation.save(save)}", file=sys.stderr)
-    output.write_table(table, lambda: wide_csv(evaluation, min_share=shown["min_share"]))
+    output.write_table(table, lambda: wide_csv(evaluation))
     output.finish(
         printing, lambda: evaluation.as_dict(**shown), lambda: evaluation.document(**shown)
     )

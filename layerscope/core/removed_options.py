@@ -69,6 +69,17 @@ GONE = {
     ("train", "schedule='gradual'"): NO_LAYERSKIP,
     ("train", "schedule='rotating'"): NO_LAYERSKIP,
     ("train", "weights='layerskip'"): NO_LAYERSKIP,
+    (
+        "scores",
+        "min_share",
+    ): "a layer needs scores on 25 of 32 tasks; leave layers or tasks out of the file",
+    (
+        "scores",
+        "variant",
+    ): "the raw variant of a metric counts; layerscope.scores.one_variant takes another",
+    ("scores", "first_layer"): "layer 0 is never a candidate",
+    ("scores", "bootstrap"): "layerscope.scores.correlate takes it",
+    ("scores", "seed"): "layerscope.scores.correlate takes it",
     ("scores", "kind"): "rules are not fitted any more, for one kind of models or another",
 }
 """By verb, and option or option with a value, or command: the mend."""

@@ -22,12 +22,12 @@ def draw(shown: Any, folder: str | Path, names: Sequence[str] | None = None) -> 
 
     Several runs lie over each other, models of several depths by depth in percent, each in its own
     colour, dash and marker; they are called `names`, or what they differ by; maps and
-    saturation have a panel for each run. An evaluation, with runs or without, adds `scores` (the
-    average by depth), `scores_by_task`, and `correlations` where a run is of the same model; exits
-    add `exits_accuracy_against_speed` (truncated models beside it), `exits_where_samples_leave` and
-    `exits_predicted_and_measured_speed`; comparisons add `compared_METRIC` for each similarity of
-    layers across runs, `differences`, and for a series of checkpoints `checkpoints`; a reading of
-    the lens a grid for each sample; generated texts that were measured, `generated`.
+    saturation have a panel for each run. An evaluation adds `scores` (the average by depth) and
+    `scores_by_task`; exits add `exits_accuracy_against_speed` (truncated models beside it),
+    `exits_where_samples_leave` and `exits_predicted_and_measured_speed`; comparisons add
+    `compared_METRIC` for each similarity of layers across runs, `differences`, and for a series of
+    checkpoints `checkpoints`; a reading of the lens a grid for each sample; generated texts that
+    were measured, `generated`.
 
     Raises `LayerscopeError` where vl-convert is missing, the folder cannot be written, or there is
     nothing to draw.
@@ -39,10 +39,7 @@ def draw(shown: Any, folder: str | Path, names: Sequence[str] | None = None) -> 
         raise LayerscopeError(
             f"{len(runs)} runs have {len(called)} names: give as many names as runs"
         )
-    documents = [
-        *(entry.document() for entry in others),
-        *(entry.document(runs=runs) for entry in evaluations),
-    ]
+    documents = [entry.document() for entry in (*others, *evaluations)]
     members = [member for document in documents for member in document.members or (document,)]
     given = [(name, run.document()) for name, run in zip(called, runs, strict=True)]
     alone = len(members) == 1 and not runs

@@ -16,7 +16,7 @@ from layerscope.runs.details import run_names
 from layerscope.runs.run import Run
 from layerscope.scores.evaluation import Evaluation
 from layerscope.scores.opening import merged, open_run_or_scores
-from layerscope.scores.pairing import averages, is_of
+from layerscope.scores.plots import averages, is_of
 from layerscope.selection import removal, selection
 from layerscope.show.document import Document, overlaid
 from layerscope.show.notebook import Shown
@@ -61,7 +61,7 @@ def _rendered(runs: list[Run], evaluations: list[Evaluation], others: list[Shown
     given = [Named(entry.document()) for entry in others]
     title, notes, over = "", [unlike(runs)] if unlike(runs) else [], {}
     for evaluation in evaluations:
-        scores = evaluation.document(runs=runs)
+        scores = evaluation.document()
         given += _looks(scores, evaluation, runs) if runs else [Named(scores)]
         title, over = " on ".join(map(plain, scores.title)), averages(evaluation, runs)
         notes += scores.warnings if runs and scores.members else ()

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,13 +14,10 @@ from layerscope.core.errors import LayerscopeError, choices, count
 from layerscope.core.files import aside
 from layerscope.core.saved import Store, typed
 from layerscope.scores.files import refuse_duplicates
-from layerscope.scores.grids import MIN_SHARE, Grid, grids, summary, wide
+from layerscope.scores.grids import Grid, grids, summary, wide
 from layerscope.scores.naming import VARIANT
 from layerscope.show.document import Document
 from layerscope.show.pushed import Saved
-
-if TYPE_CHECKING:
-    from layerscope.runs.run import Run
 
 COLUMNS = {
     "model": "object", "revision": "object", "kind": "object", "layer": "Int64", "site": "object", "pooling": "object",
@@ -97,7 +94,7 @@ class Evaluation(Saved):
     @property
     def missing(self) -> int:
         """Number of (layer, task) pairs without a score, over all models, those that `evaluate` did not reach too."""
-        gaps = sum(grid.missing for grid in grids(self.scores, MIN_SHARE))
+        gaps = sum(grid.missing for grid in grids(self.scores))
         judged = self.scores[(self.scores["kind"] == "layer") & self.scores["score"].notna()]
         done = set(zip(judged["model"], judged["task"], judged["layer"], strict=True))
         planned = {
@@ -131,70 +128,56 @@ class Evaluation(Saved):
                 raise LayerscopeError(
                     f"{column} {value!r} is not in this evaluation{choices(str(value), values, 'it has')}"
                 )
-        rows = rows.assign(layer=rows["layer"].astype("int64"))
-        if len(rows.drop_duplicates(list(VARIANT))) == 1:
-            return wide(rows, ["layer"])
-        several = [
-            column for column in ("site", "pooling") if rows[column].nunique(dropna=False) > 1
-        ]
-        return wide(rows, ["model", "revision", *several, "layer"])
+        rows = rows.astype({"layer": "int64"})
+        several = [name for name in VARIANT if rows[name].nunique(dropna=False) > 1]
+        keys = [name for name in VARIANT if several and name in (*several, "model", "revision")]
+        return wide(rows, [*keys, "layer"])
 
     def baseline(self) -> pd.DataFrame:
         """Return the scores of the models as shipped: (model, revision) × task, without rows where none were given."""
         rows = self.scores[self.scores["kind"] == "baseline"]
         return wide(rows, ["model", "revision"])
 
-    def summary(self, min_share: float = MIN_SHARE) -> pd.DataFrame:
+    def summary(self) -> pd.DataFrame:
         """Return a row per model and revision (and site and pooling, where there are several).
 
         Columns, in the scores' own units: first, mean_over_layers, best, best_layer, last, oracle
         (the mean over tasks of each task's best layer), baseline; first_layer and last_layer say
         which layers these are; layers, tasks, missing are counts, left_out names layers. Layer 0,
         the embedding output, is not a candidate for the best layer. Averages run over the tasks
-        present at every layer that is not left out; a layer with less than `min_share` of the most
-        tasks of a model is. `last` is the model's last layer, NaN where that is left out or was not
+        present at every layer that is not left out; a layer with scores on less than 25 of 32 of the
+        most tasks of a model is. `last` is the model's last layer, NaN where that is left out or was not
         scored.
         """
-        return summary(self.grids(min_share))
+        return summary(self.grids())
 
-    def grids(self, min_share: float = MIN_SHARE) -> list[Grid]:
+    def grids(self) -> list[Grid]:
         """Return the scores of each model, revision, site and pooling as layer × task, with what is left out."""
-        return grids(
-            self.scores, min_share, {name: origin.depth for name, origin in self.origins.items()}
-        )
+        return grids(self.scores, {name: origin.depth for name, origin in self.origins.items()})
 
     def document(
         self,
         *,
-        min_share: float = MIN_SHARE,
         correlations: pd.DataFrame | None = None,
         rules: pd.DataFrame | None = None,
-        runs: "Sequence[Run]" = (),
     ) -> Document:
         """Return the best layer, a row for each model, of one model its layers by task, then correlations and rules.
 
-        `correlations` are those of `correlate`, averaged over tasks, `rules` those of
-        `rules_table`; a page shows how the metrics of `runs` of the same models go with the scores.
+        `correlations` are those of `correlate`, `rules` those of `rules_table`.
         """
-        options = {
-            "min_share": min_share,
-            "correlations": correlations,
-            "rules": rules,
-            "runs": runs,
-        }
-        document: Document = self._shown_by().document(self, **options)
+        document: Document = self._shown_by().document(self, correlations=correlations, rules=rules)
         return document
 
     def as_dict(
         self,
         *,
-        min_share: float = MIN_SHARE,
         correlations: pd.DataFrame | None = None,
         rules: pd.DataFrame | None = None,
     ) -> dict[str, Any]:
         """Return answer, source, what is missing, summary, scores, correlations and rules as JSON can hold them."""
-        options = {"min_share": min_share, "correlations": correlations, "rules": rules}
-        entries: dict[str, Any] = self._shown_by().as_dict(self, **options)
+        entries: dict[str, Any] = self._shown_by().as_dict(
+            self, correlations=correlations, rules=rules
+        )
         return entries
 
     def save(self, path: str | Path) -> Path:

@@ -5,21 +5,18 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.margin import INTERVAL
-from layerscope.core.option_kinds import Number
-from layerscope.scores.naming import SHIPPED, VARIANT, Unit, percents
+from layerscope.scores.naming import VARIANT, Unit
 from layerscope.show.plain import plain, pooling_name
 
 MIN_SHARE = 25 / 32
 """A layer with scores on a smaller share of the tasks is left out of every average: 25 of 32 in Layer by Layer."""
-SHARE = Number(above=0, most=1)
 SUMMARY = (
     *VARIANT, "first", "mean_over_layers", "best", "best_layer", "last", "oracle", "baseline", "first_layer",
     "last_layer", "layers", "tasks", "missing", "left_out",
@@ -29,35 +26,28 @@ Key = int | str | None
 Scores = TypeVar("Scores", pd.Series, pd.DataFrame)
 
 
-@dataclass(frozen=True)
-class Score:
-    """A score with what is known of its error: NaN for what is not."""
+class Score(NamedTuple):
+    """A score and its standard error, NaN where that is not known."""
 
     value: float
-    stderr: float = math.nan
-    low: float = math.nan
-    high: float = math.nan
-
-    @property
-    def error(self) -> float:
-        """One standard error, of a score with a 95 % interval alone the one that fits it; NaN where none is known."""
-        if math.isfinite(self.stderr):
-            return self.stderr
-        return (self.high - self.low) / (2 * INTERVAL)
+    error: float
 
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """Scores of one model, revision, site and pooling, and all of the evaluation, `among` which they have a name.
+    """Scores of one model, revision, site and pooling.
 
     `rows` are those of the long frame, with those of the model as shipped; `scores` is layer ×
     task, every layer and task there is; `complete` the layers with enough tasks × the tasks present
     at each of these; `left_out` the other layers. `depth` is the number of the model's last layer,
-    as far as that is known; `needed` is the number of tasks that a layer must have.
+    as far as that is known; `needed` is the number of tasks that a layer must have. `model` and
+    `place` name the model, and site and pooling where the evaluation has several.
     """
 
     about: dict[str, Any]
-    among: pd.DataFrame = field(repr=False)
+    model: str
+    place: str
+    unit: Unit
     rows: pd.DataFrame = field(repr=False)
     scores: pd.DataFrame
     complete: pd.DataFrame
@@ -65,42 +55,10 @@ class Grid:
     depth: int
     needed: int
 
-    @cached_property
-    def unit(self) -> Unit:
-        """How scores of the evaluation are shown."""
-        return percents(self.among)
-
-    @cached_property
-    def one_model(self) -> bool:
-        """Whether all layers of the evaluation are of one model and revision."""
-        return len(self.layer_rows[["model", "revision"]].drop_duplicates()) == 1
-
-    @cached_property
+    @property
     def name(self) -> str:
         """The model, with revision, site and pooling where the evaluation has several."""
-        model, revision = str(self.about["model"]), str(self.about["revision"])
-        if self.layer_rows.loc[self.layer_rows["model"] == model, "revision"].nunique() > 1:
-            model += f"@{revision[:7] if re.fullmatch('[0-9a-f]{40}', revision) else revision}"
-        return f"{plain(model)} {self.site}".strip()
-
-    @cached_property
-    def site(self) -> str:
-        """Site and pooling where the evaluation has several; empty where all layers share them."""
-        return plain(" ".join(self.sites(several=True)))
-
-    def sites(self, several: bool) -> list[str]:
-        """Return site and pooling, each where the evaluation has several, or where it has one."""
-        names = []
-        for key, shown in (("site", str), ("pooling", pooling_name)):
-            has_several = self.layer_rows[key].nunique(dropna=False) > 1
-            if self.about[key] and has_several == several:
-                names.append(shown(self.about[key]))
-        return names
-
-    @cached_property
-    def layer_rows(self) -> pd.DataFrame:
-        """Scores of layers, of the whole evaluation."""
-        return self.among[self.among["kind"] == "layer"]
+        return f"{self.model} {self.place}".strip()
 
     @property
     def layers(self) -> list[int]:
@@ -121,11 +79,6 @@ class Grid:
     def mixes(self) -> pd.DataFrame:
         """The rows of mixes of layers, task by task; without rows where none were scored."""
         return self.rows[self.rows["kind"] == "mix"]
-
-    @property
-    def beside(self) -> list[str | None]:
-        """The names of the rows that are no single layer: mixes of layers, None for the model as shipped."""
-        return [*map(str, self.mixes["mix"].unique()), *([None] if len(self.baseline) else [])]
 
     @property
     def shipped(self) -> float:
@@ -165,16 +118,19 @@ class Grid:
         return float(candidates(self.complete).max().mean())
 
     @cached_property
-    def _known(self) -> dict[tuple[Key, str], Score]:
-        columns = ("score", "stderr", "low", "high")
+    def _by_place(self) -> dict[tuple[Key, str], Score]:
+        from_interval = (self.rows["high"] - self.rows["low"]) / (2 * INTERVAL)
+        rows = self.rows.assign(error=self.rows["stderr"].fillna(from_interval))
         return {
-            (_key(row), str(row["task"])): Score(*map(row.get, columns))
-            for row in self.rows.to_dict(orient="records")
+            (int(row.layer) if row.kind == "layer" else row.mix, str(row.task)): Score(
+                row.score, row.error
+            )
+            for row in rows.itertuples()
         }
 
     def at(self, layer: Key, task: str) -> Score:
         """Return the score of a layer, or mix of layers, (None: of the model as shipped) on a task."""
-        return self._known.get((layer, task), Score(math.nan))
+        return self._by_place.get((layer, task), Score(math.nan, math.nan))
 
     def error(self, layer: Key) -> float:
         """Return the standard error of a layer's average, its tasks drawn apart; NaN where one of theirs is unknown."""
@@ -186,26 +142,11 @@ class Grid:
         return best_layer(self.scores[task])
 
     @cached_property
-    def gains(self) -> npt.NDArray[np.float64]:
-        """Scores `[tasks, layers]` less that of the model as shipped, else of the deepest layer with a score."""
+    def gains(self) -> pd.DataFrame:
+        """Scores task × layer less that of the model as shipped, else of the deepest layer with a score."""
         deepest = self.scores.ffill().iloc[-1]
         reference = self.baseline.reindex(self.scores.columns).fillna(deepest)
-        return np.asarray((self.scores - reference).T, dtype=np.float64)
-
-    @cached_property
-    def compared_with(self) -> str:
-        """Name what `gains` are differences to."""
-        shipped = self.baseline.reindex(self.scores.columns).notna()
-        if shipped.all():
-            return f"the model {SHIPPED}"
-        deepest = "the deepest layer with a score"
-        if self.depth in self.scores.index and self.scores.loc[self.depth].notna().all():
-            deepest = "the last layer"
-        return f"the model {SHIPPED}, else {deepest}" if shipped.any() else deepest
-
-
-def _key(row: Mapping[str, Any]) -> Key:
-    return int(row["layer"]) if row["kind"] == "layer" else row["mix"]
+        return (self.scores - reference).T
 
 
 def candidates(scores: Scores) -> Scores:
@@ -241,19 +182,17 @@ def wide(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     return table[tasks].sort_index()
 
 
-def grids(
-    scores: pd.DataFrame, min_share: float, depths: Mapping[str, int] | None = None
-) -> list[Grid]:
+def grids(scores: pd.DataFrame, depths: Mapping[str, int] | None = None) -> list[Grid]:
     """Return a grid for every model, revision, site and pooling of the long frame of an evaluation.
 
-    `min_share` is of the most tasks that any of them has, so that averages over one task and over
+    `MIN_SHARE` is of the most tasks that any of them has, so that averages over one task and over
     many do not stand beside each other. `depths` are last layers by model; one that is not there
     has the last layer it has a score of.
     """
-    SHARE.take("min_share", min_share)
     layers, mixes, shipped = (
         scores[scores["kind"] == kind] for kind in ("layer", "mix", "baseline")
     )
+    unit = Unit(bool(scores["score"].abs().max() <= 1))
     scored = layers[layers["score"].notna()].groupby(list(VARIANT), dropna=False)["task"]
     most = scored.nunique().max() if len(scored) else 0
     made = []
@@ -261,12 +200,13 @@ def grids(
         model = {key: about[key] for key in ("model", "revision")}
         beside = [mixes[where(mixes, about)], shipped[where(shipped, model)]]
         by_layer = wide(rows.astype({"layer": "int64"}), ["layer"])
-        needed = math.ceil(min_share * max(most, rows["task"].nunique()) - 1e-9)
+        needed = math.ceil(MIN_SHARE * max(most, rows["task"].nunique()) - 1e-9)
         enough = _has_enough(by_layer, needed)
         made.append(
             Grid(
                 about,
-                among=scores,
+                *_names(about, layers),
+                unit,
                 rows=pd.concat([rows, *beside]),
                 scores=by_layer,
                 complete=by_layer[enough].dropna(axis=1),
@@ -276,6 +216,19 @@ def grids(
             )
         )
     return made
+
+
+def _names(about: Mapping[str, Any], layers: pd.DataFrame) -> tuple[str, str]:
+    """Return a model's name, and site and pooling: what tells it from the others among these rows."""
+    model, revision = str(about["model"]), str(about["revision"])
+    if layers.loc[layers["model"] == model, "revision"].nunique() > 1:
+        model += f"@{revision[:7] if re.fullmatch('[0-9a-f]{40}', revision) else revision}"
+    place = []
+    if about["site"] and layers["site"].nunique(dropna=False) > 1:
+        place.append(about["site"])
+    if about["pooling"] and layers["pooling"].nunique(dropna=False) > 1:
+        place.append(pooling_name(about["pooling"]))
+    return plain(model), plain(" ".join(place))
 
 
 def _has_enough(by_layer: pd.DataFrame, needed: int) -> pd.Series:
@@ -292,12 +245,13 @@ def _has_enough(by_layer: pd.DataFrame, needed: int) -> pd.Series:
 def summary(entries: list[Grid]) -> pd.DataFrame:
     """Return a row per grid with the columns of `SUMMARY`; raises `LayerscopeError` where no row could hold a score."""
     if all(grid.complete.empty for grid in entries):
-        most = max(int(grid.scores.notna().sum(axis=1).max()) for grid in entries)
-        why = "no task has a score at every layer: raise `min_share`, so that layers with gaps are left out"
         if all(len(grid.left_out) == len(grid.scores) for grid in entries):
+            most = max(int(grid.scores.notna().sum(axis=1).max()) for grid in entries)
             of = max(grid.scores.shape[1] for grid in entries)
-            why = f"no layer has scores on enough tasks (at most {most} of {of}): lower `min_share`"
-        raise LayerscopeError(why)
+            raise LayerscopeError(
+                f"no layer has scores on enough tasks (at most {most} of {of}): evaluate more tasks on each"
+            )
+        raise LayerscopeError("no task has a score at every layer: leave out the layers with gaps")
     frame = pd.DataFrame([summary_row(grid) for grid in entries], columns=list(SUMMARY))
     whole = [name for name in SUMMARY if name.endswith("_layer")]
     return frame.astype(dict.fromkeys(whole, "Int64"))

@@ -1,12 +1,7 @@
 """Published or saved scores, opened; also those that mteb wrote: `model_meta.json` beside a file per task."""
 
 import json
-import lzma
 import math
-import re
-import tarfile
-import tempfile
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,18 +22,14 @@ if TYPE_CHECKING:
 META = "model_meta.json"
 LOCAL = "local/"
 """Stands before the name of a model without an organisation, because mteb's own tools read none without."""
-NAMELESS = "no_model_name_available"
-TREE = re.compile(r".*/([^/]+)/([^/]+)/([^/]+)/mteb/layer_(\d+)")
-"""How the authors of Layer by Layer keep results whose JSON names no model: family, size and revision are folders."""
-ARCHIVES = (".tar", ".tar.gz", ".tar.xz", ".tgz")
 PUBLISHED = ("model", "layer", "task", "main_score")
-GIVE = f"a CSV ({', '.join(PUBLISHED)}), a folder or archive of mteb results, or what Evaluation.save wrote"
+GIVE = f"a CSV ({', '.join(PUBLISHED)}), a folder of mteb results, or what Evaluation.save wrote"
 
 
 def holds_scores(path: Path) -> bool:
-    """Return whether a path is a CSV file or an archive, or a folder of scores that `open_evaluation` reads."""
+    """Return whether a path is a CSV file, or a folder of scores that `open_evaluation` reads."""
     if not path.is_dir():
-        return path.is_file() and (is_csv(path) or _is_archive(path))
+        return path.is_file() and is_csv(path)
     return STORE.is_in(path) or has_probes(path) or next(path.rglob(META), None) is not None
 
 
@@ -48,10 +39,8 @@ def open_evaluation(path: str | Path) -> Evaluation:
     A CSV (also `.csv.gz`) has the columns model, layer, task and main_score, and may have revision,
     site and pooling; an empty main_score is a missing value. In a folder of mteb ≥ 2 layer, site
     and pooling of a model are its `experiment_kwargs`; results without a layer are its baseline.
-    Where the JSON names no model, as in the results of the authors of Layer by Layer, the folders
-    do: FAMILY/SIZE/REVISION/mteb/layer_N. Scores of probes in the folder come with them. A
-    `.tar.xz` or other tar of such a folder is read too. Raises `LayerscopeError` for a path that
-    holds no scores.
+    Scores of probes in the folder come with them. Raises `LayerscopeError` for a path that holds no
+    scores.
 
     >>> layerscope.open_evaluation("scores.csv")
     Evaluation('scores.csv': 2 models, 4 layers, 2 tasks, 0 missing)
@@ -65,8 +54,6 @@ def open_evaluation(path: str | Path) -> Evaluation:
                 f"folder {str(file)!r} holds neither {STORE.manifest} nor any {META}: give {GIVE}"
             )
         raise LayerscopeError(f"{file} is not an evaluation: give {GIVE}")
-    if _is_archive(file):
-        return _unpacked(file)
     if not file.is_dir():
         rows = read_csv(file, PUBLISHED, ("revision", "site", "pooling"))
         return Evaluation(rows.rename(columns={"main_score": "score"}), str(file))
@@ -77,26 +64,6 @@ def open_evaluation(path: str | Path) -> Evaluation:
         parts.append(read_probes(file))
     evaluation = Evaluation(pd.concat(parts, ignore_index=True), str(file))
     evaluation.origins = read_origins(file)
-    return evaluation
-
-
-def _is_archive(path: Path) -> bool:
-    return path.is_file() and path.name.lower().endswith(ARCHIVES)
-
-
-def _unpacked(path: Path) -> Evaluation:
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            with tarfile.open(path) as archive:
-                archive.extractall(folder, filter="data")
-        except (OSError, EOFError, lzma.LZMAError, zlib.error, tarfile.TarError) as error:
-            raise LayerscopeError(
-                f"{path} cannot be unpacked ({error}): download it again"
-            ) from error
-        if not holds_scores(Path(folder)):
-            raise LayerscopeError(f"{path} holds no {META}: give {GIVE}")
-        evaluation = open_evaluation(folder)
-    evaluation.source = str(path)
     return evaluation
 
 
@@ -147,16 +114,14 @@ def read_mteb(folder: Path) -> pd.DataFrame:
 
     The folder may be mteb's cache, its `results`, or a model's in it. A score is what
     `TaskResult.get_score` gives: the mean over the splits and subsets that were run. A model's
-    `experiment_kwargs` say layer, site and pooling, or its path as in `TREE`, where the score is
-    the mean over English test sets, as in Layer by Layer; results without a layer are of kind
-    `baseline`. Raises `LayerscopeError` for what mteb cannot read and for a score that is not
-    finite.
+    `experiment_kwargs` say layer, site and pooling; results without a layer are of kind `baseline`.
+    Raises `LayerscopeError` for what mteb cannot read and for a score that is not finite.
     """
     rows = []
     for meta in sorted(folder.rglob(META)):
-        about, is_tree = _about(meta)
+        about = _about(meta)
         files = (file for file in sorted(meta.parent.glob("*.json")) if file.name != META)
-        rows += [about | _score(file, is_tree) for file in files]
+        rows += [about | _score(file) for file in files]
     if not rows:
         raise LayerscopeError(
             f"folder {str(folder)!r} holds {META} and no result of any task: evaluate first"
@@ -164,8 +129,8 @@ def read_mteb(folder: Path) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _about(path: Path) -> tuple[dict[str, Any], bool]:
-    """Return what the results beside a `model_meta.json` are of, and whether that had to be read from the path."""
+def _about(path: Path) -> dict[str, Any]:
+    """Return what the results beside a `model_meta.json` are of."""
     try:
         meta = json.loads(path.read_text(encoding="utf-8"))
         name, revision = meta["name"], meta.get("revision") or ""
@@ -176,15 +141,6 @@ def _about(path: Path) -> tuple[dict[str, Any], bool]:
         raise LayerscopeError(
             f"{path} is not a {META} of mteb 2: write the results again with mteb"
         ) from error
-    is_tree = name == NAMELESS
-    if is_tree:
-        parts = TREE.fullmatch(path.parent.resolve().as_posix())
-        if parts is None:
-            raise LayerscopeError(
-                f"{path} names no model: keep it in folders FAMILY/SIZE/REVISION/mteb/layer_N"
-            )
-        family, size, revision, number = parts.groups()
-        name, options = f"{family}-{size}", {"layer": int(number)}
     layer = options.get("layer")
     if layer is not None and (isinstance(layer, bool) or not isinstance(layer, int) or layer < 0):
         raise LayerscopeError(
@@ -198,20 +154,18 @@ def _about(path: Path) -> tuple[dict[str, Any], bool]:
         about["kind"] = "layer"
     if about["kind"] != "baseline":
         about |= {"site": options.get("site"), "pooling": options.get("pooling")}
-    return about, is_tree
+    return about
 
 
-def _score(path: Path, english: bool) -> dict[str, Any]:
-    """Return the score of a task; with `english` that of its English test sets, where there are any."""
+def _score(path: Path) -> dict[str, Any]:
+    """Return the score of a task."""
     require("evaluation", "reading results of mteb")
     from mteb.results import TaskResult
 
     try:
         result = TaskResult.from_disk(path)
         name = str(result.task_name)
-        sets = result.scores.get("test", ()) if english else ()
-        scores = [float(one["main_score"]) for one in sets if one["languages"] == ["eng-Latn"]]
-        score = sum(scores) / len(scores) if scores else float(result.get_score())
+        score = float(result.get_score())
     except Exception as error:  # pydantic, JSON and mteb's own converters raise many kinds
         raise LayerscopeError(
             f"{path} is not a task result that mteb can read: evaluate that task again"
@@ -220,7 +174,7 @@ def _score(path: Path, english: bool) -> dict[str, Any]:
         raise LayerscopeError(
             f"{path}: the main score of {name} is {score}: evaluate that task again"
         )
-    return {"task": name, "score": score} | ({} if english else _by_sample(result.scores, score))
+    return {"task": name, "score": score} | _by_sample(result.scores, score)
 
 
 def _by_sample(scores: Mapping[str, Sequence[Mapping[str, Any]]], score: float) -> dict[str, Any]:

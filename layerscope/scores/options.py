@@ -12,9 +12,4 @@ class ScoresOptions(Options):
     """The options of `scores`."""
 
     results: Any
-    min_share: float
     metrics: str | Path | None
-    variant: str | None
-    first_layer: int
-    bootstrap: int
-    seed: int

@@ -3,15 +3,13 @@
 import re
 from collections.abc import Iterator, Mapping
 from itertools import takewhile
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.core.option_kinds import Whole
-from layerscope.core.options import Options, checked
 from layerscope.scores.correlation import pairs
-from layerscope.scores.grids import MIN_SHARE, Grid
+from layerscope.scores.grids import Grid, candidates
 from layerscope.scores.metric_values import curves
 from layerscope.scores.naming import measured_name
 
@@ -32,9 +30,6 @@ SIZES = ("tiny", "mini", "small", "base", "medium", "large", "xl", "xxl")
 def rules_table(
     evaluation: "Evaluation",
     metrics: "Metrics | None" = None,
-    *,
-    first_layer: Annotated[int, Whole(0)] = 1,
-    min_share: float = MIN_SHARE,
 ) -> pd.DataFrame:
     """Return which layer each rule without labels would have chosen for each model, and what that layer scores.
 
@@ -43,9 +38,8 @@ def rules_table(
     returns; without them there are shares alone. Nothing is fitted or held out: the best of many
     rules looks better here than it is. `gain` is the score less that of the last layer, `regret`
     how much more the best layer scores, in the scores' own units. A model is left out where its
-    last layer has no score, or scores on less than `min_share` of the tasks; layers below
-    `first_layer` are no candidates. Columns: those of `COLUMNS`. Raises `LayerscopeError` where no
-    model is left.
+    last layer has no score, or scores on too few of the tasks; layer 0 is no candidate. Columns:
+    those of `COLUMNS`. Raises `LayerscopeError` where no model is left.
 
     >>> from layerscope.scores import open_evaluation, open_metrics, rules_table
     >>> table = rules_table(open_evaluation("scores.csv"), open_metrics("metrics.csv"))
@@ -54,19 +48,18 @@ def rules_table(
     0  minimum dataset_entropy · wiki  small      2  0.06     0.0
     2  minimum dataset_entropy · wiki  large      2  0.02     0.0
     """
-    checked(rules_table, locals(), Options)
     measured = None if metrics is None else curves(metrics)
     deepest = {} if measured is None else measured.groupby("model")["layer"].max().to_dict()
-    whole = [grid for grid in evaluation.grids(min_share) if _is_whole(grid, deepest)]
+    whole = [grid for grid in evaluation.grids() if _is_whole(grid, deepest)]
     if not whole:
         raise LayerscopeError(
             "no model has scores of its last layer on enough tasks: evaluate that layer too"
         )
     rows: list[dict[str, Any]] = []
     for about, grid, curve in () if measured is None else pairs(measured, whole):
-        rows += _extrema(grid, about, curve, first_layer)
+        rows += _extrema(grid, about, curve)
     for grid in whole:
-        rows += _shares(grid, first_layer)
+        rows += _shares(grid)
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype({"layer": "int64"})
 
 
@@ -102,36 +95,34 @@ def _is_whole(grid: Grid, deepest: Mapping[str, int]) -> bool:
     return last in grid.complete.index and grid.complete.shape[1] >= grid.needed
 
 
-def _extrema(
-    grid: Grid, about: Mapping[str, Any], curve: pd.Series, first_layer: int
-) -> Iterator[dict[str, Any]]:
-    candidates = grid.average[grid.average.index >= first_layer]
-    values = curve[curve.index.isin(candidates.index)]
+def _extrema(grid: Grid, about: Mapping[str, Any], curve: pd.Series) -> Iterator[dict[str, Any]]:
+    averages = candidates(grid.average)
+    values = curve[curve.index.isin(averages.index)]
     measured = {name: about[name] for name in ("corpus", "metric", "variant", "site", "pooling")}
     name = " · ".join(filter(None, (measured_name(about), about["corpus"])))
     for extremum in ("minimum", "maximum") if len(values) else ():
         layer = values.idxmin() if extremum == "minimum" else values.idxmax()
         rule = {"rule": f"{extremum} {name}", "extremum": extremum, **measured}
-        yield rule | _outcome(grid, candidates, int(layer))
+        yield rule | _outcome(grid, averages, int(layer))
 
 
-def _shares(grid: Grid, first_layer: int) -> Iterator[dict[str, Any]]:
-    candidates = grid.average[grid.average.index >= first_layer]
-    depths = pd.Series(candidates.index / candidates.index[-1], candidates.index)
+def _shares(grid: Grid) -> Iterator[dict[str, Any]]:
+    averages = candidates(grid.average)
+    depths = pd.Series(averages.index / averages.index[-1], averages.index)
     for share in SHARES:
         layer = (depths - share).abs().round(9).idxmin()
         rule = {"rule": f"{100 * share:.0f} % of the depth", "share": share}
-        yield rule | _outcome(grid, candidates, int(layer))
+        yield rule | _outcome(grid, averages, int(layer))
 
 
-def _outcome(grid: Grid, candidates: pd.Series, layer: int) -> dict[str, Any]:
-    model, score = str(grid.about["model"]), float(candidates[layer])
+def _outcome(grid: Grid, averages: pd.Series, layer: int) -> dict[str, Any]:
+    model, score = str(grid.about["model"]), float(averages[layer])
     return {
         "family": family_of(model),
         "model": model,
         "revision": grid.about["revision"],
         "layer": layer,
         "score": score,
-        "gain": score - float(candidates.iloc[-1]),
-        "regret": float(candidates.max()) - score,
+        "gain": score - float(averages.iloc[-1]),
+        "regret": float(averages.max()) - score,
     }

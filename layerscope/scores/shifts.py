@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from layerscope.core.margin import differs, error_of
-from layerscope.scores.grids import Grid, candidates
+from layerscope.core.margin import error_of
+from layerscope.scores.grids import Grid
 from layerscope.scores.naming import Unit
 from layerscope.scores.probe_results import unpacked
 
@@ -83,7 +83,7 @@ def hits_of(grid: Grid, tasks: Sequence[str], columns: Sequence[int | None]) -> 
         if not all(column in of_task for column in columns):
             return []
         hits = np.stack([of_task[column] for column in columns], 1)
-        errors = np.array([grid.at(column, task).stderr for column in columns])
+        errors = np.array([grid.at(column, task).error for column in columns])
         of_items = hits.std(0) / math.sqrt(len(hits))
         if not np.allclose(errors, of_items, rtol=1e-3, atol=1e-6):
             return []
@@ -105,32 +105,6 @@ def error_of_gain(grid: Grid, layer: int | None, rival: int | None) -> float:
     if hits := hits_of(grid, tasks, (layer, rival)):
         return math.hypot(*(paired(one[:, 0], one[:, 1])[1] for one in hits)) / len(tasks)
     return math.hypot(grid.error(layer), grid.error(rival))
-
-
-def within_margin(grid: Grid) -> list[int]:
-    """Return the layers but 0 and the last that do not differ measurably from the best, where the last does not either.
-
-    The model as shipped stands for the last layer where it was scored on every task. Empty where
-    the best is measurably better than that, and where the error of the difference is unknown.
-    """
-    is_shipped = math.isfinite(grid.shipped)
-    last = None if is_shipped else grid.depth
-    average = candidates(grid.average)
-    means: dict[int | None, float] = {int(layer): float(mean) for layer, mean in average.items()}
-    if is_shipped:
-        means[None] = grid.shipped
-    if last not in means:
-        return []
-    best = max(means, key=means.__getitem__)
-
-    def is_within(layer: int | None) -> bool:
-        error = error_of_gain(grid, layer, best)
-        return layer == best or differs(means[layer] - means[best], error) is False
-
-    if not is_within(last):
-        return []
-    others = (layer for layer in means if layer is not None and layer != grid.depth)
-    return [layer for layer in others if is_within(layer)]
 
 
 def shifts_of(grid: Grid) -> Iterator[Shift]:

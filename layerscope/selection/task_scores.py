@@ -12,7 +12,7 @@ from layerscope.core.errors import LayerscopeError, choices, count
 from layerscope.inputs.corpus import LEAST
 from layerscope.profiling.source import FOLDS
 from layerscope.scores.evaluation import Evaluation
-from layerscope.scores.grids import MIN_SHARE, Grid, grids, where
+from layerscope.scores.grids import Grid, grids, where
 from layerscope.scores.naming import VARIANT
 from layerscope.scores.shifts import hits_of
 from layerscope.selection.options import Variant
@@ -44,7 +44,7 @@ def grid_of(evaluation: Evaluation, variant: Variant, tasks: Tasks) -> Grid:
     about = _one(rows.loc[rows["kind"] == "layer", list(VARIANT)].drop_duplicates(), variant)
     of_model = scores[where(scores, {key: about[key] for key in ("model", "revision")})]
     depths = {name: origin.depth for name, origin in evaluation.origins.items()}
-    found = grids(_of_tasks(of_model, tasks), MIN_SHARE, depths)
+    found = grids(_of_tasks(of_model, tasks), depths)
     return next(grid for grid in found if grid.about == about)
 
 
@@ -86,7 +86,7 @@ def _by_tasks(
     """Return the scores of each task in each column, a layer, or None for the model as shipped."""
     layers = grid.complete.index
     values = np.array([[grid.at(column, task).value for column in columns] for task in tasks])
-    errors = np.array([[grid.at(column, task).stderr for column in columns] for task in tasks])
+    errors = np.array([[grid.at(column, task).error for column in columns] for task in tasks])
     shares = weights / weights.sum()
     scored = Scored(
         tuple(map(int, layers)),

@@ -171,9 +171,7 @@ def chosen_without_labels(assets: Assets) -> Evidence:
     evaluation = released.scores(assets)
     curves = corpus_averages(one_variant(frame))
     correlations = correlate(curves, evaluation, statistics=["spearman"], bootstrap=0)
-    others = correlations[
-        (correlations["target"] == "mean score") & (correlations["model"] != MODEL)
-    ]
+    others = correlations[correlations["model"] != MODEL]
     fitted = others.groupby("metric", sort=False)["estimate"].mean()
     chosen = (
         rules_table(evaluation, curves)

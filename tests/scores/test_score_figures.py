@@ -1,4 +1,4 @@
-"""The figures of scores: average by depth, every layer on every task, and how metrics go with them."""
+"""The figures of scores: average by depth, and every layer on every task."""
 
 import math
 
@@ -8,8 +8,7 @@ import pytest
 from frames import scored
 
 from layerscope.reports.figures import draw
-from layerscope.scores import Evaluation, correlate
-from layerscope.scores.pairing import pairings
+from layerscope.scores import Evaluation
 from layerscope.show.drawing import figures
 from layerscope.show.figure import COLUMN_WIDTH, TEXT_WIDTH
 
@@ -30,9 +29,9 @@ def evaluation(labelled) -> Evaluation:
     return Evaluation(pd.concat([scored({"a": M, LONG: N}, model), shipped, deep]), "two")
 
 
-def drawn(name, evaluation, width=TEXT_WIDTH, runs=()):
+def drawn(name, evaluation, width=TEXT_WIDTH):
     """Return one figure of an evaluation, by its name."""
-    document = evaluation.document(runs=runs)
+    document = evaluation.document()
     given = [(" on ".join(member.title), member) for member in document.members or (document,)]
     return dict(figures(given))[name](width)
 
@@ -67,21 +66,6 @@ def test_maps_hold_what_layers_win_on_each_task(evaluation, width):
     assert first.to_numpy() == pytest.approx(100 * (np.array([M, N]) - [[0.5], [0.3]]))
     gains = 100 * (np.array([[*M, 0.5, 0.6], [*N, math.nan, 0.1]]) - [[0.6], [0.1]])
     assert second.to_numpy() == pytest.approx(gains, nan_ok=True)
-    assert "less that of the model as shipped or the last layer" in " ".join(
-        figure.spec["title"]["subtitle"]
-    )
-
-
-def test_bars_are_the_correlations_of_the_runs_metrics(evaluation, labelled):
-    assert list(map(len, pairings([labelled], evaluation, evaluation.grids()))) == [1, 0]
-    data = drawn("correlations", evaluation, runs=[labelled]).data
-    wanted = correlate(labelled, evaluation, statistics=["kendall"])
-    wanted = wanted[(wanted["target"] == "mean score") & wanted["estimate"].notna()].set_index(
-        "metric"
-    )
-    row = data[(data["name"] == "effective rank") & data["Kendall's τ"].notna()].iloc[0]
-    assert row["Kendall's τ"] == pytest.approx(wanted.loc["effective_rank", "estimate"], rel=1e-5)
-    assert row["high"] == pytest.approx(wanted.loc["effective_rank", "high"], rel=1e-5)
 
 
 def test_scores_alone_have_their_files(evaluation, tmp_path):
