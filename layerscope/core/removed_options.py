@@ -23,6 +23,8 @@ GONE = {
         "",
         "merge",
     ): "the last shard of extract marks the folder; extract without --shard checks it and fills gaps",
+    ("extract", "samples"): "extract reads all data: give it those rows alone",
+    ("extract", "seed"): "extract reads all data, and draws nothing",
     ("evaluate", "dims"): NO_DIMS,
     (
         "profile",

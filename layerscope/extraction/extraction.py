@@ -65,32 +65,21 @@ class Extraction:
 
     def document(self) -> Document:
         """Return the result as it is shown."""
-        info, lost = self.info, self._sum("rows") - self._sum("samples")
-        broken = len(broken_in(list(self.chunks)))
+        info, broken = self.info, len(broken_in(list(self.chunks)))
         how = ", ".join(info["poolings"]) or "every token"
         answer = f"{count(self.samples, 'sample')} at {self._layers}: {amount(self._sum('bytes'))} in {self.path}"
+        width = info["model"]["width"]
         entries = [
-            (
-                "states",
-                f"{how} · {info['site']} · {info['store_dtype']} · {info['model']['width']} numbers",
-            ),
-            (
-                "files",
-                f"{count(len(self.chunks), 'chunk')} of {info['chunk_rows']:,} rows · {info['file_format']}",
-            ),
-            ("tokens", f"{self._sum('tokens'):,}" if self._sum("tokens") else ""),
-            ("left out", f"{count(lost, 'row')} without text, label or token" if lost else ""),
-            (
-                "cut",
-                f"{count(self._sum('cut'), 'sample')} at the maximal length"
-                if self._sum("cut")
-                else "",
-            ),
-            (
-                "NaN or infinity",
-                f"{count(broken, 'sample')}" if broken else "",
-            ),
+            ("states", f"{how} · {info['site']} · {info['store_dtype']} · {width} numbers"),
+            ("files", f"{count(len(self.chunks), 'chunk')} · {info['file_format']}"),
         ]
+        lost = self._sum("rows") - self.samples
+        if lost:
+            entries.append(("left out", f"{count(lost, 'row')} without text, label or token"))
+        if cut := self._sum("cut"):
+            entries.append(("cut", f"{count(cut, 'sample')} at the maximal length"))
+        if broken:
+            entries.append(("NaN or infinity", count(broken, "sample")))
         reasons: tuple[str, ...] = ()
         if not self.is_whole:
             reasons = (
@@ -102,7 +91,7 @@ class Extraction:
             (info["model"]["name"], info["data"]["name"]),
             reasons=reasons,
             commands=() if self.is_whole else (info["command"],),
-            parts=(Facts(tuple(entry for entry in entries if entry[1])),),
+            parts=(Facts(tuple(entries)),),
             kind="states",
         )
 

@@ -18,8 +18,6 @@ class ExtractOptions(Options):
     out: Path
     labels: Any
     processor: Any
-    samples: int | str
-    seed: int
     chunk: int | None
     prompt: str
     site: str

@@ -16,19 +16,17 @@ from layerscope.core.saved import versions
 from layerscope.extraction.extraction import Extraction, open_extraction
 from layerscope.extraction.options import ExtractOptions
 from layerscope.extraction.reading import Read, Wanted, layers_of, prepare, read_states
-from layerscope.inputs import Chunk, Corpus, Stream, draw_stream, open_corpus, open_stream, pack
+from layerscope.inputs import Chunk, Corpus, Stream, open_stream, pack
 from layerscope.inputs.state_folder import TOKENS, ChunkTable, StatesFolder, broken_in
-from layerscope.inputs.streams import corpus_stream
 from layerscope.models import LayeredModel, find_layers, load, vectors_for
 from layerscope.models.capture import evaluating
 from layerscope.models.identity import about_model, tokens_fingerprint
 from layerscope.models.weights import is_parallel
 from layerscope.profiling.identity import as_named
 from layerscope.profiling.samples import window_of
-from layerscope.runs.folder import need_room
 
 CHUNK_ROWS, WITH_TOKENS = 1024, 128
-OPTIONS = ("samples", "seed", "chunk", "prompt", "batch_size")
+OPTIONS = ("chunk", "prompt", "batch_size")
 
 
 def run_extraction(options: ExtractOptions) -> Extraction:
@@ -38,11 +36,6 @@ def run_extraction(options: ExtractOptions) -> Extraction:
     stream, model = _opened(options)
     wanted = wanted_of(options, model)
     manifest = _manifest(options, model, stream, wanted)
-    if stream.length is not None and wanted.poolings:
-        numbers = len(wanted.layers) * len(wanted.poolings) * model.stack.width
-        size = stream.length * numbers * wanted.dtype.itemsize // (options.shard or (0, 1))[1]
-        written = sum(file.stat().st_size for file in options.out.glob("chunks/[0-9]*"))
-        need_room(options.out, size - written)
     folder = StatesFolder.open_or_start(options.out, manifest)
     if options.shard is None:
         team.lead(partial(_drop_damaged, folder, reporter))
@@ -68,12 +61,7 @@ def _opened(options: ExtractOptions) -> tuple[Stream, LayeredModel]:
         rows=rows,
     )
     model = layered(options, stream.head)
-    packed = _packed(stream, model, options)
-    if options.samples == "all":
-        return packed, model
-    drawn = corpus_stream(draw_stream(packed, int(options.samples), options.seed), rows)
-    text, label = packed.text_column, packed.label_column
-    return replace(drawn, text_column=text, label_column=label), model
+    return _packed(stream, model, options), model
 
 
 def layered(options: ExtractOptions, head: Corpus) -> LayeredModel:
@@ -95,8 +83,6 @@ def _packed(stream: Stream, model: LayeredModel, options: ExtractOptions) -> Str
     window = window_of(options.chunk, options.prompt, stream.head, model)
     if window is None:
         return stream
-    if options.samples != "all":  # which windows are drawn is known when all of them are
-        return corpus_stream(pack(open_corpus(options.data), tokenizer, window), stream.rows)
 
     def read(wanted: Callable[[int], bool]) -> Iterator[Chunk]:
         for chunk in stream.read(wanted):

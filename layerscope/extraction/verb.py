@@ -8,7 +8,6 @@ from layerscope.core import processes
 from layerscope.core.errors import LayerscopeError
 from layerscope.core.option_kinds import (
     IN_CODE,
-    SEED,
     Folder,
     Kind,
     OneOf,
@@ -53,8 +52,6 @@ def extract(
     out: Annotated[str | Path, Folder(), OUTPUT],
     labels: Annotated[Iterable[Any] | None, IN_CODE] = None,
     processor: Annotated[Any, IN_CODE] = None,
-    samples: Annotated[int | str, Whole(1, words=("all",)), DATA] = "all",
-    seed: Annotated[int, SEED, DATA] = 0,
     chunk: Annotated[int | None, Whole(2), DATA] = None,
     prompt: Annotated[str, DATA] = "",
     site: Annotated[str, OneOf(SITES), STATES] = "normed",
@@ -88,9 +85,6 @@ def extract(
         out: folder for the states; the same call on it resumes.
         labels: a class for each sample of data in memory; a table has them in a column.
         processor: tokenizer, image processor or feature extractor of a model given as an object.
-        samples: number of samples, those that `profile` draws with the same seed (an iterator gives
-            others), or all.
-        seed: random seed of the draw.
         chunk: pack running text into windows of this many tokens; by default 256 for language
             models.
         prompt: text prepended to every text.

@@ -1,5 +1,5 @@
 from .corpus import Corpus as Corpus
-from .drawing import draw as draw, draw_stream as draw_stream
+from .drawing import draw as draw
 from .media import resample as resample
 from .opening import open_corpus as open_corpus
 from .samples import Modality as Modality, Waveform as Waveform, Window as Window

@@ -1,17 +1,12 @@
-"""Samples drawn by a seed: the same ones, whether data are in memory or read chunk by chunk."""
+"""Samples drawn by a seed."""
 
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from heapq import nsmallest
-from operator import itemgetter
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from layerscope.core.errors import LayerscopeError
 from layerscope.inputs.corpus import WHOLE, Corpus, Labels
-from layerscope.inputs.streams import Stream
 
 
 def draw(corpus: Corpus, n: int | None, seed: int) -> Corpus:
@@ -75,52 +70,3 @@ def _of_whole_classes(
         f"`samples={WHOLE * len(readable)}` would cover all"
     )
     return rows, (note,)
-
-
-def draw_stream(stream: Stream, n: int, seed: int) -> Corpus:
-    """Return the samples that `draw` takes of all data of a stream, with no more than these and all labels in memory.
-
-    Data are read twice for that, first to count the samples and their labels. Those that can be
-    read `once` give another draw, as their number is not known before their end.
-
-    >>> from layerscope.inputs import draw, draw_stream, open_corpus, open_stream
-    >>> draw_stream(open_stream("reviews.csv", rows=7), 4, seed=0).names
-    ('6', '11', '14', '17')
-    >>> draw(open_corpus("reviews.csv"), 4, seed=0).names
-    ('6', '11', '14', '17')
-    """
-    if stream.length == len(stream.head):
-        return draw(stream.head, n, seed)
-    notes: tuple[str, ...] = ()
-    if stream.once:
-        lots = np.random.default_rng(seed)
-        lowest = nsmallest(n, ((lots.random(), row, one) for row, one in enumerate(_each(stream))))
-        kept = [one for _, _, one in sorted(lowest, key=itemgetter(1))]
-    else:
-        total, all_labels = 0, list[str | int]()
-        for chunk in stream.chunks():
-            total += len(chunk.samples)
-            all_labels += chunk.labels or ()
-        rows, notes = drawn_rows(
-            total, None if stream.head.labels is None else _of_one_type(all_labels), n, seed
-        )
-        chosen = {*rows}
-        kept = [one for row, one in enumerate(_each(stream)) if row in chosen]
-    samples, names, labels = zip(*kept, strict=True)
-    classes = None if stream.head.labels is None else _of_one_type(labels)
-    return replace(
-        stream.head, samples=samples, names=names, labels=classes, notes=(*stream.notes, *notes)
-    )
-
-
-def _each(stream: Stream) -> Iterator[tuple[Any, str, Any]]:
-    """Yield every sample with its name and its label, None where there are none."""
-    for chunk in stream.chunks():
-        yield from zip(
-            chunk.samples, chunk.names, chunk.labels or [None] * len(chunk.samples), strict=True
-        )
-
-
-def _of_one_type(labels: Sequence[Any]) -> Labels:
-    """Return labels as texts where those of some chunks are numbers and those of others are not."""
-    return tuple(labels if len({*map(type, labels)}) < 2 else map(str, labels))

@@ -218,7 +218,7 @@ def _tables(folder: StatesFolder, layers: Layers) -> States:
 def _fingerprint(manifest: dict[str, Any]) -> dict[str, str]:
     """Return the fingerprint of images or sounds where all of them were extracted; texts may have become windows."""
     data, whole = manifest["data"], manifest["whole"]
-    is_all = manifest["options"]["samples"] == "all" and whole["samples"] == whole["rows"]
+    is_all = whole["samples"] == whole["rows"]
     return {"fingerprint": data["fingerprint"]} if is_all and data["modality"] != "text" else {}
 
 

@@ -1,15 +1,12 @@
 """Workers that know nothing of each other, killed or started twice, leave the bytes that one process leaves."""
 
-import itertools
 import json
 import os
 import random
-import shutil
 
 import pandas as pd
 import pytest
 import tiny
-import torch
 from safetensors import safe_open
 from tiny import one_thread
 from typed import cli
@@ -87,43 +84,6 @@ def test_running_text_is_packed_chunk_by_chunk(tmp_path):
         assert ids.tolist() == whole[: len(whole) // 16 * 16]
 
 
-def test_samples_are_those_that_profile_draws(model, tmp_path):
-    lines = tiny.texts(60)
-    (tmp_path / "novel.txt").write_text("\n".join(lines))
-    cells = {
-        "text": ["" if i % 7 == 2 else line for i, line in enumerate(lines)],
-        "label": [i % 3 for i in range(60)],
-    }
-    pd.DataFrame(cells).to_csv(tmp_path / "texts.csv", index=False)
-    language = tiny.saved(tiny.gpt2(), tmp_path / "tiny-gpt2", special=False)
-    for number, (given, data, chunk) in enumerate(
-        ((model, "texts.csv", None), (model, "novel.txt", None), (language, "novel.txt", 16))
-    ):
-        how = {"samples": 11, "seed": 3, "chunk": chunk, "pooling": "mean", "progress": False}
-        states, run = tmp_path / f"states {number}", tmp_path / f"run {number}"
-        assert (
-            layerscope.extract(given, tmp_path / data, 2, out=states, site="raw", **how).samples
-            == 11
-        )
-        made = layerscope.profile(given, tmp_path / data, out=run, metrics="norm_mean", **how)
-        with safe_open(states / "chunks" / "000000.safetensors", framework="pt") as file:
-            names, kept = json.loads(file.metadata()["samples"])["id"], file.get_tensor("states")[0]
-        assert names == made.folder.plan.sort_values("sample")["name"].tolist()
-        torch.testing.assert_close(kept, torch.as_tensor(made.pooled(2)))
-
-
-def test_folders_are_joined(model, data, whole, tmp_path):
-    for i in range(3):
-        extract(model, data, tmp_path / f"{i}", shard=(i, 3))
-    for i in (1, 2):
-        for name in ("chunks", "done"):
-            shutil.copytree(tmp_path / f"{i}" / name, tmp_path / "0" / name, dirs_exist_ok=True)
-    written = {path: path.stat().st_mtime_ns for path in (tmp_path / "0" / "chunks").iterdir()}
-    assert extract(model, data, tmp_path / "0").is_whole
-    assert written == {path: path.stat().st_mtime_ns for path in written}, "nothing is computed"
-    assert contents(tmp_path / "0") == whole
-
-
 def test_killed_at_random_moments(model, data, whole, forks, tmp_path):
     command = [
         "extract",
@@ -177,9 +137,7 @@ def test_gaps_and_damage_are_computed_again(model, data, whole, tmp_path, cli):
     ("given", "line"),
     [
         (("--layers", "9"), "layer 9 does not exist: this model has layers 0..3"),
-        (("--layers", "-5"), "layer -5 does not exist: this model has layers 0..3"),
         (("--shard", "5/4"), "--shard is '5/4': give I/N with I from 0 to N - 1, such as 0/4"),
-        (("--shard", "half"), "--shard is 'half': give I/N with I from 0 to N - 1, such as 0/4"),
         (
             ("--format", "parquet", "--store-dtype", "bfloat16"),
             "Parquet has no bfloat16: take --store-dtype float16",
@@ -188,8 +146,6 @@ def test_gaps_and_damage_are_computed_again(model, data, whole, tmp_path, cli):
             ("--tokens", "--pooling", "cls"),
             "--tokens keeps the state of every token, and --pooling makes one of them",
         ),
-        (("--pooling", "max"), "pooling 'max' does not exist"),
-        (("--chunk", "9"), "--chunk packs running text, and this data has samples of its own"),
     ],
 )
 def test_wrong_options(model, data, tmp_path, cli, given, line):
@@ -217,15 +173,10 @@ def test_a_worker_of_other_options_is_refused(model, data, tmp_path, cli):
     mend = "name another folder with --out"
     for more, differs in (
         (("--prompt", "w1"), "data tokens"),
-        (("--batch-size", 3), "--batch-size: None there, 3 here"),
         (("--store-dtype", "float16"), "--store-dtype: float32 there, float16 here"),
     ):
         line = cli(*typed, *more).line
         assert line.startswith(f"'{out}' holds other states ({differs}") and line.endswith(mend)
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "notes.txt").write_text("mine")
-    line = f"--out {tmp_path / 'full'} holds notes.txt and no states: name a new folder"
-    assert cli(*typed[:-1], tmp_path / "full").line == line
 
 
 def test_data_that_break_in_the_middle_keep_what_is_finished(model, tmp_path, cli):
@@ -245,13 +196,3 @@ def test_data_that_break_in_the_middle_keep_what_is_finished(model, tmp_path, cl
     assert "line 1031 is not JSON" in cli(*typed, tmp_path / "a").line
     assert len(layerscope.open_extraction(tmp_path / "a").chunks) == 5
     assert not layerscope.open_extraction(tmp_path / "a").is_whole
-
-    def failing():
-        yield from itertools.repeat("w1 w2", 1500)
-        raise OSError("the line is dead")
-
-    with pytest.raises(
-        LayerscopeError, match=r"the iterable failed at row 1,500 \(OSError: the line is dead\)"
-    ):
-        extract(model, failing(), tmp_path / "b", chunk_rows=500)
-    assert layerscope.open_extraction(tmp_path / "b").samples == 1500

@@ -5,7 +5,6 @@ from collections import Counter
 
 import numpy as np
 import pandas as pd
-import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
 import tiny
@@ -121,19 +120,6 @@ def test_parquet_is_read_without_layerscope(tmp_path):
         states = stored(tmp_path / "s", f"states.{pooling}")[1]
         for row, layer in enumerate((0, 3)):
             assert np.array_equal(np.stack(table[f"layer_{layer}.{pooling}"]), states[row].numpy())
-    import datasets
-    import polars
-
-    read = polars.read_parquet(tmp_path / "p" / "chunks" / "*.parquet")
-    assert np.array_equal(read["layer_3.mean"].to_numpy(), np.stack(table["layer_3.mean"]))
-    rows = datasets.load_dataset(
-        "parquet",
-        data_files=str(tmp_path / "p" / "chunks" / "*.parquet"),
-        split="train",
-        cache_dir=str(tmp_path / "cache"),
-    )
-    assert len(rows[7]["layer_0.cls"]) == 32
-    assert pyarrow.dataset.dataset(tmp_path / "p" / "chunks").count_rows() == 50
     layerscope.extract(
         str(model), data, 2, out=tmp_path / "t", format="parquet", tokens=True, **how
     )
@@ -176,13 +162,3 @@ def test_nan_is_named_and_counted(tmp_path, capfd):
         tiny.Plain(), rows * 1e6, 1, out=tmp_path / "f", store_dtype="float16", progress=False
     )
     assert len(wide.as_dict()["broken"]) == 40
-
-
-def test_a_batch_that_does_not_fit_is_computed_in_halves(tmp_path):
-    rows = tiny.rows(40)
-    layerscope.extract(tiny.Plain(), rows, [1, 3], out=tmp_path / "all", progress=False)
-    small = tiny.Plain(fits=9)
-    layerscope.extract(small, rows, [1, 3], out=tmp_path / "halves", progress=False)
-    torch.testing.assert_close(stored(tmp_path / "halves")[1], stored(tmp_path / "all")[1])
-    with pytest.raises(layerscope.LayerscopeError, match="out of memory with one short sample"):
-        layerscope.extract(tiny.Plain(fits=0), rows, 1, out=tmp_path / "none", progress=False)

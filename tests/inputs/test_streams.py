@@ -14,7 +14,7 @@ import pytest
 from hub_server import hub
 
 from layerscope.core.errors import LayerscopeError
-from layerscope.inputs import draw, draw_stream, open_corpus, open_stream
+from layerscope.inputs import open_corpus, open_stream
 
 __all__ = ["hub"]
 FRAME = pd.DataFrame(
@@ -211,53 +211,6 @@ def late(n):
     return pd.DataFrame(
         {"text": texts, "label": ["other" if i > 1400 and i % 5 == 0 else i % 7 for i in range(n)]}
     )
-
-
-@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet", "saved", "txt"])
-@pytest.mark.parametrize("n", [5, 400, 9000], ids=["few", "some", "all"])
-def test_what_is_drawn_is_what_is_drawn_of_all_in_memory(tmp_path, kind, n):
-    frame, path = late(3000).astype({"label": str}), tmp_path / f"a.{kind}"
-    frame = frame.drop(columns="label") if kind == "jsonl" else frame
-    if kind == "saved":
-        datasets.Dataset.from_pandas(frame).save_to_disk(path)
-    elif kind == "txt":
-        path.write_text("\n".join(frame["text"].fillna("")))
-    elif kind == "jsonl":
-        frame.to_json(path, orient="records", lines=True)
-    else:
-        getattr(frame, f"to_{kind}")(path, index=False)
-    for seed in (0, 1):
-        found, wanted = (
-            draw_stream(open_stream(path, rows=130), n, seed),
-            draw(open_corpus(path), n, seed),
-        )
-        assert list(found.names) == list(wanted.names) and list(found.samples) == list(
-            wanted.samples
-        )
-        assert found.labels == (wanted.labels and tuple(map(str, wanted.labels)))
-        assert len(found) == min(n, 2727)
-
-
-def test_classes_that_are_too_many_are_left_out_as_in_memory(tmp_path):
-    cells = {
-        "text": [f"text {i}" for i in range(2000)],
-        "label": [f"class {i % 40}" for i in range(2000)],
-    }
-    pd.DataFrame(cells).to_parquet(tmp_path / "a.parquet")
-    found = draw_stream(open_stream(tmp_path / "a.parquet", rows=300), 63, 0)
-    wanted = draw(open_corpus(tmp_path / "a.parquet"), 63, 0)
-    assert (found.samples, found.labels) == (tuple(wanted.samples), wanted.labels)
-    assert found.notes == wanted.notes and "12 of 40 classes" in found.notes[-1]
-
-
-def test_an_iterator_is_drawn_from_as_it_goes_by():
-    drawn, again, other = (
-        draw_stream(open_stream((f"text {i}" for i in range(5000)), rows=300), 400, seed)
-        for seed in (0, 0, 1)
-    )
-    rows = [int(name) for name in drawn.names]
-    assert rows == sorted(set(rows)) and len(rows) == 400 and 2000 < sum(rows) / 400 < 3000
-    assert drawn.samples == again.samples != other.samples and drawn.samples[9] == f"text {rows[9]}"
 
 
 def test_an_iterable_that_fails_in_the_middle():
